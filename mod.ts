@@ -1,0 +1,39 @@
+/**
+ * Sallyport: a gateway in front of model providers. It checks two credentials, forwards, streams and accounts.
+ *
+ * As a library this gives a plain `Request -> Response` handler; run as a program it is the command line.
+ *
+ * @example
+ * ```ts
+ * import { createGateway, parseConfig } from "sallyport";
+ *
+ * const gateway = createGateway(parseConfig({
+ *   providers: { a: { upstream: "openai" } },
+ *   keys: [{ id: "me", key: "a-key-of-your-own" }],
+ * }));
+ * Deno.serve(gateway.fetch);
+ * ```
+ *
+ * @module
+ */
+export type { ByteSource } from "./src/byte_source.ts";
+export {
+  type Config,
+  ConfigError,
+  type ConfigIssue,
+  type KeyConfig,
+  type ListenConfig,
+  parseConfig,
+  type ProviderConfig,
+} from "./src/config.ts";
+export { type ErrorCode, ERRORS, type ErrorSpec, GatewayError, type Outcome } from "./src/errors.ts";
+export type { Answer, Clock, ExchangeObserver, ExchangeRecord, InboundRequest } from "./src/exchange.ts";
+export { createGateway, type Gateway, type GatewayParts } from "./src/gateway.ts";
+export type { Digest } from "./src/access/gateway_key.ts";
+export type { GatewayKey, KeyStore } from "./src/access/key_store.ts";
+export type { Transport, UpstreamAnswer, UpstreamCall } from "./src/upstream/transport.ts";
+
+if (import.meta.main) {
+  const { main } = await import("./src/cli/main.ts");
+  await main();
+}

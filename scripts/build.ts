@@ -1,0 +1,60 @@
+/**
+ * `npm run build`: from the sources to `dist/`.
+ *
+ * - `dist/sallyport.js`: the one file, command line and library, for Deno, Bun and Node from 20 on
+ * - `dist/mod.js` and `dist/types/`: the library alone, with types
+ * - `dist/gateway.schema.json`: the schema of `gateway.jsonc`, for editors
+ */
+import { execFileSync } from "node:child_process";
+import { mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import process from "node:process";
+import { toJsonSchema } from "@valibot/to-json-schema";
+import { build, type BuildOptions } from "esbuild";
+import { ConfigSchema } from "../src/config.ts";
+
+const isQuiet = process.argv.includes("--quiet");
+const say = (text: string) => isQuiet || console.log(text);
+
+/** Node 20 has no `import.meta.main`: there the module's URL is compared with the program's real path. */
+const MAIN_BANNER = `#!/usr/bin/env node
+import { realpathSync as __realpath } from "node:fs";
+import { pathToFileURL as __toUrl } from "node:url";
+const __main = import.meta.main ?? (() => {
+  try { return import.meta.url === __toUrl(__realpath(process.argv[1])).href; } catch { return false; }
+})();`;
+
+const shared: BuildOptions = {
+  entryPoints: ["mod.ts"],
+  bundle: true,
+  format: "esm",
+  platform: "neutral",
+  mainFields: ["module", "main"],
+  conditions: ["import", "module", "default"],
+  target: "es2023",
+  external: ["node:*"],
+  legalComments: "none",
+  logLevel: "warning",
+};
+
+rmSync("dist", { recursive: true, force: true });
+mkdirSync("dist", { recursive: true });
+await build({
+  ...shared,
+  outfile: "dist/sallyport.js",
+  minify: true,
+  define: { "import.meta.main": "__main" },
+  banner: { js: MAIN_BANNER },
+});
+await build({ ...shared, outfile: "dist/mod.js", define: { "import.meta.main": "false" } });
+writeFileSync(
+  "dist/gateway.schema.json",
+  JSON.stringify(toJsonSchema(ConfigSchema, { typeMode: "input", errorMode: "ignore" }), null, 2) + "\n",
+);
+if (!process.argv.includes("--no-types")) {
+  execFileSync(process.execPath, ["node_modules/typescript/bin/tsc", "-p", "tsconfig.types.json"], {
+    stdio: ["ignore", "inherit", "inherit"],
+  });
+}
+for (const file of ["dist/sallyport.js", "dist/mod.js", "dist/gateway.schema.json"]) {
+  say(`${file}  ${(statSync(file).size / 1000).toFixed(1)} kB`);
+}

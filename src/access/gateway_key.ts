@@ -1,0 +1,96 @@
+/**
+ * The form of a gateway key: `gk_<id>_<secret>_<checksum>`, so that a mistyped one dies without a look-up, a leaked
+ * one is found by scanners, and the tripwires know one when they see it.
+ *
+ * @module
+ */
+
+const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+const ID_LENGTH = 12;
+/** 43 base62 characters hold 256 bits. */
+const SECRET_LENGTH = 43;
+/** 6 base62 characters hold the 32 bits of a CRC. */
+const CHECKSUM_LENGTH = 6;
+const FORM = new RegExp(
+  `^gk_([0-9A-Za-z]{${ID_LENGTH}})_[0-9A-Za-z]{${SECRET_LENGTH}}_[0-9A-Za-z]{${CHECKSUM_LENGTH}}$`,
+);
+// A key of the operator's own: from 16 visible ASCII characters up.
+const OWN_FORM = /^[\x21-\x7e]{16,512}$/;
+
+/** SHA-256 of a text's UTF-8 as 64 hexadecimal digits. A part, for the fastest one differs by runtime. */
+export type Digest = (text: string) => string;
+
+/** The CRC-32 of ISO-HDLC (RFC 1952 §8) over ASCII text. */
+function crc32(text: string): number {
+  let crc = 0xffffffff;
+  for (let index = 0; index < text.length; index++) {
+    crc ^= text.charCodeAt(index);
+    for (let bit = 0; bit < 8; bit++) crc = crc & 1 ? crc >>> 1 ^ 0xedb88320 : crc >>> 1;
+  }
+  return (crc ^ 0xffffffff) >>> 0;
+}
+
+function checksum(stem: string): string {
+  let rest = crc32(stem);
+  let digits = "";
+  for (let place = 0; place < CHECKSUM_LENGTH; place++) {
+    digits = ALPHABET.charAt(rest % ALPHABET.length) + digits;
+    rest = Math.floor(rest / ALPHABET.length);
+  }
+  return digits;
+}
+
+/** Evenly spread characters: bytes from 248 up would favour the first ones and are thrown away. */
+function randomText(length: number): string {
+  let text = "";
+  while (text.length < length) {
+    for (const byte of crypto.getRandomValues(new Uint8Array(length))) {
+      if (byte < 248 && text.length < length) text += ALPHABET.charAt(byte % ALPHABET.length);
+    }
+  }
+  return text;
+}
+
+/**
+ * Makes a key from the runtime's secure random numbers.
+ *
+ * @returns A new key
+ */
+export function generateGatewayKey(): string {
+  const stem = `gk_${randomText(ID_LENGTH)}_${randomText(SECRET_LENGTH)}`;
+  return `${stem}_${checksum(stem)}`;
+}
+
+/**
+ * The id inside a key: safe to log.
+ *
+ * @param key A key of the gateway's own form
+ * @returns Its id; `undefined` where the form or the checksum is wrong
+ */
+export function gatewayKeyId(key: string): string | undefined {
+  const id = FORM.exec(key)?.[1];
+  return id !== undefined && checksum(key.slice(0, -CHECKSUM_LENGTH - 1)) === key.slice(-CHECKSUM_LENGTH)
+    ? id
+    : undefined;
+}
+
+/**
+ * Whether a text has the form of a gateway key, also with a wrong checksum: a tripwire wants the mistyped ones too.
+ *
+ * @param text Any credential
+ * @returns Whether it looks like one
+ */
+export function isGatewayKey(text: string): boolean {
+  return text.startsWith("gk_") && FORM.test(text);
+}
+
+/**
+ * Whether a key is worth a look-up: a sound one of the gateway's form, or one of the operator's own of 16 visible
+ * ASCII characters or more.
+ *
+ * @param key A credential
+ * @returns Whether to look it up
+ */
+export function isPlausibleKey(key: string): boolean {
+  return key.startsWith("gk_") ? gatewayKeyId(key) !== undefined : OWN_FORM.test(key);
+}

@@ -1,0 +1,71 @@
+/**
+ * Bodies, both ways, as the gateway moves them: pulled one chunk at a time, so that a reader that stops also stops
+ * the peer that sends. A Node adapter can write them without a web stream in between.
+ *
+ * @module
+ */
+
+/** A body that is pulled. One `read` at a time. */
+export interface ByteSource {
+  /**
+   * @returns The next bytes (never empty at will, but possibly), or `undefined` at the end
+   * @throws Whatever broke the body
+   */
+  read(): Promise<Uint8Array | undefined>;
+  /**
+   * Gives the rest up and frees what is behind it. Never throws; safe to call again.
+   *
+   * @param reason Why
+   */
+  cancel(reason?: unknown): void;
+}
+
+/**
+ * A web stream as a {@link ByteSource}. The stream is locked at the first `read` or `cancel`.
+ *
+ * @param stream For example `request.body` or `response.body`
+ * @returns The source
+ */
+export function fromReadableStream(stream: ReadableStream<Uint8Array>): ByteSource {
+  let reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
+  return {
+    async read() {
+      reader ??= stream.getReader();
+      const { done, value } = await reader.read();
+      return done ? undefined : value;
+    },
+    cancel(reason) {
+      // A cancelled body may reject with the error that broke it; nobody is left to hear of it.
+      (reader ?? stream).cancel(reason).catch(() => {});
+    },
+  };
+}
+
+/**
+ * A {@link ByteSource} as a web stream, for a `Response`. Nothing is read ahead.
+ *
+ * @param source The source
+ * @returns A stream that pulls from it and cancels it
+ */
+export function toReadableStream(source: ByteSource): ReadableStream<Uint8Array> {
+  let isOpen = true;
+  return new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      try {
+        const chunk = await source.read();
+        // After a cancel the pending read still resolves, and close() on a cancelled stream throws.
+        if (!isOpen) return;
+        if (chunk !== undefined) return controller.enqueue(chunk);
+        isOpen = false;
+        controller.close();
+      } catch (error) {
+        if (isOpen) controller.error(error);
+        isOpen = false;
+      }
+    },
+    cancel(reason) {
+      isOpen = false;
+      source.cancel(reason);
+    },
+  }, { highWaterMark: 0 });
+}

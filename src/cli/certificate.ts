@@ -1,0 +1,75 @@
+/**
+ * A certificate made on the fly, for the demo's https host: self-signed, P-256, a week long (RFC 5280). The libraries
+ * that do this are larger than the whole gateway.
+ *
+ * @module
+ */
+import { createHash, generateKeyPairSync, randomBytes, sign } from "node:crypto";
+
+const WEEK_MS = 7 * 24 * 3_600_000;
+
+/** One DER value (X.690 §8.1): tag, length, content. */
+function der(tag: number, ...content: Uint8Array[]): Buffer {
+  const body = Buffer.concat(content);
+  const { length } = body;
+  const head = length < 128 ? [length] : length < 256 ? [0x81, length] : [0x82, length >> 8, length & 0xff];
+  return Buffer.concat([Buffer.from([tag, ...head]), body]);
+}
+
+const sequence = (...content: Uint8Array[]) => der(0x30, ...content);
+const oid = (hex: string) => der(0x06, Buffer.from(hex, "hex"));
+const ECDSA_WITH_SHA256 = sequence(oid("2a8648ce3d040302")); // RFC 5758 §3.2
+const COMMON_NAME = oid("550403");
+const SUBJECT_ALT_NAME = oid("551d11");
+const BASIC_CONSTRAINTS = oid("551d13");
+const SUBJECT_KEY_ID = oid("551d0e");
+
+/** GeneralizedTime is for years from 2050 on (RFC 5280 §4.1.2.5). */
+function utcTime(ms: number): Buffer {
+  return der(0x17, Buffer.from(new Date(ms).toISOString().replace(/[-:T]|\.\d+/g, "").slice(2)));
+}
+
+function altName(host: string): Buffer {
+  const octets = host.split(".").map(Number);
+  return octets.length === 4 && octets.every((octet) => octet >= 0 && octet < 256)
+    ? der(0x87, Buffer.from(octets))
+    : der(0x82, Buffer.from(host));
+}
+
+/**
+ * Makes a key and a certificate that it signs itself.
+ *
+ * @param hosts Names and IPv4 addresses it is good for, the first one also as its common name
+ * @returns Both as PEM
+ */
+export function createSelfSignedCertificate(hosts: readonly [string, ...string[]]): { cert: string; key: string } {
+  const { publicKey, privateKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+  const spki = publicKey.export({ type: "spki", format: "der" });
+  const name = sequence(der(0x31, sequence(COMMON_NAME, der(0x0c, Buffer.from(hosts[0])))));
+  const keyId = createHash("sha1").update(spki.subarray(-65)).digest(); // RFC 5280 §4.2.1.2 (1)
+  const extensions = [
+    sequence(SUBJECT_ALT_NAME, der(0x04, sequence(...hosts.map(altName)))),
+    sequence(BASIC_CONSTRAINTS, der(0x04, sequence(der(0x01, Buffer.from([0xff]))))),
+    sequence(SUBJECT_KEY_ID, der(0x04, der(0x04, keyId))),
+  ];
+  const serial = randomBytes(16);
+  serial[0] = 0x40 | serial.readUInt8(0) >> 2; // positive, without a leading zero
+  const now = Date.now();
+  const content = sequence(
+    der(0xa0, der(0x02, Buffer.from([2]))), // version 3
+    der(0x02, serial),
+    ECDSA_WITH_SHA256,
+    name,
+    sequence(utcTime(now - 60_000), utcTime(now + WEEK_MS)),
+    name,
+    spki,
+    der(0xa3, sequence(...extensions)),
+  );
+  const signature = sign("sha256", content, privateKey);
+  const certificate = sequence(content, ECDSA_WITH_SHA256, der(0x03, Buffer.from([0]), signature));
+  const lines = certificate.toString("base64").match(/.{1,64}/g) ?? [];
+  return {
+    cert: `-----BEGIN CERTIFICATE-----\n${lines.join("\n")}\n-----END CERTIFICATE-----\n`,
+    key: String(privateKey.export({ type: "pkcs8", format: "pem" })),
+  };
+}

@@ -1,0 +1,103 @@
+/**
+ * The command line: what was asked for, and how the process ends.
+ *
+ * @module
+ */
+import process from "node:process";
+import { parseArgs } from "node:util";
+import { ConfigError } from "../config.ts";
+import { containCrashes } from "../serve/lifecycle.ts";
+import { runtime } from "../serve/assemble.ts";
+
+/** The version that `package.json` and `deno.json` state too. */
+export const VERSION = "0.1.0";
+
+/** A mistake of the person at the terminal: one line that says what to do. */
+export class UsageError extends Error {
+  override readonly name = "UsageError";
+}
+
+/** What the options of all commands can say. */
+export interface CommandOptions {
+  readonly config?: string | undefined;
+  readonly once: boolean;
+}
+
+const HELP = `sallyport ${VERSION}: a gateway in front of model providers
+
+Usage
+  sallyport serve [--config FILE]   start the gateway
+  sallyport demo [--once]           try it: two hosts, two stand-in providers, two calls
+  sallyport check [--config FILE]   check the configuration and print the effective one
+
+Options
+  --config FILE   the configuration; else SALLYPORT_CONFIG, else ./gateway.jsonc, else the environment alone
+  --once          demo: end after the two calls
+  --help          this text
+  --version       the version
+
+Exit status: 0 on success, 2 on a mistake in the command or the configuration.
+`;
+
+const OPTIONS = {
+  config: { type: "string" },
+  once: { type: "boolean", default: false },
+  help: { type: "boolean", short: "h", default: false },
+  version: { type: "boolean", short: "v", default: false },
+} as const;
+
+/** Which options belong to which command. */
+const COMMANDS: Readonly<Record<string, readonly string[]>> = { serve: ["config"], check: ["config"], demo: ["once"] };
+
+function readArguments(args: string[]) {
+  try {
+    return parseArgs({ args, options: OPTIONS, allowPositionals: true });
+  } catch (error) {
+    throw new UsageError(`${error instanceof Error ? error.message.split(". ")[0] : "cannot read the arguments"}`);
+  }
+}
+
+async function run(args: string[]): Promise<void> {
+  const { values, positionals } = readArguments(args);
+  const [command, ...rest] = positionals;
+  if (values.version) return void process.stdout.write(`${VERSION}\n`);
+  if (values.help || command === undefined) {
+    process.stdout.write(HELP);
+    if (!values.help) process.exitCode = 2;
+    return;
+  }
+  const allowed = Object.hasOwn(COMMANDS, command) ? COMMANDS[command] : undefined;
+  if (allowed === undefined) throw new UsageError(`unknown command: ${command}`);
+  if (rest.length > 0) throw new UsageError(`unexpected argument: ${rest[0]}`);
+  if (values.config !== undefined && !allowed.includes("config")) throw new UsageError(`${command} takes no --config`);
+  if (values.once && !allowed.includes("once")) throw new UsageError(`${command} takes no --once`);
+  if (command === "check") return (await import("./check.ts")).check(values);
+  if (runtime === "bun" && await (await import("../serve/bun.ts")).restartWithoutFetchCap()) return;
+  containCrashes((text) => process.stderr.write(`sallyport: contained: ${text}\n`));
+  return command === "serve"
+    ? await (await import("./serve.ts")).serveCommand(values)
+    : await (await import("./demo.ts")).demo(values);
+}
+
+/**
+ * Runs the command line and ends the process: with 0, or with 2 after a mistake of the user's.
+ *
+ * @param args Without the program's own name; those of the process if left out
+ */
+export async function main(args: string[] = process.argv.slice(2)): Promise<void> {
+  // A reader that has closed its end (`| head`) is no reason to fail.
+  for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
+  try {
+    await run(args);
+  } catch (error) {
+    process.exitCode = 2;
+    if (error instanceof UsageError) {
+      process.stderr.write(`sallyport: ${error.message}. See sallyport --help\n`);
+    } else if (error instanceof ConfigError) {
+      for (const line of error.message.split("\n")) process.stderr.write(`sallyport: ${line}\n`);
+    } else if (error instanceof Error && "code" in error && "syscall" in error) {
+      process.stderr.write(`sallyport: cannot ${error.syscall}: ${error.message}\n`);
+    } else throw error;
+  }
+  process.exit();
+}

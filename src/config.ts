@@ -1,0 +1,310 @@
+/**
+ * What an operator may set: the schema, its defaults, and the one place where durations and sizes become numbers.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { PRESETS } from "./presets.ts";
+
+/** One address to listen on. */
+export interface ListenConfig {
+  /** Name or address of an interface. */
+  readonly hostname: string;
+  /** 0 takes any free one. */
+  readonly port: number;
+  /** Paths of PEM files; with them the listener speaks https. */
+  readonly tls?: { readonly cert: string; readonly key: string } | undefined;
+}
+
+/** One provider. */
+export interface ProviderConfig {
+  /** `host`, `host:port`, `*.suffix` or `*`, in lower case. */
+  readonly hosts: readonly string[];
+  /** Base URL, without a slash at its end. */
+  readonly upstream: string;
+  /** Who decides on the order of messages. */
+  readonly messages: "ordered" | "any";
+  /** Milliseconds. */
+  readonly deadlines: {
+    readonly connectMs: number;
+    readonly firstByteMs: number;
+    readonly idleMs: number;
+    readonly totalMs: number;
+  };
+}
+
+/** One gateway key: in plain text or, better, as its digest. */
+export interface KeyConfig {
+  /** Names the key in logs and metrics. */
+  readonly id: string;
+  /** The key itself. */
+  readonly key?: string | undefined;
+  /** SHA-256 of the key, 64 hexadecimal digits in lower case. */
+  readonly digest?: string | undefined;
+  /** Names of the providers it may use; left out, all. */
+  readonly providers?: readonly string[] | undefined;
+  /** Models it may use, each a name with `*` for any characters; left out, all. */
+  readonly models?: readonly string[] | undefined;
+  /** Milliseconds since 1970 from which on it is refused. */
+  readonly expiresAt?: number | undefined;
+}
+
+/** A whole configuration, checked. */
+export interface Config {
+  readonly listen: readonly ListenConfig[];
+  readonly providers: Readonly<Record<string, ProviderConfig>>;
+  readonly keys: readonly KeyConfig[];
+  readonly limits: {
+    /** Bytes of a caller's body at most. */
+    readonly maxBodyBytes: number;
+    /** Milliseconds for a caller's body to arrive. */
+    readonly bodyTimeMs: number;
+  };
+}
+
+/** One mistake in a configuration. */
+export interface ConfigIssue {
+  /** Such as `providers.a.upstream`. */
+  readonly path: string;
+  /** What was expected there, and what to do. Never a value that may be secret. */
+  readonly message: string;
+  /** The file and line, or the variable, that says so. */
+  readonly source?: string | undefined;
+}
+
+/** All mistakes of a configuration at once. */
+export class ConfigError extends Error {
+  override readonly name = "ConfigError";
+  /** The mistakes, at least one. */
+  readonly issues: readonly ConfigIssue[];
+
+  /** @param issues The mistakes, at least one */
+  constructor(issues: readonly ConfigIssue[]) {
+    super(
+      issues.map(({ path, message, source }) => `${path}: ${message}${source === undefined ? "" : ` (${source})`}`)
+        .join("\n"),
+    );
+    this.issues = issues;
+  }
+}
+
+const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
+const UNIT_BYTES: Readonly<Record<string, number>> = { B: 1, KB: 1024, MB: 1024 ** 2, GB: 1024 ** 3 };
+
+/** A number with one of the units, as one number; `undefined` for anything else. */
+function measure(text: string, units: Readonly<Record<string, number>>): number | undefined {
+  const [, amount, unit = ""] = /^([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)$/.exec(text) ?? [];
+  const factor = Object.hasOwn(units, unit) ? units[unit] : undefined;
+  return factor === undefined ? undefined : Math.floor(Number(amount) * factor);
+}
+
+const durationForm = 'expected a duration with its unit, such as "5s", "2m" or "500ms"';
+const duration = (fallback: string) =>
+  v.optional(
+    v.pipe(
+      v.string(durationForm),
+      v.transform((text) => measure(text, UNIT_MS)),
+      v.number(durationForm),
+      v.minValue(1, "expected a duration above zero"),
+      v.maxValue(24 * 3_600_000, "expected at most 24h"),
+    ),
+    fallback,
+  );
+
+const sizeForm = 'expected a size with its unit, such as "32MB"';
+const size = (fallback: string) =>
+  v.optional(
+    v.pipe(
+      v.string(sizeForm),
+      v.transform((text) => measure(text, UNIT_BYTES)),
+      v.number(sizeForm),
+      v.minValue(1, "expected a size above zero"),
+      v.maxValue(1024 ** 3, "expected at most 1GB"),
+    ),
+    fallback,
+  );
+
+/**
+ * The grammar of `host[:port]` in lower case (RFC 9110 §7.2): a name in letters, digits, ".", "-" and "_", or an IPv6
+ * address in brackets.
+ */
+export const HOST: RegExp =
+  /^(?<hostname>[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?|\[[0-9a-f:.]+\])\.?(?::(?<port>[0-9]{1,5}))?$/;
+const NAME = /^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$/;
+
+const nonEmpty = v.pipe(v.string("expected a string"), v.nonEmpty("expected a non-empty string"));
+
+const upstream = v.pipe(
+  nonEmpty,
+  v.transform((text) => ((Object.hasOwn(PRESETS, text) ? PRESETS[text] : undefined) ?? text).replace(/\/+$/, "")),
+  v.check(
+    (text) => URL.canParse(text) && /^https?:$/.test(new URL(text).protocol),
+    `expected an http or https URL, or one of ${Object.keys(PRESETS).join(", ")}`,
+  ),
+  v.check((text) => {
+    if (!URL.canParse(text)) return true;
+    const { username, password, search, hash } = new URL(text);
+    return username + password + search + hash === "";
+  }, "expected a URL without credentials, query and fragment"),
+);
+
+const deadlines = v.pipe(
+  v.strictObject({
+    connect: duration("5s"),
+    firstByte: duration("5m"),
+    idle: duration("2m"),
+    total: duration("30m"),
+  }, "expected an object"),
+  v.forward(v.check(({ connect, firstByte }) => connect <= firstByte, "expected at most firstByte"), ["connect"]),
+  v.forward(v.check(({ firstByte, total }) => firstByte <= total, "expected at most total"), ["firstByte"]),
+  v.forward(v.check(({ idle, total }) => idle <= total, "expected at most total"), ["idle"]),
+  v.transform(({ connect, firstByte, idle, total }) => ({
+    connectMs: connect,
+    firstByteMs: firstByte,
+    idleMs: idle,
+    totalMs: total,
+  })),
+);
+
+const provider = v.strictObject({
+  hosts: v.optional(v.pipe(
+    v.array(
+      v.pipe(
+        v.string("expected a string"),
+        v.toLowerCase(),
+        v.check(
+          (host) => host === "*" || HOST.test(host.replace(/^\*\./, "")),
+          'expected "host", "host:port", "*.suffix" or "*"',
+        ),
+      ),
+      "expected an array of hosts",
+    ),
+    v.nonEmpty("expected at least one host"),
+  )),
+  upstream,
+  messages: v.optional(v.picklist(["ordered", "any"], 'expected "ordered" or "any"'), "ordered"),
+  deadlines: v.optional(deadlines, {}),
+}, "expected an object");
+
+const listen = v.strictObject({
+  hostname: v.optional(nonEmpty, "127.0.0.1"),
+  port: v.pipe(
+    v.number("expected a number from 0 to 65535"),
+    v.integer("expected a whole number"),
+    v.minValue(0, "expected a number from 0 to 65535"),
+    v.maxValue(65535, "expected a number from 0 to 65535"),
+  ),
+  tls: v.optional(v.strictObject({ cert: nonEmpty, key: nonEmpty }, "expected an object with cert and key")),
+}, "expected an object");
+
+const key = v.pipe(
+  v.strictObject({
+    id: v.pipe(nonEmpty, v.maxLength(64, "expected at most 64 characters")),
+    key: v.optional(v.pipe(
+      v.string("expected a string"),
+      v.regex(/^[\x21-\x7e]{16,512}$/, "expected 16 to 512 visible ASCII characters"),
+    )),
+    digest: v.optional(v.pipe(
+      v.string("expected a string"),
+      v.toLowerCase(),
+      v.regex(/^[0-9a-f]{64}$/, "expected SHA-256 as 64 hexadecimal digits"),
+    )),
+    providers: v.optional(v.array(nonEmpty, "expected an array of provider names")),
+    models: v.optional(v.array(nonEmpty, "expected an array of model names")),
+    expires: v.optional(v.pipe(
+      v.string("expected a date and time such as 2027-01-31T00:00:00Z"),
+      v.isoTimestamp("expected a date and time such as 2027-01-31T00:00:00Z"),
+      v.transform((text) => Date.parse(text)),
+    )),
+  }, "expected an object"),
+  v.check(({ key, digest }) => (key === undefined) !== (digest === undefined), "expected either key or digest"),
+  v.transform(({ expires, ...rest }) => ({ ...rest, expiresAt: expires })),
+);
+
+/** A provider's own host on a laptop; the only provider answers for any host. */
+function defaultHosts(name: string, isOnly: boolean): string[] {
+  return isOnly ? ["*"] : [`${name}.localhost`];
+}
+
+type ParsedProvider = v.InferOutput<typeof provider>;
+
+function providersOf(parsed: Readonly<Record<string, ParsedProvider>>): Record<string, ProviderConfig> {
+  const entries = Object.entries(parsed);
+  return Object.fromEntries(
+    entries.map(([name, entry]) => [name, { ...entry, hosts: entry.hosts ?? defaultHosts(name, entries.length === 1) }]),
+  );
+}
+
+function sharedHost(providers: Readonly<Record<string, ProviderConfig>>): string | undefined {
+  const hosts = Object.values(providers).flatMap((entry) => [...new Set(entry.hosts)]);
+  return hosts.find((host, index) => hosts.indexOf(host) !== index);
+}
+
+const noProvider = 'expected at least one provider, such as { "a": { "upstream": "openai" } }';
+
+/** The schema of `gateway.jsonc`. Unknown keys are mistakes. */
+export const ConfigSchema: v.GenericSchema<unknown, Config> = v.pipe(
+  v.strictObject({
+    $schema: v.optional(v.string()),
+    listen: v.optional(
+      v.pipe(v.array(listen, "expected an array"), v.nonEmpty("expected at least one address")),
+      [{ port: 8787 }],
+    ),
+    providers: v.pipe(
+      v.record(v.pipe(v.string(), v.regex(NAME, "expected letters, digits and -")), provider, noProvider),
+      v.check((entries) => Object.keys(entries).length > 0, noProvider),
+      v.transform(providersOf),
+      v.check((entries) => sharedHost(entries) === undefined, "expected each host at one provider only"),
+    ),
+    keys: v.optional(
+      v.pipe(
+        v.array(key, "expected an array of keys"),
+        v.check((keys) => new Set(keys.map(({ id }) => id)).size === keys.length, "expected each id once"),
+      ),
+      [],
+    ),
+    limits: v.pipe(
+      v.optional(v.strictObject({ body: size("32MB"), bodyTime: duration("60s") }, "expected an object"), {}),
+      v.transform(({ body, bodyTime }) => ({ maxBodyBytes: body, bodyTimeMs: bodyTime })),
+    ),
+  }, "expected an object"),
+  v.transform(({ $schema: _, ...config }) => config),
+  v.rawCheck(({ dataset, addIssue }) => {
+    if (!dataset.typed) return;
+    const { providers, keys } = dataset.value;
+    for (const { id, providers: names } of keys) {
+      const stranger = names?.find((name) => !Object.hasOwn(providers, name));
+      if (stranger !== undefined) addIssue({ message: `keys: the key ${id} names a provider that is not configured` });
+    }
+  }),
+);
+
+/**
+ * Checks a configuration and fills in what was left out.
+ *
+ * @param input What `gateway.jsonc` holds
+ * @returns The whole configuration
+ * @throws {ConfigError} With every mistake at once
+ *
+ * @example The least there is
+ * ```ts
+ * const config = parseConfig({
+ *   providers: { a: { upstream: "openai" } },
+ *   keys: [{ id: "me", key: "a-key-of-your-own" }],
+ * });
+ * ```
+ */
+export function parseConfig(input: unknown): Config {
+  const result = v.safeParse(ConfigSchema, input);
+  if (result.success) return result.output;
+  throw new ConfigError(result.issues.map((issue) => {
+    const path = (issue.path ?? []).map(({ key }) => typeof key === "number" ? `[${key}]` : `.${String(key)}`)
+      .join("").slice(1);
+    const isUnknown = issue.type === "strict_object" && issue.expected === "never";
+    const isMissing = issue.input === undefined && issue.received === "undefined";
+    return {
+      path: path || "config",
+      message: isUnknown ? "unknown setting" : isMissing ? "expected to be there" : issue.message,
+    };
+  }));
+}

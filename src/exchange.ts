@@ -1,0 +1,225 @@
+/**
+ * One request and its answer, from the first header to the last byte, and how it ended.
+ *
+ * @module
+ */
+import type { ByteSource } from "./byte_source.ts";
+import { type ErrorCode, ERRORS, GatewayError, type Outcome } from "./errors.ts";
+
+/** What arrived, as narrow as the gateway needs it. A `Request` converts to it, and so does Node's `IncomingMessage`. */
+export interface InboundRequest {
+  /** As sent, such as `POST`. */
+  readonly method: string;
+  /** Absolute, or the path with its query. Not looked at before the Host was checked. */
+  readonly url: string;
+  /** Names in lower case; a field that was given twice is joined with `", "`. */
+  readonly headers: { get(name: string): string | null };
+  /** The body, unread. */
+  readonly body: ByteSource | null;
+  /** Aborts when the caller is gone. May also abort after a complete answer (Deno): that is ignored. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** What goes back. `Response` on fetch runtimes, written straight to the socket on Node. */
+export interface Answer {
+  /** HTTP status. */
+  status: number;
+  /** Names in lower case. */
+  headers: Record<string, string>;
+  /** Text, a body that is pulled, or nothing. */
+  body: string | ByteSource | null;
+}
+
+/** Time, as a part: tests pass their own instead of patching globals. */
+export interface Clock {
+  /** Wall clock, milliseconds since 1970: for what people read and for the expiry of keys. */
+  now(): number;
+  /** Milliseconds that only grow: for durations and deadlines. */
+  monotonic(): number;
+  /**
+   * Calls `fire` once after `ms` milliseconds.
+   *
+   * @returns Cancels it; safe to call at any time, also again
+   */
+  timer(ms: number, fire: () => void): () => void;
+}
+
+/** The clock of the runtime. */
+export const systemClock: Clock = {
+  now: () => Date.now(),
+  monotonic: () => performance.now(),
+  timer(ms, fire) {
+    const handle = setTimeout(fire, ms);
+    return () => clearTimeout(handle);
+  },
+};
+
+/** The abort reason for a caller that left. An outcome, not an error: nothing is sent, logs say 499. */
+export class ClientClosed extends Error {
+  override readonly name = "ClientClosed";
+  constructor() {
+    super("The caller closed the connection");
+  }
+}
+
+/** What is known of an exchange once it is over. It holds no key, no prompt and no address. */
+export interface ExchangeRecord {
+  /** `x-request-id`. */
+  readonly id: string;
+  /** Wall clock, milliseconds since 1970. */
+  readonly startedAt: number;
+  /** From the first header to the last byte, milliseconds. */
+  readonly durationMs: number;
+  /** From the first header until the provider's answer began, milliseconds. */
+  readonly firstByteMs?: number;
+  /** How it ended. */
+  readonly outcome: Outcome;
+  /** The status that was answered; 499 when the caller left before one was. */
+  readonly status: number;
+  /** The gateway's error, if it made one. */
+  readonly code?: ErrorCode;
+  /** Name of the provider in the config. */
+  readonly provider?: string;
+  /** Id of the gateway key. */
+  readonly keyId?: string;
+  /** `chat.completions`, `models.list` or `models.get`. */
+  readonly operation?: string;
+  /** As the caller named it: at most 256 characters, without control characters. */
+  readonly model?: string;
+  /** Whether the caller asked for a stream. */
+  readonly stream?: boolean;
+  /** Bytes of the caller's body. */
+  readonly bytesIn: number;
+  /** Bytes of the body that was answered. */
+  readonly bytesOut: number;
+  /** The error behind `internal_error` or an upstream failure. May name addresses: for the operator's log only. */
+  readonly cause?: unknown;
+}
+
+/** Is told of every exchange, once. What it throws is dropped. */
+export interface ExchangeObserver {
+  /** @param record What is known, complete and for ever */
+  settled(record: ExchangeRecord): void;
+}
+
+/** What the steps learn on the way. */
+export type ExchangeFacts = {
+  -readonly [Name in "provider" | "keyId" | "operation" | "model" | "stream"]?: ExchangeRecord[Name];
+};
+
+/**
+ * How an exchange ends that a reason ends.
+ *
+ * @param reason A `GatewayError`, {@link ClientClosed}, or a bug
+ * @returns The settlement
+ */
+export function toSettlement(reason: unknown): Settlement {
+  if (reason instanceof ClientClosed) return { outcome: "client_closed" };
+  if (!GatewayError.is(reason)) return { outcome: "failed", code: "internal_error", cause: reason };
+  return { outcome: ERRORS[reason.code].outcome, code: reason.code, cause: reason.cause };
+}
+
+/** How an exchange is closed. */
+export interface Settlement {
+  readonly outcome: Outcome;
+  readonly code?: ErrorCode | undefined;
+  readonly cause?: unknown;
+}
+
+/** One request and its answer. */
+export class Exchange {
+  /** `x-request-id`. */
+  readonly id: string = crypto.randomUUID();
+  /** What the steps have learned so far. */
+  readonly facts: ExchangeFacts = {};
+  /** The status that goes out; 499 until one does. */
+  status = 499;
+  /** Bytes of the caller's body so far. */
+  bytesIn = 0;
+  /** Bytes of the answer's body so far. */
+  bytesOut = 0;
+
+  readonly #clock: Clock;
+  readonly #startedAt: number;
+  readonly #startedMonotonic: number;
+  readonly #controller = new AbortController();
+  readonly #onSettled: ((record: ExchangeRecord) => void)[] = [];
+  #firstByteMs: number | undefined;
+  #isSettled = false;
+
+  /** @param clock Where its times come from */
+  constructor(clock: Clock) {
+    this.#clock = clock;
+    this.#startedAt = clock.now();
+    this.#startedMonotonic = clock.monotonic();
+  }
+
+  /** Aborts everything that is done on behalf of this exchange; its reason is the answer. */
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  /** Whether the books are closed. */
+  get isSettled(): boolean {
+    return this.#isSettled;
+  }
+
+  /** Milliseconds since the first header. */
+  elapsed(): number {
+    return this.#clock.monotonic() - this.#startedMonotonic;
+  }
+
+  /** Marks that the provider's answer began. */
+  markFirstByte(): void {
+    this.#firstByteMs ??= this.elapsed();
+  }
+
+  /**
+   * Stops the work. Whoever waits on {@link signal} rethrows the reason.
+   *
+   * @param reason A `GatewayError` (a deadline, the drain) or {@link ClientClosed}; the first one stays
+   */
+  abort(reason: Error): void {
+    if (!this.#isSettled) this.#controller.abort(reason);
+  }
+
+  /**
+   * Registers what must be given back when the exchange is over.
+   *
+   * @param give Called once, with the closed books
+   */
+  onSettled(give: (record: ExchangeRecord) => void): void {
+    this.#onSettled.push(give);
+  }
+
+  /**
+   * Closes the books. The first call wins, whichever way the exchange ended.
+   *
+   * @param settlement How it ended
+   */
+  settle(settlement: Settlement): void {
+    if (this.#isSettled) return;
+    this.#isSettled = true;
+    const { outcome, code, cause } = settlement;
+    const record: ExchangeRecord = Object.freeze({
+      id: this.id,
+      startedAt: this.#startedAt,
+      durationMs: this.elapsed(),
+      outcome,
+      status: this.status,
+      bytesIn: this.bytesIn,
+      bytesOut: this.bytesOut,
+      ...this.facts,
+      ...(this.#firstByteMs !== undefined && { firstByteMs: this.#firstByteMs }),
+      ...(code !== undefined && { code }),
+      ...(cause !== undefined && { cause }),
+    });
+    for (const give of this.#onSettled) {
+      try {
+        give(record);
+      } catch {
+        // One failing observer must not keep the others from giving back what they hold.
+      }
+    }
+  }
+}

@@ -1,0 +1,329 @@
+/**
+ * The gateway: its routes, and one exchange from the first header to the last byte.
+ *
+ * 1. Arrive   2. Address   3. Identify   4. Admit   5. Read   6. Forward   7. Relay   8. Settle
+ *
+ * @module
+ */
+import { sha256 } from "@noble/hashes/sha2.js";
+import { bytesToHex, utf8ToBytes } from "@noble/hashes/utils.js";
+import { type IRequestStrict, Router } from "itty-router";
+import { type Digest, isGatewayKey } from "./access/gateway_key.ts";
+import { findGatewayKey, type GatewayKey, type KeyStore, MemoryKeyStore } from "./access/key_store.ts";
+import { admitKey, admitModel } from "./access/policy.ts";
+import { fromReadableStream, toReadableStream } from "./byte_source.ts";
+import type { Config, KeyConfig, ProviderConfig } from "./config.ts";
+import { GatewayError, toErrorAnswer } from "./errors.ts";
+import {
+  type Answer,
+  ClientClosed,
+  type Clock,
+  Exchange,
+  type ExchangeObserver,
+  type InboundRequest,
+  systemClock,
+  toSettlement,
+} from "./exchange.ts";
+import { readJsonBody } from "./inbound/body.ts";
+import { readChatCompletion } from "./inbound/chat_completion.ts";
+import { readGatewayCredential, readUpstreamCredential } from "./inbound/credentials.ts";
+import { createHostTable } from "./inbound/host.ts";
+import { EventStreamScanner } from "./upstream/event_stream.ts";
+import { forward } from "./upstream/forward.ts";
+import { toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
+import { Relay } from "./upstream/relay.ts";
+import { createFetchTransport, type Transport, type UpstreamAnswer } from "./upstream/transport.ts";
+
+/** The parts that differ by runtime or engine. Left out, each is one that works anywhere. */
+export interface GatewayParts {
+  /** Where gateway keys are looked up; by default those of the config, in memory. */
+  readonly keys: KeyStore;
+  /** How calls reach a provider; by default the global `fetch`. */
+  readonly transport: Transport;
+  /** SHA-256; by default one in JavaScript. */
+  readonly digest: Digest;
+  /** Who is told of settled exchanges. */
+  readonly observers: readonly ExchangeObserver[];
+  /** Where times come from. */
+  readonly clock: Clock;
+}
+
+/** A gateway, ready to be mounted. */
+export interface Gateway {
+  /**
+   * Answers one request. Never rejects.
+   *
+   * @param request A request to a gateway host
+   * @returns The answer; a stream's body settles the exchange at its end
+   */
+  fetch(request: Request): Promise<Response>;
+  /**
+   * The same without web objects, for servers that have none of their own (Node).
+   *
+   * @param request What arrived
+   * @returns What goes back
+   */
+  handle(request: InboundRequest): Promise<Answer>;
+  /**
+   * Refuses what is new, lets open exchanges finish, and after the limit ends the rest with `gateway_draining`.
+   *
+   * @param limitMs How long open exchanges may take, milliseconds; 10 seconds if left out
+   */
+  close(limitMs?: number): Promise<void>;
+}
+
+/** What a route says: which operation of the provider's interface this is. */
+interface Operation {
+  readonly name: "chat.completions" | "models.list" | "models.get";
+  /** Path below the provider's base URL. */
+  readonly path: string;
+  /** Decoded, for `models.get`. */
+  readonly model?: string;
+}
+
+/** A body of at most this size that nobody read is drained by the server; a larger one costs its connection. Bytes. */
+const SMALL_BODY_BYTES = 65536;
+const DEFAULT_CLOSE_LIMIT_MS = 10_000;
+/** Segments that a URL parser would resolve or that name nothing. */
+const UNSAFE_SEGMENTS = ["", ".", ".."];
+// deno-lint-ignore no-control-regex -- control characters are what it looks for
+const UNSAFE_MODEL = /[\u0000-\u001f\u007f-\u009f]/;
+
+function portableDigest(text: string): string {
+  return bytesToHex(sha256(utf8ToBytes(text)));
+}
+
+function toGatewayKey({ key, digest, ...rest }: KeyConfig, hash: Digest): GatewayKey {
+  return { ...rest, digest: key === undefined ? digest ?? "" : hash(key) };
+}
+
+/** A model's id is the only part of a request that reaches the upstream URL: decoded, checked, encoded anew. */
+function modelOperation(id: string): Operation {
+  let segments: string[];
+  try {
+    segments = id.split("/").map(decodeURIComponent);
+  } catch {
+    throw new GatewayError("not_found");
+  }
+  const model = segments.join("/");
+  if (segments.some((segment) => UNSAFE_SEGMENTS.includes(segment)) || model.length > 256 || UNSAFE_MODEL.test(model)) {
+    throw new GatewayError("not_found");
+  }
+  return { name: "models.get", path: `/models/${segments.map(encodeURIComponent).join("/")}`, model };
+}
+
+function createRouter() {
+  const notAllowed = (allow: string) => () => {
+    throw new GatewayError("method_not_allowed", { allow });
+  };
+  return Router<IRequestStrict>()
+    .post("/v1/chat/completions", (): Operation => ({ name: "chat.completions", path: "/chat/completions" }))
+    .all("/v1/chat/completions", notAllowed("POST"))
+    .get("/v1/models", (): Operation => ({ name: "models.list", path: "/models" }))
+    .get("/v1/models/:id+", ({ params }): Operation => modelOperation(params.id ?? ""))
+    .all("/v1/models/*", notAllowed("GET"));
+}
+
+/**
+ * Makes a gateway.
+ *
+ * @param config A checked configuration, see `parseConfig`
+ * @param overrides Parts to use instead of the ones that work anywhere
+ * @returns The gateway
+ *
+ * @example Mount it in anything that speaks fetch
+ * ```ts
+ * const gateway = createGateway(parseConfig({
+ *   providers: { a: { upstream: "openai" } },
+ *   keys: [{ id: "me", key: "a-key-of-your-own" }],
+ * }));
+ * export default { fetch: gateway.fetch };
+ * ```
+ */
+export function createGateway(config: Config, overrides: Partial<GatewayParts> = {}): Gateway {
+  const digest = overrides.digest ?? portableDigest;
+  const parts: GatewayParts = {
+    digest,
+    keys: overrides.keys ?? new MemoryKeyStore(config.keys.map((key) => toGatewayKey(key, digest))),
+    transport: overrides.transport ?? createFetchTransport(),
+    observers: overrides.observers ?? [],
+    clock: overrides.clock ?? systemClock,
+  };
+  const { clock } = parts;
+  const router = createRouter();
+  const providers = Object.entries(config.providers).map(([name, provider]) => ({ name, ...provider }));
+  const resolveProvider = createHostTable(
+    providers.flatMap((provider) => provider.hosts.map((host): [string, typeof provider] => [host, provider])),
+  );
+  const open = new Set<Exchange>();
+  let isClosing = false;
+  let onIdle = (): void => {};
+
+  /** 2, the second half: method and path. Only now, after the Host was checked, anything looks at the URL. */
+  async function resolveOperation({ method, url }: InboundRequest): Promise<Operation> {
+    const absolute = /^https?:/i.test(url) ? url : url.startsWith("/") ? `http://gateway${url}` : "http://gateway/";
+    const operation: Operation | undefined = URL.canParse(absolute)
+      ? await router.fetch({ method, url: absolute } as Request) // all that itty-router looks at
+      : undefined;
+    if (operation === undefined) throw new GatewayError("not_found");
+    return operation;
+  }
+
+  /** 3: who calls. The gateway key first; without a good one nobody learns more. */
+  async function identify(headers: InboundRequest["headers"], provider: string, exchange: Exchange) {
+    const shown = readGatewayCredential(headers);
+    const found = await findGatewayKey(shown, parts.keys, parts.digest);
+    if (found !== undefined) exchange.facts.keyId = found.id;
+    const key = admitKey(found, provider, clock.now());
+    const upstreamKey = readUpstreamCredential(headers);
+    if (upstreamKey === shown || isGatewayKey(upstreamKey)) throw new GatewayError("gateway_key_in_authorization");
+    return key;
+  }
+
+  /** Steps 2 to 7. */
+  async function carry(request: InboundRequest, exchange: Exchange): Promise<Answer> {
+    const { headers } = request;
+    // 2 Address
+    const provider = resolveProvider(headers.get("host") ?? hostOfUrl(request.url));
+    exchange.facts.provider = provider.name;
+    const operation = await resolveOperation(request);
+    exchange.facts.operation = operation.name;
+    // 3 Identify, 4 Admit
+    const key = await identify(headers, provider.name, exchange);
+    if (operation.model !== undefined) admitModel(key, operation.model);
+    // 5 Read
+    const completion = operation.name === "chat.completions"
+      ? await readCompletion(request, { provider, key, exchange })
+      : undefined;
+    // 6 Forward
+    const answer = await forward(
+      {
+        url: new URL(provider.upstream + operation.path),
+        method: request.method,
+        headers: toUpstreamHeaders(headers),
+        body: completion?.bytes ?? null,
+        deadlines: provider.deadlines,
+      },
+      exchange,
+      parts,
+    );
+    // 7 Relay
+    return relay(answer, { exchange, idleMs: provider.deadlines.idleMs, completion });
+  }
+
+  /** 5: the bytes to forward, and from a parsed view what must be known of them. */
+  async function readCompletion(
+    request: InboundRequest,
+    { provider, key, exchange }: { provider: ProviderConfig; key: GatewayKey; exchange: Exchange },
+  ) {
+    const { bytes, json } = await readJsonBody(request, config.limits, { clock, signal: exchange.signal });
+    exchange.bytesIn = bytes.byteLength;
+    const completion = readChatCompletion(json, provider.messages);
+    exchange.facts.model = completion.model;
+    exchange.facts.stream = completion.isStream;
+    admitModel(key, completion.model);
+    return { bytes, ...completion };
+  }
+
+  /** 7: status and headers at once, the body as it comes; its end settles the exchange. */
+  function relay(
+    { status, headers, body }: UpstreamAnswer,
+    { exchange, idleMs, completion }: {
+      exchange: Exchange;
+      idleMs: number;
+      completion: { choices: number } | undefined;
+    },
+  ): Answer {
+    exchange.status = status;
+    const isEventStream = (headers.get("content-type") ?? "").toLowerCase().startsWith("text/event-stream");
+    const answered = { ...toCallerHeaders(headers, isEventStream), "x-request-id": exchange.id };
+    if (body === null || status === 204 || status === 205) {
+      body?.cancel();
+      exchange.settle({ outcome: "ok" });
+      return { status, headers: answered, body: null };
+    }
+    const scanner = completion !== undefined && isEventStream && status === 200
+      ? new EventStreamScanner(completion.choices)
+      : undefined;
+    return { status, headers: answered, body: new Relay(body, { exchange, scanner, idleMs, clock }) };
+  }
+
+  /** The one place where something thrown becomes an answer. */
+  function refuse(thrown: unknown, request: InboundRequest, exchange: Exchange): Answer {
+    const settlement = toSettlement(thrown);
+    if (thrown instanceof ClientClosed) {
+      exchange.settle(settlement);
+      return { status: 499, headers: {}, body: null };
+    }
+    const error = GatewayError.is(thrown) ? thrown : new GatewayError("internal_error");
+    const answer = toErrorAnswer(error);
+    answer.headers["x-request-id"] = exchange.id;
+    const isLost = error.code === "body_timeout" || !isBodySettled(request, exchange);
+    if (isLost) answer.headers.connection = "close";
+    exchange.status = answer.status;
+    exchange.bytesOut = answer.body.length;
+    exchange.settle(settlement);
+    return answer;
+  }
+
+  async function handle(request: InboundRequest): Promise<Answer> {
+    // 1 Arrive
+    const exchange = new Exchange(clock);
+    open.add(exchange);
+    const onGone = () => exchange.abort(new ClientClosed());
+    // 8 Settle, whichever way it ends
+    exchange.onSettled((record) => {
+      open.delete(exchange);
+      if (open.size === 0) onIdle();
+      request.signal?.removeEventListener("abort", onGone);
+      for (const observer of parts.observers) {
+        try {
+          observer.settled(record);
+        } catch {
+          // An observer's failure is its own.
+        }
+      }
+    });
+    try {
+      if (isClosing) throw new GatewayError("gateway_draining");
+      if (request.signal?.aborted) onGone();
+      request.signal?.addEventListener("abort", onGone);
+      return await carry(request, exchange);
+    } catch (thrown) {
+      return refuse(thrown, request, exchange);
+    }
+  }
+
+  return {
+    handle,
+    async fetch(request) {
+      const { method, url, headers, body, signal } = request;
+      const answer = await handle({ method, url, headers, body: body && fromReadableStream(body), signal });
+      const content = answer.body === null || typeof answer.body === "string"
+        ? answer.body
+        : toReadableStream(answer.body);
+      return new Response(content, { status: answer.status, headers: answer.headers });
+    },
+    async close(limitMs = DEFAULT_CLOSE_LIMIT_MS) {
+      isClosing = true;
+      if (open.size === 0) return;
+      const idle = new Promise<void>((resolve) => onIdle = resolve);
+      const cancelTimer = clock.timer(limitMs, () => {
+        for (const exchange of open) exchange.abort(new GatewayError("gateway_draining"));
+      });
+      await idle;
+      cancelTimer();
+    },
+  };
+}
+
+/** HTTP/2 has no Host field: its `:authority` stands in the URL. */
+function hostOfUrl(url: string): string | null {
+  return URL.canParse(url) ? new URL(url).host : null;
+}
+
+/** Whether the connection can go on after a refusal: what is left of the body, if anything, is small. */
+function isBodySettled({ body, headers }: InboundRequest, exchange: Exchange): boolean {
+  if (body === null || exchange.bytesIn > 0) return true;
+  return Number(headers.get("content-length") ?? Infinity) <= SMALL_BODY_BYTES;
+}

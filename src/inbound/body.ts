@@ -1,0 +1,173 @@
+/**
+ * The caller's body: read within a size and a time, decoded strictly, parsed. The bytes are kept as they came, for
+ * they are what goes upstream: a parser's output drops, reorders and rounds.
+ *
+ * @module
+ */
+import type { ByteSource } from "../byte_source.ts";
+import { GatewayError } from "../errors.ts";
+import type { Clock, InboundRequest } from "../exchange.ts";
+
+/** How much and how long. */
+export interface BodyLimits {
+  /** Bytes at most. */
+  readonly maxBodyBytes: number;
+  /** Milliseconds from the first read to the last byte. */
+  readonly bodyTimeMs: number;
+}
+
+/** A body as bytes, to forward, and as a view, to check. */
+export interface JsonBody {
+  /** Exactly what the caller sent. */
+  readonly bytes: Uint8Array;
+  /** What it says. Never sent. */
+  readonly json: unknown;
+}
+
+/** Deeper nesting than any provider's schema needs; parsers of some fail or recurse beyond it. */
+export const MAX_DEPTH = 128;
+/** Keys on which a policy decides. Given twice, parsers differ in which one wins: a way around the policy. */
+const SINGLE_KEYS: ReadonlySet<string> = new Set(["model", "messages", "stream"]);
+
+// `application/json`, with at most a charset, and that UTF-8 (RFC 8259 §8.1).
+const JSON_TYPE = /^application\/json *(?:; *charset *= *"?utf-8"? *)?;?$/i;
+
+function assertJsonHeaders(headers: InboundRequest["headers"], maxBodyBytes: number): void {
+  if (!JSON_TYPE.test(headers.get("content-type") ?? "")) throw new GatewayError("unsupported_media_type");
+  if ((headers.get("content-encoding") ?? "identity").toLowerCase() !== "identity") {
+    throw new GatewayError("unsupported_content_encoding");
+  }
+  if (Number(headers.get("content-length") ?? 0) > maxBodyBytes) throw new GatewayError("body_too_large");
+}
+
+function joinChunks(chunks: Uint8Array[], byteLength: number): Uint8Array {
+  if (chunks.length === 1 && chunks[0] !== undefined) return chunks[0];
+  const bytes = new Uint8Array(byteLength);
+  let offset = 0;
+  for (const chunk of chunks) {
+    bytes.set(chunk, offset);
+    offset += chunk.byteLength;
+  }
+  return bytes;
+}
+
+async function readBytes(
+  source: ByteSource,
+  { maxBodyBytes, bodyTimeMs }: BodyLimits,
+  { clock, signal }: { clock: Clock; signal: AbortSignal },
+): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = [];
+  let byteLength = 0;
+  let stop: (reason: unknown) => void = () => {};
+  const stopped = new Promise<never>((_, reject) => stop = reject);
+  stopped.catch(() => {});
+  const onAbort = () => stop(signal.reason);
+  signal.addEventListener("abort", onAbort);
+  const cancelTimer = clock.timer(bodyTimeMs, () => stop(new GatewayError("body_timeout")));
+  try {
+    signal.throwIfAborted();
+    while (true) {
+      const chunk = await Promise.race([source.read(), stopped]);
+      if (chunk === undefined) return joinChunks(chunks, byteLength);
+      byteLength += chunk.byteLength;
+      if (byteLength > maxBodyBytes) throw new GatewayError("body_too_large");
+      chunks.push(chunk);
+    }
+  } finally {
+    cancelTimer();
+    signal.removeEventListener("abort", onAbort);
+  }
+}
+
+/** The index of the quote that ends the string whose first character stands at `from`; -1 where none does. */
+function endOfString(text: string, from: number): number {
+  for (let quote = text.indexOf('"', from); quote !== -1; quote = text.indexOf('"', quote + 1)) {
+    let backslashes = 0;
+    while (text.charCodeAt(quote - 1 - backslashes) === 0x5c) backslashes++;
+    if (backslashes % 2 === 0) return quote;
+  }
+  return -1;
+}
+
+/** The key whose quotes stand at `open` and `close`, if a colon follows: then it is no value. */
+function keyAt(text: string, open: number, close: number): string | undefined {
+  let next = close + 1;
+  while (" \t\r\n".includes(text.charAt(next)) && next < text.length) next++;
+  if (text.charAt(next) !== ":") return undefined;
+  const raw = text.slice(open + 1, close);
+  if (!raw.includes("\\")) return raw;
+  try {
+    return String(JSON.parse(`"${raw}"`)); // A key may be written with escapes: mod\\u0065l
+  } catch {
+    return undefined; // The whole is no JSON then, and JSON.parse says so
+  }
+}
+
+/**
+ * Refuses, before a parser recurses over it, what is nested too deep, and what names a deciding key twice.
+ * Strings are skipped at the speed of `indexOf`, so that a 10 MB image costs one look.
+ *
+ * @param text JSON, or what claims to be
+ * @throws {GatewayError} `invalid_json`, `invalid_body`
+ */
+export function assertShape(text: string): void {
+  const seen = new Set<string>();
+  let depth = 0;
+  for (let index = 0; index < text.length; index++) {
+    const code = text.charCodeAt(index);
+    if (code === 0x22) { // "
+      const close = endOfString(text, index + 1);
+      if (close === -1) return; // No JSON, and JSON.parse says so
+      if (depth === 1) {
+        const key = keyAt(text, index, close);
+        if (key !== undefined && SINGLE_KEYS.has(key)) {
+          if (seen.has(key)) throw new GatewayError("invalid_body", { param: key, detail: "expected the key once" });
+          seen.add(key);
+        }
+      }
+      index = close;
+    } else if (code === 0x7b || code === 0x5b) { // { [
+      if (++depth > MAX_DEPTH) throw new GatewayError("invalid_json");
+    } else if (code === 0x7d || code === 0x5d) { // } ]
+      depth--;
+    }
+  }
+}
+
+/**
+ * Decodes and parses a body.
+ *
+ * @param bytes UTF-8, with or without a byte order mark
+ * @returns What it says
+ * @throws {GatewayError} `invalid_json`, `invalid_body`
+ */
+export function parseJson(bytes: Uint8Array): unknown {
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    assertShape(text);
+    return JSON.parse(text);
+  } catch (error) {
+    // The parser's own message quotes the body: it must not travel further, not even as a cause.
+    throw GatewayError.is(error) ? error : new GatewayError("invalid_json");
+  }
+}
+
+/**
+ * Reads a JSON body.
+ *
+ * @param request Its headers are checked before its body is touched
+ * @param limits How much and how long
+ * @param around The clock, and the signal whose reason ends the read
+ * @returns The bytes and the view
+ * @throws {GatewayError} `unsupported_media_type`, `unsupported_content_encoding`, `body_too_large`, `body_timeout`, `invalid_json`, `invalid_body`
+ */
+export async function readJsonBody(
+  request: InboundRequest,
+  limits: BodyLimits,
+  around: { clock: Clock; signal: AbortSignal },
+): Promise<JsonBody> {
+  assertJsonHeaders(request.headers, limits.maxBodyBytes);
+  if (request.body === null) throw new GatewayError("invalid_json");
+  const bytes = await readBytes(request.body, limits, around);
+  return { bytes, json: parseJson(bytes) };
+}

@@ -1,0 +1,49 @@
+/**
+ * The two credentials of a caller, each one Bearer, read strictly.
+ *
+ * @module
+ */
+import { type ErrorCode, GatewayError } from "../errors.ts";
+
+/** Both credentials. The gateway's stops here; the upstream's is carried through as it came. */
+export interface Credentials {
+  /** The caller's key at this gateway, from `Gateway-Auth`. */
+  readonly gateway: string;
+  /** The caller's key at the provider, from `Authorization`. */
+  readonly upstream: string;
+}
+
+// RFC 9110 §11.1: the scheme is case-insensitive. Here then exactly one space and visible ASCII, which leaves no
+// room for a second credential: fields given twice arrive joined with ", ".
+const BEARER = /^Bearer ([\x21-\x7e]+)$/i;
+// Providers' keys run to a few hundred characters, signed tokens to some thousand.
+const MAX_CREDENTIAL_LENGTH = 8192;
+
+function readBearer(value: string | null, missing: ErrorCode, malformed: ErrorCode): string {
+  if (value === null) throw new GatewayError(missing);
+  const key = value.length > MAX_CREDENTIAL_LENGTH ? undefined : BEARER.exec(value)?.[1];
+  if (key === undefined) throw new GatewayError(malformed);
+  return key;
+}
+
+/**
+ * Reads the gateway key.
+ *
+ * @param headers The caller's headers
+ * @returns The key
+ * @throws {GatewayError} `missing_gateway_key`, `invalid_gateway_auth`
+ */
+export function readGatewayCredential(headers: { get(name: string): string | null }): string {
+  return readBearer(headers.get("gateway-auth"), "missing_gateway_key", "invalid_gateway_auth");
+}
+
+/**
+ * Reads the key at the provider.
+ *
+ * @param headers The caller's headers
+ * @returns The key
+ * @throws {GatewayError} `missing_upstream_key`, `invalid_upstream_auth`
+ */
+export function readUpstreamCredential(headers: { get(name: string): string | null }): string {
+  return readBearer(headers.get("authorization"), "missing_upstream_key", "invalid_upstream_auth");
+}

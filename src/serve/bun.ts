@@ -1,0 +1,105 @@
+/**
+ * Listening on Bun.
+ *
+ * @module
+ */
+import process from "node:process";
+import { type ByteSource, fromReadableStream, toReadableStream } from "../byte_source.ts";
+import { type Serve, toListenerUrl } from "./listener.ts";
+
+interface BunServer {
+  readonly port: number;
+  stop(closeActiveConnections?: boolean): Promise<void>;
+  timeout(request: Request, seconds: number): void;
+}
+
+/** The part of Bun's types that is used here: the official ones clash with those of Node and Deno. */
+declare const Bun: {
+  serve(options: {
+    hostname: string;
+    port: number;
+    tls?: { cert: string; key: string };
+    development: boolean;
+    idleTimeout: number;
+    maxRequestBodySize: number;
+    fetch(request: Request, server: BunServer): Promise<Response>;
+    error(): Response;
+  }): BunServer;
+};
+
+/** Seconds for a header to arrive and for an idle connection to stay; Bun looks every four. */
+const IDLE_SECONDS = 10;
+/** Calls upstream at once that Bun allows by default; the rest would wait in line without a word. */
+const FETCH_CAP_VARIABLE = "BUN_CONFIG_MAX_HTTP_REQUESTS";
+/** The most that Bun takes. */
+const FETCH_CAP = "65535";
+
+/** Calls `onEnd` when the body is there, for the deadlines of the listener end with it. */
+function withEnd(body: ByteSource, onEnd: () => void): ByteSource {
+  return {
+    async read() {
+      const chunk = await body.read();
+      if (chunk === undefined) onEnd();
+      return chunk;
+    },
+    cancel: (reason) => body.cancel(reason),
+  };
+}
+
+/** Opens a listener with `Bun.serve`. */
+export const serve: Serve = (gateway, options) => {
+  const { hostname, port, tls, bodyTimeMs } = options;
+  const bodySeconds = Math.ceil(bodyTimeMs / 1000) + IDLE_SECONDS;
+  const server = Bun.serve({
+    hostname,
+    port,
+    ...(tls && { tls }),
+    development: false, // its error page shows sources
+    idleTimeout: IDLE_SECONDS,
+    maxRequestBodySize: Number.MAX_SAFE_INTEGER, // the gateway counts, and answers with a body
+    async fetch(request, listener) {
+      // Quiet answers, and bodies that come slowly, are the gateway's to judge: Bun would cut both after 12 s.
+      const isPatient = () => listener.timeout(request, 0);
+      const { method, url, headers, signal } = request;
+      if (request.body === null) isPatient();
+      else listener.timeout(request, bodySeconds);
+      const body = request.body && withEnd(fromReadableStream(request.body), isPatient);
+      const answer = await gateway.handle({ method, url, headers, body, signal });
+      const content = answer.body === null || typeof answer.body === "string"
+        ? answer.body
+        : toReadableStream(answer.body);
+      return new Response(content, { status: answer.status, headers: answer.headers });
+    },
+    error: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default shows the error
+  });
+  return Promise.resolve({
+    url: toListenerUrl(options, server.port),
+    stop: () => server.stop(),
+    kill: () => void server.stop(true),
+  });
+};
+
+/**
+ * Starts this program again with Bun's cap on simultaneous fetches raised: the variable counts at start only.
+ *
+ * @returns Whether it did; then this process only waits for the other one
+ */
+export async function restartWithoutFetchCap(): Promise<boolean> {
+  if (process.env[FETCH_CAP_VARIABLE] !== undefined) return false;
+  const { spawn } = await import("node:child_process");
+  const child = spawn(process.execPath, process.argv.slice(1), {
+    stdio: "inherit",
+    env: { ...process.env, [FETCH_CAP_VARIABLE]: FETCH_CAP },
+  });
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+    process.on(signal, () => {
+      // Ctrl-C reaches the whole group: only what was sent to this process alone is handed on.
+      if (signal !== "SIGINT" || !process.stdin.isTTY) child.kill(signal);
+    });
+  }
+  process.exitCode = await new Promise<number>((resolve) => {
+    child.once("exit", (code, signal) => resolve(code ?? (signal === "SIGINT" ? 130 : 143)));
+    child.once("error", () => resolve(1));
+  });
+  return true;
+}

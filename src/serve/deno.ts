@@ -1,0 +1,38 @@
+/**
+ * Listening on Deno.
+ *
+ * @module
+ */
+import { type Serve, toListenerUrl } from "./listener.ts";
+
+/** The part of Deno's types that is used here: the official ones clash with those of Node and Bun. */
+declare const Deno: {
+  serve(
+    options: {
+      hostname: string;
+      port: number;
+      cert?: string;
+      key?: string;
+      onListen(): void;
+      onError(error: unknown): Response;
+    },
+    handler: (request: Request) => Promise<Response>,
+  ): { addr: { port: number }; shutdown(): Promise<void>; finished: Promise<void> };
+};
+
+/** Opens a listener with `Deno.serve`. */
+export const serve: Serve = (gateway, options) => {
+  const { hostname, port, tls } = options;
+  const server = Deno.serve({
+    hostname,
+    port,
+    ...tls,
+    onListen() {},
+    onError: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default prints the error
+  }, gateway.fetch);
+  return Promise.resolve({
+    url: toListenerUrl(options, server.addr.port),
+    stop: () => server.shutdown(),
+    kill() {}, // the gateway has ended the exchanges; Deno has no harder way short of leaving
+  });
+};

@@ -1,0 +1,78 @@
+/**
+ * From the first listener to the last exchange: opening, signals, closing.
+ *
+ * @module
+ */
+import process from "node:process";
+import type { Gateway } from "../gateway.ts";
+import type { Listener, ListenOptions, Serve } from "./listener.ts";
+
+/**
+ * Opens all listeners, or none: when one can't be opened, those before it are closed again.
+ *
+ * @param gateway Who answers
+ * @param serve The runtime's listener
+ * @param addresses Where
+ * @returns The open listeners, in the same order
+ */
+export async function openListeners(
+  gateway: Gateway,
+  serve: Serve,
+  addresses: readonly ListenOptions[],
+): Promise<Listener[]> {
+  const listeners: Listener[] = [];
+  try {
+    for (const address of addresses) listeners.push(await serve(gateway, address));
+    return listeners;
+  } catch (error) {
+    await Promise.all(listeners.map((listener) => listener.stop()));
+    throw error;
+  }
+}
+
+/**
+ * Closes the listeners, lets open exchanges finish, and cuts what is left after the limit.
+ *
+ * @param gateway Who answers
+ * @param listeners Its listeners
+ * @param limitMs How long open exchanges may take, milliseconds
+ */
+export async function closeListeners(gateway: Gateway, listeners: readonly Listener[], limitMs?: number): Promise<void> {
+  const stopped = Promise.all(listeners.map((listener) => listener.stop()));
+  await gateway.close(limitMs);
+  // What an ended exchange has still to write goes out first; a connection that only stays open is cut.
+  await Promise.race([stopped, new Promise((resolve) => setTimeout(resolve, 250))]);
+  for (const listener of listeners) listener.kill();
+}
+
+/**
+ * Resolves at the first SIGINT or SIGTERM; a second one ends the process at once.
+ *
+ * @returns The signal's name
+ */
+export function waitForSignal(): Promise<string> {
+  return new Promise((resolve) => {
+    let isSecond = false;
+    for (const signal of ["SIGINT", "SIGTERM"] as const) {
+      process.on(signal, () => {
+        if (isSecond) process.exit(signal === "SIGINT" ? 130 : 143);
+        isSecond = true;
+        resolve(signal);
+      });
+    }
+  });
+}
+
+/**
+ * Keeps the process alive when something throws where nobody catches: that costs one exchange at most.
+ *
+ * @param report Is told the name and the stack, without the message: it may quote what a caller sent
+ */
+export function containCrashes(report: (text: string) => void): void {
+  const describe = (reason: unknown) => {
+    const { name, stack = "" } = reason instanceof Error ? reason : new Error();
+    report(`${name}\n${stack.split("\n").filter((line) => /^\s+at /.test(line)).join("\n")}`);
+  };
+  process.on("uncaughtException", describe);
+  process.on("unhandledRejection", describe);
+}

@@ -1,0 +1,98 @@
+/**
+ * Listening on Node: `node:http` straight to the gateway, without web objects in between.
+ *
+ * @module
+ */
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { createServer as createTlsServer } from "node:https";
+import type { AddressInfo } from "node:net";
+import type { ByteSource } from "../byte_source.ts";
+import type { InboundRequest } from "../exchange.ts";
+import type { Gateway } from "../gateway.ts";
+import { fromIncomingMessage } from "../upstream/transport_node.ts";
+import { type Serve, toListenerUrl } from "./listener.ts";
+
+/** For a header to arrive; Node checks as often as the interval says. Milliseconds. */
+const HEADERS_MS = 10_000;
+const CHECK_INTERVAL_MS = 5_000;
+/** Longer than the idle time of common load balancers (60 s), so that they never reuse a connection that closes. */
+const KEEP_ALIVE_MS = 65_000;
+
+function toInbound(request: IncomingMessage, signal: AbortSignal): InboundRequest {
+  const { method = "", url = "", headers } = request;
+  const hasBody = headers["content-length"] !== undefined || headers["transfer-encoding"] !== undefined;
+  return {
+    method,
+    url,
+    headers: { get: (name) => (headers[name] as string | undefined) ?? null }, // joinDuplicateHeaders: no arrays asked for
+    body: hasBody ? fromIncomingMessage(request) : null,
+    signal,
+  };
+}
+
+/** Writes as fast as the caller reads. */
+async function writeBody(body: ByteSource, response: ServerResponse): Promise<void> {
+  let wake = (): void => {};
+  response.on("drain", () => wake());
+  response.on("close", () => {
+    body.cancel();
+    wake();
+  });
+  response.flushHeaders();
+  try {
+    while (!response.closed) {
+      const chunk = await body.read();
+      if (chunk === undefined) return void response.end();
+      if (!response.write(chunk)) await new Promise<void>((resolve) => wake = resolve);
+    }
+  } catch {
+    response.destroy(); // a body that can't be completed must not look complete
+  }
+}
+
+async function answer(gateway: Gateway, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  const controller = new AbortController();
+  const onClose = () => controller.abort();
+  response.once("close", onClose);
+  const { status, headers, body } = await gateway.handle(toInbound(request, controller.signal));
+  if (response.closed) {
+    if (body !== null && typeof body !== "string") body.cancel();
+    return;
+  }
+  response.removeListener("close", onClose);
+  const isBare = body === null || typeof body === "string";
+  response.writeHead(status, typeof body === "string" ? { ...headers, "content-length": Buffer.byteLength(body) } : headers);
+  if (isBare) response.end(body ?? undefined);
+  else await writeBody(body, response);
+}
+
+/** Opens a listener with `node:http` or `node:https`. */
+export const serve: Serve = async (gateway, options) => {
+  const { hostname, port, tls, bodyTimeMs } = options;
+  const handler = (request: IncomingMessage, response: ServerResponse) => {
+    answer(gateway, request, response).catch(() => response.destroy());
+  };
+  const limits = {
+    headersTimeout: HEADERS_MS,
+    requestTimeout: HEADERS_MS + bodyTimeMs + CHECK_INTERVAL_MS, // the gateway's own deadline comes first
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    connectionsCheckingInterval: CHECK_INTERVAL_MS,
+    joinDuplicateHeaders: true, // a credential given twice must not look like one
+    noDelay: true,
+  };
+  const server = tls === undefined ? createServer(limits, handler) : createTlsServer({ ...limits, ...tls }, handler);
+  server.on("clientError", (_error, socket) => {
+    if (socket.writable) socket.end("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+    else socket.destroy();
+  });
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", reject);
+    server.listen(port, hostname, resolve);
+  });
+  const address = server.address() as AddressInfo; // listening on TCP: neither null nor a path
+  return {
+    url: toListenerUrl(options, address.port),
+    stop: () => new Promise((resolve) => server.close(() => resolve())),
+    kill: () => server.closeAllConnections(),
+  };
+};

@@ -1,0 +1,94 @@
+/**
+ * What may cross the gateway, each way. Allow-lists: a header nobody thought of stays where it is, among them the
+ * caller's cookies, its `Gateway-Auth`, `Host`, forwarding headers and everything meant for one hop (RFC 9110 §7.6.1:
+ * `Connection` and what it nominates, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`, `Upgrade`).
+ *
+ * @module
+ */
+
+/** Caller to provider. */
+const REQUEST_HEADERS = [
+  "authorization", // the caller's own key there
+  "content-type",
+  "accept",
+  "user-agent",
+  "openai-organization", // https://platform.openai.com/docs/api-reference/authentication
+  "openai-project",
+  "openai-beta",
+  "idempotency-key",
+  "x-idempotency-key",
+  "http-referer", // OpenRouter: attribution of the app
+  "x-title",
+  "x-stainless-lang", // the client libraries' own telemetry
+  "x-stainless-package-version",
+  "x-stainless-os",
+  "x-stainless-arch",
+  "x-stainless-runtime",
+  "x-stainless-runtime-version",
+  "x-stainless-retry-count",
+  "x-stainless-timeout",
+  "x-stainless-read-timeout",
+  "x-stainless-helper-method",
+  "x-stainless-async",
+];
+
+/** Provider to caller. `content-length` is set anew by the server, `content-encoding` is gone once decoded. */
+const ANSWER_HEADERS: ReadonlySet<string> = new Set([
+  "content-type",
+  "content-language",
+  "retry-after",
+  "retry-after-ms",
+  "x-should-retry",
+  "x-generation-id", // OpenRouter
+]);
+/** Families of provider's headers that callers read. */
+const ANSWER_PREFIXES = ["x-ratelimit-", "openai-"];
+
+// RFC 9110 §5.5 allows visible characters, space, tab and obs-text; anything else could split a header.
+// deno-lint-ignore no-control-regex -- control characters are what it looks for
+const UNSAFE_VALUE = /[\u0000-\u0008\u000a-\u001f\u007f]|[^\u0000-\u00ff]/;
+
+/**
+ * The headers that go upstream.
+ *
+ * @param headers The caller's
+ * @returns Lower-case names
+ */
+export function toUpstreamHeaders(headers: { get(name: string): string | null }): Record<string, string> {
+  const forwarded: Record<string, string> = {
+    accept: "*/*", // what is not set here, a runtime's fetch would fill in by itself, each differently
+    "user-agent": "sallyport",
+    "accept-encoding": "identity", // the relay reads what it passes on
+  };
+  for (const name of REQUEST_HEADERS) {
+    const value = headers.get(name);
+    if (value !== null && !UNSAFE_VALUE.test(value)) forwarded[name] = value;
+  }
+  return forwarded;
+}
+
+/**
+ * The headers that go back to the caller.
+ *
+ * @param headers The upstream's, names in lower case
+ * @param isEventStream Whether the body is a stream of events
+ * @returns Lower-case names
+ */
+export function toCallerHeaders(
+  headers: Iterable<readonly [string, string]>,
+  isEventStream: boolean,
+): Record<string, string> {
+  const answered: Record<string, string> = {
+    "cache-control": isEventStream ? "no-cache, no-transform" : "no-store",
+    "x-content-type-options": "nosniff",
+  };
+  if (isEventStream) answered["x-accel-buffering"] = "no"; // nginx: do not collect the stream
+  for (const [name, value] of headers) {
+    if (UNSAFE_VALUE.test(value)) continue;
+    if (name === "x-request-id") answered["x-upstream-request-id"] = value;
+    else if (ANSWER_HEADERS.has(name) || ANSWER_PREFIXES.some((prefix) => name.startsWith(prefix))) {
+      answered[name] = value;
+    }
+  }
+  return answered;
+}

@@ -1,0 +1,149 @@
+/**
+ * The call to a provider, as the gateway needs it: bytes out, bytes back, identity-coded, no redirect followed.
+ *
+ * @module
+ */
+import { type ByteSource, fromReadableStream, toReadableStream } from "../byte_source.ts";
+import { GatewayError } from "../errors.ts";
+
+/** One call. */
+export interface UpstreamCall {
+  /** Built from config alone, but for the encoded id of a model. */
+  readonly url: URL;
+  /** `GET` or `POST`. */
+  readonly method: string;
+  /** Lower-case names. */
+  readonly headers: Record<string, string>;
+  /** The caller's bytes. */
+  readonly body: Uint8Array | null;
+  /** Milliseconds for the connection to be there. */
+  readonly connectMs: number;
+  /** Ends the call, at whatever stage. */
+  readonly signal: AbortSignal;
+  /** Aborts {@link signal} with the transport's own finding: the connect deadline. */
+  abort(reason: GatewayError): void;
+}
+
+/** What came back, from its header on. */
+export interface UpstreamAnswer {
+  /** HTTP status. */
+  readonly status: number;
+  /** Lower-case names. */
+  readonly headers: Iterable<readonly [string, string]> & { get(name: string): string | null | undefined };
+  /** The body, unread. */
+  readonly body: ByteSource | null;
+}
+
+/** Port: how calls reach a provider. */
+export interface Transport {
+  /**
+   * Sends a call.
+   *
+   * @param call The call
+   * @returns The answer, as soon as its header is there
+   * @throws {GatewayError} `upstream_bad_response` for what is no readable HTTP; anything else it throws means that no answer began
+   */
+  send(call: UpstreamCall): Promise<UpstreamAnswer>;
+}
+
+/** What differs between the fetches of the runtimes. */
+export interface FetchTransportOptions {
+  /** The runtime's `fetch`. */
+  readonly fetch?: typeof fetch;
+  /** Makes the body that fetch gets. On Deno a `Blob`: bytes it would send again by itself on a stale connection. */
+  readonly toBody?: (bytes: Uint8Array<ArrayBuffer>) => BodyInit;
+  /** Further options, such as Bun's `timeout: false`. */
+  readonly init?: RequestInit;
+  /** Whether the upstream accepts a connection within so many milliseconds. Without it a fetch that hangs may be connecting or waiting: nobody knows. */
+  readonly canConnect?: (url: URL, ms: number) => Promise<boolean>;
+}
+
+/**
+ * Calls over the runtime's `fetch`. It does not tell connecting from waiting, so a call that has no answer after half
+ * the connect deadline is checked with a connection of its own.
+ *
+ * @param options What differs between runtimes
+ * @returns The transport
+ */
+export function createFetchTransport(options: FetchTransportOptions = {}): Transport {
+  const { fetch: send = fetch, toBody = (bytes) => bytes, init, canConnect } = options;
+  return {
+    async send({ url, method, headers, body, connectMs, signal, abort }) {
+      // The caller's bytes never sit in shared memory: they come from a network read.
+      const bytes = body as Uint8Array<ArrayBuffer> | null;
+      const check = canConnect && setTimeout(() => {
+        canConnect(url, connectMs / 2).then((isOpen) => {
+          if (!isOpen) abort(new GatewayError("upstream_connect_timeout"));
+        });
+      }, connectMs / 2);
+      try {
+        const response = await send(url, {
+          ...init,
+          method,
+          headers,
+          body: bytes && toBody(bytes),
+          redirect: "manual",
+          signal,
+        });
+        return {
+          status: response.status,
+          headers: response.headers,
+          body: response.body && fromReadableStream(response.body),
+        };
+      } finally {
+        clearTimeout(check);
+      }
+    },
+  };
+}
+
+/** First byte of a gzip member (RFC 1952 §2.3.1); no JSON and no event stream begins with it. */
+const GZIP_FIRST_BYTE = 0x1f;
+
+/** Unpacks gzip, unless the runtime's fetch has done so already: it leaves the header as it was. */
+function gunzip(source: ByteSource): ByteSource {
+  let unpacked: ByteSource | undefined;
+  return {
+    async read() {
+      if (unpacked !== undefined) return unpacked.read();
+      const first = await source.read();
+      if (first?.[0] !== GZIP_FIRST_BYTE) {
+        unpacked = source;
+        return first;
+      }
+      let head: Uint8Array | undefined = first;
+      const whole = toReadableStream({
+        read() {
+          const chunk = head;
+          head = undefined;
+          return chunk === undefined ? source.read() : Promise.resolve(chunk);
+        },
+        cancel: (reason) => source.cancel(reason),
+      });
+      unpacked = fromReadableStream(whole.pipeThrough(new DecompressionStream("gzip") as GzipStream));
+      return unpacked.read();
+    },
+    cancel: (reason) => (unpacked ?? source).cancel(reason),
+  };
+}
+
+/** The DOM types say `BufferSource` for what is written; bytes are all we write. */
+type GzipStream = ReadableWritablePair<Uint8Array<ArrayBuffer>, Uint8Array>;
+
+/**
+ * The answer in identity coding. It was asked for; an upstream that sends gzip all the same is understood, anything
+ * else is refused rather than passed on mislabelled.
+ *
+ * @param answer As the transport gave it
+ * @returns The same, its body decoded
+ * @throws {GatewayError} `upstream_bad_response`
+ */
+export function toIdentityCoding(answer: UpstreamAnswer): UpstreamAnswer {
+  const coding = (answer.headers.get("content-encoding") ?? "identity").trim().toLowerCase();
+  if (coding === "identity" || coding === "" || answer.body === null) return answer;
+  if (coding !== "gzip") {
+    answer.body.cancel();
+    throw new GatewayError("upstream_bad_response");
+  }
+  return { status: answer.status, headers: answer.headers, body: gunzip(answer.body) };
+}
