@@ -21,7 +21,6 @@ const oid = (hex: string) => der(0x06, Buffer.from(hex, "hex"));
 const ECDSA_WITH_SHA256 = sequence(oid("2a8648ce3d040302")); // RFC 5758 §3.2
 const COMMON_NAME = oid("550403");
 const SUBJECT_ALT_NAME = oid("551d11");
-const BASIC_CONSTRAINTS = oid("551d13");
 const SUBJECT_KEY_ID = oid("551d0e");
 
 /** GeneralizedTime is for years from 2050 on (RFC 5280 §4.1.2.5). */
@@ -49,7 +48,6 @@ export function createSelfSignedCertificate(hosts: readonly [string, ...string[]
   const keyId = createHash("sha1").update(spki.subarray(-65)).digest(); // RFC 5280 §4.2.1.2 (1)
   const extensions = [
     sequence(SUBJECT_ALT_NAME, der(0x04, sequence(...hosts.map(altName)))),
-    sequence(BASIC_CONSTRAINTS, der(0x04, sequence(der(0x01, Buffer.from([0xff]))))),
     sequence(SUBJECT_KEY_ID, der(0x04, der(0x04, keyId))),
   ];
   const serial = randomBytes(16);

@@ -20,8 +20,20 @@ declare const Deno: {
   ): { addr: { port: number }; shutdown(): Promise<void>; finished: Promise<void> };
 };
 
+/**
+ * A request's signal also aborts after a complete answer. The exchange is settled by then and ignores it; Deno's word
+ * about that, once a process, would only worry an operator.
+ */
+function hushLegacyAbort(): void {
+  const { warn } = console;
+  console.warn = (...args: unknown[]) => {
+    if (!String(args[0]).startsWith("Deno.serve: request.signal aborts")) warn(...args);
+  };
+}
+
 /** Opens a listener with `Deno.serve`. */
 export const serve: Serve = (gateway, options) => {
+  hushLegacyAbort();
   const { hostname, port, tls } = options;
   const server = Deno.serve({
     hostname,

@@ -1,0 +1,147 @@
+/**
+ * `npm test [-- --runtime deno,bun,"node 26"] [FILE...]`: every test file on every runtime, and a table of the counts.
+ */
+import { spawn } from "node:child_process";
+import { globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { parseArgs } from "node:util";
+import { build } from "esbuild";
+import { createSelfSignedCertificate } from "../src/cli/certificate.ts";
+import { findRuntimes, type RuntimeOnMachine } from "./runtimes.ts";
+
+const CACHE = ".cache";
+/** Beyond this a run is stuck: its output so far is shown and it counts as failed. */
+const MAX_RUN_MS = 8 * 60_000;
+
+interface Counts {
+  passed: number;
+  failed: number;
+  skipped: number;
+}
+
+/** A certificate that all runtimes trust in one and the same way, so that tests use https without a word of code. */
+function prepareTls(): Record<string, string> {
+  const directory = join(process.cwd(), CACHE, "tls");
+  mkdirSync(directory, { recursive: true });
+  const { cert, key } = createSelfSignedCertificate(["localhost", "127.0.0.1", "a.localhost", "b.localhost"]);
+  writeFileSync(join(directory, "cert.pem"), cert);
+  writeFileSync(join(directory, "key.pem"), key, { mode: 0o600 });
+  return { SALLYPORT_TEST_TLS: directory, NODE_EXTRA_CA_CERTS: join(directory, "cert.pem") };
+}
+
+/** The same files, their types taken off, for a Node that can't do so itself. */
+async function transpile(files: string[]): Promise<string[]> {
+  const outdir = join(CACHE, "node");
+  rmSync(outdir, { recursive: true, force: true });
+  await build({
+    entryPoints: files,
+    outdir,
+    outbase: ".",
+    bundle: true,
+    packages: "external",
+    format: "esm",
+    platform: "node",
+    target: "node20",
+    outExtension: { ".js": ".mjs" },
+    define: { "import.meta.main": "false" },
+    logLevel: "warning",
+  });
+  return files.map((file) => join(outdir, file.replace(/\.ts$/, ".mjs")));
+}
+
+/** Whether the real `@std/testing` can be had; else its stand-in is used. */
+function hasJsr(): boolean {
+  return process.env.SALLYPORT_TEST_JSR === "1";
+}
+
+async function toCommand({ kind, runsTypeScript }: RuntimeOnMachine, files: string[], junit: string): Promise<string[]> {
+  if (kind === "deno") {
+    const map = hasJsr() ? [] : ["--import-map=tests/support/import_map.json"];
+    return ["test", "-A", "--no-check", "--quiet", ...map, `--junit-path=${junit}`, ...files];
+  }
+  if (kind === "bun") {
+    const paths = files.map((file) => `./${file}`);
+    return ["test", "--timeout=60000", "--reporter=junit", `--reporter-outfile=${junit}`, ...paths];
+  }
+  const reporters = [
+    "--test-reporter=spec",
+    "--test-reporter-destination=stdout",
+    "--test-reporter=junit",
+    `--test-reporter-destination=${junit}`,
+  ];
+  const paths = runsTypeScript ? files : await transpile(files);
+  return ["--test", "--test-force-exit", "--test-concurrency=1", "--test-timeout=120000", ...reporters, ...paths];
+}
+
+/** Counts the cases of a JUnit report. Deno reports a `describe` as a case of the file beside its own cases. */
+function count(junit: string, isDeno: boolean): Counts | undefined {
+  let report: string;
+  try {
+    report = readFileSync(junit, "utf8");
+  } catch {
+    return undefined;
+  }
+  const counts: Counts = { passed: 0, failed: 0, skipped: 0 };
+  for (const [, attributes = "", content = ""] of report.matchAll(/<testcase\b([^>]*?)(?:\/>|>([\s\S]*?)<\/testcase>)/g)) {
+    const hasFailed = /<(?:failure|error)\b/.test(content);
+    if (isDeno && !hasFailed && !attributes.includes("ext:deno_node/testing.ts")) continue;
+    counts[hasFailed ? "failed" : /<skipped\b/.test(content) ? "skipped" : "passed"]++;
+  }
+  return counts;
+}
+
+function run(command: string, args: string[], env: Record<string, string>): Promise<{ code: number; output: string }> {
+  return new Promise((resolve) => {
+    const child = spawn(command, args, { env: { ...process.env, ...env }, stdio: ["ignore", "pipe", "pipe"] });
+    const chunks: Buffer[] = [];
+    child.stdout.on("data", (data: Buffer) => chunks.push(data));
+    child.stderr.on("data", (data: Buffer) => chunks.push(data));
+    const timer = setTimeout(() => child.kill("SIGKILL"), MAX_RUN_MS);
+    child.on("close", (code) => {
+      clearTimeout(timer);
+      resolve({ code: code ?? 1, output: Buffer.concat(chunks).toString() });
+    });
+  });
+}
+
+const { values, positionals } = parseArgs({
+  options: { runtime: { type: "string" }, verbose: { type: "boolean", default: false } },
+  allowPositionals: true,
+});
+const wanted = values.runtime?.split(",").map((name) => name.trim());
+const files = positionals.length > 0 ? positionals : globSync("tests/**/*_test.ts").sort();
+const runtimes = findRuntimes().filter(({ label, kind }) => wanted?.some((name) => name === label || name === kind) ?? true);
+if (files.length === 0 || runtimes.length === 0) {
+  console.error("test: nothing to run; --runtime takes deno, bun, node, or a label such as \"node 20\"");
+  process.exit(2);
+}
+const env = prepareTls();
+const builder = await run(process.execPath, ["scripts/build.ts", "--quiet", "--no-types"], {});
+if (builder.code !== 0) {
+  console.error(builder.output);
+  process.exit(1);
+}
+
+const rows: [string, Counts, number][] = [];
+for (const runtime of runtimes) {
+  const junit = join(CACHE, `${runtime.label.replace(" ", "-")}.xml`);
+  rmSync(junit, { force: true });
+  const started = performance.now();
+  const { code, output } = await run(runtime.command, await toCommand(runtime, files, junit), env);
+  const counts = count(junit, runtime.kind === "deno") ?? { passed: 0, failed: 0, skipped: 0 };
+  // A run that died, or failed outside of any case, has failed too.
+  if (code !== 0 && counts.failed === 0) counts.failed = 1;
+  if (counts.failed > 0 || values.verbose) console.log(`---- ${runtime.label}\n${output}`);
+  rows.push([runtime.label, counts, (performance.now() - started) / 1000]);
+  console.log(`${runtime.label}: ${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`);
+}
+
+const total = (name: keyof Counts) => rows.reduce((sum, [, counts]) => sum + counts[name], 0);
+console.log("\nruntime    passed  failed  skipped  seconds");
+for (const [label, { passed, failed, skipped }, seconds] of rows) {
+  const cells = [passed, failed, skipped].map((number) => String(number).padStart(8)).join("");
+  console.log(`${label.padEnd(9)}${cells}${seconds.toFixed(1).padStart(9)}`);
+}
+console.log(`\n${total("passed")} passed, ${total("failed")} failed`);
+process.exit(total("failed") > 0 || total("passed") === 0 ? 1 : 0);

@@ -1,0 +1,54 @@
+/** Plain answers through the front door: what goes up is what came, what comes back is what was answered. */
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { COMPLETION, type Provider, startProvider } from "../support/provider.ts";
+import { GOOD_BODY, startUnderTest, type UnderTest, UPSTREAM_KEY } from "../support/under_test.ts";
+
+describe("a plain chat completion", () => {
+  let provider: Provider;
+  let under: UnderTest;
+  beforeEach(async () => {
+    provider = await startProvider();
+    under = await startUnderTest({ upstreams: { a: provider.url } });
+  });
+  afterEach(async () => {
+    await under.close();
+    await provider.close();
+  });
+
+  it("comes back whole, over http and https", async () => {
+    for (const host of [under.a, under.b]) {
+      const response = await fetch(`${host}/v1/chat/completions`, {
+        method: "POST",
+        headers: under.headers,
+        body: GOOD_BODY,
+      });
+      assert.equal(response.status, 200);
+      assert.equal(response.headers.get("content-type"), "application/json");
+      assert.match(response.headers.get("x-request-id") ?? "", /^[0-9a-f-]{36}$/);
+      assert.equal(await response.text(), COMPLETION);
+    }
+    const record = await under.settled(2);
+    assert.equal(record.outcome, "ok");
+    assert.equal(record.bytesIn, GOOD_BODY.length);
+    assert.equal(record.bytesOut, COMPLETION.length);
+    assert.equal(record.keyId, "tester");
+    assert.equal(record.model, "test-1");
+  });
+
+  it("goes up byte for byte, with the caller's own key and without the gateway's", async () => {
+    const body = ' {"seed":9223372036854775807, "model":"m","messages":[{"role":"user","content":"\\ud800"}],\n"x":1e400}';
+    const headers = { ...under.headers, cookie: "session=1", "x-forwarded-for": "10.0.0.1", "openai-project": "p" };
+    const response = await fetch(`${under.a}/v1/chat/completions`, { method: "POST", headers, body });
+    assert.equal(response.status, 200);
+    await response.text();
+    const [call] = provider.calls;
+    assert.equal(call?.body.toString(), body);
+    assert.equal(call?.path, "/v1/chat/completions");
+    assert.equal(call?.headers.authorization, `Bearer ${UPSTREAM_KEY}`);
+    assert.equal(call?.headers["openai-project"], "p");
+    assert.equal(call?.headers["accept-encoding"], "identity");
+    for (const name of ["gateway-auth", "cookie", "x-forwarded-for"]) assert.equal(call?.headers[name], undefined);
+    assert.equal(call?.headers.host, new URL(provider.url).host);
+  });
+});

@@ -1,0 +1,112 @@
+/** Starts the gateway of this runtime, with its real listeners, on free ports of loopback. */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import process from "node:process";
+import { generateGatewayKey } from "../../src/access/gateway_key.ts";
+import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
+import { parseConfig } from "../../src/config.ts";
+import type { ExchangeRecord } from "../../src/exchange.ts";
+import { createGateway, type Gateway, type GatewayParts } from "../../src/gateway.ts";
+import { assemble, resolveServe } from "../../src/serve/assemble.ts";
+import { closeListeners, openListeners } from "../../src/serve/lifecycle.ts";
+import { until } from "./until.ts";
+
+/** What a test may choose. */
+export interface UnderTestOptions {
+  /** Base URLs of the two providers. */
+  readonly upstreams: { readonly a: string; readonly b?: string };
+  /** More settings for both providers, such as `deadlines`. */
+  readonly provider?: Record<string, unknown>;
+  /** More settings at the top of the config. */
+  readonly config?: Record<string, unknown>;
+  /** Parts to use instead of the runtime's. */
+  readonly parts?: Partial<GatewayParts>;
+}
+
+/** A gateway that listens. */
+export interface UnderTest {
+  readonly gateway: Gateway;
+  /** Addresses without `/v1`: host a over http, host b over https. */
+  readonly a: string;
+  readonly b: string;
+  /** A gateway key that is good for both. */
+  readonly key: string;
+  /** Headers of a good call to host a. */
+  readonly headers: Record<string, string>;
+  /** Exchanges that are over, in the order of their ends. */
+  readonly records: ExchangeRecord[];
+  /** Waits until so many exchanges are over and returns the last one. */
+  settled(count?: number): Promise<ExchangeRecord>;
+  /** Closes everything; fails when an exchange was still open. */
+  close(): Promise<void>;
+}
+
+/** The caller's key at provider a. */
+export const UPSTREAM_KEY = "sk-upstream-key-of-the-caller";
+/** A body that every check lets through. */
+export const GOOD_BODY: string = JSON.stringify({ model: "test-1", messages: [{ role: "user", content: "Hi" }] });
+/** The same, asking for a stream. */
+export const STREAM_BODY: string = JSON.stringify({
+  model: "test-1",
+  messages: [{ role: "user", content: "Hi" }],
+  stream: true,
+});
+
+/** The certificate that `npm test` makes every runtime trust, or, in a bare run, one of its own. */
+function testIdentity(): { cert: string; key: string } {
+  const directory = process.env.SALLYPORT_TEST_TLS;
+  if (directory === undefined) return createSelfSignedCertificate(["localhost", "127.0.0.1"]);
+  return { cert: readFileSync(`${directory}/cert.pem`, "utf8"), key: readFileSync(`${directory}/key.pem`, "utf8") };
+}
+
+/** Starts a gateway with both hosts. */
+export async function startUnderTest(options: UnderTestOptions): Promise<UnderTest> {
+  const { upstreams, provider = {}, config = {}, parts = {} } = options;
+  const records: ExchangeRecord[] = [];
+  const key = generateGatewayKey();
+  // The hosts hold ports, which are known only once the listeners are open.
+  let gateway: Gateway | undefined;
+  const ready = (): Gateway => gateway ?? assert.fail("not ready");
+  const late: Gateway = {
+    fetch: (request) => ready().fetch(request),
+    handle: (request) => ready().handle(request),
+    close: (limitMs) => ready().close(limitMs),
+  };
+  const bodyTimeMs = 60_000;
+  const listeners = await openListeners(late, await resolveServe(), [
+    { hostname: "127.0.0.1", port: 0, bodyTimeMs },
+    { hostname: "127.0.0.1", port: 0, bodyTimeMs, tls: testIdentity() },
+  ]);
+  const [a = "", b = ""] = listeners.map(({ url }) => url);
+  const parsed = parseConfig({
+    providers: {
+      a: { hosts: ["a.localhost", new URL(a).host], upstream: upstreams.a, ...provider },
+      b: { hosts: ["b.localhost", new URL(b).host], upstream: upstreams.b ?? upstreams.a, ...provider },
+    },
+    keys: [{ id: "tester", key }],
+    ...config,
+  });
+  const observer = { settled: (record: ExchangeRecord) => void records.push(record) };
+  gateway = createGateway(parsed, { ...assemble(), ...parts, observers: [observer] });
+  return {
+    gateway,
+    a,
+    b,
+    key,
+    headers: {
+      "authorization": `Bearer ${UPSTREAM_KEY}`,
+      "gateway-auth": `Bearer ${key}`,
+      "content-type": "application/json",
+    },
+    records,
+    async settled(count = 1) {
+      await until(() => records.length >= count, `${count} settled exchanges`);
+      return records.at(-1) ?? assert.fail("no exchange");
+    },
+    async close() {
+      await closeListeners(late, listeners, 2000);
+      const left = records.filter(({ outcome }) => outcome === "drained");
+      assert.deepEqual(left, [], "an exchange was still open at the end of the test");
+    },
+  };
+}
