@@ -71,7 +71,7 @@ async function toCommand({ kind, runsTypeScript }: RuntimeOnMachine, files: stri
     `--test-reporter-destination=${junit}`,
   ];
   const paths = runsTypeScript ? files : await transpile(files);
-  return ["--test", "--test-force-exit", "--test-concurrency=1", "--test-timeout=120000", ...reporters, ...paths];
+  return ["--test", "--test-concurrency=1", "--test-timeout=120000", ...reporters, ...paths];
 }
 
 /** Counts the cases of a JUnit report. Deno reports a `describe` as a case of the file beside its own cases. */
@@ -130,8 +130,8 @@ for (const runtime of runtimes) {
   const started = performance.now();
   const { code, output } = await run(runtime.command, await toCommand(runtime, files, junit), env);
   const counts = count(junit, runtime.kind === "deno") ?? { passed: 0, failed: 0, skipped: 0 };
-  // A run that died, or failed outside of any case, has failed too.
-  if (code !== 0 && counts.failed === 0) counts.failed = 1;
+  // A run that died, or failed outside of any case, or that ran nothing, has failed too.
+  if (counts.failed === 0 && (code !== 0 || counts.passed === 0)) counts.failed = 1;
   if (counts.failed > 0 || values.verbose) console.log(`---- ${runtime.label}\n${output}`);
   rows.push([runtime.label, counts, (performance.now() - started) / 1000]);
   console.log(`${runtime.label}: ${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`);

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { COMPLETION, type Provider, startProvider } from "../support/provider.ts";
-import { GOOD_BODY, startUnderTest, type UnderTest, UPSTREAM_KEY } from "../support/under_test.ts";
+import { GOOD_BODY, startUnderTest, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
 
 describe("a plain chat completion", () => {
   let provider: Provider;
