@@ -231,7 +231,9 @@ type ParsedProvider = v.InferOutput<typeof provider>;
 function providersOf(parsed: Readonly<Record<string, ParsedProvider>>): Record<string, ProviderConfig> {
   const entries = Object.entries(parsed);
   return Object.fromEntries(
-    entries.map(([name, entry]) => [name, { ...entry, hosts: entry.hosts ?? defaultHosts(name, entries.length === 1) }]),
+    entries.map((
+      [name, entry],
+    ) => [name, { ...entry, hosts: entry.hosts ?? defaultHosts(name, entries.length === 1) }]),
   );
 }
 

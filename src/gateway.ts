@@ -86,6 +86,7 @@ const SMALL_BODY_BYTES = 65536;
 const DEFAULT_CLOSE_LIMIT_MS = 10_000;
 /** Segments that a URL parser would resolve or that name nothing. */
 const UNSAFE_SEGMENTS = ["", ".", ".."];
+const MAX_MODEL_LENGTH = 256;
 // deno-lint-ignore no-control-regex -- control characters are what it looks for
 const UNSAFE_MODEL = /[\u0000-\u001f\u007f-\u009f]/;
 
@@ -106,9 +107,8 @@ function modelOperation(id: string): Operation {
     throw new GatewayError("not_found");
   }
   const model = segments.join("/");
-  if (segments.some((segment) => UNSAFE_SEGMENTS.includes(segment)) || model.length > 256 || UNSAFE_MODEL.test(model)) {
-    throw new GatewayError("not_found");
-  }
+  const isUnsafe = model.split(/[/\\]/).some((piece) => UNSAFE_SEGMENTS.includes(piece)) || UNSAFE_MODEL.test(model);
+  if (isUnsafe || model.length > MAX_MODEL_LENGTH) throw new GatewayError("not_found");
   return { name: "models.get", path: `/models/${segments.map(encodeURIComponent).join("/")}`, model };
 }
 

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { Buffer } from "node:buffer";
 import { createHash, generateKeyPairSync, randomBytes, sign } from "node:crypto";
 
 const WEEK_MS = 7 * 24 * 3_600_000;

@@ -6,7 +6,7 @@
  */
 import type { ByteSource } from "../byte_source.ts";
 import { GatewayError } from "../errors.ts";
-import type { Clock, InboundRequest } from "../exchange.ts";
+import { ClientClosed, type Clock, type InboundRequest } from "../exchange.ts";
 
 /** How much and how long. */
 export interface BodyLimits {
@@ -62,12 +62,14 @@ async function readBytes(
   const stopped = new Promise<never>((_, reject) => stop = reject);
   stopped.catch(() => {});
   const onAbort = () => stop(signal.reason);
+  // Whatever a runtime calls it: a body that breaks is a caller that left.
+  const failed = () => Promise.reject(signal.aborted ? signal.reason : new ClientClosed());
   signal.addEventListener("abort", onAbort);
   const cancelTimer = clock.timer(bodyTimeMs, () => stop(new GatewayError("body_timeout")));
   try {
     signal.throwIfAborted();
     while (true) {
-      const chunk = await Promise.race([source.read(), stopped]);
+      const chunk = await Promise.race([source.read().catch(failed), stopped]);
       if (chunk === undefined) return joinChunks(chunks, byteLength);
       byteLength += chunk.byteLength;
       if (byteLength > maxBodyBytes) throw new GatewayError("body_too_large");
@@ -159,7 +161,9 @@ export function parseJson(bytes: Uint8Array): unknown {
  * @param limits How much and how long
  * @param around The clock, and the signal whose reason ends the read
  * @returns The bytes and the view
- * @throws {GatewayError} `unsupported_media_type`, `unsupported_content_encoding`, `body_too_large`, `body_timeout`, `invalid_json`, `invalid_body`
+ * @throws {GatewayError} `unsupported_media_type`, `unsupported_content_encoding`, `body_too_large`, `body_timeout`,
+ *   `invalid_json`, `invalid_body`
+ * @throws {ClientClosed} When the caller left half-way
  */
 export async function readJsonBody(
   request: InboundRequest,

@@ -5,7 +5,8 @@
  */
 import process from "node:process";
 import { type ByteSource, fromReadableStream, toReadableStream } from "../byte_source.ts";
-import { type Serve, toListenerUrl } from "./listener.ts";
+import type { Gateway } from "../gateway.ts";
+import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 
 interface BunServer {
   readonly port: number;
@@ -47,7 +48,7 @@ function withEnd(body: ByteSource, onEnd: () => void): ByteSource {
 }
 
 /** Opens a listener with `Bun.serve`. */
-export const serve: Serve = (gateway, options) => {
+export function serve(gateway: Gateway, options: ListenOptions): Promise<Listener> {
   const { hostname, port, tls, bodyTimeMs } = options;
   const bodySeconds = Math.ceil(bodyTimeMs / 1000) + IDLE_SECONDS;
   const server = Bun.serve({
@@ -77,7 +78,7 @@ export const serve: Serve = (gateway, options) => {
     stop: () => server.stop(),
     kill: () => void server.stop(true),
   });
-};
+}
 
 /**
  * Starts this program again with Bun's cap on simultaneous fetches raised: the variable counts at start only.

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { type Serve, toListenerUrl } from "./listener.ts";
+import type { Gateway } from "../gateway.ts";
+import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 
 /** The part of Deno's types that is used here: the official ones clash with those of Node and Bun. */
 declare const Deno: {
@@ -26,13 +27,14 @@ declare const Deno: {
  */
 function hushLegacyAbort(): void {
   const { warn } = console;
+  // deno-lint-ignore no-console -- Deno writes it there itself
   console.warn = (...args: unknown[]) => {
     if (!String(args[0]).startsWith("Deno.serve: request.signal aborts")) warn(...args);
   };
 }
 
 /** Opens a listener with `Deno.serve`. */
-export const serve: Serve = (gateway, options) => {
+export function serve(gateway: Gateway, options: ListenOptions): Promise<Listener> {
   hushLegacyAbort();
   const { hostname, port, tls } = options;
   const server = Deno.serve({
@@ -47,4 +49,4 @@ export const serve: Serve = (gateway, options) => {
     stop: () => server.shutdown(),
     kill() {}, // the gateway has ended the exchanges; Deno has no harder way short of leaving
   });
-};
+}

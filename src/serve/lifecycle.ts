@@ -37,7 +37,11 @@ export async function openListeners(
  * @param listeners Its listeners
  * @param limitMs How long open exchanges may take, milliseconds
  */
-export async function closeListeners(gateway: Gateway, listeners: readonly Listener[], limitMs?: number): Promise<void> {
+export async function closeListeners(
+  gateway: Gateway,
+  listeners: readonly Listener[],
+  limitMs?: number,
+): Promise<void> {
   const stopped = Promise.all(listeners.map((listener) => listener.stop()));
   await gateway.close(limitMs);
   // What an ended exchange has still to write goes out first; a connection that only stays open is cut.

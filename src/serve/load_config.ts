@@ -46,7 +46,10 @@ function lineAt(text: string, offset: number): number {
 }
 
 function toSegments(path: string): (string | number)[] {
-  return Array.from(path.matchAll(/\[(\d+)\]|[^.[\]]+/g), ([name, index]) => index === undefined ? name : Number(index));
+  return Array.from(
+    path.matchAll(/\[(\d+)\]|[^.[\]]+/g),
+    ([name, index]) => index === undefined ? name : Number(index),
+  );
 }
 
 /** The line of a setting, or of the closest one around it. */

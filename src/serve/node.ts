@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { Buffer } from "node:buffer";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { createServer as createTlsServer } from "node:https";
 import type { AddressInfo } from "node:net";
@@ -10,7 +11,7 @@ import type { ByteSource } from "../byte_source.ts";
 import type { InboundRequest } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import { fromIncomingMessage } from "../upstream/transport_node.ts";
-import { type Serve, toListenerUrl } from "./listener.ts";
+import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 
 /** For a header to arrive; Node checks as often as the interval says. Milliseconds. */
 const HEADERS_MS = 10_000;
@@ -61,13 +62,16 @@ async function answer(gateway: Gateway, request: IncomingMessage, response: Serv
   }
   response.removeListener("close", onClose);
   const isBare = body === null || typeof body === "string";
-  response.writeHead(status, typeof body === "string" ? { ...headers, "content-length": Buffer.byteLength(body) } : headers);
+  response.writeHead(
+    status,
+    typeof body === "string" ? { ...headers, "content-length": Buffer.byteLength(body) } : headers,
+  );
   if (isBare) response.end(body ?? undefined);
   else await writeBody(body, response);
 }
 
 /** Opens a listener with `node:http` or `node:https`. */
-export const serve: Serve = async (gateway, options) => {
+export async function serve(gateway: Gateway, options: ListenOptions): Promise<Listener> {
   const { hostname, port, tls, bodyTimeMs } = options;
   const handler = (request: IncomingMessage, response: ServerResponse) => {
     answer(gateway, request, response).catch(() => response.destroy());
@@ -95,4 +99,4 @@ export const serve: Serve = async (gateway, options) => {
     stop: () => new Promise((resolve) => server.close(() => resolve())),
     kill: () => server.closeAllConnections(),
   };
-};
+}

@@ -37,7 +37,8 @@ describe("a plain chat completion", () => {
   });
 
   it("goes up byte for byte, with the caller's own key and without the gateway's", async () => {
-    const body = ' {"seed":9223372036854775807, "model":"m","messages":[{"role":"user","content":"\\ud800"}],\n"x":1e400}';
+    const body =
+      ' {"seed":9223372036854775807, "model":"m","messages":[{"role":"user","content":"\\ud800"}],\n"x":1e400}';
     const headers = { ...under.headers, cookie: "session=1", "x-forwarded-for": "10.0.0.1", "openai-project": "p" };
     const response = await fetch(`${under.a}/v1/chat/completions`, { method: "POST", headers, body });
     assert.equal(response.status, 200);

@@ -1,4 +1,5 @@
 /** A stand-in provider over real HTTP whose answers a test writes itself. It keeps what arrived. */
+import { Buffer } from "node:buffer";
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 

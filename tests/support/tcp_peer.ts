@@ -1,5 +1,7 @@
 /** Raw TCP on both ends, where a client library or an HTTP server would hide what is tested. */
-import { connect, createServer, type AddressInfo, type Socket } from "node:net";
+import { Buffer } from "node:buffer";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { Worker } from "node:worker_threads";
 
 /** A peer that listens. */
 export interface TcpPeer {
@@ -76,4 +78,99 @@ export function openRaw(url: string, text: string): RawConnection {
     })
   );
   return { socket, received, isClosed: () => isClosed, closed };
+}
+
+/** An answer read off the wire. */
+export interface RawAnswer {
+  readonly status: number;
+  /** Names in lower case; a repeated one keeps its last value. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** The body with its chunked framing taken off, as latin-1. */
+  readonly body: string;
+}
+
+function unchunk(framed: string): string {
+  let body = "";
+  for (let at = 0; at < framed.length;) {
+    const end = framed.indexOf("\r\n", at);
+    const size = parseInt(framed.slice(at, end), 16);
+    if (end === -1 || !(size > 0)) return body;
+    body += framed.slice(end + 2, end + 2 + size);
+    at = end + 2 + size + 2;
+  }
+  return body;
+}
+
+/** Reads the first answer in what was received. */
+export function parseAnswer(received: string): RawAnswer {
+  const end = received.indexOf("\r\n\r\n");
+  const [first = "", ...lines] = received.slice(0, end).split("\r\n");
+  const headers = Object.fromEntries(lines.map((line) => {
+    const colon = line.indexOf(":");
+    return [line.slice(0, colon).toLowerCase(), line.slice(colon + 1).trim()];
+  }));
+  const rest = received.slice(end + 4);
+  const body = headers["transfer-encoding"] === "chunked" ? unchunk(rest) : rest;
+  return { status: Number(first.split(" ")[1]), headers, body };
+}
+
+/** What a raw call may choose. */
+export interface RawCall {
+  readonly method?: string;
+  readonly path?: string;
+  /** `undefined` leaves a header out; an array repeats it. */
+  readonly headers?: Readonly<Record<string, string | readonly string[] | undefined>> | undefined;
+  readonly body?: string;
+}
+
+/** The bytes of a request over http that asks for the connection to be closed. */
+export function toRawRequest(url: string, { method = "POST", path, headers = {}, body = "" }: RawCall): string {
+  const all = { host: new URL(url).host, connection: "close", "content-length": String(body.length), ...headers };
+  const lines = Object.entries(all).flatMap(([name, value]) =>
+    value === undefined ? [] : [value].flat().map((each) => `${name}: ${each}`)
+  );
+  return `${method} ${path ?? "/v1/chat/completions"} HTTP/1.1\r\n${lines.join("\r\n")}\r\n\r\n${body}`;
+}
+
+/** One request over plain TCP, exactly as written, and its answer: up to its content-length, or to the close. */
+export async function callRaw(url: string, call: RawCall): Promise<RawAnswer> {
+  const { socket, received, closed } = openRaw(url, toRawRequest(url, call));
+  socket.on("data", () => {
+    const { headers, body } = parseAnswer(received());
+    if (body.length >= Number(headers["content-length"] ?? Infinity)) socket.destroy();
+  });
+  return parseAnswer(await closed);
+}
+
+/** An address that accepts no connection and refuses none: a listener that never accepts, its backlog full. */
+export async function startBlackHole(): Promise<{ url: string; close(): Promise<void> }> {
+  const worker = new Worker(
+    `const { createServer } = require("node:net"), { parentPort } = require("node:worker_threads");
+    const server = createServer().listen({ port: 0, host: "127.0.0.1", backlog: 1 }, () => {
+      parentPort.postMessage(server.address().port);
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 60_000);
+    });`,
+    { eval: true },
+  );
+  const port = await new Promise<number>((resolve) => worker.once("message", resolve));
+  const sockets: Socket[] = [];
+  for (let isOpen = true; isOpen && sockets.length < 2000;) {
+    isOpen = await new Promise<boolean>((resolve) => {
+      const socket = connect({ host: "127.0.0.1", port });
+      const timer = setTimeout(() => resolve(false), 150);
+      socket.on("error", () => {});
+      socket.once("connect", () => {
+        clearTimeout(timer);
+        resolve(true);
+      });
+      sockets.push(socket);
+    });
+  }
+  return {
+    url: `http://127.0.0.1:${port}/v1`,
+    async close() {
+      for (const socket of sockets) socket.destroy();
+      await worker.terminate();
+    },
+  };
 }

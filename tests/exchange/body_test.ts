@@ -1,0 +1,124 @@
+/** The caller's body through the front door: bounded, timed, strictly JSON. */
+import assert from "node:assert/strict";
+import { afterEach, describe, it } from "@std/testing/bdd";
+import { type Provider, startProvider } from "../support/provider.ts";
+import { GOOD_BODY, startUnderTest, type UnderTest } from "../support/gateway.ts";
+import { callRaw, openRaw, parseAnswer, toRawRequest } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+
+describe("the body", () => {
+  let provider: Provider;
+  let under: UnderTest;
+  const start = async (limits: Record<string, string> = {}) => {
+    provider = await startProvider();
+    under = await startUnderTest({ upstreams: { a: provider.url }, config: { limits } });
+  };
+  afterEach(async () => {
+    await under.close();
+    await provider.close();
+  });
+  const chunked = (...chunks: string[]) =>
+    toRawRequest(under.a, {
+      headers: { ...under.headers, "content-length": undefined, "transfer-encoding": "chunked" },
+      body: chunks.map((text) => `${text.length.toString(16)}\r\n${text}\r\n`).join(""),
+    });
+
+  it("of a megabyte arrives whole, over http and https", async () => {
+    await start();
+    const image = `data:image/png;base64,${"iVBORw0KGgo".repeat(100_000)}`;
+    const content = [{ type: "image_url", image_url: { url: image } }];
+    const body = JSON.stringify({ model: "m", messages: [{ role: "user", content }] });
+    for (const host of [under.a, under.b]) {
+      const response = await fetch(`${host}/v1/chat/completions`, { method: "POST", headers: under.headers, body });
+      assert.equal(response.status, 200);
+      await response.text();
+    }
+    assert.deepEqual(provider.calls.map((call) => call.body.toString() === body), [true, true]);
+  });
+
+  it("may come in chunks, and goes up with its length", async () => {
+    await start();
+    const half = GOOD_BODY.length >> 1;
+    const raw = openRaw(under.a, `${chunked(GOOD_BODY.slice(0, half), GOOD_BODY.slice(half))}0\r\n\r\n`);
+    assert.equal(parseAnswer(await raw.closed).status, 200);
+    assert.equal(provider.calls[0]?.body.toString(), GOOD_BODY);
+    assert.equal(provider.calls[0]?.headers["content-length"], String(GOOD_BODY.length));
+  });
+
+  it("over the limit is refused before it is read, and as soon as it is over in chunks", async () => {
+    await start({ body: "1KB" });
+    const declared = openRaw(
+      under.a,
+      toRawRequest(under.a, { headers: { ...under.headers, "content-length": "100000" }, body: "{" }),
+    );
+    await until(() => declared.received().includes("body_too_large"), "413 for the declared length");
+    declared.socket.destroy();
+    const counted = openRaw(under.a, chunked(" ".repeat(600), " ".repeat(600)));
+    await until(() => counted.received().includes("body_too_large"), "413 for the counted length");
+    counted.socket.destroy();
+    for (const raw of [declared, counted]) {
+      const { status, headers } = parseAnswer(raw.received());
+      assert.equal(status, 413);
+      assert.equal(headers.connection, "close");
+    }
+    assert.equal(provider.calls.length, 0);
+  });
+
+  it("that stops coming is given up", async () => {
+    await start({ bodyTime: "300ms" });
+    const raw = openRaw(under.a, chunked("{"));
+    await until(() => raw.received().includes("body_timeout"), "408");
+    raw.socket.destroy();
+    assert.equal((await under.settled()).code, "body_timeout");
+    assert.equal(provider.calls.length, 0);
+  });
+
+  it("that breaks off because the caller leaves is nobody's error", async () => {
+    await start();
+    const raw = openRaw(under.a, chunked("{"));
+    await until(() => raw.socket.bytesWritten > 0, "the first piece is sent");
+    setTimeout(() => raw.socket.destroy(), 50);
+    const { outcome, status } = await under.settled();
+    assert.deepEqual({ outcome, status }, { outcome: "client_closed", status: 499 });
+    assert.equal(provider.calls.length, 0);
+  });
+
+  it("must say that it is JSON, in UTF-8 and unpacked", async () => {
+    await start();
+    const types: Record<string, number> = {
+      "application/json": 200,
+      "application/json; charset=utf-8": 200,
+      'Application/JSON;charset="UTF-8"': 200,
+      "application/json; charset=latin1": 415,
+      "text/plain": 415,
+      "application/x-www-form-urlencoded": 415,
+      "multipart/form-data; boundary=x": 415,
+      "application/jsonp": 415,
+    };
+    for (const [type, expected] of Object.entries(types)) {
+      const { status } = await callRaw(under.a, {
+        headers: { ...under.headers, "content-type": type },
+        body: GOOD_BODY,
+      });
+      assert.equal(status, expected, type);
+    }
+    const none = await callRaw(under.a, { headers: { ...under.headers, "content-type": undefined }, body: GOOD_BODY });
+    assert.equal(none.status, 415);
+    const coded = { ...under.headers, "content-encoding": "identity" };
+    assert.equal((await callRaw(under.a, { headers: coded, body: GOOD_BODY })).status, 200);
+  });
+
+  it("that nobody read does not spoil the connection for the next request", async () => {
+    await start();
+    const wrong = toRawRequest(under.a, {
+      headers: { ...under.headers, "gateway-auth": "Bearer not-a-key-of-this-gateway", connection: "keep-alive" },
+      body: GOOD_BODY,
+    });
+    const good = toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY });
+    const raw = openRaw(under.a, wrong);
+    await until(() => raw.received().includes("invalid_gateway_key"), "401");
+    if (!raw.isClosed()) raw.socket.write(good);
+    await raw.closed;
+    assert.match(raw.received(), /HTTP\/1\.1 401[\s\S]*HTTP\/1\.1 200/);
+  });
+});

@@ -1,0 +1,210 @@
+/** The rules of the house: who imports whom, how large things may be, what may be called where. */
+import assert from "node:assert/strict";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { dirname, join, normalize } from "node:path";
+import { describe, it } from "@std/testing/bdd";
+
+const MAX_FILE_LINES = 400;
+const MAX_FUNCTION_LINES = 60;
+/** 1,600 was the aim. A third of it is documentation, and the table of errors alone takes 370. */
+const MAX_CORE_LINES = 1900;
+
+const sources = ["mod.ts", ...list("src")];
+
+function list(directory: string): string[] {
+  return readdirSync(directory, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && entry.name.endsWith(".ts"))
+    .map((entry) => join(entry.parentPath, entry.name)).sort();
+}
+
+const read = (file: string): string => readFileSync(file, "utf8");
+
+interface Import {
+  readonly from: string;
+  readonly to: string;
+  readonly isType: boolean;
+  readonly isDynamic: boolean;
+}
+
+/** Every import of a file; a relative one as the path of what it names. */
+function importsOf(file: string): Import[] {
+  const text = read(file).replace(/^\s*\*.*$|\/\/.*$/gm, "");
+  const statements = text.matchAll(
+    /^(?:import|export)\s+(type\s)?(?:[^"';]*?\sfrom\s+)?"([^"]+)"|import\("([^"]+)"\)/gm,
+  );
+  return Array.from(statements, ([, type, named, dynamic]) => {
+    const target = named ?? dynamic ?? "";
+    const to = target.startsWith(".") ? normalize(join(dirname(file), target)) : target;
+    return { from: file, to, isType: type !== undefined, isDynamic: dynamic !== undefined };
+  });
+}
+
+const edges = sources.flatMap(importsOf);
+
+/** A room of the house: a folder of `src`, or a file at its top. */
+function roomOf(file: string): string {
+  return file.startsWith("src/") ? file.split("/")[1]?.replace(/\.ts$/, "") ?? "" : file;
+}
+
+const FLOORS: Readonly<Record<string, number>> = {
+  errors: 0,
+  presets: 0,
+  byte_source: 0,
+  exchange: 1,
+  config: 1,
+  inbound: 2,
+  access: 2,
+  upstream: 2,
+  gateway: 3,
+  serve: 4,
+  cli: 5,
+  "mod.ts": 6,
+};
+
+/** Bound: may name a runtime or an engine. */
+const isBound = (file: string) => /_(?:file|redis|node)\.ts$|^src\/(?:observe|serve|cli)\//.test(file);
+
+const CORE = sources.filter((file) =>
+  /^src\/(?:errors|byte_source|exchange|gateway|inbound\/.*|upstream\/(?:headers|forward|event_stream|relay))\.ts$/
+    .test(file)
+);
+
+/** A call that has one home. The pattern must not stand elsewhere in `src`. */
+const BANNED: readonly { pattern: RegExp; home: RegExp; reason: string }[] = [
+  { pattern: /\bconsole\./, home: /serve\/deno/, reason: "a log line has one way out; cli/ writes to process.stdout" },
+  { pattern: /[^.\w]fetch\(/, home: /upstream\/|gateway\.ts/, reason: "only a transport calls out" },
+  {
+    pattern: /\bsetTimeout\(/,
+    home: /exchange\.ts|transport|serve\/lifecycle|cli\//,
+    reason: "times come from the Clock, so that tests can pass their own",
+  },
+  { pattern: /\.tee\(\)/, home: /^$/, reason: "tee() buffers without bound when one side is slow" },
+  { pattern: /request\.url/, home: /gateway\.ts|cli\//, reason: "a URL built from Host must not be looked at early" },
+];
+
+/** Top-level functions and methods with the number of their lines, by the indentation that the formatter guarantees. */
+function* functionsOf(file: string): Generator<[name: string, lines: number]> {
+  const lines = read(file).split("\n");
+  for (let start = 0; start < lines.length; start++) {
+    const head = /^( {0,4})(?:export )?(?:async )?(?:function\*? (\w+)|(?:get |static |override )*(#?\w+)\()[^;]*\{$/
+      .exec(lines[start] ?? "");
+    if (head === null || /^(?:if|for|while|switch)$/.test(head[3] ?? "")) continue;
+    const end = lines.findIndex((line, index) => index > start && line.startsWith(`${head[1]}}`));
+    yield [head[2] ?? head[3] ?? "", end - start + 1];
+  }
+}
+
+describe("the house", () => {
+  it("data flows one way: a lower floor never looks up", () => {
+    for (const { from, to } of edges.filter((edge) => edge.to.startsWith("src/"))) {
+      const [lower, upper] = [FLOORS[roomOf(from)], FLOORS[roomOf(to)]];
+      assert.ok(
+        lower !== undefined,
+        `${from} is in no room of the house: add it to FLOORS and say why in CONTRIBUTING`,
+      );
+      assert.ok(upper !== undefined && upper <= lower, `${from} imports ${to}, which is on a higher floor`);
+    }
+  });
+
+  it("wings on one floor never import each other: what they share goes down, or up to gateway.ts", () => {
+    const wings = edges.filter(({ from, to }) => FLOORS[roomOf(from)] === 2 && FLOORS[roomOf(to)] === 2);
+    assert.deepEqual(wings.filter(({ from, to }) => roomOf(from) !== roomOf(to)), []);
+  });
+
+  it("only bound files name a runtime or an engine, and only serve/ and cli/ import bound files", () => {
+    for (const { from, to } of edges) {
+      if (to.startsWith("node:")) assert.ok(isBound(from), `${from} imports ${to}: the core must run anywhere`);
+      if (to.startsWith("src/") && isBound(to) && from !== "mod.ts") {
+        assert.ok(isBound(from), `${from} imports ${to}, which is bound to a runtime`);
+      }
+    }
+  });
+
+  it("mod.ts reaches the command line only by a dynamic import", () => {
+    const bound = edges.filter(({ from, to }) => from === "mod.ts" && isBound(to));
+    assert.deepEqual(bound.filter(({ isDynamic }) => !isDynamic), []);
+  });
+
+  it("there is no import cycle", () => {
+    const visit = (file: string, path: readonly string[]): void => {
+      assert.ok(!path.includes(file), `cycle: ${[...path, file].join(" -> ")}`);
+      if (done.has(file)) return;
+      for (const { to } of edges.filter(({ from }) => from === file)) {
+        if (to.startsWith("src/")) visit(to, [...path, file]);
+      }
+      done.add(file);
+    };
+    const done = new Set<string>();
+    for (const file of sources) visit(file, []);
+  });
+
+  it("no file and no function grows beyond what is read in one go", () => {
+    for (const file of sources) {
+      const { length } = read(file).split("\n");
+      assert.ok(length <= MAX_FILE_LINES, `${file} has ${length} lines: is it still one room?`);
+      for (const [name, lines] of functionsOf(file)) {
+        if (file === "src/gateway.ts" && name === "createGateway") continue; // its closures are the steps
+        assert.ok(
+          lines <= MAX_FUNCTION_LINES,
+          `${name} in ${file} has ${lines} lines: which part has a name of its own?`,
+        );
+      }
+    }
+  });
+
+  it("the core can be read in half an hour", () => {
+    const lines = CORE.reduce((sum, file) => sum + read(file).split("\n").length, 0);
+    assert.ok(CORE.length >= 11);
+    assert.ok(lines <= MAX_CORE_LINES, `the core has ${lines} lines: delete some, or say out loud why it grows`);
+  });
+
+  it("a call that has one home stands nowhere else", () => {
+    for (const file of sources) {
+      const code = read(file).replace(/\/\*[\s\S]*?\*\/|\/\/.*$/gm, "");
+      for (const { pattern, home, reason } of BANNED) {
+        assert.ok(home.test(file) || !pattern.test(code), `${file} has ${pattern.source}: ${reason}`);
+      }
+    }
+  });
+
+  it("every error code is thrown somewhere", () => {
+    const rest = sources.filter((file) => file !== "src/errors.ts").map(read).join("\n");
+    const codes = Array.from(read("src/errors.ts").matchAll(/^ {2}\| "(\w+)"/gm), ([, code = ""]) => code);
+    const outcomes = [
+      "ok",
+      "refused",
+      "client_closed",
+      "upstream_failed",
+      "upstream_cut",
+      "timeout",
+      "drained",
+      "failed",
+    ];
+    assert.deepEqual(codes.filter((code) => !outcomes.includes(code) && !rest.includes(`"${code}"`)), []);
+  });
+
+  it("the map in CONTRIBUTING lists every file", () => {
+    const map = read("CONTRIBUTING.md");
+    for (const file of sources) {
+      assert.ok(map.includes(file.split("/").at(-1) ?? ""), `${file} is missing in CONTRIBUTING.md`);
+    }
+  });
+
+  it("the manifests agree", () => {
+    const [deno, npm] = [JSON.parse(read("deno.json")), JSON.parse(read("package.json"))];
+    assert.equal(deno.version, npm.version);
+    assert.equal(deno.license, npm.license);
+    assert.deepEqual(deno.tasks, npm.scripts);
+    assert.ok(read("src/cli/main.ts").includes(`VERSION = "${npm.version}"`));
+    for (const [name, target] of Object.entries(deno.imports)) {
+      if (!String(target).startsWith("npm:")) continue;
+      assert.equal(String(target), `npm:${name}@${npm.devDependencies[name]}`);
+    }
+    assert.equal(npm.dependencies, undefined, "what runs is bundled: an installed package brings nothing else along");
+  });
+
+  it("no lockfile names an address to download from", () => {
+    assert.doesNotMatch(read("package-lock.json"), /"resolved": "https?:/);
+    assert.equal(existsSync("deno.lock"), false);
+  });
+});
