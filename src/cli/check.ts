@@ -5,7 +5,7 @@
  */
 import process from "node:process";
 import { loadConfig, readTlsFiles } from "../serve/load_config.ts";
-import type { CommandOptions } from "./main.ts";
+import type { CommandOptions } from "./command.ts";
 
 /**
  * Prints the effective configuration, its secrets masked.

@@ -14,7 +14,7 @@ import { createGateway } from "../gateway.ts";
 import { assemble, resolveServe } from "../serve/assemble.ts";
 import { closeListeners, openListeners, waitForSignal } from "../serve/lifecycle.ts";
 import { createSelfSignedCertificate } from "./certificate.ts";
-import type { CommandOptions } from "./main.ts";
+import type { CommandOptions } from "./command.ts";
 import { type StandIn, startStandIn } from "./provider_stand_in.ts";
 
 /** Where the demo listens if the ports are free; else anywhere. */

@@ -8,20 +8,7 @@ import { parseArgs } from "node:util";
 import { ConfigError } from "../config.ts";
 import { containCrashes } from "../serve/lifecycle.ts";
 import { runtime } from "../serve/assemble.ts";
-
-/** The version that `package.json` and `deno.json` state too. */
-export const VERSION = "0.1.0";
-
-/** A mistake of the person at the terminal: one line that says what to do. */
-export class UsageError extends Error {
-  override readonly name = "UsageError";
-}
-
-/** What the options of all commands can say. */
-export interface CommandOptions {
-  readonly config?: string | undefined;
-  readonly once: boolean;
-}
+import { UsageError, VERSION } from "./command.ts";
 
 const HELP = `sallyport ${VERSION}: a gateway in front of model providers
 

@@ -11,7 +11,7 @@ import { createGateway } from "../gateway.ts";
 import { assemble, resolveServe } from "../serve/assemble.ts";
 import { closeListeners, openListeners, waitForSignal } from "../serve/lifecycle.ts";
 import { loadConfig, readTlsFiles } from "../serve/load_config.ts";
-import { type CommandOptions, VERSION } from "./main.ts";
+import { type CommandOptions, VERSION } from "./command.ts";
 
 /** Tells the operator of bugs: the name of what was thrown and where, without its message, which may quote a caller. */
 const bugReporter: ExchangeObserver = {

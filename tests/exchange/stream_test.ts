@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import type { ServerResponse } from "node:http";
+import { setImmediate } from "node:timers";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { type Answering, chunk, type Provider, startProvider, stream } from "../support/provider.ts";
 import { startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
