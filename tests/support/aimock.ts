@@ -1,0 +1,77 @@
+/** What the client libraries talk to: a gateway before `@copilotkit/aimock` from npm, or before a provider of the test's own. */
+import assert from "node:assert/strict";
+import { isChatCompletionBody, LLMock } from "@copilotkit/aimock";
+import { startUnderTest, type UnderTest, type UnderTestOptions } from "./gateway.ts";
+import { type Answering, type Provider, startProvider } from "./provider.ts";
+
+// Long enough for many chunks, and with what an encoder must not break.
+const tale = Array.from({ length: 200 }, (_, index) => `Wort ${index} – 字 👋 "q" \\ \n`).join("");
+const toolArguments = '{"city":"Zürich","days":3}';
+
+/** A gateway before a mock. */
+export interface BeforeMock {
+  readonly mock: LLMock;
+  readonly under: UnderTest;
+  /** What the mock says to "Tell me". */
+  readonly tale: string;
+  /** Arguments with which it calls the tool `forecast`. */
+  readonly toolArguments: string;
+}
+
+const opened: { close(): Promise<unknown> }[] = [];
+
+/** Closes, last first, everything that this module has started. */
+export async function closeAll(): Promise<void> {
+  for (const each of opened.splice(0).reverse()) await each.close();
+}
+
+/** A gateway before an upstream. */
+export async function startBefore(
+  upstream: { readonly url: string; close?(): Promise<void> },
+  options: Omit<UnderTestOptions, "upstreams"> = {},
+): Promise<UnderTest> {
+  const { url, close } = upstream;
+  if (close !== undefined) opened.push({ close });
+  const under = await startUnderTest({ upstreams: { a: url }, ...options });
+  opened.push(under);
+  return under;
+}
+
+/** A gateway before a provider that answers as the test says. */
+export async function startWith(
+  answering?: Answering,
+  options: Omit<UnderTestOptions, "upstreams"> = {},
+): Promise<{ provider: Provider; under: UnderTest }> {
+  const provider = await startProvider(answering);
+  return { provider, under: await startBefore(provider, options) };
+}
+
+/** A gateway before a mock that tells a tale, calls a tool when asked for the weather, and says what the tool found. */
+export async function startWithMock(): Promise<BeforeMock> {
+  const mock = new LLMock({ port: 0, host: "127.0.0.1", chunkSize: 7 });
+  mock.on({ hasToolResult: true }, { content: "Sunny." });
+  mock.onMessage("weather", { toolCalls: [{ id: "call_1", name: "forecast", arguments: toolArguments }] });
+  mock.onMessage("Tell me", { content: tale });
+  await mock.start();
+  return { mock, tale, toolArguments, under: await startBefore({ url: `${mock.url}/v1`, close: () => mock.stop() }) };
+}
+
+/** Asserts from the journal that so many calls arrived, each with the caller's own key and without the gateway's or a cookie. */
+export function assertJournal(mock: LLMock, { key }: UnderTest, count: number): void {
+  const entries = mock.getRequests();
+  assert.equal(entries.length, count);
+  for (const { headers, path } of entries) {
+    assert.equal(path, "/v1/chat/completions");
+    assert.ok("authorization" in headers);
+    for (const name of ["gateway-auth", "cookie", "x-forwarded-for", "via"]) assert.ok(!(name in headers), name);
+  }
+  assert.ok(!JSON.stringify(entries).includes(key), "the gateway key arrived");
+}
+
+/** Model, messages and tools of the latest call in the journal. */
+export function lastBody(mock: LLMock): { model: unknown; messages: unknown; tools: unknown } {
+  const body = mock.getLastRequest()?.body;
+  assert.ok(isChatCompletionBody(body));
+  const { model, messages, tools } = body;
+  return { model, messages, tools };
+}
