@@ -91,11 +91,11 @@ export class ConfigError extends Error {
 const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 const UNIT_BYTES: Readonly<Record<string, number>> = { B: 1, KB: 1024, MB: 1024 ** 2, GB: 1024 ** 3 };
 
-/** A number with one of the units, as one number; `undefined` for anything else. */
-function measure(text: string, units: Readonly<Record<string, number>>): number | undefined {
+/** A number with one of the units, as one number; `NaN`, which no schema takes for a number, for anything else. */
+function measure(text: string, units: Readonly<Record<string, number>>): number {
   const [, amount, unit = ""] = /^([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)$/.exec(text) ?? [];
   const factor = Object.hasOwn(units, unit) ? units[unit] : undefined;
-  return factor === undefined ? undefined : Math.floor(Number(amount) * factor);
+  return factor === undefined ? NaN : Math.floor(Number(amount) * factor);
 }
 
 const durationForm = 'expected a duration with its unit, such as "5s", "2m" or "500ms"';
@@ -247,7 +247,7 @@ const noProvider = 'expected at least one provider, such as { "a": { "upstream":
 /** The schema of `gateway.jsonc`. Unknown keys are mistakes. */
 export const ConfigSchema: v.GenericSchema<unknown, Config> = v.pipe(
   v.strictObject({
-    $schema: v.optional(v.string()),
+    $schema: v.optional(v.string("expected a string")),
     listen: v.optional(
       v.pipe(v.array(listen, "expected an array"), v.nonEmpty("expected at least one address")),
       [{ port: 8787 }],

@@ -31,7 +31,7 @@ const part = v.looseObject({ type: v.string("expected a string") }, text);
 
 const message = v.looseObject({
   role: v.pipe(v.string("expected a string"), v.nonEmpty("expected a non-empty string")),
-  content: v.nullish(v.union([v.string(), v.pipe(v.array(part), v.nonEmpty())], text)),
+  content: v.nullish(v.union([v.string(text), v.pipe(v.array(part, text), v.nonEmpty(text))], text)),
 }, "expected an object");
 type Message = v.InferOutput<typeof message>;
 

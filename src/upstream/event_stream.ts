@@ -49,6 +49,7 @@ export class EventStreamScanner {
   #isFirstLine = true;
   #isAfterCr = false;
   #isInEvent = false;
+  #hasEndedInLine = false;
   /** Where the next underscore stands in the buffer that is looked into: each byte is searched once. */
   #searched: Uint8Array | undefined;
   #underscore = -1;
@@ -60,13 +61,13 @@ export class EventStreamScanner {
 
   /** Whether an event of ours may be put in here as it is. */
   get isAtBoundary(): boolean {
-    return this.#lineBytes === 0 && !this.#isInEvent;
+    return this.#lineBytes === 0 && !this.#isInEvent && !this.#hasEndedInLine;
   }
 
   /** What must be sent so that an event of ours starts clean: it ends the unfinished line and event. */
   get boundary(): string {
     if (this.isAtBoundary) return "";
-    return this.#lineBytes === 0 ? "\n" : "\n\n";
+    return this.#lineBytes === 0 && !this.#hasEndedInLine ? "\n" : "\n\n";
   }
 
   /** Complete means: `[DONE]`, or a finish reason for every choice that began. */
@@ -100,6 +101,13 @@ export class EventStreamScanner {
     }
   }
 
+  /** Takes note that nothing more comes: client libraries read a last line without a line end, and so does this. */
+  end(): void {
+    if (this.#lineBytes === 0) return;
+    this.#hasEndedInLine = true;
+    this.#endLine(new Uint8Array(0), 0, 0);
+  }
+
   #keep(chunk: Uint8Array, from: number): void {
     this.#lineBytes += chunk.length - from;
     const room = MAX_WATCHED_LINE_BYTES - this.#partBytes;
@@ -110,7 +118,7 @@ export class EventStreamScanner {
   }
 
   #endLine(chunk: Uint8Array, from: number, end: number): void {
-    if (this.#lineBytes === 0) return this.#line(chunk, from, end);
+    if (this.#lineBytes === 0) return this.#line(chunk, from, end, end - from <= MAX_WATCHED_LINE_BYTES);
     this.#keep(chunk.subarray(0, end), from);
     const isWhole = this.#lineBytes === this.#partBytes;
     const line = new Uint8Array(this.#partBytes);
@@ -124,7 +132,7 @@ export class EventStreamScanner {
     this.#line(line, 0, line.length, isWhole);
   }
 
-  #line(bytes: Uint8Array, from: number, end: number, isWhole = true): void {
+  #line(bytes: Uint8Array, from: number, end: number, isWhole: boolean): void {
     let start = from;
     if (this.#isFirstLine) {
       this.#isFirstLine = false;

@@ -87,6 +87,7 @@ export class Relay implements ByteSource {
   }
 
   #end(): Uint8Array | undefined {
+    this.#scanner?.end();
     if (this.#scanner !== undefined && !this.#scanner.isComplete) {
       return this.#fail(new GatewayError("upstream_stream_truncated"));
     }

@@ -1,0 +1,131 @@
+/** The scanner of server-sent events: whatever way a stream is cut, the findings are those of a simple reference. */
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { describe, it } from "@std/testing/bdd";
+import fc from "fast-check";
+import { EventStreamScanner, MAX_WATCHED_LINE_BYTES } from "../../src/upstream/event_stream.ts";
+import { chunk, stream } from "../support/provider.ts";
+
+interface Findings {
+  readonly payloads: number;
+  readonly isDone: boolean;
+  readonly isComplete: boolean;
+  readonly isAtBoundary: boolean;
+}
+
+/** The same by whole-text means: split into lines, parse each payload. */
+function reference(text: string, choices: number): Findings {
+  const lines = text.replace(/^\ufeff/, "").split(/\r\n|\r|\n/);
+  const last = lines.pop() ?? "";
+  const begun = new Set<number>();
+  const finished = new Set<number>();
+  let payloads = 0;
+  let isDone = false;
+  let isInEvent = false;
+  for (const line of lines.concat(last === "" ? [] : [last])) {
+    if (line === "") isInEvent = false;
+    if (line === "" || line.startsWith(":")) continue;
+    isInEvent = true;
+    if (!line.startsWith("data:")) continue;
+    const value = line.slice(5).replace(/^ /, "");
+    if (value === "") continue;
+    payloads++;
+    if (value === "[DONE]") isDone = true;
+    if (value === "[DONE]" || (choices === 1 && !/"finish_reason"\s*:\s*"/.test(value))) continue;
+    try {
+      for (const { index = 0, finish_reason: reason } of JSON.parse(value).choices) {
+        begun.add(index);
+        if (typeof reason === "string") finished.add(index);
+      }
+    } catch {
+      // no chunk
+    }
+  }
+  const isComplete = isDone || (finished.size > 0 && [...begun].every((index) => finished.has(index)));
+  return { payloads, isDone, isComplete, isAtBoundary: last === "" && !isInEvent && text !== "\ufeff" };
+}
+
+function scan(bytes: Uint8Array, cuts: readonly number[], choices: number): Findings {
+  const scanner = new EventStreamScanner(choices);
+  const edges = [0, ...[...cuts].sort((a, b) => a - b), bytes.length];
+  for (const [index, edge] of edges.slice(1).entries()) scanner.push(bytes.subarray(edges[index], edge));
+  scanner.end();
+  const { payloads, isDone, isComplete, isAtBoundary } = scanner;
+  return { payloads, isDone, isComplete, isAtBoundary };
+}
+
+const text = fc.oneof(
+  fc.string({ unit: "binary", maxLength: 20 }),
+  fc.constantFrom('"finish_reason":"stop"', "data: [DONE]", "größe", "😀", "finish_reason", "_"),
+).map((content) => content.replace(/[\r\n]/g, ""));
+
+const event = fc.oneof(
+  fc.record({ content: text, reason: fc.constantFrom(null, "stop", "length"), index: fc.nat(2) })
+    .map(({ content, reason, index }) => chunk(content, reason, index).trimEnd()),
+  fc.constantFrom(
+    "data: [DONE]",
+    "data:[DONE]",
+    "data: [DONE]x",
+    "data:",
+    "data: ",
+    "data",
+    "event: ping",
+    "id: 7",
+    "",
+  ),
+  text.map((comment) => `:${comment}`),
+  text.map((value) => `data: ${value}`),
+  text.map((line) => `x${line}`),
+  fc.constant('data: {"choices":[{"index":0,"finish_reason" : "stop"}]}'),
+);
+const lineEnd = fc.constantFrom("\n", "\r\n", "\r", "\n\n", "\r\n\r\n");
+const streamText = fc.tuple(fc.constantFrom("", "\ufeff"), fc.array(fc.tuple(event, lineEnd), { maxLength: 12 }), event)
+  .map(([mark, lines, last]) => mark + lines.flat().join("") + last);
+
+describe("the scanner of events", () => {
+  it("finds the same as the reference however the stream is cut", () => {
+    fc.assert(
+      fc.property(streamText, fc.infiniteStream(fc.nat(1000)), fc.constantFrom(1, 2, 3), (content, random, choices) => {
+        const bytes = Buffer.from(content);
+        const expected = reference(bytes.toString(), choices);
+        const cuts = [...random.take(6)].map((number) => number % (bytes.length + 1));
+        assert.deepEqual(scan(bytes, [], choices), expected);
+        assert.deepEqual(scan(bytes, cuts, choices), expected);
+        assert.deepEqual(scan(bytes, Array.from(bytes.keys()), choices), expected);
+      }),
+      { numRuns: 2000 },
+    );
+  });
+
+  it("does not take a finish reason that a model only talks about for one", () => {
+    const bytes = Buffer.from(chunk('"finish_reason":"stop"') + chunk('{"choices":[{"finish_reason": "stop"}]}'));
+    assert.equal(scan(bytes, [], 1).isComplete, false);
+  });
+
+  it("takes [DONE] at the end without a line end", () => {
+    const bytes = Buffer.from(`${chunk("a")}data: [DONE]`);
+    assert.equal(scan(bytes, [bytes.length - 3], 1).isComplete, true);
+  });
+
+  it("tells how an unfinished event must be ended", () => {
+    const boundaries = { "": "", [chunk("a")]: "", "data: x\n": "\n", "data: x": "\n\n", ":c\n": "" };
+    for (const [text, boundary] of Object.entries(boundaries)) {
+      const scanner = new EventStreamScanner(1);
+      scanner.push(Buffer.from(text));
+      assert.equal(scanner.boundary, boundary, text);
+      scanner.end();
+      assert.equal(scanner.boundary, boundary, `${text} at the end`);
+    }
+  });
+
+  it("counts a line beyond its limit, does not look into it, and goes on after it", () => {
+    const long = chunk("x".repeat(MAX_WATCHED_LINE_BYTES + 1), "stop");
+    const scanner = new EventStreamScanner(1);
+    for (const piece of [long.slice(0, 70_000), long.slice(70_000)]) scanner.push(Buffer.from(piece));
+    assert.equal(scanner.payloads, 1);
+    assert.equal(scanner.isComplete, false);
+    scanner.push(Buffer.from(stream("a")));
+    assert.equal(scanner.payloads, 4);
+    assert.equal(scanner.isComplete, true);
+  });
+});
