@@ -82,8 +82,6 @@ export async function main(args: string[] = process.argv.slice(2)): Promise<void
       process.stderr.write(`sallyport: ${error.message}. See sallyport --help\n`);
     } else if (error instanceof ConfigError) {
       for (const line of error.message.split("\n")) process.stderr.write(`sallyport: ${line}\n`);
-    } else if (error instanceof Error && "code" in error && "syscall" in error) {
-      process.stderr.write(`sallyport: cannot ${error.syscall}: ${error.message}\n`);
     } else throw error;
   }
   process.exit();

@@ -4,8 +4,9 @@
  * @module
  */
 import process from "node:process";
+import { ConfigError } from "../config.ts";
 import type { Gateway } from "../gateway.ts";
-import type { Listener, ListenOptions, Serve } from "./listener.ts";
+import { type Listener, type ListenOptions, type Serve, toListenerUrl } from "./listener.ts";
 
 /**
  * Opens all listeners, or none: when one can't be opened, those before it are closed again.
@@ -14,6 +15,7 @@ import type { Listener, ListenOptions, Serve } from "./listener.ts";
  * @param serve The runtime's listener
  * @param addresses Where
  * @returns The open listeners, in the same order
+ * @throws {ConfigError} Which address can't be listened on, and the system's word for why
  */
 export async function openListeners(
   gateway: Gateway,
@@ -21,13 +23,17 @@ export async function openListeners(
   addresses: readonly ListenOptions[],
 ): Promise<Listener[]> {
   const listeners: Listener[] = [];
-  try {
-    for (const address of addresses) listeners.push(await serve(gateway, address));
-    return listeners;
-  } catch (error) {
-    await Promise.all(listeners.map((listener) => listener.stop()));
-    throw error;
+  for (const [index, address] of addresses.entries()) {
+    try {
+      listeners.push(await serve(gateway, address));
+    } catch (error) {
+      await Promise.all(listeners.map((listener) => listener.stop()));
+      const why = error instanceof Error ? "code" in error ? String(error.code) : error.name : "unknown";
+      const url = toListenerUrl(address, address.port);
+      throw new ConfigError([{ path: `listen[${index}]`, message: `cannot listen on ${url}: ${why}` }]);
+    }
   }
+  return listeners;
 }
 
 /**

@@ -1,0 +1,44 @@
+/** `sallyport demo`: what a person sees who has configured nothing. */
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { createServer, type Server } from "node:net";
+import { promisify } from "node:util";
+import { afterEach, describe, it } from "@std/testing/bdd";
+import { endPrograms, runProgram, startProgram } from "../support/program.ts";
+
+describe("sallyport demo", () => {
+  const occupied: Server[] = [];
+  afterEach(async () => {
+    endPrograms();
+    for (const server of occupied.splice(0)) await new Promise((resolve) => server.close(resolve));
+  });
+
+  it("makes a plain and a streamed call, also where its usual ports are taken, and ends", async () => {
+    for (const port of [8787, 8788]) {
+      const server = createServer();
+      server.on("error", () => {}); // somebody else has it: just as well
+      server.listen(port, "127.0.0.1", () => occupied.push(server));
+    }
+    const { status, stdout, stderr } = await runProgram(["demo", "--once"]);
+    assert.equal(status, 0, stderr);
+    assert.match(stdout, /A sally port is an entrance with two doors: nobody passes without opening both\./);
+    assert.match(stdout, /Two doors, two keys\. The first stays here, the second goes on with you, word by word\./);
+    assert.equal(stdout.match(/ 200 first byte/g)?.length, 2);
+    assert.match(stdout, /gateway-auth: no/);
+    assert.ok(!stdout.includes("\u001b"), "no colour in a pipe");
+    assert.equal(stderr, "");
+  });
+
+  it("stays up, shows curl lines that work, and ends cleanly with Ctrl-C", async () => {
+    const program = startProgram(["demo"]);
+    await program.waitFor(/(Ctrl-C ends it)/);
+    const lines = program.stdout().match(/curl -k?N[^]*?-d '[^']*'/g) ?? [];
+    assert.equal(lines.length, 2);
+    for (const line of lines) {
+      const { stdout } = await promisify(execFile)("bash", ["-c", line]);
+      assert.match(stdout, /data: \[DONE\]/);
+    }
+    program.kill("SIGINT");
+    assert.equal(await program.ended, 0);
+  });
+});

@@ -1,0 +1,63 @@
+/** The one file, as it ships. */
+import assert from "node:assert/strict";
+import { readFileSync, statSync, symlinkSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { describe, it } from "@std/testing/bdd";
+import { makeFolder, ONE_FILE, runProgram, runsTypeScript, SOURCE } from "../support/program.ts";
+
+const MAX_BYTES = 300_000;
+const EXPORTS = ["ConfigError", "ERRORS", "GatewayError", "createGateway", "parseConfig"];
+
+describe("the one file", () => {
+  it("stays small and needs nothing beside itself", () => {
+    assert.ok(statSync(ONE_FILE).size < MAX_BYTES);
+    const imports = readFileSync(ONE_FILE, "utf8").matchAll(/(?:\bfrom|\bimport)\s*\(?\s*"([^"]+)"/g);
+    assert.deepEqual([...imports].map(([, name = ""]) => name).filter((name) => !name.startsWith("node:")), []);
+  });
+
+  it("is a library when it is imported, the same as the one without a command line", async () => {
+    for (const file of [ONE_FILE, resolve("dist/mod.js")]) {
+      const module = await import(pathToFileURL(file).href);
+      assert.deepEqual(Object.keys(module).sort(), EXPORTS);
+      const config = module.parseConfig({ providers: { a: { upstream: "openai" } } });
+      const gateway = module.createGateway(config);
+      const response = await gateway.fetch(new Request("http://a.example/v1/models"));
+      assert.equal(response.status, 401);
+      assert.equal((await response.json()).error.code, "missing_gateway_key");
+      await gateway.close();
+    }
+  });
+
+  it("says its version and its help, also through a symlink", async () => {
+    const { version } = JSON.parse(readFileSync("package.json", "utf8"));
+    const folder = makeFolder();
+    const link = join(folder.path, "sallyport.mjs");
+    symlinkSync(ONE_FILE, link);
+    for (const file of [ONE_FILE, link]) {
+      assert.deepEqual(await runProgram(["--version"], { file }), { status: 0, stdout: `${version}\n`, stderr: "" });
+      const help = await runProgram(["--help"], { file });
+      assert.equal(help.status, 0);
+      assert.match(help.stdout, /sallyport serve .*\n.*sallyport demo .*\n.*sallyport check /);
+      const bare = await runProgram([], { file });
+      assert.equal(bare.status, 2);
+    }
+    folder.remove();
+  });
+
+  (runsTypeScript ? it : it.skip)("does what the sources do (not on a Node that can't run TypeScript)", async () => {
+    const env = { SALLYPORT_PROVIDER_A: "openai", SALLYPORT_KEYS: "0123456789abcdef" };
+    for (const args of [["--version"], ["--help"], ["check"], ["oops"]]) {
+      assert.deepEqual(await runProgram(args, { env, file: SOURCE }), await runProgram(args, { env }));
+    }
+  });
+
+  it("comes with a schema for editors", () => {
+    const schema = JSON.parse(readFileSync("dist/gateway.schema.json", "utf8"));
+    assert.equal(schema.type, "object");
+    assert.equal(schema.additionalProperties, false);
+    assert.deepEqual(Object.keys(schema.properties), ["$schema", "listen", "providers", "keys", "limits"]);
+    assert.deepEqual(schema.required, ["providers"]);
+    assert.equal(schema.properties.providers.additionalProperties.properties.upstream.type, "string");
+  });
+});

@@ -1,0 +1,94 @@
+/** Starts the one file as a user does: as a program of its own, on the runtime that runs the test. */
+import { spawn } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import process from "node:process";
+import { runtime } from "./runtimes.ts";
+import { until } from "./until.ts";
+
+/** The one file. */
+export const ONE_FILE: string = resolve("dist/sallyport.js");
+/** The sources' entry. */
+export const SOURCE: string = resolve("mod.ts");
+/** Whether this runtime runs TypeScript as it is (Node does from 22.18 on). */
+export const runsTypeScript: boolean = runtime !== "node" || Number(process.versions.node.split(".")[0]) > 22;
+
+/** How a program is started. */
+export interface ProgramOptions {
+  readonly file?: string;
+  readonly env?: Readonly<Record<string, string>>;
+  readonly cwd?: string;
+  /** Deno's permissions; all if left out. */
+  readonly permissions?: readonly string[];
+}
+
+/** A program that runs, or ran. */
+export interface Program {
+  stdout(): string;
+  stderr(): string;
+  /** Waits until a text stands in the output and returns what the pattern's first group matched. */
+  waitFor(pattern: RegExp): Promise<string>;
+  kill(signal: "SIGINT" | "SIGTERM"): void;
+  /** Resolves with the exit status. */
+  readonly ended: Promise<number | null>;
+}
+
+const running = new Set<() => void>();
+
+/** Ends what a test left running. */
+export function endPrograms(): void {
+  for (const end of running) end();
+}
+
+/** A fresh folder, and how to be rid of it. */
+export function makeFolder(): { path: string; remove(): void } {
+  const path = mkdtempSync(join(tmpdir(), "sallyport-"));
+  return { path, remove: () => rmSync(path, { recursive: true, force: true }) };
+}
+
+/** Starts the program with these arguments. */
+export function startProgram(args: readonly string[], options: ProgramOptions = {}): Program {
+  const { file = ONE_FILE, env = {}, cwd = process.cwd(), permissions = ["-A"] } = options;
+  const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith("SALLYPORT_"));
+  const child = spawn(process.execPath, [...(runtime === "deno" ? ["run", ...permissions] : []), file, ...args], {
+    cwd,
+    env: { ...Object.fromEntries(inherited), ...env },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const output = { stdout: "", stderr: "" };
+  for (const name of ["stdout", "stderr"] as const) {
+    child[name].setEncoding("utf8");
+    child[name].on("data", (text: string) => output[name] += text);
+  }
+  const end = () => void child.kill("SIGKILL");
+  running.add(end);
+  const ended = new Promise<number | null>((settle) =>
+    child.on("close", (code) => {
+      running.delete(end);
+      settle(code);
+    })
+  );
+  return {
+    stdout: () => output.stdout,
+    stderr: () => output.stderr,
+    async waitFor(pattern) {
+      const find = () => pattern.exec(output.stdout + output.stderr);
+      await until(() => find() !== null, `${pattern} in ${JSON.stringify(output)}`, 20_000);
+      return find()?.[1] ?? "";
+    },
+    // Not child.kill: on Deno the parent would then report the signal, whatever the child's own status was.
+    kill: (signal) => void process.kill(child.pid ?? 0, signal),
+    ended,
+  };
+}
+
+/** Runs the program to its end. */
+export async function runProgram(
+  args: readonly string[],
+  options: ProgramOptions = {},
+): Promise<{ status: number | null; stdout: string; stderr: string }> {
+  const program = startProgram(args, options);
+  const status = await program.ended;
+  return { status, stdout: program.stdout(), stderr: program.stderr() };
+}

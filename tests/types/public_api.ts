@@ -1,0 +1,51 @@
+/** Compile-only: the public API as users write it. */
+import {
+  type Clock,
+  type Config,
+  ConfigError,
+  createGateway,
+  type ErrorCode,
+  ERRORS,
+  type ExchangeRecord,
+  type Gateway,
+  GatewayError,
+  type GatewayKey,
+  type KeyStore,
+  parseConfig,
+  type Transport,
+} from "../../mod.ts";
+
+const config: Config = parseConfig({ providers: { a: { upstream: "openai" } } });
+
+class UserStore implements KeyStore {
+  find(digest: string): Promise<GatewayKey | undefined> {
+    return Promise.resolve({ id: "user", digest, models: ["gpt-*"] });
+  }
+}
+
+const clock: Clock = { now: () => 0, monotonic: () => 0, timer: () => () => {} };
+const transport: Transport = {
+  send: ({ url, signal }) => {
+    signal.throwIfAborted();
+    return Promise.resolve({ status: url.port === "" ? 200 : 500, headers: new Headers(), body: null });
+  },
+};
+const settled = (record: ExchangeRecord): void => void [record.outcome, record.durationMs, record.code];
+
+const gateway: Gateway = createGateway(config, {
+  keys: new UserStore(),
+  transport,
+  clock,
+  observers: [{ settled }],
+});
+
+/** A plain `Request -> Response` handler. */
+export const handler: (request: Request) => Promise<Response> = gateway.fetch;
+
+/** What a caller of the API may do with errors. */
+export function describeError(error: unknown): string {
+  if (error instanceof ConfigError) return error.issues.map(({ path, message }) => `${path}: ${message}`).join("\n");
+  if (!GatewayError.is(error)) return "a bug";
+  const code: ErrorCode = error.code;
+  return `${ERRORS[code].status} ${error.param ?? ""}`;
+}
