@@ -16,6 +16,8 @@ import {
   SOURCE,
   startProgram,
 } from "../support/program.ts";
+import { callRaw } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
 import { answerPlain, chunk, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
 
 const KEY = "0123456789-secret-key";
@@ -92,6 +94,26 @@ describe("sallyport serve", () => {
     assert.doesNotMatch(program.stdout() + program.stderr(), /secret|sk-1/);
     assert.equal(program.stderr(), "");
   }
+
+  it("calls the provider as often at once as callers come: Bun alone would stop at 256", async () => {
+    const { program, url } = await serve();
+    const waiting: (() => void)[] = [];
+    await provider.close();
+    const port = Number(new URL(provider.url).port);
+    provider = await startProvider((response) =>
+      new Promise<void>((resolve) =>
+        waiting.push(() => {
+          answerPlain(response);
+          resolve();
+        })
+      ), port);
+    const calls = Array.from({ length: 300 }, () => callRaw(url, { headers, body: GOOD_BODY }));
+    await until(() => waiting.length === calls.length, "300 calls at the provider at once", 20_000);
+    for (const answer of waiting) answer();
+    for (const { status } of await Promise.all(calls)) assert.equal(status, 200);
+    program.kill("SIGTERM");
+    assert.equal(await program.ended, 0);
+  });
 
   for (const signal of ["SIGINT", "SIGTERM"] as const) {
     it(`lets an open stream finish after ${signal}, then ends with 0`, async () => {

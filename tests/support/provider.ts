@@ -73,9 +73,9 @@ export function answerStream(response: ServerResponse, events: string): void {
 
 /**
  * @param answering How it answers; a plain completion if left out
- * @returns A provider on a free port of loopback
+ * @param port A free one of loopback if left out
  */
-export async function startProvider(answering: Answering = answerPlain): Promise<Provider> {
+export async function startProvider(answering: Answering = answerPlain, port = 0): Promise<Provider> {
   const calls: Arrived[] = [];
   const server = createServer(async (request, response) => {
     try {
@@ -88,10 +88,10 @@ export async function startProvider(answering: Answering = answerPlain): Promise
       response.destroy();
     }
   });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address() as AddressInfo;
+  await new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));
+  const address = server.address() as AddressInfo;
   return {
-    url: `http://127.0.0.1:${port}/v1`,
+    url: `http://127.0.0.1:${address.port}/v1`,
     calls,
     close: () =>
       new Promise((resolve) => {
