@@ -18,6 +18,8 @@ export interface ByteSource {
    * @param reason Why
    */
   cancel(reason?: unknown): void;
+  /** Set by whoever writes the body: called when it must break off although nobody reads it. */
+  onBroken?: () => void;
 }
 
 /**
@@ -50,6 +52,12 @@ export function fromReadableStream(stream: ReadableStream<Uint8Array>): ByteSour
 export function toReadableStream(source: ByteSource): ReadableStream<Uint8Array> {
   let isOpen = true;
   return new ReadableStream<Uint8Array>({
+    start(controller) {
+      source.onBroken = () => {
+        if (isOpen) controller.error(new Error("The body broke off"));
+        isOpen = false;
+      };
+    },
     async pull(controller) {
       try {
         const chunk = await source.read();

@@ -20,8 +20,8 @@ export interface ListenConfig {
 export interface ProviderConfig {
   /** `host`, `host:port`, `*.suffix` or `*`, in lower case. */
   readonly hosts: readonly string[];
-  /** Base URL, without a slash at its end. */
-  readonly upstream: string;
+  /** Base URLs of equal replicas, without a slash at their ends; at least one. */
+  readonly upstreams: readonly string[];
   /** Who decides on the order of messages. */
   readonly messages: "ordered" | "any";
   /** Milliseconds. */
@@ -31,6 +31,8 @@ export interface ProviderConfig {
     readonly idleMs: number;
     readonly totalMs: number;
   };
+  /** After so many milliseconds of quiet a stream is sent a comment; 0 for never. */
+  readonly keepAliveMs: number;
 }
 
 /** One gateway key: in plain text or, better, as its digest. */
@@ -54,12 +56,30 @@ export interface Config {
   readonly listen: readonly ListenConfig[];
   readonly providers: Readonly<Record<string, ProviderConfig>>;
   readonly keys: readonly KeyConfig[];
-  readonly limits: {
-    /** Bytes of a caller's body at most. */
-    readonly maxBodyBytes: number;
-    /** Milliseconds for a caller's body to arrive. */
-    readonly bodyTimeMs: number;
+  readonly limits: LimitsConfig;
+  /** Where health and readiness are asked for, if anywhere. */
+  readonly admin?: { readonly hostname: string; readonly port: number } | undefined;
+  /** How a gateway leaves. */
+  readonly drain: {
+    /** Milliseconds in which it still accepts while readiness already says no. */
+    readonly delayMs: number;
+    /** Milliseconds in which open exchanges may then finish. */
+    readonly limitMs: number;
   };
+}
+
+/** What callers may take of the gateway itself. */
+export interface LimitsConfig {
+  /** Bytes of a caller's body at most. */
+  readonly maxBodyBytes: number;
+  /** Milliseconds for a caller's body to arrive. */
+  readonly bodyTimeMs: number;
+  /** Bytes of all bodies that are held at once. */
+  readonly maxBodiesBytes: number;
+  /** Exchanges that are open at once. */
+  readonly maxExchanges: number;
+  /** Milliseconds for which a caller may leave its answer unread. */
+  readonly writeStallMs: number;
 }
 
 /** One mistake in a configuration. */
@@ -99,17 +119,14 @@ function measure(text: string, units: Readonly<Record<string, number>>): number 
 }
 
 const durationForm = 'expected a duration with its unit, such as "5s", "2m" or "500ms"';
+const anyDuration = v.pipe(
+  v.string(durationForm),
+  v.transform((text) => measure(text, UNIT_MS)),
+  v.number(durationForm),
+  v.maxValue(24 * 3_600_000, "expected at most 24h"),
+);
 const duration = (fallback: string) =>
-  v.optional(
-    v.pipe(
-      v.string(durationForm),
-      v.transform((text) => measure(text, UNIT_MS)),
-      v.number(durationForm),
-      v.minValue(1, "expected a duration above zero"),
-      v.maxValue(24 * 3_600_000, "expected at most 24h"),
-    ),
-    fallback,
-  );
+  v.optional(v.pipe(anyDuration, v.minValue(1, "expected a duration above zero")), fallback);
 
 const sizeForm = 'expected a size with its unit, such as "32MB"';
 const size = (fallback: string) =>
@@ -130,16 +147,18 @@ const size = (fallback: string) =>
  */
 export const HOST: RegExp =
   /^(?<hostname>[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?|\[[0-9a-f:.]+\])\.?(?::(?<port>[0-9]{1,5}))?$/;
+const DEFAULT_DRAIN_DELAY_MS = 5000;
 const NAME = /^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$/;
 
 const nonEmpty = v.pipe(v.string("expected a string"), v.nonEmpty("expected a non-empty string"));
 
+const upstreamForm = `expected an http or https URL, or one of ${Object.keys(PRESETS).join(", ")}`;
 const upstream = v.pipe(
   nonEmpty,
   v.transform((text) => ((Object.hasOwn(PRESETS, text) ? PRESETS[text] : undefined) ?? text).replace(/\/+$/, "")),
   v.check(
     (text) => URL.canParse(text) && /^https?:$/.test(new URL(text).protocol),
-    `expected an http or https URL, or one of ${Object.keys(PRESETS).join(", ")}`,
+    upstreamForm,
   ),
   v.check((text) => {
     if (!URL.canParse(text)) return true;
@@ -181,19 +200,57 @@ const provider = v.strictObject({
     ),
     v.nonEmpty("expected at least one host"),
   )),
-  upstream,
+  upstream: v.union(
+    [
+      upstream,
+      v.pipe(
+        v.array(upstream, upstreamForm),
+        v.nonEmpty("expected at least one upstream"),
+        v.check((urls) => new Set(urls).size === urls.length, "expected each upstream once"),
+      ),
+    ],
+    upstreamForm,
+  ),
+  keepAlive: v.optional(
+    v.union([v.pipe(v.literal("off"), v.transform(() => 0)), duration("15s")], `${durationForm}, or "off"`),
+    "15s",
+  ),
   messages: v.optional(v.picklist(["ordered", "any"], 'expected "ordered" or "any"'), "ordered"),
   deadlines: v.optional(deadlines, {}),
 }, "expected an object");
 
+const portForm = "expected a whole number from 0 to 65535";
+const port = v.pipe(v.number(portForm), v.integer(portForm), v.minValue(0, portForm), v.maxValue(65535, portForm));
+const hostname = v.optional(nonEmpty, "127.0.0.1");
+
+const limits = v.pipe(
+  v.strictObject({
+    body: size("32MB"),
+    bodyTime: duration("60s"),
+    bodies: size("512MB"),
+    exchanges: v.optional(
+      v.pipe(
+        v.number("expected a whole number"),
+        v.integer("expected a whole number"),
+        v.minValue(1, "expected at least 1"),
+      ),
+      10_000,
+    ),
+    writeStall: duration("2m"),
+  }, "expected an object"),
+  v.forward(v.check(({ body, bodies }) => body <= bodies, "expected at most bodies"), ["body"]),
+  v.transform(({ body, bodyTime, bodies, exchanges, writeStall }) => ({
+    maxBodyBytes: body,
+    bodyTimeMs: bodyTime,
+    maxBodiesBytes: bodies,
+    maxExchanges: exchanges,
+    writeStallMs: writeStall,
+  })),
+);
+
 const listen = v.strictObject({
-  hostname: v.optional(nonEmpty, "127.0.0.1"),
-  port: v.pipe(
-    v.number("expected a number from 0 to 65535"),
-    v.integer("expected a whole number"),
-    v.minValue(0, "expected a number from 0 to 65535"),
-    v.maxValue(65535, "expected a number from 0 to 65535"),
-  ),
+  hostname,
+  port,
   tls: v.optional(v.strictObject({ cert: nonEmpty, key: nonEmpty }, "expected an object with cert and key")),
 }, "expected an object");
 
@@ -230,11 +287,12 @@ type ParsedProvider = v.InferOutput<typeof provider>;
 
 function providersOf(parsed: Readonly<Record<string, ParsedProvider>>): Record<string, ProviderConfig> {
   const entries = Object.entries(parsed);
-  return Object.fromEntries(
-    entries.map((
-      [name, entry],
-    ) => [name, { ...entry, hosts: entry.hosts ?? defaultHosts(name, entries.length === 1) }]),
-  );
+  return Object.fromEntries(entries.map(([name, { hosts, upstream, keepAlive, ...entry }]) => [name, {
+    ...entry,
+    hosts: hosts ?? defaultHosts(name, entries.length === 1),
+    upstreams: [upstream].flat(),
+    keepAliveMs: keepAlive,
+  }]));
 }
 
 function sharedHost(providers: Readonly<Record<string, ProviderConfig>>): string | undefined {
@@ -265,12 +323,18 @@ export const ConfigSchema: v.GenericSchema<unknown, Config> = v.pipe(
       ),
       [],
     ),
-    limits: v.pipe(
-      v.optional(v.strictObject({ body: size("32MB"), bodyTime: duration("60s") }, "expected an object"), {}),
-      v.transform(({ body, bodyTime }) => ({ maxBodyBytes: body, bodyTimeMs: bodyTime })),
+    limits: v.optional(limits, {}),
+    admin: v.optional(v.strictObject({ hostname, port }, "expected an object with a port")),
+    drain: v.optional(
+      v.strictObject({ delay: v.optional(anyDuration), limit: duration("10m") }, "expected an object"),
+      {},
     ),
   }, "expected an object"),
-  v.transform(({ $schema: _, ...config }) => config),
+  v.transform(({ $schema: _, drain: { delay, limit }, ...config }) => ({
+    ...config,
+    // Without an admin listener nobody asks whether the gateway is ready: waiting would serve nobody.
+    drain: { delayMs: delay ?? (config.admin === undefined ? 0 : DEFAULT_DRAIN_DELAY_MS), limitMs: limit },
+  })),
   v.rawCheck(({ dataset, addIssue }) => {
     if (!dataset.typed) return;
     const { providers, keys } = dataset.value;
@@ -299,7 +363,7 @@ export const ConfigSchema: v.GenericSchema<unknown, Config> = v.pipe(
 export function parseConfig(input: unknown): Config {
   const result = v.safeParse(ConfigSchema, input);
   if (result.success) return result.output;
-  throw new ConfigError(result.issues.map((issue) => {
+  const issues = result.issues.map((issue) => {
     const path = (issue.path ?? []).map(({ key }) => typeof key === "number" ? `[${key}]` : `.${String(key)}`)
       .join("").slice(1);
     const isUnknown = issue.type === "strict_object" && issue.expected === "never";
@@ -308,5 +372,9 @@ export function parseConfig(input: unknown): Config {
       path: path || "config",
       message: isUnknown ? "unknown setting" : isMissing ? "expected to be there" : issue.message,
     };
-  }));
+  });
+  // The first mistake of a setting explains the others.
+  throw new ConfigError(
+    issues.filter(({ path }, index) => issues.findIndex((earlier) => earlier.path === path) === index),
+  );
 }

@@ -37,7 +37,10 @@ export type ErrorCode =
   | "upstream_connect_timeout"
   | "upstream_first_byte_timeout"
   | "upstream_timeout"
+  | "upstream_unavailable"
+  | "upstream_loop"
   // gateway
+  | "gateway_overloaded"
   | "gateway_draining"
   | "internal_error"
   // in a stream that has begun
@@ -59,6 +62,8 @@ export type Outcome =
   | "upstream_cut"
   /** A deadline of the provider's passed. */
   | "timeout"
+  /** The gateway turned it away to stay up, or to give a failing provider a pause. */
+  | "shed"
   /** The gateway shut down before it was complete. */
   | "drained"
   /** A bug in the gateway. */
@@ -222,6 +227,29 @@ export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
     status: 504,
     shouldRetry: false,
     message: "Cannot wait longer for the provider: the answer took too long as a whole. The call may have been billed",
+  },
+  upstream_unavailable: {
+    ...upstream,
+    outcome: "shed",
+    status: 503,
+    shouldRetry: true,
+    retryAfterS: 5,
+    message: "Cannot reach the provider: it has kept failing and is given a pause. Send the request again later",
+  },
+  upstream_loop: {
+    ...upstream,
+    outcome: "refused",
+    status: 508,
+    shouldRetry: false,
+    message: "Cannot forward the request: it has come through this gateway before. The upstream leads back to it",
+  },
+  gateway_overloaded: {
+    ...server,
+    outcome: "shed",
+    status: 503,
+    shouldRetry: true,
+    retryAfterS: 1,
+    message: "Cannot serve the request: this gateway is at its limit. Send it again later",
   },
   gateway_draining: {
     ...server,

@@ -92,6 +92,8 @@ export interface ExchangeRecord {
   readonly bytesIn: number;
   /** Bytes of the body that was answered. */
   readonly bytesOut: number;
+  /** Upstream calls beyond the first. */
+  readonly retries: number;
   /** The error behind `internal_error` or an upstream failure. May name addresses: for the operator's log only. */
   readonly cause?: unknown;
 }
@@ -138,11 +140,14 @@ export class Exchange {
   bytesIn = 0;
   /** Bytes of the answer's body so far. */
   bytesOut = 0;
+  /** Upstream calls beyond the first. */
+  retries = 0;
 
   readonly #clock: Clock;
   readonly #startedAt: number;
   readonly #startedMonotonic: number;
-  readonly #controller = new AbortController();
+  #controller = new AbortController();
+  #lastReason: Error | undefined;
   readonly #onSettled: ((record: ExchangeRecord) => void)[] = [];
   #firstByteMs: number | undefined;
   #isSettled = false;
@@ -180,7 +185,21 @@ export class Exchange {
    * @param reason A `GatewayError` (a deadline, the drain) or {@link ClientClosed}; the first one stays
    */
   abort(reason: Error): void {
-    if (!this.#isSettled) this.#controller.abort(reason);
+    if (this.#isSettled) return;
+    this.#lastReason = reason;
+    this.#controller.abort(reason);
+  }
+
+  /**
+   * Goes on with a fresh {@link signal} after an abort that ended one upstream call only.
+   *
+   * @param overcome The reason of that abort; any other that came meanwhile stays in force
+   */
+  resume(overcome: unknown): void {
+    this.retries++;
+    if (!this.signal.aborted) return;
+    this.#controller = new AbortController();
+    if (this.#lastReason !== overcome) this.#controller.abort(this.#lastReason);
   }
 
   /**
@@ -209,6 +228,7 @@ export class Exchange {
       status: this.status,
       bytesIn: this.bytesIn,
       bytesOut: this.bytesOut,
+      retries: this.retries,
       ...this.facts,
       ...(this.#firstByteMs !== undefined && { firstByteMs: this.#firstByteMs }),
       ...(code !== undefined && { code }),

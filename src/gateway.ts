@@ -7,11 +7,9 @@
  */
 import { sha256 } from "@noble/hashes/sha2.js";
 import { bytesToHex, utf8ToBytes } from "@noble/hashes/utils.js";
-import { type IRequestStrict, Router } from "itty-router";
 import { type Digest, isGatewayKey } from "./access/gateway_key.ts";
 import { findGatewayKey, type GatewayKey, type KeyStore, MemoryKeyStore } from "./access/key_store.ts";
 import { admitKey, admitModel } from "./access/policy.ts";
-import { fromReadableStream, toReadableStream } from "./byte_source.ts";
 import type { Config, KeyConfig, ProviderConfig } from "./config.ts";
 import { GatewayError, toErrorAnswer } from "./errors.ts";
 import {
@@ -24,14 +22,17 @@ import {
   systemClock,
   toSettlement,
 } from "./exchange.ts";
-import { readJsonBody } from "./inbound/body.ts";
+import { type Handler, toHandler } from "./fetch_handler.ts";
+import { BodyMemory, parseJson, readBody } from "./inbound/body.ts";
 import { readChatCompletion } from "./inbound/chat_completion.ts";
 import { readGatewayCredential, readUpstreamCredential } from "./inbound/credentials.ts";
 import { createHostTable } from "./inbound/host.ts";
+import { resolveOperation } from "./inbound/operation.ts";
 import { EventStreamScanner } from "./upstream/event_stream.ts";
-import { forward } from "./upstream/forward.ts";
-import { toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
+import { type Deadlines, forward } from "./upstream/forward.ts";
+import { hasLooped, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
 import { Relay } from "./upstream/relay.ts";
+import { Replicas } from "./upstream/replicas.ts";
 import { createFetchTransport, type Transport, type UpstreamAnswer } from "./upstream/transport.ts";
 
 /** The parts that differ by runtime or engine. Left out, each is one that works anywhere. */
@@ -49,79 +50,31 @@ export interface GatewayParts {
 }
 
 /** A gateway, ready to be mounted. */
-export interface Gateway {
-  /**
-   * Answers one request. Never rejects.
-   *
-   * @param request A request to a gateway host
-   * @returns The answer; a stream's body settles the exchange at its end
-   */
-  fetch(request: Request): Promise<Response>;
-  /**
-   * The same without web objects, for servers that have none of their own (Node).
-   *
-   * @param request What arrived
-   * @returns What goes back
-   */
-  handle(request: InboundRequest): Promise<Answer>;
+export interface Gateway extends Handler {
+  /** Whether new requests are welcome: what a load balancer asks for. */
+  readonly isReady: boolean;
+  /** How many exchanges are open. */
+  readonly openExchanges: number;
+  /** Says from now on that it is not ready, and goes on serving: the time in which load balancers turn elsewhere. */
+  drain(): void;
   /**
    * Refuses what is new, lets open exchanges finish, and after the limit ends the rest with `gateway_draining`.
    *
-   * @param limitMs How long open exchanges may take, milliseconds; 10 seconds if left out
+   * @param limitMs How long open exchanges may take, milliseconds; the config's `drain.limit` if left out
    */
   close(limitMs?: number): Promise<void>;
 }
 
-/** What a route says: which operation of the provider's interface this is. */
-interface Operation {
-  readonly name: "chat.completions" | "models.list" | "models.get";
-  /** Path below the provider's base URL. */
-  readonly path: string;
-  /** Decoded, for `models.get`. */
-  readonly model?: string;
-}
-
 /** A body of at most this size that nobody read is drained by the server; a larger one costs its connection. Bytes. */
 const SMALL_BODY_BYTES = 65536;
-const DEFAULT_CLOSE_LIMIT_MS = 10_000;
-/** Segments that a URL parser would resolve or that name nothing. */
-const UNSAFE_SEGMENTS = ["", ".", ".."];
-const MAX_MODEL_LENGTH = 256;
-// deno-lint-ignore no-control-regex -- control characters are what it looks for
-const UNSAFE_MODEL = /[\u0000-\u001f\u007f-\u009f]/;
-
+/** The caller's own clock, in seconds, as the OpenAI client libraries send it. */
+const CALLER_TIMEOUT = "x-stainless-timeout";
 function portableDigest(text: string): string {
   return bytesToHex(sha256(utf8ToBytes(text)));
 }
 
 function toGatewayKey({ key, digest, ...rest }: KeyConfig, hash: Digest): GatewayKey {
   return { ...rest, digest: key === undefined ? digest ?? "" : hash(key) };
-}
-
-/** A model's id is the only part of a request that reaches the upstream URL: decoded, checked, encoded anew. */
-function modelOperation(id: string): Operation {
-  let segments: string[];
-  try {
-    segments = id.split("/").map(decodeURIComponent);
-  } catch {
-    throw new GatewayError("not_found");
-  }
-  const model = segments.join("/");
-  const isUnsafe = model.split(/[/\\]/).some((piece) => UNSAFE_SEGMENTS.includes(piece)) || UNSAFE_MODEL.test(model);
-  if (isUnsafe || model.length > MAX_MODEL_LENGTH) throw new GatewayError("not_found");
-  return { name: "models.get", path: `/models/${segments.map(encodeURIComponent).join("/")}`, model };
-}
-
-function createRouter() {
-  const notAllowed = (allow: string) => () => {
-    throw new GatewayError("method_not_allowed", { allow });
-  };
-  return Router<IRequestStrict>()
-    .post("/v1/chat/completions", (): Operation => ({ name: "chat.completions", path: "/chat/completions" }))
-    .all("/v1/chat/completions", notAllowed("POST"))
-    .get("/v1/models", (): Operation => ({ name: "models.list", path: "/models" }))
-    .get("/v1/models/:id+", ({ params }): Operation => modelOperation(params.id ?? ""))
-    .all("/v1/models/*", notAllowed("GET"));
 }
 
 /**
@@ -150,24 +103,20 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     clock: overrides.clock ?? systemClock,
   };
   const { clock } = parts;
-  const router = createRouter();
-  const providers = Object.entries(config.providers).map(([name, provider]) => ({ name, ...provider }));
+  const { limits } = config;
+  const bodyMemory = new BodyMemory(limits.maxBodiesBytes);
+  const providers = Object.entries(config.providers).map(([name, provider]) => ({
+    name,
+    ...provider,
+    replicas: new Replicas(provider.upstreams),
+  }));
   const resolveProvider = createHostTable(
     providers.flatMap((provider) => provider.hosts.map((host): [string, typeof provider] => [host, provider])),
   );
   const open = new Set<Exchange>();
+  let isReady = true;
   let isClosing = false;
   let onIdle = (): void => {};
-
-  /** 2, the second half: method and path. Only now, after the Host was checked, anything looks at the URL. */
-  async function resolveOperation({ method, url }: InboundRequest): Promise<Operation> {
-    const absolute = /^https?:/i.test(url) ? url : url.startsWith("/") ? `http://gateway${url}` : "http://gateway/";
-    const operation: Operation | undefined = URL.canParse(absolute)
-      ? await router.fetch({ method, url: absolute } as Request) // all that itty-router looks at
-      : undefined;
-    if (operation === undefined) throw new GatewayError("not_found");
-    return operation;
-  }
 
   /** 3: who calls. The gateway key first; without a good one nobody learns more. */
   async function identify(headers: InboundRequest["headers"], provider: string, exchange: Exchange) {
@@ -186,29 +135,35 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     // 2 Address
     const provider = resolveProvider(headers.get("host") ?? hostOfUrl(request.url));
     exchange.facts.provider = provider.name;
-    const operation = await resolveOperation(request);
+    const operation = await resolveOperation(request.method, request.url);
     exchange.facts.operation = operation.name;
     // 3 Identify, 4 Admit
     const key = await identify(headers, provider.name, exchange);
     if (operation.model !== undefined) admitModel(key, operation.model);
+    if (hasLooped(headers)) throw new GatewayError("upstream_loop");
     // 5 Read
     const completion = operation.name === "chat.completions"
       ? await readCompletion(request, { provider, key, exchange })
       : undefined;
     // 6 Forward
-    const answer = await forward(
-      {
-        url: new URL(provider.upstream + operation.path),
-        method: request.method,
-        headers: toUpstreamHeaders(headers),
-        body: completion?.bytes ?? null,
-        deadlines: provider.deadlines,
-      },
-      exchange,
-      parts,
-    );
+    let answer: UpstreamAnswer;
+    try {
+      answer = await forward(
+        {
+          path: operation.path,
+          method: request.method,
+          headers: toUpstreamHeaders(headers),
+          body: completion?.bytes ?? null,
+          deadlines: shorten(provider.deadlines, headers.get(CALLER_TIMEOUT), completion?.isStream ?? false),
+        },
+        exchange,
+        { ...parts, replicas: provider.replicas },
+      );
+    } finally {
+      bodyMemory.give(exchange.bytesIn);
+    }
     // 7 Relay
-    return relay(answer, { exchange, idleMs: provider.deadlines.idleMs, completion });
+    return relay(answer, { exchange, provider, completion });
   }
 
   /** 5: the bytes to forward, and from a parsed view what must be known of them. */
@@ -216,21 +171,27 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     request: InboundRequest,
     { provider, key, exchange }: { provider: ProviderConfig; key: GatewayKey; exchange: Exchange },
   ) {
-    const { bytes, json } = await readJsonBody(request, config.limits, { clock, signal: exchange.signal });
+    const { signal } = exchange;
+    const bytes = await readBody(request, { limits, memory: bodyMemory, clock, signal });
     exchange.bytesIn = bytes.byteLength;
-    const completion = readChatCompletion(json, provider.messages);
-    exchange.facts.model = completion.model;
-    exchange.facts.stream = completion.isStream;
-    admitModel(key, completion.model);
-    return { bytes, ...completion };
+    try {
+      const completion = readChatCompletion(parseJson(bytes), provider.messages);
+      exchange.facts.model = completion.model;
+      exchange.facts.stream = completion.isStream;
+      admitModel(key, completion.model);
+      return { bytes, ...completion };
+    } catch (error) {
+      bodyMemory.give(bytes.byteLength);
+      throw error;
+    }
   }
 
   /** 7: status and headers at once, the body as it comes; its end settles the exchange. */
   function relay(
     { status, headers, body }: UpstreamAnswer,
-    { exchange, idleMs, completion }: {
+    { exchange, provider, completion }: {
       exchange: Exchange;
-      idleMs: number;
+      provider: ProviderConfig;
       completion: { choices: number } | undefined;
     },
   ): Answer {
@@ -245,7 +206,10 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     const scanner = completion !== undefined && isEventStream && status === 200
       ? new EventStreamScanner(completion.choices)
       : undefined;
-    return { status, headers: answered, body: new Relay(body, { exchange, scanner, idleMs, clock }) };
+    const { writeStallMs } = limits;
+    const { deadlines: { idleMs }, keepAliveMs } = provider;
+    const relayed = new Relay(body, { exchange, scanner, idleMs, keepAliveMs, writeStallMs, clock });
+    return { status, headers: answered, body: relayed };
   }
 
   /** The one place where something thrown becomes an answer. */
@@ -286,6 +250,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     });
     try {
       if (isClosing) throw new GatewayError("gateway_draining");
+      if (open.size > limits.maxExchanges) throw new GatewayError("gateway_overloaded");
       if (request.signal?.aborted) onGone();
       request.signal?.addEventListener("abort", onGone);
       return await carry(request, exchange);
@@ -295,16 +260,18 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
   }
 
   return {
-    handle,
-    async fetch(request) {
-      const { method, url, headers, body, signal } = request;
-      const answer = await handle({ method, url, headers, body: body && fromReadableStream(body), signal });
-      const content = answer.body === null || typeof answer.body === "string"
-        ? answer.body
-        : toReadableStream(answer.body);
-      return new Response(content, { status: answer.status, headers: answer.headers });
+    ...toHandler(handle),
+    get isReady() {
+      return isReady;
     },
-    async close(limitMs = DEFAULT_CLOSE_LIMIT_MS) {
+    get openExchanges() {
+      return open.size;
+    },
+    drain() {
+      isReady = false;
+    },
+    async close(limitMs = config.drain.limitMs) {
+      isReady = false;
       isClosing = true;
       if (open.size === 0) return;
       const idle = new Promise<void>((resolve) => onIdle = resolve);
@@ -314,6 +281,20 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
       await idle;
       cancelTimer();
     },
+  };
+}
+
+/**
+ * The deadlines, shortened to the caller's own clock: nobody waits for what comes later. A library's clock for a stream
+ * runs to its header only; that of a plain answer to its end.
+ */
+function shorten(deadlines: Deadlines, seconds: string | null, isStream: boolean): Deadlines {
+  const callerMs = Number(seconds ?? 0) * 1000;
+  if (!(callerMs > 0)) return deadlines;
+  return {
+    ...deadlines,
+    firstByteMs: Math.min(deadlines.firstByteMs, callerMs),
+    totalMs: isStream ? deadlines.totalMs : Math.min(deadlines.totalMs, callerMs),
   };
 }
 

@@ -64,6 +64,14 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
     "providers.a.deadlines.firstByte",
     /at most total/,
   ],
+  "no replica": [withProvider({ upstream: [] }), "providers.a.upstream", /at least one upstream/],
+  "a replica twice": [withProvider({ upstream: ["openai", "openai"] }), "providers.a.upstream", /each upstream once/],
+  "a replica that is no URL": [withProvider({ upstream: ["openai", "x"] }), "providers.a.upstream[1]", /http or https/],
+  "an odd keep-alive": [withProvider({ keepAlive: "never" }), "providers.a.keepAlive", /or "off"/],
+  "no exchanges": [{ providers, limits: { exchanges: 0 } }, "limits.exchanges", /at least 1/],
+  "bodies below one body": [{ providers, limits: { bodies: "1MB" } }, "limits.body", /at most bodies/],
+  "an admin without a port": [{ providers, admin: {} }, "admin.port", /to be there/],
+  "a drain without a unit": [{ providers, drain: { delay: "5" } }, "drain.delay", /with its unit/],
   "a port beyond the range": [{ providers, listen: [{ port: 65536 }] }, "listen[0].port", /0 to 65535/],
   "no addresses": [{ providers, listen: [] }, "listen", /at least one/],
   "half an identity": [{ providers, listen: [{ port: 1, tls: { cert: "x" } }] }, "listen[0].tls.key", /to be there/],
@@ -135,14 +143,22 @@ describe("the configuration", () => {
       listen: [{ hostname: "127.0.0.1", port: 8787 }],
       providers: {
         a: {
-          upstream: "https://a.example/v1",
+          upstreams: ["https://a.example/v1"],
+          keepAliveMs: 15_000,
           hosts: ["*"],
           messages: "ordered",
           deadlines: { connectMs: 5000, firstByteMs: 300_000, idleMs: 120_000, totalMs: 1_800_000 },
         },
       },
       keys: [],
-      limits: { maxBodyBytes: 32 * 1024 * 1024, bodyTimeMs: 60_000 },
+      limits: {
+        maxBodyBytes: 32 * 1024 * 1024,
+        bodyTimeMs: 60_000,
+        maxBodiesBytes: 512 * 1024 * 1024,
+        maxExchanges: 10_000,
+        writeStallMs: 120_000,
+      },
+      drain: { delayMs: 0, limitMs: 600_000 },
     });
     const { a, b } = parseConfig({ providers: { ...providers, b: providers.a } }).providers;
     assert.deepEqual([a?.hosts, b?.hosts], [["a.localhost"], ["b.localhost"]]);
@@ -150,8 +166,19 @@ describe("the configuration", () => {
 
   it("knows providers by their short names", () => {
     for (const [name, url] of Object.entries(PRESETS)) {
-      assert.equal(parseConfig(withProvider({ upstream: name })).providers.a?.upstream, url);
+      assert.equal(parseConfig(withProvider({ upstream: name })).providers.a?.upstreams[0], url);
     }
+  });
+
+  it("waits before it closes its listeners where somebody asks whether it is ready", () => {
+    assert.equal(parseConfig({ providers, admin: { port: 0 } }).drain.delayMs, 5000);
+    assert.equal(parseConfig({ providers, admin: { port: 0 }, drain: { delay: "0s" } }).drain.delayMs, 0);
+  });
+
+  it("takes replicas, and no keep-alive", () => {
+    const { a } = parseConfig(withProvider({ upstream: ["openai", "https://b.example/"], keepAlive: "off" })).providers;
+    assert.deepEqual(a?.upstreams, ["https://api.openai.com/v1", "https://b.example"]);
+    assert.equal(a?.keepAliveMs, 0);
   });
 
   it("reads units, lower-cases hosts and cuts the slash at the end of an upstream", () => {
@@ -161,7 +188,7 @@ describe("the configuration", () => {
       limits: { body: "1.5KB" },
       keys: [{ id: "k", digest: "AB".repeat(32), expires: "2027-01-31T00:00:00Z", models: ["gpt-*"] }],
     });
-    assert.equal(config.providers.a?.upstream, "https://a.example/v1");
+    assert.deepEqual(config.providers.a?.upstreams, ["https://a.example/v1"]);
     assert.deepEqual(config.providers.a?.hosts, ["a.example:80", "*.b.example"]);
     assert.deepEqual(config.providers.a?.deadlines, {
       connectMs: 1500,

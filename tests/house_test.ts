@@ -6,8 +6,8 @@ import { describe, it } from "@std/testing/bdd";
 
 const MAX_FILE_LINES = 400;
 const MAX_FUNCTION_LINES = 60;
-/** 1,600 was the aim. A third of it is documentation, and the table of errors alone takes 370. */
-const MAX_CORE_LINES = 1900;
+/** Lines of code, without comments and blank lines: what a reader has to hold in mind. */
+const MAX_CORE_LINES = 1600;
 
 const sources = ["mod.ts", ...list("src")];
 
@@ -52,10 +52,12 @@ const FLOORS: Readonly<Record<string, number>> = {
   byte_source: 0,
   exchange: 1,
   config: 1,
+  fetch_handler: 1,
   inbound: 2,
   access: 2,
   upstream: 2,
   gateway: 3,
+  admin: 3,
   serve: 4,
   cli: 5,
   "mod.ts": 6,
@@ -65,7 +67,7 @@ const FLOORS: Readonly<Record<string, number>> = {
 const isBound = (file: string) => /_(?:file|redis|node)\.ts$|^src\/(?:observe|serve|cli)\//.test(file);
 
 const CORE = sources.filter((file) =>
-  /^src\/(?:errors|byte_source|exchange|gateway|inbound\/.*|upstream\/(?:headers|forward|event_stream|relay))\.ts$/
+  /^src\/(?:errors|byte_source|exchange|fetch_handler|gateway|inbound\/.*|upstream\/(?:headers|forward|event_stream|relay|replicas))\.ts$/
     .test(file)
 );
 
@@ -153,9 +155,13 @@ describe("the house", () => {
   });
 
   it("the core can be read in half an hour", () => {
-    const lines = CORE.reduce((sum, file) => sum + read(file).split("\n").length, 0);
+    const codeOf = (file: string) => read(file).replace(/\/\*[\s\S]*?\*\//g, "").replace(/^\s*\/\/.*$/gm, "");
+    const lines = CORE.reduce((sum, file) => sum + codeOf(file).split("\n").filter((line) => line.trim()).length, 0);
     assert.ok(CORE.length >= 11);
-    assert.ok(lines <= MAX_CORE_LINES, `the core has ${lines} lines: delete some, or say out loud why it grows`);
+    assert.ok(
+      lines <= MAX_CORE_LINES,
+      `the core has ${lines} lines of code: delete some, or say out loud why it grows`,
+    );
   });
 
   it("a call that has one home stands nowhere else", () => {
@@ -171,6 +177,7 @@ describe("the house", () => {
     const rest = sources.filter((file) => file !== "src/errors.ts").map(read).join("\n");
     const codes = Array.from(read("src/errors.ts").matchAll(/^ {2}\| "(\w+)"/gm), ([, code = ""]) => code);
     const outcomes = [
+      "shed",
       "ok",
       "refused",
       "client_closed",

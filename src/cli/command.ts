@@ -16,4 +16,5 @@ export class UsageError extends Error {
 export interface CommandOptions {
   readonly config?: string | undefined;
   readonly once: boolean;
+  readonly server?: string | undefined;
 }

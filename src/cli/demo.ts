@@ -217,6 +217,6 @@ export async function demo({ once }: CommandOptions): Promise<void> {
     print(paint("dim", "Ctrl-C ends it"));
     await waitForSignal();
   }
-  await closeListeners(gateway, listeners);
+  await closeListeners(gateway, listeners, config.drain);
   for (const standIn of Object.values(standIns)) standIn.close();
 }

@@ -13,12 +13,13 @@ import { UsageError, VERSION } from "./command.ts";
 const HELP = `sallyport ${VERSION}: a gateway in front of model providers
 
 Usage
-  sallyport serve [--config FILE]   start the gateway
+  sallyport serve [--config FILE] [--server native|node]   start the gateway
   sallyport demo [--once]           try it: two hosts, two stand-in providers, two calls
   sallyport check [--config FILE]   check the configuration and print the effective one
 
 Options
   --config FILE   the configuration; else SALLYPORT_CONFIG, else ./gateway.jsonc, else the environment alone
+  --server NAME   serve: native, the runtime's own server, or node, node:http, which on Deno bounds slow callers
   --once          demo: end after the two calls
   --help          this text
   --version       the version
@@ -28,13 +29,18 @@ Exit status: 0 on success, 2 on a mistake in the command or the configuration.
 
 const OPTIONS = {
   config: { type: "string" },
+  server: { type: "string" },
   once: { type: "boolean", default: false },
   help: { type: "boolean", short: "h", default: false },
   version: { type: "boolean", short: "v", default: false },
 } as const;
 
 /** Which options belong to which command. */
-const COMMANDS: Readonly<Record<string, readonly string[]>> = { serve: ["config"], check: ["config"], demo: ["once"] };
+const COMMANDS: Readonly<Record<string, readonly string[]>> = {
+  serve: ["config", "server"],
+  check: ["config"],
+  demo: ["once"],
+};
 
 function readArguments(args: string[]) {
   try {
@@ -56,8 +62,9 @@ async function run(args: string[]): Promise<void> {
   const allowed = Object.hasOwn(COMMANDS, command) ? COMMANDS[command] : undefined;
   if (allowed === undefined) throw new UsageError(`unknown command: ${command}`);
   if (rest.length > 0) throw new UsageError(`unexpected argument: ${rest[0]}`);
-  if (values.config !== undefined && !allowed.includes("config")) throw new UsageError(`${command} takes no --config`);
-  if (values.once && !allowed.includes("once")) throw new UsageError(`${command} takes no --once`);
+  const given = Object.entries(values).filter(([, value]) => value !== undefined && value !== false);
+  const stray = given.find(([name]) => !allowed.includes(name));
+  if (stray !== undefined) throw new UsageError(`${command} takes no --${stray[0]}`);
   if (command === "check") return (await import("./check.ts")).check(values);
   if (runtime === "bun" && await (await import("../serve/bun.ts")).restartWithoutFetchCap()) return;
   containCrashes((text) => process.stderr.write(`sallyport: contained: ${text}\n`));

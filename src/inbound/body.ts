@@ -16,12 +16,47 @@ export interface BodyLimits {
   readonly bodyTimeMs: number;
 }
 
-/** A body as bytes, to forward, and as a view, to check. */
-export interface JsonBody {
-  /** Exactly what the caller sent. */
-  readonly bytes: Uint8Array;
-  /** What it says. Never sent. */
-  readonly json: unknown;
+/** The memory that all bodies share. What is taken must be given back. */
+export class BodyMemory {
+  readonly #maxBytes: number;
+  #takenBytes = 0;
+
+  /** @param maxBytes Bytes that may be held at once */
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  /**
+   * @param bytes How many are announced
+   * @throws {GatewayError} `gateway_overloaded` when there is no room for them
+   */
+  assertRoom(bytes: number): void {
+    if (this.#takenBytes + bytes > this.#maxBytes) throw new GatewayError("gateway_overloaded");
+  }
+
+  /**
+   * @param bytes How many are about to be held
+   * @throws {GatewayError} `gateway_overloaded` when there is no room for them
+   */
+  take(bytes: number): void {
+    this.assertRoom(bytes);
+    this.#takenBytes += bytes;
+  }
+
+  /** @param bytes How many are no longer held */
+  give(bytes: number): void {
+    this.#takenBytes -= bytes;
+  }
+}
+
+/** What a body is read within. */
+export interface ReadBodyOptions {
+  readonly limits: BodyLimits;
+  /** Holds the bytes from here on; give them back when they are no longer needed. */
+  readonly memory: BodyMemory;
+  readonly clock: Clock;
+  /** Its reason ends the read. */
+  readonly signal: AbortSignal;
 }
 
 /** Deeper nesting than any provider's schema needs; parsers of some fail or recurse beyond it. */
@@ -53,11 +88,11 @@ function joinChunks(chunks: Uint8Array[], byteLength: number): Uint8Array {
 
 async function readBytes(
   source: ByteSource,
-  { maxBodyBytes, bodyTimeMs }: BodyLimits,
-  { clock, signal }: { clock: Clock; signal: AbortSignal },
+  { limits: { maxBodyBytes, bodyTimeMs }, memory, clock, signal }: ReadBodyOptions,
 ): Promise<Uint8Array> {
   const chunks: Uint8Array[] = [];
   let byteLength = 0;
+  let isWhole = false;
   let stop: (reason: unknown) => void = () => {};
   const stopped = new Promise<never>((_, reject) => stop = reject);
   stopped.catch(() => {});
@@ -70,12 +105,17 @@ async function readBytes(
     signal.throwIfAborted();
     while (true) {
       const chunk = await Promise.race([source.read().catch(failed), stopped]);
-      if (chunk === undefined) return joinChunks(chunks, byteLength);
+      if (chunk === undefined) {
+        isWhole = true;
+        return joinChunks(chunks, byteLength);
+      }
+      if (byteLength + chunk.byteLength > maxBodyBytes) throw new GatewayError("body_too_large");
+      memory.take(chunk.byteLength);
       byteLength += chunk.byteLength;
-      if (byteLength > maxBodyBytes) throw new GatewayError("body_too_large");
       chunks.push(chunk);
     }
   } finally {
+    if (!isWhole) memory.give(byteLength);
     cancelTimer();
     signal.removeEventListener("abort", onAbort);
   }
@@ -155,23 +195,18 @@ export function parseJson(bytes: Uint8Array): unknown {
 }
 
 /**
- * Reads a JSON body.
+ * Reads a body that says it is JSON.
  *
  * @param request Its headers are checked before its body is touched
- * @param limits How much and how long
- * @param around The clock, and the signal whose reason ends the read
- * @returns The bytes and the view
+ * @param options What it is read within
+ * @returns Exactly what the caller sent; held in `options.memory`
  * @throws {GatewayError} `unsupported_media_type`, `unsupported_content_encoding`, `body_too_large`, `body_timeout`,
- *   `invalid_json`, `invalid_body`
+ *   `invalid_json`, `gateway_overloaded`
  * @throws {ClientClosed} When the caller left half-way
  */
-export async function readJsonBody(
-  request: InboundRequest,
-  limits: BodyLimits,
-  around: { clock: Clock; signal: AbortSignal },
-): Promise<JsonBody> {
-  assertJsonHeaders(request.headers, limits.maxBodyBytes);
+export async function readBody(request: InboundRequest, options: ReadBodyOptions): Promise<Uint8Array> {
+  assertJsonHeaders(request.headers, options.limits.maxBodyBytes);
   if (request.body === null) throw new GatewayError("invalid_json");
-  const bytes = await readBytes(request.body, limits, around);
-  return { bytes, json: parseJson(bytes) };
+  options.memory.assertRoom(Number(request.headers.get("content-length") ?? 0));
+  return await readBytes(request.body, options);
 }

@@ -4,8 +4,8 @@
  * @module
  */
 import process from "node:process";
-import { type ByteSource, fromReadableStream, toReadableStream } from "../byte_source.ts";
-import type { Gateway } from "../gateway.ts";
+import { type ByteSource, fromReadableStream } from "../byte_source.ts";
+import { type Handler, toResponse } from "../fetch_handler.ts";
 import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 
 interface BunServer {
@@ -48,7 +48,7 @@ function withEnd(body: ByteSource, onEnd: () => void): ByteSource {
 }
 
 /** Opens a listener with `Bun.serve`. */
-export function serve(gateway: Gateway, options: ListenOptions): Promise<Listener> {
+export function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
   const { hostname, port, tls, bodyTimeMs } = options;
   const bodySeconds = Math.ceil(bodyTimeMs / 1000) + IDLE_SECONDS;
   const server = Bun.serve({
@@ -65,11 +65,7 @@ export function serve(gateway: Gateway, options: ListenOptions): Promise<Listene
       if (request.body === null) isPatient();
       else listener.timeout(request, bodySeconds);
       const body = request.body && withEnd(fromReadableStream(request.body), isPatient);
-      const answer = await gateway.handle({ method, url, headers, body, signal });
-      const content = answer.body === null || typeof answer.body === "string"
-        ? answer.body
-        : toReadableStream(answer.body);
-      return new Response(content, { status: answer.status, headers: answer.headers });
+      return toResponse(await handler.handle({ method, url, headers, body, signal }));
     },
     error: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default shows the error
   });

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Gateway } from "../gateway.ts";
+import type { Handler } from "../fetch_handler.ts";
 import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 
 /** The part of Deno's types that is used here: the official ones clash with those of Node and Bun. */
@@ -34,11 +34,11 @@ function hushLegacyAbort(): void {
 }
 
 /** Bytes, and milliseconds: what an HTTP/2 caller may still send of a body that the answer did not wait for. */
-const DRAIN_BYTES = 65536;
+const DRAIN_BYTES = 2 * 1024 * 1024;
 const DRAIN_MS = 1000;
 
 /**
- * Reads what is left of a small body. Deno resets an HTTP/2 stream that is answered before its body has arrived, and
+ * Reads what is left of a body, and keeps none of it. Deno resets an HTTP/2 stream that is answered before its body has arrived, and
  * curl then reports a broken stream instead of the answer.
  */
 async function drain({ body, headers }: Request): Promise<void> {
@@ -56,7 +56,7 @@ async function drain({ body, headers }: Request): Promise<void> {
 }
 
 /** Opens a listener with `Deno.serve`. */
-export function serve(gateway: Gateway, options: ListenOptions): Promise<Listener> {
+export function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
   hushLegacyAbort();
   const { hostname, port, tls } = options;
   const server = Deno.serve({
@@ -66,7 +66,7 @@ export function serve(gateway: Gateway, options: ListenOptions): Promise<Listene
     onListen() {},
     onError: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default prints the error
   }, async (request) => {
-    const response = await gateway.fetch(request);
+    const response = await handler.fetch(request);
     await drain(request);
     return response;
   });

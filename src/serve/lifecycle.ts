@@ -5,27 +5,31 @@
  */
 import process from "node:process";
 import { ConfigError } from "../config.ts";
+import type { Handler } from "../fetch_handler.ts";
 import type { Gateway } from "../gateway.ts";
 import { type Listener, type ListenOptions, type Serve, toListenerUrl } from "./listener.ts";
+
+/** For the last bytes of ended exchanges to leave. Milliseconds. */
+const LAST_WRITES_MS = 250;
 
 /**
  * Opens all listeners, or none: when one can't be opened, those before it are closed again.
  *
- * @param gateway Who answers
+ * @param handler Who answers
  * @param serve The runtime's listener
  * @param addresses Where
  * @returns The open listeners, in the same order
  * @throws {ConfigError} Which address can't be listened on, and the system's word for why
  */
 export async function openListeners(
-  gateway: Gateway,
+  handler: Handler,
   serve: Serve,
   addresses: readonly ListenOptions[],
 ): Promise<Listener[]> {
   const listeners: Listener[] = [];
   for (const [index, address] of addresses.entries()) {
     try {
-      listeners.push(await serve(gateway, address));
+      listeners.push(await serve(handler, address));
     } catch (error) {
       await Promise.all(listeners.map((listener) => listener.stop()));
       const why = error instanceof Error ? "code" in error ? String(error.code) : error.name : "unknown";
@@ -37,21 +41,24 @@ export async function openListeners(
 }
 
 /**
- * Closes the listeners, lets open exchanges finish, and cuts what is left after the limit.
+ * Leaves without losing a request: first readiness says no while everything is still served, then the listeners close,
+ * then open exchanges finish, and what is left after the limit is told so and cut.
  *
  * @param gateway Who answers
  * @param listeners Its listeners
- * @param limitMs How long open exchanges may take, milliseconds
+ * @param drain How long both phases may take, milliseconds
  */
 export async function closeListeners(
   gateway: Gateway,
   listeners: readonly Listener[],
-  limitMs?: number,
+  { delayMs, limitMs }: { delayMs: number; limitMs: number },
 ): Promise<void> {
+  gateway.drain();
+  await new Promise((resolve) => setTimeout(resolve, delayMs));
   const stopped = Promise.all(listeners.map((listener) => listener.stop()));
   await gateway.close(limitMs);
   // What an ended exchange has still to write goes out first; a connection that only stays open is cut.
-  await Promise.race([stopped, new Promise((resolve) => setTimeout(resolve, 250))]);
+  await Promise.race([stopped, new Promise((resolve) => setTimeout(resolve, LAST_WRITES_MS))]);
   for (const listener of listeners) listener.kill();
 }
 

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Gateway } from "../gateway.ts";
+import type { Handler } from "../fetch_handler.ts";
 
 /** PEM texts. */
 export interface TlsIdentity {
@@ -33,7 +33,7 @@ export interface Listener {
 }
 
 /** Opens a listener; one such function a runtime. */
-export type Serve = (gateway: Gateway, options: ListenOptions) => Promise<Listener>;
+export type Serve = (handler: Handler, options: ListenOptions) => Promise<Listener>;
 
 /**
  * The address of a listener.

@@ -13,15 +13,33 @@ import { type Config, ConfigError, type ConfigIssue, parseConfig } from "../conf
 /** Looked for in the working directory when no other file is named. */
 const DEFAULT_FILE = "gateway.jsonc";
 const PREFIX = "SALLYPORT_";
-/** Variables that stand alone; the others end in a provider's name. */
+/** Variables that end in a provider's name, and what they set. */
+const PROVIDER_SETTINGS: Readonly<Record<string, string>> = {
+  SALLYPORT_PROVIDER_: "upstream",
+  SALLYPORT_HOSTS_: "hosts",
+  SALLYPORT_MESSAGES_: "messages",
+  SALLYPORT_DEADLINES_: "deadlines",
+  SALLYPORT_KEEP_ALIVE_: "keepAlive",
+};
+const PROVIDER_VARIABLES = Object.keys(PROVIDER_SETTINGS);
+/** Variables that set one text, and where. */
+const SIMPLE_VARIABLES: Readonly<Record<string, readonly [section: string, setting: string]>> = {
+  SALLYPORT_LIMITS_BODY: ["limits", "body"],
+  SALLYPORT_LIMITS_BODY_TIME: ["limits", "bodyTime"],
+  SALLYPORT_LIMITS_BODIES: ["limits", "bodies"],
+  SALLYPORT_LIMITS_EXCHANGES: ["limits", "exchanges"],
+  SALLYPORT_LIMITS_WRITE_STALL: ["limits", "writeStall"],
+  SALLYPORT_DRAIN_DELAY: ["drain", "delay"],
+  SALLYPORT_DRAIN_LIMIT: ["drain", "limit"],
+};
+
 const FIXED_VARIABLES = [
   "SALLYPORT_CONFIG",
   "SALLYPORT_LISTEN",
+  "SALLYPORT_ADMIN",
   "SALLYPORT_KEYS",
-  "SALLYPORT_LIMITS_BODY",
-  "SALLYPORT_LIMITS_BODY_TIME",
+  ...Object.keys(SIMPLE_VARIABLES),
 ];
-const PROVIDER_VARIABLES = ["SALLYPORT_PROVIDER_", "SALLYPORT_HOSTS_", "SALLYPORT_MESSAGES_", "SALLYPORT_DEADLINES_"];
 
 type Json = Record<string, unknown>;
 
@@ -132,7 +150,12 @@ function toKeys(text: string): unknown {
 
 /** Lays one variable over the settings. @returns The path it sets, or nothing for an unknown one. */
 function layVariable(input: Json, name: string, value: string): string | undefined {
-  const limits = () => (input.limits ??= {}) as Json;
+  const simple = Object.hasOwn(SIMPLE_VARIABLES, name) ? SIMPLE_VARIABLES[name] : undefined;
+  if (simple !== undefined) {
+    const [section, setting] = simple;
+    ((input[section] ??= {}) as Json)[setting] = setting === "exchanges" ? Number(value) : value;
+    return simple.join(".");
+  }
   switch (name) {
     case "SALLYPORT_LISTEN":
       input.listen = splitList(value).map(toListen);
@@ -140,21 +163,17 @@ function layVariable(input: Json, name: string, value: string): string | undefin
     case "SALLYPORT_KEYS":
       input.keys = toKeys(value);
       return "keys";
-    case "SALLYPORT_LIMITS_BODY":
-      limits().body = value;
-      return "limits.body";
-    case "SALLYPORT_LIMITS_BODY_TIME":
-      limits().bodyTime = value;
-      return "limits.bodyTime";
+    case "SALLYPORT_ADMIN":
+      input.admin = toListen(value);
+      return "admin";
   }
   const stem = PROVIDER_VARIABLES.find((candidate) => name.startsWith(candidate));
   if (stem === undefined || name === stem) return undefined;
   const id = name.slice(stem.length).toLowerCase().replaceAll("_", "-");
   const provider = (((input.providers ??= {}) as Json)[id] ??= {}) as Json;
-  const setting = { PROVIDER: "upstream", HOSTS: "hosts", MESSAGES: "messages", DEADLINES: "deadlines" }[
-    stem.slice(PREFIX.length, -1)
-  ] ?? "";
+  const setting = PROVIDER_SETTINGS[stem] ?? "";
   if (setting === "hosts") provider.hosts = splitList(value);
+  else if (setting === "upstream") provider.upstream = splitList(value);
   else if (setting === "deadlines") {
     const pairs = splitList(value).map((pair) => pair.split("=").map((side) => side.trim()));
     provider.deadlines = { ...provider.deadlines as Json | undefined, ...Object.fromEntries(pairs) };

@@ -9,7 +9,7 @@ import { createServer as createTlsServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import type { ByteSource } from "../byte_source.ts";
 import type { InboundRequest } from "../exchange.ts";
-import type { Gateway } from "../gateway.ts";
+import type { Handler } from "../fetch_handler.ts";
 import { fromIncomingMessage } from "../upstream/transport_node.ts";
 import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 
@@ -34,6 +34,7 @@ function toInbound(request: IncomingMessage, signal: AbortSignal): InboundReques
 /** Writes as fast as the caller reads. */
 async function writeBody(body: ByteSource, response: ServerResponse): Promise<void> {
   let wake = (): void => {};
+  body.onBroken = () => response.destroy();
   response.on("drain", () => wake());
   response.on("close", () => {
     body.cancel();
@@ -51,11 +52,11 @@ async function writeBody(body: ByteSource, response: ServerResponse): Promise<vo
   }
 }
 
-async function answer(gateway: Gateway, request: IncomingMessage, response: ServerResponse): Promise<void> {
+async function answer(handler: Handler, request: IncomingMessage, response: ServerResponse): Promise<void> {
   const controller = new AbortController();
   const onClose = () => controller.abort();
   response.once("close", onClose);
-  const { status, headers, body } = await gateway.handle(toInbound(request, controller.signal));
+  const { status, headers, body } = await handler.handle(toInbound(request, controller.signal));
   if (response.closed) {
     if (body !== null && typeof body !== "string") body.cancel();
     return;
@@ -71,10 +72,10 @@ async function answer(gateway: Gateway, request: IncomingMessage, response: Serv
 }
 
 /** Opens a listener with `node:http` or `node:https`. */
-export async function serve(gateway: Gateway, options: ListenOptions): Promise<Listener> {
+export async function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
   const { hostname, port, tls, bodyTimeMs } = options;
-  const handler = (request: IncomingMessage, response: ServerResponse) => {
-    answer(gateway, request, response).catch(() => response.destroy());
+  const onRequest = (request: IncomingMessage, response: ServerResponse) => {
+    answer(handler, request, response).catch(() => response.destroy());
   };
   const limits = {
     headersTimeout: HEADERS_MS,
@@ -84,7 +85,9 @@ export async function serve(gateway: Gateway, options: ListenOptions): Promise<L
     joinDuplicateHeaders: true, // a credential given twice must not look like one
     noDelay: true,
   };
-  const server = tls === undefined ? createServer(limits, handler) : createTlsServer({ ...limits, ...tls }, handler);
+  const server = tls === undefined
+    ? createServer(limits, onRequest)
+    : createTlsServer({ ...limits, ...tls }, onRequest);
   server.on("clientError", (_error, socket) => {
     if (socket.writable) socket.end("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
     else socket.destroy();

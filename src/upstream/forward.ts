@@ -1,11 +1,13 @@
 /**
- * One upstream call: its deadlines, and every foreign failure translated where it occurs.
+ * One upstream call: its replica, its deadlines, its one guarded retry, and every foreign failure translated where it
+ * occurs.
  *
  * @module
  */
 import { GatewayError } from "../errors.ts";
 import type { Clock, Exchange } from "../exchange.ts";
-import { toIdentityCoding, type Transport, type UpstreamAnswer } from "./transport.ts";
+import type { Replica, Replicas } from "./replicas.ts";
+import { NeverSent, toIdentityCoding, type Transport, type UpstreamAnswer } from "./transport.ts";
 
 /** Points in time that a call must reach, milliseconds from when it is sent. */
 export interface Deadlines {
@@ -19,40 +21,77 @@ export interface Deadlines {
   readonly totalMs: number;
 }
 
-/** What to send where. */
+/** What to send. */
 export interface ForwardCall {
-  readonly url: URL;
+  /** Path below the base URL. */
+  readonly path: string;
   readonly method: string;
   readonly headers: Record<string, string>;
   readonly body: Uint8Array | null;
   readonly deadlines: Deadlines;
 }
 
+/** What a call is made with. */
+export interface ForwardParts {
+  readonly replicas: Replicas;
+  readonly transport: Transport;
+  readonly clock: Clock;
+}
+
+/** Statuses with which a proxy in front says that nobody stands behind it (RFC 9110 §15.6.3 to §15.6.5). */
+const NOBODY_THERE: ReadonlySet<number> = new Set([502, 503, 504]);
+
 /**
  * Sends a call and waits for the header of its answer.
  *
- * @param call What to send where
+ * A second call is made only when the first provably never left, and to another replica. A kept connection that breaks
+ * before an answer is no such case: its bytes may have arrived, and a call that arrives twice is billed twice.
+ *
+ * @param call What to send
  * @param exchange Its abort ends the call; the total deadline stays until it is settled
- * @param parts The transport and the clock
+ * @param parts What the call is made with
  * @returns The answer, identity-coded
- * @throws {GatewayError} `upstream_unreachable`, `upstream_bad_response`, `upstream_*_timeout`; {@link ClientClosed} when the caller left
+ * @throws {GatewayError} `upstream_unreachable`, `upstream_bad_response`, `upstream_unavailable`, `upstream_*_timeout`
+ * @throws {ClientClosed} When the caller left
  */
-export async function forward(
-  call: ForwardCall,
+export async function forward(call: ForwardCall, exchange: Exchange, parts: ForwardParts): Promise<UpstreamAnswer> {
+  const { replicas, clock } = parts;
+  exchange.onSettled(clock.timer(call.deadlines.totalMs, () => exchange.abort(new GatewayError("upstream_timeout"))));
+  const first = replicas.pick(clock.monotonic());
+  if (first === undefined) throw new GatewayError("upstream_unavailable");
+  try {
+    return await attempt(call, first, exchange, parts);
+  } catch (error) {
+    if (!(error instanceof NeverSent)) throw error;
+    const second = replicas.pickAgain(clock.monotonic(), first);
+    if (second === undefined) throw error.reason;
+    exchange.resume(error.reason);
+    return await attempt(call, second, exchange, parts).catch((again) => {
+      throw again instanceof NeverSent ? again.reason : again;
+    });
+  }
+}
+
+/** One call to one replica, which is told how it went. Throws {@link NeverSent} with its `reason` translated. */
+async function attempt(
+  { path, deadlines, ...rest }: ForwardCall,
+  replica: Replica,
   exchange: Exchange,
-  { transport, clock }: { transport: Transport; clock: Clock },
+  { replicas, transport, clock }: ForwardParts,
 ): Promise<UpstreamAnswer> {
-  const { deadlines, ...rest } = call;
-  const expire = (code: "upstream_first_byte_timeout" | "upstream_timeout") => () =>
-    exchange.abort(new GatewayError(code));
-  exchange.onSettled(clock.timer(deadlines.totalMs, expire("upstream_timeout")));
-  const cancelFirstByte = clock.timer(deadlines.firstByteMs, expire("upstream_first_byte_timeout"));
   const { signal } = exchange;
+  const cancelFirstByte = clock.timer(
+    deadlines.firstByteMs,
+    () => exchange.abort(new GatewayError("upstream_first_byte_timeout")),
+  );
   try {
     signal.throwIfAborted();
     const abort = (reason: GatewayError) => exchange.abort(reason);
-    const answer = await transport.send({ ...rest, connectMs: deadlines.connectMs, signal, abort });
+    const url = new URL(replica.url + path);
+    const answer = await transport.send({ ...rest, url, connectMs: deadlines.connectMs, signal, abort });
     exchange.markFirstByte();
+    if (NOBODY_THERE.has(answer.status)) replicas.failed(replica, clock.monotonic());
+    else replicas.succeeded(replica);
     // A redirect is never followed: upstreams are config. A 1xx or 9xx here is no answer.
     if (answer.status < 200 || answer.status > 599 || (answer.status >= 300 && answer.status < 400)) {
       answer.body?.cancel();
@@ -60,10 +99,32 @@ export async function forward(
     }
     return toIdentityCoding(answer);
   } catch (error) {
-    // Runtimes wrap or replace an abort's reason, each in its own way: the signal keeps it.
-    if (signal.aborted) throw signal.reason;
-    throw GatewayError.is(error) ? error : new GatewayError("upstream_unreachable", { cause: error });
+    throw translate(error, { signal, replica, replicas, now: clock.monotonic() });
   } finally {
     cancelFirstByte();
   }
+}
+
+/** Tells the replica, and turns whatever was thrown into an error of ours. */
+function translate(
+  error: unknown,
+  { signal, replica, replicas, now }: { signal: AbortSignal; replica: Replica; replicas: Replicas; now: number },
+): unknown {
+  // Runtimes wrap or replace an abort's reason, each in its own way: the signal keeps it.
+  if (signal.aborted) {
+    const { reason } = signal;
+    if (!GatewayError.is(reason) || reason.code !== "upstream_connect_timeout") {
+      replicas.forgotten(replica); // a slow answer, or a caller that left, is not the replica's failure
+      return reason;
+    }
+    replicas.failed(replica, now);
+    return new NeverSent(reason);
+  }
+  if (GatewayError.is(error)) {
+    if (error.code === "upstream_bad_response") replicas.failed(replica, now);
+    return error;
+  }
+  replicas.failed(replica, now);
+  if (!(error instanceof NeverSent)) return new GatewayError("upstream_unreachable", { cause: error });
+  return new NeverSent(new GatewayError("upstream_unreachable", { cause: error.reason }));
 }

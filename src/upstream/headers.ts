@@ -44,6 +44,23 @@ const ANSWER_HEADERS: ReadonlySet<string> = new Set([
 /** Families of provider's headers that callers read. */
 const ANSWER_PREFIXES = ["x-ratelimit-", "openai-"];
 
+/** This process in a `Via` field (RFC 9110 §7.6.3): a pseudonym, so that it tells nothing and is met nowhere else. */
+const PSEUDONYM = `sallyport-${crypto.randomUUID().slice(0, 8)}`;
+/** As many gateways of this kind in a row are a loop through several of them. */
+const MAX_HOPS = 8;
+
+/**
+ * Whether a request has come through this gateway before: an upstream that leads back would call for ever.
+ *
+ * @param headers The caller's
+ * @returns Whether it is a loop
+ */
+export function hasLooped(headers: { get(name: string): string | null }): boolean {
+  const via = headers.get("via");
+  if (via === null) return false;
+  return via.includes(PSEUDONYM) || via.split("sallyport-").length > MAX_HOPS;
+}
+
 // RFC 9110 §5.5 allows visible characters, space, tab and obs-text; anything else could split a header.
 // deno-lint-ignore no-control-regex -- control characters are what it looks for
 const UNSAFE_VALUE = /[\u0000-\u0008\u000a-\u001f\u007f]|[^\u0000-\u00ff]/;
@@ -59,7 +76,12 @@ export function toUpstreamHeaders(headers: { get(name: string): string | null })
     accept: "*/*", // what is not set here, a runtime's fetch would fill in by itself, each differently
     "user-agent": "sallyport",
     "accept-encoding": "identity", // the relay reads what it passes on
+    "via": `1.1 ${PSEUDONYM}`,
   };
+  const via = headers.get("via");
+  // Only our own kind: the rest of the way the request took is none of the provider's business.
+  const hops = via?.match(/1\.1 sallyport-[0-9a-f]{8}/g)?.slice(0, MAX_HOPS) ?? [];
+  if (hops.length > 0) forwarded.via = `${hops.join(", ")}, ${forwarded.via}`;
   for (const name of REQUEST_HEADERS) {
     const value = headers.get(name);
     if (value !== null && !UNSAFE_VALUE.test(value)) forwarded[name] = value;

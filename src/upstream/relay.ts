@@ -17,35 +17,47 @@ export interface RelayOptions {
   readonly scanner?: EventStreamScanner | undefined;
   /** The longest time without payload, milliseconds. Time in which the caller does not read does not count. */
   readonly idleMs: number;
+  /** After so long a quiet a stream of events is sent a comment, milliseconds; 0 for never. */
+  readonly keepAliveMs: number;
+  /** The longest time in which the caller reads nothing of what is there, milliseconds. */
+  readonly writeStallMs: number;
   readonly clock: Clock;
 }
 
+// A line that starts with a colon is a comment (WHATWG HTML §9.2.6 names this very use for it).
+const KEEP_ALIVE = new TextEncoder().encode(": keep-alive\n\n");
+
 /** A body that settles its exchange. */
 export class Relay implements ByteSource {
+  onBroken?: () => void;
+
   readonly #body: ByteSource;
-  readonly #exchange: Exchange;
-  readonly #scanner: EventStreamScanner | undefined;
-  readonly #clock: Clock;
-  readonly #idleMs: number;
+  readonly #options: RelayOptions;
   #cancelTimer = (): void => {};
-  /** Milliseconds waited for payload in reads that are over, and since when the pending one waits. */
+  /** The read that waits for the upstream; it outlives a read that a comment answered. */
+  #pending: Promise<Uint8Array | undefined> | undefined;
+  /** Answers the caller's read with a comment. */
+  #sayAlive: (() => void) | undefined;
+  /** Whether the caller waits for more: then it is the upstream's turn. */
+  #isReading = false;
+  /** Monotonic times: since when the pending read waits, and when the last byte went out. */
+  #pendingSince: number;
+  #lastSentAt: number;
+  /** Milliseconds waited for payload in earlier turns. */
   #waitedMs = 0;
-  #waitingSince: number | undefined;
   #isOver = false;
 
   /**
    * @param body The upstream's body
    * @param options What it needs beside
    */
-  constructor(body: ByteSource, { exchange, scanner, idleMs, clock }: RelayOptions) {
+  constructor(body: ByteSource, options: RelayOptions) {
     this.#body = body;
-    this.#exchange = exchange;
-    this.#scanner = scanner;
-    this.#idleMs = idleMs;
-    this.#clock = clock;
-    exchange.signal.addEventListener("abort", () => this.#aborted(), { once: true });
-    exchange.onSettled(() => this.#cancelTimer());
-    this.#watchIdle(idleMs);
+    this.#options = options;
+    this.#pendingSince = this.#lastSentAt = options.clock.monotonic();
+    options.exchange.signal.addEventListener("abort", () => this.#aborted(), { once: true });
+    options.exchange.onSettled(() => this.#cancelTimer());
+    this.#watch();
   }
 
   /**
@@ -53,20 +65,27 @@ export class Relay implements ByteSource {
    * @throws When a plain answer can't be completed: the adapter then breaks the connection
    */
   async read(): Promise<Uint8Array | undefined> {
+    const { exchange: { signal }, clock } = this.#options;
     if (this.#isOver) return undefined;
-    if (this.#exchange.signal.aborted) return this.#fail(this.#exchange.signal.reason);
-    this.#waitingSince = this.#clock.monotonic();
+    if (signal.aborted) return this.#fail(signal.reason);
+    if (this.#pending === undefined) {
+      this.#pendingSince = clock.monotonic();
+      this.#pending = this.#body.read();
+    }
+    this.#isReading = true;
     let chunk: Uint8Array | undefined;
     try {
-      chunk = await this.#body.read();
+      chunk = await this.#next(this.#pending);
+      if (chunk === KEEP_ALIVE) return this.#send(chunk);
     } catch (cause) {
-      const { signal } = this.#exchange;
       return this.#fail(signal.aborted ? signal.reason : new GatewayError("upstream_disconnected", { cause }));
+    } finally {
+      this.#isReading = false;
     }
-    this.#waitedMs += this.#clock.monotonic() - this.#waitingSince;
-    this.#waitingSince = undefined;
+    this.#pending = undefined;
+    this.#waitedMs += clock.monotonic() - this.#pendingSince;
     if (this.#isOver) return undefined;
-    if (this.#exchange.signal.aborted) return this.#fail(this.#exchange.signal.reason);
+    if (signal.aborted) return this.#fail(signal.reason);
     return chunk === undefined ? this.#end() : this.#pass(chunk);
   }
 
@@ -74,25 +93,42 @@ export class Relay implements ByteSource {
   cancel(): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#exchange.settle(this.#scanner?.isComplete ? { outcome: "ok" } : toSettlement(new ClientClosed()));
+    const { exchange, scanner } = this.#options;
+    exchange.settle(scanner?.isComplete ? { outcome: "ok" } : toSettlement(new ClientClosed()));
     this.#body.cancel();
   }
 
-  #pass(chunk: Uint8Array): Uint8Array {
-    this.#exchange.bytesOut += chunk.byteLength;
-    const before = this.#scanner?.payloads;
-    this.#scanner?.push(chunk);
-    if (this.#scanner === undefined || this.#scanner.payloads !== before) this.#waitedMs = 0;
+  /** What the upstream says next, or the comment that {@link #sayAlive} puts in before it. */
+  #next(pending: Promise<Uint8Array | undefined>): Promise<Uint8Array | undefined> {
+    const { scanner, keepAliveMs } = this.#options;
+    if (scanner === undefined || keepAliveMs === 0) return pending;
+    return new Promise((resolve, reject) => {
+      this.#sayAlive = () => resolve(KEEP_ALIVE);
+      pending.then(resolve, reject);
+    });
+  }
+
+  #send(chunk: Uint8Array): Uint8Array {
+    const { exchange, clock } = this.#options;
+    exchange.bytesOut += chunk.byteLength;
+    this.#lastSentAt = clock.monotonic();
     return chunk;
   }
 
+  #pass(chunk: Uint8Array): Uint8Array {
+    const { scanner } = this.#options;
+    const before = scanner?.payloads;
+    scanner?.push(chunk);
+    if (scanner === undefined || scanner.payloads !== before) this.#waitedMs = 0;
+    return this.#send(chunk);
+  }
+
   #end(): Uint8Array | undefined {
-    this.#scanner?.end();
-    if (this.#scanner !== undefined && !this.#scanner.isComplete) {
-      return this.#fail(new GatewayError("upstream_stream_truncated"));
-    }
+    const { scanner, exchange } = this.#options;
+    scanner?.end();
+    if (scanner !== undefined && !scanner.isComplete) return this.#fail(new GatewayError("upstream_stream_truncated"));
     this.#isOver = true;
-    this.#exchange.settle({ outcome: "ok" });
+    exchange.settle({ outcome: "ok" });
     return undefined;
   }
 
@@ -105,31 +141,49 @@ export class Relay implements ByteSource {
     }
     this.#isOver = true;
     this.#body.cancel();
-    const isComplete = this.#scanner?.isComplete ?? false;
-    const event = this.#scanner && !isComplete && GatewayError.is(reason)
-      ? new TextEncoder().encode(this.#scanner.boundary + toErrorEvent(reason))
+    const { scanner, exchange } = this.#options;
+    const isComplete = scanner?.isComplete ?? false;
+    const event = scanner && !isComplete && GatewayError.is(reason)
+      ? this.#send(new TextEncoder().encode(scanner.boundary + toErrorEvent(reason)))
       : undefined;
-    this.#exchange.bytesOut += event?.byteLength ?? 0;
-    this.#exchange.settle(isComplete ? { outcome: "ok" } : toSettlement(reason));
+    exchange.settle(isComplete ? { outcome: "ok" } : toSettlement(reason));
     if (event === undefined && !isComplete) throw reason;
     return event;
   }
 
   /** Frees the upstream at once; a pending read then ends and tells the caller, else the next one does. */
   #aborted(): void {
-    const { reason } = this.#exchange.signal;
+    const { exchange } = this.#options;
+    const { reason } = exchange.signal;
     if (reason instanceof ClientClosed) return this.cancel();
     this.#body.cancel();
     // A caller that has stopped reading must not keep the books open.
-    if (this.#waitingSince === undefined) this.#exchange.settle(toSettlement(reason));
+    if (!this.#isReading) exchange.settle(toSettlement(reason));
   }
 
-  #watchIdle(ms: number): void {
-    this.#cancelTimer = this.#clock.timer(ms, () => {
-      const pending = this.#waitingSince === undefined ? 0 : this.#clock.monotonic() - this.#waitingSince;
-      const left = this.#idleMs - this.#waitedMs - pending;
-      if (left <= 0) this.#exchange.abort(new GatewayError("upstream_idle_timeout"));
-      else this.#watchIdle(left);
-    });
+  /** One timer for everything that time decides; it sleeps until the earliest of them can be due. */
+  #watch(): void {
+    const { clock, idleMs, keepAliveMs, writeStallMs, scanner } = this.#options;
+    const now = clock.monotonic();
+    const quietMs = now - this.#lastSentAt;
+    let leftMs: number;
+    if (this.#isReading) {
+      leftMs = idleMs - this.#waitedMs - (now - this.#pendingSince);
+      if (leftMs <= 0) return this.#options.exchange.abort(new GatewayError("upstream_idle_timeout"));
+    } else {
+      if (quietMs >= writeStallMs) return this.#stall();
+      leftMs = Math.min(writeStallMs - quietMs, idleMs);
+    }
+    if (scanner !== undefined && keepAliveMs > 0) {
+      if (quietMs >= keepAliveMs && this.#isReading && scanner.isAtBoundary) this.#sayAlive?.();
+      leftMs = Math.min(leftMs, quietMs >= keepAliveMs ? keepAliveMs : keepAliveMs - quietMs);
+    }
+    this.#cancelTimer = clock.timer(Math.max(1, Math.ceil(leftMs)), () => this.#watch());
+  }
+
+  /** The caller takes nothing any more, and is held to have left. */
+  #stall(): void {
+    this.cancel();
+    this.onBroken?.();
   }
 }

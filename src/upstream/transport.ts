@@ -34,6 +34,19 @@ export interface UpstreamAnswer {
   readonly body: ByteSource | null;
 }
 
+/** What a transport throws when not a byte of the call can have reached the upstream: it may be made again. */
+export class NeverSent extends Error {
+  override readonly name = "NeverSent";
+  /** What went wrong. */
+  readonly reason: unknown;
+
+  /** @param reason What went wrong */
+  constructor(reason: unknown) {
+    super("The call never left");
+    this.reason = reason;
+  }
+}
+
 /** Port: how calls reach a provider. */
 export interface Transport {
   /**
@@ -41,7 +54,8 @@ export interface Transport {
    *
    * @param call The call
    * @returns The answer, as soon as its header is there
-   * @throws {GatewayError} `upstream_bad_response` for what is no readable HTTP; anything else it throws means that no answer began
+   * @throws {GatewayError} `upstream_bad_response` for what is no readable HTTP
+   * @throws {NeverSent} When not a byte of the call can have arrived; anything else it throws means that no answer began
    */
   send(call: UpstreamCall): Promise<UpstreamAnswer>;
 }
@@ -54,6 +68,8 @@ export interface FetchTransportOptions {
   readonly toBody?: (bytes: Uint8Array<ArrayBuffer>) => BodyInit;
   /** Further options, such as Bun's `timeout: false`. */
   readonly init?: RequestInit;
+  /** Whether an error of the runtime's fetch says that no connection was made. */
+  readonly isNeverSent?: (error: unknown) => boolean;
   /** Whether the upstream accepts a connection within so many milliseconds. Without it a fetch that hangs may be connecting or waiting: nobody knows. */
   readonly canConnect?: (url: URL, ms: number) => Promise<boolean>;
 }
@@ -66,7 +82,7 @@ export interface FetchTransportOptions {
  * @returns The transport
  */
 export function createFetchTransport(options: FetchTransportOptions = {}): Transport {
-  const { fetch: send = fetch, toBody = (bytes) => bytes, init, canConnect } = options;
+  const { fetch: send = fetch, toBody = (bytes) => bytes, init, canConnect, isNeverSent } = options;
   return {
     async send({ url, method, headers, body, connectMs, signal, abort }) {
       // The caller's bytes never sit in shared memory: they come from a network read.
@@ -90,6 +106,8 @@ export function createFetchTransport(options: FetchTransportOptions = {}): Trans
           headers: response.headers,
           body: response.body && fromReadableStream(response.body),
         };
+      } catch (error) {
+        throw isNeverSent?.(error) ? new NeverSent(error) : error;
       } finally {
         clearTimeout(check);
       }

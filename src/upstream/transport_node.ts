@@ -9,7 +9,7 @@ import { Agent as TlsAgent, request as requestHttps } from "node:https";
 import { connect } from "node:net";
 import type { ByteSource } from "../byte_source.ts";
 import { GatewayError } from "../errors.ts";
-import type { Transport, UpstreamAnswer } from "./transport.ts";
+import { NeverSent, type Transport, type UpstreamAnswer } from "./transport.ts";
 
 /** Upstream headers beyond this are no readable answer. Bytes. */
 const MAX_HEADER_BYTES = 65536;
@@ -62,14 +62,19 @@ export function fromIncomingMessage(stream: IncomingMessage): ByteSource {
   };
 }
 
-function watchConnect(request: ClientRequest, ms: number, expire: () => void): void {
+/** Whether the connection was ever there: before that, not a byte of the call can have left. */
+function watchConnect(request: ClientRequest, ms: number, expire: () => void): { isOpen: boolean } {
+  const connection = { isOpen: false };
   request.once("socket", (socket) => {
-    if (!socket.connecting) return;
+    if (!socket.connecting) return void (connection.isOpen = true);
     const timer = setTimeout(expire, ms);
-    const done = () => clearTimeout(timer);
-    socket.once("encrypted" in socket ? "secureConnect" : "connect", done);
-    socket.once("close", done);
+    socket.once("encrypted" in socket ? "secureConnect" : "connect", () => {
+      connection.isOpen = true;
+      clearTimeout(timer);
+    });
+    socket.once("close", () => clearTimeout(timer));
   });
+  return connection;
 }
 
 function toAnswer(message: IncomingMessage): UpstreamAnswer {
@@ -101,12 +106,13 @@ export function createNodeTransport(): Transport {
         const onAbort = () => request.destroy(signal.reason);
         signal.addEventListener("abort", onAbort, { once: true });
         request.once("close", () => signal.removeEventListener("abort", onAbort));
-        watchConnect(request, connectMs, () => abort(new GatewayError("upstream_connect_timeout")));
+        const connection = watchConnect(request, connectMs, () => abort(new GatewayError("upstream_connect_timeout")));
         request.once("response", (message) => resolve(toAnswer(message)));
         request.on("error", (error) => {
           // llhttp's findings; everything else is about the connection.
           const isGarbled = "code" in error && String(error.code).startsWith("HPE_");
-          reject(isGarbled ? new GatewayError("upstream_bad_response", { cause: error }) : error);
+          if (isGarbled) reject(new GatewayError("upstream_bad_response", { cause: error }));
+          else reject(connection.isOpen ? error : new NeverSent(error));
         });
         request.end(body ?? undefined);
       });

@@ -29,7 +29,7 @@ describe("sallyport check", () => {
     const { status, stdout, stderr } = await runProgram(["check", "--config", write(CONFIG)]);
     assert.equal(status, 0, stderr);
     const config = JSON.parse(stdout);
-    assert.equal(config.providers.a.upstream, "https://api.openai.com/v1");
+    assert.deepEqual(config.providers.a.upstreams, ["https://api.openai.com/v1"]);
     assert.deepEqual(config.providers.b.hosts, ["b.localhost"]);
     assert.deepEqual(config.keys, [{ id: "team", key: "(masked)" }, { id: "other", digest: "(masked)" }]);
     assert.doesNotMatch(stdout + stderr, /secret|abab/);
@@ -44,7 +44,8 @@ describe("sallyport check", () => {
 
   it("lays the environment over the file", async () => {
     const env = {
-      SALLYPORT_PROVIDER_A: "groq",
+      SALLYPORT_PROVIDER_A: "groq,https://two.example",
+      SALLYPORT_KEEP_ALIVE_A: "off",
       SALLYPORT_HOSTS_A: "x.example, y.example:81",
       SALLYPORT_MESSAGES_A: "any",
       SALLYPORT_DEADLINES_A: "idle=1m,total=1h",
@@ -53,18 +54,33 @@ describe("sallyport check", () => {
       SALLYPORT_LISTEN: "127.0.0.1:1,http://[::1]:2",
       SALLYPORT_LIMITS_BODY: "1MB",
       SALLYPORT_LIMITS_BODY_TIME: "5s",
+      SALLYPORT_LIMITS_BODIES: "2MB",
+      SALLYPORT_LIMITS_EXCHANGES: "7",
+      SALLYPORT_LIMITS_WRITE_STALL: "9s",
+      SALLYPORT_ADMIN: "127.0.0.1:3",
+      SALLYPORT_DRAIN_DELAY: "1s",
+      SALLYPORT_DRAIN_LIMIT: "2s",
     };
     const { status, stdout, stderr } = await runProgram(["check", "--config", write(CONFIG)], { env });
     assert.equal(status, 0, stderr);
-    const { providers, keys, listen, limits } = JSON.parse(stdout);
-    assert.equal(providers.a.upstream, "https://api.groq.com/openai/v1");
+    const { providers, keys, listen, limits, admin, drain } = JSON.parse(stdout);
+    assert.deepEqual(providers.a.upstreams, ["https://api.groq.com/openai/v1", "https://two.example"]);
     assert.deepEqual(providers.a.hosts, ["x.example", "y.example:81"]);
     assert.equal(providers.a.messages, "any");
     assert.equal(providers.a.deadlines.idleMs, 60_000);
-    assert.equal(providers["new-one"].upstream, "https://api.mistral.ai/v1");
+    assert.deepEqual(providers["new-one"].upstreams, ["https://api.mistral.ai/v1"]);
+    assert.equal(providers.a.keepAliveMs, 0);
     assert.deepEqual(keys.map(({ id }: { id: string }) => id), ["key-1", "key-2"]);
     assert.deepEqual(listen, [{ hostname: "127.0.0.1", port: 1 }, { hostname: "::1", port: 2 }]);
-    assert.deepEqual(limits, { maxBodyBytes: 1024 * 1024, bodyTimeMs: 5000 });
+    assert.deepEqual(limits, {
+      maxBodyBytes: 1024 * 1024,
+      bodyTimeMs: 5000,
+      maxBodiesBytes: 2 * 1024 * 1024,
+      maxExchanges: 7,
+      writeStallMs: 9000,
+    });
+    assert.deepEqual(admin, { hostname: "127.0.0.1", port: 3 });
+    assert.deepEqual(drain, { delayMs: 1000, limitMs: 2000 });
   });
 
   it("takes the whole keys setting as JSON", async () => {

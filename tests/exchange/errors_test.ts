@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { type ErrorCode, ERRORS } from "../../src/errors.ts";
 import { type Answering, answerPlain, chunk, startProvider } from "../support/provider.ts";
-import { callRaw, type RawCall, startBlackHole, startTcpPeer } from "../support/tcp_peer.ts";
+import { callRaw, openRaw, type RawCall, startBlackHole, startTcpPeer, toRawRequest } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
 
 /** How a code is provoked: a call that differs from a good one, an upstream, a gateway. */
@@ -19,6 +20,13 @@ interface Case {
 const change = (headers: RawCall["headers"]) => (): RawCall => ({ headers });
 const send = (body: string) => (): RawCall => ({ body });
 const answering = (answer: Answering) => () => startProvider(answer);
+/** What was started, and how to end it: last started, first ended. */
+const closing: (() => Promise<void>)[] = [];
+const refusing = async () => {
+  const gone = await startTcpPeer(() => {});
+  await gone.close();
+  return { url: gone.url, close: () => Promise.resolve() };
+};
 const own = "own-key-of-a-team";
 const restricted = (rules: Record<string, unknown>): Case => ({
   options: { config: { keys: [{ id: "team", key: own, ...rules }] } },
@@ -57,13 +65,7 @@ const CASES: Readonly<Record<ErrorCode, Case>> = {
   body_too_large: { options: { config: { limits: { body: "20B" } } } },
   unsupported_media_type: { call: change({ "content-type": "text/plain" }) },
   unsupported_content_encoding: { call: change({ "content-encoding": "gzip" }) },
-  upstream_unreachable: {
-    upstream: async () => {
-      const gone = await startTcpPeer(() => {});
-      await gone.close();
-      return { url: gone.url, close: () => Promise.resolve() };
-    },
-  },
+  upstream_unreachable: { upstream: refusing },
   upstream_bad_response: {
     upstream: answering((response) => response.writeHead(307, { location: "http://127.0.0.1:1/" }).end()),
   },
@@ -75,6 +77,22 @@ const CASES: Readonly<Record<ErrorCode, Case>> = {
   upstream_timeout: {
     upstream: () => startTcpPeer(() => {}),
     options: { provider: { deadlines: { connect: "200ms", firstByte: "300ms", idle: "300ms", total: "300ms" } } },
+  },
+  upstream_unavailable: {
+    upstream: refusing,
+    async before(under) {
+      for (let call = 0; call < 5; call++) await callRaw(under.a, { headers: under.headers, body: GOOD_BODY });
+    },
+  },
+  upstream_loop: { call: change({ via: Array.from({ length: 8 }, () => "1.1 sallyport-0123abcd").join(", ") }) },
+  gateway_overloaded: {
+    options: { config: { limits: { exchanges: 1 } } },
+    upstream: () => startTcpPeer(() => {}),
+    async before(under) {
+      const { socket } = openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }));
+      closing.push(() => Promise.resolve(void socket.destroy()));
+      await until(() => under.gateway.openExchanges === 1, "the one exchange is open");
+    },
   },
   gateway_draining: { before: ({ gateway }) => gateway.close() },
   internal_error: {
@@ -97,7 +115,6 @@ const CASES: Readonly<Record<ErrorCode, Case>> = {
 const IN_STREAM: readonly ErrorCode[] = ["upstream_stream_truncated", "upstream_idle_timeout", "upstream_disconnected"];
 
 describe("errors", () => {
-  const closing: (() => Promise<void>)[] = [];
   afterEach(async () => {
     for (const close of closing.splice(0).reverse()) await close();
   });
@@ -108,13 +125,14 @@ describe("errors", () => {
     const under = await startUnderTest({ ...options, upstreams: { a: provider.url } });
     closing.push(under.close);
     await before?.(under);
+    const earlier = under.records.length;
     const chosen = call?.(under) ?? {};
     const answer = await callRaw(under.a, {
       body: GOOD_BODY,
       ...chosen,
       headers: { ...under.headers, ...chosen.headers },
     });
-    return { answer, record: await under.settled() };
+    return { answer, record: await under.settled(earlier + 1) };
   }
 
   for (const [code, how] of Object.entries(CASES) as [ErrorCode, Case][]) {

@@ -56,8 +56,16 @@ describe("the one file", () => {
     const schema = JSON.parse(readFileSync("dist/gateway.schema.json", "utf8"));
     assert.equal(schema.type, "object");
     assert.equal(schema.additionalProperties, false);
-    assert.deepEqual(Object.keys(schema.properties), ["$schema", "listen", "providers", "keys", "limits"]);
+    assert.deepEqual(Object.keys(schema.properties), [
+      "$schema",
+      "listen",
+      "providers",
+      "keys",
+      "limits",
+      "admin",
+      "drain",
+    ]);
     assert.deepEqual(schema.required, ["providers"]);
-    assert.equal(schema.properties.providers.additionalProperties.properties.upstream.type, "string");
+    assert.ok(schema.properties.providers.additionalProperties.properties.upstream.anyOf);
   });
 });

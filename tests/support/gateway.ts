@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import process from "node:process";
 import { generateGatewayKey } from "../../src/access/gateway_key.ts";
 import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
-import { parseConfig } from "../../src/config.ts";
+import { type Config, parseConfig } from "../../src/config.ts";
 import type { ExchangeRecord } from "../../src/exchange.ts";
 import { createGateway, type Gateway, type GatewayParts } from "../../src/gateway.ts";
 import { assemble, resolveServe } from "../../src/serve/assemble.ts";
@@ -71,6 +71,13 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
     fetch: (request) => ready().fetch(request),
     handle: (request) => ready().handle(request),
     close: (limitMs) => ready().close(limitMs),
+    drain: () => ready().drain(),
+    get isReady() {
+      return ready().isReady;
+    },
+    get openExchanges() {
+      return ready().openExchanges;
+    },
   };
   const bodyTimeMs = 60_000;
   const listeners = await openListeners(late, await resolveServe(), [
@@ -78,14 +85,22 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
     { hostname: "127.0.0.1", port: 0, bodyTimeMs, tls: testIdentity() },
   ]);
   const [a = "", b = ""] = listeners.map(({ url }) => url);
-  const parsed = parseConfig({
-    providers: {
-      a: { hosts: ["a.localhost", new URL(a).host], upstream: upstreams.a, ...provider },
-      b: { hosts: ["b.localhost", new URL(b).host], upstream: upstreams.b ?? upstreams.a, ...provider },
-    },
-    keys: [{ id: "tester", key }],
-    ...config,
-  });
+  const parse = () =>
+    parseConfig({
+      providers: {
+        a: { hosts: ["a.localhost", new URL(a).host], upstream: upstreams.a, ...provider },
+        b: { hosts: ["b.localhost", new URL(b).host], upstream: upstreams.b ?? upstreams.a, ...provider },
+      },
+      keys: [{ id: "tester", key }],
+      ...config,
+    });
+  let parsed: Config;
+  try {
+    parsed = parse();
+  } catch (error) {
+    for (const listener of listeners) await listener.stop();
+    throw error;
+  }
   const observer = { settled: (record: ExchangeRecord) => void records.push(record) };
   const gateway = built.gateway = createGateway(parsed, { ...assemble(), ...parts, observers: [observer] });
   return {
@@ -104,7 +119,7 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
       return records.at(-1) ?? assert.fail("no exchange");
     },
     async close() {
-      await closeListeners(late, listeners, 2000);
+      await closeListeners(late, listeners, { delayMs: 0, limitMs: 2000 });
       const left = records.filter(({ outcome, status }) => outcome === "drained" && status !== 503);
       assert.deepEqual(left, [], "an exchange was still open at the end of the test");
     },

@@ -30,7 +30,7 @@ const headers = fc.array(fc.tuple(name, fc.string({ unit: "binary", maxLength: 3
 // deno-lint-ignore no-control-regex -- what must not cross
 const UNSAFE = /[\u0000-\u0008\u000a-\u001f\u007f]|[^\u0000-\u00ff]/;
 const UP =
-  /^(?:authorization|content-type|accept|user-agent|accept-encoding|openai-(?:organization|project|beta)|(?:x-)?idempotency-key|http-referer|x-title|x-stainless-[a-z-]+)$/;
+  /^(?:authorization|content-type|accept|user-agent|accept-encoding|via|openai-(?:organization|project|beta)|(?:x-)?idempotency-key|http-referer|x-title|x-stainless-[a-z-]+)$/;
 const BACK =
   /^(?:cache-control|x-content-type-options|x-accel-buffering|content-(?:type|language)|retry-after(?:-ms)?|x-should-retry|x-generation-id|x-upstream-request-id|x-ratelimit-.*|openai-.*)$/;
 

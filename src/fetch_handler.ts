@@ -1,0 +1,50 @@
+/**
+ * From the gateway's own view of a request and an answer to the web's, and back.
+ *
+ * @module
+ */
+import { fromReadableStream, toReadableStream } from "./byte_source.ts";
+import type { Answer, InboundRequest } from "./exchange.ts";
+
+/** Answers requests. Never rejects. */
+export interface Handler {
+  /**
+   * @param request A web request
+   * @returns A web response
+   */
+  fetch(request: Request): Promise<Response>;
+  /**
+   * The same without web objects, for servers that have none of their own (Node).
+   *
+   * @param request What arrived
+   * @returns What goes back
+   */
+  handle(request: InboundRequest): Promise<Answer>;
+}
+
+/**
+ * An answer as a web response.
+ *
+ * @param answer What goes back
+ * @returns The response; nothing of its body is read ahead
+ */
+export function toResponse({ status, headers, body }: Answer): Response {
+  const content = body === null || typeof body === "string" ? body : toReadableStream(body);
+  return new Response(content, { status, headers });
+}
+
+/**
+ * A handler from its narrow half.
+ *
+ * @param handle Answers without web objects
+ * @returns Both halves
+ */
+export function toHandler(handle: Handler["handle"]): Handler {
+  return {
+    handle,
+    async fetch(request) {
+      const { method, url, headers, body, signal } = request;
+      return toResponse(await handle({ method, url, headers, body: body && fromReadableStream(body), signal }));
+    },
+  };
+}
