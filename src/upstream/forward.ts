@@ -117,14 +117,14 @@ function translate(
       replicas.forgotten(replica); // a slow answer, or a caller that left, is not the replica's failure
       return reason;
     }
-    replicas.failed(replica, now);
+    replicas.failed(replica, now, false);
     return new NeverSent(reason);
   }
   if (GatewayError.is(error)) {
     if (error.code === "upstream_bad_response") replicas.failed(replica, now);
     return error;
   }
-  replicas.failed(replica, now);
+  replicas.failed(replica, now, !(error instanceof NeverSent));
   if (!(error instanceof NeverSent)) return new GatewayError("upstream_unreachable", { cause: error });
   return new NeverSent(new GatewayError("upstream_unreachable", { cause: error.reason }));
 }

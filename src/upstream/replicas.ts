@@ -3,7 +3,8 @@
  * made twice. A pure state machine: times are passed in.
  *
  * Outlier ejection as Envoy does it (docs: arch_overview/upstream/outlier): consecutive failures eject, each further
- * ejection lasts longer, and afterwards one call at a time probes.
+ * ejection lasts longer, and afterwards one call at a time probes. A replica that can't even be connected to goes at
+ * once, as long as there is another.
  *
  * @module
  */
@@ -98,11 +99,15 @@ export class Replicas {
   /**
    * @param replica It gave no answer, or one that says that nobody stands behind it
    * @param now Monotonic milliseconds
+   * @param wasConnected Whether there was a connection. Without one, the first failure ejects where another replica is
+   *   in service: it takes the calls over without anybody noticing
    */
-  failed(replica: Replica, now: number): void {
+  failed(replica: Replica, now: number, wasConnected = true): void {
     const state = this.#stateOf(replica);
     state.failures++;
-    if (!state.isProbing && (state.ejectedUntil > 0 || state.failures < FAILURES_TO_EJECT)) return;
+    const hasOther = this.#states.some((each) => each !== state && each.ejectedUntil === 0);
+    const limit = !wasConnected && hasOther ? 1 : FAILURES_TO_EJECT;
+    if (!state.isProbing && (state.ejectedUntil > 0 || state.failures < limit)) return;
     state.isProbing = false;
     state.ejections++;
     state.ejectedUntil = now + Math.min(BASE_EJECTION_MS * state.ejections, MAX_EJECTION_MS);

@@ -1,0 +1,290 @@
+/** Faults of the upstream, rows 1 to 16 and 45 to 47 of the list: each has one right outcome. */
+import assert from "node:assert/strict";
+import { afterEach, describe, it } from "@std/testing/bdd";
+import { answerPlain, answerStream, chunk, type Provider, startProvider, stream } from "../support/provider.ts";
+import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
+import { callRaw, openRaw, parseAnswer, startBlackHole, startTcpPeer, toRawRequest } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+
+const codeOf = (body: string): string => JSON.parse(body).error?.code;
+
+describe("faults of the upstream", () => {
+  const closing: (() => Promise<void>)[] = [];
+  afterEach(async () => {
+    for (const close of closing.splice(0).reverse()) await close();
+  });
+  const keep = <Resource extends { close(): Promise<void> }>(resource: Resource): Resource => {
+    closing.push(() => resource.close());
+    return resource;
+  };
+  const start = async (upstream: string | string[], options: Partial<UnderTestOptions> = {}): Promise<UnderTest> => {
+    const { provider, ...rest } = options;
+    const [a = ""] = [upstream].flat();
+    return keep(await startUnderTest({ ...rest, upstreams: { a }, provider: { upstream, ...provider } }));
+  };
+  const call = (under: UnderTest, body = GOOD_BODY, headers: Record<string, string> = {}) =>
+    callRaw(under.a, { headers: { ...under.headers, ...headers }, body });
+  const refusing = async (): Promise<string> => {
+    const gone = await startTcpPeer(() => {});
+    await gone.close();
+    return gone.url;
+  };
+
+  it("row 1: a refused connection answers 502 at once, and goes to another replica where there is one", async () => {
+    const dead = await refusing();
+    const lone = await start(dead);
+    const { status, body } = await call(lone);
+    assert.equal(status, 502);
+    assert.equal(codeOf(body), "upstream_unreachable");
+    assert.equal((await lone.settled()).retries, 0);
+    const alive = keep(await startProvider());
+    const under = await start([dead, alive.url]);
+    for (let number = 0; number < 12; number++) assert.equal((await call(under)).status, 200);
+    assert.equal(alive.calls.length, 12);
+    assert.equal(under.records.reduce((sum, record) => sum + record.retries, 0), 1, "one try, then it is left alone");
+  });
+
+  it("row 2: a name that does not resolve and a certificate that nobody trusts answer 502", async () => {
+    const under = await start("http://nobody.invalid/v1");
+    assert.equal(codeOf((await call(under)).body), "upstream_unreachable");
+    const provider = keep(await startProvider());
+    // The certificate of the tests is good for localhost, not for this name of the same address.
+    const inner = await start(provider.url);
+    const wrongName = await start(`https://127.0.0.2:${new URL(inner.b).port}/v1`);
+    assert.equal(codeOf((await call(wrongName)).body), "upstream_unreachable");
+    assert.equal(provider.calls.length, 0);
+  });
+
+  it("row 3: a black hole answers 504 at the connect deadline, and goes to another replica where there is one", async () => {
+    const hole = keep(await startBlackHole());
+    const alive = keep(await startProvider());
+    const under = await start([hole.url, alive.url], { provider: { deadlines: { connect: "300ms" } } });
+    for (let number = 0; number < 2; number++) assert.equal((await call(under)).status, 200);
+    assert.deepEqual(under.records.map(({ retries }) => retries).sort(), [0, 1]);
+    assert.equal(alive.calls.length, 2);
+  });
+
+  it("row 4: a silent upstream answers 504 at the first byte deadline, once, and its connection is closed", async () => {
+    const silent = keep(await startTcpPeer(() => {}));
+    const deadlines = { connect: "200ms", firstByte: "300ms" };
+    const under = await start([silent.url, `${silent.url}/other`], { provider: { deadlines } });
+    const { status, headers, body } = await call(under);
+    assert.equal(status, 504);
+    assert.equal(codeOf(body), "upstream_first_byte_timeout");
+    assert.equal(headers["x-should-retry"], "false");
+    await until(() => silent.sockets.filter((socket) => !socket.destroyed).length === 0, "the upstream is closed");
+    const spoken = silent.sockets.filter((socket) => socket.bytesRead > 0);
+    assert.equal(spoken.length, 1, "never a second call: the first one may be billed");
+  });
+
+  it("row 5: a kept connection that breaks before an answer is no reason to call twice", async () => {
+    let requests = 0;
+    const peer = keep(
+      await startTcpPeer((socket) => {
+        requests++;
+        if (requests > 1) socket.resetAndDestroy();
+        else socket.write("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}");
+      }),
+    );
+    const under = await start(peer.url);
+    assert.equal((await call(under)).status, 200);
+    const { status, body } = await call(under);
+    assert.equal(status, 502);
+    assert.equal(codeOf(body), "upstream_unreachable");
+    assert.equal(requests, 2, "the call arrived once");
+  });
+
+  it("rows 7 and 8: comments do not count as speech", async () => {
+    const provider = keep(
+      await startProvider((response) => {
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(chunk("a"));
+        const timer = setInterval(() => response.write(": keep-alive\n\n"), 50);
+        response.on("close", () => clearInterval(timer));
+      }),
+    );
+    const under = await start(provider.url, { provider: { deadlines: { idle: "400ms" } } });
+    const { body } = await call(under, STREAM_BODY);
+    assert.match(body, /: keep-alive\n\n/);
+    assert.match(body, /upstream_idle_timeout/);
+    assert.equal((await under.settled()).outcome, "timeout");
+    await until(() => provider.calls[0]?.isCut === true, "the upstream is closed");
+  });
+
+  it("row 8: an endless stream ends at the total deadline", async () => {
+    const provider = keep(
+      await startProvider((response) => {
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        const timer = setInterval(() => response.write(chunk("a")), 30);
+        response.on("close", () => clearInterval(timer));
+      }),
+    );
+    const deadlines = { connect: "100ms", firstByte: "200ms", idle: "400ms", total: "500ms" };
+    const under = await start(provider.url, { provider: { deadlines } });
+    const { body } = await call(under, STREAM_BODY);
+    assert.match(body, /"code":"upstream_timeout"/);
+    assert.doesNotMatch(body, /\[DONE\]/);
+  });
+
+  it("row 10: an upstream's own 429 passes with its body and its advice", async () => {
+    const provider = keep(
+      await startProvider((response) => {
+        response.writeHead(429, { "content-type": "application/json", "retry-after": "3", "retry-after-ms": "2900" });
+        response.end('{"error":{"message":"slow down","code":"rate_limit"}}');
+      }),
+    );
+    const { status, headers, body } = await call(await start(provider.url));
+    assert.equal(status, 429);
+    assert.equal(headers["retry-after"], "3");
+    assert.equal(headers["retry-after-ms"], "2900");
+    assert.equal(headers["sallyport-error"], undefined);
+    assert.equal(body, '{"error":{"message":"slow down","code":"rate_limit"}}');
+  });
+
+  it("row 11: an upstream's own 500 in HTML passes as it is", async () => {
+    const provider = keep(
+      await startProvider((response) => response.writeHead(500, { "content-type": "text/html" }).end("<h1>Oops</h1>")),
+    );
+    const { status, headers, body } = await call(await start(provider.url), STREAM_BODY);
+    assert.equal(status, 500);
+    assert.equal(headers["content-type"], "text/html");
+    assert.equal(body, "<h1>Oops</h1>");
+  });
+
+  it("row 14: a line of 20 MB is relayed with little memory and no longer looked into", async () => {
+    const provider = keep(
+      await startProvider((response) => answerStream(response, `data: ${"x".repeat(20_000_000)}\n\n${stream("a")}`)),
+    );
+    const under = await start(provider.url);
+    const { body } = await call(under, STREAM_BODY);
+    assert.ok(body.endsWith(stream("a")));
+    assert.equal((await under.settled()).outcome, "ok");
+  });
+
+  it("row 45: a failing provider is given a pause, and the other one is not touched", async () => {
+    const dead = await refusing();
+    const alive = keep(await startProvider());
+    const under = keep(
+      await startUnderTest({ upstreams: { a: dead, b: alive.url } }),
+    );
+    for (let number = 0; number < 5; number++) assert.equal(codeOf((await call(under)).body), "upstream_unreachable");
+    const { status, headers, body } = await call(under);
+    assert.equal(status, 503);
+    assert.equal(codeOf(body), "upstream_unavailable");
+    assert.equal(headers["retry-after"], "5");
+    for (let number = 0; number < 10; number++) {
+      assert.equal((await call(under, GOOD_BODY, { host: "b.localhost" })).status, 200);
+    }
+  });
+
+  it("row 45: a provider that says 503 itself is given a pause too, its answers passing until then", async () => {
+    const provider: Provider = keep(await startProvider((response) => response.writeHead(503).end("busy")));
+    const under = await start(provider.url);
+    for (let number = 0; number < 5; number++) assert.equal((await call(under)).body, "busy");
+    assert.equal(codeOf((await call(under)).body), "upstream_unavailable");
+    assert.equal(provider.calls.length, 5);
+  });
+
+  it("row 47: a gateway that leads to itself stops at the second hop", async () => {
+    const under = await start("http://127.0.0.1:1/v1");
+    const self = await start(`${under.a}/v1`);
+    // Not to itself yet, but through another: the second one forwards to the first, whose provider is dead.
+    assert.equal((await call(self)).status, 401, "the first one knows no key of the second");
+    const looped = await startLoop();
+    const { status, body } = await call(looped);
+    assert.equal(status, 508);
+    assert.equal(codeOf(body), "upstream_loop");
+    assert.equal(looped.records.length, 2);
+  });
+
+  /** A gateway whose provider is a proxy that leads back to it with both credentials, as a misconfigured one would. */
+  async function startLoop(): Promise<UnderTest> {
+    const built: { under?: UnderTest } = {};
+    const back = keep(
+      await startProvider(async (response, { headers, body }) => {
+        const { a = "", headers: good = {} } = built.under ?? {};
+        const via = String(headers.via);
+        const answer = await callRaw(a, { headers: { ...good, via }, body: body.toString() });
+        response.writeHead(answer.status, { "content-type": "application/json" }).end(answer.body);
+      }),
+    );
+    built.under = await start(back.url);
+    return built.under;
+  }
+
+  it("the caller's own clock shortens the deadlines and never lengthens them", async () => {
+    const silent = keep(await startTcpPeer(() => {}));
+    const under = await start(silent.url);
+    const started = performance.now();
+    const { body } = await call(under, GOOD_BODY, { "x-stainless-timeout": "0.3" });
+    assert.match(codeOf(body), /^upstream_(?:first_byte_)?timeout$/);
+    assert.ok(performance.now() - started < 5000);
+    const short = await start(silent.url, { provider: { deadlines: { connect: "100ms", firstByte: "300ms" } } });
+    for (const clock of ["9999", "-1", "soon", "0"]) {
+      assert.equal(
+        codeOf((await call(short, GOOD_BODY, { "x-stainless-timeout": clock })).body),
+        "upstream_first_byte_timeout",
+      );
+    }
+  });
+
+  it("a caller's clock for a stream ends with its header", async () => {
+    const provider = keep(
+      await startProvider((response) => {
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(chunk("a"));
+        setTimeout(() => response.end(stream("b")), 600);
+      }),
+    );
+    const { body } = await call(await start(provider.url), STREAM_BODY, { "x-stainless-timeout": "0.3" });
+    assert.equal(body, chunk("a") + stream("b"));
+  });
+
+  it("a quiet stream is sent comments, on event boundaries only", async () => {
+    const half = chunk("b").slice(0, 20);
+    let finish = (): void => {};
+    const provider = keep(
+      await startProvider((response) => {
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(chunk("a"));
+        finish = () => {
+          response.write(half);
+          setTimeout(() => response.end(chunk("b").slice(20) + stream("c")), 400);
+        };
+      }),
+    );
+    const under = await start(provider.url, { provider: { keepAlive: "100ms" } });
+    const raw = openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: STREAM_BODY }));
+    await until(() => (raw.received().match(/: keep-alive/g)?.length ?? 0) >= 3, "three comments");
+    finish();
+    const { body } = parseAnswer(await raw.closed);
+    assert.equal(body.replaceAll(": keep-alive\n\n", ""), chunk("a") + chunk("b") + stream("c"));
+    assert.ok(body.includes(chunk("b")), "no comment inside an event");
+    assert.equal((await under.settled()).outcome, "ok");
+  });
+
+  it("a plain answer and a stream with keep-alive off get no comments", async () => {
+    const provider = keep(
+      await startProvider((response, { body }) => {
+        const isStream = body.toString().includes('"stream":true');
+        response.writeHead(200, { "content-type": isStream ? "text/event-stream" : "application/json" });
+        response.flushHeaders();
+        setTimeout(() => isStream ? response.end(stream("a")) : response.end("{}"), 300);
+      }),
+    );
+    const plain = await start(provider.url, { provider: { keepAlive: "50ms" } });
+    assert.equal((await call(plain)).body, "{}");
+    const off = await start(provider.url, { provider: { keepAlive: "off" } });
+    assert.equal((await call(off, STREAM_BODY)).body, stream("a"));
+  });
+
+  it("the healthy provider answers throughout", async () => {
+    const moody = keep(await startTcpPeer((socket) => socket.resetAndDestroy()));
+    const alive = keep(await startProvider(answerPlain));
+    const under = keep(await startUnderTest({ upstreams: { a: moody.url, b: alive.url } }));
+    await Promise.all(Array.from({ length: 20 }, async (_, number) => {
+      const { status } = await call(under, GOOD_BODY, number % 2 === 0 ? {} : { host: "b.localhost" });
+      assert.ok(number % 2 === 0 ? status >= 500 : status === 200);
+    }));
+  });
+});
