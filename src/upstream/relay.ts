@@ -68,13 +68,13 @@ export class Relay implements ByteSource {
     const { exchange: { signal }, clock } = this.#options;
     if (this.#isOver) return undefined;
     if (signal.aborted) return this.#fail(signal.reason);
-    if (this.#pending === undefined) {
-      this.#pendingSince = clock.monotonic();
-      this.#pending = this.#body.read();
-    }
     this.#isReading = true;
     let chunk: Uint8Array | undefined;
     try {
+      if (this.#pending === undefined) {
+        this.#pendingSince = clock.monotonic();
+        this.#pending = this.#body.read();
+      }
       chunk = await this.#next(this.#pending);
       if (chunk === KEEP_ALIVE) return this.#send(chunk);
     } catch (cause) {

@@ -7,7 +7,7 @@ import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
 import { type Config, parseConfig } from "../../src/config.ts";
 import type { ExchangeRecord } from "../../src/exchange.ts";
 import { createGateway, type Gateway, type GatewayParts } from "../../src/gateway.ts";
-import { assemble, resolveServe } from "../../src/serve/assemble.ts";
+import { assemble, resolveServe, type ServerName } from "../../src/serve/assemble.ts";
 import { closeListeners, openListeners } from "../../src/serve/lifecycle.ts";
 import { until } from "./until.ts";
 
@@ -19,6 +19,8 @@ export interface UnderTestOptions {
   readonly provider?: Record<string, unknown>;
   /** More settings at the top of the config. */
   readonly config?: Record<string, unknown>;
+  /** Which server listens; the runtime's own if left out. */
+  readonly server?: ServerName;
   /** Parts to use instead of the runtime's. */
   readonly parts?: Partial<GatewayParts>;
 }
@@ -61,7 +63,7 @@ function testIdentity(): { cert: string; key: string } {
 
 /** Starts a gateway with both hosts. */
 export async function startUnderTest(options: UnderTestOptions): Promise<UnderTest> {
-  const { upstreams, provider = {}, config = {}, parts = {} } = options;
+  const { upstreams, provider = {}, config = {}, parts = {}, server } = options;
   const records: ExchangeRecord[] = [];
   const key = generateGatewayKey();
   // The hosts hold ports, which are known only once the listeners are open.
@@ -80,7 +82,7 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
     },
   };
   const bodyTimeMs = 60_000;
-  const listeners = await openListeners(late, await resolveServe(), [
+  const listeners = await openListeners(late, await resolveServe(server), [
     { hostname: "127.0.0.1", port: 0, bodyTimeMs },
     { hostname: "127.0.0.1", port: 0, bodyTimeMs, tls: testIdentity() },
   ]);
