@@ -18,8 +18,14 @@ declare const Deno: {
       onError(error: unknown): Response;
     },
     handler: (request: Request) => Promise<Response>,
-  ): { addr: { port: number }; shutdown(): Promise<void>; finished: Promise<void> };
+  ): DenoServer;
 };
+
+interface DenoServer {
+  readonly addr: { readonly port: number };
+  readonly finished: Promise<void>;
+  shutdown(): Promise<void>;
+}
 
 /**
  * A request's signal also aborts after a complete answer. The exchange is settled by then and ignores it; Deno's word
@@ -55,24 +61,48 @@ async function drain({ body, headers }: Request): Promise<void> {
   clearTimeout(timer);
 }
 
-/** Opens a listener with `Deno.serve`. */
+/** After a listener broke, when to open it again. Milliseconds. */
+const REOPEN_MS = 100;
+
+/**
+ * Opens a listener with `Deno.serve`. Deno ends its accepting for good when it runs out of file descriptors: then the
+ * listener is opened again until it stays.
+ */
 export function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
   hushLegacyAbort();
-  const { hostname, port, tls } = options;
-  const server = Deno.serve({
-    hostname,
-    port,
-    ...tls,
-    onListen() {},
-    onError: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default prints the error
-  }, async (request) => {
-    const response = await handler.fetch(request);
-    await drain(request);
-    return response;
-  });
+  const { hostname, tls } = options;
+  let isStopped = false;
+  const open = (port: number): DenoServer => {
+    const server = Deno.serve({
+      hostname,
+      port,
+      ...tls,
+      onListen() {},
+      onError: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default prints the error
+    }, async (request) => {
+      const response = await handler.fetch(request);
+      await drain(request);
+      return response;
+    });
+    server.finished.catch(() => isStopped || reopen(server.addr.port));
+    return server;
+  };
+  const reopen = (port: number): void => {
+    setTimeout(() => {
+      try {
+        if (!isStopped) current = open(port);
+      } catch {
+        reopen(port); // still none left
+      }
+    }, REOPEN_MS);
+  };
+  let current = open(options.port);
   return Promise.resolve({
-    url: toListenerUrl(options, server.addr.port),
-    stop: () => server.shutdown(),
+    url: toListenerUrl(options, current.addr.port),
+    stop() {
+      isStopped = true;
+      return current.shutdown();
+    },
     kill() {}, // the gateway has ended the exchanges; Deno has no harder way short of leaving
   });
 }

@@ -30,6 +30,8 @@ export interface Program {
   /** Waits until a text stands in the output and returns what the pattern's first group matched. */
   waitFor(pattern: RegExp): Promise<string>;
   kill(signal: "SIGINT" | "SIGTERM"): void;
+  /** Closes our end of its output: what it writes from now on fails. */
+  closeOutput(): void;
   /** Resolves with the exit status. */
   readonly ended: Promise<number | null>;
 }
@@ -47,13 +49,17 @@ export function makeFolder(): { path: string; remove(): void } {
   return { path, remove: () => rmSync(path, { recursive: true, force: true }) };
 }
 
+/** The environment without settings of the gateway's. */
+export function cleanEnvironment(): Record<string, string | undefined> {
+  return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("SALLYPORT_")));
+}
+
 /** Starts the program with these arguments. */
 export function startProgram(args: readonly string[], options: ProgramOptions = {}): Program {
   const { file = ONE_FILE, env = {}, cwd = process.cwd(), permissions = ["-A"] } = options;
-  const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith("SALLYPORT_"));
   const child = spawn(process.execPath, [...(runtime === "deno" ? ["run", ...permissions] : []), file, ...args], {
     cwd,
-    env: { ...Object.fromEntries(inherited), ...env },
+    env: { ...cleanEnvironment(), ...env },
     stdio: ["ignore", "pipe", "pipe"],
   });
   const output = { stdout: "", stderr: "" };
@@ -70,6 +76,10 @@ export function startProgram(args: readonly string[], options: ProgramOptions = 
     })
   );
   return {
+    closeOutput() {
+      child.stdout.destroy();
+      child.stderr.destroy();
+    },
     stdout: () => output.stdout,
     stderr: () => output.stderr,
     async waitFor(pattern) {

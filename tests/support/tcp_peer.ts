@@ -136,6 +136,7 @@ export function toRawRequest(url: string, { method = "POST", path, headers = {},
 export async function callRaw(url: string, call: RawCall): Promise<RawAnswer> {
   const { socket, received, closed } = openRaw(url, toRawRequest(url, call));
   socket.on("data", () => {
+    if (!received().includes("\r\n\r\n")) return;
     const { headers, body } = parseAnswer(received());
     if (body.length >= Number(headers["content-length"] ?? Infinity)) socket.destroy();
   });

@@ -1,0 +1,137 @@
+/** Faults that need a process of its own: rows 38, 41 and 43 of the list. */
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import process from "node:process";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { freePort, hasHaproxy, startHaproxy } from "../support/haproxy.ts";
+import { cleanEnvironment, endPrograms, makeFolder, ONE_FILE, type Program, startProgram } from "../support/program.ts";
+import { answerPlain, chunk, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
+import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
+import { runtime } from "../support/runtimes.ts";
+import { callRaw, openRaw, parseAnswer, type RawConnection } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+
+const KEY = "0123456789-secret-key";
+const headers = { "authorization": "Bearer sk-1", "gateway-auth": `Bearer ${KEY}`, "content-type": "application/json" };
+
+describe("faults around the process", () => {
+  let folder: ReturnType<typeof makeFolder>;
+  let provider: Provider;
+  beforeEach(async () => {
+    folder = makeFolder();
+    provider = await startProvider(async (response, { body }) => {
+      if (!body.toString().includes('"stream":true')) return answerPlain(response);
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      for (const word of ["a", "b", "c", "d"]) {
+        response.write(chunk(word));
+        await new Promise((resolve) => setTimeout(resolve, 100));
+      }
+      response.end(stream("e"));
+    });
+  });
+  afterEach(async () => {
+    endPrograms();
+    await provider.close();
+    folder.remove();
+  });
+  const environment = (port: number, adminPort: number) => ({
+    SALLYPORT_PROVIDER_A: provider.url,
+    SALLYPORT_KEYS: KEY,
+    SALLYPORT_LISTEN: `127.0.0.1:${port}`,
+    SALLYPORT_ADMIN: `127.0.0.1:${adminPort}`,
+    SALLYPORT_DRAIN_DELAY: "800ms",
+  });
+  const serve = async (port = 0, adminPort = 0) => {
+    const program = startProgram(["serve"], { env: environment(port, adminPort), cwd: folder.path });
+    const url = await program.waitFor(/listening on (http:\S+)/);
+    const admin = await program.waitFor(/admin on (http:\S+)/);
+    return { program, url, admin };
+  };
+
+  it("row 38: readiness turns first, new requests are served until the listeners close, open ones finish", async () => {
+    const { program, url, admin } = await serve();
+    const ready = () => callRaw(admin, { method: "GET", path: "/readyz" });
+    assert.equal((await ready()).status, 200);
+    const request = `POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n${
+      Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`).join("")
+    }content-length: ${STREAM_BODY.length}\r\n\r\n${STREAM_BODY}`;
+    const running: RawConnection = openRaw(url, request);
+    await until(() => running.received().includes("data: "), "the stream begins");
+    program.kill("SIGTERM");
+    let status = 200;
+    while (status === 200) ({ status } = await ready());
+    assert.equal(status, 503);
+    assert.equal((await callRaw(url, { headers, body: GOOD_BODY })).body, COMPLETION, "still served");
+    const { body } = parseAnswer(await running.closed);
+    assert.equal(body, ["a", "b", "c", "d"].map((word) => chunk(word)).join("") + stream("e"));
+    assert.equal(await program.ended, 0, program.stderr());
+  });
+
+  (hasHaproxy ? it : it.skip)("row 38: behind HAProxy a restart under load loses no request", async () => {
+    const ports = [[await freePort(), await freePort()], [await freePort(), await freePort()]] as const;
+    const programs: Program[] = [];
+    for (const [port, adminPort] of ports) programs.push((await serve(port, adminPort)).program);
+    const proxy = await startHaproxy(folder.path, ports.map(([port, adminPort]) => ({ port, adminPort })));
+    let isLoading = true;
+    const wrong: string[] = [];
+    let right = 0;
+    const load = Array.from({ length: 8 }, async (_, worker) => {
+      while (isLoading) {
+        const isStream = worker % 2 === 0;
+        const { status, body } = await callRaw(proxy.url, { headers, body: isStream ? STREAM_BODY : GOOD_BODY });
+        const isRight = status === 200 && (isStream ? body.endsWith("data: [DONE]\n\n") : body === COMPLETION);
+        if (isRight) right++;
+        else wrong.push(`${status} ${body}`);
+      }
+    });
+    for (const [index, [port, adminPort]] of ports.entries()) {
+      await until(() => right > (index + 1) * 50, "the load runs");
+      programs[index]?.kill("SIGTERM");
+      assert.equal(await programs[index]?.ended, 0);
+      const { admin } = await serve(port, adminPort);
+      assert.equal((await callRaw(admin, { method: "GET", path: "/readyz" })).status, 200);
+      while (await proxy.upCount() < ports.length); // the proxy has noticed
+      const before = right;
+      await until(() => right > before + 50, "the load goes on");
+    }
+    isLoading = false;
+    await Promise.all(load);
+    await proxy.stop();
+    assert.deepEqual(wrong, []);
+  });
+
+  it("row 41: a closed output costs nothing", async () => {
+    const { program, url } = await serve();
+    program.closeOutput();
+    for (let number = 0; number < 3; number++) {
+      assert.equal((await callRaw(url, { headers, body: GOOD_BODY })).body, COMPLETION);
+    }
+    program.kill("SIGTERM");
+    assert.equal(await program.ended, 0);
+  });
+
+  it("row 43: out of file descriptors the gateway turns callers away, and recovers without a restart", async () => {
+    const port = await freePort();
+    const args = runtime === "deno" ? ["run", "-A", ONE_FILE, "serve"] : [ONE_FILE, "serve"];
+    const child = spawn("bash", ["-c", 'ulimit -n 100; exec "$0" "$@"', process.execPath, ...args], {
+      env: { ...cleanEnvironment(), ...environment(port, await freePort()), SALLYPORT_DRAIN_DELAY: "0s" },
+      stdio: "ignore",
+    });
+    const ended = new Promise((resolve) => child.once("close", resolve));
+    const url = `http://127.0.0.1:${port}`;
+    const isServed = async () =>
+      parseAnswer(await openRaw(url, "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").closed).status === 404;
+    while (!(await isServed())) assert.equal(child.exitCode, null);
+    const crowd = Array.from({ length: 200 }, () => openRaw(url, "POST / HTTP/1.1\r\n"));
+    await until(() => crowd.filter(({ socket, isClosed }) => !socket.connecting || isClosed()).length > 80, "a crowd");
+    for (const { socket } of crowd) socket.destroy();
+    let answer = { status: 0, body: "" };
+    for (let tries = 0; answer.status !== 200 && tries < 100; tries++) {
+      answer = await callRaw(url, { headers, body: GOOD_BODY });
+      if (answer.status !== 200) await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    assert.equal(answer.body, COMPLETION);
+    process.kill(child.pid ?? 0, "SIGTERM");
+    await ended;
+  });
+});
