@@ -66,7 +66,9 @@ async function run(args: string[]): Promise<void> {
   const stray = given.find(([name]) => !allowed.includes(name));
   if (stray !== undefined) throw new UsageError(`${command} takes no --${stray[0]}`);
   if (command === "check") return (await import("./check.ts")).check(values);
-  if (runtime === "bun" && await (await import("../serve/bun.ts")).restartWithoutFetchCap()) return;
+  if (runtime === "bun") {
+    (await import("../serve/bun.ts")).raiseFetchCap((text) => process.stderr.write(`sallyport: ${text}\n`));
+  }
   containCrashes((text) => process.stderr.write(`sallyport: contained: ${text}\n`));
   return command === "serve"
     ? await (await import("./serve.ts")).serveCommand(values)

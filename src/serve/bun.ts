@@ -77,26 +77,14 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
 }
 
 /**
- * Starts this program again with Bun's cap on simultaneous fetches raised: the variable counts at start only.
+ * Starts this program again in this process, with Bun's cap on simultaneous fetches raised: the variable counts at
+ * start only. Returns when that was done already.
  *
- * @returns Whether it did; then this process only waits for the other one
+ * @param warn Is told what to do by hand, on a Bun that can't replace a program by another
  */
-export async function restartWithoutFetchCap(): Promise<boolean> {
-  if (process.env[FETCH_CAP_VARIABLE] !== undefined) return false;
-  const { spawn } = await import("node:child_process");
-  const child = spawn(process.execPath, process.argv.slice(1), {
-    stdio: "inherit",
-    env: { ...process.env, [FETCH_CAP_VARIABLE]: FETCH_CAP },
-  });
-  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
-    process.on(signal, () => {
-      // Ctrl-C reaches the whole group: only what was sent to this process alone is handed on.
-      if (signal !== "SIGINT" || !process.stdin.isTTY) child.kill(signal);
-    });
-  }
-  process.exitCode = await new Promise<number>((resolve) => {
-    child.once("exit", (code, signal) => resolve(code ?? (signal === "SIGINT" ? 130 : 143)));
-    child.once("error", () => resolve(1));
-  });
-  return true;
+export function raiseFetchCap(warn: (text: string) => void): void {
+  if (process.env[FETCH_CAP_VARIABLE] !== undefined) return;
+  if (process.execve === undefined) return warn(`set ${FETCH_CAP_VARIABLE}=${FETCH_CAP} for over 256 calls at once`);
+  const { execPath, execArgv, argv, env } = process;
+  process.execve(execPath, [execPath, ...execArgv, ...argv.slice(1)], { ...env, [FETCH_CAP_VARIABLE]: FETCH_CAP });
 }
