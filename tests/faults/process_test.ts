@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { freePort, hasHaproxy, startHaproxy } from "../support/haproxy.ts";
+import { freePort, hasHaproxy, startHaproxy } from "../support/front_proxy.ts";
 import { cleanEnvironment, endPrograms, makeFolder, ONE_FILE, type Program, startProgram } from "../support/program.ts";
 import { answerPlain, chunk, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";

@@ -1,0 +1,125 @@
+/**
+ * A gateway as a process of its own, with its real listeners, that tells whoever started it how it is.
+ *
+ * The first line on stdin is a {@link Setup}; after that `stats` is answered with {@link Stats}, `close` ends the
+ * process in good order. Every answer is one line of JSON on stdout.
+ */
+import process from "node:process";
+import { createInterface } from "node:readline";
+import { parseConfig } from "../../src/config.ts";
+import type { ExchangeObserver, ExchangeRecord, InboundRequest } from "../../src/exchange.ts";
+import { createGateway, type Gateway } from "../../src/gateway.ts";
+import { assemble, resolveServe } from "../../src/serve/assemble.ts";
+import { closeListeners, containCrashes, openListeners } from "../../src/serve/lifecycle.ts";
+
+/** What to start. Each provider has a listener, and so a host, of its own. */
+export interface Setup {
+  /** Settings of each provider, without `hosts`. */
+  readonly providers: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+  readonly key: string;
+  readonly limits: Readonly<Record<string, unknown>>;
+  readonly bodyTimeMs: number;
+  /** Whether to say each settled exchange, which costs time. */
+  readonly tellsSettled: boolean;
+}
+
+/** What is told of a settled exchange. */
+export type Settled = Pick<ExchangeRecord, "id" | "outcome" | "status" | "code" | "provider" | "model" | "durationMs">;
+
+/** How it is, after a garbage collection. */
+export interface Stats {
+  /** Requests that reached the handler, and exchanges that were settled. */
+  readonly begun: number;
+  readonly settled: number;
+  /** By the gateway's own count. */
+  readonly open: number;
+  /** Bytes. */
+  readonly rss: number;
+  readonly heap: number;
+}
+
+/** One line. */
+export type Message =
+  | { readonly type: "ready"; readonly urls: Readonly<Record<string, string>> }
+  | { readonly type: "settled"; readonly record: Settled }
+  | { readonly type: "stats"; readonly stats: Stats }
+  | { readonly type: "crash"; readonly text: string };
+
+declare const Bun: { gc(isForced: boolean): void } | undefined;
+declare const gc: (() => void) | undefined;
+
+/** Twice, a turn apart: what a finaliser lets go is collected by the second one. */
+async function collectGarbage(): Promise<void> {
+  for (let round = 0; round < 2; round++) {
+    if (typeof Bun !== "undefined") Bun.gc(true);
+    else if (typeof gc !== "undefined") gc();
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+function tell(message: Message): void {
+  process.stdout.write(JSON.stringify(message) + "\n");
+}
+
+async function start({ providers, key, limits, bodyTimeMs, tellsSettled }: Setup) {
+  const counts = { begun: 0, settled: 0 };
+  // The hosts hold ports, which are known only once the listeners are open.
+  const built: { gateway?: Gateway } = {};
+  const ready = (): Gateway => {
+    if (built.gateway === undefined) throw new Error("Cannot answer: the gateway is not built yet");
+    return built.gateway;
+  };
+  const handler = {
+    fetch(request: Request) {
+      counts.begun++;
+      return ready().fetch(request);
+    },
+    handle(request: InboundRequest) {
+      counts.begun++;
+      return ready().handle(request);
+    },
+  };
+  const names = Object.keys(providers);
+  const addresses = names.map(() => ({ hostname: "127.0.0.1", port: 0, bodyTimeMs }));
+  const listeners = await openListeners(handler, await resolveServe(), addresses);
+  const urls = Object.fromEntries(names.map((name, index) => [name, listeners[index]?.url ?? ""]));
+  const config = parseConfig({
+    providers: Object.fromEntries(
+      Object.entries(providers).map(([name, settings]) => [name, {
+        hosts: [new URL(urls[name] ?? "").host],
+        ...settings,
+      }]),
+    ),
+    keys: [{ id: "caller", key }],
+    limits,
+  });
+  const observer: ExchangeObserver = {
+    settled({ id, outcome, status, code, provider, model, durationMs }) {
+      counts.settled++;
+      if (!tellsSettled) return;
+      const rest = { ...(code && { code }), ...(provider && { provider }), ...(model && { model }) };
+      tell({ type: "settled", record: { id, outcome, status, durationMs, ...rest } });
+    },
+  };
+  const gateway = built.gateway = createGateway(config, { ...assemble(), observers: [observer] });
+  return { gateway, listeners, counts, urls };
+}
+
+containCrashes((text) => tell({ type: "crash", text }));
+const lines = createInterface({ input: process.stdin });
+let running: Awaited<ReturnType<typeof start>> | undefined;
+lines.on("line", async (line) => {
+  if (running === undefined) {
+    running = await start(JSON.parse(line));
+    tell({ type: "ready", urls: running.urls });
+  } else if (line === "stats") {
+    await collectGarbage();
+    const { rss, heapUsed } = process.memoryUsage();
+    tell({ type: "stats", stats: { ...running.counts, open: running.gateway.openExchanges, rss, heap: heapUsed } });
+  } else {
+    await closeListeners(running.gateway, running.listeners, { delayMs: 0, limitMs: 2000 });
+    process.exit(0);
+  }
+});
+// Whoever started it is gone.
+lines.on("close", () => process.exit(0));

@@ -1,0 +1,142 @@
+/** Bundles {@link ./gateway_main.ts}, starts it on a runtime, and talks to it. */
+import { spawn } from "node:child_process";
+import { mkdirSync, readdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { createInterface } from "node:readline";
+import { build } from "esbuild";
+import { findRuntimes, type RuntimeOnMachine } from "../runtimes.ts";
+import type { Message, Settled, Setup, Stats } from "./gateway_main.ts";
+
+const CACHE = join(".cache", "chaos");
+/** Milliseconds for an answer of the process. */
+const ANSWER_MS = 20_000;
+/** Bun's cap on simultaneous upstream calls counts at start only; `serve` raises it likewise. */
+const BUN_CAP = { BUN_CONFIG_MAX_HTTP_REQUESTS: "65535" };
+/** So that memory is measured after a collection, not before one. */
+const GC_ARGS: Readonly<Record<RuntimeOnMachine["kind"], readonly string[]>> = {
+  bun: ["run"],
+  deno: ["run", "-A", "--no-lock", "--no-config", "--v8-flags=--expose-gc"],
+  node: ["--expose-gc"],
+};
+
+/** A gateway that runs. */
+export interface GatewayProcess {
+  readonly pid: number;
+  /** Address of each provider's host, without `/v1`. */
+  readonly urls: Readonly<Record<string, string>>;
+  /** What was settled, where the setup asked for it. */
+  readonly settled: Settled[];
+  /** What it reported of errors that nobody caught, and what it wrote to stderr. */
+  readonly complaints: string[];
+  stats(): Promise<Stats>;
+  /** Ends it in good order, or else by force. */
+  close(): Promise<void>;
+}
+
+/**
+ * The runtime of a command line.
+ *
+ * @param name `bun`, `deno`, `node`, or a label such as `node 20`; `node` is the newest
+ */
+export function findRuntime(name: string): RuntimeOnMachine {
+  const found = findRuntimes().find(({ label, kind }) => label === name || kind === name);
+  if (found === undefined) throw new Error('Cannot find the runtime: --runtime takes bun, deno, node or "node 20"');
+  return found;
+}
+
+async function bundle(): Promise<string> {
+  mkdirSync(CACHE, { recursive: true });
+  const outfile = join(CACHE, `gateway-${process.pid}.mjs`);
+  await build({
+    entryPoints: ["scripts/chaos/gateway_main.ts"],
+    outfile,
+    bundle: true,
+    format: "esm",
+    platform: "neutral",
+    mainFields: ["module", "main"],
+    conditions: ["import", "module", "default"],
+    target: "es2023",
+    external: ["node:*"],
+    logLevel: "warning",
+  });
+  return outfile;
+}
+
+/** Starts a gateway. */
+export async function startGateway({ kind, command }: RuntimeOnMachine, setup: Setup): Promise<GatewayProcess> {
+  const file = await bundle();
+  const child = spawn(command, [...GC_ARGS[kind], file], {
+    env: { ...process.env, ...BUN_CAP },
+    stdio: ["pipe", "pipe", "pipe"],
+  });
+  const { pid } = child;
+  if (pid === undefined) throw new Error("Cannot start the gateway: the runtime does not start");
+  const killChild = () => void child.kill("SIGKILL");
+  process.once("exit", killChild);
+  const ended = new Promise<void>((resolve) => child.once("close", () => resolve()));
+  const settled: Settled[] = [];
+  const complaints: string[] = [];
+  const waiting: ((message: Message) => void)[] = [];
+  child.stdin.on("error", () => {});
+  createInterface({ input: child.stderr }).on("line", (line) => complaints.push(line));
+  createInterface({ input: child.stdout }).on("line", (line) => {
+    const message: Message = JSON.parse(line);
+    if (message.type === "settled") settled.push(message.record);
+    else if (message.type === "crash") complaints.push(message.text);
+    else waiting.shift()?.(message);
+  });
+  const ask = (line: string): Promise<Message> =>
+    new Promise((resolve, reject) => {
+      const fail = (why: string) => reject(new Error(`The gateway process ${why}: ${complaints.slice(-20).join("\n")}`));
+      const timer = setTimeout(() => fail("does not answer"), ANSWER_MS);
+      ended.then(() => fail("is gone"));
+      waiting.push((message) => {
+        clearTimeout(timer);
+        resolve(message);
+      });
+      child.stdin.write(line + "\n");
+    });
+  const ready = await ask(JSON.stringify(setup));
+  if (ready.type !== "ready") throw new Error("The gateway process said something else first");
+  return {
+    pid,
+    urls: ready.urls,
+    settled,
+    complaints,
+    async stats() {
+      const message = await ask("stats");
+      if (message.type !== "stats") throw new Error("The gateway process answered something else");
+      return message.stats;
+    },
+    async close() {
+      child.stdin.write("close\n");
+      const timer = setTimeout(killChild, 5000);
+      await ended;
+      clearTimeout(timer);
+      process.removeListener("exit", killChild);
+      rmSync(file, { force: true });
+    },
+  };
+}
+
+/** Open file descriptors of a process, by what they are; nothing where there is no `/proc`. */
+export function countFiles(pid: number): number | undefined {
+  try {
+    return readdirSync(`/proc/${pid}/fd`).length;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Bytes as megabytes, for people. */
+export function toMB(bytes: number): string {
+  return `${(bytes / 1e6).toFixed(1)} MB`;
+}
+
+/** A whole number of the command line, within bounds. */
+export function readCount(text: string, name: string, max: number): number {
+  const count = Number(text);
+  if (Number.isInteger(count) && count >= 1 && count <= max) return count;
+  throw new Error(`Cannot read --${name}: expected a whole number from 1 to ${max}`);
+}

@@ -1,0 +1,119 @@
+/**
+ * `npm run memory -- --runtime bun --streams 5000`: opens so many streams, each of which got one event and then
+ * nothing more, and says what one costs the gateway's process. Then all callers leave, and so must the upstream calls.
+ */
+import { connect, type Socket } from "node:net";
+import process from "node:process";
+import { parseArgs } from "node:util";
+import { STREAM_BODY, UPSTREAM_KEY } from "../tests/support/gateway.ts";
+import { toRawRequest } from "../tests/support/tcp_peer.ts";
+import { findRuntime, readCount, startGateway, toMB } from "./chaos/gateway_process.ts";
+import { startQuiet } from "./chaos/upstreams.ts";
+
+/** Streams that are opened and closed before the idle level is taken: code is compiled, pools are there. */
+const WARM_UP_STREAMS = 200;
+/** Connections that are being made at the same time: fewer than a listener's backlog. */
+const AT_ONCE = 100;
+/** Milliseconds for a stream to get its first event, for all to be gone, and for the process to come to rest. */
+const FIRST_EVENT_MS = 20_000;
+const GONE_MS = 15_000;
+const REST_MS = 2_000;
+const KEY = "a-gateway-key-of-the-measurement";
+
+const { values } = parseArgs({
+  options: { runtime: { type: "string", default: "bun" }, streams: { type: "string", default: "5000" } },
+});
+const runtime = findRuntime(values.runtime);
+const streams = readCount(values.streams, "streams", 9_000);
+
+const upstream = await startQuiet();
+const gateway = await startGateway(runtime, {
+  providers: { a: { upstream: upstream.url } },
+  key: KEY,
+  limits: {},
+  bodyTimeMs: 60_000,
+  tellsSettled: false,
+});
+const url = gateway.urls.a ?? "";
+const { hostname, port } = new URL(url);
+const request = toRawRequest(url, {
+  headers: {
+    "connection": "keep-alive",
+    "authorization": `Bearer ${UPSTREAM_KEY}`,
+    "gateway-auth": `Bearer ${KEY}`,
+    "content-type": "application/json",
+  },
+  body: STREAM_BODY,
+});
+
+const rest = () => new Promise((resolve) => setTimeout(resolve, REST_MS));
+
+/** Resolves once the first event is there. */
+function openStream(): Promise<Socket> {
+  return new Promise((resolve, reject) => {
+    let received = "";
+    const socket = connect({ host: hostname, port: Number(port) }, () => socket.write(request));
+    const fail = () => reject(new Error(`A stream did not begin: ${received.slice(0, 200)}`));
+    const timer = setTimeout(fail, FIRST_EVENT_MS);
+    socket.on("data", (data) => {
+      if (received.length < 2000) received += data.toString("latin1");
+      if (!received.includes("data: ")) return;
+      clearTimeout(timer);
+      resolve(socket);
+    });
+    socket.on("error", fail);
+    socket.on("close", fail);
+  });
+}
+
+async function openStreams(count: number): Promise<Socket[]> {
+  const sockets: Socket[] = [];
+  for (let left = count; left > 0; left -= AT_ONCE) {
+    sockets.push(...await Promise.all(Array.from({ length: Math.min(left, AT_ONCE) }, openStream)));
+  }
+  return sockets;
+}
+
+/** All callers leave; resolves with how long the upstream calls took to end, `undefined` when some did not. */
+async function closeStreams(sockets: readonly Socket[]): Promise<number | undefined> {
+  const started = performance.now();
+  for (const socket of sockets) socket.destroy();
+  while (upstream.open() > 0) {
+    if (performance.now() - started > GONE_MS) return undefined;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  return performance.now() - started;
+}
+
+const problems: string[] = [];
+try {
+  await closeStreams(await openStreams(WARM_UP_STREAMS));
+  await rest();
+  const idle = await gateway.stats();
+  const started = performance.now();
+  const sockets = await openStreams(streams);
+  const openedMs = performance.now() - started;
+  await rest();
+  const full = await gateway.stats();
+  if (full.open !== streams) problems.push(`${full.open} exchanges are open, not ${streams}`);
+  if (upstream.open() !== streams) problems.push(`${upstream.open()} upstream calls are open, not ${streams}`);
+  const goneMs = await closeStreams(sockets);
+  if (goneMs === undefined) problems.push(`${upstream.open()} upstream calls stay open`);
+  await rest();
+  const after = await gateway.stats();
+  if (after.open !== 0 || after.begun !== after.settled) problems.push(`${after.open} exchanges stay open`);
+  if (gateway.complaints.length > 0) problems.push(`it complained: ${gateway.complaints.slice(0, 5).join("\n")}`);
+
+  const each = (bytes: number) => `${(bytes / streams / 1000).toFixed(1)} kB`;
+  console.log(`memory on ${runtime.label}: ${streams} quiet streams, opened in ${(openedMs / 1000).toFixed(1)} s`);
+  console.log(`  idle          rss ${toMB(idle.rss)}, heap ${toMB(idle.heap)}`);
+  console.log(`  with streams  rss ${toMB(full.rss)}, heap ${toMB(full.heap)}`);
+  console.log(`  a stream      rss ${each(full.rss - idle.rss)}, heap ${each(full.heap - idle.heap)}`);
+  console.log(`  all closed    rss ${toMB(after.rss)}, heap ${toMB(after.heap)}, upstream calls ended after ${goneMs?.toFixed(0)} ms`);
+} finally {
+  await gateway.close();
+  await upstream.close();
+}
+for (const problem of problems) console.log(`FAILED ${problem}`);
+if (problems.length === 0) console.log("ok");
+process.exit(problems.length === 0 ? 0 : 1);

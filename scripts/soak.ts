@@ -1,0 +1,113 @@
+/**
+ * `npm run soak -- --runtime bun --exchanges 100000`: so many exchanges, half of them streamed, 64 at once, and what
+ * the gateway's process holds on the way. Fails when memory or file descriptors grow.
+ */
+import { Agent, request as requestHttp } from "node:http";
+import process from "node:process";
+import { parseArgs } from "node:util";
+import { GOOD_BODY, STREAM_BODY, UPSTREAM_KEY } from "../tests/support/gateway.ts";
+import { countFiles, findRuntime, readCount, startGateway, toMB } from "./chaos/gateway_process.ts";
+import { startHealthy } from "./chaos/upstreams.ts";
+
+const AT_ONCE = 64;
+/** Parts of the run after which the process is looked at. */
+const MARKS = [0.1, 0.25, 0.5, 0.75, 1];
+/** Growth from a quarter of the run to its end that is still none: the larger of the two. */
+const MAX_GROWTH = 0.2;
+const MAX_GROWTH_BYTES = 20e6;
+/** File descriptors that a runtime opens late and keeps: pipes and epoll of its threads. */
+const SPARE_FILES = 8;
+/** Idle connections of both sides are closed within this. */
+const QUIET_MS = 20_000;
+const KEY = "a-gateway-key-of-the-soak";
+
+const { values } = parseArgs({
+  options: { runtime: { type: "string", default: "bun" }, exchanges: { type: "string", default: "100000" } },
+});
+const runtime = findRuntime(values.runtime);
+const exchanges = readCount(values.exchanges, "exchanges", 10_000_000);
+
+const upstream = await startHealthy();
+const gateway = await startGateway(runtime, {
+  providers: { a: { upstream: upstream.url } },
+  key: KEY,
+  limits: {},
+  bodyTimeMs: 60_000,
+  tellsSettled: false,
+});
+const agent = new Agent({ keepAlive: true, maxSockets: AT_ONCE });
+const target = new URL("/v1/chat/completions", gateway.urls.a);
+const headers = {
+  "authorization": `Bearer ${UPSTREAM_KEY}`,
+  "gateway-auth": `Bearer ${KEY}`,
+  "content-type": "application/json",
+};
+
+/** One exchange; resolves whether it was complete. */
+function exchange(isStream: boolean): Promise<boolean> {
+  return new Promise((resolve) => {
+    const request = requestHttp(target, { method: "POST", agent, headers, timeout: 30_000 }, (response) => {
+      let text = "";
+      response.setEncoding("utf8");
+      response.on("data", (part: string) => text += part);
+      response.on("close", () => {
+        const isWhole = isStream ? text.includes("data: [DONE]") : text.endsWith("}");
+        resolve(response.statusCode === 200 && response.complete && isWhole);
+      });
+    });
+    request.on("timeout", () => request.destroy());
+    request.on("error", () => resolve(false));
+    request.end(isStream ? STREAM_BODY : GOOD_BODY);
+  });
+}
+
+let begun = 0;
+let failed = 0;
+async function work(until: number): Promise<void> {
+  while (begun < until) {
+    if (!await exchange(begun++ % 2 === 0)) failed++;
+  }
+}
+
+const problems: string[] = [];
+const files = () => countFiles(gateway.pid) ?? NaN;
+try {
+  const filesAtStart = files();
+  console.log(`soak on ${runtime.label}: ${exchanges} exchanges, ${AT_ONCE} at once`);
+  console.log("    exchanges        rss       heap    fds   a second");
+  const rss: number[] = [];
+  for (const mark of MARKS) {
+    const [before, started] = [begun, performance.now()];
+    await Promise.all(Array.from({ length: AT_ONCE }, () => work(Math.round(exchanges * mark))));
+    const rate = (begun - before) / (performance.now() - started) * 1000;
+    const stats = await gateway.stats();
+    rss.push(stats.rss);
+    const cells = [toMB(stats.rss).padStart(11), toMB(stats.heap).padStart(11), String(files()).padStart(7)];
+    console.log(`${String(begun).padStart(13)}${cells.join("")}${rate.toFixed(0).padStart(11)}`);
+  }
+  const [, quarter = 0] = rss;
+  const end = rss.at(-1) ?? 0;
+  const growth = end - quarter;
+  console.log(`rss from 25 % to 100 %: ${toMB(growth)}, ${(growth / quarter * 100).toFixed(1)} %`);
+  if (growth > Math.max(MAX_GROWTH * quarter, MAX_GROWTH_BYTES)) problems.push(`memory grew by ${toMB(growth)}`);
+
+  agent.destroy();
+  upstream.closeIdle();
+  const deadline = performance.now() + QUIET_MS;
+  while (files() > filesAtStart + SPARE_FILES && performance.now() < deadline) {
+    await new Promise((resolve) => setTimeout(resolve, 250));
+  }
+  const stats = await gateway.stats();
+  console.log(`fds: ${filesAtStart} at the start, ${files()} at the end; open exchanges: ${stats.open}`);
+  if (files() > filesAtStart + SPARE_FILES) problems.push("file descriptors stay open");
+  if (stats.open !== 0 || stats.begun !== stats.settled) problems.push("exchanges stay open");
+  if (stats.begun !== begun) problems.push(`${begun} requests were sent, ${stats.begun} arrived`);
+  if (failed > 0) problems.push(`${failed} exchanges failed`);
+  if (gateway.complaints.length > 0) problems.push(`it complained: ${gateway.complaints.slice(0, 5).join("\n")}`);
+} finally {
+  await gateway.close();
+  await upstream.close();
+}
+for (const problem of problems) console.log(`FAILED ${problem}`);
+if (problems.length === 0) console.log("ok");
+process.exit(problems.length === 0 ? 0 : 1);

@@ -1,0 +1,130 @@
+/** Debian's HAProxy and nginx in front of gateways. */
+import { spawn, spawnSync } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { type AddressInfo, createServer } from "node:net";
+import { join } from "node:path";
+import process from "node:process";
+import { openRaw } from "./tcp_peer.ts";
+
+const PATH = `${process.env.PATH}:/usr/sbin`;
+
+const isInstalled = (name: string): boolean => spawnSync(name, ["-v"], { env: { ...process.env, PATH } }).status === 0;
+
+/** Whether it is installed. In CI it has to be: there a test that misses it fails. */
+export const hasHaproxy: boolean = process.env.CI !== undefined || isInstalled("haproxy");
+/** The same for nginx. */
+export const hasNginx: boolean = process.env.CI !== undefined || isInstalled("nginx");
+
+/** One gateway behind the proxy. */
+export interface Backend {
+  readonly port: number;
+  /** Where it says whether it is ready; left out, nobody asks. */
+  readonly adminPort?: number;
+}
+
+/** A port that is free now. */
+export async function freePort(): Promise<number> {
+  const probe = createServer();
+  const port = await new Promise<number>((resolve) =>
+    probe.listen(0, "127.0.0.1", () => resolve((probe.address() as AddressInfo).port))
+  );
+  await new Promise((resolve) => probe.close(resolve));
+  return port;
+}
+
+/** Starts a proxy in the foreground and waits until it answers; returns how to stop it. */
+async function startProxy(command: string, args: string[], port: number): Promise<() => Promise<void>> {
+  const child = spawn(command, args, { env: { ...process.env, PATH }, stdio: "ignore" });
+  const ended = new Promise<void>((resolve) => child.once("close", () => resolve()));
+  for (let isUp = false; !isUp;) {
+    if (child.exitCode !== null) throw new Error(`${command} ended with ${child.exitCode}`);
+    const probe = openRaw(`http://127.0.0.1:${port}`, "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    isUp = (await probe.closed).startsWith("HTTP/1.1 ");
+  }
+  return async () => {
+    child.kill("SIGTERM");
+    await ended;
+  };
+}
+
+/** nginx in front of one gateway, set up for streams; `folder` takes what it writes. */
+export async function startNginx(folder: string, backendPort: number): Promise<{ url: string; stop(): Promise<void> }> {
+  const port = await freePort();
+  const file = join(folder, "nginx.conf");
+  writeFileSync(
+    file,
+    `daemon off;
+pid ${folder}/nginx.pid;
+error_log /dev/null;
+events { worker_connections 512; }
+http {
+  access_log off;
+  client_body_temp_path ${folder}/body;
+  proxy_temp_path ${folder}/proxy;
+  fastcgi_temp_path ${folder}/fastcgi;
+  uwsgi_temp_path ${folder}/uwsgi;
+  scgi_temp_path ${folder}/scgi;
+  upstream gateway { server 127.0.0.1:${backendPort}; keepalive 8; }
+  server {
+    listen 127.0.0.1:${port};
+    location / {
+      proxy_pass http://gateway;
+      proxy_http_version 1.1;
+      proxy_set_header Host $host;
+      proxy_set_header Connection "";
+      proxy_buffering off;
+      proxy_request_buffering off;
+    }
+  }
+}
+`,
+  );
+  return { url: `http://127.0.0.1:${port}`, stop: await startProxy("nginx", ["-p", folder, "-c", file], port) };
+}
+
+/** Starts it; `folder` takes its configuration. */
+export async function startHaproxy(
+  folder: string,
+  backends: readonly Backend[],
+): Promise<{ url: string; upCount(): Promise<number>; stop(): Promise<void> }> {
+  const port = await freePort();
+  const servers = backends.map(({ port, adminPort }, index) =>
+    `  server g${index} 127.0.0.1:${port}${
+      adminPort === undefined ? "" : ` check port ${adminPort} inter 100ms fall 1 rise 1`
+    }`
+  );
+  const file = join(folder, "haproxy.cfg");
+  writeFileSync(
+    file,
+    `global
+  maxconn 2000
+defaults
+  mode http
+  timeout connect 2s
+  timeout client 30s
+  timeout server 30s
+  option redispatch
+  retries 2
+frontend in
+  bind 127.0.0.1:${port}
+  stats enable
+  stats uri /stats
+  default_backend gateways
+backend gateways
+  balance roundrobin
+  option httpchk GET /readyz
+  http-check expect status 200
+${servers.join("\n")}
+`,
+  );
+  const stop = await startProxy("haproxy", ["-db", "-f", file], port);
+  return {
+    url: `http://127.0.0.1:${port}`,
+    async upCount() {
+      const request = "GET /stats;csv HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+      const table = await openRaw(`http://127.0.0.1:${port}`, request).closed;
+      return table.split("\n").filter((line) => /^gateways,g\d+,/.test(line) && line.split(",")[17] === "UP").length;
+    },
+    stop,
+  };
+}
