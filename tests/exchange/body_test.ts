@@ -45,7 +45,7 @@ describe("the body", () => {
     assert.equal(provider.calls[0]?.headers["content-length"], String(GOOD_BODY.length));
   });
 
-  it("over the limit is refused before it is read, and as soon as it is over in chunks", async () => {
+  it("rows 26 and 27: over the limit is refused before it is read, and as soon as it is over in chunks", async () => {
     await start({ body: "1KB" });
     const declared = openRaw(
       under.a,
@@ -64,7 +64,7 @@ describe("the body", () => {
     assert.equal(provider.calls.length, 0);
   });
 
-  it("that stops coming is given up", async () => {
+  it("row 28: that stops coming is given up", async () => {
     await start({ bodyTime: "300ms" });
     const raw = openRaw(under.a, chunked("{"));
     await until(() => raw.received().includes("body_timeout"), "408");
@@ -83,7 +83,7 @@ describe("the body", () => {
     assert.equal(provider.calls.length, 0);
   });
 
-  it("must say that it is JSON, in UTF-8 and unpacked", async () => {
+  it("rows 29 and 30: must say that it is JSON, in UTF-8 and unpacked", async () => {
     await start();
     const types: Record<string, number> = {
       "application/json": 200,

@@ -33,7 +33,7 @@ describe("credentials", () => {
     assert.equal(provider.calls[0]?.headers.authorization, "BEARER sk-1");
   });
 
-  it("refuses everything that is not one Bearer credential", async () => {
+  it("row 22: refuses everything that is not one Bearer credential", async () => {
     for (
       const value of [
         "Bearer",
@@ -54,7 +54,7 @@ describe("credentials", () => {
     assert.equal(provider.calls.length, 0);
   });
 
-  it("gives one and the same answer for unknown, expired and malformed keys", async () => {
+  it("row 25: gives one and the same answer for unknown, expired and malformed keys", async () => {
     const shown = [generateGatewayKey(), EXPIRED, "gk_broken", "short", `${OWN}x`];
     const answers = new Set<string>();
     for (const key of shown) {
@@ -65,7 +65,7 @@ describe("credentials", () => {
     assert.match([...answers][0] ?? "", /^401 invalid_gateway_key/);
   });
 
-  it("looks at the gateway key first", async () => {
+  it("row 24: looks at the gateway key first", async () => {
     assert.equal(await codeOf({ "gateway-auth": undefined, authorization: undefined }), "missing_gateway_key");
     assert.equal(
       await codeOf({ "gateway-auth": "Bearer wrong-key-of-16-up", authorization: undefined }),

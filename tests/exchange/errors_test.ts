@@ -114,6 +114,12 @@ const CASES: Readonly<Record<ErrorCode, Case>> = {
 /** They come when a stream has begun: as an event under the status of the stream. */
 const IN_STREAM: readonly ErrorCode[] = ["upstream_stream_truncated", "upstream_idle_timeout", "upstream_disconnected"];
 
+const ROWS: Partial<Record<ErrorCode, string>> = {
+  upstream_disconnected: "row 6: ",
+  upstream_idle_timeout: "row 7: ",
+  upstream_stream_truncated: "row 9: ",
+};
+
 describe("errors", () => {
   afterEach(async () => {
     for (const close of closing.splice(0).reverse()) await close();
@@ -166,7 +172,7 @@ describe("errors", () => {
   }
 
   for (const code of IN_STREAM) {
-    it(`${code} ends a stream that has begun with an error event and without [DONE]`, async () => {
+    it(`${ROWS[code] ?? ""}${code} ends a stream that has begun with an error event and without [DONE]`, async () => {
       const { answer, record } = await provoke(CASES[code]);
       assert.equal(answer.status, 200);
       const [first, event, ...rest] = answer.body.split("\n\n");

@@ -89,7 +89,7 @@ describe("headers", () => {
     assert.notEqual(headers.server, "cloudflare");
   });
 
-  it("of a gzip answer are gone with the coding, plain and streamed", async () => {
+  it("row 15: of a gzip answer are gone with the coding, plain and streamed", async () => {
     await start((response, { body }) => {
       const isStream = body.toString().includes('"stream":true');
       response.writeHead(200, {
@@ -106,7 +106,7 @@ describe("headers", () => {
     }
   });
 
-  it("that announce another coding make the answer unusable", async () => {
+  it("row 15: that announce another coding make the answer unusable", async () => {
     await start((response) => {
       response.writeHead(200, { "content-type": "application/json", "content-encoding": "gzip, gzip" });
       response.end(gzipSync(gzipSync(COMPLETION)));
@@ -116,7 +116,7 @@ describe("headers", () => {
     assert.match(body, /upstream_(?:bad_response|unreachable)/);
   });
 
-  it("of a redirect are neither followed nor told", async () => {
+  it("row 13: of a redirect are neither followed nor told", async () => {
     const elsewhere = await startProvider();
     await start((response) => response.writeHead(307, { location: `${elsewhere.url}/chat/completions` }).end());
     const { status, headers, body } = await call();
@@ -127,7 +127,7 @@ describe("headers", () => {
     await elsewhere.close();
   });
 
-  it("that are no HTTP make a 502 and harm nobody else", async () => {
+  it("row 16: that are no HTTP make a 502 and harm nobody else", async () => {
     const answers = [
       "garbage\r\n\r\n",
       "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc",

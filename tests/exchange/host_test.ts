@@ -46,7 +46,7 @@ describe("the host", () => {
     }
   });
 
-  it("sends nowhere else, however the target is written", async () => {
+  it("row 36: sends nowhere else, however the target is written", async () => {
     const odd = [
       "//b.localhost/v1/chat/completions",
       "/v1/../v1/embeddings",
@@ -69,7 +69,7 @@ describe("the host", () => {
     }
   });
 
-  it("takes no key from the query and forwards none of it", async () => {
+  it("row 23: takes no key from the query and forwards none of it", async () => {
     const path = `/v1/chat/completions?key=${under.key}&api-version=1`;
     const { status, body } = await callRaw(under.a, {
       path,

@@ -126,7 +126,7 @@ describe("a streamed chat completion", () => {
     assert.match(await (await call(under.a, { body })).text(), /upstream_stream_truncated/);
   });
 
-  it("passes what is no stream of events as it is, with an error status too", async () => {
+  it("row 12: passes what is no stream of events as it is, with an error status too", async () => {
     for (const status of [200, 429, 500]) {
       await start((response) => {
         response.writeHead(status, {
@@ -190,7 +190,7 @@ describe("a streamed chat completion", () => {
     assert.equal((await under.settled()).outcome, "ok");
   });
 
-  it("stops reading from the upstream while the caller does not read", async () => {
+  it("row 19: stops reading from the upstream while the caller does not read", async () => {
     const event = chunk("x".repeat(16_000));
     let sent = 0;
     let isStalled = false;

@@ -51,7 +51,7 @@ describe("parsing a body", () => {
     fc.assert(fc.property(fc.uint8Array(), (bytes) => void codeOf(() => parseJson(bytes))));
   });
 
-  it("takes a byte order mark and refuses what is no UTF-8", () => {
+  it("row 31: takes a byte order mark and refuses what is no UTF-8", () => {
     assert.deepEqual(parse("\ufeff{}"), {});
     for (const bytes of [[0x22, 0xff, 0x22], [0x22, 0xc3, 0x22], [0x22, 0xed, 0xa0, 0x80, 0x22]]) {
       assert.equal(codeOf(() => parseJson(new Uint8Array(bytes))), "invalid_json");
