@@ -109,7 +109,11 @@ try {
   console.log(`  idle          rss ${toMB(idle.rss)}, heap ${toMB(idle.heap)}`);
   console.log(`  with streams  rss ${toMB(full.rss)}, heap ${toMB(full.heap)}`);
   console.log(`  a stream      rss ${each(full.rss - idle.rss)}, heap ${each(full.heap - idle.heap)}`);
-  console.log(`  all closed    rss ${toMB(after.rss)}, heap ${toMB(after.heap)}, upstream calls ended after ${goneMs?.toFixed(0)} ms`);
+  console.log(
+    `  all closed    rss ${toMB(after.rss)}, heap ${toMB(after.heap)}, upstream calls ended after ${
+      goneMs?.toFixed(0)
+    } ms`,
+  );
 } finally {
   await gateway.close();
   await upstream.close();

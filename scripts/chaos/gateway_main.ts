@@ -24,7 +24,7 @@ export interface Setup {
 }
 
 /** What is told of a settled exchange. */
-export type Settled = Pick<ExchangeRecord, "id" | "outcome" | "status" | "code" | "provider" | "model" | "durationMs">;
+export type Settled = Pick<ExchangeRecord, "id" | "outcome" | "status" | "code" | "provider" | "retries">;
 
 /** How it is, after a garbage collection. */
 export interface Stats {
@@ -94,11 +94,11 @@ async function start({ providers, key, limits, bodyTimeMs, tellsSettled }: Setup
     limits,
   });
   const observer: ExchangeObserver = {
-    settled({ id, outcome, status, code, provider, model, durationMs }) {
+    settled({ id, outcome, status, code, provider, retries }) {
       counts.settled++;
       if (!tellsSettled) return;
-      const rest = { ...(code && { code }), ...(provider && { provider }), ...(model && { model }) };
-      tell({ type: "settled", record: { id, outcome, status, durationMs, ...rest } });
+      const rest = { ...(code && { code }), ...(provider && { provider }) };
+      tell({ type: "settled", record: { id, outcome, status, retries, ...rest } });
     },
   };
   const gateway = built.gateway = createGateway(config, { ...assemble(), observers: [observer] });

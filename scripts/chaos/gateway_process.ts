@@ -88,7 +88,8 @@ export async function startGateway({ kind, command }: RuntimeOnMachine, setup: S
   });
   const ask = (line: string): Promise<Message> =>
     new Promise((resolve, reject) => {
-      const fail = (why: string) => reject(new Error(`The gateway process ${why}: ${complaints.slice(-20).join("\n")}`));
+      const fail = (why: string) =>
+        reject(new Error(`The gateway process ${why}: ${complaints.slice(-20).join("\n")}`));
       const timer = setTimeout(() => fail("does not answer"), ANSWER_MS);
       ended.then(() => fail("is gone"));
       waiting.push((message) => {

@@ -131,15 +131,15 @@ async function drip(response: ServerResponse, text: string, ms: number, count: n
 
 async function answerHugely(response: ServerResponse, isStream: boolean): Promise<void> {
   const filler = "x".repeat(PIECE);
+  let wake = (): void => {};
+  response.on("drain", () => wake());
+  response.on("close", () => wake());
   const [head = "", tail = ""] = COMPLETION.split("Hello");
   if (isStream) beginEvents(response);
   else response.writeHead(200, { "content-type": "application/json" }).write(head);
   for (let index = 0; index < HUGE_PIECES && !response.destroyed; index++) {
     if (response.write(isStream ? chunk(filler) : filler)) continue;
-    await new Promise<void>((resolve) => {
-      response.once("drain", resolve);
-      response.once("close", resolve);
-    });
+    await new Promise<void>((resolve) => wake = resolve);
   }
   response.end(isStream ? stream("end") : tail);
 }

@@ -26,6 +26,7 @@ const bunFetch: FetchTransportOptions = {
 const denoFetch: FetchTransportOptions = {
   canConnect,
   toBody: (bytes) => new Blob([bytes]),
+  hasLargeReads: true, // 64 kB for every stream that is quiet
   isNeverSent: (error) =>
     error instanceof Error && error.cause instanceof Error && error.cause.message.includes("client error (Connect)"),
 };

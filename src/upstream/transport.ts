@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type ByteSource, fromReadableStream, toReadableStream } from "../byte_source.ts";
+import { type ByteSource, fromByteStream, fromReadableStream, toReadableStream } from "../byte_source.ts";
 import { GatewayError } from "../errors.ts";
 
 /** One call. */
@@ -68,6 +68,8 @@ export interface FetchTransportOptions {
   readonly toBody?: (bytes: Uint8Array<ArrayBuffer>) => BodyInit;
   /** Further options, such as Bun's `timeout: false`. */
   readonly init?: RequestInit;
+  /** Whether the runtime keeps a large buffer ready for every read of an answer that waits. */
+  readonly hasLargeReads?: boolean;
   /** Whether an error of the runtime's fetch says that no connection was made. */
   readonly isNeverSent?: (error: unknown) => boolean;
   /** Whether the upstream accepts a connection within so many milliseconds. Without it a fetch that hangs may be connecting or waiting: nobody knows. */
@@ -82,7 +84,8 @@ export interface FetchTransportOptions {
  * @returns The transport
  */
 export function createFetchTransport(options: FetchTransportOptions = {}): Transport {
-  const { fetch: send = fetch, toBody = (bytes) => bytes, init, canConnect, isNeverSent } = options;
+  const { fetch: send = fetch, toBody = (bytes) => bytes, init, canConnect, isNeverSent, hasLargeReads } = options;
+  const toSource = hasLargeReads ? fromByteStream : fromReadableStream;
   return {
     async send({ url, method, headers, body, connectMs, signal, abort }) {
       // The caller's bytes never sit in shared memory: they come from a network read.
@@ -104,7 +107,7 @@ export function createFetchTransport(options: FetchTransportOptions = {}): Trans
         return {
           status: response.status,
           headers: response.headers,
-          body: response.body && fromReadableStream(response.body),
+          body: response.body && toSource(response.body),
         };
       } catch (error) {
         throw isNeverSent?.(error) ? new NeverSent(error) : error;

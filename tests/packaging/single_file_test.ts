@@ -1,15 +1,19 @@
 /** The one file, as it ships. */
 import assert from "node:assert/strict";
-import { readFileSync, statSync, symlinkSync } from "node:fs";
+import { readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { describe, it } from "@std/testing/bdd";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { makeFolder, ONE_FILE, runProgram, runsTypeScript, SOURCE } from "../support/program.ts";
 
 const MAX_BYTES = 300_000;
 const EXPORTS = ["ConfigError", "ERRORS", "GatewayError", "createGateway", "parseConfig"];
 
 describe("the one file", () => {
+  let folder: ReturnType<typeof makeFolder>;
+  beforeEach(() => void (folder = makeFolder()));
+  afterEach(() => folder.remove());
+
   it("stays small and needs nothing beside itself", () => {
     assert.ok(statSync(ONE_FILE).size < MAX_BYTES);
     const imports = readFileSync(ONE_FILE, "utf8").matchAll(/(?:\bfrom|\bimport)\s*\(?\s*"([^"]+)"/g);
@@ -29,9 +33,19 @@ describe("the one file", () => {
     }
   });
 
+  it("starts nothing when a program imports it, whatever that program's arguments are", async () => {
+    const file = join(folder.path, "program.mjs");
+    writeFileSync(
+      file,
+      `import { ERRORS } from ${JSON.stringify(pathToFileURL(ONE_FILE))}; console.log(typeof ERRORS);`,
+    );
+    for (const args of [["--version"], ["oops"]]) {
+      assert.deepEqual(await runProgram(args, { file }), { status: 0, stdout: "object\n", stderr: "" });
+    }
+  });
+
   it("says its version and its help, also through a symlink", async () => {
     const { version } = JSON.parse(readFileSync("package.json", "utf8"));
-    const folder = makeFolder();
     const link = join(folder.path, "sallyport.mjs");
     symlinkSync(ONE_FILE, link);
     for (const file of [ONE_FILE, link]) {
@@ -42,7 +56,6 @@ describe("the one file", () => {
       const bare = await runProgram([], { file });
       assert.equal(bare.status, 2);
     }
-    folder.remove();
   });
 
   (runsTypeScript ? it : it.skip)("does what the sources do (not on a Node that can't run TypeScript)", async () => {

@@ -1,4 +1,5 @@
 /** Starts the one file as a user does: as a program of its own, on the runtime that runs the test. */
+import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -12,12 +13,15 @@ export const ONE_FILE: string = resolve("dist/sallyport.js");
 /** The sources' entry. */
 export const SOURCE: string = resolve("mod.ts");
 /** Whether this runtime runs TypeScript as it is (Node does from 22.18 on). */
-export const runsTypeScript: boolean = runtime !== "node" || Number(process.versions.node.split(".")[0]) > 22;
+export const runsTypeScript: boolean = runtime !== "node" || isNodeFrom(22, 18);
+/** A program that outlives this is ended, so that its test fails instead of hanging. Milliseconds. */
+const LIFE_MS = 100_000;
 
 /** How a program is started. */
 export interface ProgramOptions {
   readonly file?: string;
   readonly env?: Readonly<Record<string, string>>;
+  /** A fresh folder if left out. */
   readonly cwd?: string;
   /** Deno's permissions; all if left out. */
   readonly permissions?: readonly string[];
@@ -36,11 +40,17 @@ export interface Program {
   readonly ended: Promise<number | null>;
 }
 
-const running = new Set<() => void>();
+const running = new Map<() => void, Promise<unknown>>();
 
-/** Ends what a test left running. */
-export function endPrograms(): void {
-  for (const end of running) end();
+function isNodeFrom(major: number, minor: number): boolean {
+  const [ownMajor = 0, ownMinor = 0] = process.versions.node.split(".").map(Number);
+  return ownMajor > major || (ownMajor === major && ownMinor >= minor);
+}
+
+/** Ends what a test left running, and waits until it is gone. */
+export async function endPrograms(): Promise<void> {
+  for (const end of running.keys()) end();
+  await Promise.all(running.values());
 }
 
 /** A fresh folder, and how to be rid of it. */
@@ -56,9 +66,10 @@ export function cleanEnvironment(): Record<string, string | undefined> {
 
 /** Starts the program with these arguments. */
 export function startProgram(args: readonly string[], options: ProgramOptions = {}): Program {
-  const { file = ONE_FILE, env = {}, cwd = process.cwd(), permissions = ["-A"] } = options;
+  const { file = ONE_FILE, env = {}, permissions = ["-A"] } = options;
+  const ownFolder = options.cwd === undefined ? makeFolder() : undefined;
   const child = spawn(process.execPath, [...(runtime === "deno" ? ["run", ...permissions] : []), file, ...args], {
-    cwd,
+    cwd: options.cwd ?? ownFolder?.path,
     env: { ...cleanEnvironment(), ...env },
     stdio: ["ignore", "pipe", "pipe"],
   });
@@ -68,13 +79,18 @@ export function startProgram(args: readonly string[], options: ProgramOptions = 
     child[name].on("data", (text: string) => output[name] += text);
   }
   const end = () => void child.kill("SIGKILL");
-  running.add(end);
+  const timer = setTimeout(end, LIFE_MS);
+  let isOver = false;
   const ended = new Promise<number | null>((settle) =>
     child.on("close", (code) => {
+      isOver = true;
+      clearTimeout(timer);
       running.delete(end);
+      ownFolder?.remove();
       settle(code);
     })
   );
+  running.set(end, ended);
   return {
     closeOutput() {
       child.stdout.destroy();
@@ -84,11 +100,12 @@ export function startProgram(args: readonly string[], options: ProgramOptions = 
     stderr: () => output.stderr,
     async waitFor(pattern) {
       const find = () => pattern.exec(output.stdout + output.stderr);
-      await until(() => find() !== null, `${pattern} in ${JSON.stringify(output)}`, 20_000);
-      return find()?.[1] ?? "";
+      await until(() => find() !== null || isOver, `${pattern} in the output`, 20_000);
+      const [, group = ""] = find() ?? assert.fail(`${pattern} never came: ${JSON.stringify(output)}`);
+      return group;
     },
     // Not child.kill: on Deno the parent would then report the signal, whatever the child's own status was.
-    kill: (signal) => void process.kill(child.pid ?? 0, signal),
+    kill: (signal) => void process.kill(child.pid ?? assert.fail("it never started"), signal),
     ended,
   };
 }
