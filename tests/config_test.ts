@@ -1,99 +1,110 @@
 /** The configuration: what it fills in, and what it says of each mistake. */
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
+import fc from "fast-check";
 import { ConfigError, parseConfig } from "../src/config.ts";
 import { PRESETS } from "../src/presets.ts";
 
 const providers = { a: { upstream: "https://a.example/v1" } };
 const withProvider = (settings: Record<string, unknown>) => ({ providers: { a: { ...providers.a, ...settings } } });
-const withKey = (key: Record<string, unknown>) => ({ providers, keys: [key] });
+const LONG = "0123456789abcdef";
+const withKey = (key: Record<string, unknown>) => ({ providers, keys: [{ id: "k", ...key }] });
 
+const withDeadlines = (deadlines: Record<string, unknown>) => withProvider({ deadlines });
+const withDeadline = (idle: unknown) => withDeadlines({ idle });
+const parsed = (text: string): unknown => JSON.parse(text);
+
+/** One mistake each: where it must be told, and what must be said of it. */
 const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: RegExp]>> = {
   "nothing": [undefined, "config", /expected/],
   "a text": ["x", "config", /expected an object/],
   "no provider": [{}, "providers", /expected to be there/],
   "an empty list of providers": [{ providers: {} }, "providers", /at least one provider/],
+  "a provider that is a text": [{ providers: { a: "openai" } }, "providers.a", /expected an object/],
+  "a provider called __proto__": [parsed('{"providers":{"__proto__":{}}}'), "providers", /at least one provider/],
+  "a setting called __proto__": [
+    parsed('{"providers":{"a":{"upstream":"xai"}},"__proto__":1}'),
+    "__proto__",
+    /unknown/,
+  ],
   "an unknown setting": [{ providers, speed: 1 }, "speed", /unknown setting/],
   "an unknown setting of a provider": [withProvider({ speed: 1 }), "providers.a.speed", /unknown setting/],
-  "a name with a space": [{ providers: { "a b": providers.a } }, "providers.a b", /letters, digits/],
+  "an unknown deadline": [withDeadlines({ first: "1s" }), "providers.a.deadlines.first", /unknown/],
+  "an unknown setting of a listener": [{ providers, listen: [{ port: 1, host: "x" }] }, "listen[0].host", /unknown/],
+  "an unknown setting of a key": [withKey({ key: LONG, provider: "a" }), "keys[0].provider", /unknown setting/],
   "no upstream": [{ providers: { a: {} } }, "providers.a.upstream", /expected to be there/],
-  "an unknown short name": [withProvider({ upstream: "opnai" }), "providers.a.upstream", /or one of openai, groq/],
-  "a ftp upstream": [withProvider({ upstream: "ftp://a.example" }), "providers.a.upstream", /http or https URL/],
-  "credentials in the upstream": [
-    withProvider({ upstream: "https://u:p@a.example" }),
-    "providers.a.upstream",
-    /without/,
-  ],
-  "a query in the upstream": [
-    withProvider({ upstream: "https://a.example/v1?x=1" }),
-    "providers.a.upstream",
-    /without/,
-  ],
-  "a host with a path": [withProvider({ hosts: ["a.example/x"] }), "providers.a.hosts[0]", /host:port/],
-  "no hosts": [withProvider({ hosts: [] }), "providers.a.hosts", /at least one/],
-  "an odd order": [withProvider({ messages: "random" }), "providers.a.messages", /"ordered" or "any"/],
-  "a deadline without a unit": [
-    withProvider({ deadlines: { idle: "5" } }),
-    "providers.a.deadlines.idle",
-    /with its unit/,
-  ],
-  "a deadline that is a number": [
-    withProvider({ deadlines: { idle: 5 } }),
-    "providers.a.deadlines.idle",
-    /with its unit/,
-  ],
-  "a deadline of zero": [withProvider({ deadlines: { idle: "0s" } }), "providers.a.deadlines.idle", /above zero/],
-  "a negative deadline": [withProvider({ deadlines: { idle: "-1s" } }), "providers.a.deadlines.idle", /with its unit/],
-  "a deadline of two days": [
-    withProvider({ deadlines: { total: "48h" } }),
-    "providers.a.deadlines.total",
-    /at most 24h/,
-  ],
-  "an idle deadline above the total": [
-    withProvider({ deadlines: { idle: "2h" } }),
-    "providers.a.deadlines.idle",
-    /at most total/,
-  ],
-  "a connect deadline above the first byte": [
-    withProvider({ deadlines: { connect: "6m" } }),
-    "providers.a.deadlines.connect",
-    /at most firstByte/,
-  ],
-  "a first byte deadline above the total": [
-    withProvider({ deadlines: { firstByte: "31m" } }),
-    "providers.a.deadlines.firstByte",
-    /at most total/,
-  ],
   "no replica": [withProvider({ upstream: [] }), "providers.a.upstream", /at least one upstream/],
   "a replica twice": [withProvider({ upstream: ["openai", "openai"] }), "providers.a.upstream", /each upstream once/],
   "a replica that is no URL": [withProvider({ upstream: ["openai", "x"] }), "providers.a.upstream[1]", /http or https/],
-  "an odd keep-alive": [withProvider({ keepAlive: "never" }), "providers.a.keepAlive", /or "off"/],
+  "no hosts": [withProvider({ hosts: [] }), "providers.a.hosts", /at least one/],
+  "a host that is no text": [withProvider({ hosts: ["x", 7] }), "providers.a.hosts[1]", /expected a string/],
+  "a deadline of zero": [withDeadline("0s"), "providers.a.deadlines.idle", /above zero/],
+  "a deadline below a millisecond": [withDeadline("0.5ms"), "providers.a.deadlines.idle", /above zero/],
+  "an endless deadline": [withDeadline(`${"9".repeat(400)}s`), "providers.a.deadlines.idle", /at most 24h/],
+  "a deadline of two days": [withDeadlines({ total: "48h" }), "providers.a.deadlines.total", /at most 24h/],
+  "an idle deadline above the total": [withDeadline("2h"), "providers.a.deadlines.idle", /at most total/],
+  "a late connect": [withDeadlines({ connect: "6m" }), "providers.a.deadlines.connect", /at most firstByte/],
+  "a late first byte": [withDeadlines({ firstByte: "31m" }), "providers.a.deadlines.firstByte", /at most total/],
   "no exchanges": [{ providers, limits: { exchanges: 0 } }, "limits.exchanges", /at least 1/],
+  "half an exchange": [{ providers, limits: { exchanges: 1.5 } }, "limits.exchanges", /whole number/],
   "bodies below one body": [{ providers, limits: { bodies: "1MB" } }, "limits.body", /at most bodies/],
+  "a size of nothing": [{ providers, limits: { body: "0MB" } }, "limits.body", /above zero/],
+  "a size of ten gigabytes": [{ providers, limits: { body: "10GB" } }, "limits.body", /at most 1GB/],
   "an admin without a port": [{ providers, admin: {} }, "admin.port", /to be there/],
   "a drain without a unit": [{ providers, drain: { delay: "5" } }, "drain.delay", /with its unit/],
-  "a port beyond the range": [{ providers, listen: [{ port: 65536 }] }, "listen[0].port", /0 to 65535/],
+  "a drain limit of zero": [{ providers, drain: { limit: "0s" } }, "drain.limit", /above zero/],
   "no addresses": [{ providers, listen: [] }, "listen", /at least one/],
+  "a listener without a port": [{ providers, listen: [{ hostname: "x" }] }, "listen[0].port", /to be there/],
+  "an empty hostname": [{ providers, listen: [{ hostname: "", port: 1 }] }, "listen[0].hostname", /non-empty/],
   "half an identity": [{ providers, listen: [{ port: 1, tls: { cert: "x" } }] }, "listen[0].tls.key", /to be there/],
-  "a size without a unit": [{ providers, limits: { body: "32" } }, "limits.body", /with its unit/],
-  "a size of ten gigabytes": [{ providers, limits: { body: "10GB" } }, "limits.body", /at most 1GB/],
-  "a key without an id": [withKey({ key: "0123456789abcdef" }), "keys[0].id", /to be there/],
-  "a key of 15 characters": [withKey({ id: "k", key: "0123456789abcde" }), "keys[0].key", /16 to 512/],
-  "a key with a space": [withKey({ id: "k", key: "0123456789 abcdef" }), "keys[0].key", /visible/],
-  "a digest that is none": [withKey({ id: "k", digest: "abc" }), "keys[0].digest", /SHA-256/],
-  "neither key nor digest": [withKey({ id: "k" }), "keys[0]", /either key or digest/],
-  "both key and digest": [
-    withKey({ id: "k", key: "0123456789abcdef", digest: "a".repeat(64) }),
-    "keys[0]",
-    /either key or digest/,
-  ],
-  "an expiry without a time": [
-    withKey({ id: "k", key: "0123456789abcdef", expires: "soon" }),
-    "keys[0].expires",
-    /date/,
-  ],
-  "a key for a stranger": [withKey({ id: "k", key: "0123456789abcdef", providers: ["z"] }), "config", /not configured/],
+  "keys that are no array": [{ providers, keys: {} }, "keys", /array of keys/],
+  "a key without an id": [{ providers, keys: [{ key: LONG }] }, "keys[0].id", /to be there/],
+  "an id of 65 characters": [withKey({ id: "k".repeat(65), key: LONG }), "keys[0].id", /at most 64/],
+  "neither key nor digest": [withKey({}), "keys[0]", /either key or digest/],
+  "both key and digest": [withKey({ key: LONG, digest: "a".repeat(64) }), "keys[0]", /either key or digest/],
+  "models as a text": [withKey({ key: LONG, models: "gpt" }), "keys[0].models", /array of model names/],
+  "an empty model": [withKey({ key: LONG, models: ["x", ""] }), "keys[0].models[1]", /non-empty/],
+  "a key for a stranger": [withKey({ key: LONG, providers: ["a", "z"] }), "config", /key k .*not configured/],
 };
+
+/** Many wrong values for one place. */
+const WRONG: readonly [path: string, put: (value: unknown) => unknown, says: RegExp, values: readonly unknown[]][] = [
+  ["providers.a.upstream", (upstream) => withProvider({ upstream }), /or one of openai, groq/, [
+    ...["opnai", "ftp://a.example", "toString", "a.example/v1", "//a.example", "https://", "javascript:1"],
+    ...[7, null, {}, true],
+  ]],
+  ["providers.a.upstream", (upstream) => withProvider({ upstream }), /without credentials, query and fragment/, [
+    ...["https://u:p@a.example", "https://u@a.example", "https://a.example/v1?x=1", "https://a.example/#x"],
+  ]],
+  ["providers.a.hosts[0]", (host) => withProvider({ hosts: [host] }), /"host:port", "\*\.suffix" or "\*"/, [
+    ...["", "a.example/x", "u@a.example", "a.*.example", "https://a.example", "a example", "**", "*."],
+    ...["*.*", "[::1", "ä"],
+  ]],
+  ["providers.a.hosts", (hosts) => withProvider({ hosts }), /array of hosts/, ["a.example", null, {}, 7]],
+  ["providers.a.messages", (messages) => withProvider({ messages }), /"ordered" or "any"/, ["random", null, true, ""]],
+  ["providers.a.deadlines.idle", withDeadline, /with its unit/, [
+    ...["5", 5, "-1s", "5S", "5 s", " 5s", "5s ", "1m5s", "5toString", "5constructor", "s", "", ".5s", "5.s", "1e3s"],
+    ...["5d", "Infinitys", "٥s", null, true, {}],
+  ]],
+  ["providers.a.keepAlive", (keepAlive) => withProvider({ keepAlive }), /, or "off"/, ["never", "OFF", 0, false]],
+  ["limits.body", (body) => ({ providers, limits: { body } }), /with its unit/, [
+    ...["32", 32, "32mb", "32 MB", "-1MB", "32TB", "", null],
+  ]],
+  ["listen[0].port", (port) => ({ providers, listen: [{ port }] }), /whole number from 0 to 65535/, [
+    ...[65536, -1, 1.5, "80", null, NaN, Infinity],
+  ]],
+  ["admin.port", (port) => ({ providers, admin: { port } }), /whole number from 0 to 65535/, [65536, "x", null]],
+  ["keys[0].id", (id) => withKey({ id, key: LONG }), /expected a (?:non-empty )?string/, ["", 7, null]],
+  ["keys[0].key", (key) => withKey({ key }), /16 to 512 visible ASCII/, [
+    ...["", LONG.slice(1), "x".repeat(513), "0123456789 abcdef", `${LONG}ü`, `${LONG}\n`],
+  ]],
+  ["keys[0].digest", (digest) => withKey({ digest }), /SHA-256 as 64 hexadecimal digits/, [
+    ...["", "abc", "a".repeat(63), "a".repeat(65), "g".repeat(64)],
+  ]],
+  ["keys[0].expires", (expires) => withKey({ key: LONG, expires }), /date and time such as/, [
+    ...["soon", "", 1, null, "2027-01-31", "2027-01-31T00:00:00", "2027-13-01T00:00:00Z", "2027-01-31T25:00:00Z"],
+  ]],
+];
 
 function issuesOf(input: unknown): ConfigError["issues"] {
   try {
@@ -114,6 +125,24 @@ describe("the configuration", () => {
     });
   }
 
+  for (const [path, put, says, values] of WRONG) {
+    it(`says of ${values.length} wrong values at ${path} what was expected (${says.source})`, () => {
+      for (const value of values) {
+        const issues = issuesOf(put(value));
+        assert.deepEqual(issues.map((issue) => issue.path), [path], String(value));
+        assert.match(issues[0]?.message ?? "", says, String(value));
+      }
+    });
+  }
+
+  it("with a wrong name for a provider says so at it", () => {
+    for (const name of ["", "a b", "A", "-a", "a-", "a.b", "ä", "a/b"]) {
+      const [issue, ...more] = issuesOf({ providers: { [name]: providers.a } });
+      assert.deepEqual([issue?.path, more], [`providers.${name}`, []]);
+      assert.match(issue?.message ?? "", /letters, digits and -/);
+    }
+  });
+
   it("tells all mistakes at once", () => {
     const issues = issuesOf({ providers: { a: {}, b: { upstream: 7 } }, limits: { body: "x" }, listen: "y" });
     assert.deepEqual(issues.map(({ path }) => path).sort(), [
@@ -122,6 +151,71 @@ describe("the configuration", () => {
       "providers.a.upstream",
       "providers.b.upstream",
     ]);
+  });
+
+  it("tells every mistake of a long list, each at its own place", () => {
+    const places = {
+      "providers.a.deadlines.idle": { providers: { a: { ...providers.a, deadlines: { idle: "x" } } } },
+      "listen[1].port": { listen: [{ port: 1 }, { port: "x" }] },
+      "keys[2].key": { keys: [{ id: "a", key: LONG }, { id: "b", key: LONG }, { id: "c", key: "x" }] },
+      "limits.exchanges": { limits: { exchanges: "x" } },
+      "admin.port": { admin: { port: "x" } },
+      "drain.delay": { drain: { delay: "x" } },
+      speed: { speed: 1 },
+    };
+    const subsets = fc.subarray(Object.entries(places), { minLength: 1 });
+    fc.assert(fc.property(subsets, (chosen) => {
+      const input: Record<string, unknown> = { providers };
+      for (const [, part] of chosen) Object.assign(input, part);
+      assert.deepEqual(issuesOf(input).map(({ path }) => path).sort(), chosen.map(([path]) => path).sort());
+    }));
+  });
+
+  it("is a whole configuration or a list of mistakes, whatever comes in", () => {
+    const setting = fc.oneof(fc.jsonValue(), fc.constantFrom("5s", "32MB", "openai", "*", "a.example:80", 80, {}, []));
+    const bag = (...names: string[]) =>
+      fc.record(Object.fromEntries(names.map((name) => [name, setting])), { requiredKeys: [] });
+    const provider = bag("hosts", "upstream", "deadlines", "messages", "keepAlive");
+    const input = fc.record({
+      listen: fc.oneof(setting, fc.array(bag("hostname", "port", "tls"))),
+      providers: fc.oneof(setting, fc.dictionary(fc.constantFrom("a", "b", "__proto__", "A"), provider)),
+      keys: fc.oneof(setting, fc.array(bag("id", "key", "digest", "providers", "models", "expires"))),
+      limits: fc.oneof(setting, bag("body", "bodies", "bodyTime", "exchanges", "writeStall")),
+      admin: fc.oneof(setting, bag("hostname", "port")),
+      drain: fc.oneof(setting, bag("delay", "limit")),
+    }, { requiredKeys: [] });
+    fc.assert(
+      fc.property(fc.oneof(input, fc.anything()), (value) => {
+        try {
+          const { listen, limits, providers } = parseConfig(value);
+          assert.ok(listen.length > 0 && limits.maxBodyBytes > 0 && Object.keys(providers).length > 0);
+        } catch (error) {
+          if (!(error instanceof ConfigError)) throw error;
+          for (const { path, message } of error.issues) {
+            assert.ok(path !== "" && /^(?:expected |unknown setting$|keys: )/.test(message), `${path}: ${message}`);
+          }
+          assert.equal(
+            error.message || "nothing",
+            error.issues.map(({ path, message }) => `${path}: ${message}`).join("\n"),
+          );
+        }
+      }),
+      { numRuns: 1000 },
+    );
+  });
+
+  it("takes deadlines that are equal, limits at their ends, and a name as long as it may be", () => {
+    const same = { connect: "1m", firstByte: "1m", idle: "1m", total: "1m" };
+    assert.equal(parseConfig(withProvider({ deadlines: same })).providers.a?.deadlines.totalMs, 60_000);
+    const config = parseConfig({
+      ...withProvider({ deadlines: { total: "24h" } }),
+      limits: { body: "1GB", bodies: "1GB", exchanges: 1 },
+      listen: [{ port: 0 }, { port: 65535 }],
+      keys: [{ id: "k".repeat(64), key: "x".repeat(512), expires: "2027-01-31T00:00:00.5+02:00" }],
+    });
+    assert.equal(config.providers.a?.deadlines.totalMs, 86_400_000);
+    assert.equal(config.limits.maxBodyBytes, config.limits.maxBodiesBytes);
+    assert.equal(config.keys[0]?.expiresAt, Date.UTC(2027, 0, 30, 22, 0, 0, 500));
   });
 
   it("never repeats a value that may be secret", () => {
@@ -134,7 +228,7 @@ describe("the configuration", () => {
     const hosts = ["x.example"];
     const two = { a: { ...providers.a, hosts }, b: { ...providers.a, hosts } };
     assert.match(issuesOf({ providers: two })[0]?.message ?? "", /each host at one provider/);
-    const keys = [{ id: "k", key: "0123456789abcdef" }, { id: "k", key: "fedcba9876543210" }];
+    const keys = [{ id: "k", key: LONG }, { id: "k", key: "fedcba9876543210" }];
     assert.match(issuesOf({ providers, keys })[0]?.message ?? "", /each id once/);
   });
 

@@ -14,12 +14,14 @@ describe("sallyport demo", () => {
   });
 
   it("makes a plain and a streamed call, also where its usual ports are taken, and ends", async () => {
+    const held: number[] = [];
     for (const port of [8787, 8788]) {
       const server = createServer();
       await new Promise<void>((resolve) => {
-        server.on("error", () => resolve()); // somebody else has it: just as well
+        server.on("error", () => resolve()); // somebody else has it, and may let go of it
         server.listen(port, "127.0.0.1", () => {
           occupied.push(server);
+          held.push(port);
           resolve();
         });
       });
@@ -30,7 +32,7 @@ describe("sallyport demo", () => {
     assert.match(stdout, /Two doors, two keys\. The first stays here, the second goes on with you, word by word\./);
     assert.equal(stdout.match(/ 200 first byte/g)?.length, 2);
     assert.match(stdout, /gateway-auth: no/);
-    assert.doesNotMatch(stdout, /:878[78]\b/);
+    for (const port of held) assert.ok(!stdout.includes(`127.0.0.1:${port}`), `${port} is taken`);
     assert.ok(!stdout.includes("\u001b"), "no colour in a pipe");
     assert.equal(stderr, "");
   });

@@ -17,7 +17,16 @@ const string = fc.oneof(
   fc.constantFrom('"\\ud800"', '"\\udfff\\ud800"', '"\\u0000"', '"\\/"', '"größe 😀"', '"\\u006dodel"'),
 );
 const key = fc.oneof(
-  fc.constantFrom('"__proto__"', '"constructor"', '"prototype"', '"temperature"', '"tools"', '""'),
+  fc.constantFrom(
+    '"__proto__"',
+    '"\\u005f_proto__"',
+    '"toString"',
+    '"constructor"',
+    '"prototype"',
+    '"temperature"',
+    '"tools"',
+    '""',
+  ),
   string.filter((text) => !["model", "messages", "stream"].includes(JSON.parse(text))),
 );
 const space = fc.constantFrom("", " ", "\n", "\t \r\n");
@@ -54,11 +63,11 @@ describe("the body policy through the front door", () => {
     await under.close();
     await provider.close();
   });
-  const send = async (text: string) => {
+  const send = async (content: string | Buffer) => {
     const response = await fetch(`${under.a}/v1/chat/completions`, {
       method: "POST",
       headers: under.headers,
-      body: Buffer.from(text),
+      body: new Uint8Array(typeof content === "string" ? Buffer.from(content) : content),
     });
     return { status: response.status, text: await response.text() };
   };
@@ -71,7 +80,29 @@ describe("the body policy through the front door", () => {
 
   it("rows 31 and 33: lets any fields, values and spellings through byte for byte", async () => {
     await fc.assert(fc.asyncProperty(body, assertArrives), { numRuns: 150 });
-    assert.equal(Object.hasOwn(Object.prototype, "polluted"), false);
+  });
+
+  it("lets __proto__, constructor and prototype through at any level, and learns nothing from them", async () => {
+    const before = Reflect.ownKeys(Object.prototype);
+    const odd = '"__proto__":{"polluted":1,"role":"system"},"constructor":{"prototype":{"polluted":1}},"prototype":{}';
+    await assertArrives(`{${odd},${good.join(",")},"x":[{${odd}}]}`);
+    await assertArrives(`{"messages":[{${odd},"role":"user","content":[{${odd},"type":"text"}]}],"model":"m"}`);
+    assert.deepEqual(Reflect.ownKeys(Object.prototype), before);
+    assert.equal(Reflect.get({}, "polluted"), undefined);
+    const { status } = await send('{"__proto__":{"model":"m"},"messages":[{"role":"user","content":"x"}]}');
+    assert.equal(status, 400);
+  });
+
+  it("takes one byte order mark, and refuses two and what is no UTF-8", async () => {
+    const plain = `{${good.join(",")}}`;
+    await assertArrives(`\ufeff${plain}`);
+    const latin1 = Buffer.from(plain.replace("Hi", "h\u00e9"), "latin1");
+    for (const wrong of [Buffer.from(`\ufeff\ufeff${plain}`), latin1, Buffer.from(plain, "utf16le")]) {
+      const { status, text } = await send(wrong);
+      assert.equal(status, 400);
+      assert.equal(JSON.parse(text).error.code, "invalid_json");
+    }
+    assert.equal(provider.calls.length, 0);
   });
 
   it("row 32: lets a text of 10 MB and an array of a million elements through", async () => {
@@ -81,10 +112,24 @@ describe("the body policy through the front door", () => {
 
   it("lets other keys come twice, but not those that decide", async () => {
     await assertArrives(`{${good.join(",")},"seed":1,"seed":2}`);
-    for (const twice of ['"model":"other"', '"mod\\u0065l":"other"', '"messages":[]', '"stream":1,"stream":2']) {
-      const { status, text } = await send(`{${good.join(",")},${twice}}`);
-      assert.equal(status, 400);
-      assert.equal(JSON.parse(text).error.code, "invalid_body");
+    await assertArrives(`{${good.join(",")},"x":{"model":1,"model":2,"stream":[]},"y":"model","z":["messages"]}`);
+    const refused = {
+      '"model":"other"': "model",
+      '"model":"m"': "model",
+      '"mod\\u0065l":"other"': "model",
+      '"\\u006d\\u006F\\u0064\\u0065\\u006c" : "other"': "model",
+      '"messages":[]': "messages",
+      '"m\\u0065ssages":[{"role":"user","content":"x"}]': "messages",
+      '"stream":false,"stream":true': "stream",
+      '"stream":null,"str\\u0065am"\n:false': "stream",
+    };
+    for (const [twice, param] of Object.entries(refused)) {
+      for (const members of [[...good, twice], [twice, ...good]]) {
+        const { status, text } = await send(`{${members.join(",")}}`);
+        assert.equal(status, 400, twice);
+        const { error } = JSON.parse(text);
+        assert.deepEqual([error.code, error.param], ["invalid_body", param]);
+      }
     }
     assert.equal(provider.calls.length, 0);
   });

@@ -4,7 +4,7 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import { type ErrorCode, GatewayError } from "../../src/errors.ts";
-import { MAX_DEPTH, parseJson } from "../../src/inbound/body.ts";
+import { assertShape, MAX_DEPTH, parseJson } from "../../src/inbound/body.ts";
 
 function codeOf(run: () => unknown): ErrorCode | undefined {
   try {
@@ -42,7 +42,6 @@ describe("parsing a body", () => {
       // As text: an own `__proto__` and the order of keys count too.
       assert.equal(JSON.stringify(parse(text)), JSON.stringify(JSON.parse(text)));
     }));
-    assert.equal(Object.hasOwn(Object.prototype, "polluted"), false);
   });
 
   it("never fails in any other way than with a refusal", () => {
@@ -57,7 +56,9 @@ describe("parsing a body", () => {
 
   it("row 31: takes a byte order mark and refuses what is no UTF-8", () => {
     assert.deepEqual(parse("\ufeff{}"), {});
-    for (const bytes of [[0x22, 0xff, 0x22], [0x22, 0xc3, 0x22], [0x22, 0xed, 0xa0, 0x80, 0x22]]) {
+    const [quote, overlong, surrogate] = [[0x22], [0xc0, 0xaf], [0xed, 0xa0, 0x80]];
+    for (const wrong of [[0xff], [0xc3], overlong, surrogate, [0xf4, 0x90, 0x80, 0x80], [0x80]]) {
+      const bytes = [...quote, ...wrong, ...quote];
       assert.equal(codeOf(() => parseJson(new Uint8Array(bytes))), "invalid_json");
     }
     assert.equal(parse('"\\ud800"'), "\ud800");
@@ -71,10 +72,69 @@ describe("parsing a body", () => {
     assert.doesNotThrow(() => parse(JSON.stringify("[".repeat(10_000) + '"{\\'.repeat(10_000))));
   });
 
+  it("leaves Object.prototype as it is, and gives odd keys as keys", () => {
+    const before = Reflect.ownKeys(Object.prototype);
+    const text = '{"__proto__":{"polluted":1},"constructor":{"prototype":{"polluted":1}},"x":[{"__proto__":null}]}';
+    const value = parse(text);
+    assert.equal(JSON.stringify(value), text);
+    assert.equal(Object.getPrototypeOf(value), Object.prototype);
+    assert.deepEqual(Reflect.ownKeys(Object.prototype), before);
+    assert.equal(Reflect.get({}, "polluted"), undefined);
+  });
+
+  it("counts the depth as a recursive count does, and no bracket that stands in a string", () => {
+    const depthOf = (value: unknown): number =>
+      typeof value === "object" && value !== null ? 1 + Math.max(0, ...Object.values(value).map(depthOf)) : 0;
+    const kind = fc.constantFrom("object", "array", "odd");
+    const odd = fc.constantFrom("[", "]", "{", '"', "\\", '\\"', '[{"', "\\u005b");
+    fc.assert(fc.property(fc.array(kind, { minLength: 120, maxLength: 136 }), odd, (kinds, text) => {
+      const value = kinds.reduce<unknown>((inner, next) => {
+        if (next === "array") return [text, inner, text];
+        return next === "object" ? { [text]: inner } : { a: text, inner, z: [text] };
+      }, text);
+      const expected = depthOf(value) > MAX_DEPTH ? "invalid_json" : undefined;
+      assert.equal(codeOf(() => parse(JSON.stringify(value))), expected);
+    }));
+  });
+
+  it("takes its time from the length of a body, not from its shape", () => {
+    const size = 2_000_000;
+    const shapes = {
+      brackets: nested(100_000).repeat(10),
+      backslashes: `{"a":"${"\\\\".repeat(size)}"}`,
+      quotes: `{"a":"${'\\"'.repeat(size)}"}`,
+      space: `{"a"${" ".repeat(size)}:1}`,
+      open: `{"a":"${"\\".repeat(size)}`,
+      strings: `[${'"",'.repeat(size)}""]`,
+      keys: `{${'"a":"",'.repeat(size)}"a":1}`,
+    };
+    for (const [name, text] of Object.entries(shapes)) {
+      const started = performance.now();
+      codeOf(() => assertShape(text));
+      const ms = performance.now() - started;
+      assert.ok(ms < 1500, `${name} took ${ms} ms`); // something quadratic would take hours
+    }
+    const started = performance.now();
+    for (let run = 0; run < 100; run++) assert.equal(codeOf(() => assertShape("[".repeat(100_000))), "invalid_json");
+    assert.ok((performance.now() - started) / 100 < 10, "a deep body takes more than 10 ms");
+  });
+
+  it("takes every number, escape and white space of RFC 8259, and nothing that is not in it", () => {
+    for (
+      const text of ["9223372036854775808", "1e400", "-0", "0.1e-7", '"\\udfff\\ud800"', " \t\r\n[ ] \n", '"\u007f"']
+    ) {
+      assert.equal(codeOf(() => parse(text)), undefined, text);
+    }
+    const wrong = ["", " ", "01", "+1", ".5", "1.", "NaN", "'x'", "{a:1}", "[1,]", '{"a":1,}', "//x\n{}", "{}{}"];
+    for (const text of [...wrong, '"\t"', '"\\x41"', "\ufeff\ufeff{}", "\u00a0{}", "[}", '{"a"}', "\u0000{}"]) {
+      assert.equal(codeOf(() => parse(text)), "invalid_json", JSON.stringify(text));
+    }
+  });
+
   it("refuses the deciding keys when they come twice, however they are written", () => {
     for (const key of ["model", "messages", "stream"]) {
       const escaped = `\\u${key.charCodeAt(0).toString(16).padStart(4, "0")}${key.slice(1)}`;
-      assert.equal(codeOf(() => parse(`{"${key}":1,"x":{"${key}":2},"${key}" \n:3}`)), "invalid_body");
+      assert.equal(codeOf(() => parse(`{"${key}":1,"x":{"${key}":2},"${key}" \t\r\n:3}`)), "invalid_body");
       assert.equal(codeOf(() => parse(`{"${key}":1,"${escaped}":2}`)), "invalid_body");
       assert.equal(codeOf(() => parse(`{"${key}":1,"x":["${key}",{"${key}":1}],"y":"${key}"}`)), undefined);
       assert.equal(codeOf(() => parse(`{"a":"${key}","b":"${key}"}`)), undefined);

@@ -31,6 +31,10 @@ const HOSTS: Readonly<Record<string, string>> = {
   "x.y.example:99": "suffix",
   "x.deep.example": "longer suffix",
   "deep.example": "suffix",
+  "a.example.:8443": "exact with port",
+  "a.example:0": "exact",
+  "a.example:65535": "exact",
+  "a_b.example": "suffix",
   "[::1]:80": "address",
   "[::1]": "unknown_host",
   "example": "unknown_host",
@@ -51,12 +55,29 @@ const HOSTS: Readonly<Record<string, string>> = {
   "ä.example": "invalid_host",
   "[::1": "invalid_host",
   "[x]": "invalid_host",
+  "::1": "invalid_host",
+  "[::1]x": "invalid_host",
+  "[::1]:": "invalid_host",
+  "a.example:8443:1": "invalid_host",
+  "a.example:-1": "invalid_host",
+  "a.example:+80": "invalid_host",
+  "a.example:123456": "invalid_host",
+  "a.example..": "invalid_host",
+  ".a.example": "invalid_host",
+  "*.example": "invalid_host",
+  "*": "invalid_host",
+  " a.example": "invalid_host",
+  "a.example\t": "invalid_host",
+  "a.example\r\nx: y": "invalid_host",
+  "a.example\u0000": "invalid_host",
+  "http://a.example": "invalid_host",
+  "a.example\\x": "invalid_host",
   "%61.example": "invalid_host",
 };
 
 describe("a host", () => {
   for (const [host, expected] of Object.entries(HOSTS)) {
-    it(`"${host}" is ${expected}`, () => assert.equal(outcomeOf(host), expected));
+    it(`${JSON.stringify(host)} is ${expected}`, () => assert.equal(outcomeOf(host), expected));
   }
 
   it("that is missing or far too long is invalid", () => {
@@ -74,6 +95,63 @@ describe("a host", () => {
   });
 });
 
+describe("a table of hosts", () => {
+  const label = fc.constantFrom("a", "b", "c");
+  const name = fc.array(label, { minLength: 1, maxLength: 4 }).map((labels) => labels.join("."));
+  const pattern = fc.oneof(name, name.map((host) => `${host}:8443`), name.map((host) => `*.${host}`), fc.constant("*"));
+
+  it("prefers the port, then the name, then the longest suffix, then *", () => {
+    const request = fc.tuple(name, fc.constantFrom("", ":8443", ":1"), fc.constantFrom("", "."));
+    fc.assert(
+      fc.property(fc.uniqueArray(pattern), request, (patterns, [hostname, port, dot]) => {
+        const labels = hostname.split(".");
+        const suffixes = labels.slice(1).map((_, index) => `*.${labels.slice(index + 1).join(".")}`);
+        const wanted = [`${hostname}${port}`, hostname, ...suffixes, "*"];
+        const expected = wanted.find((candidate) => patterns.includes(candidate)) ?? "unknown_host";
+        const find = createHostTable(patterns.map((each) => [each, each]));
+        assert.equal(outcomeOf(`${hostname}${dot}${port}`, find), expected);
+        assert.equal(outcomeOf(`${hostname}${dot}${port}`.toUpperCase(), find), expected);
+      }),
+      { numRuns: 2000 },
+    );
+  });
+
+  it("may be made of anything and asked for anything", () => {
+    const odd = fc.oneof(
+      fc.string({ unit: "binary" }),
+      pattern,
+      fc.constantFrom("__proto__", "constructor", "*.", "["),
+    );
+    fc.assert(fc.property(fc.array(odd), odd, (patterns, host) => {
+      const find = createHostTable(patterns.map((each) => [each, `for ${each}`]));
+      assert.match(String(outcomeOf(host, find)), /^(?:for |invalid_host$|unknown_host$)/);
+    }));
+    assert.equal(outcomeOf("constructor"), "unknown_host");
+    assert.equal(outcomeOf("__proto__"), "unknown_host");
+  });
+});
+
+const MALFORMED: Readonly<Record<string, string>> = {
+  "nothing": "",
+  "the word alone": "Bearer",
+  "the word and a space": "Bearer ",
+  "two spaces": "Bearer  key",
+  "a tab": "Bearer\tkey",
+  "a space before": " Bearer key",
+  "a space after": "Bearer key ",
+  "a second word": "Bearer key x",
+  "a line end after": "Bearer key\n",
+  "two that were joined": "Bearer key, Bearer key",
+  "another scheme": "Basic key",
+  "the scheme twice": "Bearer Bearer key",
+  "a longer scheme": "XBearer key",
+  "a key alone": "sk-key",
+  "a letter beyond ASCII": "Bearer kéy",
+  "a NUL": "Bearer k\u0000y",
+  "a DEL": "Bearer k\u007fy",
+  "quotes for the word": '"Bearer" key',
+};
+
 describe("a credential", () => {
   const read = (value: string | null, reader: typeof readGatewayCredential) =>
     outcomeOf(value, (text) => reader({ get: () => text }));
@@ -85,6 +163,30 @@ describe("a credential", () => {
       assert.equal(read(text, readGatewayCredential), isGood ? text.slice(7) : "invalid_gateway_auth");
       assert.equal(read(text, readUpstreamCredential), isGood ? text.slice(7) : "invalid_upstream_auth");
     }));
+  });
+
+  for (const [name, value] of Object.entries(MALFORMED)) {
+    it(`is refused with ${name}`, () => {
+      assert.equal(read(value, readGatewayCredential), "invalid_gateway_auth");
+      assert.equal(read(value, readUpstreamCredential), "invalid_upstream_auth");
+    });
+  }
+
+  it("is accepted with the scheme in any case, and as long as signed tokens are", () => {
+    for (const scheme of ["Bearer", "bearer", "BEARER", "bEaReR"]) {
+      for (const key of ["k", "!~,;=", `sk-${"x".repeat(4000)}`]) {
+        assert.equal(read(`${scheme} ${key}`, readGatewayCredential), key);
+        assert.equal(read(`${scheme} ${key}`, readUpstreamCredential), key);
+      }
+    }
+  });
+
+  it("is read from its own header only", () => {
+    const headers = (own: string) => ({ get: (name: string) => name.toLowerCase() === own ? "Bearer key" : null });
+    assert.equal(readGatewayCredential(headers("gateway-auth")), "key");
+    assert.throws(() => readGatewayCredential(headers("authorization")), { code: "missing_gateway_key" });
+    assert.equal(readUpstreamCredential(headers("authorization")), "key");
+    assert.throws(() => readUpstreamCredential(headers("gateway-auth")), { code: "missing_upstream_key" });
   });
 
   it("has its own answer when it is missing, and a limit", () => {

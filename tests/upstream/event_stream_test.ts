@@ -82,6 +82,44 @@ const lineEnd = fc.constantFrom("\n", "\r\n", "\r", "\n\n", "\r\n\r\n");
 const streamText = fc.tuple(fc.constantFrom("", "\ufeff"), fc.array(fc.tuple(event, lineEnd), { maxLength: 12 }), event)
   .map(([mark, lines, last]) => mark + lines.flat().join("") + last);
 
+const FINISH = chunk(null, "stop").trimEnd();
+const CASES: Readonly<Record<string, [content: string, expected: Partial<Findings> & { payloads: number }]>> = {
+  "nothing": ["", { payloads: 0 }],
+  "line feeds": [`${FINISH}\n\n`, { payloads: 1, isComplete: true }],
+  "carriage returns with line feeds": [`${FINISH}\r\n\r\n`, { payloads: 1, isComplete: true }],
+  "carriage returns": [`${FINISH}\r\r`, { payloads: 1, isComplete: true }],
+  "mixed line ends": [`data: a\r\n\rdata: b\n\r\n`, { payloads: 2 }],
+  "a byte order mark": [`\ufeff${FINISH}\n\n`, { payloads: 1, isComplete: true }],
+  "a byte order mark later on": [`data: a\n\n\ufeff${FINISH}\n\n`, { payloads: 1 }],
+  "a byte order mark before a blank line": ["\ufeff\n", { payloads: 0 }],
+  "comments": [": keep-alive\n\n: OPENROUTER PROCESSING\n:\n\n", { payloads: 0 }],
+  "a comment that names the end": [":data: [DONE]\n\n", { payloads: 0 }],
+  "empty data": ["data:\n\ndata: \n\ndata\n\n", { payloads: 0 }],
+  "data of two spaces": ["data:  \n\n", { payloads: 1 }],
+  "other fields": ["event: ping\nid: 1\nretry: 5\ndatax: [DONE]\n\n", { payloads: 0 }],
+  "characters of several bytes": [`data: größe 😀 字\n\n`, { payloads: 1 }],
+  "the end": ["data: [DONE]\n\n", { payloads: 1, isDone: true, isComplete: true }],
+  "the end without a space": ["data:[DONE]\n\n", { payloads: 1, isDone: true, isComplete: true }],
+  "the end without a blank line": [
+    "data: [DONE]\n",
+    { payloads: 1, isDone: true, isComplete: true, isAtBoundary: false },
+  ],
+  "the end without a line end": ["data: [DONE]", { payloads: 1, isDone: true, isComplete: true, isAtBoundary: false }],
+  "the end after a carriage return": ["data: [DONE]\r", {
+    payloads: 1,
+    isDone: true,
+    isComplete: true,
+    isAtBoundary: false,
+  }],
+  "more than the end": ["data: [DONE]]\n\ndata: x[DONE]\n\ndata: [DONE\n\n", { payloads: 3 }],
+  "a finish reason without a line end": [FINISH, { payloads: 1, isComplete: true, isAtBoundary: false }],
+  "half a chunk": [FINISH.slice(0, -1), { payloads: 1, isAtBoundary: false }],
+  "a finish reason that is null": ['data: {"choices":[{"index":0,"finish_reason":null}]}\n\n', { payloads: 1 }],
+  "usage without choices": ['data: {"choices":[],"usage":{"total_tokens":1}}\n\n', { payloads: 1 }],
+  "an error": ['data: {"error":{"message":"finish_reason"}}\n\n', { payloads: 1 }],
+  "choices that are none": ['data: {"choices":7,"finish_reason":"stop"}\n\n', { payloads: 1 }],
+};
+
 describe("the scanner of events", () => {
   it("finds the same as the reference however the stream is cut", () => {
     fc.assert(
@@ -105,6 +143,48 @@ describe("the scanner of events", () => {
   it("takes [DONE] at the end without a line end", () => {
     const bytes = Buffer.from(`${chunk("a")}data: [DONE]`);
     assert.equal(scan(bytes, [bytes.length - 3], 1).isComplete, true);
+  });
+
+  for (const [name, [content, expected]] of Object.entries(CASES)) {
+    it(`reads ${name} the same whole, in halves and byte by byte`, () => {
+      const bytes = Buffer.from(content);
+      for (const cuts of [[], [bytes.length >> 1], Array.from(bytes.keys())]) {
+        assert.deepEqual(scan(bytes, cuts, 1), { isDone: false, isComplete: false, isAtBoundary: true, ...expected });
+      }
+    });
+  }
+
+  it("waits for every choice that began when several were asked for", () => {
+    const begun = chunk("a", null, 0) + chunk("b", null, 1) + chunk(null, "stop", 1);
+    assert.equal(scan(Buffer.from(begun), [], 2).isComplete, false);
+    assert.equal(scan(Buffer.from(begun + chunk(null, "length", 0)), [], 2).isComplete, true);
+    assert.equal(scan(Buffer.from(begun + chunk("c", null, 2) + chunk(null, "length", 0)), [], 3).isComplete, false);
+  });
+
+  it("looks into a line of exactly the limit and not into one of a byte more, however they are cut", () => {
+    const frame = Buffer.byteLength(chunk("", "stop").trimEnd());
+    for (const [extra, isComplete] of [[0, true], [1, false]] as const) {
+      const bytes = Buffer.from(chunk("x".repeat(MAX_WATCHED_LINE_BYTES - frame + extra), "stop"));
+      const cut = fc.array(fc.nat(bytes.length), { maxLength: 8 });
+      fc.assert(
+        fc.property(cut, (cuts) => {
+          const expected = { payloads: 1, isDone: false, isComplete, isAtBoundary: true };
+          assert.deepEqual(scan(bytes, cuts, 1), expected);
+        }),
+        { numRuns: 50 },
+      );
+    }
+  });
+
+  it("takes no beginning of a long line for the whole of it", () => {
+    const done = Buffer.from(`data: [DONE]${" ".repeat(MAX_WATCHED_LINE_BYTES)}\n\n`);
+    const finish = chunk(null, "stop").trimEnd();
+    const cut = Buffer.from(`${finish}${" ".repeat(MAX_WATCHED_LINE_BYTES - finish.length)}x\n\n`);
+    for (const bytes of [done, cut]) {
+      for (const cuts of [[], [10], [MAX_WATCHED_LINE_BYTES], [MAX_WATCHED_LINE_BYTES + 1]]) {
+        assert.equal(scan(bytes, cuts, 1).isComplete, false);
+      }
+    }
   });
 
   it("tells how an unfinished event must be ended", () => {

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { toCallerHeaders, toUpstreamHeaders } from "../../src/upstream/headers.ts";
+import { hasLooped, toCallerHeaders, toUpstreamHeaders } from "../../src/upstream/headers.ts";
 
 const name = fc.oneof(
   fc.constantFrom(
@@ -34,16 +34,92 @@ const UP =
 const BACK =
   /^(?:cache-control|x-content-type-options|x-accel-buffering|content-(?:type|language)|retry-after(?:-ms)?|x-should-retry|x-generation-id|x-upstream-request-id|x-ratelimit-.*|openai-.*)$/;
 
+const up = (entries: Readonly<Record<string, string>>) => {
+  const map = new Map(Object.entries(entries));
+  return toUpstreamHeaders({ get: (wanted) => map.get(wanted) ?? null });
+};
+const back = (name: string, value: string, isStream = false) => toCallerHeaders([[name, value]], isStream);
+
+const GO_UP = (
+  "authorization content-type accept user-agent openai-organization openai-project openai-beta idempotency-key " +
+  "x-idempotency-key http-referer x-title x-stainless-lang x-stainless-package-version x-stainless-os " +
+  "x-stainless-arch x-stainless-runtime x-stainless-runtime-version x-stainless-retry-count x-stainless-timeout " +
+  "x-stainless-read-timeout x-stainless-helper-method x-stainless-async"
+).split(" ");
+const STAY_DOWN = (
+  "gateway-auth cookie host connection keep-alive te trailer transfer-encoding upgrade expect proxy-authorization " +
+  "forwarded x-forwarded-for x-forwarded-host x-real-ip content-length content-encoding x-request-id origin " +
+  "sec-fetch-mode accept-language x-stainless-unheard-of __proto__ constructor"
+).split(" ");
+const COME_BACK = (
+  "content-type content-language retry-after retry-after-ms x-should-retry x-generation-id " +
+  "x-ratelimit-limit-requests x-ratelimit-reset-tokens openai-model openai-processing-ms"
+).split(" ");
+const STAY_UP = (
+  "set-cookie server location connection keep-alive transfer-encoding content-length content-encoding trailer via " +
+  "www-authenticate proxy-authenticate strict-transport-security alt-svc access-control-allow-origin sallyport-error " +
+  "cache-control x-accel-buffering x-content-type-options x-ratelimit xopenai-model __proto__ constructor"
+).split(" ");
+const SPLITTERS = ["\r", "\n", "\r\nx: y", "\u0000", "\u0001", "\u001f", "\u007f", "\u0100", "\u2028", "😀"];
+
 describe("header filters", () => {
+  it("carry up each header of the list, and none beside it", () => {
+    const fixed = up({});
+    for (const wanted of GO_UP) assert.equal(up({ [wanted]: "a value\tü" })[wanted], "a value\tü", wanted);
+    for (const unwanted of STAY_DOWN) assert.deepEqual(up({ [unwanted]: "secret" }), fixed, unwanted);
+    assert.deepEqual(Object.keys(fixed).sort(), ["accept", "accept-encoding", "user-agent", "via"]);
+    assert.equal(up({ "accept-encoding": "gzip" })["accept-encoding"], "identity");
+  });
+
+  it("carry back each header of the list, and none beside it", () => {
+    const fixed = toCallerHeaders([], false);
+    for (const wanted of COME_BACK) assert.equal(back(wanted, "a value\tü")[wanted], "a value\tü", wanted);
+    for (const unwanted of STAY_UP) assert.deepEqual(back(unwanted, "secret"), fixed, unwanted);
+    assert.deepEqual(back("x-request-id", "req_1"), { ...fixed, "x-upstream-request-id": "req_1" });
+    assert.deepEqual(fixed, { "cache-control": "no-store", "x-content-type-options": "nosniff" });
+    assert.deepEqual(toCallerHeaders([], true), {
+      ...fixed,
+      "cache-control": "no-cache, no-transform",
+      "x-accel-buffering": "no",
+    });
+  });
+
+  it("drop a value with a character that could split a header", () => {
+    for (const splitter of SPLITTERS) {
+      for (const value of [splitter, `a${splitter}`, `${splitter}a`, `a${splitter}b`]) {
+        assert.equal(up({ "openai-project": value })["openai-project"], undefined, JSON.stringify(value));
+        assert.deepEqual(back("openai-model", value), back("x", "x"), JSON.stringify(value));
+        assert.deepEqual(back("x-request-id", value), back("x", "x"), JSON.stringify(value));
+      }
+    }
+  });
+
+  it("tell of the way through gateways of this kind only, and notice a loop", () => {
+    const own = up({}).via ?? "";
+    assert.match(own, /^1\.1 sallyport-[0-9a-f]{8}$/);
+    const hop = (number: number) => `1.1 sallyport-0000000${number}`;
+    assert.equal(up({ via: `1.0 inner.corp, ${hop(1)}, 1.1 cdn` }).via, `${hop(1)}, ${own}`);
+    assert.equal(up({ via: `1.1 sallyport-00000001\r\nx: y` }).via, `${hop(1)}, ${own}`);
+    const loops = (via: string | null) => hasLooped({ get: () => via });
+    for (const via of [null, "", "1.1 cdn", hop(1), Array.from({ length: 7 }, (_, index) => hop(index)).join(", ")]) {
+      assert.equal(loops(via), false, String(via));
+    }
+    for (const via of [own, `1.1 cdn, ${own}`, Array.from({ length: 8 }, (_, index) => hop(index)).join(", ")]) {
+      assert.equal(loops(via), true, via);
+    }
+    const crowd = Array.from({ length: 5000 }, () => hop(1)).join(", ");
+    assert.ok((up({ via: crowd }).via ?? "").length < 300, "the way may grow without bound");
+  });
+
   it("let up what is on the list and nothing else", () => {
     fc.assert(fc.property(headers, (entries) => {
       const map = new Map(entries);
-      const up = toUpstreamHeaders({ get: (wanted) => map.get(wanted) ?? null });
-      for (const [crossed, value] of Object.entries(up)) {
+      const crossing = toUpstreamHeaders({ get: (wanted) => map.get(wanted) ?? null });
+      for (const [crossed, value] of Object.entries(crossing)) {
         assert.match(crossed, UP);
         assert.doesNotMatch(value, UNSAFE);
       }
-      assert.equal(up["accept-encoding"], "identity");
+      assert.equal(crossing["accept-encoding"], "identity");
     }));
   });
 
