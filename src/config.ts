@@ -147,6 +147,16 @@ const size = (fallback: string) =>
  */
 export const HOST: RegExp =
   /^(?<hostname>[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?|\[[0-9a-f:.]+\])\.?(?::(?<port>[0-9]{1,5}))?$/;
+/** Whether a text can match a Host: spelled as the table looks it up, the port within its range. */
+function isHostPattern(pattern: string): boolean {
+  if (pattern === "*") return true;
+  const isSuffix = pattern.startsWith("*.");
+  const { hostname, port } = HOST.exec(isSuffix ? pattern.slice(2) : pattern)?.groups ?? {};
+  if (hostname === undefined || (isSuffix && hostname.startsWith("["))) return false;
+  if (isSuffix) return pattern === `*.${hostname}`;
+  return pattern === (port === undefined ? hostname : `${hostname}:${Number(port)}`) && Number(port ?? 0) <= 65535;
+}
+
 const DEFAULT_DRAIN_DELAY_MS = 5000;
 const NAME = /^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$/;
 
@@ -163,7 +173,7 @@ const upstream = v.pipe(
   v.check((text) => {
     if (!URL.canParse(text)) return true;
     const { username, password, search, hash } = new URL(text);
-    return username + password + search + hash === "";
+    return username + password + search + hash === "" && !/[\s?#]/.test(text);
   }, "expected a URL without credentials, query and fragment"),
 );
 
@@ -192,7 +202,7 @@ const provider = v.strictObject({
         v.string("expected a string"),
         v.toLowerCase(),
         v.check(
-          (host) => host === "*" || HOST.test(host.replace(/^\*\./, "")),
+          isHostPattern,
           'expected "host", "host:port", "*.suffix" or "*"',
         ),
       ),

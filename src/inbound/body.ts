@@ -161,7 +161,8 @@ export function assertShape(text: string): void {
       const close = endOfString(text, index + 1);
       if (close === -1) return; // No JSON, and JSON.parse says so
       if (depth === 1) {
-        const key = keyAt(text, index, close);
+        // Some parsers match keys in any case (Go's encoding/json does): "Model" beside "model" is twice to them.
+        const key = keyAt(text, index, close)?.toUpperCase().toLowerCase();
         if (key !== undefined && SINGLE_KEYS.has(key)) {
           if (seen.has(key)) throw new GatewayError("invalid_body", { param: key, detail: "expected the key once" });
           seen.add(key);

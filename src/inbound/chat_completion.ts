@@ -24,18 +24,23 @@ const MAX_MODEL_LENGTH = 256;
 // deno-lint-ignore no-control-regex -- control characters are what it looks for
 const CONTROL_CHARACTER = /[\u0000-\u001f\u007f-\u009f]/;
 /** One of these says what an assistant message without content does. */
-const ASSISTANT_SUBSTITUTES = ["tool_calls", "function_call", "refusal", "audio"];
+const ASSISTANT_SUBSTITUTES = ["tool_calls", "function_call", "refusal", "audio"] as const;
 
 const text = "expected a string, or a non-empty array of objects with a string type";
-const part = v.looseObject({ type: v.string("expected a string") }, text);
+const part = v.object({ type: v.string("expected a string") }, text);
 
-const message = v.looseObject({
+// Plain objects, not loose ones: the view keeps only what is looked at, whatever else a body of a million keys holds.
+const message = v.object({
   role: v.pipe(v.string("expected a string"), v.nonEmpty("expected a non-empty string")),
+  tool_calls: v.optional(v.unknown()),
+  function_call: v.optional(v.unknown()),
+  refusal: v.optional(v.unknown()),
+  audio: v.optional(v.unknown()),
   content: v.nullish(v.union([v.string(text), v.pipe(v.array(part, text), v.nonEmpty(text))], text)),
 }, "expected an object");
 type Message = v.InferOutput<typeof message>;
 
-const request = v.looseObject({
+const request = v.object({
   model: v.pipe(
     v.string("expected a string"),
     v.nonEmpty("expected a non-empty string"),
@@ -43,6 +48,7 @@ const request = v.looseObject({
     v.check((model) => !CONTROL_CHARACTER.test(model), "expected no control characters"),
   ),
   messages: v.pipe(v.array(message, "expected an array"), v.nonEmpty("expected at least one message")),
+  n: v.optional(v.unknown()),
   stream: v.nullish(v.boolean("expected true, false or null")),
 }, "expected an object");
 

@@ -5,6 +5,7 @@
  * @module
  */
 
+const TAB = 0x09;
 const LF = 0x0a;
 const CR = 0x0d;
 const SPACE = 0x20;
@@ -19,6 +20,9 @@ const DONE = ascii("[DONE]");
 const BEFORE_UNDERSCORE = ascii('"finish');
 const AFTER_UNDERSCORE = ascii('reason"');
 
+/** `n` is at most 128 (OpenAI's reference); what an upstream numbers beyond is not kept in mind. */
+const MAX_CHOICES = 128;
+
 /** A line longer than this is relayed like any other, but no longer looked into. Bytes. */
 export const MAX_WATCHED_LINE_BYTES = 65536;
 
@@ -28,7 +32,7 @@ function startsWithAt(bytes: Uint8Array, word: Uint8Array, at: number): boolean 
 }
 
 function skipSpace(bytes: Uint8Array, at: number): number {
-  while (bytes[at] === SPACE) at++;
+  while (bytes[at] === SPACE || bytes[at] === TAB) at++;
   return at;
 }
 
@@ -84,6 +88,7 @@ export class EventStreamScanner {
    */
   push(chunk: Uint8Array): void {
     if (chunk.length === 0) return;
+    this.#searched = undefined; // a runtime may use its buffer again
     let from = this.#isAfterCr && chunk[0] === LF ? 1 : 0;
     this.#isAfterCr = false;
     let cr = chunk.indexOf(CR, from);
@@ -112,7 +117,7 @@ export class EventStreamScanner {
     this.#lineBytes += chunk.length - from;
     const room = MAX_WATCHED_LINE_BYTES - this.#partBytes;
     if (room <= 0) return;
-    const part = chunk.slice(from, from + room); // a copy: a view would hold the whole chunk
+    const part = new Uint8Array(chunk.subarray(from, from + room)); // a copy: a view would hold the whole chunk
     this.#parts.push(part);
     this.#partBytes += part.length;
   }
@@ -181,6 +186,7 @@ export class EventStreamScanner {
     try {
       const { choices } = JSON.parse(new TextDecoder().decode(bytes.subarray(start, end)));
       for (const { index = 0, finish_reason: reason } of choices) {
+        if (!Number.isInteger(index) || index < 0 || index >= MAX_CHOICES) continue;
         this.#begun.add(index);
         if (typeof reason === "string") this.#finished.add(index);
       }

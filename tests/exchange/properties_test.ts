@@ -117,6 +117,8 @@ describe("the body policy through the front door", () => {
       '"model":"other"': "model",
       '"model":"m"': "model",
       '"mod\\u0065l":"other"': "model",
+      '"Model":"other"': "model", // parsers that match keys in any case take it for the same
+      '"MESSAGES":[]': "messages",
       '"\\u006d\\u006F\\u0064\\u0065\\u006c" : "other"': "model",
       '"messages":[]': "messages",
       '"m\\u0065ssages":[{"role":"user","content":"x"}]': "messages",
