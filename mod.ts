@@ -21,11 +21,12 @@ export {
   type Config,
   ConfigError,
   type ConfigIssue,
-  type KeyConfig,
+  type KeysConfig,
   type ListenConfig,
   parseConfig,
   type ProviderConfig,
 } from "./src/config.ts";
+export type { KeyConfig, LimitSet } from "./src/key_config.ts";
 export { type ErrorCode, ERRORS, type ErrorSpec, GatewayError, type Outcome } from "./src/errors.ts";
 export type { Answer, Clock, ExchangeObserver, ExchangeRecord, InboundRequest } from "./src/exchange.ts";
 export { createGateway, type Gateway, type GatewayParts } from "./src/gateway.ts";

@@ -15,13 +15,18 @@ import { ConfigSchema } from "../src/config.ts";
 const isQuiet = process.argv.includes("--quiet");
 const say = (text: string) => isQuiet || console.log(text);
 
-/** Node 20 has no `import.meta.main`: there the module's URL is compared with the program's real path. */
+/**
+ * Node 20 has no `import.meta.main`: there the module's URL is compared with the program's real path. The Redis client
+ * is CommonJS and asks for the runtime's modules by `require`.
+ */
 const MAIN_BANNER = `#!/usr/bin/env node
+import { createRequire as __createRequire } from "node:module";
 import { realpathSync as __realpath } from "node:fs";
 import { pathToFileURL as __toUrl } from "node:url";
 const __main = import.meta.main ?? (() => {
   try { return import.meta.url === __toUrl(__realpath(process.argv[1])).href; } catch { return false; }
-})();`;
+})();
+const require = __createRequire(import.meta.url);`;
 
 const shared: BuildOptions = {
   entryPoints: ["mod.ts"],
@@ -41,6 +46,7 @@ mkdirSync("dist", { recursive: true });
 await build({
   ...shared,
   outfile: "dist/sallyport.js",
+  platform: "node",
   minify: true,
   define: { "import.meta.main": "__main" },
   banner: { js: MAIN_BANNER },

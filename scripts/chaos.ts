@@ -31,7 +31,7 @@ const QUIET_MS = 20_000;
 /** How far memory may be above the level after the warm-up; on shorter runs it is only said. */
 const MAX_GROWTH = 0.1;
 const MIN_SECONDS_FOR_MEMORY = 60;
-const MAX_WARM_UP_SECONDS = 20;
+const MAX_WARM_UP_SECONDS = 60;
 /** Outcomes that the healthy provider's exchanges may have, whatever their callers do. */
 const HEALTHY_OUTCOMES: ReadonlySet<string> = new Set(["ok", "client_closed", "refused"]);
 const KEY = "a-gateway-key-of-the-chaos";
@@ -158,7 +158,7 @@ const gateway = await startGateway(runtime, {
 try {
   const { a = "", b = "" } = gateway.urls;
   const scene: Scene = { a, b, key: KEY, isOn: true, note, violate, ids: new Set() };
-  await act(scene, Math.min(seconds / 2, MAX_WARM_UP_SECONDS) * 1000, seed);
+  await act(scene, Math.min(seconds, MAX_WARM_UP_SECONDS) * 1000, seed);
   const warm = await comeToRest(gateway);
   await act(scene, seconds * 1000, seed + 1);
   const end = await comeToRest(gateway);

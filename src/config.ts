@@ -4,7 +4,9 @@
  * @module
  */
 import * as v from "valibot";
+import { type KeyConfig, KeySchema, type LimitSet, LimitSetSchema } from "./key_config.ts";
 import { PRESETS } from "./presets.ts";
+import { parseDuration, parseSize } from "./units.ts";
 
 /** One address to listen on. */
 export interface ListenConfig {
@@ -33,32 +35,25 @@ export interface ProviderConfig {
   };
   /** After so many milliseconds of quiet a stream is sent a comment; 0 for never. */
   readonly keepAliveMs: number;
+  /** What all keys together may take of it. */
+  readonly limits?: LimitSet | undefined;
 }
 
-/** One gateway key: in plain text or, better, as its digest. */
-export interface KeyConfig {
-  /** Names the key in logs and metrics. */
-  readonly id: string;
-  /** The key itself. */
-  readonly key?: string | undefined;
-  /** SHA-256 of the key, 64 hexadecimal digits in lower case. */
-  readonly digest?: string | undefined;
-  /** Names of the providers it may use; left out, all. */
-  readonly providers?: readonly string[] | undefined;
-  /** Models it may use, each a name with `*` for any characters; left out, all. */
-  readonly models?: readonly string[] | undefined;
-  /** Milliseconds since 1970 from which on it is refused. */
-  readonly expiresAt?: number | undefined;
-}
+/** Where gateway keys are: here, in a file that `sallyport keys` writes, or in Redis. */
+export type KeysConfig = KeyConfig[] | { readonly file: string } | "redis";
 
 /** A whole configuration, checked. */
 export interface Config {
   readonly listen: readonly ListenConfig[];
   readonly providers: Readonly<Record<string, ProviderConfig>>;
-  readonly keys: readonly KeyConfig[];
+  readonly keys: KeysConfig;
   readonly limits: LimitsConfig;
-  /** Where health and readiness are asked for, if anywhere. */
-  readonly admin?: { readonly hostname: string; readonly port: number } | undefined;
+  /** Where health, readiness and keys are asked for, if anywhere; keys only with a token. */
+  readonly admin?:
+    | { readonly hostname: string; readonly port: number; readonly token?: string | undefined }
+    | undefined;
+  /** URL of the Redis or Valkey that several gateways share. */
+  readonly redis?: string | undefined;
   /** How a gateway leaves. */
   readonly drain: {
     /** Milliseconds in which it still accepts while readiness already says no. */
@@ -108,20 +103,10 @@ export class ConfigError extends Error {
   }
 }
 
-const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
-const UNIT_BYTES: Readonly<Record<string, number>> = { B: 1, KB: 1024, MB: 1024 ** 2, GB: 1024 ** 3 };
-
-/** A number with one of the units, as one number; `NaN`, which no schema takes for a number, for anything else. */
-function measure(text: string, units: Readonly<Record<string, number>>): number {
-  const [, amount, unit = ""] = /^([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)$/.exec(text) ?? [];
-  const factor = Object.hasOwn(units, unit) ? units[unit] : undefined;
-  return factor === undefined ? NaN : Math.floor(Number(amount) * factor);
-}
-
 const durationForm = 'expected a duration with its unit, such as "5s", "2m" or "500ms"';
 const anyDuration = v.pipe(
   v.string(durationForm),
-  v.transform((text) => measure(text, UNIT_MS)),
+  v.transform(parseDuration),
   v.number(durationForm),
   v.maxValue(24 * 3_600_000, "expected at most 24h"),
 );
@@ -133,7 +118,7 @@ const size = (fallback: string) =>
   v.optional(
     v.pipe(
       v.string(sizeForm),
-      v.transform((text) => measure(text, UNIT_BYTES)),
+      v.transform(parseSize),
       v.number(sizeForm),
       v.minValue(1, "expected a size above zero"),
       v.maxValue(1024 ** 3, "expected at most 1GB"),
@@ -227,6 +212,7 @@ const provider = v.strictObject({
   ),
   messages: v.optional(v.picklist(["ordered", "any"], 'expected "ordered" or "any"'), "ordered"),
   deadlines: v.optional(deadlines, {}),
+  limits: v.optional(LimitSetSchema),
 }, "expected an object");
 
 const portForm = "expected a whole number from 0 to 65535";
@@ -264,28 +250,29 @@ const listen = v.strictObject({
   tls: v.optional(v.strictObject({ cert: nonEmpty, key: nonEmpty }, "expected an object with cert and key")),
 }, "expected an object");
 
-const key = v.pipe(
-  v.strictObject({
-    id: v.pipe(nonEmpty, v.maxLength(64, "expected at most 64 characters")),
-    key: v.optional(v.pipe(
-      v.string("expected a string"),
-      v.regex(/^[\x21-\x7e]{16,512}$/, "expected 16 to 512 visible ASCII characters"),
-    )),
-    digest: v.optional(v.pipe(
-      v.string("expected a string"),
-      v.toLowerCase(),
-      v.regex(/^[0-9a-f]{64}$/, "expected SHA-256 as 64 hexadecimal digits"),
-    )),
-    providers: v.optional(v.array(nonEmpty, "expected an array of provider names")),
-    models: v.optional(v.array(nonEmpty, "expected an array of model names")),
-    expires: v.optional(v.pipe(
-      v.string("expected a date and time such as 2027-01-31T00:00:00Z"),
-      v.isoTimestamp("expected a date and time such as 2027-01-31T00:00:00Z"),
-      v.transform((text) => Date.parse(text)),
-    )),
-  }, "expected an object"),
-  v.check(({ key, digest }) => (key === undefined) !== (digest === undefined), "expected either key or digest"),
-  v.transform(({ expires, ...rest }) => ({ ...rest, expiresAt: expires })),
+const keysForm = 'expected an array of keys, { "file": "gateway-keys.json" } or "redis"';
+const keys = v.union([
+  v.pipe(
+    v.array(KeySchema),
+    v.check((keys) => new Set(keys.map(({ id }) => id)).size === keys.length, "expected each id once"),
+  ),
+  v.strictObject({ file: nonEmpty }),
+  v.literal("redis"),
+], keysForm);
+
+const admin = v.strictObject({
+  hostname,
+  port,
+  token: v.optional(v.pipe(
+    v.string("expected a string"),
+    v.regex(/^[\x21-\x7e]{16,512}$/, "expected 16 to 512 visible ASCII characters"),
+  )),
+}, "expected an object with a port");
+
+const redisForm = 'expected a URL such as "redis://127.0.0.1:6379" or "rediss://…"';
+const redis = v.pipe(
+  v.string(redisForm),
+  v.check((text) => URL.canParse(text) && /^rediss?:$/.test(new URL(text).protocol), redisForm),
 );
 
 /** A provider's own host on a laptop; the only provider answers for any host. */
@@ -326,15 +313,10 @@ export const ConfigSchema: v.GenericSchema<unknown, Config> = v.pipe(
       v.transform(providersOf),
       v.check((entries) => sharedHost(entries) === undefined, "expected each host at one provider only"),
     ),
-    keys: v.optional(
-      v.pipe(
-        v.array(key, "expected an array of keys"),
-        v.check((keys) => new Set(keys.map(({ id }) => id)).size === keys.length, "expected each id once"),
-      ),
-      [],
-    ),
+    keys: v.optional(keys, []),
     limits: v.optional(limits, {}),
-    admin: v.optional(v.strictObject({ hostname, port }, "expected an object with a port")),
+    admin: v.optional(admin),
+    redis: v.optional(redis),
     drain: v.optional(
       v.strictObject({ delay: v.optional(anyDuration), limit: duration("10m") }, "expected an object"),
       {},
@@ -347,13 +329,30 @@ export const ConfigSchema: v.GenericSchema<unknown, Config> = v.pipe(
   })),
   v.rawCheck(({ dataset, addIssue }) => {
     if (!dataset.typed) return;
-    const { providers, keys } = dataset.value;
-    for (const { id, providers: names } of keys) {
-      const stranger = names?.find((name) => !Object.hasOwn(providers, name));
-      if (stranger !== undefined) addIssue({ message: `keys: the key ${id} names a provider that is not configured` });
+    const { providers, keys, redis } = dataset.value;
+    if (keys === "redis" && redis === undefined) addIssue({ message: 'keys: expected "redis" to be configured too' });
+    for (const [index, { providers: names = [] }] of (Array.isArray(keys) ? keys : []).entries()) {
+      for (const [place, name] of names.entries()) {
+        if (Object.hasOwn(providers, name)) continue;
+        const message = `expected one of the configured providers: ${Object.keys(providers).join(", ")}`;
+        addIssue({ message, path: toPath(dataset.value, ["keys", index, "providers", place]) });
+      }
     }
   }),
 );
+
+/** A path as valibot gives it to its issues. */
+function toPath(input: unknown, keys: readonly (string | number)[]): [v.IssuePathItem, ...v.IssuePathItem[]] {
+  return keys.map((key) => ({ type: "unknown", origin: "value", input, key, value: undefined })) as never;
+}
+
+/** Of a setting with several forms: the mistakes inside the form that was meant, where one can be told. */
+function deepest(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[] {
+  const place = Array.isArray(issue.input) ? "number" : "string";
+  const inner = (issue.issues ?? []).filter(({ path }) => typeof path?.[0].key === place);
+  if (issue.type !== "union" || inner.length === 0) return [issue];
+  return inner.map((sub) => ({ ...sub, path: [...issue.path ?? [], ...sub.path ?? []] as never }));
+}
 
 /**
  * Checks a configuration and fills in what was left out.
@@ -373,7 +372,7 @@ export const ConfigSchema: v.GenericSchema<unknown, Config> = v.pipe(
 export function parseConfig(input: unknown): Config {
   const result = v.safeParse(ConfigSchema, input);
   if (result.success) return result.output;
-  const issues = result.issues.map((issue) => {
+  const issues = result.issues.flatMap(deepest).map((issue) => {
     const path = (issue.path ?? []).map(({ key }) => typeof key === "number" ? `[${key}]` : `.${String(key)}`)
       .join("").slice(1);
     const isUnknown = issue.type === "strict_object" && issue.expected === "never";

@@ -1,293 +1,11 @@
 /**
- * Every error that the gateway itself makes: one table, one class, two ways out.
- *
- * An upstream's own 4xx or 5xx is not an error of the gateway (it passes untouched), and neither is a caller
- * that left (that is an outcome, see `exchange.ts`).
+ * What a refusal or failure is in code, and its two ways out: an answer before the headers, an event after them.
  *
  * @module
  */
+import { type ErrorCode, ERRORS } from "./error_table.ts";
 
-/** The word that callers switch on; client libraries expose it as `err.code`. */
-export type ErrorCode =
-  // address
-  | "invalid_host"
-  | "unknown_host"
-  | "not_found"
-  | "method_not_allowed"
-  // identity
-  | "missing_gateway_key"
-  | "invalid_gateway_auth"
-  | "invalid_gateway_key"
-  | "gateway_key_in_authorization"
-  | "missing_upstream_key"
-  | "invalid_upstream_auth"
-  // policy
-  | "provider_not_allowed"
-  | "model_not_allowed"
-  // body
-  | "invalid_json"
-  | "invalid_body"
-  | "body_timeout"
-  | "body_too_large"
-  | "unsupported_media_type"
-  | "unsupported_content_encoding"
-  // upstream
-  | "upstream_unreachable"
-  | "upstream_bad_response"
-  | "upstream_connect_timeout"
-  | "upstream_first_byte_timeout"
-  | "upstream_timeout"
-  | "upstream_unavailable"
-  | "upstream_loop"
-  // gateway
-  | "gateway_overloaded"
-  | "gateway_draining"
-  | "internal_error"
-  // in a stream that has begun
-  | "upstream_stream_truncated"
-  | "upstream_idle_timeout"
-  | "upstream_disconnected";
-
-/** How an exchange ended. The code says why; metrics count outcomes, callers read codes. */
-export type Outcome =
-  /** The provider's answer, whatever its status, was relayed whole. */
-  | "ok"
-  /** The gateway refused it: address, identity, policy or body. */
-  | "refused"
-  /** The caller left first. */
-  | "client_closed"
-  /** The provider gave no usable answer. */
-  | "upstream_failed"
-  /** The provider's answer broke off after it had begun. */
-  | "upstream_cut"
-  /** A deadline of the provider's passed. */
-  | "timeout"
-  /** The gateway turned it away to stay up, or to give a failing provider a pause. */
-  | "shed"
-  /** The gateway shut down before it was complete. */
-  | "drained"
-  /** A bug in the gateway. */
-  | "failed";
-
-/** What one code means on the wire. */
-export interface ErrorSpec {
-  /** HTTP status, used when no header has been sent yet. */
-  readonly status: number;
-  /** `error.type` in the body. */
-  readonly type: string;
-  /** Sentence case, no full stop, never a value that the caller sent. */
-  readonly message: string;
-  /** The header or field that is at fault, unless the place that throws knows better. */
-  readonly param: string | null;
-  /** `x-should-retry`: whether the same call may be sent again without being billed twice. */
-  readonly shouldRetry: boolean;
-  /** How an exchange that ends with this error has ended. */
-  readonly outcome: Outcome;
-  /** Seconds for `retry-after`, where waiting helps. */
-  readonly retryAfterS?: number;
-}
-
-const refused = { outcome: "refused", shouldRetry: false } as const;
-const authentication = { ...refused, status: 401, type: "authentication_error" } as const;
-const permission = { ...refused, status: 403, type: "permission_error" } as const;
-const invalid = { ...refused, type: "invalid_request_error" } as const;
-const upstream = { type: "upstream_error", param: null } as const;
-const server = { type: "server_error", param: null } as const;
-
-/** The table: status, type, wording and retry advice of every code, decided here and nowhere else. */
-export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
-  invalid_host: {
-    ...invalid,
-    status: 400,
-    param: "Host",
-    message: "Cannot route the request: the Host header is no plain host or host:port",
-  },
-  unknown_host: {
-    ...invalid,
-    status: 421,
-    param: "Host",
-    message: "Cannot route the request: no provider is configured for this host. Check the base URL",
-  },
-  not_found: {
-    ...invalid,
-    status: 404,
-    param: null,
-    message: "Cannot find this path: use POST /v1/chat/completions, GET /v1/models or GET /v1/models/{id}",
-  },
-  method_not_allowed: {
-    ...invalid,
-    status: 405,
-    param: null,
-    message: "Cannot use this method here: the Allow header lists the ones that exist",
-  },
-  missing_gateway_key: {
-    ...authentication,
-    param: "Gateway-Auth",
-    message: "Cannot identify the caller: the Gateway-Auth header is missing. Send Gateway-Auth: Bearer <gateway key>",
-  },
-  invalid_gateway_auth: {
-    ...authentication,
-    param: "Gateway-Auth",
-    message: "Cannot read the Gateway-Auth header: it must be the word Bearer, one space and one key, given once",
-  },
-  invalid_gateway_key: {
-    ...authentication,
-    param: "Gateway-Auth",
-    message: "Cannot accept the gateway key: it is unknown, revoked or expired",
-  },
-  gateway_key_in_authorization: {
-    ...authentication,
-    param: "Authorization",
-    message:
-      "Cannot forward the Authorization header: it holds a gateway key. Put the provider's key there and the gateway key in Gateway-Auth",
-  },
-  missing_upstream_key: {
-    ...authentication,
-    param: "Authorization",
-    message:
-      "Cannot forward the request: the Authorization header is missing. Send Authorization: Bearer <your key at the provider>",
-  },
-  invalid_upstream_auth: {
-    ...authentication,
-    param: "Authorization",
-    message: "Cannot read the Authorization header: it must be the word Bearer, one space and one key, given once",
-  },
-  provider_not_allowed: {
-    ...permission,
-    param: null,
-    message: "Cannot use this provider: the gateway key does not allow it",
-  },
-  model_not_allowed: {
-    ...permission,
-    param: "model",
-    message: "Cannot use this model: the gateway key does not allow it",
-  },
-  invalid_json: {
-    ...invalid,
-    status: 400,
-    param: null,
-    message: "Cannot read the body: it must be one JSON object in UTF-8, nested at most 128 deep",
-  },
-  invalid_body: { ...invalid, status: 400, param: null, message: "Cannot accept the body" },
-  body_timeout: {
-    ...invalid,
-    status: 408,
-    param: null,
-    message: "Cannot read the body: it did not arrive in time",
-  },
-  body_too_large: {
-    ...invalid,
-    status: 413,
-    param: null,
-    message: "Cannot accept the body: it is larger than this gateway allows",
-  },
-  unsupported_media_type: {
-    ...invalid,
-    status: 415,
-    param: "Content-Type",
-    message: "Cannot read the body: send Content-Type: application/json",
-  },
-  unsupported_content_encoding: {
-    ...invalid,
-    status: 415,
-    param: "Content-Encoding",
-    message: "Cannot read the body: send it without a content encoding",
-  },
-  upstream_unreachable: {
-    ...upstream,
-    outcome: "upstream_failed",
-    status: 502,
-    shouldRetry: true,
-    message: "Cannot reach the provider: the connection failed before an answer began",
-  },
-  upstream_bad_response: {
-    ...upstream,
-    outcome: "upstream_failed",
-    status: 502,
-    shouldRetry: true,
-    message: "Cannot use the provider's answer: it is a redirect or no readable HTTP",
-  },
-  upstream_connect_timeout: {
-    ...upstream,
-    outcome: "timeout",
-    status: 504,
-    shouldRetry: true,
-    message: "Cannot reach the provider: it did not accept a connection in time",
-  },
-  upstream_first_byte_timeout: {
-    ...upstream,
-    outcome: "timeout",
-    status: 504,
-    shouldRetry: false,
-    message: "Cannot wait longer for the provider: its answer did not begin in time. The call may have been billed",
-  },
-  upstream_timeout: {
-    ...upstream,
-    outcome: "timeout",
-    status: 504,
-    shouldRetry: false,
-    message: "Cannot wait longer for the provider: the answer took too long as a whole. The call may have been billed",
-  },
-  upstream_unavailable: {
-    ...upstream,
-    outcome: "shed",
-    status: 503,
-    shouldRetry: true,
-    retryAfterS: 5,
-    message: "Cannot reach the provider: it has kept failing and is given a pause. Send the request again later",
-  },
-  upstream_loop: {
-    ...upstream,
-    outcome: "refused",
-    status: 508,
-    shouldRetry: false,
-    message: "Cannot forward the request: it has come through this gateway before. The upstream leads back to it",
-  },
-  gateway_overloaded: {
-    ...server,
-    outcome: "shed",
-    status: 503,
-    shouldRetry: true,
-    retryAfterS: 1,
-    message: "Cannot serve the request: this gateway is at its limit. Send it again later",
-  },
-  gateway_draining: {
-    ...server,
-    outcome: "drained",
-    status: 503,
-    shouldRetry: true,
-    retryAfterS: 1,
-    message: "Cannot serve the request: this gateway is shutting down. Send it again",
-  },
-  internal_error: {
-    ...server,
-    outcome: "failed",
-    status: 500,
-    shouldRetry: true,
-    message: "Cannot serve the request: the gateway failed. Its operator finds the cause under this request's id",
-  },
-  upstream_stream_truncated: {
-    ...upstream,
-    outcome: "upstream_cut",
-    status: 502,
-    shouldRetry: false,
-    message: "Cannot complete the stream: the provider ended it before it was finished",
-  },
-  upstream_idle_timeout: {
-    ...upstream,
-    outcome: "timeout",
-    status: 504,
-    shouldRetry: false,
-    message: "Cannot complete the stream: the provider went quiet for too long",
-  },
-  upstream_disconnected: {
-    ...upstream,
-    outcome: "upstream_cut",
-    status: 502,
-    shouldRetry: false,
-    message: "Cannot complete the answer: the connection to the provider broke",
-  },
-};
+export { type ErrorCode, ERRORS, type ErrorSpec, type Outcome } from "./error_table.ts";
 
 /** What may be said about one occurrence of an error. */
 export interface GatewayErrorDetails {
@@ -295,8 +13,10 @@ export interface GatewayErrorDetails {
   readonly param?: string;
   /** What was expected there. Reaches the caller: never a value that the caller sent. */
   readonly detail?: string;
-  /** Methods for the `Allow` header of a 405. */
-  readonly allow?: string;
+  /** Headers that the answer carries beside its own, such as `allow`. */
+  readonly headers?: Readonly<Record<string, string>>;
+  /** When to try again, milliseconds; the table's word if left out. */
+  readonly retryAfterMs?: number;
   /** The foreign error behind this one. For the log; never reaches the caller. */
   readonly cause?: unknown;
 }
@@ -315,8 +35,10 @@ export class GatewayError extends Error {
   readonly code: ErrorCode;
   /** The header or the path in the body that is at fault. */
   readonly param: string | null;
-  /** Methods for the `Allow` header of a 405. */
-  readonly allow: string | undefined;
+  /** Headers that the answer carries beside its own. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** When to try again, milliseconds. */
+  readonly retryAfterMs: number | undefined;
 
   /**
    * @param code A code of {@link ERRORS}
@@ -330,7 +52,8 @@ export class GatewayError extends Error {
     );
     this.code = code;
     this.param = details.param ?? param;
-    this.allow = details.allow;
+    this.headers = details.headers ?? {};
+    this.retryAfterMs = details.retryAfterMs;
   }
 
   /**
@@ -376,11 +99,12 @@ export function toErrorAnswer(error: GatewayError): ErrorAnswer {
     "x-should-retry": String(shouldRetry),
   };
   if (status === 401 && param === "Gateway-Auth") headers["www-authenticate"] = 'Bearer realm="gateway"';
-  if (error.allow !== undefined) headers.allow = error.allow;
-  if (retryAfterS !== undefined) {
-    headers["retry-after"] = String(retryAfterS);
-    headers["retry-after-ms"] = String(retryAfterS * 1000);
+  const waitMs = error.retryAfterMs ?? (retryAfterS === undefined ? undefined : retryAfterS * 1000);
+  if (waitMs !== undefined) {
+    headers["retry-after"] = String(Math.ceil(waitMs / 1000));
+    headers["retry-after-ms"] = String(Math.ceil(waitMs));
   }
+  Object.assign(headers, error.headers);
   return { status, headers, body: toErrorJson(error) };
 }
 

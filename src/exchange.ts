@@ -62,6 +62,18 @@ export class ClientClosed extends Error {
   }
 }
 
+/** Tokens of one answer, as its provider stated them. */
+export interface TokenUsage {
+  /** What limits and budgets are charged. */
+  readonly total: number;
+  readonly input?: number;
+  readonly output?: number;
+  /** Those of the input that came from the provider's cache. */
+  readonly cached?: number;
+  /** Those of the output that the caller does not see. */
+  readonly reasoning?: number;
+}
+
 /** What is known of an exchange once it is over. It holds no key, no prompt and no address. */
 export interface ExchangeRecord {
   /** `x-request-id`. */
@@ -94,6 +106,10 @@ export interface ExchangeRecord {
   readonly bytesOut: number;
   /** Upstream calls beyond the first. */
   readonly retries: number;
+  /** As far as the provider stated it; beside an outcome other than `ok` it is a part. */
+  readonly usage?: TokenUsage;
+  /** The limit that would have refused it, had it not been set to observe. */
+  readonly observedLimit?: string;
   /** The error behind `internal_error` or an upstream failure. May name addresses: for the operator's log only. */
   readonly cause?: unknown;
 }
@@ -106,7 +122,8 @@ export interface ExchangeObserver {
 
 /** What the steps learn on the way. */
 export type ExchangeFacts = {
-  -readonly [Name in "provider" | "keyId" | "operation" | "model" | "stream"]?: ExchangeRecord[Name];
+  -readonly [Name in "provider" | "keyId" | "operation" | "model" | "stream" | "usage" | "observedLimit"]?:
+    ExchangeRecord[Name];
 };
 
 /**
@@ -142,6 +159,8 @@ export class Exchange {
   bytesOut = 0;
   /** Upstream calls beyond the first. */
   retries = 0;
+  /** What the answer carries of the gateway's own, whichever answer it is. */
+  headers: Readonly<Record<string, string>> = {};
 
   readonly #clock: Clock;
   readonly #startedAt: number;

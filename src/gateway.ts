@@ -7,10 +7,11 @@
  */
 import { sha256 } from "@noble/hashes/sha2.js";
 import { bytesToHex, utf8ToBytes } from "@noble/hashes/utils.js";
-import { type Digest, isGatewayKey } from "./access/gateway_key.ts";
-import { findGatewayKey, type GatewayKey, type KeyStore, MemoryKeyStore } from "./access/key_store.ts";
+import { type Digest, holdsGatewayKey } from "./access/gateway_key.ts";
+import { createInlineKeyStore, findGatewayKey, type GatewayKey, type KeyStore } from "./access/key_store.ts";
+import { type Limiter, type LimitSubject, MemoryLimiter } from "./access/limits.ts";
 import { admitKey, admitModel } from "./access/policy.ts";
-import type { Config, KeyConfig, ProviderConfig } from "./config.ts";
+import { type Config, ConfigError, type ProviderConfig } from "./config.ts";
 import { GatewayError, toErrorAnswer } from "./errors.ts";
 import {
   type Answer,
@@ -34,11 +35,14 @@ import { hasLooped, toCallerHeaders, toUpstreamHeaders } from "./upstream/header
 import { Relay } from "./upstream/relay.ts";
 import { Replicas } from "./upstream/replicas.ts";
 import { createFetchTransport, type Transport, type UpstreamAnswer } from "./upstream/transport.ts";
+import { PlainAnswerMeter } from "./upstream/usage.ts";
 
 /** The parts that differ by runtime or engine. Left out, each is one that works anywhere. */
 export interface GatewayParts {
   /** Where gateway keys are looked up; by default those of the config, in memory. */
   readonly keys: KeyStore;
+  /** Who counts what keys and providers may take; by default this process alone. */
+  readonly limiter: Limiter;
   /** How calls reach a provider; by default the global `fetch`. */
   readonly transport: Transport;
   /** SHA-256; by default one in JavaScript. */
@@ -73,8 +77,10 @@ function portableDigest(text: string): string {
   return bytesToHex(sha256(utf8ToBytes(text)));
 }
 
-function toGatewayKey({ key, digest, ...rest }: KeyConfig, hash: Digest): GatewayKey {
-  return { ...rest, digest: key === undefined ? digest ?? "" : hash(key) };
+/** Keys elsewhere than in the configuration are a part that `assemble` makes: the core names no file and no engine. */
+function inlineKeys({ keys }: Config, digest: Digest): KeyStore {
+  if (typeof keys !== "string" && !("file" in keys)) return createInlineKeyStore(keys, digest);
+  throw new ConfigError([{ path: "keys", message: "expected an array of keys, or a key store among the parts" }]);
 }
 
 /**
@@ -97,7 +103,8 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
   const digest = overrides.digest ?? portableDigest;
   const parts: GatewayParts = {
     digest,
-    keys: overrides.keys ?? new MemoryKeyStore(config.keys.map((key) => toGatewayKey(key, digest))),
+    keys: overrides.keys ?? inlineKeys(config, digest),
+    limiter: overrides.limiter ?? new MemoryLimiter(overrides.clock ?? systemClock),
     transport: overrides.transport ?? createFetchTransport(),
     observers: overrides.observers ?? [],
     clock: overrides.clock ?? systemClock,
@@ -109,6 +116,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     name,
     ...provider,
     replicas: new Replicas(provider.upstreams),
+    subjects: provider.limits === undefined ? [] : [{ name: `provider:${name}`, limits: provider.limits }],
   }));
   const resolveProvider = createHostTable(
     providers.flatMap((provider) => provider.hosts.map((host): [string, typeof provider] => [host, provider])),
@@ -119,14 +127,29 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
   let onIdle = (): void => {};
 
   /** 3: who calls. The gateway key first; without a good one nobody learns more. */
-  async function identify(headers: InboundRequest["headers"], provider: string, exchange: Exchange) {
+  async function identify({ headers, url }: InboundRequest, provider: string, exchange: Exchange) {
     const shown = readGatewayCredential(headers);
-    const found = await findGatewayKey(shown, parts.keys, parts.digest);
+    const found = await findGatewayKey(shown, parts.keys, { digest, now: clock.now() });
     if (found !== undefined) exchange.facts.keyId = found.id;
     const key = admitKey(found, provider, clock.now());
     const upstreamKey = readUpstreamCredential(headers);
-    if (upstreamKey === shown || isGatewayKey(upstreamKey)) throw new GatewayError("gateway_key_in_authorization");
+    if (upstreamKey === shown || holdsGatewayKey(upstreamKey)) throw new GatewayError("gateway_key_in_authorization");
+    if (holdsGatewayKey(url)) throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the URL" });
     return key;
+  }
+
+  /** 4: how much of it. */
+  async function admit(key: GatewayKey, ofProvider: readonly LimitSubject[], exchange: Exchange) {
+    const subjects = key.limits === undefined
+      ? ofProvider
+      : [{ name: `key:${key.id}`, limits: key.limits }, ...ofProvider];
+    if (subjects.length === 0) return;
+    const lease = await parts.limiter.take(subjects);
+    exchange.onSettled(({ usage, operation, status }) =>
+      lease.release(usage?.total ?? (operation === "chat.completions" && status === 200 ? undefined : 0))
+    );
+    if (lease.observed !== undefined) exchange.facts.observedLimit = lease.observed;
+    exchange.headers = lease.headers;
   }
 
   /** Steps 2 to 7. */
@@ -138,9 +161,10 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     const operation = await resolveOperation(request.method, request.url);
     exchange.facts.operation = operation.name;
     // 3 Identify, 4 Admit
-    const key = await identify(headers, provider.name, exchange);
+    const key = await identify(request, provider.name, exchange);
     if (operation.model !== undefined) admitModel(key, operation.model);
     if (hasLooped(headers)) throw new GatewayError("upstream_loop");
+    await admit(key, provider.subjects, exchange);
     // 5 Read
     const completion = operation.name === "chat.completions"
       ? await readCompletion(request, { provider, key, exchange })
@@ -179,6 +203,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
       exchange.facts.model = completion.model;
       exchange.facts.stream = completion.isStream;
       admitModel(key, completion.model);
+      if (completion.users.some(holdsGatewayKey)) throw new GatewayError("gateway_key_misplaced", { param: "user" });
       return { bytes, ...completion };
     } catch (error) {
       bodyMemory.give(bytes.byteLength);
@@ -197,18 +222,18 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
   ): Answer {
     exchange.status = status;
     const isEventStream = (headers.get("content-type") ?? "").toLowerCase().startsWith("text/event-stream");
-    const answered = { ...toCallerHeaders(headers, isEventStream), "x-request-id": exchange.id };
+    const answered = { ...toCallerHeaders(headers, isEventStream), ...exchange.headers, "x-request-id": exchange.id };
     if (body === null || status === 204 || status === 205) {
       body?.cancel();
       exchange.settle({ outcome: "ok" });
       return { status, headers: answered, body: null };
     }
-    const scanner = completion !== undefined && isEventStream && status === 200
-      ? new EventStreamScanner(completion.choices)
-      : undefined;
+    const isCompletion = completion !== undefined && status === 200;
+    const scanner = isCompletion && isEventStream ? new EventStreamScanner(completion.choices) : undefined;
+    const meter = isCompletion && !isEventStream ? new PlainAnswerMeter() : undefined;
     const { writeStallMs } = limits;
     const { deadlines: { idleMs }, keepAliveMs } = provider;
-    const relayed = new Relay(body, { exchange, scanner, idleMs, keepAliveMs, writeStallMs, clock });
+    const relayed = new Relay(body, { exchange, scanner, meter, idleMs, keepAliveMs, writeStallMs, clock });
     return { status, headers: answered, body: relayed };
   }
 
@@ -221,7 +246,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     }
     const error = GatewayError.is(thrown) ? thrown : new GatewayError("internal_error");
     const answer = toErrorAnswer(error);
-    answer.headers["x-request-id"] = exchange.id;
+    answer.headers = { ...exchange.headers, ...answer.headers, "x-request-id": exchange.id };
     const isLost = error.code === "body_timeout" || !isBodySettled(request, exchange);
     if (isLost) answer.headers.connection = "close";
     exchange.status = answer.status;

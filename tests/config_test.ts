@@ -60,14 +60,29 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   "a listener without a port": [{ providers, listen: [{ hostname: "x" }] }, "listen[0].port", /to be there/],
   "an empty hostname": [{ providers, listen: [{ hostname: "", port: 1 }] }, "listen[0].hostname", /non-empty/],
   "half an identity": [{ providers, listen: [{ port: 1, tls: { cert: "x" } }] }, "listen[0].tls.key", /to be there/],
-  "keys that are no array": [{ providers, keys: {} }, "keys", /array of keys/],
+  "keys that are no array": [{ providers, keys: 7 }, "keys", /array of keys, \{ "file"/],
+  "keys in a file without a name": [{ providers, keys: { file: "" } }, "keys.file", /non-empty/],
+  "keys in Redis without Redis": [{ providers, keys: "redis" }, "config", /keys: expected "redis" to be configured/],
+  "a Redis that is no URL": [{ providers, redis: "localhost" }, "redis", /redis:\/\//],
+  "a short admin token": [{ providers, admin: { port: 1, token: "short" } }, "admin.token", /16 to 512 visible/],
+  "a provider's key": [withKey({ key: "sk-0123456789abcdef" }), "keys[0].key", /looks like a provider's/],
+  "a day that no calendar has": [
+    withKey({ key: LONG, expires: "2027-02-30T00:00:00Z" }),
+    "keys[0].expires",
+    /date and time/,
+  ],
+  "an unknown limit": [withKey({ key: LONG, limits: { speed: "1/s" } }), "keys[0].limits.speed", /unknown setting/],
   "a key without an id": [{ providers, keys: [{ key: LONG }] }, "keys[0].id", /to be there/],
   "an id of 65 characters": [withKey({ id: "k".repeat(65), key: LONG }), "keys[0].id", /at most 64/],
   "neither key nor digest": [withKey({}), "keys[0]", /either key or digest/],
   "both key and digest": [withKey({ key: LONG, digest: "a".repeat(64) }), "keys[0]", /either key or digest/],
   "models as a text": [withKey({ key: LONG, models: "gpt" }), "keys[0].models", /array of model names/],
   "an empty model": [withKey({ key: LONG, models: ["x", ""] }), "keys[0].models[1]", /non-empty/],
-  "a key for a stranger": [withKey({ key: LONG, providers: ["a", "z"] }), "config", /key k .*not configured/],
+  "a key for a stranger": [
+    withKey({ key: LONG, providers: ["a", "z"] }),
+    "keys[0].providers[1]",
+    /expected one of the configured providers: a/,
+  ],
 };
 
 /** Many wrong values for one place. */
@@ -87,7 +102,7 @@ const WRONG: readonly [path: string, put: (value: unknown) => unknown, says: Reg
   ["providers.a.messages", (messages) => withProvider({ messages }), /"ordered" or "any"/, ["random", null, true, ""]],
   ["providers.a.deadlines.idle", withDeadline, /with its unit/, [
     ...["5", 5, "-1s", "5S", "5 s", " 5s", "5s ", "1m5s", "5toString", "5constructor", "s", "", ".5s", "5.s", "1e3s"],
-    ...["5d", "Infinitys", "٥s", null, true, {}],
+    ...["5w", "Infinitys", "٥s", null, true, {}],
   ]],
   ["providers.a.keepAlive", (keepAlive) => withProvider({ keepAlive }), /, or "off"/, ["never", "OFF", 0, false]],
   ["limits.body", (body) => ({ providers, limits: { body } }), /with its unit/, [
@@ -104,6 +119,20 @@ const WRONG: readonly [path: string, put: (value: unknown) => unknown, says: Reg
   ["keys[0].digest", (digest) => withKey({ digest }), /SHA-256 as 64 hexadecimal digits/, [
     ...["", "abc", "a".repeat(63), "a".repeat(65), "g".repeat(64)],
   ]],
+  ["keys[0].limits.requests", (requests) => withKey({ key: LONG, limits: { requests } }), /rate such as/, [
+    ...["600", "600/m", "0/min", "600/0s", "-1/min", "1.5/min", "600/min ", 600, null, "1e3/min", "9999999999999999/s"],
+  ]],
+  ["keys[0].limits.budget", (budget) => withKey({ key: LONG, limits: { budget } }), /budget such as/, [
+    ...["5M", "5M/min", "5M/2month", "0/day", "5m/day", null, 5],
+  ]],
+  [
+    "providers.a.limits.concurrency",
+    (concurrency) => withProvider({ limits: { concurrency } }),
+    /whole number from 1/,
+    [
+      ...[0, 1.5, -1, "20", null, 1e9],
+    ],
+  ],
   ["keys[0].expires", (expires) => withKey({ key: LONG, expires }), /date and time such as/, [
     ...["soon", "", 1, null, "2027-01-31", "2027-01-31T00:00:00", "2027-13-01T00:00:00Z", "2027-01-31T25:00:00Z"],
   ]],
@@ -218,6 +247,7 @@ describe("the configuration", () => {
     });
     assert.equal(config.providers.a?.deadlines.totalMs, 86_400_000);
     assert.equal(config.limits.maxBodyBytes, config.limits.maxBodiesBytes);
+    assert.ok(Array.isArray(config.keys));
     assert.equal(config.keys[0]?.expiresAt, Date.UTC(2027, 0, 30, 22, 0, 0, 500));
   });
 

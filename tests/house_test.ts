@@ -6,8 +6,11 @@ import { describe, it } from "@std/testing/bdd";
 
 const MAX_FILE_LINES = 400;
 const MAX_FUNCTION_LINES = 60;
-/** Lines of code, without comments and blank lines: what a reader has to hold in mind. */
-const MAX_CORE_LINES = 1600;
+/**
+ * Lines of code, without comments and blank lines: what a reader has to hold in mind. 1,600 until limits came, with
+ * six codes in the table, the lease of an exchange and the tokens that a provider states.
+ */
+const MAX_CORE_LINES = 1700;
 
 const sources = ["mod.ts", ...list("src")];
 
@@ -48,9 +51,12 @@ function roomOf(file: string): string {
 
 const FLOORS: Readonly<Record<string, number>> = {
   errors: 0,
+  error_table: 0,
+  units: 0,
   presets: 0,
   byte_source: 0,
   exchange: 1,
+  key_config: 1,
   config: 1,
   fetch_handler: 1,
   inbound: 2,
@@ -67,7 +73,7 @@ const FLOORS: Readonly<Record<string, number>> = {
 const isBound = (file: string) => /_(?:file|redis|node)\.ts$|^src\/(?:observe|serve|cli)\//.test(file);
 
 const CORE = sources.filter((file) =>
-  /^src\/(?:errors|byte_source|exchange|fetch_handler|gateway|inbound\/.*|upstream\/(?:headers|forward|event_stream|relay|replicas))\.ts$/
+  /^src\/(?:errors|error_table|byte_source|exchange|fetch_handler|gateway|inbound\/.*|upstream\/(?:headers|forward|event_stream|relay|replicas))\.ts$/
     .test(file)
 );
 
@@ -174,8 +180,8 @@ describe("the house", () => {
   });
 
   it("every error code is thrown somewhere", () => {
-    const rest = sources.filter((file) => file !== "src/errors.ts").map(read).join("\n");
-    const codes = Array.from(read("src/errors.ts").matchAll(/^ {2}\| "(\w+)"/gm), ([, code = ""]) => code);
+    const rest = sources.filter((file) => file !== "src/error_table.ts").map(read).join("\n");
+    const codes = Array.from(read("src/error_table.ts").matchAll(/^ {2}\| "(\w+)"/gm), ([, code = ""]) => code);
     const outcomes = [
       "shed",
       "ok",

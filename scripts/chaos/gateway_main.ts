@@ -9,7 +9,7 @@ import { createInterface } from "node:readline";
 import { parseConfig } from "../../src/config.ts";
 import type { ExchangeObserver, ExchangeRecord, InboundRequest } from "../../src/exchange.ts";
 import { createGateway, type Gateway } from "../../src/gateway.ts";
-import { assemble, resolveServe } from "../../src/serve/assemble.ts";
+import { resolveServe, runtimeParts } from "../../src/serve/assemble.ts";
 import { closeListeners, containCrashes, openListeners } from "../../src/serve/lifecycle.ts";
 
 /** What to start. Each provider has a listener, and so a host, of its own. */
@@ -101,7 +101,7 @@ async function start({ providers, key, limits, bodyTimeMs, tellsSettled }: Setup
       tell({ type: "settled", record: { id, outcome, status, retries, ...rest } });
     },
   };
-  const gateway = built.gateway = createGateway(config, { ...assemble(), observers: [observer] });
+  const gateway = built.gateway = createGateway(config, { ...runtimeParts(), observers: [observer] });
   return { gateway, listeners, counts, urls };
 }
 

@@ -11,9 +11,11 @@ const ID_LENGTH = 12;
 const SECRET_LENGTH = 43;
 /** 6 base62 characters hold the 32 bits of a CRC. */
 const CHECKSUM_LENGTH = 6;
+const ID_FORM = new RegExp(`^[0-9A-Za-z]{${ID_LENGTH}}$`);
 const FORM = new RegExp(
-  `^gk_([0-9A-Za-z]{${ID_LENGTH}})_[0-9A-Za-z]{${SECRET_LENGTH}}_[0-9A-Za-z]{${CHECKSUM_LENGTH}}$`,
+  `gk_([0-9A-Za-z]{${ID_LENGTH}})_[0-9A-Za-z]{${SECRET_LENGTH}}_[0-9A-Za-z]{${CHECKSUM_LENGTH}}`,
 );
+const FORM_LENGTH = 3 + ID_LENGTH + 1 + SECRET_LENGTH + 1 + CHECKSUM_LENGTH;
 // A key of the operator's own: from 16 visible ASCII characters up.
 const OWN_FORM = /^[\x21-\x7e]{16,512}$/;
 
@@ -54,10 +56,11 @@ function randomText(length: number): string {
 /**
  * Makes a key from the runtime's secure random numbers.
  *
+ * @param id The id inside it, where a key of the gateway's own form has one already; any other gets a new one
  * @returns A new key
  */
-export function generateGatewayKey(): string {
-  const stem = `gk_${randomText(ID_LENGTH)}_${randomText(SECRET_LENGTH)}`;
+export function generateGatewayKey(id = ""): string {
+  const stem = `gk_${ID_FORM.test(id) ? id : randomText(ID_LENGTH)}_${randomText(SECRET_LENGTH)}`;
   return `${stem}_${checksum(stem)}`;
 }
 
@@ -68,20 +71,20 @@ export function generateGatewayKey(): string {
  * @returns Its id; `undefined` where the form or the checksum is wrong
  */
 export function gatewayKeyId(key: string): string | undefined {
-  const id = FORM.exec(key)?.[1];
+  const id = key.length === FORM_LENGTH ? FORM.exec(key)?.[1] : undefined;
   return id !== undefined && checksum(key.slice(0, -CHECKSUM_LENGTH - 1)) === key.slice(-CHECKSUM_LENGTH)
     ? id
     : undefined;
 }
 
 /**
- * Whether a text has the form of a gateway key, also with a wrong checksum: a tripwire wants the mistyped ones too.
+ * Whether a gateway key stands in a text, also one with a wrong checksum: a tripwire wants the mistyped ones too.
  *
- * @param text Any credential
- * @returns Whether it looks like one
+ * @param text Anything that is to leave the gateway
+ * @returns Whether there is one in it
  */
-export function isGatewayKey(text: string): boolean {
-  return text.startsWith("gk_") && FORM.test(text);
+export function holdsGatewayKey(text: string): boolean {
+  return text.includes("gk_") && FORM.test(text);
 }
 
 /**

@@ -3,29 +3,71 @@
  *
  * @module
  */
+import { ConfigError } from "../config.ts";
+import type { KeyConfig } from "../key_config.ts";
 import { type Digest, isPlausibleKey } from "./gateway_key.ts";
 
 /** What is known of one gateway key. */
-export interface GatewayKey {
-  /** Names the key in logs and metrics. */
-  readonly id: string;
+export interface GatewayKey extends Omit<KeyConfig, "key"> {
   /** SHA-256 of the whole key, 64 hexadecimal digits in lower case. */
   readonly digest: string;
-  /** Names of the providers it may use; left out, all. */
-  readonly providers?: readonly string[] | undefined;
-  /** Models it may use, each a name with `*` for any characters; left out, all. */
-  readonly models?: readonly string[] | undefined;
-  /** Milliseconds since 1970 from which on it is refused. */
-  readonly expiresAt?: number | undefined;
 }
 
 /** Port: where keys are looked up. */
 export interface KeyStore {
   /**
    * @param digest SHA-256 of the key that was shown
-   * @returns The key, or `undefined` where there is none
+   * @returns The key whose secret, or secret before the last rotation, this is; `undefined` where there is none
+   * @throws {GatewayError} `key_store_unavailable` when it can't be known
    */
   find(digest: string): GatewayKey | undefined | Promise<GatewayKey | undefined>;
+}
+
+/** Which keys to list. */
+export interface KeyQuery {
+  /** At most so many. */
+  readonly limit: number;
+  /** Those after the one with this id. */
+  readonly after?: string | undefined;
+  /** Those with this text in their id or name, in any case. */
+  readonly search?: string | undefined;
+}
+
+/** Port: where keys are kept and changed. */
+export interface KeyRegistry extends KeyStore {
+  /** @returns The newest first */
+  list(query: KeyQuery): Promise<readonly GatewayKey[]>;
+  /** @returns The key with this id */
+  get(id: string): Promise<GatewayKey | undefined>;
+  /** @returns When keys were last used, milliseconds since 1970, by id; as far as it was written down */
+  lastUsed(ids: readonly string[]): Promise<ReadonlyMap<string, number>>;
+  /**
+   * Notes that a key was used. Written down lazily.
+   *
+   * @param id Its id
+   * @param at Milliseconds since 1970
+   */
+  used(id: string, at: number): void;
+  /**
+   * Changes one key, or adds it. Nobody else changes it meanwhile.
+   *
+   * @param id Its id
+   * @param change From what it is (`undefined` for a new one) to what it becomes; what this throws ends the change
+   * @returns What it became
+   * @throws {KeyStoreError} When it is refused
+   * @throws {KeyStoreUnavailable} When it can't be written
+   */
+  change(id: string, change: (current: GatewayKey | undefined) => GatewayKey): Promise<GatewayKey>;
+}
+
+/** A change of keys is refused. Its message is for the operator and says what to do. */
+export class KeyStoreError extends Error {
+  override readonly name: string = "KeyStoreError";
+}
+
+/** Keys can't be read or written at all. */
+export class KeyStoreUnavailable extends KeyStoreError {
+  override readonly name = "KeyStoreUnavailable";
 }
 
 /** Whether two digests are equal, in a time that does not tell where they differ. */
@@ -35,35 +77,128 @@ function equalDigests(a: string, b: string): boolean {
   return difference === 0;
 }
 
-/** Keys in memory. */
-export class MemoryKeyStore implements KeyStore {
-  readonly #keys: ReadonlyMap<string, GatewayKey>;
+/** Whether a key is one that was asked for. */
+export function matchesSearch({ id, name = "" }: GatewayKey, search = ""): boolean {
+  const wanted = search.toLowerCase();
+  return id.toLowerCase().includes(wanted) || name.toLowerCase().includes(wanted);
+}
 
-  /** @param keys The keys, each with its digest */
-  constructor(keys: Iterable<GatewayKey>) {
-    this.#keys = new Map(Array.from(keys, (key) => [key.digest, key]));
+/** Keys in memory. */
+export class MemoryKeyStore implements KeyRegistry {
+  readonly #byId = new Map<string, GatewayKey>();
+  readonly #byDigest = new Map<string, GatewayKey>();
+
+  /** @param keys The keys, oldest first */
+  constructor(keys: Iterable<GatewayKey> = []) {
+    for (const key of keys) this.set(key);
+  }
+
+  /** How many keys there are. */
+  get size(): number {
+    return this.#byId.size;
   }
 
   find(digest: string): GatewayKey | undefined {
-    return this.#keys.get(digest);
+    return this.#byDigest.get(digest);
+  }
+
+  /** Adds a key, or puts it in the place of the one with the same id. */
+  set(key: GatewayKey): void {
+    this.delete(key.id);
+    this.#byId.set(key.id, key);
+    this.#byDigest.set(key.digest, key);
+    if (key.previous !== undefined) this.#byDigest.set(key.previous.digest, key);
+  }
+
+  /** Forgets a key. */
+  delete(id: string): void {
+    const key = this.#byId.get(id);
+    if (key === undefined) return;
+    this.#byId.delete(id);
+    this.#byDigest.delete(key.digest);
+    if (key.previous !== undefined) this.#byDigest.delete(key.previous.digest);
+  }
+
+  /** The keys, oldest first. */
+  values(): Iterable<GatewayKey> {
+    return this.#byId.values();
+  }
+
+  list({ limit, after, search }: KeyQuery): Promise<readonly GatewayKey[]> {
+    const newest = Array.from(this.#byId.values()).reverse();
+    const start = after === undefined ? 0 : newest.findIndex(({ id }) => id === after) + 1;
+    const found: GatewayKey[] = [];
+    for (let index = start; index < newest.length && found.length < limit; index++) {
+      const key = newest[index];
+      if (key !== undefined && matchesSearch(key, search)) found.push(key);
+    }
+    return Promise.resolve(found);
+  }
+
+  get(id: string): Promise<GatewayKey | undefined> {
+    return Promise.resolve(this.#byId.get(id));
+  }
+
+  lastUsed(): Promise<ReadonlyMap<string, number>> {
+    return Promise.resolve(new Map());
+  }
+
+  used(): void {}
+
+  change(): Promise<never> {
+    const fix = 'set keys to { "file": "gateway-keys.json" } or "redis"';
+    return Promise.reject(new KeyStoreError(`Cannot change keys that stand in the configuration: ${fix}`));
   }
 }
+
+/**
+ * Keys as they stand in the configuration.
+ *
+ * @param keys The keys
+ * @param digest SHA-256
+ * @returns Their store
+ * @throws {ConfigError} For a key that could never be used, and for one that stands there twice
+ */
+export function createInlineKeyStore(keys: readonly KeyConfig[], digest: Digest): MemoryKeyStore {
+  const store = new MemoryKeyStore();
+  for (const [index, { key, ...rest }] of keys.entries()) {
+    const path = `keys[${index}]`;
+    if (key !== undefined && !isPlausibleKey(key)) {
+      throw new ConfigError([{
+        path,
+        message: "expected a whole key: this one begins with gk_ and is mistyped or cut",
+      }]);
+    }
+    const gatewayKey = { ...rest, digest: key === undefined ? rest.digest ?? "" : digest(key) };
+    const twin = store.find(gatewayKey.digest);
+    if (twin !== undefined) {
+      throw new ConfigError([{ path, message: `expected a key of its own: ${twin.id} has the same one` }]);
+    }
+    store.set(gatewayKey);
+  }
+  return store;
+}
+
+/** What an unknown key is compared with, so that it takes as long as a known one. */
+const NO_DIGEST = "0".repeat(64);
 
 /**
  * Finds the key that a caller showed.
  *
  * @param shown The credential
  * @param store Where to look
- * @param digest SHA-256
+ * @param options SHA-256, and the wall clock in milliseconds since 1970
  * @returns The key, or `undefined`: for a malformed one without hashing or a look-up
  */
 export async function findGatewayKey(
   shown: string,
   store: KeyStore,
-  digest: Digest,
+  { digest, now }: { digest: Digest; now: number },
 ): Promise<GatewayKey | undefined> {
   if (!isPlausibleKey(shown)) return undefined;
   const shownDigest = digest(shown);
   const key = await store.find(shownDigest);
-  return key !== undefined && equalDigests(key.digest, shownDigest) ? key : undefined;
+  if (equalDigests(key?.digest ?? NO_DIGEST, shownDigest)) return key;
+  const { digest: previous = NO_DIGEST, expiresAt = 0 } = key?.previous ?? {};
+  return equalDigests(previous, shownDigest) && now < expiresAt ? key : undefined;
 }

@@ -4,6 +4,7 @@
  * @module
  */
 import { GatewayError } from "../errors.ts";
+import { keyState } from "./key_lifecycle.ts";
 import type { GatewayKey } from "./key_store.ts";
 
 /** Whether a name matches a pattern in which `*` stands for any characters. Linear: no pattern makes it slow. */
@@ -28,12 +29,10 @@ function matchesGlob(name: string, pattern: string): boolean {
  * @param provider Name of the provider
  * @param now Wall clock, milliseconds since 1970
  * @returns The key
- * @throws {GatewayError} `invalid_gateway_key` for unknown and expired alike, `provider_not_allowed`
+ * @throws {GatewayError} `invalid_gateway_key` for unknown, revoked and expired alike, `provider_not_allowed`
  */
 export function admitKey(key: GatewayKey | undefined, provider: string, now: number): GatewayKey {
-  if (key === undefined || (key.expiresAt !== undefined && key.expiresAt <= now)) {
-    throw new GatewayError("invalid_gateway_key");
-  }
+  if (key === undefined || keyState(key, now) !== "active") throw new GatewayError("invalid_gateway_key");
   if (key.providers !== undefined && !key.providers.includes(provider)) throw new GatewayError("provider_not_allowed");
   return key;
 }

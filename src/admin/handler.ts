@@ -1,35 +1,193 @@
 /**
- * What operators and load balancers ask on the admin listener: is it alive, is it ready.
+ * What operators and load balancers ask on the admin listener: is it alive, is it ready, and who holds which key.
  *
  * @module
  */
-import type { Answer } from "../exchange.ts";
+import { Router } from "itty-router";
+import * as v from "valibot";
+import type { Digest } from "../access/gateway_key.ts";
+import { type KeyAdministration, UnknownKey } from "../access/key_administration.ts";
+import { KeyStoreError, KeyStoreUnavailable } from "../access/key_store.ts";
+import type { ByteSource } from "../byte_source.ts";
+import type { Answer, InboundRequest } from "../exchange.ts";
 import { type Handler, toHandler } from "../fetch_handler.ts";
+import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
+import { toOpenApi } from "./openapi.ts";
 
-function toAnswer(status: number, content: unknown): Answer {
+/** What the admin listener tells of and acts on. */
+export interface AdminParts {
+  readonly gateway: { readonly isReady: boolean; readonly openExchanges: number };
+  readonly keys: KeyAdministration;
+  /** What a caller must show for anything but health; left out, nobody gets further. */
+  readonly token?: string | undefined;
+  readonly digest: Digest;
+  readonly version: string;
+  /** How the engines behind keys and limits do. */
+  readonly health: () => Readonly<Record<string, unknown>>;
+}
+
+const MAX_BODY_BYTES = 65536;
+
+/** A refusal of the admin API. Its message is for the operator. */
+class AdminError extends Error {
+  readonly status: number;
+  readonly code: string;
+  readonly param: string | null;
+  readonly headers: Readonly<Record<string, string>>;
+
+  constructor(
+    status: number,
+    code: string,
+    message: string,
+    { param, headers = {} }: { param?: string; headers?: Record<string, string> } = {},
+  ) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.param = param ?? null;
+    this.headers = headers;
+  }
+}
+
+function toAnswer(status: number, content: unknown, headers: Readonly<Record<string, string>> = {}): Answer {
   return {
     status,
-    headers: { "content-type": "application/json", "cache-control": "no-store" },
+    headers: {
+      "content-type": "application/json",
+      "cache-control": "no-store",
+      "x-content-type-options": "nosniff",
+      ...headers,
+    },
     body: JSON.stringify(content),
   };
 }
 
+function toErrorAnswer(thrown: unknown): Answer {
+  const error = toAdminError(thrown);
+  const { status, code, message, param, headers } = error;
+  const type = status >= 500 ? "server_error" : status === 401 ? "authentication_error" : "invalid_request_error";
+  return toAnswer(status, { error: { message, type, param, code } }, headers);
+}
+
+function toAdminError(thrown: unknown): AdminError {
+  if (thrown instanceof AdminError) return thrown;
+  if (thrown instanceof UnknownKey) return new AdminError(404, "key_not_found", thrown.message);
+  if (thrown instanceof KeyStoreUnavailable) return new AdminError(503, "key_store_unavailable", thrown.message);
+  if (thrown instanceof KeyStoreError) return new AdminError(409, "refused", thrown.message);
+  return new AdminError(500, "internal_error", "Cannot do this: the gateway failed");
+}
+
+async function readJson(body: ByteSource | null): Promise<unknown> {
+  const decoder = new TextDecoder("utf-8", { fatal: true });
+  let text = "";
+  let bytes = 0;
+  try {
+    for (let chunk = await body?.read(); chunk !== undefined; chunk = await body?.read()) {
+      bytes += chunk.byteLength;
+      if (bytes > MAX_BODY_BYTES) {
+        throw new AdminError(413, "body_too_large", "Cannot accept the body: it is too large");
+      }
+      text += decoder.decode(chunk, { stream: true });
+    }
+    return JSON.parse(text + decoder.decode() || "{}");
+  } catch (error) {
+    if (error instanceof AdminError) throw error;
+    throw new AdminError(400, "invalid_json", "Cannot read the body: it must be one JSON object");
+  }
+}
+
+async function readBody({ body: schema }: AdminRoute, { headers, body }: InboundRequest): Promise<unknown> {
+  if (schema === undefined) return undefined;
+  // Also what keeps pages in a browser from writing here: this type makes it ask first, and nobody answers that.
+  if (!/^application\/json\s*(?:;|$)/i.test(headers.get("content-type") ?? "")) {
+    throw new AdminError(415, "unsupported_media_type", "Cannot read the body: send Content-Type: application/json");
+  }
+  const result = v.safeParse(schema, await readJson(body));
+  if (result.success) return result.output;
+  const [{ message, path = [], type, expected }] = result.issues;
+  const param = path.map(({ key }) => String(key)).join(".");
+  const detail = type === "strict_object" && expected === "never" ? "unknown setting" : message;
+  throw new AdminError(400, "invalid_body", `Cannot accept the body: ${param && `${param}: `}${detail}`, { param });
+}
+
+/** Compares by digest: what differs where takes no time that could be measured. */
+function assertToken({ headers }: InboundRequest, { token, digest }: AdminParts): void {
+  if (token === undefined) {
+    throw new AdminError(403, "no_admin_token", "Cannot manage keys: set admin.token in the configuration first");
+  }
+  const shown = /^Bearer ([\x21-\x7e]+)$/i.exec(headers.get("authorization") ?? "")?.[1] ?? "";
+  const [a, b] = [digest(shown), digest(token)];
+  let difference = 0;
+  for (let index = 0; index < b.length; index++) difference |= a.charCodeAt(index) ^ b.charCodeAt(index);
+  if (difference === 0) return;
+  throw new AdminError(401, "invalid_admin_token", "Cannot act: send Authorization: Bearer <admin token>", {
+    headers: { "www-authenticate": 'Bearer realm="admin"' },
+  });
+}
+
+/** All that itty-router looks at, and what the routes need beside. */
+interface Routed {
+  readonly method: string;
+  readonly url: string;
+  readonly params: Readonly<Record<string, string>>;
+  readonly inbound: InboundRequest;
+}
+
+function createRouter(parts: AdminParts) {
+  const { gateway, keys, version } = parts;
+  const router = Router<Routed>();
+  const ready = (): Answer => {
+    const { isReady, openExchanges } = gateway;
+    return toAnswer(isReady ? 200 : 503, { status: isReady ? "ready" : "draining", openExchanges, ...parts.health() });
+  };
+  for (const method of ["get", "head"] as const) {
+    router[method]?.("/livez", () => toAnswer(200, { status: "alive" }));
+    router[method]?.("/readyz", ready);
+  }
+  router.get("/openapi.json", () => toAnswer(200, toOpenApi(version)));
+  for (const route of KEY_ROUTES) {
+    router[route.method]?.(route.path.replace("{id}", ":id"), async ({ params, inbound, url }) => {
+      assertToken(inbound, parts);
+      const body = await readBody(route, inbound);
+      const { searchParams: query } = new URL(url);
+      return toAnswer(route.status, await route.run(keys, { id: decodeURIComponent(params.id ?? ""), query, body }));
+    });
+  }
+  for (const path of new Set(KEY_ROUTES.map((route) => route.path))) {
+    const allow = KEY_ROUTES.filter((route) => route.path === path).map(({ method }) => method.toUpperCase()).join(
+      ", ",
+    );
+    router.all(path.replace("{id}", ":id"), () => {
+      throw new AdminError(405, "method_not_allowed", `Cannot use this method here: use ${allow}`, {
+        headers: { allow },
+      });
+    });
+  }
+  return router;
+}
+
 /**
  * The admin listener's handler. `GET /livez` says that the process answers; `GET /readyz` says whether new requests
- * are welcome: 503 while the gateway drains.
+ * are welcome: 503 while the gateway drains; `GET /openapi.json` describes the rest, which needs the admin token.
  *
- * @param gateway Whose state is told
+ * @param parts What it tells of and acts on
  * @returns The handler
  */
-export function createAdminHandler(gateway: { readonly isReady: boolean; readonly openExchanges: number }): Handler {
-  return toHandler(({ method, url }) => {
-    const path = url.replace(/^https?:\/\/[^/]*/i, "").replace(/\?.*$/, "");
-    const isRead = method === "GET" || method === "HEAD";
-    if (isRead && path === "/livez") return Promise.resolve(toAnswer(200, { status: "alive" }));
-    if (isRead && path === "/readyz") {
-      const { isReady, openExchanges } = gateway;
-      return Promise.resolve(toAnswer(isReady ? 200 : 503, { status: isReady ? "ready" : "draining", openExchanges }));
+export function createAdminHandler(parts: AdminParts): Handler {
+  const router = createRouter(parts);
+  return toHandler(async (inbound) => {
+    // The caller's Host plays no part: a URL of our own is built from the path.
+    const url = `http://admin${inbound.url.replace(/^https?:\/\/[^/]*/i, "")}`;
+    const { method } = inbound;
+    try {
+      const answer: Answer | undefined = URL.canParse(url)
+        ? await router.fetch({ method, url, inbound } as unknown as Routed)
+        : undefined;
+      return answer ?? toErrorAnswer(
+        new AdminError(404, "not_found", "Cannot find this path: use /livez, /readyz, /openapi.json or /v1/keys"),
+      );
+    } catch (thrown) {
+      return toErrorAnswer(thrown);
     }
-    return Promise.resolve(toAnswer(404, { error: "Cannot find this path: use GET /livez or GET /readyz" }));
   });
 }

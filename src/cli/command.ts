@@ -17,4 +17,21 @@ export interface CommandOptions {
   readonly config?: string | undefined;
   readonly once: boolean;
   readonly server?: string | undefined;
+  readonly workers?: string | undefined;
+  /** `keys`: the verb, and the id that it is about. */
+  readonly operands?: readonly string[] | undefined;
+  readonly name?: string | undefined;
+  readonly providers?: string | undefined;
+  readonly models?: string | undefined;
+  readonly requests?: string | undefined;
+  readonly tokens?: string | undefined;
+  readonly concurrency?: string | undefined;
+  readonly budget?: string | undefined;
+  readonly mode?: string | undefined;
+  readonly expires?: string | undefined;
+  readonly metadata?: readonly string[] | undefined;
+  readonly overlap?: string | undefined;
+  readonly limit?: string | undefined;
+  readonly search?: string | undefined;
+  readonly json?: boolean | undefined;
 }

@@ -11,7 +11,7 @@ import { styleText } from "node:util";
 import { generateGatewayKey } from "../access/gateway_key.ts";
 import { parseConfig } from "../config.ts";
 import { createGateway } from "../gateway.ts";
-import { assemble, resolveServe } from "../serve/assemble.ts";
+import { resolveServe, runtimeParts } from "../serve/assemble.ts";
 import { closeListeners, openListeners, waitForSignal } from "../serve/lifecycle.ts";
 import { createSelfSignedCertificate } from "./certificate.ts";
 import type { CommandOptions } from "./command.ts";
@@ -200,7 +200,7 @@ export async function demo({ once }: CommandOptions): Promise<void> {
     keys: [{ id: "demo", key: gatewayKey }],
   });
   const { bodyTimeMs } = config.limits;
-  const gateway = createGateway(config, assemble());
+  const gateway = createGateway(config, runtimeParts());
   const listeners = await openListeners(gateway, await resolveServe(), [
     { hostname: "127.0.0.1", port: portA, bodyTimeMs },
     { hostname: "127.0.0.1", port: portB, tls, bodyTimeMs },

@@ -13,14 +13,23 @@ import { UsageError, VERSION } from "./command.ts";
 const HELP = `sallyport ${VERSION}: a gateway in front of model providers
 
 Usage
-  sallyport serve [--config FILE] [--server native|node]   start the gateway
+  sallyport serve [--config FILE] [--workers N|auto] [--server native|node]   start the gateway
   sallyport demo [--once]           try it: two hosts, two stand-in providers, two calls
   sallyport check [--config FILE]   check the configuration and print the effective one
+  sallyport keys create --name NAME [--providers a,b] [--models 'gpt-*,o3'] [--requests 600/min] [--tokens 100k/min]
+      [--concurrency 20] [--budget 5M/month] [--mode observe] [--expires 90d] [--metadata team=x]
+  sallyport keys list [--search TEXT] [--limit N]
+  sallyport keys show ID
+  sallyport keys update ID          takes what create takes; off takes a setting away
+  sallyport keys rotate ID [--overlap 24h]
+  sallyport keys revoke ID
 
 Options
   --config FILE   the configuration; else SALLYPORT_CONFIG, else ./gateway.jsonc, else the environment alone
   --server NAME   serve: native, the runtime's own server, or node, node:http, which on Deno bounds slow callers
+  --workers N     serve: so many processes on the same addresses, auto for one a core; SIGHUP replaces them one by one
   --once          demo: end after the two calls
+  --json          keys: print JSON
   --help          this text
   --version       the version
 
@@ -30,14 +39,39 @@ Exit status: 0 on success, 2 on a mistake in the command or the configuration.
 const OPTIONS = {
   config: { type: "string" },
   server: { type: "string" },
+  workers: { type: "string" },
   once: { type: "boolean", default: false },
+  name: { type: "string" },
+  providers: { type: "string" },
+  models: { type: "string" },
+  requests: { type: "string" },
+  tokens: { type: "string" },
+  concurrency: { type: "string" },
+  budget: { type: "string" },
+  mode: { type: "string" },
+  expires: { type: "string" },
+  metadata: { type: "string", multiple: true },
+  overlap: { type: "string" },
+  limit: { type: "string" },
+  search: { type: "string" },
+  json: { type: "boolean", default: false },
   help: { type: "boolean", short: "h", default: false },
   version: { type: "boolean", short: "v", default: false },
 } as const;
 
-/** Which options belong to which command. */
+const POLICY = [
+  ...["name", "providers", "models", "requests", "tokens", "concurrency", "budget", "mode", "expires", "metadata"],
+];
+
+/** Which options belong to which command, and to which verb of `keys`. */
 const COMMANDS: Readonly<Record<string, readonly string[]>> = {
-  serve: ["config", "server"],
+  "keys create": ["config", "json", ...POLICY],
+  "keys list": ["config", "json", "limit", "search"],
+  "keys show": ["config", "json"],
+  "keys update": ["config", "json", ...POLICY],
+  "keys revoke": ["config", "json"],
+  "keys rotate": ["config", "json", "overlap"],
+  serve: ["config", "server", "workers"],
   check: ["config"],
   demo: ["once"],
 };
@@ -59,13 +93,20 @@ async function run(args: string[]): Promise<void> {
     if (!values.help) process.exitCode = 2;
     return;
   }
-  const allowed = Object.hasOwn(COMMANDS, command) ? COMMANDS[command] : undefined;
-  if (allowed === undefined) throw new UsageError(`unknown command: ${command}`);
-  if (rest.length > 0) throw new UsageError(`unexpected argument: ${rest[0]}`);
+  const isKeys = command === "keys";
+  const wanted = isKeys ? `keys ${rest[0] ?? ""}`.trimEnd() : command;
+  const allowed = Object.hasOwn(COMMANDS, wanted) ? COMMANDS[wanted] : undefined;
+  if (allowed === undefined) {
+    throw new UsageError(
+      isKeys ? "keys takes create, list, show, update, revoke or rotate" : `unknown command: ${command}`,
+    );
+  }
+  if (rest.length > 0 && !isKeys) throw new UsageError(`unexpected argument: ${rest[0]}`);
   const given = Object.entries(values).filter(([, value]) => value !== undefined && value !== false);
   const stray = given.find(([name]) => !allowed.includes(name));
-  if (stray !== undefined) throw new UsageError(`${command} takes no --${stray[0]}`);
+  if (stray !== undefined) throw new UsageError(`${wanted} takes no --${stray[0]}`);
   if (command === "check") return (await import("./check.ts")).check(values);
+  if (isKeys) return await (await import("./keys.ts")).keysCommand({ ...values, operands: rest });
   if (runtime === "bun") {
     (await import("../serve/bun.ts")).raiseFetchCap((text) => process.stderr.write(`sallyport: ${text}\n`));
   }

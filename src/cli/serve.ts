@@ -3,15 +3,21 @@
  *
  * @module
  */
+import { availableParallelism } from "node:os";
 import process from "node:process";
 import { generateGatewayKey } from "../access/gateway_key.ts";
+import { KeyAdministration } from "../access/key_administration.ts";
+import { MemoryLimiter } from "../access/limits.ts";
 import { type Config, ConfigError } from "../config.ts";
 import type { ExchangeObserver } from "../exchange.ts";
 import { createGateway } from "../gateway.ts";
 import { createAdminHandler } from "../admin/handler.ts";
-import { assemble, resolveServe, type ServerName } from "../serve/assemble.ts";
+import { assemble, type Assembly, resolveServe, type ServerName } from "../serve/assemble.ts";
 import { closeListeners, openListeners, waitForSignal } from "../serve/lifecycle.ts";
+import type { Listener, Serve } from "../serve/listener.ts";
 import { loadConfig, readTlsFiles } from "../serve/load_config.ts";
+import { connectToSupervisor, type Supervised } from "../serve/worker.ts";
+import { Workers } from "../serve/workers.ts";
 import { type CommandOptions, UsageError, VERSION } from "./command.ts";
 
 /** Tells the operator of bugs: the name of what was thrown and where, without its message, which may quote a caller. */
@@ -24,9 +30,11 @@ const bugReporter: ExchangeObserver = {
   },
 };
 
+const report = (text: string): void => void process.stderr.write(`sallyport: ${text}\n`);
+
 /** On a laptop, a gateway without a key makes one that lives as long as the process; it is shown to a person only. */
 function withKey(config: Config): Config {
-  if (config.keys.length > 0) return config;
+  if (!Array.isArray(config.keys) || config.keys.length > 0) return config;
   if (!process.stdout.isTTY) {
     throw new ConfigError([{
       path: "keys",
@@ -38,9 +46,130 @@ function withKey(config: Config): Config {
   return { ...config, keys: [{ id: "this-run", key }] };
 }
 
+const MAX_WORKERS = 256;
+
 function readServer(name = "native"): ServerName {
   if (name !== "native" && name !== "node") throw new UsageError("--server takes native or node");
   return name;
+}
+
+/** How many workers: `auto` is one a core. */
+function readWorkers(text = "1"): number {
+  const count = text === "auto" ? availableParallelism() : Number(text);
+  if (!Number.isInteger(count) || count < 1 || count > MAX_WORKERS) {
+    throw new UsageError(`--workers takes auto or a whole number from 1 to ${MAX_WORKERS}`);
+  }
+  return count;
+}
+
+/** What is served, by this process or by its workers. */
+interface Served {
+  readonly isReady: boolean;
+  readonly openExchanges: number;
+  readonly urls: readonly string[];
+  /** More for readiness. */
+  readonly health?: readonly unknown[];
+}
+
+/** Opens the admin listener, and says what is served where. */
+async function openAdmin(served: Served, serve: Serve, { config, assembly }: Loaded): Promise<Listener[]> {
+  const { admin, limits: { bodyTimeMs }, providers } = config;
+  const { parts: { digest }, keys, limiter } = assembly;
+  const handler = createAdminHandler({
+    gateway: served,
+    keys: new KeyAdministration({ keys, limiter, digest, now: Date.now, providers: Object.keys(providers) }),
+    token: admin?.token,
+    digest,
+    version: VERSION,
+    health: () => ({ ...assembly.health(), ...(served.health !== undefined && { workers: served.health }) }),
+  });
+  const admins = await openListeners(handler, serve, admin === undefined ? [] : [{ ...admin, bodyTimeMs }]);
+  process.stdout.write(`sallyport ${VERSION}\n`);
+  for (const url of served.urls) process.stdout.write(`listening on ${url}\n`);
+  for (const { url } of admins) process.stdout.write(`admin on ${url}\n`);
+  for (const [name, { hosts, upstreams }] of Object.entries(providers)) {
+    process.stdout.write(`provider ${name}: ${hosts.join(", ")} -> ${upstreams.join(", ")}\n`);
+  }
+  return admins;
+}
+
+interface Loaded {
+  readonly config: Config;
+  readonly assembly: Assembly;
+  readonly addresses: ReturnType<typeof readTlsFiles>;
+}
+
+/** One process: it serves callers, as a worker of a supervisor or alone. */
+async function serveAlone(
+  { config, assembly, addresses }: Loaded,
+  serve: Serve,
+  supervised?: Supervised,
+): Promise<void> {
+  const { parts } = assembly;
+  const { limits: { bodyTimeMs }, drain } = config;
+  const gateway = createGateway(config, { ...parts, observers: [...parts.observers, bugReporter] });
+  const isShared = supervised !== undefined;
+  const listeners = await openListeners(
+    gateway,
+    serve,
+    addresses.map((address, index) => ({
+      ...address,
+      port: supervised?.ports[index] ?? address.port,
+      bodyTimeMs,
+      isShared,
+    })),
+  );
+  const urls = listeners.map(({ url }) => url);
+  if (supervised !== undefined) {
+    supervised.listening(urls);
+    const stopTelling = supervised.tellOpen(() => gateway.openExchanges);
+    await supervised.leave;
+    stopTelling();
+    return await closeListeners(gateway, listeners, { ...drain, delayMs: 0 });
+  }
+  const served: Served = {
+    get isReady() {
+      return gateway.isReady;
+    },
+    get openExchanges() {
+      return gateway.openExchanges;
+    },
+    urls,
+  };
+  const admins = await openAdmin(served, serve, { config, assembly, addresses });
+  await waitForSignal();
+  await closeListeners(gateway, listeners, drain);
+  for (const listener of admins) listener.kill();
+}
+
+/** One process that serves through others. */
+async function serveByWorkers(loaded: Loaded, serve: Serve, count: number, env: Record<string, string>): Promise<void> {
+  const { config: { drain }, assembly: { limiter } } = loaded;
+  const args = process.argv.slice(2);
+  const workers = new Workers({
+    count,
+    args,
+    env,
+    report,
+    limiter: limiter instanceof MemoryLimiter ? limiter : undefined,
+  });
+  try {
+    await workers.start();
+  } catch {
+    workers.kill();
+    throw new ConfigError([{ path: "workers", message: "the first worker could not start: it says why above" }]);
+  }
+  const admins = await openAdmin(workers, serve, loaded);
+  process.stdout.write(`${count} workers\n`);
+  let restarting: Promise<void> = Promise.resolve();
+  process.on("SIGHUP", () => {
+    restarting = restarting.then(() => workers.restart()).then(() => report("all workers were replaced"));
+  });
+  await waitForSignal();
+  workers.drain();
+  await new Promise((resolve) => setTimeout(resolve, drain.delayMs));
+  await workers.close(drain.limitMs);
+  for (const listener of admins) listener.kill();
 }
 
 /**
@@ -49,26 +178,19 @@ function readServer(name = "native"): ServerName {
  * @param options The configuration's file
  * @throws {ConfigError} For a mistake in the configuration
  */
-export async function serveCommand({ config: file, server }: CommandOptions): Promise<void> {
+export async function serveCommand({ config: file, server, workers }: CommandOptions): Promise<void> {
   const serve = await resolveServe(readServer(server));
-  const loaded = loadConfig(file);
-  const addresses = readTlsFiles(loaded);
-  const config = withKey(loaded.config);
-  const gateway = createGateway(config, { ...assemble(), observers: [bugReporter] });
-  const { limits: { bodyTimeMs }, admin, drain } = config;
-  const listeners = await openListeners(gateway, serve, addresses.map((address) => ({ ...address, bodyTimeMs })));
-  const admins = await openListeners(
-    createAdminHandler(gateway),
-    serve,
-    admin === undefined ? [] : [{ ...admin, bodyTimeMs }],
-  );
-  process.stdout.write(`sallyport ${VERSION}\n`);
-  for (const { url } of listeners) process.stdout.write(`listening on ${url}\n`);
-  for (const { url } of admins) process.stdout.write(`admin on ${url}\n`);
-  for (const [name, { hosts, upstreams }] of Object.entries(config.providers)) {
-    process.stdout.write(`provider ${name}: ${hosts.join(", ")} -> ${upstreams.join(", ")}\n`);
-  }
-  await waitForSignal();
-  await closeListeners(gateway, listeners, drain);
-  for (const listener of admins) listener.kill();
+  const count = readWorkers(workers);
+  const supervised = connectToSupervisor();
+  const { directory, config: given } = loadConfig(file);
+  const addresses = readTlsFiles({ config: given, directory });
+  const config = withKey(given);
+  // A key that was made for this run is made once, for all workers.
+  const made = Array.isArray(config.keys) && config !== given ? config.keys[0]?.key : undefined;
+  const limiter = supervised?.limiter;
+  const assembly = await assemble(config, { directory, report, isServing: true, limiter });
+  const loaded: Loaded = { config, assembly, addresses };
+  if (count === 1 || supervised !== undefined) await serveAlone(loaded, serve, supervised);
+  else await serveByWorkers(loaded, serve, count, made === undefined ? {} : { SALLYPORT_KEYS: made });
+  await assembly.close();
 }

@@ -15,6 +15,8 @@ export interface ChatCompletionRequest {
   readonly isStream: boolean;
   /** How many choices were asked for (`n`), at least 1. */
   readonly choices: number;
+  /** Who the caller says it acts for: `user`, or what took its place. */
+  readonly users: readonly string[];
 }
 
 /** Who decides on the order of messages: the gateway (`ordered`) or the provider (`any`). */
@@ -49,6 +51,8 @@ const request = v.object({
   ),
   messages: v.pipe(v.array(message, "expected an array"), v.nonEmpty("expected at least one message")),
   n: v.optional(v.unknown()),
+  user: v.optional(v.unknown()),
+  safety_identifier: v.optional(v.unknown()),
   stream: v.nullish(v.boolean("expected true, false or null")),
 }, "expected an object");
 
@@ -100,8 +104,9 @@ export function readChatCompletion(json: unknown, order: MessageOrder): ChatComp
     const isMissing = issue.input === undefined && issue.received === "undefined";
     refuse(toParam(issue.path), isMissing ? "expected the key to be there" : issue.message);
   }
-  const { model, messages, stream, n } = result.output;
+  const { model, messages, stream, n, user, safety_identifier: successor } = result.output;
   assertContent(messages);
   if (order === "ordered") assertOrder(messages);
-  return { model, isStream: stream === true, choices: typeof n === "number" && n > 1 ? n : 1 };
+  const users = [user, successor].filter((name) => typeof name === "string");
+  return { model, isStream: stream === true, choices: typeof n === "number" && n > 1 ? n : 1, users };
 }

@@ -26,15 +26,20 @@ function readBearer(value: string | null, missing: ErrorCode, malformed: ErrorCo
   return key;
 }
 
+/** How keys of providers begin: OpenAI and its kin, Groq, xAI. */
+const PROVIDER_KEY = /^(?:sk|gsk|xai)[-_]/;
+
 /**
  * Reads the gateway key.
  *
  * @param headers The caller's headers
  * @returns The key
- * @throws {GatewayError} `missing_gateway_key`, `invalid_gateway_auth`
+ * @throws {GatewayError} `missing_gateway_key`, `invalid_gateway_auth`, `provider_key_in_gateway_auth`
  */
 export function readGatewayCredential(headers: { get(name: string): string | null }): string {
-  return readBearer(headers.get("gateway-auth"), "missing_gateway_key", "invalid_gateway_auth");
+  const key = readBearer(headers.get("gateway-auth"), "missing_gateway_key", "invalid_gateway_auth");
+  if (PROVIDER_KEY.test(key)) throw new GatewayError("provider_key_in_gateway_auth");
+  return key;
 }
 
 /**

@@ -36,7 +36,7 @@ function modelOperation(id: string): Operation {
 }
 
 const notAllowed = (allow: string) => () => {
-  throw new GatewayError("method_not_allowed", { allow });
+  throw new GatewayError("method_not_allowed", { headers: { allow } });
 };
 
 const router = Router<IRequestStrict>()

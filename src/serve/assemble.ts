@@ -4,6 +4,14 @@
  * @module
  */
 import { createHash } from "node:crypto";
+import { resolve } from "node:path";
+import type { RedisClient } from "../access/client_redis.ts";
+import { KeyStateFile } from "../access/key_state_file.ts";
+import { createInlineKeyStore, type KeyRegistry } from "../access/key_store.ts";
+import { FileKeyStore } from "../access/key_store_file.ts";
+import { type Limiter, MemoryLimiter } from "../access/limits.ts";
+import type { Config } from "../config.ts";
+import { type Clock, type ExchangeObserver, systemClock } from "../exchange.ts";
 import type { GatewayParts } from "../gateway.ts";
 import { createFetchTransport, type FetchTransportOptions } from "../upstream/transport.ts";
 import { canConnect, createNodeTransport } from "../upstream/transport_node.ts";
@@ -32,15 +40,110 @@ const denoFetch: FetchTransportOptions = {
 };
 
 /**
- * The parts for this runtime.
+ * The parts that differ by runtime.
  *
  * @returns Transport and digest
  */
-export function assemble(): Pick<GatewayParts, "transport" | "digest"> {
+export function runtimeParts(): Pick<GatewayParts, "transport" | "digest"> {
   const transport = runtime === "node"
     ? createNodeTransport()
     : createFetchTransport(runtime === "bun" ? bunFetch : denoFetch);
   return { transport, digest: (text) => createHash("sha256").update(text).digest("hex") };
+}
+
+/** Everything that a configuration asks for. */
+export interface Assembly {
+  /** What the gateway is made with. */
+  readonly parts: Pick<GatewayParts, "transport" | "digest" | "keys" | "limiter" | "observers">;
+  readonly keys: KeyRegistry;
+  readonly limiter: Limiter;
+  /** How the engines do. */
+  health(): Readonly<Record<string, unknown>>;
+  /** Writes what is left to write, and lets go. */
+  close(): Promise<void>;
+}
+
+/** What {@link assemble} needs beside the configuration. */
+export interface AssembleOptions {
+  /** Where relative paths start. */
+  readonly directory: string;
+  /** Is told in one line what an operator should know. */
+  readonly report: (text: string) => void;
+  /** Whether files are watched and leases renewed: for a gateway, not for a command that ends. */
+  readonly isServing: boolean;
+  /** Who counts limits, where somebody else does. */
+  readonly limiter?: Limiter | undefined;
+}
+
+interface Engine {
+  readonly keys: KeyRegistry;
+  readonly limiter: Limiter;
+  readonly health?: () => Readonly<Record<string, unknown>>;
+  readonly close: () => Promise<void>;
+}
+
+/** Keys and limits in Redis; it is loaded only where it is asked for. */
+async function redisEngines(config: Config, url: string, options: AssembleOptions): Promise<Engine> {
+  const { RedisClient } = await import("../access/client_redis.ts");
+  const { RedisKeyStore } = await import("../access/key_store_redis.ts");
+  const { RedisLimiter } = await import("../access/limits_redis.ts");
+  const client: RedisClient = new RedisClient(url, systemClock, options.report);
+  await client.ready();
+  const limiter = new RedisLimiter(client, systemClock);
+  if (options.isServing) await limiter.start();
+  const health = () => ({ redis: { ...client.health, localDecisions: limiter.fallbacks } });
+  if (config.keys !== "redis") {
+    const { keys, close } = await localEngines(config, options);
+    const closeAll = async () => void await Promise.all([close(), limiter.close()]).finally(() => client.close());
+    return { keys, limiter, health, close: closeAll };
+  }
+  const keys = new RedisKeyStore(client, systemClock);
+  const close = async () => void await Promise.all([keys.close(), limiter.close()]).finally(() => client.close());
+  return { keys, limiter, health, close };
+}
+
+/** Keys in the configuration or a file, limits in this process. */
+async function localEngines({ keys }: Config, options: AssembleOptions): Promise<Engine> {
+  const { directory, report, isServing } = options;
+  const own = new MemoryLimiter(systemClock);
+  const limiter = options.limiter ?? own;
+  if (keys === "redis") throw new Error("these are not local");
+  if (!("file" in keys)) {
+    return { keys: createInlineKeyStore(keys, runtimeParts().digest), limiter, close: () => Promise.resolve() };
+  }
+  const file = resolve(directory, keys.file);
+  const clock: Clock = systemClock;
+  const state = new KeyStateFile(file, { clock, report, limiter: limiter === own ? own : undefined });
+  const store = new FileKeyStore(file, { clock, report, state });
+  if (isServing) {
+    await store.start();
+    await state.start();
+  }
+  const close = async () => {
+    store.close();
+    await state.close();
+  };
+  return { keys: store, limiter, close };
+}
+
+/**
+ * The parts that a configuration asks for, on this runtime.
+ *
+ * @param config The configuration
+ * @param options Where paths start, and who is told
+ * @returns The parts, and how they are closed
+ * @throws {ConfigError} When a file of keys can't be used
+ */
+export async function assemble(config: Config, options: AssembleOptions): Promise<Assembly> {
+  const { keys, limiter, health = () => ({}), close } = config.redis === undefined
+    ? await localEngines(config, options)
+    : await redisEngines(config, config.redis, options);
+  const lastUse: ExchangeObserver = {
+    settled: ({ keyId, startedAt }) => {
+      if (keyId !== undefined) keys.used(keyId, startedAt);
+    },
+  };
+  return { parts: { ...runtimeParts(), keys, limiter, observers: [lastUse] }, keys, limiter, health, close };
 }
 
 /** Which server listens: the runtime's own, or `node:http`, which Deno has too and which bounds slow callers. */

@@ -19,6 +19,7 @@ declare const Bun: {
   serve(options: {
     hostname: string;
     port: number;
+    reusePort: boolean;
     tls?: { cert: string; key: string };
     development: boolean;
     idleTimeout: number;
@@ -54,6 +55,7 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
   const server = Bun.serve({
     hostname,
     port,
+    reusePort: options.isShared === true,
     ...(tls && { tls }),
     development: false, // its error page shows sources
     idleTimeout: IDLE_SECONDS,

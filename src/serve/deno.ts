@@ -12,6 +12,7 @@ declare const Deno: {
     options: {
       hostname: string;
       port: number;
+      reusePort: boolean;
       cert?: string;
       key?: string;
       onListen(): void;
@@ -76,6 +77,7 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
     const server = Deno.serve({
       hostname,
       port,
+      reusePort: options.isShared === true,
       ...tls,
       onListen() {},
       onError: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default prints the error

@@ -20,6 +20,8 @@ export interface ListenOptions {
   readonly tls?: TlsIdentity | undefined;
   /** The longest that a caller's body may take, milliseconds: the gateway's own deadline, which must come first. */
   readonly bodyTimeMs: number;
+  /** Whether other processes listen on the same port. */
+  readonly isShared?: boolean | undefined;
 }
 
 /** A listener that is open. */

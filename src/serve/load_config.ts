@@ -20,6 +20,7 @@ const PROVIDER_SETTINGS: Readonly<Record<string, string>> = {
   SALLYPORT_MESSAGES_: "messages",
   SALLYPORT_DEADLINES_: "deadlines",
   SALLYPORT_KEEP_ALIVE_: "keepAlive",
+  SALLYPORT_SHARED_LIMITS_: "limits",
 };
 const PROVIDER_VARIABLES = Object.keys(PROVIDER_SETTINGS);
 /** Variables that set one text, and where. */
@@ -37,7 +38,10 @@ const FIXED_VARIABLES = [
   "SALLYPORT_CONFIG",
   "SALLYPORT_LISTEN",
   "SALLYPORT_ADMIN",
+  "SALLYPORT_ADMIN_TOKEN",
   "SALLYPORT_KEYS",
+  "SALLYPORT_KEYS_FILE",
+  "SALLYPORT_REDIS",
   ...Object.keys(SIMPLE_VARIABLES),
 ];
 
@@ -85,7 +89,7 @@ function readConfigFile(file: string): ConfigFile {
   try {
     text = readFileSync(file, "utf8");
   } catch (error) {
-    const code = error instanceof Error && "code" in error ? ` (${error.code})` : "";
+    const code = error instanceof Error ? ` (${"code" in error ? error.code : error.name})` : "";
     throw new ConfigError([{ path: "config", message: `cannot read the file${code}`, source: file }]);
   }
   const errors: ParseError[] = [];
@@ -138,8 +142,9 @@ function toListen(text: string): Json {
   };
 }
 
-/** Plain keys in a comma-separated list, or the whole `keys` setting as JSON. */
+/** Plain keys in a comma-separated list, `redis`, or the whole `keys` setting as JSON. */
 function toKeys(text: string): unknown {
+  if (text === "redis") return text;
   if (!text.startsWith("[")) return splitList(text).map((key, index) => ({ id: `key-${index + 1}`, key }));
   try {
     return JSON.parse(text);
@@ -163,9 +168,18 @@ function layVariable(input: Json, name: string, value: string): string | undefin
     case "SALLYPORT_KEYS":
       input.keys = toKeys(value);
       return "keys";
+    case "SALLYPORT_KEYS_FILE":
+      input.keys = { file: value };
+      return "keys";
+    case "SALLYPORT_REDIS":
+      input.redis = value;
+      return "redis";
     case "SALLYPORT_ADMIN":
-      input.admin = toListen(value);
+      input.admin = { ...input.admin as Json | undefined, ...toListen(value) };
       return "admin";
+    case "SALLYPORT_ADMIN_TOKEN":
+      input.admin = { ...input.admin as Json | undefined, token: value };
+      return "admin.token";
   }
   const stem = PROVIDER_VARIABLES.find((candidate) => name.startsWith(candidate));
   if (stem === undefined || name === stem) return undefined;
@@ -174,22 +188,27 @@ function layVariable(input: Json, name: string, value: string): string | undefin
   const setting = PROVIDER_SETTINGS[stem] ?? "";
   if (setting === "hosts") provider.hosts = splitList(value);
   else if (setting === "upstream") provider.upstream = splitList(value);
-  else if (setting === "deadlines") {
+  else if (setting === "deadlines" || setting === "limits") {
     const pairs = splitList(value).map((pair) => pair.split("=").map((side) => side.trim()));
-    provider.deadlines = { ...provider.deadlines as Json | undefined, ...Object.fromEntries(pairs) };
+    const given = pairs.map(([name, text]) => [name, name === "concurrency" ? Number(text) : text]);
+    provider[setting] = { ...provider[setting] as Json | undefined, ...Object.fromEntries(given) };
   } else provider[setting] = value;
   return `providers.${id}.${setting}`;
 }
 
 const isLoopback = (hostname: string) => /^(?:localhost|127(?:\.\d+){3}|::1)$/.test(hostname);
 
-function assertSafeBind({ listen, keys }: Config): void {
+function assertSafeBind({ listen, keys, admin }: Config): void {
   const wide = listen.findIndex(({ hostname }) => !isLoopback(hostname));
-  if (wide !== -1 && keys.length === 0) {
+  if (wide !== -1 && Array.isArray(keys) && keys.length === 0) {
     throw new ConfigError([{
       path: `listen[${wide}].hostname`,
       message: "cannot listen beyond this machine without a gateway key: configure keys, or set SALLYPORT_KEYS",
     }]);
+  }
+  if (admin !== undefined && !isLoopback(admin.hostname) && admin.token === undefined) {
+    const message = "expected a token: the admin listener is open beyond this machine";
+    throw new ConfigError([{ path: "admin.token", message }]);
   }
 }
 
@@ -258,8 +277,9 @@ export function readTlsFiles({ config, directory }: LoadedConfig): {
   const read = (path: string, file: string): string => {
     try {
       return readFileSync(resolve(directory, file), "utf8");
-    } catch {
-      issues.push({ path, message: "cannot read the PEM file", source: resolve(directory, file) });
+    } catch (error) {
+      const why = error instanceof Error ? "code" in error ? error.code : error.name : "unknown";
+      issues.push({ path, message: `cannot read the PEM file (${why})`, source: resolve(directory, file) });
       return "";
     }
   };

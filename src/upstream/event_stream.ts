@@ -4,6 +4,8 @@
  *
  * @module
  */
+import type { TokenUsage } from "../exchange.ts";
+import { readUsage } from "./usage.ts";
 
 const TAB = 0x09;
 const LF = 0x0a;
@@ -19,6 +21,8 @@ const DATA = ascii("data");
 const DONE = ascii("[DONE]");
 const BEFORE_UNDERSCORE = ascii('"finish');
 const AFTER_UNDERSCORE = ascii('reason"');
+/** After the underscore of `prompt_tokens` and its like: every statement of usage has one. */
+const TOKENS = ascii('tokens"');
 
 /** `n` is at most 128 (OpenAI's reference); what an upstream numbers beyond is not kept in mind. */
 const MAX_CHOICES = 128;
@@ -42,6 +46,8 @@ export class EventStreamScanner {
   payloads = 0;
   /** Whether `data: [DONE]` went by. */
   isDone = false;
+  /** Tokens as stated so far; some providers state them once, some with every chunk. */
+  usage: TokenUsage | undefined;
 
   readonly #hasSeveralChoices: boolean;
   readonly #begun = new Set<number>();
@@ -159,17 +165,18 @@ export class EventStreamScanner {
 
   #payload(bytes: Uint8Array, start: number, end: number): void {
     if (end - start === DONE.length && startsWithAt(bytes, DONE, start)) this.isDone = true;
-    else if (this.#hasSeveralChoices || this.#namesFinish(bytes, start, end)) this.#readChunk(bytes, start, end);
+    else if (this.#hasSeveralChoices || this.#isTelling(bytes, start, end)) this.#readChunk(bytes, start, end);
   }
 
-  /** Whether `"finish_reason"` with a string stands in these bytes. Inside a text its quotes would be escaped. */
-  #namesFinish(bytes: Uint8Array, start: number, end: number): boolean {
+  /** Whether `"finish_reason"` with a string, or a count of tokens, stands here. In a text its quotes are escaped. */
+  #isTelling(bytes: Uint8Array, start: number, end: number): boolean {
     if (this.#searched !== bytes) {
       this.#searched = bytes;
       this.#underscore = bytes.indexOf(UNDERSCORE, start);
     }
     while (this.#underscore !== -1 && this.#underscore < end) {
       const at = this.#underscore;
+      if (startsWithAt(bytes, TOKENS, at + 1)) return true;
       if (
         at > start && startsWithAt(bytes, BEFORE_UNDERSCORE, at - BEFORE_UNDERSCORE.length) &&
         startsWithAt(bytes, AFTER_UNDERSCORE, at + 1)
@@ -184,7 +191,9 @@ export class EventStreamScanner {
 
   #readChunk(bytes: Uint8Array, start: number, end: number): void {
     try {
-      const { choices } = JSON.parse(new TextDecoder().decode(bytes.subarray(start, end)));
+      const answer = JSON.parse(new TextDecoder().decode(bytes.subarray(start, end)));
+      this.usage = readUsage(answer) ?? this.usage;
+      const { choices = [] } = answer;
       for (const { index = 0, finish_reason: reason } of choices) {
         if (!Number.isInteger(index) || index < 0 || index >= MAX_CHOICES) continue;
         this.#begun.add(index);

@@ -6,8 +6,9 @@
  */
 import type { ByteSource } from "../byte_source.ts";
 import { GatewayError, toErrorEvent } from "../errors.ts";
-import { ClientClosed, type Clock, type Exchange, toSettlement } from "../exchange.ts";
+import { ClientClosed, type Clock, type Exchange, type Settlement, toSettlement } from "../exchange.ts";
 import type { EventStreamScanner } from "./event_stream.ts";
+import type { PlainAnswerMeter } from "./usage.ts";
 
 /** What a relay needs beside the body. */
 export interface RelayOptions {
@@ -15,6 +16,8 @@ export interface RelayOptions {
   readonly exchange: Exchange;
   /** Watches a stream of events; left out for a plain answer. */
   readonly scanner?: EventStreamScanner | undefined;
+  /** Watches a plain answer for the tokens that it states. */
+  readonly meter?: PlainAnswerMeter | undefined;
   /** The longest time without payload, milliseconds. Time in which the caller does not read does not count. */
   readonly idleMs: number;
   /** After so long a quiet a stream of events is sent a comment, milliseconds; 0 for never. */
@@ -93,9 +96,17 @@ export class Relay implements ByteSource {
   cancel(): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    const { exchange, scanner } = this.#options;
-    exchange.settle(scanner?.isComplete ? { outcome: "ok" } : toSettlement(new ClientClosed()));
+    this.#settle(this.#options.scanner?.isComplete ? { outcome: "ok" } : toSettlement(new ClientClosed()));
     this.#body.cancel();
+  }
+
+  /** Closes the books, with the tokens that were stated until then. */
+  #settle(settlement: Settlement): void {
+    const { exchange, scanner, meter } = this.#options;
+    if (exchange.isSettled) return;
+    const usage = (scanner ?? meter)?.usage;
+    if (usage !== undefined) exchange.facts.usage = usage;
+    exchange.settle(settlement);
   }
 
   /** What the upstream says next, or the comment that {@link #sayAlive} puts in before it. */
@@ -116,19 +127,20 @@ export class Relay implements ByteSource {
   }
 
   #pass(chunk: Uint8Array): Uint8Array {
-    const { scanner } = this.#options;
+    const { scanner, meter } = this.#options;
     const before = scanner?.payloads;
     scanner?.push(chunk);
+    meter?.push(chunk);
     if (scanner === undefined || scanner.payloads !== before) this.#waitedMs = 0;
     return this.#send(chunk);
   }
 
   #end(): Uint8Array | undefined {
-    const { scanner, exchange } = this.#options;
+    const { scanner } = this.#options;
     scanner?.end();
     if (scanner !== undefined && !scanner.isComplete) return this.#fail(new GatewayError("upstream_stream_truncated"));
     this.#isOver = true;
-    exchange.settle({ outcome: "ok" });
+    this.#settle({ outcome: "ok" });
     return undefined;
   }
 
@@ -141,12 +153,12 @@ export class Relay implements ByteSource {
     }
     this.#isOver = true;
     this.#body.cancel();
-    const { scanner, exchange } = this.#options;
+    const { scanner } = this.#options;
     const isComplete = scanner?.isComplete ?? false;
     const event = scanner && !isComplete && GatewayError.is(reason)
       ? this.#send(new TextEncoder().encode(scanner.boundary + toErrorEvent(reason)))
       : undefined;
-    exchange.settle(isComplete ? { outcome: "ok" } : toSettlement(reason));
+    this.#settle(isComplete ? { outcome: "ok" } : toSettlement(reason));
     if (event === undefined && !isComplete) throw reason;
     return event;
   }
@@ -158,7 +170,7 @@ export class Relay implements ByteSource {
     if (reason instanceof ClientClosed) return this.cancel();
     this.#body.cancel();
     // A caller that has stopped reading must not keep the books open.
-    if (!this.#isReading) exchange.settle(toSettlement(reason));
+    if (!this.#isReading) this.#settle(toSettlement(reason));
   }
 
   /** One timer for everything that time decides; it sleeps until the earliest of them can be due. */

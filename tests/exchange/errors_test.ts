@@ -1,7 +1,7 @@
 /** Every error of the table, provoked through the front door: status, the four keys, the headers. */
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
-import { type ErrorCode, ERRORS } from "../../src/errors.ts";
+import { type ErrorCode, ERRORS, GatewayError } from "../../src/errors.ts";
 import { type Answering, answerPlain, chunk, startProvider } from "../support/provider.ts";
 import { callRaw, openRaw, type RawCall, startBlackHole, startTcpPeer, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
@@ -15,6 +15,8 @@ interface Case {
   readonly before?: (under: UnderTest) => unknown;
   /** Differs from the table where the place that throws knows better. */
   readonly param?: string;
+  /** When to try again depends on the clock. */
+  readonly waits?: true;
 }
 
 const change = (headers: RawCall["headers"]) => (): RawCall => ({ headers });
@@ -31,6 +33,16 @@ const own = "own-key-of-a-team";
 const restricted = (rules: Record<string, unknown>): Case => ({
   options: { config: { keys: [{ id: "team", key: own, ...rules }] } },
   call: change({ "gateway-auth": `Bearer ${own}` }),
+});
+/** The second call is one too many. */
+const limited = (limits: Record<string, unknown>): Case => ({
+  ...restricted({ limits }),
+  waits: true,
+  async before(under) {
+    const headers = { ...under.headers, "gateway-auth": `Bearer ${own}` };
+    await callRaw(under.a, { headers, body: GOOD_BODY });
+    await under.settled();
+  },
 });
 /** Begins a stream with one event, then does something. */
 const begun = (then: (end: () => void, destroy: () => void) => void): Case => ({
@@ -54,6 +66,24 @@ const CASES: Readonly<Record<ErrorCode, Case>> = {
   gateway_key_in_authorization: { call: ({ key }) => ({ headers: { authorization: `Bearer ${key}` } }) },
   missing_upstream_key: { call: change({ authorization: undefined }) },
   invalid_upstream_auth: { call: change({ authorization: "Basic dXNlcjpwYXNz" }) },
+  gateway_key_misplaced: {
+    call: ({ key }) => ({ body: JSON.stringify({ ...JSON.parse(GOOD_BODY), user: `me ${key}` }) }),
+    param: "user",
+  },
+  provider_key_in_gateway_auth: { call: change({ "gateway-auth": "Bearer sk-proj-0123456789abcdef" }) },
+  rate_limit_exceeded: limited({ requests: "1/h" }),
+  budget_exceeded: limited({ budget: "1/month" }),
+  concurrency_limit_exceeded: {
+    options: { config: { keys: [{ id: "team", key: own, limits: { concurrency: 1 } }] } },
+    upstream: () => startTcpPeer(() => {}),
+    async before(under) {
+      const headers = { ...under.headers, "gateway-auth": `Bearer ${own}` };
+      const { socket } = openRaw(under.a, toRawRequest(under.a, { headers, body: GOOD_BODY }));
+      closing.push(() => Promise.resolve(void socket.destroy()));
+      await until(() => under.gateway.openExchanges === 1, "the one exchange is open");
+    },
+    call: change({ "gateway-auth": `Bearer ${own}` }),
+  },
   provider_not_allowed: restricted({ providers: ["b"] }),
   model_not_allowed: restricted({ models: ["gpt-*"] }),
   invalid_json: { call: send('{"model":') },
@@ -95,6 +125,9 @@ const CASES: Readonly<Record<ErrorCode, Case>> = {
     },
   },
   gateway_draining: { before: ({ gateway }) => gateway.close() },
+  key_store_unavailable: {
+    options: { parts: { keys: { find: () => Promise.reject(new GatewayError("key_store_unavailable")) } } },
+  },
   internal_error: {
     options: {
       parts: {
@@ -160,8 +193,10 @@ describe("errors", () => {
       assert.equal(headers["sallyport-error"], code);
       assert.equal(headers["x-should-retry"], String(shouldRetry));
       assert.equal(headers["x-request-id"], record.id);
-      assert.equal(headers["retry-after"], retryAfterS === undefined ? undefined : String(retryAfterS));
-      assert.equal(headers["retry-after-ms"], retryAfterS === undefined ? undefined : String(retryAfterS * 1000));
+      const waitMs = how.waits === true ? Number(headers["retry-after-ms"]) : retryAfterS && retryAfterS * 1000;
+      assert.ok(waitMs === undefined || waitMs > 0);
+      assert.equal(headers["retry-after"], waitMs && String(Math.ceil(waitMs / 1000)));
+      assert.equal(headers["retry-after-ms"], waitMs && String(waitMs));
       const isGatewayKey = status === 401 && param === "Gateway-Auth";
       assert.equal(headers["www-authenticate"], isGatewayKey ? 'Bearer realm="gateway"' : undefined);
       assert.equal(headers.allow, status === 405 ? "POST" : undefined);

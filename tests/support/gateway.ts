@@ -7,7 +7,7 @@ import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
 import { type Config, parseConfig } from "../../src/config.ts";
 import type { ExchangeRecord } from "../../src/exchange.ts";
 import { createGateway, type Gateway, type GatewayParts } from "../../src/gateway.ts";
-import { assemble, resolveServe, type ServerName } from "../../src/serve/assemble.ts";
+import { resolveServe, runtimeParts, type ServerName } from "../../src/serve/assemble.ts";
 import { closeListeners, openListeners } from "../../src/serve/lifecycle.ts";
 import { until } from "./until.ts";
 
@@ -104,7 +104,7 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
     throw error;
   }
   const observer = { settled: (record: ExchangeRecord) => void records.push(record) };
-  const gateway = built.gateway = createGateway(parsed, { ...assemble(), ...parts, observers: [observer] });
+  const gateway = built.gateway = createGateway(parsed, { ...runtimeParts(), ...parts, observers: [observer] });
   return {
     gateway,
     a,

@@ -1,0 +1,198 @@
+/**
+ * `npm run bench -- [--quick] [--runtime bun,deno] [--only plain,streamed] [--portkey] [--file dist/sallyport.js]
+ * [--rounds 5] [--seconds 3]`: the gateway on each runtime, beside ten bare lines on the same runtime and beside its
+ * peers, all in front of one provider. Each has one core to itself; the load has the other. The readings take turns.
+ *
+ * A whole run writes `scripts/bench/results.json` and `chart.svg`; a quick or partial one writes to `.cache/bench/`.
+ * Ends with 1 when an answer was wrong.
+ */
+import { execFileSync } from "node:child_process";
+import { rmSync, writeFileSync } from "node:fs";
+import { availableParallelism, cpus, release } from "node:os";
+import { join } from "node:path";
+import process from "node:process";
+import { parseArgs } from "node:util";
+import { drawChart } from "./bench/chart.ts";
+import { asSubject, prepareTools, type Provider, startProvider } from "./bench/load.ts";
+import { CACHE, pinSelf, readRss } from "./bench/machine.ts";
+import {
+  createKeyMeasurement,
+  createMeasurements,
+  KEY_CURVE,
+  type Measurement,
+  type MeasurementName,
+  MEASUREMENTS,
+  QUICK,
+} from "./bench/measurements.ts";
+import { toReport } from "./bench/report.ts";
+import { conclude, concludePlainly, type Effort, type Result, type Series, takeTurns } from "./bench/session.ts";
+import {
+  bareOn,
+  findNginx,
+  gatewayOn,
+  installPortkey,
+  readVersion,
+  type RunningSubject,
+  selectRuntimes,
+  startSubject,
+  type Subject,
+} from "./bench/subjects.ts";
+
+/** Gateway keys of every run but the key curve. */
+const KEYS = 1000;
+const STARTS = 5;
+const FULL: Effort = { rounds: 5, seconds: 3, warmUpSeconds: 3 };
+const FAST: Effort = { rounds: 3, seconds: 1, warmUpSeconds: 1 };
+
+const { values } = parseArgs({
+  options: {
+    quick: { type: "boolean", default: false },
+    runtime: { type: "string" },
+    only: { type: "string" },
+    portkey: { type: "boolean", default: false },
+    file: { type: "string" },
+    rounds: { type: "string" },
+    seconds: { type: "string" },
+  },
+});
+
+function fail(message: string): never {
+  console.error(`bench: ${message}`);
+  process.exit(2);
+}
+
+function readNames(text: string | undefined): ReadonlySet<MeasurementName> {
+  if (text === undefined) return new Set(values.quick ? QUICK : MEASUREMENTS);
+  const isName = (name: string): name is MeasurementName => MEASUREMENTS.some((each) => each === name);
+  return new Set(
+    text.split(",").map((name) => {
+      const trimmed = name.trim();
+      return isName(trimmed) ? trimmed : fail(`--only takes ${MEASUREMENTS.join(", ")}`);
+    }),
+  );
+}
+
+function readEffort(): Effort {
+  const { rounds, seconds, warmUpSeconds } = values.quick ? FAST : FULL;
+  const count = (text: string | undefined, fallback: number) => {
+    const number = Number(text ?? fallback);
+    return Number.isInteger(number) && number >= 1 && number <= 60
+      ? number
+      : fail("expected a whole number from 1 to 60");
+  };
+  return { rounds: count(values.rounds, rounds), seconds: count(values.seconds, seconds), warmUpSeconds };
+}
+
+const names = readNames(values.only);
+const effort = readEffort();
+const runtimes = selectRuntimes(values.runtime?.split(",").map((name) => name.trim()));
+if (runtimes.length === 0) fail("--runtime takes bun, deno or node");
+if (availableParallelism() < 2) fail("it needs two cores");
+const file = values.file ?? join("dist", "sallyport.js");
+if (values.file === undefined) {
+  execFileSync(process.execPath, [join("scripts", "build.ts"), "--quiet", "--no-types"], { stdio: "inherit" });
+}
+pinSelf();
+prepareTools();
+
+const results: Result[] = [];
+const conclusion = (result: Result): void => {
+  results.push(result);
+  console.log(toReport(result));
+};
+
+/** From the start of a process to its first answer. */
+async function measureStartUp(subjects: readonly Subject[], provider: Provider): Promise<void> {
+  const figures = subjects.map(({ name }) => ({ subject: name, readings: [] as number[] }));
+  for (let round = 0; round < STARTS; round++) {
+    for (const [index, subject] of subjects.entries()) {
+      const running = await startSubject(subject, provider.url);
+      figures[index]?.readings.push(running.startUpMs);
+      await running.process.stop();
+    }
+  }
+  conclusion(concludePlainly({ name: "startup", title: "from the start to the first answer", unit: "ms" }, figures));
+}
+
+/** The gateway with few keys and with many, against itself. */
+async function measureKeys(provider: Provider): Promise<void> {
+  for (const runtime of runtimes) {
+    const all: Series[] = [];
+    const running: RunningSubject[] = [];
+    try {
+      for (const keys of KEY_CURVE) running.push(await startSubject(gatewayOn(runtime, file, keys), provider.url));
+      const measurement = await createKeyMeasurement(provider, KEYS);
+      all.push(...await takeTurns(measurement, [asSubject(provider), ...running], effort));
+      const toName = (keys: number | undefined) => `gateway ${runtime.label}, ${keys?.toLocaleString("en")} keys`;
+      const series = all.map((each, index) =>
+        index === 0
+          ? each
+          : { ...each, name: toName(KEY_CURVE[index - 1]), base: index === 1 ? undefined : toName(KEY_CURVE[0]) }
+      );
+      conclusion(conclude({ ...measurement, title: `plain, by number of keys` }, series));
+    } finally {
+      for (const { process: child } of running) await child.stop();
+    }
+  }
+}
+
+/** Everything that takes turns between subjects that stay up. */
+async function measureAll(subjects: readonly Subject[], provider: Provider): Promise<void> {
+  const measurements = await createMeasurements(provider, names);
+  if (measurements.length === 0 && !names.has("memory")) return;
+  const running: RunningSubject[] = [];
+  try {
+    for (const subject of subjects) running.push(await startSubject(subject, provider.url));
+    for (const measurement of measurements) await measureOne(measurement, running, provider);
+    if (names.has("memory")) {
+      const figures = running.map(({ name, process: { pid } }) => ({ subject: name, readings: [readRss(pid) / 1e6] }));
+      conclusion(concludePlainly({ name: "memory", title: "RSS after all of this", unit: "MB" }, figures));
+    }
+  } finally {
+    for (const { process: child } of running) await child.stop();
+  }
+}
+
+async function measureOne(
+  measurement: Measurement,
+  running: readonly RunningSubject[],
+  provider: Provider,
+): Promise<void> {
+  const subjects = running.filter(({ subject }) => subject.isExact || !measurement.isLong);
+  const withProvider = measurement.isThroughput ? [asSubject(provider), ...subjects] : subjects;
+  conclusion(conclude(measurement, await takeTurns(measurement, withProvider, effort)));
+}
+
+const peers = [
+  ...findNginx(),
+  ...(values.portkey
+    ? [installPortkey(runtimes.find(({ kind }) => kind === "node") ?? fail("Portkey needs node"))]
+    : []),
+];
+const own = runtimes.flatMap((runtime) => [bareOn(runtime), gatewayOn(runtime, file, KEYS)]);
+const provider = await startProvider();
+try {
+  if (names.has("startup")) await measureStartUp(own, provider);
+  await measureAll([...peers, ...own], provider);
+  if (names.has("keys")) await measureKeys(provider);
+} finally {
+  await provider.process.stop();
+}
+
+const isWhole = !values.quick && values.only === undefined && values.runtime === undefined;
+const directory = isWhole ? join("scripts", "bench") : CACHE;
+const machine = { cpu: cpus()[0]?.model ?? "", cores: availableParallelism(), kernel: release() };
+const versions = Object.fromEntries(runtimes.map(({ label, command }) => [label, readVersion(command, ["--version"])]));
+const measuredAt = new Date().toISOString();
+const caption = `${Object.values(versions).join(", ")}; ${machine.cpu}, ${measuredAt.slice(0, 10)}`;
+writeFileSync(
+  join(directory, "results.json"),
+  JSON.stringify({ measuredAt, machine, versions, effort, results }, null, 1) + "\n",
+);
+writeFileSync(join(directory, "chart.svg"), drawChart(results, caption));
+rmSync(join(CACHE, "logs"), { recursive: true, force: true });
+console.log(`\nwritten: ${join(directory, "results.json")} and chart.svg`);
+const wrong = results.flatMap(({ rows }) =>
+  rows.filter(({ objections }) => objections.some((text) => /wrong/.test(text)))
+);
+process.exit(wrong.length === 0 ? 0 : 1);

@@ -1,0 +1,136 @@
+/**
+ * What an administrator does with gateway keys, the same from the command line and at the admin API.
+ *
+ * @module
+ */
+import { type KeyPolicy, toKeyJson } from "../key_config.ts";
+import type { Digest } from "./gateway_key.ts";
+import { createKey, keyState, type NewKey, revokeKey, rotateKey } from "./key_lifecycle.ts";
+import { type GatewayKey, type KeyQuery, type KeyRegistry, KeyStoreError } from "./key_store.ts";
+import type { Limiter } from "./limits.ts";
+
+/** What an administrator needs. */
+export interface KeyAdministrationParts {
+  readonly keys: KeyRegistry;
+  readonly digest: Digest;
+  /** Wall clock, milliseconds since 1970. */
+  readonly now: () => number;
+  /** Names of the providers that are configured: a key for any other would be good for nothing. */
+  readonly providers: readonly string[];
+  /** Who counts, where somebody does: the command line has nobody beside it. */
+  readonly limiter?: Limiter | undefined;
+}
+
+/** A key as administrators see it: everything but its digests. */
+export type KeyView = Readonly<Record<string, unknown>> & {
+  readonly id: string;
+  readonly state: string;
+  readonly name?: string;
+  readonly expires?: string;
+  readonly lastUsed?: string;
+  readonly providers?: readonly string[];
+  readonly models?: readonly string[];
+  readonly limits?: Readonly<Record<string, unknown>>;
+};
+
+/** The verbs. Each throws {@link KeyStoreError} where it is refused. */
+export class KeyAdministration {
+  readonly #parts: KeyAdministrationParts;
+
+  /** @param parts What it needs */
+  constructor(parts: KeyAdministrationParts) {
+    this.#parts = parts;
+  }
+
+  /** Makes a key. @returns It, shown this once, and how administrators see it */
+  async create(policy: KeyPolicy): Promise<{ key: string; view: KeyView }> {
+    const { keys, digest, now } = this.#parts;
+    this.#assertProviders(policy);
+    const made = createKey(policy, { digest, now: now() });
+    return { key: made.key, view: this.#view(await keys.change(made.record.id, () => made.record)) };
+  }
+
+  /** @returns The newest first */
+  async list(query: KeyQuery): Promise<KeyView[]> {
+    const { keys } = this.#parts;
+    const found = await keys.list(query);
+    const used = await keys.lastUsed(found.map(({ id }) => id));
+    return found.map((key) => this.#view(key, used.get(key.id)));
+  }
+
+  /** @returns The key, with what it has taken of its limits where that is known here */
+  async show(id: string): Promise<KeyView> {
+    const { keys, limiter } = this.#parts;
+    const key = await keys.get(id) ?? refuseUnknown();
+    const used = await keys.lastUsed([id]);
+    const view = this.#view(key, used.get(id));
+    if (limiter === undefined || key.limits === undefined) return view;
+    const standings = await limiter.standing({ name: `key:${id}`, limits: key.limits });
+    return {
+      ...view,
+      use: standings.map(({ name, limit, used, resetMs }) => ({
+        name,
+        limit,
+        used,
+        ...(name !== "concurrency" && { resetsIn: `${Math.ceil(resetMs / 1000)}s` }),
+      })),
+    };
+  }
+
+  /** Changes what a key may do. @param patch What to set; `undefined` takes a setting away */
+  async update(id: string, patch: Partial<KeyPolicy>): Promise<KeyView> {
+    this.#assertProviders(patch);
+    return this.#view(
+      await this.#parts.keys.change(id, (current = refuseUnknown()) => ({
+        ...current,
+        ...patch,
+        ...(patch.limits !== undefined && { limits: { ...current.limits, ...patch.limits } }),
+      })),
+    );
+  }
+
+  /** Ends a key for good. */
+  async revoke(id: string): Promise<KeyView> {
+    const { keys, now } = this.#parts;
+    return this.#view(await keys.change(id, (current = refuseUnknown()) => revokeKey(current, now())));
+  }
+
+  /** Gives a key a new secret. @param overlapMs For how long the old one stays good, milliseconds */
+  async rotate(id: string, overlapMs: number): Promise<{ key: string; view: KeyView }> {
+    const { keys, digest, now } = this.#parts;
+    let rotated: NewKey | undefined;
+    const record = await keys.change(id, (current = refuseUnknown()) => {
+      rotated = rotateKey(current, overlapMs, { digest, now: now() });
+      return rotated.record;
+    });
+    return { key: rotated?.key ?? "", view: this.#view(record) };
+  }
+
+  #view(key: GatewayKey, lastUsed?: number): KeyView {
+    const { digest: _, previous, ...json } = toKeyJson(key);
+    return {
+      ...json,
+      id: key.id,
+      state: keyState(key, this.#parts.now()),
+      ...(key.previous !== undefined && { previousExpires: new Date(key.previous.expiresAt).toISOString() }),
+      ...(lastUsed !== undefined && { lastUsed: new Date(lastUsed).toISOString() }),
+    };
+  }
+
+  #assertProviders({ providers = [] }: Partial<KeyPolicy>): void {
+    const stranger = providers.find((name) => !this.#parts.providers.includes(name));
+    if (stranger === undefined) return;
+    throw new KeyStoreError(
+      `Cannot allow a provider that is not configured: expected one of ${this.#parts.providers.join(", ")}`,
+    );
+  }
+}
+
+/** There is no key with the id that was asked for. */
+export class UnknownKey extends KeyStoreError {
+  override readonly name = "UnknownKey";
+}
+
+function refuseUnknown(): never {
+  throw new UnknownKey("Cannot find a key with this id: sallyport keys list shows all");
+}

@@ -1,0 +1,302 @@
+/**
+ * How much a gateway key may take, and all keys together of one provider: counted before the work, charged after it.
+ *
+ * Windows begin with their first request, budgets with the calendar's day or month (UTC). Tokens are charged when an
+ * exchange is over, as the provider stated them; so those that are under way can overshoot a limit of tokens.
+ *
+ * @module
+ */
+import { GatewayError } from "../errors.ts";
+import type { Clock } from "../exchange.ts";
+import type { LimitSet } from "../key_config.ts";
+import { formatBudget, formatRate, periodEnd } from "../units.ts";
+
+/** What is limited, in the order in which engines report it. */
+export const LIMIT_NAMES = ["requests", "tokens", "budget", "concurrency"] as const;
+/** One of the things that are limited. */
+export type LimitName = typeof LIMIT_NAMES[number];
+
+/** Who is limited: one key, or one provider. */
+export interface LimitSubject {
+  /** Such as `key:x` or `provider:a`. */
+  readonly name: string;
+  readonly limits: LimitSet;
+}
+
+/** How one limit of one subject stands. */
+export interface Standing {
+  readonly subject: LimitSubject;
+  readonly name: LimitName;
+  readonly limit: number;
+  /** What is taken of it, the exchange included that asked. */
+  readonly used: number;
+  /** When it begins anew, milliseconds from now; for `concurrency`, which has no window, when to ask again. */
+  readonly resetMs: number;
+}
+
+/** What an admitted exchange holds. */
+export interface Lease {
+  /** `RateLimit` and `RateLimit-Policy` for the answer. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** A limit that only observes and would have refused. */
+  readonly observed: LimitName | undefined;
+  /**
+   * Gives back what was held and charges what was used. Only the first call counts.
+   *
+   * @param tokens As the provider stated them; `undefined` where it should have and did not
+   */
+  release(tokens: number | undefined): void;
+}
+
+/** Port: who counts. */
+export interface Limiter {
+  /**
+   * Admits an exchange to all subjects, or to none.
+   *
+   * @param subjects Who is limited
+   * @returns What the exchange holds from now on
+   * @throws {GatewayError} `rate_limit_exceeded`, `concurrency_limit_exceeded`, `budget_exceeded`
+   */
+  take(subjects: readonly LimitSubject[]): Lease | Promise<Lease>;
+  /** How the limits of a subject stand, without taking anything. */
+  standing(subject: LimitSubject): Standing[] | Promise<Standing[]>;
+}
+
+/** A limiter's word for "not before": concurrency has no end that could be foretold. Milliseconds. */
+export const ASK_AGAIN_MS = 1000;
+
+/**
+ * The limits that a subject has, in the order of {@link LIMIT_NAMES}.
+ *
+ * @param subject Who is limited
+ * @returns Each limit that is set
+ */
+export function limitsOf({ limits }: LimitSubject): [name: LimitName, limit: number][] {
+  const all: [LimitName, number | undefined][] = [
+    ["requests", limits.requests?.limit],
+    ["tokens", limits.tokens?.limit],
+    ["budget", limits.budget?.limit],
+    ["concurrency", limits.concurrency],
+  ];
+  return all.filter((entry): entry is [LimitName, number] => entry[1] !== undefined);
+}
+
+const CODES = {
+  requests: "rate_limit_exceeded",
+  tokens: "rate_limit_exceeded",
+  budget: "budget_exceeded",
+  concurrency: "concurrency_limit_exceeded",
+} as const;
+
+/** A limit as its owner wrote it. */
+function describe({ subject: { name, limits }, name: limited, limit }: Standing): string {
+  const owner = name.startsWith("key:") ? "this gateway key" : "this provider, for all keys";
+  const { requests, tokens, budget } = limits;
+  if (limited === "requests" && requests) return `${formatRate(requests)} requests for ${owner}`;
+  if (limited === "tokens" && tokens) return `${formatRate(tokens)} tokens for ${owner}`;
+  if (limited === "budget" && budget) return `${formatBudget(budget)} tokens for ${owner}`;
+  return `${limit} at once for ${owner}`;
+}
+
+/**
+ * The two fields of draft-ietf-httpapi-ratelimit-headers-10, which do not collide with a provider's `x-ratelimit-*`.
+ *
+ * @param standings How the limits stand
+ * @returns `ratelimit-policy` and `ratelimit`, or nothing where nothing is limited
+ */
+export function toRateLimitHeaders(standings: readonly Standing[]): Record<string, string> {
+  if (standings.length === 0) return {};
+  const policies: string[] = [];
+  const rests: string[] = [];
+  for (const { subject, name, limit, used, resetMs } of standings) {
+    const policy = subject.name.startsWith("key:") ? `"${name}"` : `"provider-${name}"`;
+    const window = name === "requests"
+      ? subject.limits.requests
+      : name === "tokens"
+      ? subject.limits.tokens
+      : undefined;
+    const unit = name === "requests" ? "" : `;qu="${name === "concurrency" ? "concurrent-requests" : "tokens"}"`;
+    policies.push(
+      `${policy};q=${limit}${unit}${window === undefined ? "" : `;w=${Math.ceil(window.windowMs / 1000)}`}`,
+    );
+    const reset = name === "concurrency" ? "" : `;t=${Math.ceil(resetMs / 1000)}`;
+    rests.push(`${policy};r=${Math.max(0, limit - used)}${reset}`);
+  }
+  return { "ratelimit-policy": policies.join(", "), ratelimit: rests.join(", ") };
+}
+
+/**
+ * The refusal, for the limit that takes longest to begin anew.
+ *
+ * @param exceeded Limits that are reached, at least one
+ * @param standings How all limits stand
+ * @returns What is thrown
+ */
+export function toRefusal(exceeded: readonly Standing[], standings: readonly Standing[]): GatewayError {
+  const worst = exceeded.reduce((one, other) => other.resetMs > one.resetMs ? other : one);
+  return new GatewayError(CODES[worst.name], {
+    detail: describe(worst),
+    retryAfterMs: Math.max(1, worst.resetMs),
+    headers: toRateLimitHeaders(standings),
+  });
+}
+
+/**
+ * What the limits that are reached mean: refusal, or a note where they only observe.
+ *
+ * @param reached Limits that are reached
+ * @param standings How all limits stand
+ * @returns The first that only observes
+ * @throws {GatewayError} For one that is enforced
+ */
+export function judge(reached: readonly Standing[], standings: readonly Standing[]): LimitName | undefined {
+  const enforced = reached.filter(({ subject }) => subject.limits.mode !== "observe");
+  if (enforced.length > 0) throw toRefusal(enforced, standings);
+  return reached[0]?.name;
+}
+
+/** What is counted until a point in time. */
+interface Count {
+  used: number;
+  /** Monotonic for windows, wall clock for budgets; milliseconds. */
+  until: number;
+}
+
+interface Counts {
+  readonly requests: Count;
+  readonly tokens: Count;
+  readonly budget: Count;
+  open: number;
+  /** Exchanges whose provider stated no usage, since the start. */
+  unmetered: number;
+}
+
+/** What a budget has spent: what outlives the process, see {@link MemoryLimiter.budgets}. */
+export interface Spent {
+  /** Name of the subject. */
+  readonly subject: string;
+  readonly used: number;
+  /** When its period ends, milliseconds since 1970. */
+  readonly until: number;
+}
+
+/** So many subjects are looked at with each lease, to forget those that have nothing left to remember. */
+const SWEPT_AT_ONCE = 2;
+
+/** Limits of one process. */
+export class MemoryLimiter implements Limiter {
+  readonly #clock: Clock;
+  readonly #share: () => number;
+  readonly #counts = new Map<string, Counts>();
+  #sweep: Iterator<[string, Counts]> = this.#counts.entries();
+
+  /**
+   * @param clock Where its times come from
+   * @param share By how many a limit is divided, where this is one of several that share it
+   */
+  constructor(clock: Clock, share: () => number = () => 1) {
+    this.#clock = clock;
+    this.#share = share;
+  }
+
+  take(subjects: readonly LimitSubject[]): Lease {
+    this.#forget();
+    const standings = subjects.flatMap((subject) => this.standing(subject));
+    const observed = judge(standings.filter(({ limit, used }) => used >= limit), standings);
+    const taken = subjects.map((subject) => this.#countsOf(subject));
+    for (const counts of taken) {
+      counts.requests.used++;
+      counts.open++;
+    }
+    let isHeld = true;
+    const including = standings.map((standing) => {
+      const isCounted = standing.name === "requests" || standing.name === "concurrency";
+      return isCounted ? { ...standing, used: standing.used + 1 } : standing;
+    });
+    return {
+      headers: toRateLimitHeaders(including),
+      observed,
+      release: (tokens) => {
+        if (!isHeld) return;
+        isHeld = false;
+        for (const counts of subjects.map((subject) => this.#countsOf(subject))) {
+          counts.open--;
+          if (tokens === undefined) counts.unmetered++;
+          counts.tokens.used += tokens ?? 0;
+          counts.budget.used += tokens ?? 0;
+        }
+      },
+    };
+  }
+
+  standing(subject: LimitSubject): Standing[] {
+    const counts = this.#countsOf(subject);
+    const [now, today] = [this.#clock.monotonic(), this.#clock.now()];
+    return limitsOf(subject).map(([name, whole]) => {
+      const limit = Math.ceil(whole / this.#share());
+      if (name === "concurrency") return { subject, name, limit, used: counts.open, resetMs: ASK_AGAIN_MS };
+      const { used, until } = counts[name];
+      return { subject, name, limit, used, resetMs: until - (name === "budget" ? today : now) };
+    });
+  }
+
+  /** Exchanges of a subject whose provider stated no usage. */
+  unmetered(subject: string): number {
+    return this.#counts.get(subject)?.unmetered ?? 0;
+  }
+
+  /** What budgets have spent, to be kept beyond the end of the process. */
+  *budgets(): Iterable<Spent> {
+    for (const [subject, { budget: { used, until } }] of this.#counts) if (used > 0) yield { subject, used, until };
+  }
+
+  /** Puts back what {@link budgets} gave. */
+  restore(spent: Iterable<Spent>): void {
+    for (const { subject, used, until } of spent) {
+      if (until <= this.#clock.now()) continue;
+      const counts = this.#counts.get(subject) ?? this.#begin(subject);
+      Object.assign(counts.budget, { used, until });
+    }
+  }
+
+  #begin(name: string): Counts {
+    const counts: Counts = {
+      requests: { used: 0, until: 0 },
+      tokens: { used: 0, until: 0 },
+      budget: { used: 0, until: 0 },
+      open: 0,
+      unmetered: 0,
+    };
+    this.#counts.set(name, counts);
+    return counts;
+  }
+
+  /** The counts of a subject, those begun anew whose window is over. */
+  #countsOf({ name, limits: { requests, tokens, budget } }: LimitSubject): Counts {
+    const counts = this.#counts.get(name) ?? this.#begin(name);
+    const [now, today] = [this.#clock.monotonic(), this.#clock.now()];
+    if (counts.requests.until <= now) {
+      Object.assign(counts.requests, { used: 0, until: now + (requests?.windowMs ?? 0) });
+    }
+    if (counts.tokens.until <= now) Object.assign(counts.tokens, { used: 0, until: now + (tokens?.windowMs ?? 0) });
+    if (counts.budget.until <= today) {
+      Object.assign(counts.budget, { used: 0, until: budget === undefined ? 0 : periodEnd(budget.period, today) });
+    }
+    return counts;
+  }
+
+  #forget(): void {
+    for (let looked = 0; looked < SWEPT_AT_ONCE; looked++) {
+      const next = this.#sweep.next();
+      if (next.done === true) {
+        this.#sweep = this.#counts.entries();
+        return;
+      }
+      const [name, { requests, tokens, budget, open }] = next.value;
+      const [now, today] = [this.#clock.monotonic(), this.#clock.now()];
+      if (open === 0 && requests.until <= now && tokens.until <= now && budget.until <= today) {
+        this.#counts.delete(name);
+      }
+    }
+  }
+}

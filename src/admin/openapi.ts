@@ -1,0 +1,116 @@
+/**
+ * The description of the admin API, made from the routes themselves.
+ *
+ * @module
+ */
+import { toJsonSchema } from "@valibot/to-json-schema";
+import { KeyPolicySchema } from "../key_config.ts";
+import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
+
+const text = { type: "string" };
+const time = { type: "string", format: "date-time" };
+
+function policyProperties(): Record<string, unknown> {
+  const { properties } = toJsonSchema(KeyPolicySchema, { typeMode: "input", errorMode: "ignore" });
+  return properties as Record<string, unknown>;
+}
+
+function schemas(): Record<string, unknown> {
+  const key = {
+    ...policyProperties(),
+    id: { ...text, description: "Names the key in logs and metrics" },
+    state: { enum: ["active", "disabled", "revoked", "expired"] },
+    created: time,
+    revoked: time,
+    lastUsed: { ...time, description: "Written down lazily" },
+    previousExpires: { ...time, description: "Until when the secret before the last rotation is good" },
+    use: {
+      type: "array",
+      description: "What is taken of each limit",
+      items: {
+        type: "object",
+        required: ["name", "limit", "used"],
+        properties: {
+          name: { enum: ["requests", "tokens", "budget", "concurrency"] },
+          limit: { type: "integer" },
+          used: { type: "integer" },
+          resetsIn: text,
+        },
+      },
+    },
+  };
+  const whole = { key: { ...text, description: "The key itself. No other answer shows it" } };
+  return {
+    KeyPolicy: { type: "object", properties: policyProperties(), additionalProperties: false },
+    Rotation: {
+      type: "object",
+      properties: { overlap: { ...text, default: "0s", examples: ["24h"] } },
+      additionalProperties: false,
+    },
+    Key: { type: "object", required: ["id", "state"], properties: key },
+    NewKey: { type: "object", required: ["id", "state", "key"], properties: { ...key, ...whole } },
+    KeyList: {
+      type: "object",
+      required: ["keys", "next"],
+      properties: {
+        keys: { type: "array", items: { $ref: "#/components/schemas/Key" } },
+        next: { type: ["string", "null"], description: "What to give as after for the next page" },
+      },
+    },
+    Error: {
+      type: "object",
+      required: ["error"],
+      properties: {
+        error: {
+          type: "object",
+          required: ["message", "type", "param", "code"],
+          properties: { message: text, type: text, param: { type: ["string", "null"] }, code: text },
+        },
+      },
+    },
+  };
+}
+
+const json = (name: string) => ({ "application/json": { schema: { $ref: `#/components/schemas/${name}` } } });
+
+function describe({ operationId, summary, path, query = {}, body, status, answers }: AdminRoute): unknown {
+  const inPath = path.includes("{id}") ? [{ name: "id", in: "path", required: true, schema: text }] : [];
+  const inQuery = Object.entries(query).map(([name, description]) => ({
+    name,
+    in: "query",
+    description,
+    schema: name === "limit" ? { type: "integer" } : text,
+  }));
+  return {
+    operationId,
+    summary,
+    parameters: [...inPath, ...inQuery],
+    ...(body !== undefined && {
+      requestBody: { required: true, content: json(operationId === "rotateKey" ? "Rotation" : "KeyPolicy") },
+    }),
+    responses: {
+      [status]: { description: "Done", content: json(answers) },
+      default: { description: "Refused, and why", content: json("Error") },
+    },
+  };
+}
+
+/**
+ * @param version The gateway's
+ * @returns An OpenAPI 3.1 document (https://spec.openapis.org/oas/v3.1.0)
+ */
+export function toOpenApi(version: string): Record<string, unknown> {
+  const paths: Record<string, Record<string, unknown>> = {};
+  for (const route of KEY_ROUTES) (paths[route.path] ??= {})[route.method] = describe(route);
+  return {
+    openapi: "3.1.0",
+    info: { title: "Sallyport admin API", version, license: { name: "MIT", identifier: "MIT" } },
+    servers: [{ url: "/" }],
+    security: [{ token: [] }],
+    paths,
+    components: {
+      securitySchemes: { token: { type: "http", scheme: "bearer", description: "admin.token of the configuration" } },
+      schemas: schemas(),
+    },
+  };
+}

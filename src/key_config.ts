@@ -1,0 +1,192 @@
+/**
+ * A gateway key as it is written down: in the configuration, in a key file, in Redis and at the admin API.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { type Budget, formatBudget, formatRate, parseBudget, parseRate, type Rate } from "./units.ts";
+
+/** How much may be taken. What is left out is without limit. */
+export interface LimitSet {
+  /** Requests in a window. */
+  readonly requests?: Rate | undefined;
+  /** Tokens in a window, as the provider states them. */
+  readonly tokens?: Rate | undefined;
+  /** Exchanges that are open at once. */
+  readonly concurrency?: number | undefined;
+  /** Tokens in a day or month. */
+  readonly budget?: Budget | undefined;
+  /** `observe` counts without refusing; `enforce` if left out. */
+  readonly mode?: "enforce" | "observe" | undefined;
+}
+
+/** One gateway key: in plain text or, better, as its digest. */
+export interface KeyConfig {
+  /** Names the key in logs and metrics. */
+  readonly id: string;
+  /** For people. */
+  readonly name?: string | undefined;
+  /** The key itself. */
+  readonly key?: string | undefined;
+  /** SHA-256 of the key, 64 hexadecimal digits in lower case. */
+  readonly digest?: string | undefined;
+  /** The secret before the last rotation, good until it expires. */
+  readonly previous?: { readonly digest: string; readonly expiresAt: number } | undefined;
+  /** Names of the providers it may use; left out, all. */
+  readonly providers?: readonly string[] | undefined;
+  /** Models it may use, each a name with `*` for any characters; left out, all. */
+  readonly models?: readonly string[] | undefined;
+  /** How much it may take. */
+  readonly limits?: LimitSet | undefined;
+  /** Milliseconds since 1970 from which on it is refused. */
+  readonly expiresAt?: number | undefined;
+  /** Refused as long as this is true. */
+  readonly disabled?: boolean | undefined;
+  /** Milliseconds since 1970 at which it was revoked, for good. */
+  readonly revokedAt?: number | undefined;
+  /** Milliseconds since 1970. */
+  readonly createdAt?: number | undefined;
+  /** The operator's own notes. */
+  readonly metadata?: Readonly<Record<string, string>> | undefined;
+}
+
+const nonEmpty = v.pipe(
+  v.string("expected a string"),
+  v.nonEmpty("expected a non-empty string"),
+  v.maxLength(256, "expected at most 256 characters"),
+);
+
+/** Calendars have no 30th of February, `Date.parse` has. */
+function isRealDay(text: string): boolean {
+  const [year = 0, month = 0, day = 0] = text.slice(0, 10).split("-").map(Number);
+  return day <= new Date(Date.UTC(year, month, 0)).getUTCDate();
+}
+
+const timeForm = "expected a date and time such as 2027-01-31T00:00:00Z";
+const time = v.pipe(
+  v.string(timeForm),
+  v.isoTimestamp(timeForm),
+  v.check(isRealDay, timeForm),
+  v.transform((text) => Date.parse(text)),
+);
+
+const digestForm = "expected SHA-256 as 64 hexadecimal digits";
+const digest = v.pipe(v.string("expected a string"), v.toLowerCase(), v.regex(/^[0-9a-f]{64}$/, digestForm));
+
+const rateForm = 'expected a rate such as "600/min", "100k/h" or "5/10s"';
+const rate = v.pipe(
+  v.string(rateForm),
+  v.rawTransform(({ dataset, addIssue, NEVER }): Rate => {
+    const parsed = parseRate(dataset.value);
+    if (parsed === undefined) addIssue({ message: rateForm });
+    return parsed ?? NEVER;
+  }),
+);
+const budgetForm = 'expected a budget such as "5M/month" or "100k/day"';
+const budget = v.pipe(
+  v.string(budgetForm),
+  v.rawTransform(({ dataset, addIssue, NEVER }): Budget => {
+    const parsed = parseBudget(dataset.value);
+    if (parsed === undefined) addIssue({ message: budgetForm });
+    return parsed ?? NEVER;
+  }),
+);
+const countForm = "expected a whole number from 1 to 1000000";
+
+/** Limits as they are written. */
+export const LimitSetSchema: v.GenericSchema<unknown, LimitSet> = v.strictObject({
+  requests: v.optional(rate),
+  tokens: v.optional(rate),
+  concurrency: v.optional(
+    v.pipe(v.number(countForm), v.integer(countForm), v.minValue(1, countForm), v.maxValue(1e6, countForm)),
+  ),
+  budget: v.optional(budget),
+  mode: v.optional(v.picklist(["enforce", "observe"], 'expected "enforce" or "observe"')),
+}, 'expected an object such as { requests: "600/min" }');
+
+/** What a person may decide about a key. */
+const policy = {
+  name: v.optional(nonEmpty),
+  providers: v.optional(v.array(nonEmpty, "expected an array of provider names")),
+  models: v.optional(v.array(nonEmpty, "expected an array of model names")),
+  limits: v.optional(LimitSetSchema),
+  metadata: v.optional(v.record(v.string(), nonEmpty, "expected an object of texts")),
+  disabled: v.optional(v.boolean("expected true or false")),
+  expires: v.optional(time),
+};
+
+/** What a new key is asked for with. */
+export type KeyPolicy = Omit<KeyConfig, "id" | "key" | "digest" | "previous" | "revokedAt" | "createdAt">;
+
+/** The body of a call that creates a key. */
+export const KeyPolicySchema: v.GenericSchema<unknown, KeyPolicy> = v.pipe(
+  v.strictObject(policy, "expected an object"),
+  v.transform(({ expires, ...rest }) => ({ ...rest, expiresAt: expires })),
+);
+
+// `inbound/credentials.ts` refuses these before any look-up: such a key would never be let in.
+const PROVIDER_KEY = /^(?:sk|gsk|xai)[-_]/;
+
+/** One key as it is written. */
+export const KeySchema: v.GenericSchema<unknown, KeyConfig> = v.pipe(
+  v.strictObject({
+    ...policy,
+    id: v.pipe(nonEmpty, v.maxLength(64, "expected at most 64 characters")),
+    key: v.optional(v.pipe(
+      v.string("expected a string"),
+      v.regex(/^[\x21-\x7e]{16,512}$/, "expected 16 to 512 visible ASCII characters"),
+      v.check((key) => !PROVIDER_KEY.test(key), "expected a gateway key: this looks like a provider's"),
+    )),
+    digest: v.optional(digest),
+    previous: v.optional(v.pipe(
+      v.strictObject({ digest, expires: time }, "expected an object with digest and expires"),
+      v.transform(({ digest, expires }) => ({ digest, expiresAt: expires })),
+    )),
+    revoked: v.optional(time),
+    created: v.optional(time),
+  }, "expected an object"),
+  v.check(({ key, digest }) => (key === undefined) !== (digest === undefined), "expected either key or digest"),
+  v.transform(({ expires, revoked, created, ...rest }) => ({
+    ...rest,
+    expiresAt: expires,
+    ...(revoked !== undefined && { revokedAt: revoked }),
+    ...(created !== undefined && { createdAt: created }),
+  })),
+);
+
+const toTime = (ms: number | undefined): string | undefined =>
+  ms === undefined ? undefined : new Date(ms).toISOString();
+
+/**
+ * Limits as people write them.
+ *
+ * @param limits The limits
+ * @returns What {@link LimitSetSchema} reads as the same limits
+ */
+export function toLimitsJson({ requests, tokens, concurrency, budget, mode }: LimitSet): Record<string, unknown> {
+  return {
+    requests: requests && formatRate(requests),
+    tokens: tokens && formatRate(tokens),
+    concurrency,
+    budget: budget && formatBudget(budget),
+    mode,
+  };
+}
+
+/**
+ * A key as it is written; fields without a value are `undefined`, which JSON leaves out.
+ *
+ * @param key The key
+ * @returns What {@link KeySchema} reads as the same key
+ */
+export function toKeyJson(key: KeyConfig): Record<string, unknown> {
+  const { limits, previous, expiresAt, revokedAt, createdAt, ...rest } = key;
+  return {
+    ...rest,
+    limits: limits && toLimitsJson(limits),
+    previous: previous && { digest: previous.digest, expires: toTime(previous.expiresAt) },
+    expires: toTime(expiresAt),
+    revoked: toTime(revokedAt),
+    created: toTime(createdAt),
+  };
+}

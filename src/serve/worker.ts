@@ -1,0 +1,140 @@
+/**
+ * A worker's half of `serve --workers`: what it tells its supervisor, and limits that the supervisor counts for all.
+ *
+ * @module
+ */
+import process from "node:process";
+import { judge, type Lease, type Limiter, type LimitName, type LimitSubject, type Standing } from "../access/limits.ts";
+import { toRateLimitHeaders } from "../access/limits.ts";
+import { GatewayError } from "../errors.ts";
+
+/** Says to a process that it is a worker: how its listeners' ports came out, comma-separated, or nothing yet. */
+export const WORKER_VARIABLE = "_SALLYPORT_WORKER";
+
+/** A standing without its subject, which is named by its place. */
+export type PlainStanding = Omit<Standing, "subject"> & { readonly subject: number };
+
+/** What a worker says. */
+export type WorkerMessage =
+  | { readonly type: "listening"; readonly urls: readonly string[] }
+  | { readonly type: "open"; readonly open: number }
+  | { readonly type: "take"; readonly call: number; readonly subjects: readonly LimitSubject[] }
+  | { readonly type: "look"; readonly call: number; readonly subjects: readonly LimitSubject[] }
+  | { readonly type: "release"; readonly call: number; readonly tokens: number | null };
+
+/** What a supervisor says. */
+export type SupervisorMessage =
+  | {
+    readonly type: "standing";
+    readonly call: number;
+    /** Before anything was taken. */
+    readonly standings: readonly PlainStanding[];
+    readonly isTaken: boolean;
+  }
+  | { readonly type: "close" };
+
+/** How often a worker tells how many exchanges are open. Milliseconds. */
+const TELL_MS = 500;
+
+function say(message: WorkerMessage): void {
+  // The supervisor may be gone: then the worker is about to end too.
+  if (process.connected) process.send?.(message, undefined, undefined, () => {});
+}
+
+/** Limits that the supervisor counts. */
+class SupervisedLimiter implements Limiter {
+  readonly #waiting = new Map<number, (standings: readonly PlainStanding[], isTaken: boolean) => void>();
+  #calls = 0;
+
+  /** @param message What the supervisor answered */
+  answered({ call, standings, isTaken }: SupervisorMessage & { type: "standing" }): void {
+    this.#waiting.get(call)?.(standings, isTaken);
+    this.#waiting.delete(call);
+  }
+
+  async take(subjects: readonly LimitSubject[]): Promise<Lease> {
+    const call = ++this.#calls;
+    const { standings, isTaken } = await this.#ask("take", call, subjects);
+    const observed: LimitName | undefined = judge(standings.filter(({ limit, used }) => used >= limit), standings);
+    if (!isTaken) throw new GatewayError("gateway_draining"); // no limit is reached: the supervisor is leaving
+    let isHeld = true;
+    const including = standings.map((standing) =>
+      standing.name === "requests" || standing.name === "concurrency"
+        ? { ...standing, used: standing.used + 1 }
+        : standing
+    );
+    return {
+      headers: toRateLimitHeaders(including),
+      observed,
+      release: (tokens) => {
+        if (isHeld) say({ type: "release", call, tokens: tokens ?? null });
+        isHeld = false;
+      },
+    };
+  }
+
+  async standing(subject: LimitSubject): Promise<Standing[]> {
+    return (await this.#ask("look", ++this.#calls, [subject])).standings;
+  }
+
+  #ask(type: "take" | "look", call: number, subjects: readonly LimitSubject[]) {
+    return new Promise<{ standings: Standing[]; isTaken: boolean }>((resolve) => {
+      this.#waiting.set(call, (plain, isTaken) => {
+        const standings = plain.flatMap(({ subject: place, ...rest }) => {
+          const subject = subjects[place];
+          return subject === undefined ? [] : [{ ...rest, subject }];
+        });
+        resolve({ standings, isTaken });
+      });
+      say({ type, call, subjects });
+    });
+  }
+}
+
+/** A worker's connection to its supervisor. */
+export interface Supervised {
+  readonly limiter: Limiter;
+  /** The ports that the first worker was given, for all that come later. */
+  readonly ports: readonly number[];
+  /** Says where it listens; from then on it is sent callers. */
+  listening(urls: readonly string[]): void;
+  /** Tells now and then how many exchanges are open. @returns Stops it */
+  tellOpen(count: () => number): () => void;
+  /** Resolves when the supervisor wants it to leave, or is gone. */
+  readonly leave: Promise<void>;
+}
+
+/**
+ * Connects a worker with its supervisor.
+ *
+ * @returns The connection; `undefined` for a process that is no worker
+ */
+export function connectToSupervisor(): Supervised | undefined {
+  const ports = process.env[WORKER_VARIABLE];
+  if (ports === undefined || process.send === undefined) return undefined;
+  const limiter = new SupervisedLimiter();
+  // The terminal signals all processes of a group; when to leave is the supervisor's to say.
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => {});
+  const leave = new Promise<void>((resolve) => {
+    process.on("disconnect", resolve);
+    process.on("message", (message: SupervisorMessage) => {
+      if (message.type === "close") resolve();
+      else limiter.answered(message);
+    });
+  });
+  return {
+    limiter,
+    ports: ports === "" ? [] : ports.split(",").map(Number),
+    listening: (urls) => say({ type: "listening", urls }),
+    tellOpen(count) {
+      let told = 0;
+      const timer = setInterval(() => {
+        const open = count();
+        if (open !== told) say({ type: "open", open });
+        told = open;
+      }, TELL_MS);
+      return () => clearInterval(timer);
+    },
+    leave,
+  };
+}

@@ -1,0 +1,231 @@
+/**
+ * Several processes on the same addresses, to use all cores: a supervisor starts them, starts a dead one again,
+ * replaces them one by one, and counts limits for all of them. It serves no caller itself.
+ *
+ * Bun and Deno share a port by SO_REUSEPORT, Node by its cluster.
+ *
+ * @module
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import cluster from "node:cluster";
+import process from "node:process";
+import type { Lease, LimitSubject, MemoryLimiter } from "../access/limits.ts";
+import { runtime } from "./assemble.ts";
+import { type SupervisorMessage, WORKER_VARIABLE, type WorkerMessage } from "./worker.ts";
+
+/** What a supervisor needs. */
+export interface SuperviseOptions {
+  /** How many workers. */
+  readonly count: number;
+  /** What each is started with: the command's own arguments. */
+  readonly args: readonly string[];
+  /** Settings that reach the workers by their environment. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Who counts for all; left out where the workers share another engine. */
+  readonly limiter: MemoryLimiter | undefined;
+  /** Is told in one line what an operator should know. */
+  readonly report: (text: string) => void;
+}
+
+interface Worker {
+  readonly child: ChildProcess;
+  readonly leases: Map<number, Lease>;
+  readonly startedAt: number;
+  readonly ended: Promise<void>;
+  urls: readonly string[];
+  open: number;
+  isLeaving: boolean;
+}
+
+/** A worker that dies sooner than this after its start is started again after a pause that grows. Milliseconds. */
+const YOUNG_MS = 5000;
+const FIRST_PAUSE_MS = 200;
+const MAX_PAUSE_MS = 10_000;
+/** A worker that is told to leave and does not is ended so long after the drain's limit. Milliseconds. */
+const GRACE_MS = 5000;
+
+/** Deno's workers are given what was given as a whole; a part of it can't be read back. */
+function denoFlags(): string[] {
+  const { permissions } = (globalThis as unknown as {
+    Deno: { permissions: { querySync(wanted: { name: string }): { state: string; partial?: boolean } } };
+  }).Deno;
+  return ["read", "write", "net", "env", "sys", "run"].filter((name) =>
+    permissions.querySync({ name }).state === "granted"
+  )
+    .map((name) => `--allow-${name}`);
+}
+
+/** The supervisor. */
+export class Workers {
+  readonly #options: SuperviseOptions;
+  readonly #workers = new Set<Worker>();
+  #ports: readonly string[] = [];
+  #pauseMs = FIRST_PAUSE_MS;
+  #isClosing = false;
+
+  /** @param options What it needs */
+  constructor(options: SuperviseOptions) {
+    this.#options = options;
+  }
+
+  /** Where the workers listen. */
+  get urls(): readonly string[] {
+    return this.#serving[0]?.urls ?? [];
+  }
+
+  /** How many exchanges are open, as the workers last told. */
+  get openExchanges(): number {
+    return Array.from(this.#workers).reduce((sum, { open }) => sum + open, 0);
+  }
+
+  /** Whether callers are welcome. */
+  get isReady(): boolean {
+    return !this.#isClosing && this.#serving.length > 0;
+  }
+
+  /** Each worker's process id and open exchanges. */
+  get health(): readonly { readonly pid: number | undefined; readonly openExchanges: number }[] {
+    return this.#serving.map(({ child, open }) => ({ pid: child.pid, openExchanges: open }));
+  }
+
+  /** Starts all; the first alone, for its ports are those of all. */
+  async start(): Promise<void> {
+    await this.#startOne();
+    await Promise.all(Array.from({ length: this.#options.count - 1 }, () => this.#startOne()));
+  }
+
+  /** Replaces the workers one by one: each leaves when its successor serves. */
+  async restart(): Promise<void> {
+    for (const worker of this.#serving) {
+      if (this.#isClosing) return;
+      await this.#startOne();
+      this.#tellToLeave(worker);
+      await worker.ended;
+    }
+  }
+
+  /** Says from now on that callers are not welcome. */
+  drain(): void {
+    this.#isClosing = true;
+  }
+
+  /** Tells all to leave and waits for them. @param limitMs How long open exchanges may take, milliseconds */
+  async close(limitMs: number): Promise<void> {
+    this.#isClosing = true;
+    const workers = Array.from(this.#workers);
+    const timer = setTimeout(() => this.kill(), limitMs + GRACE_MS);
+    for (const worker of workers) this.#tellToLeave(worker);
+    await Promise.all(workers.map(({ ended }) => ended));
+    clearTimeout(timer);
+  }
+
+  /** Ends all at once. */
+  kill(): void {
+    for (const { child } of this.#workers) child.kill("SIGKILL");
+  }
+
+  get #serving(): Worker[] {
+    return Array.from(this.#workers).filter(({ urls, isLeaving }) => urls.length > 0 && !isLeaving);
+  }
+
+  #tellToLeave(worker: Worker): void {
+    worker.isLeaving = true;
+    this.#say(worker, { type: "close" });
+  }
+
+  #say({ child }: Worker, message: SupervisorMessage): void {
+    if (child.connected) child.send(message, () => {});
+  }
+
+  #spawn(): ChildProcess {
+    const env = { ...process.env, ...this.#options.env, [WORKER_VARIABLE]: this.#ports.join(",") };
+    const [, program = ""] = process.argv;
+    if (runtime === "node") {
+      cluster.setupPrimary({ exec: program, args: [...this.#options.args], execArgv: process.execArgv });
+      return cluster.fork(env).process;
+    }
+    const args = [...(runtime === "deno" ? ["run", "--unstable-net", ...denoFlags()] : process.execArgv), program, ...this.#options.args];
+    return spawn(process.execPath, args, { env, stdio: ["ignore", "inherit", "inherit", "ipc"] });
+  }
+
+  /** Resolves when it serves. */
+  #startOne(): Promise<void> {
+    const child = this.#spawn();
+    return new Promise((resolve, reject) => {
+      const ended = new Promise<void>((settle) =>
+        child.once("exit", (code, signal) => {
+          this.#workers.delete(worker);
+          for (const lease of worker.leases.values()) lease.release(0);
+          settle();
+          if (worker.isLeaving || this.#isClosing) return;
+          if (worker.urls.length === 0 && this.#serving.length === 0) {
+            return reject(new Error(`a worker ended with ${code ?? signal} before it listened`));
+          }
+          this.#options.report(`worker ${child.pid} ended with ${code ?? signal} and is started again`);
+          this.#startAgain(worker);
+        })
+      );
+      const worker: Worker = {
+        child,
+        leases: new Map(),
+        startedAt: performance.now(),
+        ended,
+        urls: [],
+        open: 0,
+        isLeaving: false,
+      };
+      this.#workers.add(worker);
+      child.on("error", () => {});
+      child.on("message", (message) => {
+        this.#heard(worker, message as WorkerMessage);
+        if (worker.urls.length > 0) resolve();
+      });
+    });
+  }
+
+  #startAgain({ startedAt }: Worker): void {
+    const isYoung = performance.now() - startedAt < YOUNG_MS;
+    this.#pauseMs = isYoung ? Math.min(this.#pauseMs * 2, MAX_PAUSE_MS) : FIRST_PAUSE_MS;
+    setTimeout(() => {
+      if (!this.#isClosing) this.#startOne().catch(() => {});
+    }, isYoung ? this.#pauseMs : 0);
+  }
+
+  #heard(worker: Worker, message: WorkerMessage): void {
+    switch (message.type) {
+      case "listening":
+        worker.urls = message.urls;
+        this.#ports = message.urls.map((url) => new URL(url).port);
+        return;
+      case "open":
+        worker.open = message.open;
+        return;
+      case "release":
+        worker.leases.get(message.call)?.release(message.tokens ?? undefined);
+        worker.leases.delete(message.call);
+        return;
+      case "look":
+      case "take":
+        return this.#decide(worker, message.type, message.call, message.subjects);
+    }
+  }
+
+  /** In one go, so that what is told is what was decided on. */
+  #decide(worker: Worker, type: "take" | "look", call: number, subjects: readonly LimitSubject[]): void {
+    const { limiter } = this.#options;
+    if (limiter === undefined || !this.#workers.has(worker)) return;
+    const standings = subjects.flatMap((subject, place) =>
+      limiter.standing(subject).map((standing) => ({ ...standing, subject: place }))
+    );
+    let isTaken = false;
+    if (type === "take") {
+      try {
+        worker.leases.set(call, limiter.take(subjects));
+        isTaken = true;
+      } catch {
+        // The worker finds the reason in the standings.
+      }
+    }
+    this.#say(worker, { type: "standing", call, standings, isTaken });
+  }
+}

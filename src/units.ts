@@ -1,0 +1,115 @@
+/**
+ * What people write and what the gateway counts in: durations, sizes, counts, rates and budgets, as numbers and back.
+ *
+ * @module
+ */
+
+/** So many in a window that begins with the first one. */
+export interface Rate {
+  readonly limit: number;
+  /** Milliseconds. */
+  readonly windowMs: number;
+}
+
+/** So many in a day or month of the calendar (UTC). */
+export interface Budget {
+  readonly limit: number;
+  readonly period: "day" | "month";
+}
+
+const DAY_MS = 86_400_000;
+const DURATIONS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: DAY_MS };
+const SIZES: Readonly<Record<string, number>> = { B: 1, KB: 1024, MB: 1024 ** 2, GB: 1024 ** 3 };
+const WINDOWS: Readonly<Record<string, number>> = { s: 1000, min: 60_000, h: 3_600_000, day: DAY_MS };
+const COUNTS: Readonly<Record<string, number>> = { k: 1000, M: 1e6, G: 1e9 };
+
+/** A number with one of the units, as one number; `NaN`, which no schema takes for a number, for anything else. */
+function measure(text: string, units: Readonly<Record<string, number>>): number {
+  const [, amount, unit = ""] = /^([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)$/.exec(text) ?? [];
+  const factor = Object.hasOwn(units, unit) ? units[unit] : undefined;
+  return factor === undefined ? NaN : Math.floor(Number(amount) * factor);
+}
+
+/**
+ * @param text Such as `5s`, `500ms`, `90d`
+ * @returns Milliseconds; `NaN` for what is no duration
+ */
+export function parseDuration(text: string): number {
+  return measure(text, DURATIONS);
+}
+
+/**
+ * @param text Such as `32MB`
+ * @returns Bytes; `NaN` for what is no size
+ */
+export function parseSize(text: string): number {
+  return measure(text, SIZES);
+}
+
+/**
+ * @param text Such as `600`, `100k`, `1.5M`
+ * @returns A whole number from 1 to 10^15; `NaN` for anything else
+ */
+export function parseCount(text: string): number {
+  const count = /^[0-9]{1,16}$/.test(text) ? Number(text) : Number(measure(text, COUNTS).toFixed(0));
+  return count >= 1 && count <= 1e15 ? count : NaN;
+}
+
+/**
+ * @param text Such as `600/min`, `100k/h`, `5/10s`
+ * @returns The rate; `undefined` for what is none
+ */
+export function parseRate(text: string): Rate | undefined {
+  const [, count = "", times, unit = ""] = /^([^/]+)\/([1-9][0-9]{0,3})?(s|min|h|day)$/.exec(text) ?? [];
+  const limit = parseCount(count);
+  const windowMs = Number(times ?? 1) * (WINDOWS[unit] ?? NaN);
+  return Number.isNaN(limit) || !(windowMs <= 31 * DAY_MS) ? undefined : { limit, windowMs };
+}
+
+/**
+ * @param text Such as `5M/month`, `100k/day`
+ * @returns The budget; `undefined` for what is none
+ */
+export function parseBudget(text: string): Budget | undefined {
+  const [, count = "", period] = /^([^/]+)\/(day|month)$/.exec(text) ?? [];
+  const limit = parseCount(count);
+  return Number.isNaN(limit) ? undefined : { limit, period: period === "day" ? "day" : "month" };
+}
+
+/**
+ * @param count A whole number
+ * @returns The shortest way to write it that says exactly the same, such as `100k`
+ */
+export function formatCount(count: number): string {
+  for (const [unit, factor] of Object.entries(COUNTS).reverse()) {
+    if (count >= factor && count % (factor / 10) === 0) return `${count / factor}${unit}`;
+  }
+  return String(count);
+}
+
+/** @returns What {@link parseRate} reads as the same rate */
+export function formatRate({ limit, windowMs }: Rate): string {
+  for (const [unit, factor] of Object.entries(WINDOWS).reverse()) {
+    const times = windowMs / factor;
+    if (Number.isInteger(times)) return `${formatCount(limit)}/${times === 1 ? "" : times}${unit}`;
+  }
+  return `${formatCount(limit)}/${windowMs}ms`;
+}
+
+/** @returns What {@link parseBudget} reads as the same budget */
+export function formatBudget({ limit, period }: Budget): string {
+  return `${formatCount(limit)}/${period}`;
+}
+
+/**
+ * The end of a budget's period.
+ *
+ * @param period Of the calendar, UTC
+ * @param now Milliseconds since 1970
+ * @returns Milliseconds since 1970 at which the next one begins
+ */
+export function periodEnd(period: Budget["period"], now: number): number {
+  if (period === "day") return (Math.floor(now / DAY_MS) + 1) * DAY_MS;
+  const date = new Date(now);
+  return Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1, 1);
+}

@@ -1,0 +1,74 @@
+/**
+ * Tokens as the provider states them. Nothing is injected to make it state them, and nothing is guessed where it does
+ * not.
+ *
+ * @module
+ */
+import type { TokenUsage } from "../exchange.ts";
+
+const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
+const fieldOf = (value: unknown, name: string): unknown =>
+  typeof value === "object" && value !== null ? (value as Record<string, unknown>)[name] : undefined;
+
+/**
+ * Reads the `usage` of an answer or of a stream's chunk (https://platform.openai.com/docs/api-reference/chat/object);
+ * Groq states it as `x_groq.usage` in streams.
+ *
+ * @param answer The parsed answer or chunk
+ * @returns Its tokens; `undefined` where none are stated, and for numbers that can't be
+ */
+export function readUsage(answer: unknown): TokenUsage | undefined {
+  const usage = fieldOf(answer, "usage") ?? fieldOf(fieldOf(answer, "x_groq"), "usage");
+  const [input, output] = [fieldOf(usage, "prompt_tokens"), fieldOf(usage, "completion_tokens")];
+  const stated = fieldOf(usage, "total_tokens");
+  const total = isCount(stated) ? stated : isCount(input) && isCount(output) ? input + output : undefined;
+  if (total === undefined) return undefined;
+  const cached = fieldOf(fieldOf(usage, "prompt_tokens_details"), "cached_tokens");
+  const reasoning = fieldOf(fieldOf(usage, "completion_tokens_details"), "reasoning_tokens");
+  return {
+    total,
+    ...(isCount(input) && { input }),
+    ...(isCount(output) && { output }),
+    ...(isCount(cached) && { cached }),
+    ...(isCount(reasoning) && { reasoning }),
+  };
+}
+
+/** What is kept of a plain answer: providers state usage after the choices. Bytes. */
+const KEPT_BYTES = 65536;
+// In a text its quotes would be escaped. One level of details stands inside.
+const USAGE = /"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})/g;
+
+/** Watches a plain answer go by and keeps its end. */
+export class PlainAnswerMeter {
+  #parts: Uint8Array[] = [];
+  #bytes = 0;
+  #isWhole = true;
+
+  /**
+   * Takes note of the next bytes.
+   *
+   * @param chunk As it came
+   */
+  push(chunk: Uint8Array): void {
+    this.#parts.push(chunk.slice()); // a copy: a runtime may use its buffer again
+    this.#bytes += chunk.length;
+    while (this.#bytes - (this.#parts[0]?.length ?? 0) >= KEPT_BYTES) {
+      this.#bytes -= this.#parts.shift()?.length ?? 0;
+      this.#isWhole = false;
+    }
+  }
+
+  /** The tokens, once the answer is over. */
+  get usage(): TokenUsage | undefined {
+    const decoder = new TextDecoder();
+    const text = this.#parts.map((part) => decoder.decode(part, { stream: true })).join("");
+    try {
+      if (this.#isWhole) return readUsage(JSON.parse(text));
+      const [, stated = "null"] = Array.from(text.matchAll(USAGE)).at(-1) ?? [];
+      return readUsage({ usage: JSON.parse(stated) });
+    } catch {
+      return undefined; // no JSON: the provider's business
+    }
+  }
+}

@@ -1,0 +1,111 @@
+/** Debian's `redis-server`, each test's own: on a free port of the loopback, keeping nothing on disk. */
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import process from "node:process";
+import { freePort } from "./front_proxy.ts";
+
+/** Whether it is installed. In CI it has to be: there a test that misses it fails. */
+export const hasRedis: boolean = process.env.CI !== undefined || spawnSync("redis-server", ["-v"]).status === 0;
+
+/** How long a start may take. Milliseconds. */
+const START_MS = 10_000;
+
+/** One that runs. */
+export interface RedisServer {
+  /** Such as `redis://127.0.0.1:6379`. */
+  readonly url: string;
+  readonly port: number;
+  /** Of the server that runs now; a restart changes it. */
+  readonly pid: number;
+  /** Stops it by SIGSTOP: its connections stay open, nothing is answered. */
+  pause(): void;
+  /** Goes on after {@link pause}. */
+  resume(): void;
+  /** Kills it and starts it again on the same port, empty. */
+  restart(): Promise<void>;
+  /** Kills it; {@link restart} starts it again. */
+  kill(): Promise<void>;
+  /** Kills it and clears up. Safe to call again. */
+  stop(): Promise<void>;
+}
+
+/** Whether a Redis on this port answers. */
+function answers(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect({ port, host: "127.0.0.1" }, () => socket.write("PING\r\n"));
+    const end = (isUp: boolean) => {
+      socket.destroy();
+      resolve(isUp);
+    };
+    socket.once("data", (data) => end(data.toString().startsWith("+PONG")));
+    socket.once("error", () => end(false));
+    socket.once("close", () => end(false));
+  });
+}
+
+async function waitUntilUp(child: ChildProcess, port: number): Promise<number> {
+  let fault = "";
+  child.once("error", (error) => fault = error.message);
+  for (const end = performance.now() + START_MS; performance.now() < end;) {
+    if (fault !== "" || child.exitCode !== null) throw new Error(`redis-server ended: ${fault || child.exitCode}`);
+    if (await answers(port) && child.pid !== undefined) return child.pid;
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  child.kill("SIGKILL");
+  throw new Error(`redis-server does not answer on port ${port}`);
+}
+
+/** Starts one and waits until it answers. */
+export async function startRedis(options: { port?: number } = {}): Promise<RedisServer> {
+  const port = options.port ?? await freePort();
+  const folder = mkdtempSync(join(tmpdir(), "sallyport-redis-"));
+  const args = ["--port", String(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder];
+  let child: ChildProcess;
+  let ended: Promise<void> = Promise.resolve();
+  let pid = 0;
+
+  async function start(): Promise<void> {
+    child = spawn("redis-server", args, { stdio: "ignore" });
+    ended = new Promise((resolve) => {
+      child.once("close", () => resolve());
+      child.once("error", () => resolve());
+    });
+    pid = await waitUntilUp(child, port);
+  }
+  // SIGKILL ends a paused one too.
+  const end = () => void child.kill("SIGKILL");
+  async function kill(): Promise<void> {
+    end();
+    await ended;
+  }
+  async function stop(): Promise<void> {
+    process.removeListener("exit", end);
+    await kill();
+    rmSync(folder, { recursive: true, force: true });
+  }
+  process.on("exit", end);
+  try {
+    await start();
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+  return {
+    url: `redis://127.0.0.1:${port}`,
+    port,
+    get pid() {
+      return pid;
+    },
+    pause: () => void process.kill(pid, "SIGSTOP"),
+    resume: () => void process.kill(pid, "SIGCONT"),
+    async restart() {
+      await kill();
+      await start();
+    },
+    kill,
+    stop,
+  };
+}
