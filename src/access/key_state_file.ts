@@ -4,16 +4,20 @@
  *
  * @module
  */
-import { readFile } from "node:fs/promises";
+import { Buffer } from "node:buffer";
 import * as v from "valibot";
 import { ConfigError } from "../config.ts";
 import type { Clock } from "../exchange.ts";
 import { KeyStoreUnavailable } from "./key_store.ts";
 import type { MemoryLimiter, Spent } from "./limits.ts";
-import { replaceFile, withLock } from "./replace_file.ts";
+import { codeOf, lookAtFile, readParts, replaceFile, Turns, withLock } from "./replace_file.ts";
 
 /** How often it is written, where something has changed. Milliseconds. */
 const WRITE_MS = 5000;
+/** What takes long is done less often: it is left alone for so many times as long. */
+const REST_FACTOR = 20;
+/** Entries that are written at once. */
+const ENTRIES = 500;
 
 /** Part of the store of keys in a file. */
 export interface KeyState {
@@ -25,9 +29,30 @@ export interface KeyState {
 
 const count = v.pipe(v.number(), v.integer(), v.minValue(0));
 const StateSchema = v.object({
-  used: v.record(v.string(), count),
+  used: v.custom<object>((value) => typeof value === "object" && value !== null), // large: looked at in turns
   budgets: v.array(v.object({ subject: v.string(), used: count, until: count })),
 });
+
+/** Of two budgets of one subject, the later period stays, and of one period the larger sum. */
+function keepLater(budgets: Map<string, Spent>, spent: Spent): void {
+  const { until = 0, used = -1 } = budgets.get(spent.subject) ?? {};
+  if (spent.until > until || (spent.until === until && spent.used > used)) budgets.set(spent.subject, spent);
+}
+
+/** An entry a line, in turns. */
+async function* toLines<T>(entries: Iterable<T>, toLine: (entry: T) => string): AsyncIterable<Uint8Array> {
+  const turns = new Turns();
+  let text = "";
+  let written = 0;
+  for (const entry of entries) {
+    text += (written++ === 0 ? "" : ",\n") + toLine(entry);
+    if (written % ENTRIES > 0) continue;
+    yield Buffer.from(text);
+    text = "";
+    if (turns.isOver) await turns.rest();
+  }
+  yield Buffer.from(text);
+}
 
 /** The state in a file of its own. */
 export class KeyStateFile implements KeyState {
@@ -35,9 +60,15 @@ export class KeyStateFile implements KeyState {
   readonly #clock: Clock;
   readonly #report: (text: string) => void;
   readonly #limiter: MemoryLimiter | undefined;
+  /** All last uses that are known here or from the file. */
   readonly #used = new Map<string, number>();
+  #budgets = new Map<string, Spent>();
+  /** The content of the file that is part of them. */
+  #version = "";
   #hasChanged = false;
   #isFailing = false;
+  #isClosed = false;
+  #writing: Promise<void> = Promise.resolve();
   #cancelWrite = (): void => {};
 
   /**
@@ -61,60 +92,65 @@ export class KeyStateFile implements KeyState {
    */
   async start(): Promise<void> {
     try {
-      this.#limiter?.restore((await this.#read()).budgets);
+      await this.#read();
     } catch (error) {
       const message = error instanceof Error ? error.message : "cannot read the file";
       throw new ConfigError([{ path: "keys.file", message, source: this.#file }]);
     }
-    this.#writeLater();
+    this.#limiter?.restore(this.#budgets.values());
+    this.#writeLater(WRITE_MS);
   }
 
   used(id: string, at: number): void {
-    this.#used.set(id, at);
+    this.#keepUsed(id, at);
     this.#hasChanged = true;
   }
 
   async lastUsed(ids: readonly string[]): Promise<ReadonlyMap<string, number>> {
-    const { used } = await this.#read();
+    await this.#read();
     const times = new Map<string, number>();
     for (const id of ids) {
-      const at = Math.max(this.#used.get(id) ?? 0, Object.hasOwn(used, id) ? used[id] ?? 0 : 0);
-      if (at > 0) times.set(id, at);
+      const at = this.#used.get(id);
+      if (at !== undefined) times.set(id, at);
     }
     return times;
   }
 
   /** Writes what is left to write. */
   async close(): Promise<void> {
+    this.#isClosed = true;
     this.#cancelWrite();
+    await this.#writing;
     await this.#write();
   }
 
-  #writeLater(): void {
-    this.#cancelWrite = this.#clock.timer(WRITE_MS, () => void this.#write().finally(() => this.#writeLater()));
+  #keepUsed(id: string, at: number): void {
+    if (at > (this.#used.get(id) ?? 0)) this.#used.set(id, at);
+  }
+
+  #writeLater(ms: number): void {
+    if (this.#isClosed) return;
+    this.#cancelWrite = this.#clock.timer(ms, () => {
+      const startedAt = this.#clock.monotonic();
+      this.#writing = this.#write();
+      void this.#writing.finally(() => {
+        this.#writeLater(Math.max(WRITE_MS, REST_FACTOR * (this.#clock.monotonic() - startedAt)));
+      });
+    });
   }
 
   async #write(): Promise<void> {
     if (!this.#hasChanged) return;
     this.#hasChanged = false;
     try {
-      // Other gateways may share the file: the later use and the larger sum stay.
       await withLock(this.#file, async () => {
-        const state = await this.#read();
-        const used = new Map(Object.entries(state.used));
-        for (const [id, at] of this.#used) used.set(id, Math.max(at, used.get(id) ?? 0));
-        const budgets = new Map<string, Spent>();
-        for (const spent of [...state.budgets, ...this.#limiter?.budgets() ?? []]) {
-          const { until = 0, used = 0 } = budgets.get(spent.subject) ?? {};
-          const isNewer = spent.until > until || (spent.until === until && spent.used > used);
-          if (isNewer && spent.until > this.#clock.now()) budgets.set(spent.subject, spent);
-        }
-        await replaceFile(
-          this.#file,
-          `${JSON.stringify({ used: Object.fromEntries(used), budgets: [...budgets.values()] })}\n`,
-        );
+        await this.#read(); // other gateways may share the file
+        for (const spent of this.#limiter?.budgets() ?? []) keepLater(this.#budgets, spent);
+        const isOver = ({ until }: Spent) => until <= this.#clock.now();
+        this.#budgets = new Map(Array.from(this.#budgets).filter(([, spent]) => !isOver(spent)));
+        await replaceFile(this.#file, this.#toParts());
+        this.#version = await lookAtFile(this.#file);
       });
-      this.#used.clear();
       this.#isFailing = false;
     } catch (error) {
       this.#hasChanged = true;
@@ -123,18 +159,35 @@ export class KeyStateFile implements KeyState {
     }
   }
 
-  /** What the file says; no file says nothing. */
-  async #read(): Promise<{ used: Record<string, number>; budgets: Spent[] }> {
-    let text: string;
+  async *#toParts(): AsyncIterable<Uint8Array> {
+    yield Buffer.from('{"used":{\n');
+    yield* toLines(this.#used, ([id, at]) => `${JSON.stringify(id)}:${at}`);
+    yield Buffer.from('\n},"budgets":[\n');
+    yield* toLines(this.#budgets, ([, spent]) => JSON.stringify(spent));
+    yield Buffer.from("\n]}\n");
+  }
+
+  /** Takes over what the file says, where it has changed; no file says nothing. */
+  async #read(): Promise<void> {
+    const version = await lookAtFile(this.#file);
+    if (version === "" || version === this.#version) return;
+    const text = await readParts(this.#file).then((bytes) => bytes.toString("utf8"), (cause) => {
+      throw new KeyStoreUnavailable(`Cannot read ${this.#file}: ${codeOf(cause)}`, { cause });
+    });
     try {
-      text = await readFile(this.#file, "utf8");
-    } catch {
-      return { used: {}, budgets: [] };
+      const { used, budgets } = v.parse(StateSchema, JSON.parse(text));
+      const turns = new Turns();
+      for (const [index, [id, at]] of Object.entries(used).entries()) {
+        this.#keepUsed(id, v.parse(count, at));
+        if (index % ENTRIES === 0 && turns.isOver) await turns.rest();
+      }
+      for (const spent of budgets) keepLater(this.#budgets, spent);
+    } catch (cause) {
+      throw new KeyStoreUnavailable(
+        `Cannot read ${this.#file}: it is broken. Remove it to begin its counts anew`,
+        { cause },
+      );
     }
-    try {
-      return v.parse(StateSchema, JSON.parse(text));
-    } catch {
-      throw new KeyStoreUnavailable(`Cannot read ${this.#file}: it is broken. Remove it to begin its counts anew`);
-    }
+    this.#version = version;
   }
 }

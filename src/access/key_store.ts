@@ -77,10 +77,20 @@ function equalDigests(a: string, b: string): boolean {
   return difference === 0;
 }
 
+/** The digests by which a key is found. */
+export function digestsOf({ digest, previous }: Pick<GatewayKey, "digest" | "previous">): readonly string[] {
+  return previous === undefined ? [digest] : [digest, previous.digest];
+}
+
 /** Whether a key is one that was asked for. */
-export function matchesSearch({ id, name = "" }: GatewayKey, search = ""): boolean {
+export function matchesSearch({ id, name = "" }: { id: string; name?: string | undefined }, search = ""): boolean {
   const wanted = search.toLowerCase();
   return id.toLowerCase().includes(wanted) || name.toLowerCase().includes(wanted);
+}
+
+/** The refusal of a list that should go on after a key that is not there. */
+export function refuseAfter(): never {
+  throw new KeyStoreError("Cannot list the keys after one that is not there: begin without it");
 }
 
 /** Keys in memory. */
@@ -88,51 +98,32 @@ export class MemoryKeyStore implements KeyRegistry {
   readonly #byId = new Map<string, GatewayKey>();
   readonly #byDigest = new Map<string, GatewayKey>();
 
-  /** @param keys The keys, oldest first */
+  /** @param keys The keys, oldest first; of two with the same id or digest the later one holds */
   constructor(keys: Iterable<GatewayKey> = []) {
-    for (const key of keys) this.set(key);
-  }
-
-  /** How many keys there are. */
-  get size(): number {
-    return this.#byId.size;
+    for (const key of keys) this.add(key);
   }
 
   find(digest: string): GatewayKey | undefined {
     return this.#byDigest.get(digest);
   }
 
-  /** Adds a key, or puts it in the place of the one with the same id. */
-  set(key: GatewayKey): void {
-    this.delete(key.id);
+  /** Adds a key. */
+  add(key: GatewayKey): void {
     this.#byId.set(key.id, key);
-    this.#byDigest.set(key.digest, key);
-    if (key.previous !== undefined) this.#byDigest.set(key.previous.digest, key);
+    for (const digest of digestsOf(key)) this.#byDigest.set(digest, key);
   }
 
-  /** Forgets a key. */
-  delete(id: string): void {
-    const key = this.#byId.get(id);
-    if (key === undefined) return;
-    this.#byId.delete(id);
-    this.#byDigest.delete(key.digest);
-    if (key.previous !== undefined) this.#byDigest.delete(key.previous.digest);
-  }
-
-  /** The keys, oldest first. */
-  values(): Iterable<GatewayKey> {
-    return this.#byId.values();
-  }
-
-  list({ limit, after, search }: KeyQuery): Promise<readonly GatewayKey[]> {
+  // deno-lint-ignore require-await -- a refusal is a rejection
+  async list({ limit, after, search }: KeyQuery): Promise<readonly GatewayKey[]> {
     const newest = Array.from(this.#byId.values()).reverse();
     const start = after === undefined ? 0 : newest.findIndex(({ id }) => id === after) + 1;
+    if (after !== undefined && start === 0) refuseAfter();
     const found: GatewayKey[] = [];
     for (let index = start; index < newest.length && found.length < limit; index++) {
       const key = newest[index];
       if (key !== undefined && matchesSearch(key, search)) found.push(key);
     }
-    return Promise.resolve(found);
+    return found;
   }
 
   get(id: string): Promise<GatewayKey | undefined> {
@@ -170,11 +161,11 @@ export function createInlineKeyStore(keys: readonly KeyConfig[], digest: Digest)
       }]);
     }
     const gatewayKey = { ...rest, digest: key === undefined ? rest.digest ?? "" : digest(key) };
-    const twin = store.find(gatewayKey.digest);
+    const twin = digestsOf(gatewayKey).map((one) => store.find(one)).find((found) => found !== undefined);
     if (twin !== undefined) {
       throw new ConfigError([{ path, message: `expected a key of its own: ${twin.id} has the same one` }]);
     }
-    store.set(gatewayKey);
+    store.add(gatewayKey);
   }
   return store;
 }
@@ -198,7 +189,9 @@ export async function findGatewayKey(
   if (!isPlausibleKey(shown)) return undefined;
   const shownDigest = digest(shown);
   const key = await store.find(shownDigest);
-  if (equalDigests(key?.digest ?? NO_DIGEST, shownDigest)) return key;
   const { digest: previous = NO_DIGEST, expiresAt = 0 } = key?.previous ?? {};
-  return equalDigests(previous, shownDigest) && now < expiresAt ? key : undefined;
+  // Both are always compared: an unknown key, a revoked one and an outdated one go the same way.
+  const isCurrent = equalDigests(key?.digest ?? NO_DIGEST, shownDigest);
+  const isPrevious = equalDigests(previous, shownDigest) && now < expiresAt;
+  return isCurrent || isPrevious ? key : undefined;
 }

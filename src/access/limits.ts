@@ -81,6 +81,10 @@ export function limitsOf({ limits }: LimitSubject): [name: LimitName, limit: num
   return all.filter((entry): entry is [LimitName, number] => entry[1] !== undefined);
 }
 
+/** Structured fields hold integers of 15 digits at most (RFC 9651 §3.3.1). */
+const MAX_FIELD_INTEGER = 999_999_999_999_999;
+const toInteger = (count: number): number => Math.min(count, MAX_FIELD_INTEGER);
+
 const CODES = {
   requests: "rate_limit_exceeded",
   tokens: "rate_limit_exceeded",
@@ -117,10 +121,10 @@ export function toRateLimitHeaders(standings: readonly Standing[]): Record<strin
       : undefined;
     const unit = name === "requests" ? "" : `;qu="${name === "concurrency" ? "concurrent-requests" : "tokens"}"`;
     policies.push(
-      `${policy};q=${limit}${unit}${window === undefined ? "" : `;w=${Math.ceil(window.windowMs / 1000)}`}`,
+      `${policy};q=${toInteger(limit)}${unit}${window === undefined ? "" : `;w=${Math.ceil(window.windowMs / 1000)}`}`,
     );
     const reset = name === "concurrency" ? "" : `;t=${Math.ceil(resetMs / 1000)}`;
-    rests.push(`${policy};r=${Math.max(0, limit - used)}${reset}`);
+    rests.push(`${policy};r=${toInteger(Math.max(0, limit - used))}${reset}`);
   }
   return { "ratelimit-policy": policies.join(", "), ratelimit: rests.join(", ") };
 }
@@ -155,21 +159,32 @@ export function judge(reached: readonly Standing[], standings: readonly Standing
   return reached[0]?.name;
 }
 
+/** What has a window, or a period of the calendar. */
+const WINDOWED = ["requests", "tokens", "budget"] as const;
+
+/**
+ * A count that ends later than its window allows was begun under another limit, or before the clock was set back: it
+ * begins anew. So much later may be the clock of another server. Milliseconds.
+ */
+export const SKEW_MS = 1000;
+
 /** What is counted until a point in time. */
 interface Count {
-  used: number;
+  readonly used: number;
   /** Monotonic for windows, wall clock for budgets; milliseconds. */
-  until: number;
+  readonly until: number;
 }
 
 interface Counts {
-  readonly requests: Count;
-  readonly tokens: Count;
-  readonly budget: Count;
+  requests: Count;
+  tokens: Count;
+  budget: Count;
   open: number;
-  /** Exchanges whose provider stated no usage, since the start. */
+  /** Exchanges whose provider stated no usage. */
   unmetered: number;
 }
+
+const NOTHING: Count = { used: 0, until: 0 };
 
 /** What a budget has spent: what outlives the process, see {@link MemoryLimiter.budgets}. */
 export interface Spent {
@@ -203,9 +218,10 @@ export class MemoryLimiter implements Limiter {
     this.#forget();
     const standings = subjects.flatMap((subject) => this.standing(subject));
     const observed = judge(standings.filter(({ limit, used }) => used >= limit), standings);
-    const taken = subjects.map((subject) => this.#countsOf(subject));
-    for (const counts of taken) {
-      counts.requests.used++;
+    for (const subject of subjects) {
+      const counts = this.#countsOf(subject.name);
+      Object.assign(counts, this.#windowsOf(subject));
+      counts.requests = { ...counts.requests, used: counts.requests.used + 1 };
       counts.open++;
     }
     let isHeld = true;
@@ -219,70 +235,86 @@ export class MemoryLimiter implements Limiter {
       release: (tokens) => {
         if (!isHeld) return;
         isHeld = false;
-        for (const counts of subjects.map((subject) => this.#countsOf(subject))) {
-          counts.open--;
-          if (tokens === undefined) counts.unmetered++;
-          counts.tokens.used += tokens ?? 0;
-          counts.budget.used += tokens ?? 0;
-        }
+        for (const subject of subjects) this.#charge(subject, tokens);
       },
     };
   }
 
   standing(subject: LimitSubject): Standing[] {
-    const counts = this.#countsOf(subject);
-    const [now, today] = [this.#clock.monotonic(), this.#clock.now()];
+    const windows = this.#windowsOf(subject);
     return limitsOf(subject).map(([name, whole]) => {
       const limit = Math.ceil(whole / this.#share());
-      if (name === "concurrency") return { subject, name, limit, used: counts.open, resetMs: ASK_AGAIN_MS };
-      const { used, until } = counts[name];
-      return { subject, name, limit, used, resetMs: until - (name === "budget" ? today : now) };
+      if (name === "concurrency") {
+        return { subject, name, limit, used: this.#counts.get(subject.name)?.open ?? 0, resetMs: ASK_AGAIN_MS };
+      }
+      const { used, until } = windows[name];
+      return { subject, name, limit, used, resetMs: until - this.#now(name) };
     });
   }
 
-  /** Exchanges of a subject whose provider stated no usage. */
+  /** How many subjects are remembered. */
+  get size(): number {
+    return this.#counts.size;
+  }
+
+  /** Exchanges of a subject whose provider stated no usage, for as long as anything of it is remembered. */
   unmetered(subject: string): number {
     return this.#counts.get(subject)?.unmetered ?? 0;
   }
 
   /** What budgets have spent, to be kept beyond the end of the process. */
   *budgets(): Iterable<Spent> {
-    for (const [subject, { budget: { used, until } }] of this.#counts) if (used > 0) yield { subject, used, until };
+    for (const [subject, { budget }] of this.#counts) if (budget.used > 0) yield { subject, ...budget };
   }
 
   /** Puts back what {@link budgets} gave. */
   restore(spent: Iterable<Spent>): void {
     for (const { subject, used, until } of spent) {
       if (until <= this.#clock.now()) continue;
-      const counts = this.#counts.get(subject) ?? this.#begin(subject);
-      Object.assign(counts.budget, { used, until });
+      this.#countsOf(subject).budget = { used, until };
     }
   }
 
-  #begin(name: string): Counts {
-    const counts: Counts = {
-      requests: { used: 0, until: 0 },
-      tokens: { used: 0, until: 0 },
-      budget: { used: 0, until: 0 },
-      open: 0,
-      unmetered: 0,
-    };
+  #countsOf(name: string): Counts {
+    const counts = this.#counts.get(name) ??
+      { requests: NOTHING, tokens: NOTHING, budget: NOTHING, open: 0, unmetered: 0 };
     this.#counts.set(name, counts);
     return counts;
   }
 
-  /** The counts of a subject, those begun anew whose window is over. */
-  #countsOf({ name, limits: { requests, tokens, budget } }: LimitSubject): Counts {
-    const counts = this.#counts.get(name) ?? this.#begin(name);
-    const [now, today] = [this.#clock.monotonic(), this.#clock.now()];
-    if (counts.requests.until <= now) {
-      Object.assign(counts.requests, { used: 0, until: now + (requests?.windowMs ?? 0) });
+  #now(name: typeof WINDOWED[number]): number {
+    return name === "budget" ? this.#clock.now() : this.#clock.monotonic();
+  }
+
+  /** When what begins now would end. */
+  #endOf(name: typeof WINDOWED[number], { limits }: LimitSubject): number {
+    const now = this.#now(name);
+    if (name !== "budget") return now + (limits[name]?.windowMs ?? 0);
+    return limits.budget === undefined ? now : periodEnd(limits.budget.period, now);
+  }
+
+  /** The windows of a subject as they are now. One that is over begins now, once something is taken. */
+  #windowsOf(subject: LimitSubject): Pick<Counts, typeof WINDOWED[number]> {
+    const counts = this.#counts.get(subject.name);
+    const windowOf = (name: typeof WINDOWED[number]): Count => {
+      const { used, until } = counts?.[name] ?? NOTHING;
+      const end = this.#endOf(name, subject);
+      return until <= this.#now(name) || until > end + SKEW_MS ? { used: 0, until: end } : { used, until };
+    };
+    return { requests: windowOf("requests"), tokens: windowOf("tokens"), budget: windowOf("budget") };
+  }
+
+  #charge(subject: LimitSubject, tokens: number | undefined): void {
+    const counts = this.#countsOf(subject.name);
+    counts.open--;
+    if (tokens === undefined) counts.unmetered++;
+    if (tokens === undefined || tokens === 0) return;
+    for (const name of ["tokens", "budget"] as const) {
+      const { used, until } = counts[name];
+      counts[name] = until <= this.#now(name)
+        ? { used: tokens, until: this.#endOf(name, subject) }
+        : { used: used + tokens, until };
     }
-    if (counts.tokens.until <= now) Object.assign(counts.tokens, { used: 0, until: now + (tokens?.windowMs ?? 0) });
-    if (counts.budget.until <= today) {
-      Object.assign(counts.budget, { used: 0, until: budget === undefined ? 0 : periodEnd(budget.period, today) });
-    }
-    return counts;
   }
 
   #forget(): void {

@@ -7,7 +7,7 @@
  * @module
  */
 import type { Clock } from "../exchange.ts";
-import type { RedisClient } from "./client_redis.ts";
+import { type RedisClient, RedisFailed } from "./client_redis.ts";
 import {
   ASK_AGAIN_MS,
   judge,
@@ -16,6 +16,7 @@ import {
   limitsOf,
   type LimitSubject,
   MemoryLimiter,
+  SKEW_MS,
   type Standing,
   toRateLimitHeaders,
 } from "./limits.ts";
@@ -27,13 +28,12 @@ const RENEW_MS = 3000;
 const LEASES_AT_ONCE = 1000;
 /** Charges are kept for so many subjects while Redis is away. */
 const MAX_OWED = 100_000;
+/** So many exchanges of a subject are given back when Redis is back; the others expire. */
+const MAX_IDS_OWED = 1000;
 const GATEWAYS = "sallyport:gateways";
 
-// What all scripts share. Integers go out by %.0f: Lua would write large ones as 1e+14.
-const COMMON = `local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local function int(x) return string.format('%.0f', x) end
-local function period_end(period)
+/** Lua: the end of a budget's period that is under way at `now`; says the same as `periodEnd`. */
+export const PERIOD_END: string = `local function period_end(period)
   local day = math.floor(now / 86400000)
   if period == 'day' then return (day + 1) * 86400000 end
   local z = day + 719468
@@ -47,12 +47,21 @@ local function period_end(period)
   local days = ({31, 30, 31, 30, 31, 31, 30, 31, 30, 31, 31, isLeap and 29 or 28})[mp + 1]
   return (day - (doy - math.floor((153 * mp + 2) / 5)) + days) * 86400000
 end
-local function load(key, i)
+`;
+
+// What all scripts share. Integers go out by %.0f: Lua would write large ones as 1e+14.
+const COMMON = `local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local function int(x) return string.format('%.0f', x) end
+${PERIOD_END}local function ends(window)
+  if window == '' then return now end
+  if window == 'day' or window == 'month' then return period_end(window) end
+  return now + window
+end
+local function load(key)
   local h = redis.call('HMGET', key, 'r', 'ru', 't', 'tu', 'b', 'bu')
   for n = 1, 6 do h[n] = tonumber(h[n] or 0) end
-  if h[2] <= now then h[1] = 0; h[2] = now + ARGV[i + 1] end
-  if h[4] <= now then h[3] = 0; h[4] = now + ARGV[i + 3] end
-  if h[6] <= now then h[5] = 0; h[6] = ARGV[i + 5] == '' and 0 or period_end(ARGV[i + 5]) end
+  for n = 1, 5, 2 do if h[n + 1] <= now then h[n] = 0; h[n + 1] = 0 end end
   return h
 end
 local function save(key, h)
@@ -68,7 +77,11 @@ local isRefused = false
 local counts, reply = {}, {0}
 for s = 1, #KEYS / 2 do
   local i = 3 + (s - 1) * 8
-  local h = load(KEYS[2 * s - 1], i)
+  local h = load(KEYS[2 * s - 1])
+  for n = 1, 5, 2 do
+    local last = ends(ARGV[i + n])
+    if h[n + 1] == 0 or h[n + 1] > last + ${SKEW_MS} then h[n] = 0; h[n + 1] = last end
+  end
   redis.call('ZREMRANGEBYSCORE', KEYS[2 * s], '-inf', int(now))
   local open = redis.call('ZCARD', KEYS[2 * s])
   local function reached(used, limit) return tonumber(limit) >= 0 and used >= tonumber(limit) end
@@ -87,14 +100,16 @@ for s = 1, #KEYS / 2 do
 end
 return reply`;
 
-// ARGV: id, tokens, exchanges without usage, then as above.
+// ARGV: ids, tokens, exchanges without usage, then as above.
 const CHARGE = `${COMMON}
 for s = 1, #KEYS / 2 do
-  redis.call('ZREM', KEYS[2 * s], ARGV[1])
+  for id in string.gmatch(ARGV[1], '%S+') do redis.call('ZREM', KEYS[2 * s], id) end
   if ARGV[2] ~= '0' then
-    local h = load(KEYS[2 * s - 1], 4 + (s - 1) * 8)
-    h[3] = h[3] + ARGV[2]
-    h[5] = h[5] + ARGV[2]
+    local h = load(KEYS[2 * s - 1])
+    for n = 3, 5, 2 do
+      if h[n + 1] == 0 then h[n + 1] = ends(ARGV[4 + (s - 1) * 8 + n]) end
+      h[n] = math.min(h[n] + ARGV[2], ${Number.MAX_SAFE_INTEGER})
+    end
     save(KEYS[2 * s - 1], h)
   end
   if ARGV[3] ~= '0' and redis.call('EXISTS', KEYS[2 * s - 1]) == 1 then redis.call('HINCRBY', KEYS[2 * s - 1], 'u', ARGV[3]) end
@@ -139,14 +154,39 @@ function toStandings(subjects: readonly LimitSubject[], values: readonly number[
   });
 }
 
-function readNumbers(answer: unknown): number[] {
-  if (!Array.isArray(answer) || !answer.every((value) => typeof value === "number")) throw new Error("no numbers");
+/** The answer of {@link TAKE}: whether it is taken, and the values of each subject. */
+function readCounts(answer: unknown, subjects: readonly LimitSubject[]): number[] {
+  const isSound = Array.isArray(answer) && answer.length === 1 + subjects.length * VALUES &&
+    answer.every((value) => typeof value === "number");
+  if (!isSound) throw new Error("no counts");
   return answer;
 }
 
+/** The answer of the other scripts. */
+function readCount(answer: unknown): number {
+  if (Number.isInteger(answer) && Number(answer) >= 1) return Number(answer);
+  throw new Error("no count");
+}
+
+/** What an exchange holds while it is open. */
+interface Held {
+  readonly subjects: readonly LimitSubject[];
+  /** Whether Redis knows of it. */
+  isShared: boolean;
+}
+
+/** What has to be given back and charged. */
+interface Charge {
+  /** Of exchanges that are over. */
+  readonly ids: readonly string[];
+  readonly tokens: number;
+  readonly unmetered: number;
+}
+
 /** What could not be charged yet. */
-interface Owed {
+interface Owed extends Charge {
   readonly subject: LimitSubject;
+  readonly ids: string[];
   tokens: number;
   unmetered: number;
 }
@@ -160,11 +200,13 @@ export class RedisLimiter implements Limiter {
   readonly #renew: ReturnType<RedisClient["script"]>;
   readonly #local: MemoryLimiter;
   readonly #id = crypto.randomUUID().slice(0, 13);
-  readonly #open = new Map<string, readonly LimitSubject[]>();
+  readonly #open = new Map<string, Held>();
+  /** What could not be charged yet, by subject. */
   readonly #owed = new Map<string, Owed>();
   #taken = 0;
   #gateways = 1;
   #fallbacks = 0;
+  #isClosed = false;
   #cancelRenewal = (): void => {};
 
   /**
@@ -188,7 +230,7 @@ export class RedisLimiter implements Limiter {
   /** Joins the gateways that share the limits. */
   async start(): Promise<void> {
     await this.#sayOpen();
-    this.#cancelRenewal = this.#clock.timer(RENEW_MS, () => void this.start());
+    if (!this.#isClosed) this.#cancelRenewal = this.#clock.timer(RENEW_MS, () => void this.start());
   }
 
   async take(subjects: readonly LimitSubject[]): Promise<Lease> {
@@ -197,31 +239,25 @@ export class RedisLimiter implements Limiter {
     try {
       values = await this.#client.run(
         (redis) => this.#take(redis, toKeys(subjects), [id, LEASE_MS, ...toArguments(subjects)]),
-        readNumbers,
+        (answer) => readCounts(answer, subjects),
       );
-    } catch {
-      return this.#takeLocally(subjects);
+    } catch (error) {
+      this.#awaitLate(id, subjects, error);
+      return this.#takeLocally(id, subjects);
     }
     const [isTaken, ...counts] = values;
     const before = toStandings(subjects, counts, 0);
     const observed = judge(before.filter(({ limit, used }) => used >= limit), before);
-    if (isTaken !== 1) return this.#takeLocally(subjects); // refused, and no limit is reached: nonsense
-    this.#open.set(id, subjects);
-    return {
-      headers: toRateLimitHeaders(toStandings(subjects, counts, 1)),
-      observed,
-      release: (tokens) => {
-        if (!this.#open.delete(id)) return;
-        this.#release(id, subjects, tokens);
-      },
-    };
+    if (isTaken !== 1) return this.#takeLocally(id, subjects); // refused, and no limit is reached: nonsense
+    const headers = toRateLimitHeaders(toStandings(subjects, counts, 1));
+    return this.#hold(id, { subjects, isShared: true }, { headers, observed, release: () => {} });
   }
 
   async standing(subject: LimitSubject): Promise<Standing[]> {
     try {
       const [, ...counts] = await this.#client.run(
         (redis) => this.#take(redis, toKeys([subject]), ["", 0, ...toArguments([subject])]),
-        readNumbers,
+        (answer) => readCounts(answer, [subject]),
       );
       return toStandings([subject], counts, 0);
     } catch {
@@ -231,50 +267,72 @@ export class RedisLimiter implements Limiter {
 
   /** Leaves the gateways that share the limits, and charges what is owed. */
   async close(): Promise<void> {
+    this.#isClosed = true;
     this.#cancelRenewal();
     await this.#payOwed();
     await this.#client.run((redis) => redis.zrem(GATEWAYS, this.#id), Number, 1000).catch(() => {});
   }
 
-  #takeLocally(subjects: readonly LimitSubject[]): Lease {
+  #takeLocally(id: string, subjects: readonly LimitSubject[]): Lease {
     this.#fallbacks++;
-    const lease = this.#local.take(subjects);
-    let isHeld = true;
+    return this.#hold(id, { subjects, isShared: false }, this.#local.take(subjects));
+  }
+
+  /** What Redis takes after all, for an exchange that was decided here, is held and given back like any other. */
+  #awaitLate(id: string, subjects: readonly LimitSubject[], error: unknown): void {
+    if (!(error instanceof RedisFailed)) return;
+    error.late?.then(() => {
+      const held = this.#open.get(id);
+      if (held === undefined) void this.#pay(subjects, { ids: [id], tokens: 0, unmetered: 0 });
+      else held.isShared = true;
+    }, () => {});
+  }
+
+  #hold(id: string, held: Held, { headers, observed, release }: Lease): Lease {
+    this.#open.set(id, held);
     return {
-      ...lease,
+      headers,
+      observed,
       release: (tokens) => {
-        if (!isHeld) return;
-        isHeld = false;
-        lease.release(tokens);
-        this.#owe(subjects, tokens);
+        if (!this.#open.delete(id)) return;
+        release(tokens);
+        const ids = held.isShared || this.#client.health.isUp ? [id] : [];
+        void this.#pay(held.subjects, { ids, tokens: tokens ?? 0, unmetered: tokens === undefined ? 1 : 0 });
       },
     };
   }
 
-  #release(id: string, subjects: readonly LimitSubject[], tokens: number | undefined): void {
-    const args = [id, tokens ?? 0, tokens === undefined ? 1 : 0, ...toArguments(subjects)];
-    this.#client.run((redis) => this.#charge(redis, toKeys(subjects), args), Number)
-      .catch(() => this.#owe(subjects, tokens));
+  /** Charges now, or owes it. */
+  async #pay(subjects: readonly LimitSubject[], charge: Charge, deadlineMs?: number): Promise<void> {
+    const { ids, tokens, unmetered } = charge;
+    if (ids.length === 0 && tokens === 0 && unmetered === 0) return;
+    const args = [ids.join(" "), tokens, unmetered, ...toArguments(subjects)];
+    try {
+      await this.#client.run((redis) => this.#charge(redis, toKeys(subjects), args), readCount, deadlineMs);
+    } catch (error) {
+      const owe = () => this.#owe(subjects, charge);
+      const late = error instanceof RedisFailed ? error.late : undefined;
+      // Late is not never: what Redis still does must not be charged again.
+      if (late === undefined) owe();
+      else late.then(readCount).catch(owe);
+    }
   }
 
-  #owe(subjects: readonly LimitSubject[], tokens: number | undefined): void {
+  #owe(subjects: readonly LimitSubject[], { ids, tokens, unmetered }: Charge): void {
     for (const subject of subjects) {
-      const owed = this.#owed.get(subject.name) ?? { subject, tokens: 0, unmetered: 0 };
-      if (tokens === undefined) owed.unmetered++;
-      owed.tokens += tokens ?? 0;
+      const owed = this.#owed.get(subject.name) ?? { subject, ids: [], tokens: 0, unmetered: 0 };
+      owed.ids.push(...ids.slice(0, MAX_IDS_OWED - owed.ids.length));
+      owed.tokens += tokens;
+      owed.unmetered += unmetered;
       if (this.#owed.has(subject.name) || this.#owed.size < MAX_OWED) this.#owed.set(subject.name, owed);
     }
   }
 
   async #payOwed(): Promise<void> {
-    for (const [name, { subject, tokens, unmetered }] of this.#owed) {
-      const args = ["", tokens, unmetered, ...toArguments([subject])];
-      try {
-        await this.#client.run((redis) => this.#charge(redis, toKeys([subject]), args), Number, 1000);
-      } catch {
-        return;
-      }
+    for (const [name, { subject, ...charge }] of Array.from(this.#owed)) {
       this.#owed.delete(name);
+      await this.#pay([subject], charge, 1000);
+      if (!this.#client.health.isUp) return;
     }
   }
 
@@ -282,16 +340,20 @@ export class RedisLimiter implements Limiter {
   async #sayOpen(): Promise<void> {
     const sets = Array.from(
       this.#open,
-      ([id, subjects]) => subjects.map(({ name }): [string, string] => [`sallyport:open:${name}`, id]),
+      ([id, { subjects }]) => subjects.map(({ name }): [string, string] => [`sallyport:open:${name}`, id]),
     ).flat();
     try {
-      for (let start = 0; start === 0 || start < sets.length; start += LEASES_AT_ONCE) {
+      for (let start = 0; !this.#isClosed && (start === 0 || start < sets.length); start += LEASES_AT_ONCE) {
         // Those that were settled meanwhile must not come back.
         const chunk = sets.slice(start, start + LEASES_AT_ONCE).filter(([, id]) => this.#open.has(id));
+        const keys = [GATEWAYS, ...chunk.map(([set]) => set)];
         const args = [this.#id, LEASE_MS, ...chunk.map(([, id]) => id)];
         this.#gateways = await this.#client.run(
-          (redis) => this.#renew(redis, [GATEWAYS, ...chunk.map(([set]) => set)], args),
-          (answer) => Math.max(1, Number(answer)),
+          (redis) => {
+            for (const [, id] of chunk) Object.assign(this.#open.get(id) ?? {}, { isShared: true });
+            return this.#renew(redis, keys, args);
+          },
+          readCount,
           1000,
         );
       }

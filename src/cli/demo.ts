@@ -5,14 +5,15 @@
  */
 import { request as requestHttp } from "node:http";
 import { request as requestHttps } from "node:https";
-import { type AddressInfo, createServer } from "node:net";
 import process from "node:process";
 import { styleText } from "node:util";
 import { generateGatewayKey } from "../access/gateway_key.ts";
-import { parseConfig } from "../config.ts";
-import { createGateway } from "../gateway.ts";
+import { type Config, parseConfig, type ProviderConfig } from "../config.ts";
+import type { Handler } from "../fetch_handler.ts";
+import { createGateway, type Gateway } from "../gateway.ts";
 import { resolveServe, runtimeParts } from "../serve/assemble.ts";
 import { closeListeners, openListeners, waitForSignal } from "../serve/lifecycle.ts";
+import type { Listener, ListenOptions, Serve, TlsIdentity } from "../serve/listener.ts";
 import { createSelfSignedCertificate } from "./certificate.ts";
 import type { CommandOptions } from "./command.ts";
 import { type StandIn, startStandIn } from "./provider_stand_in.ts";
@@ -158,17 +159,48 @@ function printNext(urls: { a: string; b: string }, gatewayKey: string): void {
   print(`  ${line("b", "-kN")}`);
 }
 
-/** A port that is free now: the wanted one, or any. */
-async function pickPort(wanted: number): Promise<number> {
-  const probe = createServer();
-  const listen = (port: number) =>
-    new Promise<number>((resolve, reject) => {
-      probe.once("error", reject);
-      probe.listen(port, "127.0.0.1", () => resolve((probe.address() as AddressInfo).port)); // TCP: not null, no path
-    });
-  const port = await listen(wanted).catch(() => listen(0));
-  await new Promise((resolve) => probe.close(resolve));
-  return port;
+/** Listens on the wanted port, or where that is taken on any; a port that was only seen to be free could be lost. */
+async function openListener(handler: Handler, serve: Serve, wanted: ListenOptions): Promise<Listener[]> {
+  try {
+    return await openListeners(handler, serve, [wanted]);
+  } catch {
+    return await openListeners(handler, serve, [{ ...wanted, port: 0 }]);
+  }
+}
+
+/**
+ * Opens the listeners first and makes the gateway then, for its hosts hold their ports. Early callers wait.
+ *
+ * @param config Two providers; to the hosts of each those of its listener are added
+ * @param tls For the second one, which speaks https
+ * @param serve The runtime's listener
+ * @returns The gateway, and its listeners in the order of the providers
+ * @throws {ConfigError} When there is no port to be had
+ */
+export async function openGateway(
+  config: Config,
+  tls: TlsIdentity,
+  serve: Serve,
+): Promise<{ gateway: Gateway; listeners: Listener[] }> {
+  let build = (_gateway: Gateway): void => {};
+  const built = new Promise<Gateway>((resolve) => build = resolve);
+  const handler: Handler = {
+    fetch: async (request) => (await built).fetch(request),
+    handle: async (request) => (await built).handle(request),
+  };
+  const address = { hostname: "127.0.0.1", bodyTimeMs: config.limits.bodyTimeMs };
+  const listeners = [
+    ...await openListener(handler, serve, { ...address, port: PORTS[0] }),
+    ...await openListener(handler, serve, { ...address, port: PORTS[1], tls }),
+  ];
+  const ports = listeners.map(({ url }) => new URL(url).port);
+  const providers = Object.entries(config.providers).map(([name, provider], index): [string, ProviderConfig] => {
+    const hosts = [...provider.hosts, `localhost:${ports[index]}`, `127.0.0.1:${ports[index]}`];
+    return [name, { ...provider, hosts }];
+  });
+  const gateway = createGateway({ ...config, providers: Object.fromEntries(providers) }, runtimeParts());
+  build(gateway);
+  return { gateway, listeners };
 }
 
 /**
@@ -191,20 +223,11 @@ export async function demo({ once }: CommandOptions): Promise<void> {
   };
   const gatewayKey = generateGatewayKey();
   const tls = createSelfSignedCertificate(["b.localhost", "localhost", "127.0.0.1"]);
-  const [portA, portB] = [await pickPort(PORTS[0]), await pickPort(PORTS[1])];
   const config = parseConfig({
-    providers: {
-      a: { hosts: ["a.localhost", `localhost:${portA}`, `127.0.0.1:${portA}`], upstream: standIns.a.url },
-      b: { hosts: ["b.localhost", `localhost:${portB}`, `127.0.0.1:${portB}`], upstream: standIns.b.url },
-    },
+    providers: { a: { upstream: standIns.a.url }, b: { upstream: standIns.b.url } },
     keys: [{ id: "demo", key: gatewayKey }],
   });
-  const { bodyTimeMs } = config.limits;
-  const gateway = createGateway(config, runtimeParts());
-  const listeners = await openListeners(gateway, await resolveServe(), [
-    { hostname: "127.0.0.1", port: portA, bodyTimeMs },
-    { hostname: "127.0.0.1", port: portB, tls, bodyTimeMs },
-  ]);
+  const { gateway, listeners } = await openGateway(config, tls, await resolveServe());
   const [a = "", b = ""] = listeners.map(({ url }) => url);
   const urls = { a, b };
   print(paint("bold", "Sallyport demo: caller -> gateway -> provider"));

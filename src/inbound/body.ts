@@ -61,6 +61,13 @@ export interface ReadBodyOptions {
 
 /** Deeper nesting than any provider's schema needs; parsers of some fail or recurse beyond it. */
 export const MAX_DEPTH = 128;
+/**
+ * Keys and array items of one body; an empty object or array counts once more. Thousands of messages and hundreds of
+ * tools stay far below. JSON.parse holds everyone up meanwhile: a million keys 0.6 s to 1 s, so many 0.1 s to 0.3 s
+ * (measured; all different, in objects of 1 to 200,000).
+ */
+export const MAX_MEMBERS = 200_000;
+const TOO_MANY_MEMBERS = `expected at most ${MAX_MEMBERS} keys and array items`;
 /** Keys on which a policy decides. Given twice, parsers differ in which one wins: a way around the policy. */
 const SINGLE_KEYS: ReadonlySet<string> = new Set(["model", "messages", "stream"]);
 
@@ -131,11 +138,8 @@ function endOfString(text: string, from: number): number {
   return -1;
 }
 
-/** The key whose quotes stand at `open` and `close`, if a colon follows: then it is no value. */
-function keyAt(text: string, open: number, close: number): string | undefined {
-  let next = close + 1;
-  while (" \t\r\n".includes(text.charAt(next)) && next < text.length) next++;
-  if (text.charAt(next) !== ":") return undefined;
+/** The key whose quotes stand at `open` and `close`. */
+function readKey(text: string, open: number, close: number): string | undefined {
   const raw = text.slice(open + 1, close);
   if (!raw.includes("\\")) return raw;
   try {
@@ -146,8 +150,8 @@ function keyAt(text: string, open: number, close: number): string | undefined {
 }
 
 /**
- * Refuses, before a parser recurses over it, what is nested too deep, and what names a deciding key twice.
- * Strings are skipped at the speed of `indexOf`, so that a 10 MB image costs one look.
+ * Refuses, before a parser recurses over it, what is nested too deep, what holds too much, and what names a deciding
+ * key twice. Strings are skipped at the speed of `indexOf`, so that a 10 MB image costs one look.
  *
  * @param text JSON, or what claims to be
  * @throws {GatewayError} `invalid_json`, `invalid_body`
@@ -155,21 +159,29 @@ function keyAt(text: string, open: number, close: number): string | undefined {
 export function assertShape(text: string): void {
   const seen = new Set<string>();
   let depth = 0;
+  let members = 0; // A container's first member comes with its bracket, each other one with a comma
+  let open = 0; // The quotes of the last string: before a colon it is a key
+  let close = 0;
   for (let index = 0; index < text.length; index++) {
     const code = text.charCodeAt(index);
+    if (code <= 0x20) continue; // White space, by the megabyte where a body is indented
     if (code === 0x22) { // "
-      const close = endOfString(text, index + 1);
+      open = index;
+      close = endOfString(text, index + 1);
       if (close === -1) return; // No JSON, and JSON.parse says so
-      if (depth === 1) {
-        // Some parsers match keys in any case (Go's encoding/json does): "Model" beside "model" is twice to them.
-        const key = keyAt(text, index, close)?.toUpperCase().toLowerCase();
-        if (key !== undefined && SINGLE_KEYS.has(key)) {
-          if (seen.has(key)) throw new GatewayError("invalid_body", { param: key, detail: "expected the key once" });
-          seen.add(key);
-        }
-      }
       index = close;
+    } else if (code === 0x3a && depth === 1) { // :
+      // Some parsers match keys in any case (Go's encoding/json does): "Model" beside "model" is twice to them.
+      const key = readKey(text, open, close)?.toUpperCase().toLowerCase();
+      close = open; // The key is read: a second colon makes no second key, only no JSON
+      if (key !== undefined && SINGLE_KEYS.has(key)) {
+        if (seen.has(key)) throw new GatewayError("invalid_body", { param: key, detail: "expected the key once" });
+        seen.add(key);
+      }
+    } else if (code === 0x2c) { // ,
+      if (++members > MAX_MEMBERS) throw new GatewayError("invalid_body", { detail: TOO_MANY_MEMBERS });
     } else if (code === 0x7b || code === 0x5b) { // { [
+      members++; // Judged at the next comma: what comes without one is deeper, or no JSON
       if (++depth > MAX_DEPTH) throw new GatewayError("invalid_json");
     } else if (code === 0x7d || code === 0x5d) { // } ]
       depth--;

@@ -11,6 +11,10 @@ import { type Listener, type ListenOptions, type Serve, toListenerUrl } from "./
 
 /** For the last bytes of ended exchanges to leave. Milliseconds. */
 const LAST_WRITES_MS = 250;
+/** For the requests of connections that were accepted last. Milliseconds. */
+const LAST_READS_MS = 250;
+
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 /**
  * Opens all listeners, or none: when one can't be opened, those before it are closed again.
@@ -54,11 +58,14 @@ export async function closeListeners(
   { delayMs, limitMs }: { delayMs: number; limitMs: number },
 ): Promise<void> {
   gateway.drain();
-  await new Promise((resolve) => setTimeout(resolve, delayMs));
+  await pause(delayMs);
   const stopped = Promise.all(listeners.map((listener) => listener.stop()));
+  // Requests of connections that were accepted just before are still read, and served.
+  await Promise.race([stopped, pause(LAST_READS_MS)]);
+  for (const listener of listeners) listener.closeIdle?.();
   await gateway.close(limitMs);
   // What an ended exchange has still to write goes out first; a connection that only stays open is cut.
-  await Promise.race([stopped, new Promise((resolve) => setTimeout(resolve, LAST_WRITES_MS))]);
+  await Promise.race([stopped, pause(LAST_WRITES_MS)]);
   for (const listener of listeners) listener.kill();
 }
 

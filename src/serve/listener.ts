@@ -30,6 +30,8 @@ export interface Listener {
   readonly url: string;
   /** Accepts nothing new, closes idle connections, and resolves when the open ones are over. */
   stop(): Promise<void>;
+  /** Closes connections on which nothing goes on, where stopping alone leaves them open. */
+  closeIdle?(): void;
   /** Cuts what is still open. */
   kill(): void;
 }

@@ -6,7 +6,7 @@
 import { Buffer } from "node:buffer";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { createServer as createTlsServer } from "node:https";
-import type { AddressInfo } from "node:net";
+import { type AddressInfo, Server as NetServer } from "node:net";
 import type { ByteSource } from "../byte_source.ts";
 import type { InboundRequest } from "../exchange.ts";
 import type { Handler } from "../fetch_handler.ts";
@@ -52,7 +52,12 @@ async function writeBody(body: ByteSource, response: ServerResponse): Promise<vo
   }
 }
 
-async function answer(handler: Handler, request: IncomingMessage, response: ServerResponse): Promise<void> {
+async function answer(
+  handler: Handler,
+  request: IncomingMessage,
+  response: ServerResponse,
+  isListening: () => boolean,
+): Promise<void> {
   const controller = new AbortController();
   const onClose = () => controller.abort();
   response.once("close", onClose);
@@ -63,6 +68,7 @@ async function answer(handler: Handler, request: IncomingMessage, response: Serv
   }
   response.removeListener("close", onClose);
   const isBare = body === null || typeof body === "string";
+  if (!isListening()) headers.connection = "close";
   response.writeHead(
     status,
     typeof body === "string" ? { ...headers, "content-length": Buffer.byteLength(body) } : headers,
@@ -75,7 +81,7 @@ async function answer(handler: Handler, request: IncomingMessage, response: Serv
 export async function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
   const { hostname, port, tls, bodyTimeMs } = options;
   const onRequest = (request: IncomingMessage, response: ServerResponse) => {
-    answer(handler, request, response).catch(() => response.destroy());
+    answer(handler, request, response, () => server.listening).catch(() => response.destroy());
   };
   const limits = {
     headersTimeout: HEADERS_MS,
@@ -99,7 +105,9 @@ export async function serve(handler: Handler, options: ListenOptions): Promise<L
   const address = server.address() as AddressInfo; // listening on TCP: neither null nor a path
   return {
     url: toListenerUrl(options, address.port),
-    stop: () => new Promise((resolve) => server.close(() => resolve())),
+    // node:http's own close would cut connections that were accepted just now and have not been read yet.
+    stop: () => new Promise((resolve) => void NetServer.prototype.close.call(server, () => resolve())),
+    closeIdle: () => server.closeIdleConnections(),
     kill: () => server.closeAllConnections(),
   };
 }

@@ -45,6 +45,14 @@ function say(message: WorkerMessage): void {
 class SupervisedLimiter implements Limiter {
   readonly #waiting = new Map<number, (standings: readonly PlainStanding[], isTaken: boolean) => void>();
   #calls = 0;
+  #isAlone = false;
+
+  /** Nobody answers any more: who waits is told that the gateway leaves. */
+  close(): void {
+    this.#isAlone = true;
+    for (const answer of this.#waiting.values()) answer([], false);
+    this.#waiting.clear();
+  }
 
   /** @param message What the supervisor answered */
   answered({ call, standings, isTaken }: SupervisorMessage & { type: "standing" }): void {
@@ -87,6 +95,7 @@ class SupervisedLimiter implements Limiter {
         resolve({ standings, isTaken });
       });
       say({ type, call, subjects });
+      if (this.#isAlone) this.close();
     });
   }
 }
@@ -115,11 +124,20 @@ export function connectToSupervisor(): Supervised | undefined {
   const limiter = new SupervisedLimiter();
   // The terminal signals all processes of a group; when to leave is the supervisor's to say.
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => {});
+  const { ppid } = process;
   const leave = new Promise<void>((resolve) => {
-    process.on("disconnect", resolve);
+    const lost = () => {
+      limiter.close();
+      resolve();
+    };
+    process.on("disconnect", lost);
+    // Deno does not always tell that the other end is gone; a process without its parent is given another one.
+    const watch = setInterval(() => process.ppid !== ppid && lost(), TELL_MS);
+    if (!process.connected) lost(); // it has gone while this process was starting
     process.on("message", (message: SupervisorMessage) => {
-      if (message.type === "close") resolve();
-      else limiter.answered(message);
+      if (message.type === "standing") return limiter.answered(message);
+      clearInterval(watch);
+      resolve();
     });
   });
   return {

@@ -138,13 +138,21 @@ export class Workers {
   }
 
   #spawn(): ChildProcess {
-    const env = { ...process.env, ...this.#options.env, [WORKER_VARIABLE]: this.#ports.join(",") };
+    // A port of 0 becomes the same one for all: Node's cluster sees to it itself, the others are told.
+    const ports = runtime === "node" ? "" : this.#ports.join(",");
+    const env = { ...process.env, ...this.#options.env, [WORKER_VARIABLE]: ports };
     const [, program = ""] = process.argv;
     if (runtime === "node") {
+      // The kernel hands connections out. Node's own way holds one for ever that it gave to a worker that then died.
+      cluster.schedulingPolicy = cluster.SCHED_NONE;
       cluster.setupPrimary({ exec: program, args: [...this.#options.args], execArgv: process.execArgv });
       return cluster.fork(env).process;
     }
-    const args = [...(runtime === "deno" ? ["run", "--unstable-net", ...denoFlags()] : process.execArgv), program, ...this.#options.args];
+    const args = [
+      ...(runtime === "deno" ? ["run", "--unstable-net", ...denoFlags()] : process.execArgv),
+      program,
+      ...this.#options.args,
+    ];
     return spawn(process.execPath, args, { env, stdio: ["ignore", "inherit", "inherit", "ipc"] });
   }
 

@@ -4,6 +4,11 @@ import { execFile } from "node:child_process";
 import { createServer, type Server } from "node:net";
 import { promisify } from "node:util";
 import { afterEach, describe, it } from "@std/testing/bdd";
+import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
+import { openGateway } from "../../src/cli/demo.ts";
+import { parseConfig } from "../../src/config.ts";
+import { resolveServe } from "../../src/serve/assemble.ts";
+import type { Serve } from "../../src/serve/listener.ts";
 import { endPrograms, runProgram, startProgram } from "../support/program.ts";
 
 describe("sallyport demo", () => {
@@ -35,6 +40,36 @@ describe("sallyport demo", () => {
     for (const port of held) assert.ok(!stdout.includes(`127.0.0.1:${port}`), `${port} is taken`);
     assert.ok(!stdout.includes("\u001b"), "no colour in a pipe");
     assert.equal(stderr, "");
+  });
+
+  it("listens elsewhere when its usual ports are lost in the last moment: its hosts follow, early callers wait", async () => {
+    const config = parseConfig({
+      providers: { a: { upstream: "http://127.0.0.1:9" }, b: { upstream: "http://127.0.0.1:9" } },
+      keys: [{ id: "demo", key: "a-gateway-key-of-the-demo" }],
+    });
+    const open = await resolveServe();
+    const early: Promise<Response>[] = [];
+    const serve: Serve = (handler, options) => {
+      early.push(handler.fetch(new Request("http://a.localhost/v1/models")));
+      if (options.port === 0) return open(handler, options);
+      return Promise.reject(Object.assign(new Error("somebody was faster"), { code: "EADDRINUSE" }));
+    };
+    const tls = createSelfSignedCertificate(["localhost"]);
+    const { gateway, listeners } = await openGateway(config, tls, serve);
+    try {
+      assert.deepEqual(listeners.map(({ url }) => new URL(url).protocol), ["http:", "https:"]);
+      for (const { url } of listeners) {
+        for (const base of [url, url.replace("127.0.0.1", "localhost")]) {
+          const { status } = await gateway.fetch(new Request(`${base}/v1/models`));
+          assert.equal(status, 401, `${base} is no host of the gateway's`);
+        }
+      }
+      const wrong = await gateway.fetch(new Request("http://127.0.0.1:8787/v1/models"));
+      assert.equal(wrong.status, 421);
+      assert.deepEqual((await Promise.all(early)).map(({ status }) => status), [401, 401, 401, 401]);
+    } finally {
+      for (const listener of listeners) await listener.stop();
+    }
   });
 
   it("stays up, shows curl lines that work, and ends cleanly with Ctrl-C", async () => {

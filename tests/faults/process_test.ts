@@ -30,7 +30,7 @@ describe("faults around the process", () => {
     });
   });
   afterEach(async () => {
-    endPrograms();
+    await endPrograms();
     await provider.close();
     folder.remove();
   });

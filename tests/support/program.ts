@@ -5,6 +5,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import process from "node:process";
+import type { RuntimeOnMachine } from "../../scripts/runtimes.ts";
 import { runtime } from "./runtimes.ts";
 import { until } from "./until.ts";
 
@@ -25,6 +26,8 @@ export interface ProgramOptions {
   readonly cwd?: string;
   /** Deno's permissions; all if left out. */
   readonly permissions?: readonly string[];
+  /** Another runtime than the one that runs the test. */
+  readonly on?: Pick<RuntimeOnMachine, "kind" | "command">;
 }
 
 /** A program that runs, or ran. */
@@ -33,7 +36,7 @@ export interface Program {
   stderr(): string;
   /** Waits until a text stands in the output and returns what the pattern's first group matched. */
   waitFor(pattern: RegExp): Promise<string>;
-  kill(signal: "SIGINT" | "SIGTERM"): void;
+  kill(signal: "SIGINT" | "SIGTERM" | "SIGHUP" | "SIGKILL"): void;
   /** Closes our end of its output: what it writes from now on fails. */
   closeOutput(): void;
   /** Resolves with the exit status. */
@@ -66,9 +69,10 @@ export function cleanEnvironment(): Record<string, string | undefined> {
 
 /** Starts the program with these arguments. */
 export function startProgram(args: readonly string[], options: ProgramOptions = {}): Program {
-  const { file = ONE_FILE, env = {}, permissions = ["-A"] } = options;
+  const { file = ONE_FILE, env = {}, permissions = ["-A"], on = { kind: runtime, command: process.execPath } } =
+    options;
   const ownFolder = options.cwd === undefined ? makeFolder() : undefined;
-  const child = spawn(process.execPath, [...(runtime === "deno" ? ["run", ...permissions] : []), file, ...args], {
+  const child = spawn(on.command, [...(on.kind === "deno" ? ["run", ...permissions] : []), file, ...args], {
     cwd: options.cwd ?? ownFolder?.path,
     env: { ...cleanEnvironment(), ...env },
     stdio: ["ignore", "pipe", "pipe"],

@@ -1,0 +1,372 @@
+/** What every limiter does, in memory and in Redis alike. */
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import fc from "fast-check";
+import { parseList } from "structured-headers";
+import { type Lease, type Limiter, type LimitName, type LimitSubject, SKEW_MS } from "../../src/access/limits.ts";
+import { GatewayError } from "../../src/errors.ts";
+import type { LimitSet } from "../../src/key_config.ts";
+import { periodEnd } from "../../src/units.ts";
+
+/** A limiter, and a way to let time pass. */
+export interface LimiterUnderTest {
+  readonly limiter: Limiter;
+  /** Wall clock, milliseconds since 1970. */
+  now(): number;
+  /** Moves on by so many milliseconds, without waiting for them. */
+  pass(ms: number): Promise<void> | void;
+  /** Exchanges without usage of a subject. */
+  unmetered(subject: string): Promise<number> | number;
+  close(): Promise<void> | void;
+}
+
+/** What a test may take longer than its limiter believes. Milliseconds. */
+const NOISE_MS = 5000;
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
+
+let made = 0;
+/** Somebody whom nobody has counted yet. */
+export function keyWith(limits: LimitSet): LimitSubject {
+  return { name: `key:${++made}`, limits };
+}
+function providerWith(limits: LimitSet): LimitSubject {
+  return { name: `provider:${++made}`, limits };
+}
+
+/** What a refusal says; fails where there is none. */
+export async function refusalOf(take: () => unknown): Promise<GatewayError> {
+  try {
+    await take();
+  } catch (error) {
+    return GatewayError.is(error) ? error : assert.fail(String(error));
+  }
+  assert.fail("it was not refused");
+}
+
+/** How much of each limit is taken. */
+export async function usedOf(limiter: Limiter, subject: LimitSubject): Promise<Partial<Record<LimitName, number>>> {
+  return Object.fromEntries((await limiter.standing(subject)).map(({ name, used }) => [name, used]));
+}
+
+function assertNear(actual: number | undefined, expected: number, what: string): void {
+  const isNear = actual !== undefined && actual <= expected && actual > expected - NOISE_MS;
+  assert.ok(isNear, `${what}: ${actual} is not ${expected} or shortly before`);
+}
+
+interface Item {
+  readonly name: string;
+  readonly parameters: Record<string, unknown>;
+}
+
+/** A list of structured fields; its items have to be strings. */
+function parseItems(field: string | undefined): Item[] {
+  return parseList(field ?? assert.fail("no field")).map(([name, parameters]) => {
+    assert.equal(typeof name, "string");
+    return { name: String(name), parameters: Object.fromEntries(parameters) };
+  });
+}
+
+/** Runs the suite. */
+export function describeLimiter(engine: string, open: () => Promise<LimiterUnderTest> | LimiterUnderTest): void {
+  let under: LimiterUnderTest;
+  let limiter: Limiter;
+  const start = async () => {
+    under = await open();
+    ({ limiter } = under);
+  };
+  const stop = async () => void await under.close();
+  const getUnder = () => under;
+  const take = async (...subjects: LimitSubject[]): Promise<Lease> => await limiter.take(subjects);
+  const takeTimes = async (times: number, ...subjects: LimitSubject[]) => {
+    for (let number = 0; number < times; number++) (await take(...subjects)).release(0);
+  };
+
+  describe(`windows ${engine}`, () => {
+    beforeEach(start);
+    afterEach(stop);
+    describeWindows(getUnder, take, takeTimes);
+  });
+  describe(`budgets and concurrency ${engine}`, () => {
+    beforeEach(start);
+    afterEach(stop);
+    describeBudgets(getUnder, take);
+    describeConcurrency(getUnder, take);
+  });
+  describe(`several limits ${engine}`, () => {
+    beforeEach(start);
+    afterEach(stop);
+    describeSubjects(getUnder, take, takeTimes);
+  });
+  describe(`headers and accounts ${engine}`, () => {
+    beforeEach(start);
+    afterEach(stop);
+    describeHeaders(getUnder, take);
+    describeAccounts(getUnder);
+  });
+}
+
+type Take = (...subjects: LimitSubject[]) => Promise<Lease>;
+type TakeTimes = (times: number, ...subjects: LimitSubject[]) => Promise<void>;
+
+function describeWindows(getUnder: () => LimiterUnderTest, take: Take, takeTimes: TakeTimes): void {
+  it("lets exactly the limit through, says when to come back, and begins anew then", async () => {
+    const key = keyWith({ requests: { limit: 5, windowMs: MINUTE } });
+    await takeTimes(5, key);
+    const refusal = await refusalOf(() => take(key));
+    assert.equal(refusal.code, "rate_limit_exceeded");
+    assert.match(refusal.message, /5\/min requests for this gateway key$/);
+    assertNear(refusal.retryAfterMs, MINUTE, "retry");
+    await getUnder().pass(MINUTE - NOISE_MS);
+    const last = await refusalOf(() => take(key));
+    assertNear(last.retryAfterMs, NOISE_MS, "retry at the end");
+    await getUnder().pass(last.retryAfterMs ?? 0);
+    await takeTimes(5, key);
+    await refusalOf(() => take(key));
+  });
+
+  it("begins a window with its first request: no look, no refusal and no release begins one", async () => {
+    const { limiter, pass } = getUnder();
+    const key = keyWith({ requests: { limit: 2, windowMs: MINUTE }, concurrency: 1 });
+    const requests = async () => (await limiter.standing(key)).find(({ name }) => name === "requests");
+    assertNear((await requests())?.resetMs, MINUTE, "a window that has not begun");
+    await pass(MINUTE / 2);
+    const held = await take(key);
+    assertNear((await requests())?.resetMs, MINUTE, "after the first request");
+    await pass(2 * MINUTE);
+    assert.equal((await refusalOf(() => take(key))).code, "concurrency_limit_exceeded");
+    await pass(MINUTE / 2);
+    held.release(7);
+    await pass(MINUTE / 2);
+    assert.equal((await requests())?.used, 0);
+    await takeTimes(1, key);
+    assertNear((await requests())?.resetMs, MINUTE, "after the next request");
+    assert.equal((await requests())?.used, 1);
+  });
+
+  it("charges tokens when an exchange is over: those under way can overshoot", async () => {
+    const key = keyWith({ tokens: { limit: 100, windowMs: HOUR } });
+    const { limiter, pass } = getUnder();
+    const under = [await take(key), await take(key)];
+    assert.deepEqual(await usedOf(limiter, key), { tokens: 0 });
+    under[0]?.release(99);
+    const third = await take(key);
+    under[1]?.release(1);
+    const refusal = await refusalOf(() => take(key));
+    assert.equal(refusal.code, "rate_limit_exceeded");
+    assert.match(refusal.message, /100\/h tokens for this gateway key$/);
+    assertNear(refusal.retryAfterMs, HOUR, "retry");
+    third.release(1000);
+    assert.deepEqual(await usedOf(limiter, key), { tokens: 1100 });
+    await pass(HOUR);
+    assert.deepEqual(await usedOf(limiter, key), { tokens: 0 });
+    await take(key);
+  });
+
+  it("charges what ends after its window to the next one", async () => {
+    const key = keyWith({ tokens: { limit: 100, windowMs: MINUTE } });
+    const { limiter, pass } = getUnder();
+    const lease = await take(key);
+    await pass(5 * MINUTE);
+    lease.release(150);
+    const [standing] = await limiter.standing(key);
+    assert.equal(standing?.used, 150);
+    assertNear(standing?.resetMs, MINUTE, "the window of the charge");
+    assert.equal((await refusalOf(() => take(key))).code, "rate_limit_exceeded");
+  });
+
+  // Else a key that was set from 1000/h to 10/min would be refused for up to an hour, against what its headers say.
+  it("begins anew when the limit gets a shorter window", async () => {
+    const { name, limits: { requests } } = keyWith({ requests: { limit: 20, windowMs: HOUR } });
+    const wide = { name, limits: { requests, tokens: { limit: 100, windowMs: HOUR } } };
+    const narrow = {
+      name,
+      limits: { requests: { limit: 10, windowMs: MINUTE }, tokens: { limit: 9, windowMs: MINUTE } },
+    };
+    for (let number = 0; number < 20; number++) (await take(wide)).release(1);
+    const lease = await take(narrow);
+    assert.deepEqual(await usedOf(getUnder().limiter, narrow), { requests: 1, tokens: 0 });
+    lease.release(3);
+    await takeTimes(9, narrow);
+    assertNear((await refusalOf(() => take(narrow))).retryAfterMs, MINUTE, "retry");
+    assert.ok(SKEW_MS < MINUTE);
+  });
+}
+
+function describeBudgets(getUnder: () => LimiterUnderTest, take: Take): void {
+  for (const period of ["day", "month"] as const) {
+    it(`refuses what is beyond the budget of a ${period} until the next one`, async () => {
+      const key = keyWith({ budget: { limit: 1000, period } });
+      const { limiter, now, pass } = getUnder();
+      (await take(key)).release(999);
+      (await take(key)).release(2);
+      const left = periodEnd(period, now()) - now();
+      const refusal = await refusalOf(() => take(key));
+      assert.equal(refusal.code, "budget_exceeded");
+      assert.match(refusal.message, new RegExp(`1k/${period} tokens for this gateway key$`));
+      // A test that runs across midnight finds a new day.
+      assert.ok(Math.abs((refusal.retryAfterMs ?? 0) - left) < NOISE_MS, `${refusal.retryAfterMs} is not ${left}`);
+      await pass(refusal.retryAfterMs ?? 0);
+      const lease = await take(key);
+      assert.deepEqual(await usedOf(limiter, key), { budget: 0 });
+      lease.release(3);
+      assert.deepEqual(await usedOf(limiter, key), { budget: 3 });
+    });
+  }
+}
+
+function describeConcurrency(getUnder: () => LimiterUnderTest, take: Take): void {
+  it("holds so many at once, and gives each back exactly once", async () => {
+    const key = keyWith({ concurrency: 2 });
+    const { limiter } = getUnder();
+    const [first, second] = [await take(key), await take(key)];
+    const refusal = await refusalOf(() => take(key));
+    assert.equal(refusal.code, "concurrency_limit_exceeded");
+    assert.equal(refusal.retryAfterMs, 1000);
+    assert.match(refusal.message, /2 at once for this gateway key$/);
+    for (let times = 0; times < 3; times++) first.release(0);
+    assert.deepEqual(await usedOf(limiter, key), { concurrency: 1 });
+    const third = await take(key);
+    await refusalOf(() => take(key));
+    second.release(undefined);
+    third.release(1);
+    assert.deepEqual(await usedOf(limiter, key), { concurrency: 0 });
+  });
+}
+
+function describeSubjects(getUnder: () => LimiterUnderTest, take: Take, takeTimes: TakeTimes): void {
+  it("takes from key and provider, or from neither", async () => {
+    const { limiter } = getUnder();
+    const key = keyWith({ requests: { limit: 3, windowMs: HOUR }, concurrency: 10 });
+    const other = keyWith({ requests: { limit: 3, windowMs: HOUR } });
+    const provider = providerWith({ requests: { limit: 4, windowMs: MINUTE }, concurrency: 10 });
+    await takeTimes(3, key, provider);
+    const ofKey = await refusalOf(() => take(key, provider));
+    assert.match(ofKey.message, /3\/h requests for this gateway key$/);
+    assert.deepEqual(await usedOf(limiter, provider), { requests: 3, concurrency: 0 });
+    await takeTimes(1, other, provider);
+    const ofProvider = await refusalOf(() => take(other, provider));
+    assert.match(ofProvider.message, /4\/min requests for this provider, for all keys$/);
+    assertNear(ofProvider.retryAfterMs, MINUTE, "retry");
+    assert.deepEqual(await usedOf(limiter, other), { requests: 1 });
+    assertNear((await refusalOf(() => take(key, provider))).retryAfterMs, HOUR, "the later of both");
+    const [lease] = [await take(keyWith({ concurrency: 1 }))];
+    lease?.release(0);
+    assert.deepEqual(await usedOf(limiter, key), { requests: 3, concurrency: 0 });
+  });
+
+  it("only counts where it is told to observe, and tells what it would have refused", async () => {
+    const { limiter } = getUnder();
+    const key = keyWith({ requests: { limit: 2, windowMs: HOUR }, concurrency: 3, mode: "observe" });
+    assert.equal((await take(key)).observed, undefined);
+    assert.equal((await take(key)).observed, undefined);
+    const third = await take(key);
+    assert.equal(third.observed, "requests");
+    assert.deepEqual(parseItems(third.headers["ratelimit"]).map(({ parameters }) => parameters["r"]), [0, 0]);
+    assert.deepEqual(await usedOf(limiter, key), { requests: 3, concurrency: 3 });
+    const strict = providerWith({ requests: { limit: 1, windowMs: HOUR } });
+    await take(key, strict);
+    assert.equal((await refusalOf(() => take(key, strict))).code, "rate_limit_exceeded");
+    assert.deepEqual(await usedOf(limiter, key), { requests: 4, concurrency: 4 });
+  });
+
+  it("looks without taking", async () => {
+    const { limiter } = getUnder();
+    const key = keyWith({
+      requests: { limit: 1, windowMs: HOUR },
+      budget: { limit: 1, period: "day" },
+      concurrency: 1,
+    });
+    for (let number = 0; number < 3; number++) {
+      assert.deepEqual(await usedOf(limiter, key), { requests: 0, budget: 0, concurrency: 0 });
+    }
+    await take(key);
+    for (let number = 0; number < 3; number++) {
+      assert.deepEqual(await usedOf(limiter, key), { requests: 1, budget: 0, concurrency: 1 });
+    }
+    assert.deepEqual(await limiter.standing(keyWith({})), []);
+  });
+}
+
+function describeHeaders(getUnder: () => LimiterUnderTest, take: Take): void {
+  it("writes RateLimit and RateLimit-Policy as structured fields, the exchange itself included", async () => {
+    const key = keyWith({
+      requests: { limit: 600, windowMs: MINUTE },
+      tokens: { limit: 1e15, windowMs: HOUR },
+      budget: { limit: 5e6, period: "month" },
+      concurrency: 20,
+    });
+    const provider = providerWith({ requests: { limit: 1, windowMs: 1500 } });
+    (await take(key)).release(10);
+    const { headers } = await take(key, provider);
+    assert.deepEqual(Object.keys(headers).sort(), ["ratelimit", "ratelimit-policy"]);
+    assert.deepEqual(parseItems(headers["ratelimit-policy"]), [
+      { name: "requests", parameters: { q: 600, w: 60 } },
+      { name: "tokens", parameters: { q: 999_999_999_999_999, qu: "tokens", w: 3600 } },
+      { name: "budget", parameters: { q: 5_000_000, qu: "tokens" } },
+      { name: "concurrency", parameters: { q: 20, qu: "concurrent-requests" } },
+      { name: "provider-requests", parameters: { q: 1, w: 2 } },
+    ]);
+    const now = parseItems(headers["ratelimit"]);
+    const left = now.map(({ name, parameters }) => [name, parameters["r"]]);
+    const expected = { "requests": 598, "tokens": 999_999_999_999_990, "budget": 4_999_990, "concurrency": 19 };
+    assert.deepEqual(left, Object.entries({ ...expected, "provider-requests": 0 }));
+    const month = (periodEnd("month", getUnder().now()) - getUnder().now()) / 1000;
+    for (const [index, reset] of [60, 3600, month, undefined, 2].entries()) {
+      const { t } = now[index]?.parameters ?? {};
+      if (reset === undefined) assert.equal(t, undefined);
+      else assert.ok(Number.isInteger(t) && Math.abs(Number(t) - reset) <= NOISE_MS / 1000, `${t} is not ${reset}`);
+    }
+    const refusal = await refusalOf(() => take(key, provider));
+    assert.deepEqual(parseItems(refusal.headers["ratelimit"]).at(-1)?.parameters["r"], 0);
+    assert.equal(refusal.headers["ratelimit-policy"], headers["ratelimit-policy"]);
+    assert.deepEqual((await take(keyWith({}))).headers, {});
+  });
+}
+
+function describeAccounts(getUnder: () => LimiterUnderTest): void {
+  it("counts exchanges without usage, and charges nothing for them", async () => {
+    const { limiter, unmetered } = getUnder();
+    const key = keyWith({ tokens: { limit: 5, windowMs: HOUR } });
+    for (const tokens of [undefined, 0, 4, undefined]) (await limiter.take([key])).release(tokens);
+    assert.deepEqual(await usedOf(limiter, key), { tokens: 4 });
+    assert.equal(await unmetered(key.name), 2);
+  });
+
+  it("keeps exact accounts, however exchanges end and in whichever order", async () => {
+    const ending = fc.record({
+      tokens: fc.option(fc.oneof(fc.nat(1000), fc.constant(0)), { nil: undefined }),
+      releases: fc.integer({ min: 1, max: 3 }),
+      order: fc.double({ min: 0, max: 1, noNaN: true }),
+      isAlone: fc.boolean(),
+    });
+    await fc.assert(
+      fc.asyncProperty(fc.array(ending, { maxLength: 40 }), async (endings) => {
+        const { limiter } = getUnder();
+        const limits: LimitSet = {
+          requests: { limit: 1000, windowMs: HOUR },
+          tokens: { limit: 1e9, windowMs: HOUR },
+          budget: { limit: 1e9, period: "month" },
+          concurrency: 100,
+        };
+        const [key, provider] = [keyWith(limits), providerWith(limits)];
+        const leases = await Promise.all(
+          endings.map(({ isAlone }) => limiter.take(isAlone ? [provider] : [key, provider])),
+        );
+        const shared = endings.filter(({ isAlone }) => !isAlone);
+        assert.equal((await usedOf(limiter, key)).concurrency, shared.length);
+        assert.equal((await usedOf(limiter, provider)).concurrency, endings.length);
+        const byOrder = Array.from(endings.entries()).sort(([, one], [, other]) => one.order - other.order);
+        for (const [index, { tokens, releases }] of byOrder) {
+          for (let times = 0; times < releases; times++) leases[index]?.release(times === 0 ? tokens : 77);
+        }
+        for (const [subject, all] of [[key, shared], [provider, endings]] as const) {
+          const tokens = all.reduce((sum, { tokens = 0 }) => sum + tokens, 0);
+          const expected = { requests: all.length, tokens, budget: tokens, concurrency: 0 };
+          assert.deepEqual(await usedOf(limiter, subject), expected);
+        }
+      }),
+      { numRuns: 100 },
+    );
+  });
+}

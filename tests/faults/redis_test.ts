@@ -1,0 +1,351 @@
+/** Faults of the Redis that gateways share: row 40 of the list. */
+import assert from "node:assert/strict";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { Redis } from "ioredis";
+import { RedisClient } from "../../src/access/client_redis.ts";
+import { generateGatewayKey } from "../../src/access/gateway_key.ts";
+import { createKey } from "../../src/access/key_lifecycle.ts";
+import { RedisKeyStore } from "../../src/access/key_store_redis.ts";
+import type { LimitSubject } from "../../src/access/limits.ts";
+import { RedisLimiter } from "../../src/access/limits_redis.ts";
+import { type Clock, systemClock } from "../../src/exchange.ts";
+import type { LimitSet } from "../../src/key_config.ts";
+import { runtimeParts } from "../../src/serve/assemble.ts";
+import { answerPlain, chunk, type Provider, startProvider, stream } from "../support/provider.ts";
+import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
+import { hasRedis, type RedisServer, startRedis } from "../support/redis.ts";
+import { callRaw, openRaw, parseAnswer, type RawAnswer, toRawRequest } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+
+const HOUR = 3_600_000;
+/** A fault may add so much to a call. Milliseconds. */
+const MAX_ADDED_MS = 100;
+/** On a busy machine a call in twenty may take longer for reasons of its own, but none may hang. Milliseconds. */
+const HANG_MS = 1500;
+const { digest } = runtimeParts();
+/** Deadlines that a busy machine keeps too, for faults that need none. */
+const patient: Clock = { ...systemClock, timer: (ms, fire) => systemClock.timer(10 * ms, fire) };
+
+/** A gateway whose keys and limits are in Redis. */
+interface Gateway extends UnderTest {
+  readonly client: RedisClient;
+  readonly keys: RedisKeyStore;
+  readonly limiter: RedisLimiter;
+  /** Lines for the operator. */
+  readonly reports: string[];
+}
+
+/** What stands between a gateway and Redis. */
+interface Link {
+  readonly url: string;
+  /** What happens to bytes on their way back. */
+  fault: { delayMs: number } | "nonsense";
+  close(): Promise<void>;
+}
+
+const NONSENSE = "*1\r\n$4\r\nnone\r\n";
+
+async function startLink(target: number): Promise<Link> {
+  const sockets = new Set<Socket>();
+  const server = createServer((near) => {
+    const far = connect({ port: target, host: "127.0.0.1" });
+    for (const socket of [near, far]) {
+      sockets.add(socket.setNoDelay(true));
+      socket.on("error", () => {});
+    }
+    near.on("data", (data) => {
+      if (link.fault !== "nonsense") return far.write(data);
+      const commands = data.toString("latin1").match(/(?:^|\r\n)\*\d+\r\n/g) ?? [];
+      near.write(NONSENSE.repeat(commands.length));
+    });
+    let written = Promise.resolve();
+    far.on("data", (data) => {
+      const due = performance.now() + (link.fault === "nonsense" ? 0 : link.fault.delayMs);
+      written = written.then(async () => {
+        const left = due - performance.now();
+        if (left > 0) await new Promise((resolve) => setTimeout(resolve, left));
+        if (near.writable) near.write(data);
+      });
+    });
+    near.on("close", () => far.destroy());
+    far.on("close", () => near.destroy());
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  const link: Link = {
+    url: `redis://127.0.0.1:${port}`,
+    fault: { delayMs: 0 },
+    close: () =>
+      new Promise((resolve) => {
+        for (const socket of sockets) socket.destroy();
+        server.close(() => resolve());
+      }),
+  };
+  return link;
+}
+
+/** One answer, with the gateway's code if it is an error. */
+interface Told extends RawAnswer {
+  readonly code: string | undefined;
+  readonly ms: number;
+}
+
+async function call(gateway: Gateway, key: string, body = GOOD_BODY): Promise<Told> {
+  const started = performance.now();
+  const answer = await callRaw(gateway.a, { headers: { ...gateway.headers, "gateway-auth": `Bearer ${key}` }, body });
+  const ms = performance.now() - started;
+  return { ...answer, ms, code: answer.status === 200 ? undefined : JSON.parse(answer.body).error.code };
+}
+
+const median = (values: readonly number[]): number => values.toSorted((a, b) => a - b)[values.length >> 1] ?? 0;
+
+/** No call may have taken much longer than they do when all is well. */
+function assertQuick(calls: readonly Told[], normal: readonly Told[]): void {
+  const usual = median(normal.map(({ ms }) => ms));
+  const times = calls.map(({ ms }) => Math.round(ms));
+  const slow = times.filter((ms) => ms > usual + MAX_ADDED_MS);
+  assert.ok(slow.length <= calls.length / 20, `usually ${usual} ms, now ${times}`);
+  assert.ok(Math.max(...times) < HANG_MS, `it hangs: ${times}`);
+}
+
+(hasRedis ? describe : describe.skip)("faults of Redis", () => {
+  const closing: (() => Promise<unknown>)[] = [];
+  let redis: RedisServer;
+  let provider: Provider;
+  let raw: Redis;
+  beforeEach(async () => {
+    redis = await startRedis();
+    raw = new Redis(redis.url, { retryStrategy: () => 20 });
+    raw.on("error", () => {});
+    provider = await startProvider((response, { body }) => {
+      if (!body.toString().includes('"stream":true')) return answerPlain(response);
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.write(chunk("a"));
+      finish = () => response.end(stream("b"));
+    });
+  });
+  afterEach(async () => {
+    for (const close of closing.splice(0).reverse()) await close();
+    raw.disconnect();
+    await provider.close();
+    await redis.stop();
+  });
+  let finish = (): void => {};
+
+  const startGateway = async (clientClock: Clock, url = redis.url): Promise<Gateway> => {
+    const reports: string[] = [];
+    const client = new RedisClient(url, clientClock, (text) => reports.push(text));
+    await client.ready();
+    const keys = new RedisKeyStore(client, systemClock);
+    // Gateways hear of each other, and of what is owed, every few seconds: no test waits for that.
+    const clock: Clock = { ...systemClock, timer: (ms, fire) => systemClock.timer(ms / 30, fire) };
+    const limiter = new RedisLimiter(client, clock);
+    await limiter.start();
+    const under = await startUnderTest({ upstreams: { a: provider.url }, parts: { keys, limiter } });
+    closing.push(async () => {
+      await under.close();
+      await Promise.all([keys.close(), limiter.close()]);
+      client.close();
+    });
+    return { ...under, client, keys, limiter, reports };
+  };
+  const makeKey = async ({ keys }: Gateway, limits: LimitSet): Promise<{ key: string; subject: LimitSubject }> => {
+    const { key, record } = createKey({ limits }, { digest, now: Date.now() });
+    await keys.change(record.id, () => record);
+    return { key, subject: { name: `key:${record.id}`, limits } };
+  };
+  /** Every gateway says that it is there. */
+  const allRenew = async () => {
+    const scoreOf = async (id: string) => Number(await raw.zscore("sallyport:gateways", id));
+    const ids = await raw.zrange("sallyport:gateways", "0", "-1");
+    const before = await Promise.all(ids.map(scoreOf));
+    for (const [index, id] of ids.entries()) {
+      await until(async () => await scoreOf(id) > (before[index] ?? 0), "a gateway renews");
+    }
+  };
+  /** So many gateways that know of each other and of the key. */
+  const startFleet = async (count: number, limits: LimitSet, clientClock = patient) => {
+    const gateways: Gateway[] = [];
+    for (let number = 0; number < count; number++) gateways.push(await startGateway(clientClock));
+    const [first = assert.fail()] = gateways;
+    const { key, subject } = await makeKey(first, limits);
+    const normal: Told[] = [];
+    for (const gateway of gateways) for (let number = 0; number < 3; number++) normal.push(await call(gateway, key));
+    assert.deepEqual(normal.map(({ code }) => code), normal.map(() => undefined));
+    for (let round = 0; round < 2; round++) await allRenew(); // by the second time each has heard of all
+    return { gateways, first, key, subject, normal };
+  };
+  const callTimes = async (times: number, gateway: Gateway, key: string): Promise<Told[]> => {
+    const told: Told[] = [];
+    for (let number = 0; number < times; number++) told.push(await call(gateway, key));
+    return told;
+  };
+  const codesOf = (told: readonly Told[]) => told.map(({ code = "ok" }) => code);
+  const repeat = (times: number, code: string) => Array<string>(times).fill(code);
+  const usedOf = async ({ limiter }: Gateway, subject: LimitSubject) =>
+    Object.fromEntries((await limiter.standing(subject)).map(({ name, used }) => [name, used]));
+  /** Redis decides again, without a restart of the gateway. */
+  const isBack = async (gateway: Gateway) =>
+    await until(
+      async () => {
+        await gateway.limiter.standing({ name: "key:nobody", limits: {} });
+        return gateway.client.health.isUp;
+      },
+      "Redis decides again",
+      10_000,
+    );
+
+  it("row 40: without Redis known keys go on, unknown ones get 503, limits hold by each gateway's share", async () => {
+    const limits: LimitSet = { requests: { limit: 20, windowMs: HOUR }, budget: { limit: 1e6, period: "month" } };
+    const { gateways, first, key, subject, normal } = await startFleet(2, limits);
+    await redis.kill();
+    const told: Told[] = [];
+    for (const gateway of gateways) {
+      const calls = await callTimes(13, gateway, key);
+      assert.deepEqual(codesOf(calls), [...repeat(10, "ok"), ...repeat(3, "rate_limit_exceeded")]);
+      told.push(...calls);
+    }
+    const strangers = await callTimes(5, first, generateGatewayKey());
+    assert.deepEqual(codesOf(strangers), repeat(5, "key_store_unavailable"));
+    assert.equal(strangers[0]?.status, 503);
+    assertQuick([...told, ...strangers], normal);
+    for (const { reports } of gateways) assert.equal(reports.length, 1, reports.join("\n"));
+    assert.match(first.reports[0] ?? "", /^Redis fails \(.+\): known keys stay good for a while/);
+
+    await redis.restart();
+    for (const gateway of gateways) await isBack(gateway);
+    // It has come back empty: who was known stays so; of others nobody can tell.
+    assert.deepEqual(codesOf(await callTimes(2, first, key)), repeat(2, "ok"));
+    assert.deepEqual(codesOf(await callTimes(2, first, generateGatewayKey())), repeat(2, "key_store_unavailable"));
+    await until(async () => (await usedOf(first, subject)).budget === 22 * 2, "what was used meanwhile is charged");
+    assert.deepEqual(await usedOf(first, subject), { requests: 2, budget: 44 });
+    const { key: other } = await makeKey(first, { concurrency: 1 });
+    assert.deepEqual(codesOf(await callTimes(2, first, other)), repeat(2, "ok"));
+    assert.deepEqual(codesOf(await callTimes(1, first, generateGatewayKey())), ["invalid_gateway_key"]);
+    assert.ok(first.reports.some((line) => line === "Redis answers again"), first.reports.join("\n"));
+    assert.ok(first.reports.length <= 3, first.reports.join("\n"));
+  });
+
+  it("row 40: a Redis that is paused under load makes nobody wait, and afterwards the accounts are exact", async () => {
+    const limits: LimitSet = { tokens: { limit: 1e6, windowMs: HOUR }, concurrency: 60 };
+    const { first, key, subject, normal } = await startFleet(1, limits, systemClock);
+    const open = openRaw(
+      first.a,
+      toRawRequest(first.a, { headers: { ...first.headers, "gateway-auth": `Bearer ${key}` }, body: STREAM_BODY }),
+    );
+    await until(() => open.received().includes("data: "), "a stream is open");
+    let isLoading = true;
+    const told: Told[] = [];
+    const load = Array.from({ length: 8 }, async () => {
+      while (isLoading) told.push(await call(first, key));
+    });
+    await until(() => told.length > 50, "the load runs");
+    redis.pause();
+    const before = told.length;
+    await until(() => told.length > before + 200, "the load goes on", 10_000);
+    redis.resume();
+    await isBack(first);
+    const after = told.length;
+    await until(() => told.length > after + 50, "the load goes on");
+    isLoading = false;
+    await Promise.all(load);
+    assert.deepEqual(codesOf(told), repeat(told.length, "ok"));
+    assertQuick(told, [...normal, ...told.slice(0, 50)]);
+    assert.ok(first.limiter.fallbacks > 0);
+    finish();
+    assert.equal(parseAnswer(await open.closed).status, 200);
+    const tokens = 2 * (normal.length + told.length);
+    await until(async () => (await usedOf(first, subject)).tokens === tokens, `${tokens} tokens are charged`);
+    assert.deepEqual(await usedOf(first, subject), { tokens, concurrency: 0 });
+    await until(() => first.reports.length >= 2, "it is told");
+    assert.deepEqual(first.reports.map((line) => line.split(" (")[0]), ["Redis fails", "Redis answers again"]);
+  });
+
+  it("row 40: a Redis that comes back empty learns what is open, and keys stay good meanwhile", async () => {
+    const { gateways, first, key, subject } = await startFleet(2, { concurrency: 2 });
+    const [, second = assert.fail()] = gateways;
+    const headers = { ...first.headers, "gateway-auth": `Bearer ${key}` };
+    const open = openRaw(first.a, toRawRequest(first.a, { headers, body: STREAM_BODY }));
+    await until(() => open.received().includes("data: "), "a stream is open");
+    await redis.restart();
+    for (const gateway of gateways) await isBack(gateway);
+    await until(async () => (await usedOf(second, subject)).concurrency === 1, "the other one learns of it");
+    assert.deepEqual(codesOf(await callTimes(3, second, key)), repeat(3, "ok"));
+    finish();
+    await open.closed;
+    await until(async () => (await usedOf(second, subject)).concurrency === 0, "and of its end");
+  });
+
+  it("row 40: errors of Redis for one key leave the others alone, errors for all are counted here", async () => {
+    const { first, key, subject, normal } = await startFleet(1, { requests: { limit: 100, windowMs: HOUR } });
+    const { key: other, subject: sound } = await makeKey(first, { requests: { limit: 100, windowMs: HOUR } });
+    await raw.set(`sallyport:counts:${subject.name}`, "not a hash");
+    const told = [...await callTimes(5, first, key), ...await callTimes(5, first, other)];
+    assert.deepEqual(codesOf(told), repeat(10, "ok"));
+    assert.equal(first.limiter.fallbacks, 5);
+    assert.equal(first.client.health.isUp, true);
+    assert.deepEqual(await usedOf(first, sound), { requests: 5 });
+    await raw.del(`sallyport:counts:${subject.name}`);
+    assert.deepEqual(codesOf(await callTimes(1, first, key)), ["ok"]);
+    assert.deepEqual(await usedOf(first, subject), { requests: 1 });
+
+    await raw.acl("SETUSER", "default", "-evalsha", "-eval");
+    told.push(...await callTimes(10, first, other));
+    await raw.acl("SETUSER", "default", "+@all");
+    assert.equal(first.limiter.fallbacks, 15);
+    assert.equal(first.reports.length, 1, first.reports.join("\n"));
+
+    await raw.replicaof("127.0.0.1", 1);
+    told.push(...await callTimes(10, first, other));
+    assert.ok(first.limiter.fallbacks >= 16);
+    await raw.replicaof("NO", "ONE");
+    assert.deepEqual(codesOf(told), repeat(told.length, "ok"));
+    assertQuick(told, normal);
+    await isBack(first);
+    const { fallbacks } = first.limiter;
+    assert.deepEqual(codesOf(await callTimes(3, first, other)), repeat(3, "ok"));
+    assert.equal(first.limiter.fallbacks, fallbacks);
+  });
+
+  it("row 40: a slow Redis is waited for 50 ms, one that is slower counts as down, and so does nonsense", async () => {
+    const link = await startLink(redis.port);
+    closing.push(() => link.close());
+    const gateway = await startGateway(systemClock, link.url);
+    const { key, subject } = await makeKey(gateway, { requests: { limit: 1000, windowMs: HOUR } });
+    const { key: narrow } = await makeKey(gateway, { concurrency: 9, requests: { limit: 10, windowMs: HOUR } });
+    const normal = [...await callTimes(10, gateway, key), ...await callTimes(1, gateway, narrow)];
+    link.fault = { delayMs: 15 };
+    await until(
+      async () => {
+        const { fallbacks } = gateway.limiter;
+        assertQuick(await callTimes(10, gateway, key), normal);
+        return gateway.limiter.fallbacks === fallbacks;
+      },
+      "ten calls in a row for which it is waited",
+      20_000,
+    );
+    for (const fault of [{ delayMs: 200 }, { delayMs: 2000 }, "nonsense"] as const) {
+      link.fault = fault;
+      const { fallbacks } = gateway.limiter;
+      const told = [...await callTimes(25, gateway, key), ...await callTimes(5, gateway, generateGatewayKey())];
+      assert.deepEqual(codesOf(told), [...repeat(25, "ok"), ...repeat(5, "key_store_unavailable")]);
+      assertQuick(told, normal);
+      assert.ok(gateway.limiter.fallbacks - fallbacks >= 20, JSON.stringify(fault));
+      if (fault === "nonsense") {
+        // However many gateways it says there are.
+        const { failures } = gateway.client.health;
+        await until(() => gateway.client.health.failures >= failures + 3, "it says so again and again");
+        const counted = codesOf(await callTimes(11, gateway, narrow));
+        assert.equal(counted.at(-1), "rate_limit_exceeded", counted.join());
+      }
+      link.fault = { delayMs: 0 };
+      await isBack(gateway);
+    }
+    // What it was slow to take, it has given back.
+    await until(async () => await raw.zcard(`sallyport:open:${subject.name}`) === 0, "nothing is held");
+    const failures = gateway.reports.filter((line) => line.startsWith("Redis fails"));
+    assert.equal(failures.length, 1, gateway.reports.join("\n"));
+    assert.ok(gateway.reports.length <= 2, gateway.reports.join("\n"));
+  });
+});
