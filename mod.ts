@@ -32,6 +32,7 @@ export type { Answer, Clock, ExchangeObserver, ExchangeRecord, InboundRequest } 
 export { createGateway, type Gateway, type GatewayParts } from "./src/gateway.ts";
 export type { Digest } from "./src/access/gateway_key.ts";
 export type { GatewayKey, KeyStore } from "./src/access/key_store.ts";
+export type { Lease, Limiter, LimitSubject, Standing } from "./src/access/limits.ts";
 export type { Transport, UpstreamAnswer, UpstreamCall } from "./src/upstream/transport.ts";
 
 if (import.meta.main) {

@@ -182,9 +182,11 @@ try {
 const isWhole = !values.quick && values.only === undefined && values.runtime === undefined;
 const directory = isWhole ? join("scripts", "bench") : CACHE;
 const machine = { cpu: cpus()[0]?.model ?? "", cores: availableParallelism(), kernel: release() };
-const versions = Object.fromEntries(runtimes.map(({ label, command }) => [label, readVersion(command, ["--version"])]));
+const versions = Object.fromEntries(runtimes.map(({ kind, command }) => [kind, readVersion(command)]));
 const measuredAt = new Date().toISOString();
-const caption = `${Object.values(versions).join(", ")}; ${machine.cpu}, ${measuredAt.slice(0, 10)}`;
+const caption = `${Object.entries(versions).map((pair) => pair.join(" ")).join(", ")}; ${machine.cpu}, ${
+  measuredAt.slice(0, 10)
+}`;
 writeFileSync(
   join(directory, "results.json"),
   JSON.stringify({ measuredAt, machine, versions, effort, results }, null, 1) + "\n",

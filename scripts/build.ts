@@ -11,47 +11,33 @@ import process from "node:process";
 import { toJsonSchema } from "@valibot/to-json-schema";
 import { build, type BuildOptions } from "esbuild";
 import { ConfigSchema } from "../src/config.ts";
+import { BUNDLE, PROGRAM_BUNDLE, REQUIRE_BANNER } from "./bundle.ts";
 
 const isQuiet = process.argv.includes("--quiet");
 const say = (text: string) => isQuiet || console.log(text);
 
-/**
- * Node 20 has no `import.meta.main`: there the module's URL is compared with the program's real path. The Redis client
- * is CommonJS and asks for the runtime's modules by `require`.
- */
+/** Node 20 has no `import.meta.main`: there the module's URL is compared with the program's real path. */
 const MAIN_BANNER = `#!/usr/bin/env node
-import { createRequire as __createRequire } from "node:module";
+${REQUIRE_BANNER}
 import { realpathSync as __realpath } from "node:fs";
 import { pathToFileURL as __toUrl } from "node:url";
 const __main = import.meta.main ?? (() => {
   try { return import.meta.url === __toUrl(__realpath(process.argv[1])).href; } catch { return false; }
-})();
-const require = __createRequire(import.meta.url);`;
+})();`;
 
-const shared: BuildOptions = {
-  entryPoints: ["mod.ts"],
-  bundle: true,
-  format: "esm",
-  platform: "neutral",
-  mainFields: ["module", "main"],
-  conditions: ["import", "module", "default"],
-  target: "es2023",
-  external: ["node:*"],
-  legalComments: "none",
-  logLevel: "warning",
-};
+const shared: BuildOptions = { entryPoints: ["mod.ts"], legalComments: "none" };
 
 rmSync("dist", { recursive: true, force: true });
 mkdirSync("dist", { recursive: true });
 await build({
+  ...PROGRAM_BUNDLE,
   ...shared,
   outfile: "dist/sallyport.js",
-  platform: "node",
   minify: true,
   define: { "import.meta.main": "__main" },
   banner: { js: MAIN_BANNER },
 });
-await build({ ...shared, outfile: "dist/mod.js", define: { "import.meta.main": "false" } });
+await build({ ...BUNDLE, ...shared, outfile: "dist/mod.js", define: { "import.meta.main": "false" } });
 writeFileSync(
   "dist/gateway.schema.json",
   JSON.stringify(toJsonSchema(ConfigSchema, { typeMode: "input", errorMode: "ignore" }), null, 2) + "\n",

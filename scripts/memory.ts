@@ -3,11 +3,9 @@
  * nothing more, and says what one costs the gateway's process. Then all callers leave, and so must the upstream calls.
  */
 import { connect, type Socket } from "node:net";
-import process from "node:process";
-import { parseArgs } from "node:util";
-import { STREAM_BODY, UPSTREAM_KEY } from "../tests/support/gateway.ts";
+import { STREAM_BODY } from "../tests/support/gateway.ts";
 import { toRawRequest } from "../tests/support/tcp_peer.ts";
-import { findRuntime, readCount, startGateway, toMB } from "./chaos/gateway_process.ts";
+import { endLongRun, LONG_RUN_HEADERS, readLongRun, startLongRun, toMB } from "./chaos/gateway_process.ts";
 import { startQuiet } from "./chaos/upstreams.ts";
 
 /** Streams that are opened and closed before the idle level is taken: code is compiled, pools are there. */
@@ -18,31 +16,14 @@ const AT_ONCE = 100;
 const FIRST_EVENT_MS = 20_000;
 const GONE_MS = 15_000;
 const REST_MS = 2_000;
-const KEY = "a-gateway-key-of-the-measurement";
 
-const { values } = parseArgs({
-  options: { runtime: { type: "string", default: "bun" }, streams: { type: "string", default: "5000" } },
-});
-const runtime = findRuntime(values.runtime);
-const streams = readCount(values.streams, "streams", 9_000);
-
+const { runtime, count: streams } = readLongRun("streams", { fallback: 5000, max: 9_000 });
 const upstream = await startQuiet();
-const gateway = await startGateway(runtime, {
-  providers: { a: { upstream: upstream.url } },
-  key: KEY,
-  limits: {},
-  bodyTimeMs: 60_000,
-  tellsSettled: false,
-});
+const gateway = await startLongRun(runtime, upstream.url);
 const url = gateway.urls.a ?? "";
 const { hostname, port } = new URL(url);
 const request = toRawRequest(url, {
-  headers: {
-    "connection": "keep-alive",
-    "authorization": `Bearer ${UPSTREAM_KEY}`,
-    "gateway-auth": `Bearer ${KEY}`,
-    "content-type": "application/json",
-  },
+  headers: { "connection": "keep-alive", ...LONG_RUN_HEADERS },
   body: STREAM_BODY,
 });
 
@@ -118,6 +99,4 @@ try {
   await gateway.close();
   await upstream.close();
 }
-for (const problem of problems) console.log(`FAILED ${problem}`);
-if (problems.length === 0) console.log("ok");
-process.exit(problems.length === 0 ? 0 : 1);
+endLongRun(problems);

@@ -3,10 +3,8 @@
  * the gateway's process holds on the way. Fails when memory or file descriptors grow.
  */
 import { Agent, request as requestHttp } from "node:http";
-import process from "node:process";
-import { parseArgs } from "node:util";
-import { GOOD_BODY, STREAM_BODY, UPSTREAM_KEY } from "../tests/support/gateway.ts";
-import { countFiles, findRuntime, readCount, startGateway, toMB } from "./chaos/gateway_process.ts";
+import { GOOD_BODY, STREAM_BODY } from "../tests/support/gateway.ts";
+import { countFiles, endLongRun, LONG_RUN_HEADERS, readLongRun, startLongRun, toMB } from "./chaos/gateway_process.ts";
 import { startHealthy } from "./chaos/upstreams.ts";
 
 const AT_ONCE = 64;
@@ -19,34 +17,18 @@ const MAX_GROWTH_BYTES = 20e6;
 const SPARE_FILES = 8;
 /** Idle connections of both sides are closed within this. */
 const QUIET_MS = 20_000;
-const KEY = "a-gateway-key-of-the-soak";
 
-const { values } = parseArgs({
-  options: { runtime: { type: "string", default: "bun" }, exchanges: { type: "string", default: "100000" } },
-});
-const runtime = findRuntime(values.runtime);
-const exchanges = readCount(values.exchanges, "exchanges", 10_000_000);
-
+const { runtime, count: exchanges } = readLongRun("exchanges", { fallback: 100_000, max: 10_000_000 });
 const upstream = await startHealthy();
-const gateway = await startGateway(runtime, {
-  providers: { a: { upstream: upstream.url } },
-  key: KEY,
-  limits: {},
-  bodyTimeMs: 60_000,
-  tellsSettled: false,
-});
+const gateway = await startLongRun(runtime, upstream.url);
 const agent = new Agent({ keepAlive: true, maxSockets: AT_ONCE });
 const target = new URL("/v1/chat/completions", gateway.urls.a);
-const headers = {
-  "authorization": `Bearer ${UPSTREAM_KEY}`,
-  "gateway-auth": `Bearer ${KEY}`,
-  "content-type": "application/json",
-};
+const options = { method: "POST", agent, headers: LONG_RUN_HEADERS, timeout: 30_000 };
 
 /** One exchange; resolves whether it was complete. */
 function exchange(isStream: boolean): Promise<boolean> {
   return new Promise((resolve) => {
-    const request = requestHttp(target, { method: "POST", agent, headers, timeout: 30_000 }, (response) => {
+    const request = requestHttp(target, options, (response) => {
       let text = "";
       response.setEncoding("utf8");
       response.on("data", (part: string) => text += part);
@@ -109,6 +91,4 @@ try {
   await gateway.close();
   await upstream.close();
 }
-for (const problem of problems) console.log(`FAILED ${problem}`);
-if (problems.length === 0) console.log("ok");
-process.exit(problems.length === 0 ? 0 : 1);
+endLongRun(problems);

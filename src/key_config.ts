@@ -66,6 +66,8 @@ const timeForm = "expected a date and time such as 2027-01-31T00:00:00Z";
 const time = v.pipe(
   v.string(timeForm),
   v.isoTimestamp(timeForm),
+  // Of all that ISO 8601 allows, what RFC 3339 has: `Date.parse` reads an offset such as +01 in some runtimes only.
+  v.regex(/T.*(?:Z|[+-][0-9]{2}:[0-9]{2})$/, timeForm),
   v.check(isRealDay, timeForm),
   v.transform((text) => Date.parse(text)),
 );
@@ -81,6 +83,7 @@ const rate = v.pipe(
     if (parsed === undefined) addIssue({ message: rateForm });
     return parsed ?? NEVER;
   }),
+  v.description("Such as 600/min, 100k/h or 5/10s"),
 );
 const budgetForm = 'expected a budget such as "5M/month" or "100k/day"';
 const budget = v.pipe(
@@ -90,11 +93,12 @@ const budget = v.pipe(
     if (parsed === undefined) addIssue({ message: budgetForm });
     return parsed ?? NEVER;
   }),
+  v.description("Tokens in a day or month (UTC), such as 5M/month or 100k/day"),
 );
 const countForm = "expected a whole number from 1 to 1000000";
 
-/** Limits as they are written. */
-export const LimitSetSchema: v.GenericSchema<unknown, LimitSet> = v.strictObject({
+const limitForm = 'expected an object such as { requests: "600/min" }';
+const limitSet = {
   requests: v.optional(rate),
   tokens: v.optional(rate),
   concurrency: v.optional(
@@ -102,7 +106,10 @@ export const LimitSetSchema: v.GenericSchema<unknown, LimitSet> = v.strictObject
   ),
   budget: v.optional(budget),
   mode: v.optional(v.picklist(["enforce", "observe"], 'expected "enforce" or "observe"')),
-}, 'expected an object such as { requests: "600/min" }');
+};
+
+/** Limits as they are written. */
+export const LimitSetSchema: v.GenericSchema<unknown, LimitSet> = v.strictObject(limitSet, limitForm);
 
 /** What a person may decide about a key. */
 const policy = {
@@ -123,6 +130,25 @@ export const KeyPolicySchema: v.GenericSchema<unknown, KeyPolicy> = v.pipe(
   v.strictObject(policy, "expected an object"),
   v.transform(({ expires, ...rest }) => ({ ...rest, expiresAt: expires })),
 );
+
+/** An object of these entries, each of which may be `null`: it is then set to `undefined`, which takes it away. */
+function patchOf(entries: v.ObjectEntries, message: string) {
+  const nullish = Object.entries(entries).map(([name, entry]) => [name, v.nullish(entry)]);
+  return v.pipe(
+    v.strictObject(Object.fromEntries(nullish) as v.ObjectEntries, message),
+    v.transform((given) =>
+      Object.fromEntries(
+        Object.entries(given).map(([name, value]) => [name === "expires" ? "expiresAt" : name, value ?? undefined]),
+      )
+    ),
+  );
+}
+
+/** The body of a call that changes a key: `null` takes a setting, or one of the limits, away. */
+export const KeyPatchSchema = patchOf(
+  { ...policy, limits: patchOf(limitSet, limitForm) },
+  "expected an object",
+) as v.GenericSchema<unknown, Partial<KeyPolicy>>; // its entries are those of KeyPolicySchema
 
 // `inbound/credentials.ts` refuses these before any look-up: such a key would never be let in.
 const PROVIDER_KEY = /^(?:sk|gsk|xai)[-_]/;

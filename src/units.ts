@@ -23,11 +23,14 @@ const SIZES: Readonly<Record<string, number>> = { B: 1, KB: 1024, MB: 1024 ** 2,
 const WINDOWS: Readonly<Record<string, number>> = { s: 1000, min: 60_000, h: 3_600_000, day: DAY_MS };
 const COUNTS: Readonly<Record<string, number>> = { k: 1000, M: 1e6, G: 1e9 };
 
+/** So many digits of a product hold: 2.3 times 1,000,000 is a hair less than 2,300,000 in binary. */
+const SOUND_DIGITS = 15;
+
 /** A number with one of the units, as one number; `NaN`, which no schema takes for a number, for anything else. */
 function measure(text: string, units: Readonly<Record<string, number>>): number {
   const [, amount, unit = ""] = /^([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)$/.exec(text) ?? [];
   const factor = Object.hasOwn(units, unit) ? units[unit] : undefined;
-  return factor === undefined ? NaN : Math.floor(Number(amount) * factor);
+  return factor === undefined ? NaN : Number((Number(amount) * factor).toPrecision(SOUND_DIGITS));
 }
 
 /**
@@ -35,7 +38,7 @@ function measure(text: string, units: Readonly<Record<string, number>>): number 
  * @returns Milliseconds; `NaN` for what is no duration
  */
 export function parseDuration(text: string): number {
-  return measure(text, DURATIONS);
+  return Math.floor(measure(text, DURATIONS));
 }
 
 /**
@@ -43,7 +46,7 @@ export function parseDuration(text: string): number {
  * @returns Bytes; `NaN` for what is no size
  */
 export function parseSize(text: string): number {
-  return measure(text, SIZES);
+  return Math.floor(measure(text, SIZES));
 }
 
 /**
@@ -51,8 +54,8 @@ export function parseSize(text: string): number {
  * @returns A whole number from 1 to 10^15; `NaN` for anything else
  */
 export function parseCount(text: string): number {
-  const count = /^[0-9]{1,16}$/.test(text) ? Number(text) : Number(measure(text, COUNTS).toFixed(0));
-  return count >= 1 && count <= 1e15 ? count : NaN;
+  const count = /^[0-9]{1,16}$/.test(text) ? Number(text) : measure(text, COUNTS);
+  return Number.isInteger(count) && count >= 1 && count <= 1e15 ? count : NaN;
 }
 
 /**

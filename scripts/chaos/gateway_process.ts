@@ -4,7 +4,9 @@ import { mkdirSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { createInterface } from "node:readline";
+import { parseArgs } from "node:util";
 import { build } from "esbuild";
+import { PROGRAM_BUNDLE } from "../bundle.ts";
 import { findRuntimes, type RuntimeOnMachine } from "../runtimes.ts";
 import type { Message, Settled, Setup, Stats } from "./gateway_main.ts";
 
@@ -48,18 +50,7 @@ export function findRuntime(name: string): RuntimeOnMachine {
 async function bundle(): Promise<string> {
   mkdirSync(CACHE, { recursive: true });
   const outfile = join(CACHE, `gateway-${process.pid}.mjs`);
-  await build({
-    entryPoints: ["scripts/chaos/gateway_main.ts"],
-    outfile,
-    bundle: true,
-    format: "esm",
-    platform: "neutral",
-    mainFields: ["module", "main"],
-    conditions: ["import", "module", "default"],
-    target: "es2023",
-    external: ["node:*"],
-    logLevel: "warning",
-  });
+  await build({ ...PROGRAM_BUNDLE, entryPoints: ["scripts/chaos/gateway_main.ts"], outfile });
   return outfile;
 }
 
@@ -140,4 +131,41 @@ export function readCount(text: string, name: string, max: number): number {
   const count = Number(text);
   if (Number.isInteger(count) && count >= 1 && count <= max) return count;
   throw new Error(`Cannot read --${name}: expected a whole number from 1 to ${max}`);
+}
+
+const LONG_RUN_KEY = "a-gateway-key-of-a-long-run";
+/** What the only caller of a long run sends beside its body. */
+export const LONG_RUN_HEADERS: Readonly<Record<string, string>> = {
+  "authorization": "Bearer sk-upstream-key-of-a-long-run",
+  "gateway-auth": `Bearer ${LONG_RUN_KEY}`,
+  "content-type": "application/json",
+};
+
+/** The command line of a long run: on which runtime, and how many of what it is about. */
+export function readLongRun(
+  name: string,
+  { fallback, max }: { fallback: number; max: number },
+): { runtime: RuntimeOnMachine; count: number } {
+  const { values } = parseArgs({
+    options: { runtime: { type: "string", default: "bun" }, [name]: { type: "string", default: String(fallback) } },
+  });
+  return { runtime: findRuntime(String(values.runtime)), count: readCount(String(values[name]), name, max) };
+}
+
+/** Starts the gateway of a long run: one provider at this base URL, one caller. */
+export function startLongRun(runtime: RuntimeOnMachine, upstream: string): Promise<GatewayProcess> {
+  return startGateway(runtime, {
+    providers: { a: { upstream } },
+    key: LONG_RUN_KEY,
+    limits: {},
+    bodyTimeMs: 60_000,
+    tellsSettled: false,
+  });
+}
+
+/** Says what went wrong in a long run, if anything, and ends the process. */
+export function endLongRun(problems: readonly string[]): never {
+  for (const problem of problems) console.log(`FAILED ${problem}`);
+  if (problems.length === 0) console.log("ok");
+  process.exit(problems.length === 0 ? 0 : 1);
 }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type KeyPolicy, toKeyJson } from "../key_config.ts";
+import { type KeyPolicy, type LimitSet, toKeyJson } from "../key_config.ts";
 import type { Digest } from "./gateway_key.ts";
 import { createKey, keyState, type NewKey, revokeKey, rotateKey } from "./key_lifecycle.ts";
 import { type GatewayKey, type KeyQuery, type KeyRegistry, KeyStoreError } from "./key_store.ts";
@@ -46,6 +46,9 @@ export class KeyAdministration {
   async create(policy: KeyPolicy): Promise<{ key: string; view: KeyView }> {
     const { keys, digest, now } = this.#parts;
     this.#assertProviders(policy);
+    if (policy.expiresAt !== undefined && policy.expiresAt <= now()) {
+      throw new KeyStoreError("Cannot make a key that has expired already: give a time to come");
+    }
     const made = createKey(policy, { digest, now: now() });
     return { key: made.key, view: this.#view(await keys.change(made.record.id, () => made.record)) };
   }
@@ -53,6 +56,8 @@ export class KeyAdministration {
   /** @returns The newest first */
   async list(query: KeyQuery): Promise<KeyView[]> {
     const { keys } = this.#parts;
+    // A store that can't find the place would begin anew, and whoever turns pages would never end.
+    if (query.after !== undefined && await keys.get(query.after) === undefined) refuseUnknown();
     const found = await keys.list(query);
     const used = await keys.lastUsed(found.map(({ id }) => id));
     return found.map((key) => this.#view(key, used.get(key.id)));
@@ -84,7 +89,7 @@ export class KeyAdministration {
       await this.#parts.keys.change(id, (current = refuseUnknown()) => ({
         ...current,
         ...patch,
-        ...(patch.limits !== undefined && { limits: { ...current.limits, ...patch.limits } }),
+        ...(patch.limits !== undefined && { limits: mergeLimits(current.limits, patch.limits) }),
       })),
     );
   }
@@ -107,12 +112,14 @@ export class KeyAdministration {
   }
 
   #view(key: GatewayKey, lastUsed?: number): KeyView {
-    const { digest: _, previous, ...json } = toKeyJson(key);
+    const now = this.#parts.now();
+    const { digest: _, previous: __, ...json } = toKeyJson(key);
+    const previousExpiresAt = key.previous?.expiresAt ?? 0;
     return {
       ...json,
       id: key.id,
-      state: keyState(key, this.#parts.now()),
-      ...(key.previous !== undefined && { previousExpires: new Date(key.previous.expiresAt).toISOString() }),
+      state: keyState(key, now),
+      ...(previousExpiresAt > now && { previousExpires: new Date(previousExpiresAt).toISOString() }),
       ...(lastUsed !== undefined && { lastUsed: new Date(lastUsed).toISOString() }),
     };
   }
@@ -124,6 +131,12 @@ export class KeyAdministration {
       `Cannot allow a provider that is not configured: expected one of ${this.#parts.providers.join(", ")}`,
     );
   }
+}
+
+/** Some limits laid over others; nothing where none is left. */
+function mergeLimits(current: LimitSet | undefined, patch: LimitSet): LimitSet | undefined {
+  const merged = { ...current, ...patch };
+  return Object.values(merged).some((limit) => limit !== undefined) ? merged : undefined;
 }
 
 /** There is no key with the id that was asked for. */

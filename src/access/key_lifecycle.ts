@@ -13,6 +13,9 @@ export interface LifecycleParts {
   readonly now: number;
 }
 
+/** A secret that stays good for longer than this has not been rotated. A year, in milliseconds. */
+const MAX_OVERLAP_MS = 365 * 86_400_000;
+
 /** A key that was just made: the only time that it is known whole. */
 export interface NewKey {
   /** The key itself, to be shown once. */
@@ -43,10 +46,11 @@ export function createKey(policy: KeyPolicy, { digest, now }: LifecycleParts): N
  * @param overlapMs For how long the old secret stays good, milliseconds; 0 ends it at once
  * @param parts SHA-256 and the time
  * @returns The new key and what is kept of it
- * @throws {KeyStoreError} For a revoked key, and when two secrets are good already
+ * @throws {KeyStoreError} For a revoked key, for too long an overlap, and when two secrets are good already
  */
 export function rotateKey(record: GatewayKey, overlapMs: number, { digest, now }: LifecycleParts): NewKey {
   if (record.revokedAt !== undefined) throw new KeyStoreError("Cannot rotate a revoked key: create a new one");
+  if (overlapMs > MAX_OVERLAP_MS) throw new KeyStoreError("Cannot keep the old secret for so long: at most 365d");
   const { previous } = record;
   if (overlapMs > 0 && previous !== undefined && previous.expiresAt > now) {
     const until = new Date(previous.expiresAt).toISOString();

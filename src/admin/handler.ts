@@ -8,7 +8,6 @@ import * as v from "valibot";
 import type { Digest } from "../access/gateway_key.ts";
 import { type KeyAdministration, UnknownKey } from "../access/key_administration.ts";
 import { KeyStoreError, KeyStoreUnavailable } from "../access/key_store.ts";
-import type { ByteSource } from "../byte_source.ts";
 import type { Answer, InboundRequest } from "../exchange.ts";
 import { type Handler, toHandler } from "../fetch_handler.ts";
 import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
@@ -62,11 +61,20 @@ function toAnswer(status: number, content: unknown, headers: Readonly<Record<str
   };
 }
 
-function toErrorAnswer(thrown: unknown): Answer {
+/** Whether the connection can go on after a refusal: what is left of the body, if anything, is small. */
+function isBodySettled({ headers, body }: InboundRequest): boolean {
+  return body === null || Number(headers.get("content-length") ?? Infinity) <= MAX_BODY_BYTES;
+}
+
+function toErrorAnswer(thrown: unknown, request: InboundRequest): Answer {
   const error = toAdminError(thrown);
   const { status, code, message, param, headers } = error;
   const type = status >= 500 ? "server_error" : status === 401 ? "authentication_error" : "invalid_request_error";
-  return toAnswer(status, { error: { message, type, param, code } }, headers);
+  const isLost = !isBodySettled(request);
+  return toAnswer(status, { error: { message, type, param, code } }, {
+    ...headers,
+    ...(isLost && { connection: "close" }),
+  });
 }
 
 function toAdminError(thrown: unknown): AdminError {
@@ -77,37 +85,62 @@ function toAdminError(thrown: unknown): AdminError {
   return new AdminError(500, "internal_error", "Cannot do this: the gateway failed");
 }
 
-async function readJson(body: ByteSource | null): Promise<unknown> {
-  const decoder = new TextDecoder("utf-8", { fatal: true });
-  let text = "";
-  let bytes = 0;
+/** Reads to the end before anything is decided: what is left unread would keep the connection from its next request. */
+async function readBytes({ headers, body }: InboundRequest): Promise<Uint8Array> {
+  const tooLarge = new AdminError(413, "body_too_large", `Cannot accept the body: more than ${MAX_BODY_BYTES} bytes`);
+  if (Number(headers.get("content-length") ?? 0) > MAX_BODY_BYTES) throw tooLarge;
+  const bytes = new Uint8Array(MAX_BODY_BYTES);
+  let length = 0;
+  for (let chunk = await body?.read(); chunk !== undefined; chunk = await body?.read()) {
+    if (length + chunk.byteLength > MAX_BODY_BYTES) throw tooLarge;
+    bytes.set(chunk, length);
+    length += chunk.byteLength;
+  }
+  return bytes.subarray(0, length);
+}
+
+async function readJson(request: InboundRequest): Promise<unknown> {
   try {
-    for (let chunk = await body?.read(); chunk !== undefined; chunk = await body?.read()) {
-      bytes += chunk.byteLength;
-      if (bytes > MAX_BODY_BYTES) {
-        throw new AdminError(413, "body_too_large", "Cannot accept the body: it is too large");
-      }
-      text += decoder.decode(chunk, { stream: true });
-    }
-    return JSON.parse(text + decoder.decode() || "{}");
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(await readBytes(request));
+    const content: unknown = JSON.parse(text || "{}");
+    // To valibot an array is an object too: one without settings.
+    if (Array.isArray(content)) throw new TypeError("an array");
+    return content;
   } catch (error) {
     if (error instanceof AdminError) throw error;
     throw new AdminError(400, "invalid_json", "Cannot read the body: it must be one JSON object");
   }
 }
 
-async function readBody({ body: schema }: AdminRoute, { headers, body }: InboundRequest): Promise<unknown> {
-  if (schema === undefined) return undefined;
-  // Also what keeps pages in a browser from writing here: this type makes it ask first, and nobody answers that.
-  if (!/^application\/json\s*(?:;|$)/i.test(headers.get("content-type") ?? "")) {
-    throw new AdminError(415, "unsupported_media_type", "Cannot read the body: send Content-Type: application/json");
-  }
-  const result = v.safeParse(schema, await readJson(body));
+/** What a schema makes of something, or the refusal of its first mistake. */
+function check(schema: v.GenericSchema, given: unknown, code: "invalid_body" | "invalid_query"): unknown {
+  const result = v.safeParse(schema, given);
   if (result.success) return result.output;
   const [{ message, path = [], type, expected }] = result.issues;
   const param = path.map(({ key }) => String(key)).join(".");
   const detail = type === "strict_object" && expected === "never" ? "unknown setting" : message;
-  throw new AdminError(400, "invalid_body", `Cannot accept the body: ${param && `${param}: `}${detail}`, { param });
+  const what = code === "invalid_body" ? "body" : "query";
+  throw new AdminError(400, code, `Cannot accept the ${what}: ${param && `${param}: `}${detail}`, {
+    ...(param !== "" && { param }),
+  });
+}
+
+async function readBody({ body: wanted }: AdminRoute, request: InboundRequest): Promise<unknown> {
+  if (wanted === undefined) return undefined;
+  // Also what keeps pages in a browser from writing here: this type makes it ask first, and nobody answers that.
+  if (!/^application\/json\s*(?:;|$)/i.test(request.headers.get("content-type") ?? "")) {
+    throw new AdminError(415, "unsupported_media_type", "Cannot read the body: send Content-Type: application/json");
+  }
+  return check(wanted.schema, await readJson(request), "invalid_body");
+}
+
+/** An id as it stands in the path; what is no UTF-8 there names no key. */
+function readId(text = ""): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return "";
+  }
 }
 
 /** Compares by digest: what differs where takes no time that could be measured. */
@@ -148,15 +181,18 @@ function createRouter(parts: AdminParts) {
   for (const route of KEY_ROUTES) {
     router[route.method]?.(route.path.replace("{id}", ":id"), async ({ params, inbound, url }) => {
       assertToken(inbound, parts);
+      const given = Object.fromEntries(new URL(url).searchParams);
+      const query = route.query && check(route.query.schema, given, "invalid_query");
       const body = await readBody(route, inbound);
-      const { searchParams: query } = new URL(url);
-      return toAnswer(route.status, await route.run(keys, { id: decodeURIComponent(params.id ?? ""), query, body }));
+      return toAnswer(route.status, await route.run(keys, { id: readId(params.id), query, body }));
     });
   }
-  for (const path of new Set(KEY_ROUTES.map((route) => route.path))) {
-    const allow = KEY_ROUTES.filter((route) => route.path === path).map(({ method }) => method.toUpperCase()).join(
-      ", ",
-    );
+  const allowed = new Map([["/livez", "GET, HEAD"], ["/readyz", "GET, HEAD"], ["/openapi.json", "GET"]]);
+  for (const { path, method } of KEY_ROUTES) {
+    const before = allowed.get(path);
+    allowed.set(path, `${before === undefined ? "" : `${before}, `}${method.toUpperCase()}`);
+  }
+  for (const [path, allow] of allowed) {
     router.all(path.replace("{id}", ":id"), () => {
       throw new AdminError(405, "method_not_allowed", `Cannot use this method here: use ${allow}`, {
         headers: { allow },
@@ -183,11 +219,11 @@ export function createAdminHandler(parts: AdminParts): Handler {
       const answer: Answer | undefined = URL.canParse(url)
         ? await router.fetch({ method, url, inbound } as unknown as Routed)
         : undefined;
-      return answer ?? toErrorAnswer(
-        new AdminError(404, "not_found", "Cannot find this path: use /livez, /readyz, /openapi.json or /v1/keys"),
-      );
+      if (answer !== undefined) return answer;
+      const paths = "/livez, /readyz, /openapi.json or /v1/keys";
+      throw new AdminError(404, "not_found", `Cannot find this path: use ${paths}`);
     } catch (thrown) {
-      return toErrorAnswer(thrown);
+      return toErrorAnswer(thrown, inbound);
     }
   });
 }

@@ -5,16 +5,20 @@
  */
 import * as v from "valibot";
 import type { KeyAdministration } from "../access/key_administration.ts";
-import { KeyPolicySchema } from "../key_config.ts";
+import { KeyPatchSchema, KeyPolicySchema } from "../key_config.ts";
 import { parseDuration } from "../units.ts";
 
 /** What a route is given. */
 export interface AdminCall {
   readonly id: string;
-  readonly query: URLSearchParams;
+  /** What stands behind the `?`, checked by the route's schema. */
+  readonly query: unknown;
   /** The parsed body, checked by the route's schema. */
   readonly body: unknown;
 }
+
+/** The forms of bodies. */
+export type BodyForm = "KeyPolicy" | "KeyPatch" | "Rotation";
 
 /** One route. */
 export interface AdminRoute {
@@ -24,9 +28,10 @@ export interface AdminRoute {
   /** Names the operation in the description. */
   readonly operationId: string;
   readonly summary: string;
-  /** What the body has to be, where there is one. */
-  readonly body?: v.GenericSchema;
-  readonly query?: Readonly<Record<string, string>>;
+  /** What the body has to be, where there is one, and the name of its form in the description. */
+  readonly body?: { readonly schema: v.GenericSchema; readonly form: BodyForm };
+  /** What may stand behind the `?`, and what each of it means. */
+  readonly query?: { readonly schema: v.GenericSchema; readonly means: Readonly<Record<string, string>> };
   readonly status: 200 | 201;
   /** Name of the answer's form in the description. */
   readonly answers: "Key" | "NewKey" | "KeyList";
@@ -44,34 +49,20 @@ const RotationSchema = v.strictObject({
   ),
 }, "expected an object");
 
-/** Settings that are `null` are taken away; the others have to be sound. */
-const PatchSchema = v.pipe(
-  v.record(v.string(), v.unknown(), "expected an object"),
-  v.rawTransform(({ dataset, addIssue, NEVER }) => {
-    const given = Object.entries(dataset.value);
-    const removed = given.filter(([, value]) => value === null).map(([name]) => name);
-    const result = v.safeParse(KeyPolicySchema, Object.fromEntries(given.filter(([, value]) => value !== null)));
-    const unknown = removed.find((name) => !SETTINGS.has(name));
-    if (unknown !== undefined) addIssue({ message: "expected settings of a key only" });
-    if (!result.success) {
-      for (const { message, path = [] } of result.issues) {
-        addIssue({ message: `${path.map(({ key }) => String(key)).join(".") || "body"}: ${message}` });
-      }
-      return NEVER;
-    }
-    const set = Object.entries(result.output).filter(([, value]) => value !== undefined);
-    const cleared = removed.map((name): [string, undefined] => [name === "expires" ? "expiresAt" : name, undefined]);
-    return Object.fromEntries([...set, ...cleared]);
-  }),
-);
-const SETTINGS: ReadonlySet<string> = new Set([
-  ...["name", "providers", "models", "limits", "metadata", "disabled", "expires"],
-]);
-
-function readLimit(text: string | null): number {
-  const limit = Number(text ?? DEFAULT_LISTED);
-  return Number.isInteger(limit) && limit > 0 ? Math.min(limit, MAX_LISTED) : DEFAULT_LISTED;
-}
+const limitForm = `expected a whole number from 1 to ${MAX_LISTED}`;
+const ListSchema = v.strictObject({
+  limit: v.optional(
+    v.pipe(
+      v.string(),
+      v.regex(/^[1-9][0-9]{0,3}$/, limitForm),
+      v.transform(Number),
+      v.maxValue(MAX_LISTED, limitForm),
+    ),
+    String(DEFAULT_LISTED),
+  ),
+  after: v.optional(v.string()),
+  search: v.optional(v.string()),
+});
 
 /** All routes that need the admin token. */
 export const KEY_ROUTES: readonly AdminRoute[] = [
@@ -81,16 +72,18 @@ export const KEY_ROUTES: readonly AdminRoute[] = [
     operationId: "listKeys",
     summary: "List keys, the newest first",
     query: {
-      limit: `How many at most, up to ${MAX_LISTED}; ${DEFAULT_LISTED} if left out`,
-      after: "Those after the key with this id",
-      search: "Those with this text in their id or name",
+      schema: ListSchema,
+      means: {
+        limit: `How many at most, up to ${MAX_LISTED}; ${DEFAULT_LISTED} if left out`,
+        after: "Those after the key with this id",
+        search: "Those with this text in their id or name",
+      },
     },
     status: 200,
     answers: "KeyList",
     async run(keys, { query }) {
-      const limit = readLimit(query.get("limit"));
-      const after = query.get("after") ?? undefined;
-      const found = await keys.list({ limit, after, search: query.get("search") ?? undefined });
+      const { limit, after, search } = query as v.InferOutput<typeof ListSchema>;
+      const found = await keys.list({ limit, after, search });
       return { keys: found, next: found.length === limit ? found.at(-1)?.id ?? null : null };
     },
   },
@@ -99,7 +92,7 @@ export const KEY_ROUTES: readonly AdminRoute[] = [
     path: "/v1/keys",
     operationId: "createKey",
     summary: "Make a key; the answer is the only one that shows it whole",
-    body: KeyPolicySchema,
+    body: { schema: KeyPolicySchema, form: "KeyPolicy" },
     status: 201,
     answers: "NewKey",
     async run(keys, { body }) {
@@ -120,11 +113,11 @@ export const KEY_ROUTES: readonly AdminRoute[] = [
     method: "patch",
     path: "/v1/keys/{id}",
     operationId: "updateKey",
-    summary: "Change what a key may do; null takes a setting away",
-    body: PatchSchema,
+    summary: "Change what a key may do; null takes a setting or one of its limits away",
+    body: { schema: KeyPatchSchema, form: "KeyPatch" },
     status: 200,
     answers: "Key",
-    run: (keys, { id, body }) => keys.update(id, body as Record<string, never>),
+    run: (keys, { id, body }) => keys.update(id, body as v.InferOutput<typeof KeyPatchSchema>),
   },
   {
     method: "post",
@@ -140,7 +133,7 @@ export const KEY_ROUTES: readonly AdminRoute[] = [
     path: "/v1/keys/{id}/rotate",
     operationId: "rotateKey",
     summary: "Give a key a new secret; the old one stays good for the overlap",
-    body: RotationSchema,
+    body: { schema: RotationSchema, form: "Rotation" },
     status: 200,
     answers: "NewKey",
     async run(keys, { id, body }) {

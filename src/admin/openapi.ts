@@ -4,20 +4,21 @@
  * @module
  */
 import { toJsonSchema } from "@valibot/to-json-schema";
-import { KeyPolicySchema } from "../key_config.ts";
+import type * as v from "valibot";
+import { KeyPatchSchema, KeyPolicySchema } from "../key_config.ts";
 import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
 
 const text = { type: "string" };
 const time = { type: "string", format: "date-time" };
 
-function policyProperties(): Record<string, unknown> {
-  const { properties } = toJsonSchema(KeyPolicySchema, { typeMode: "input", errorMode: "ignore" });
+function propertiesOf(schema: v.GenericSchema): Record<string, unknown> {
+  const { properties } = toJsonSchema(schema, { typeMode: "input", errorMode: "ignore" });
   return properties as Record<string, unknown>;
 }
 
 function schemas(): Record<string, unknown> {
   const key = {
-    ...policyProperties(),
+    ...propertiesOf(KeyPolicySchema),
     id: { ...text, description: "Names the key in logs and metrics" },
     state: { enum: ["active", "disabled", "revoked", "expired"] },
     created: time,
@@ -41,7 +42,8 @@ function schemas(): Record<string, unknown> {
   };
   const whole = { key: { ...text, description: "The key itself. No other answer shows it" } };
   return {
-    KeyPolicy: { type: "object", properties: policyProperties(), additionalProperties: false },
+    KeyPolicy: { type: "object", properties: propertiesOf(KeyPolicySchema), additionalProperties: false },
+    KeyPatch: { type: "object", properties: propertiesOf(KeyPatchSchema), additionalProperties: false },
     Rotation: {
       type: "object",
       properties: { overlap: { ...text, default: "0s", examples: ["24h"] } },
@@ -73,20 +75,20 @@ function schemas(): Record<string, unknown> {
 
 const json = (name: string) => ({ "application/json": { schema: { $ref: `#/components/schemas/${name}` } } });
 
-function describe({ operationId, summary, path, query = {}, body, status, answers }: AdminRoute): unknown {
+function describe({ operationId, summary, path, query, body, status, answers }: AdminRoute): unknown {
   const inPath = path.includes("{id}") ? [{ name: "id", in: "path", required: true, schema: text }] : [];
-  const inQuery = Object.entries(query).map(([name, description]) => ({
+  const inQuery = Object.entries(query?.means ?? {}).map(([name, description]) => ({
     name,
     in: "query",
     description,
-    schema: name === "limit" ? { type: "integer" } : text,
+    schema: name === "limit" ? { type: "integer", minimum: 1 } : text,
   }));
   return {
     operationId,
     summary,
     parameters: [...inPath, ...inQuery],
     ...(body !== undefined && {
-      requestBody: { required: true, content: json(operationId === "rotateKey" ? "Rotation" : "KeyPolicy") },
+      requestBody: { required: true, content: json(body.form) },
     }),
     responses: {
       [status]: { description: "Done", content: json(answers) },

@@ -8,7 +8,7 @@ import { styleText } from "node:util";
 import * as v from "valibot";
 import { KeyAdministration, type KeyView } from "../access/key_administration.ts";
 import { KeyStoreError } from "../access/key_store.ts";
-import { type KeyPolicy, KeyPolicySchema } from "../key_config.ts";
+import { KeyPatchSchema, type KeyPolicy } from "../key_config.ts";
 import { assemble } from "../serve/assemble.ts";
 import { loadConfig } from "../serve/load_config.ts";
 import { parseDuration } from "../units.ts";
@@ -18,70 +18,92 @@ const DEFAULT_LISTED = 50;
 const MAX_LISTED = 1_000_000;
 /** What takes a setting away. */
 const OFF = "off";
+/** So many characters of a name stand in the list. */
+const MAX_NAME = 40;
 
-function splitList(text: string): string[] {
-  return text.split(",").map((item) => item.trim()).filter((item) => item !== "");
+/** A time that is further away is a slip of the finger. A hundred years, in milliseconds. */
+const MAX_EXPIRY_MS = 36_500 * 86_400_000;
+/** Options that say what a key may do. */
+const SETTINGS = ["name", "providers", "models", "expires", "metadata"] as const;
+const LIMITS = ["requests", "tokens", "concurrency", "budget", "mode"] as const;
+type SettingName = typeof SETTINGS[number] | typeof LIMITS[number];
+/** Where the options take another form than the configuration. */
+const FORMS: Readonly<Record<string, string>> = {
+  expires: 'expected a duration such as "90d", up to 36500d, or a time such as 2027-01-31T00:00:00Z',
+};
+
+function splitList(option: string, text: string): string[] {
+  const items = text.split(",").map((item) => item.trim()).filter((item) => item !== "");
+  if (items.length === 0) throw new UsageError(`--${option} takes one name or several, with commas between them`);
+  return items;
 }
 
 function toExpiry(text: string): string {
   const ms = parseDuration(text);
-  return Number.isNaN(ms) ? text : new Date(Date.now() + ms).toISOString();
+  return ms <= MAX_EXPIRY_MS ? new Date(Date.now() + ms).toISOString() : text;
 }
 
 function toMetadata(pairs: readonly string[]): Record<string, string> {
   return Object.fromEntries(pairs.map((pair) => {
     const [name = "", ...value] = pair.split("=");
-    if (name === "" || value.length === 0) throw new UsageError("--metadata takes name=value");
+    if (name === "" || value.join("=") === "") throw new UsageError("--metadata takes name=value");
     return [name, value.join("=")];
   }));
 }
 
-/** What the options say of a key; `off` as `undefined`, which takes the setting away. */
-function readPolicy(options: CommandOptions): Partial<KeyPolicy> {
-  const { name, providers, models, expires, metadata, requests, tokens, concurrency, budget, mode } = options;
-  const given = <T>(text: string | undefined, read: (text: string) => T) =>
-    text && text !== OFF ? read(text) : undefined;
-  const limits = {
-    requests: given(requests, String),
-    tokens: given(tokens, String),
-    concurrency: given(concurrency, Number),
-    budget: given(budget, String),
-    mode: given(mode, String),
-  };
-  const hasLimits = Object.values(limits).some((limit) => limit !== undefined);
-  const input = {
-    name: given(name, String),
-    providers: given(providers, splitList),
-    models: given(models, splitList),
-    expires: given(expires, toExpiry),
-    metadata: metadata === undefined ? undefined : toMetadata(metadata),
-    limits: hasLimits ? limits : undefined,
-  };
-  const result = v.safeParse(KeyPolicySchema, input);
-  if (!result.success) {
-    const [{ message, path = [] }] = result.issues;
-    throw new UsageError(`--${String(path.at(-1)?.key ?? path[0]?.key ?? "name")}: ${message}`);
+/** What an option says; `null` takes the setting away. */
+function readOption(options: CommandOptions, name: SettingName): unknown {
+  const given = [options[name] ?? []].flat();
+  const [text = ""] = given;
+  if (given.length === 1 && text === OFF) return null;
+  // As an unset variable in a script leaves it: a key without any bounds is not what was meant.
+  if (given.includes("")) throw new UsageError(`--${name} is empty: give a value, or leave it out`);
+  switch (name) {
+    case "providers":
+    case "models":
+      return splitList(name, text);
+    case "expires":
+      return toExpiry(text);
+    case "metadata":
+      return toMetadata(given);
+    case "concurrency":
+      return /^[0-9]+$/.test(text) ? Number(text) : NaN;
+    default:
+      return text;
   }
-  const set = Object.entries(result.output).filter(([, value]) => value !== undefined);
-  const cleared = Object.entries({ name, providers, models, expiresAt: expires }).filter(([, text]) => text === OFF);
-  const clearedLimits = Object.entries({ requests, tokens, concurrency, budget, mode }).filter(([, text]) =>
-    text === OFF
-  );
-  const policy: Partial<KeyPolicy> = {
-    ...Object.fromEntries(set),
-    ...Object.fromEntries(cleared.map(([key]) => [key, undefined])),
-  };
-  if (clearedLimits.length === 0) return policy;
-  return {
-    ...policy,
-    limits: { ...policy.limits, ...Object.fromEntries(clearedLimits.map(([key]) => [key, undefined])) },
-  };
+}
+
+/** What the options say of a key; `undefined` for what is to be taken away. */
+function readPolicy(options: CommandOptions): Partial<KeyPolicy> {
+  const read = (names: readonly SettingName[]) =>
+    names.filter((name) => options[name] !== undefined).map((name) => [name, readOption(options, name)] as const);
+  const limits = read(LIMITS);
+  const input = Object.fromEntries([
+    ...read(SETTINGS),
+    ...(limits.length > 0 ? [["limits", Object.fromEntries(limits)] as const] : []),
+  ]);
+  const result = v.safeParse(KeyPatchSchema, input);
+  if (result.success) return result.output;
+  const [{ message, path = [] }] = result.issues;
+  const option = String(path[path[0]?.key === "limits" ? 1 : 0]?.key);
+  throw new UsageError(`--${option}: ${FORMS[option] ?? message}`);
+}
+
+function readPatch(options: CommandOptions): Partial<KeyPolicy> {
+  const patch = readPolicy(options);
+  if (Object.keys(patch).length > 0) return patch;
+  throw new UsageError(`keys update takes what to change: --${[...SETTINGS, ...LIMITS].join(", --")}`);
 }
 
 const bold = (text: string) => process.stdout.isTTY ? styleText("bold", text) : text;
 
 function toDay(time: unknown): string {
   return typeof time === "string" ? time.slice(0, 16).replace("T", " ") : "";
+}
+
+/** What a list admits; without a list, all. */
+function toNames(names: readonly string[] | undefined): string {
+  return names === undefined ? "all" : names.join(",") || "none";
 }
 
 function toLimits({ requests, tokens, concurrency, budget, mode }: NonNullable<KeyView["limits"]>): string {
@@ -95,16 +117,35 @@ function toLimits({ requests, tokens, concurrency, budget, mode }: NonNullable<K
   return parts.filter(Boolean).join(", ");
 }
 
+/** A text as it may stand in a terminal: whoever names a key must not move its cursor. */
+function toPlain(text: string): string {
+  return text.replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\ufffd");
+}
+
+/** Characters that take two columns: those of East Asia, and pictures. */
+const WIDE =
+  /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\p{Emoji_Presentation}\uff01-\uff60]/gu;
+
+/** How many columns of a terminal a text takes. */
+function widthOf(text: string): number {
+  const plain = text.replace(/\p{Mn}/gu, "");
+  return Array.from(plain).length + (plain.match(WIDE)?.length ?? 0);
+}
+
 /** The keys in columns as wide as what stands in them. */
 function toTable(keys: readonly KeyView[]): string {
   const head = ["ID", "NAME", "STATE", "EXPIRES", "LAST USED", "PROVIDERS", "MODELS", "LIMITS"];
-  const rows = keys.map(({ id, name = "", state, expires, lastUsed, providers, models, limits }) => [
-    ...[id, name.slice(0, 40), state, toDay(expires), toDay(lastUsed)],
-    ...[providers?.join(",") ?? "all", models?.join(",") ?? "all", limits === undefined ? "" : toLimits(limits)],
-  ]);
-  const widths = head.map((title, column) => Math.max(title.length, ...rows.map((row) => row[column]?.length ?? 0)));
+  const rows = keys.map(({ id, name = "", state, expires, lastUsed, providers, models, limits }) =>
+    [
+      ...[id, Array.from(name).slice(0, MAX_NAME).join(""), state, toDay(expires), toDay(lastUsed)],
+      ...[toNames(providers), toNames(models), limits === undefined ? "" : toLimits(limits)],
+    ].map(toPlain)
+  );
+  const widths = head.map((title, column) =>
+    rows.reduce((width, row) => Math.max(width, widthOf(row[column] ?? "")), title.length)
+  );
   const toLine = (row: readonly string[]) =>
-    row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ").trimEnd();
+    row.map((cell, column) => cell + " ".repeat((widths[column] ?? 0) - widthOf(cell))).join("  ").trimEnd();
   return [bold(toLine(head)), ...rows.map(toLine)].join("\n");
 }
 
@@ -124,7 +165,7 @@ function toText(value: unknown): string {
 function toLines(view: KeyView): string {
   const fields = Object.entries(view).filter(([, value]) => value !== undefined);
   const width = Math.max(...fields.map(([name]) => name.length));
-  return fields.map(([name, value]) => `${name.padEnd(width)}  ${toText(value)}`).join("\n");
+  return fields.map(([name, value]) => `${name.padEnd(width)}  ${toPlain(toText(value))}`).join("\n");
 }
 
 /** A key is shown this once; where only the key goes on to another program, the rest stands on stderr. */
@@ -146,7 +187,10 @@ async function list(keys: KeyAdministration, options: CommandOptions): Promise<v
   const found = await keys.list({ limit: limit + 1, search: options.search });
   const shown = found.slice(0, limit);
   if (options.json) return print(shown, "");
-  if (shown.length === 0) return print(undefined, "no keys: make one by sallyport keys create --name NAME");
+  if (shown.length === 0) {
+    const isAll = options.search === undefined;
+    return print(undefined, isAll ? "no keys: make one by sallyport keys create --name NAME" : "no key is called so");
+  }
   print(undefined, toTable(shown));
   if (found.length > limit) {
     process.stderr.write(`the newest ${limit} are shown: --limit N shows more, --search TEXT finds\n`);
@@ -169,7 +213,7 @@ async function act(
     case "show":
       return show(await keys.show(id));
     case "update":
-      return show(await keys.update(id, readPolicy(options)));
+      return show(await keys.update(id, readPatch(options)));
     case "revoke":
       return show(await keys.revoke(id));
     case "rotate": {
@@ -192,8 +236,9 @@ export async function keysCommand(options: CommandOptions): Promise<void> {
   if (rest.length > 0 || (!needsId && id !== undefined)) throw new UsageError(`unexpected argument: ${rest[0] ?? id}`);
   if (needsId && verb !== undefined && id === undefined) throw new UsageError(`keys ${verb} takes the id of a key`);
   const { config, directory } = loadConfig(options.config);
-  const report = (text: string): void => void process.stderr.write(`sallyport: ${text}\n`);
-  const assembly = await assemble(config, { directory, report, isServing: false });
+  // Who counts plays no part here; and what goes wrong is thrown, so that it is said once.
+  const redis = config.keys === "redis" ? config.redis : undefined;
+  const assembly = await assemble({ ...config, redis }, { directory, report: () => {}, isServing: false });
   const { keys, parts: { digest } } = assembly;
   const providers = Object.keys(config.providers);
   try {

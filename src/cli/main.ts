@@ -16,8 +16,8 @@ Usage
   sallyport serve [--config FILE] [--workers N|auto] [--server native|node]   start the gateway
   sallyport demo [--once]           try it: two hosts, two stand-in providers, two calls
   sallyport check [--config FILE]   check the configuration and print the effective one
-  sallyport keys create --name NAME [--providers a,b] [--models 'gpt-*,o3'] [--requests 600/min] [--tokens 100k/min]
-      [--concurrency 20] [--budget 5M/month] [--mode observe] [--expires 90d] [--metadata team=x]
+  sallyport keys create [--name NAME] [--providers a,b] [--models 'gpt-*,o3'] [--requests 600/min] [--tokens 100k/min]
+      [--concurrency 20] [--budget 5M/month] [--mode observe] [--expires 90d] [--metadata team=x]...
   sallyport keys list [--search TEXT] [--limit N]
   sallyport keys show ID
   sallyport keys update ID          takes what create takes; off takes a setting away
@@ -80,7 +80,7 @@ function readArguments(args: string[]) {
   try {
     return parseArgs({ args, options: OPTIONS, allowPositionals: true });
   } catch (error) {
-    throw new UsageError(`${error instanceof Error ? error.message.split(". ")[0] : "cannot read the arguments"}`);
+    throw new UsageError(`${error instanceof Error ? error.message.split(/\.\s/)[0] : "cannot read the arguments"}`);
   }
 }
 
@@ -95,7 +95,8 @@ async function run(args: string[]): Promise<void> {
   }
   const isKeys = command === "keys";
   const wanted = isKeys ? `keys ${rest[0] ?? ""}`.trimEnd() : command;
-  const allowed = Object.hasOwn(COMMANDS, wanted) ? COMMANDS[wanted] : undefined;
+  const isKnown = Object.hasOwn(COMMANDS, wanted) && (isKeys || !command.includes(" "));
+  const allowed = isKnown ? COMMANDS[wanted] : undefined;
   if (allowed === undefined) {
     throw new UsageError(
       isKeys ? "keys takes create, list, show, update, revoke or rotate" : `unknown command: ${command}`,
@@ -116,6 +117,11 @@ async function run(args: string[]): Promise<void> {
     : await (await import("./demo.ts")).demo(values);
 }
 
+/** Ends the output and waits until all of it has left: the process's end would cut what a pipe has not taken yet. */
+function flush(stream: NodeJS.WriteStream): Promise<void> {
+  return new Promise((resolve) => stream.end(() => resolve()));
+}
+
 /**
  * Runs the command line and ends the process: with 0, or with 2 after a mistake of the user's.
  *
@@ -134,5 +140,6 @@ export async function main(args: string[] = process.argv.slice(2)): Promise<void
       for (const line of error.message.split("\n")) process.stderr.write(`sallyport: ${line}\n`);
     } else throw error;
   }
+  await Promise.all([flush(process.stdout), flush(process.stderr)]);
   process.exit();
 }

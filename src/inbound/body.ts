@@ -67,7 +67,7 @@ export const MAX_DEPTH = 128;
  * (measured; all different, in objects of 1 to 200,000).
  */
 export const MAX_MEMBERS = 200_000;
-const TOO_MANY_MEMBERS = `expected at most ${MAX_MEMBERS} keys and array items`;
+const TOO_MANY_MEMBERS = `expected at most ${MAX_MEMBERS} keys, objects and arrays`;
 /** Keys on which a policy decides. Given twice, parsers differ in which one wins: a way around the policy. */
 const SINGLE_KEYS: ReadonlySet<string> = new Set(["model", "messages", "stream"]);
 
@@ -159,7 +159,10 @@ function readKey(text: string, open: number, close: number): string | undefined 
 export function assertShape(text: string): void {
   const seen = new Set<string>();
   let depth = 0;
-  let members = 0; // A container's first member comes with its bracket, each other one with a comma
+  let members = 0;
+  const count = () => {
+    if (++members > MAX_MEMBERS) throw new GatewayError("invalid_body", { detail: TOO_MANY_MEMBERS });
+  };
   let open = 0; // The quotes of the last string: before a colon it is a key
   let close = 0;
   for (let index = 0; index < text.length; index++) {
@@ -170,7 +173,9 @@ export function assertShape(text: string): void {
       close = endOfString(text, index + 1);
       if (close === -1) return; // No JSON, and JSON.parse says so
       index = close;
-    } else if (code === 0x3a && depth === 1) { // :
+    } else if (code === 0x3a) { // :
+      count();
+      if (depth !== 1) continue;
       // Some parsers match keys in any case (Go's encoding/json does): "Model" beside "model" is twice to them.
       const key = readKey(text, open, close)?.toUpperCase().toLowerCase();
       close = open; // The key is read: a second colon makes no second key, only no JSON
@@ -178,11 +183,9 @@ export function assertShape(text: string): void {
         if (seen.has(key)) throw new GatewayError("invalid_body", { param: key, detail: "expected the key once" });
         seen.add(key);
       }
-    } else if (code === 0x2c) { // ,
-      if (++members > MAX_MEMBERS) throw new GatewayError("invalid_body", { detail: TOO_MANY_MEMBERS });
     } else if (code === 0x7b || code === 0x5b) { // { [
-      members++; // Judged at the next comma: what comes without one is deeper, or no JSON
       if (++depth > MAX_DEPTH) throw new GatewayError("invalid_json");
+      count();
     } else if (code === 0x7d || code === 0x5d) { // } ]
       depth--;
     }

@@ -119,8 +119,9 @@ export interface Supervised {
  * @returns The connection; `undefined` for a process that is no worker
  */
 export function connectToSupervisor(): Supervised | undefined {
+  if (process.send === undefined) return undefined; // the question that needs no permission of Deno's comes first
   const ports = process.env[WORKER_VARIABLE];
-  if (ports === undefined || process.send === undefined) return undefined;
+  if (ports === undefined) return undefined;
   const limiter = new SupervisedLimiter();
   // The terminal signals all processes of a group; when to leave is the supervisor's to say.
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => {});

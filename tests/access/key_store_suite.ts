@@ -234,8 +234,10 @@ export function describeKeyRegistry(where: string, make: MakePlace): void {
         await here.change("first", (current = assert.fail()) => revokeKey(current, SOME_DAY));
         const isRevoked = async () => (await there.find(digest("first")))?.revokedAt === SOME_DAY;
         await until(isRevoked, "a key is revoked", CHANGE_HOLDS_MS);
-        await here.change("second", (current = assert.fail()) =>
-          rotateKey(current, 0, { digest, now: SOME_DAY }).record);
+        await here.change(
+          "second",
+          (current = assert.fail()) => rotateKey(current, 0, { digest, now: SOME_DAY }).record,
+        );
         const isOut = async () =>
           await there.find(digest("second")) === undefined && await there.find(digest("second before")) === undefined;
         await until(isOut, "old secrets are out", CHANGE_HOLDS_MS);

@@ -78,7 +78,9 @@ describe("the host", () => {
     });
     assert.equal(status, 401);
     assert.match(body, /missing_gateway_key/);
-    assert.equal((await call({}, path)).status, 200);
+    assert.match((await call({}, path)).body, /gateway_key_misplaced/);
+    assert.equal(providers.a.calls.length, 0);
+    assert.equal((await call({}, "/v1/chat/completions?key=x&api-version=1")).status, 200);
     assert.equal(providers.a.calls[0]?.path, "/v1/chat/completions");
   });
 });

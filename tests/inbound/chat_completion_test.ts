@@ -149,6 +149,7 @@ describe("a chat completion request", () => {
         model: "m",
         isStream: true,
         choices: 2,
+        users: [extra.user, extra.safety_identifier].filter((name) => typeof name === "string"),
       });
       assert.equal(JSON.stringify(json), before, "the view was changed");
     }));

@@ -174,7 +174,7 @@ describe("a credential", () => {
 
   it("is accepted with the scheme in any case, and as long as signed tokens are", () => {
     for (const scheme of ["Bearer", "bearer", "BEARER", "bEaReR"]) {
-      for (const key of ["k", "!~,;=", `sk-${"x".repeat(4000)}`]) {
+      for (const key of ["k", "!~,;=", `own-${"x".repeat(4000)}`]) {
         assert.equal(read(`${scheme} ${key}`, readGatewayCredential), key);
         assert.equal(read(`${scheme} ${key}`, readUpstreamCredential), key);
       }

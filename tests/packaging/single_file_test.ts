@@ -6,7 +6,8 @@ import { pathToFileURL } from "node:url";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { makeFolder, ONE_FILE, runProgram, runsTypeScript, SOURCE } from "../support/program.ts";
 
-const MAX_BYTES = 300_000;
+/** 195 kB of it are the Redis client, which is only run where Redis is configured. */
+const MAX_BYTES = 400_000;
 const EXPORTS = ["ConfigError", "ERRORS", "GatewayError", "createGateway", "parseConfig"];
 
 describe("the one file", () => {
@@ -16,7 +17,7 @@ describe("the one file", () => {
 
   it("stays small and needs nothing beside itself", () => {
     assert.ok(statSync(ONE_FILE).size < MAX_BYTES);
-    const imports = readFileSync(ONE_FILE, "utf8").matchAll(/(?:\bfrom|\bimport)\s*\(?\s*"([^"]+)"/g);
+    const imports = readFileSync(ONE_FILE, "utf8").matchAll(/\bimport(?:\s*[\w*{][^;"]*?\bfrom)?\s*\(?\s*"([^"]+)"/g);
     assert.deepEqual([...imports].map(([, name = ""]) => name).filter((name) => !name.startsWith("node:")), []);
   });
 
@@ -76,6 +77,7 @@ describe("the one file", () => {
       "keys",
       "limits",
       "admin",
+      "redis",
       "drain",
     ]);
     assert.deepEqual(schema.required, ["providers"]);

@@ -1,0 +1,52 @@
+/**
+ * The gateway under test, with everything on. This is the only place that says so: what the gateway learns to do
+ * (a key file, limits, metrics, an access log) is turned on here.
+ */
+import { createHash, randomBytes } from "node:crypto";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { generateGatewayKey } from "../../src/access/gateway_key.ts";
+import { CACHE } from "./machine.ts";
+
+/** The callers' key at the gateway, and at the provider. */
+export const GATEWAY_KEY: string = generateGatewayKey();
+export const UPSTREAM_KEY = "sk-bench-000000000000000000000000000000000000000000";
+/** The host that callers name. */
+export const HOST = "a.localhost";
+
+/** Keys of other callers: only their digests are known, as in a store. */
+function makeKeys(count: number): object[] {
+  return Array.from(
+    { length: count },
+    (_, index) => ({ id: `caller-${index}`, digest: randomBytes(32).toString("hex") }),
+  );
+}
+
+/**
+ * Writes the configuration.
+ *
+ * @param name Names the file
+ * @param options Where it listens, where the provider is, and how many keys there are
+ * @returns Path of the file
+ */
+export function writeGatewayConfig(
+  name: string,
+  { port, upstream, keys }: { port: number; upstream: string; keys: number },
+): string {
+  const config = {
+    listen: [{ port }],
+    providers: {
+      a: { hosts: [HOST], upstream: `${upstream}/v1` },
+      b: { hosts: ["b.localhost"], upstream: `${upstream}/v1` },
+    },
+    keys: [
+      { id: "bench", digest: createHash("sha256").update(GATEWAY_KEY).digest("hex"), providers: ["a", "b"] },
+      ...makeKeys(keys - 1),
+    ],
+  };
+  const directory = join(CACHE, "config");
+  mkdirSync(directory, { recursive: true });
+  const path = join(directory, `${name.replaceAll(/\W+/g, "-")}.jsonc`);
+  writeFileSync(path, JSON.stringify(config, null, 1));
+  return path;
+}

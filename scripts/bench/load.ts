@@ -1,0 +1,233 @@
+/** The load generators and the provider: built, started, and their words read. */
+import { execFileSync } from "node:child_process";
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { UPSTREAM_KEY } from "./gateway_config.ts";
+import { CACHE, CORES, findPort, run, start, type Started, type Usage, watch } from "./machine.ts";
+import { type Load, writeLoad } from "./requests.ts";
+import { callOnce, type RunningSubject } from "./subjects.ts";
+
+/** Seconds beyond its time after which a load generator is ended. */
+const GRACE_SECONDS = 20;
+/** Milliseconds in which a subject whose streams all ended comes to rest. */
+const REST_MS = 1000;
+/** Milliseconds for the provider to listen. */
+const PROVIDER_MS = 5000;
+
+/** The programs that the harness needs, and Debian's packages that have them. */
+const NEEDED = { wrk: "wrk", cc: "gcc libc6-dev", taskset: "util-linux" } as const;
+
+/** The provider without anything in front of it. */
+export const REFERENCE = "provider alone";
+
+/** What one run of a load generator found. */
+export interface Reading {
+  /** The figure in question, in the unit of the measurement. */
+  readonly value: number;
+  /** Further figures by name. */
+  readonly details: Readonly<Record<string, number>>;
+  /** Answers or streams that were not as they should be, and connections that broke. */
+  readonly wrong: number;
+  /** One of them. */
+  readonly example?: string;
+  /** Requests or events in that time. */
+  readonly count: number;
+  readonly usage: Usage;
+}
+
+/** The stand-in provider. */
+export interface Provider {
+  readonly url: string;
+  readonly process: Started;
+  /** What it answers. */
+  expect(load: Load): Promise<string>;
+}
+
+/**
+ * Compiles the two C programs.
+ *
+ * @throws {Error} That names what must be installed
+ */
+export function prepareTools(): void {
+  for (const [program, packages] of Object.entries(NEEDED)) {
+    try {
+      execFileSync("which", [program], { stdio: "ignore" });
+    } catch {
+      throw new Error(`Cannot find ${program}: install it first (Debian: apt-get install ${packages})`);
+    }
+  }
+  mkdirSync(CACHE, { recursive: true });
+  for (const name of ["provider", "probe"]) {
+    const source = join("scripts", "bench", `${name}.c`);
+    execFileSync("cc", ["-O2", "-Wall", "-o", join(CACHE, name), source], { timeout: 60_000 });
+  }
+}
+
+/** Starts the provider on the load's core. */
+export async function startProvider(): Promise<Provider> {
+  const port = await findPort();
+  const running = start(CORES.load, [join(CACHE, "provider"), String(port)], { name: "provider" });
+  const headers = { host: "provider", authorization: `Bearer ${UPSTREAM_KEY}` };
+  const until = performance.now() + PROVIDER_MS;
+  while (await callOnce(port, headers) === undefined) {
+    if (performance.now() > until) throw new Error(`Cannot start the provider: ${running.log()}`);
+  }
+  return {
+    url: `http://127.0.0.1:${port}`,
+    process: running,
+    async expect({ body }) {
+      const answer = await callOnce(port, headers, body);
+      if (answer === undefined) throw new Error("Cannot read what the provider answers");
+      return answer;
+    },
+  };
+}
+
+/** The provider as if it were a proxy, to see how much the load's side can do. */
+export function asSubject(provider: Provider): RunningSubject {
+  return {
+    subject: {
+      name: REFERENCE,
+      isExact: true,
+      isReference: true,
+      headers: () => ({}),
+      command: () => ({ command: [] }),
+    },
+    name: REFERENCE,
+    headers: { host: "provider", authorization: `Bearer ${UPSTREAM_KEY}` },
+    port: Number(new URL(provider.url).port),
+    process: provider.process,
+    startUpMs: 0,
+  };
+}
+
+interface WrkReport {
+  readonly requests: number;
+  readonly microseconds: number;
+  readonly wrong: number;
+  readonly broken: number;
+  readonly p50: number;
+  readonly p99: number;
+  readonly example: string;
+}
+
+/** wrk sends a Host of its own beside one that is not spelled exactly so. */
+const toWrkName = (name: string) => name === "host" ? "Host" : name;
+
+/**
+ * Throughput: so many connections, each with one request after the other.
+ *
+ * @param subject What is called
+ * @param load What is sent
+ * @param options The provider's answer, connections, seconds
+ * @returns Requests a second, every answer looked at
+ */
+export async function measureThroughput(
+  subject: RunningSubject,
+  load: Load,
+  { expected, connections, seconds }: { expected: string; connections: number; seconds: number },
+): Promise<Reading> {
+  const files = writeLoad(load, subject.headers, expected, subject.name);
+  const headers = Object.entries(subject.headers).flatMap(([name, value]) => ["-H", `${toWrkName(name)}: ${value}`]);
+  const url = `http://127.0.0.1:${subject.port}/v1/chat/completions`;
+  const time = ["-t1", `-c${connections}`, `-d${seconds}s`, "--timeout", "10s"];
+  const script = ["-s", join("scripts", "bench", "check.lua"), url, "--"];
+  const mode = subject.subject.isExact ? "exact" : "loose";
+  const since = watch(subject.process.pid);
+  const output = await run(
+    ["wrk", ...time, ...headers, ...script, files.body, files.expected, mode],
+    seconds + GRACE_SECONDS,
+  );
+  const usage = since();
+  const report: WrkReport = JSON.parse(output.trim().split("\n").at(-1) ?? "");
+  const { requests, microseconds, wrong, broken, p50, p99, example } = report;
+  return {
+    value: requests / microseconds * 1e6,
+    details: { cpuUs: usage.cpuNs / 1000 / Math.max(1, requests), p50Us: p50, p99Us: p99 },
+    wrong: wrong + broken,
+    ...(example !== "" && { example }),
+    count: requests,
+    usage,
+  };
+}
+
+interface LatencyReport {
+  readonly requests: number;
+  readonly wrong: number;
+  readonly p50: number;
+  readonly p99: number;
+  readonly firstP50: number;
+  readonly firstP99: number;
+}
+
+/**
+ * One connection, one request after the other.
+ *
+ * @param subject What is called
+ * @param load What is sent
+ * @param options The provider's answer where it is always the same; seconds; which time is asked for
+ * @returns Microseconds (p50) to the last byte or to the first of the body
+ */
+export async function measureLatency(
+  subject: RunningSubject,
+  load: Load,
+  { expected, seconds, until }: { expected?: string; seconds: number; until: "first" | "last" },
+): Promise<Reading> {
+  const files = writeLoad(load, subject.headers, expected ?? "", subject.name);
+  const known = expected !== undefined && subject.subject.isExact ? [files.expected] : [];
+  const since = watch(subject.process.pid);
+  const output = await run(
+    [join(CACHE, "probe"), "latency", String(subject.port), String(seconds), files.request, ...known],
+    seconds + GRACE_SECONDS,
+  );
+  const usage = since();
+  const { requests, wrong, p50, p99, firstP50, firstP99 }: LatencyReport = JSON.parse(output);
+  const details = { p50Us: p50, p99Us: p99, firstP50Us: firstP50, firstP99Us: firstP99 };
+  return { value: until === "first" ? firstP50 : p50, details, wrong, count: requests, usage };
+}
+
+interface StreamsReport {
+  readonly events: number;
+  readonly wrong: number;
+  readonly p50: number;
+  readonly p99: number;
+  readonly p999: number;
+  readonly max: number;
+}
+
+/**
+ * Many open streams, each with so many events a second.
+ *
+ * @param subject What is called
+ * @param load A stream without an end
+ * @param options Streams, events a second of each, seconds
+ * @returns Milliseconds (p99) from the provider's sending an event to its arrival
+ */
+export async function measureStreams(
+  subject: RunningSubject,
+  load: Load,
+  { streams, rate, seconds }: { streams: number; rate: number; seconds: number },
+): Promise<Reading> {
+  const files = writeLoad(load, subject.headers, "", subject.name);
+  const since = watch(subject.process.pid);
+  const output = await run([
+    join(CACHE, "probe"),
+    "streams",
+    String(subject.port),
+    String(seconds),
+    files.request,
+    String(streams),
+    String(rate),
+  ], seconds + GRACE_SECONDS);
+  const usage = since();
+  await new Promise((resolve) => setTimeout(resolve, REST_MS)); // else they would close in somebody else's turn
+  const { events, wrong, p50, p99, p999, max }: StreamsReport = JSON.parse(output);
+  const details = {
+    p50Ms: p50 / 1000,
+    p99Ms: p99 / 1000,
+    p999Ms: p999 / 1000,
+    maxMs: max / 1000,
+    busy: usage.coreBusy,
+  };
+  return { value: p99 / 1000, details, wrong, count: events, usage };
+}

@@ -1,0 +1,96 @@
+/** What is sent. */
+import { Buffer } from "node:buffer";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { CACHE } from "./machine.ts";
+
+/** Characters of a large body's text: with what escapes and brackets add, 1 MB. */
+const LARGE_BYTES = 940_000;
+const MANY_MESSAGES = 1_000;
+/** A body that the provider answers with events one after another, so that the first does not wait for the last. */
+const SPACED = "events=3 interval_us=1000";
+
+/** One kind of request. */
+export interface Load {
+  /** Names its files. */
+  readonly name: string;
+  readonly body: string;
+}
+
+const messages = [
+  { role: "system", content: "You are helpful." },
+  { role: "user", content: "Say hello in one sentence, please." },
+];
+// "stream" and "user" come first: the stand-in looks at the beginning of a body only.
+const bodyOf = (fields: object) => JSON.stringify({ ...fields, model: "stand-in", messages });
+
+const filler = (bytes: number) =>
+  'The quick brown fox says "hello" to the lazy dog.\n'.repeat(Math.ceil(bytes / 50)).slice(0, bytes);
+const manyMessages = Array.from({ length: MANY_MESSAGES }, (_, index) => ({
+  role: index % 2 === 0 ? "user" : "assistant",
+  content: filler(LARGE_BYTES / MANY_MESSAGES - 50),
+}));
+
+/** About 160 bytes, answered at once. */
+export const PLAIN: Load = { name: "plain", body: bodyOf({ max_tokens: 64 }) };
+/** The same, answered with 20 events. */
+export const STREAMED: Load = { name: "streamed", body: bodyOf({ stream: true }) };
+/** A stream whose events come a millisecond apart. */
+export const SPACED_STREAM: Load = { name: "spaced", body: bodyOf({ stream: true, user: SPACED }) };
+/** 1 MB in one message, as with a picture in it. */
+export const LARGE: Load = {
+  name: "large",
+  body: JSON.stringify({ model: "stand-in", messages: [{ role: "user", content: filler(LARGE_BYTES) }] }),
+};
+/** 1 MB in a thousand messages, as in a long conversation. */
+export const LARGE_MANY: Load = {
+  name: "large-many",
+  body: JSON.stringify({ model: "stand-in", messages: manyMessages }),
+};
+
+/**
+ * A stream that goes on for longer than anybody listens.
+ *
+ * @param rate Events a second
+ */
+export function toEndlessStream(rate: number): Load {
+  return {
+    name: "endless",
+    body: bodyOf({ stream: true, user: `events=1000000 interval_us=${Math.round(1e6 / rate)}` }),
+  };
+}
+
+/** The files that wrk and the probe are given. */
+export interface LoadFiles {
+  readonly body: string;
+  /** A whole HTTP request. */
+  readonly request: string;
+  /** What the provider answers. */
+  readonly expected: string;
+}
+
+/**
+ * Writes what the load generators read.
+ *
+ * @param load What is sent
+ * @param headers Lower-case names
+ * @param expected What the provider answers to it
+ * @param name Names the files
+ */
+export function writeLoad(
+  load: Load,
+  headers: Readonly<Record<string, string>>,
+  expected: string,
+  name: string,
+): LoadFiles {
+  const directory = join(CACHE, "load");
+  mkdirSync(directory, { recursive: true });
+  const stem = join(directory, `${load.name}-${name.replaceAll(/\W+/g, "-")}`);
+  const files = { body: `${stem}.body`, request: `${stem}.request`, expected: `${stem}.expected` };
+  const fields = { ...headers, "content-type": "application/json", "content-length": Buffer.byteLength(load.body) };
+  const head = Object.entries(fields).map(([field, value]) => `${field}: ${value}\r\n`).join("");
+  writeFileSync(files.body, load.body);
+  writeFileSync(files.request, `POST /v1/chat/completions HTTP/1.1\r\n${head}\r\n${load.body}`);
+  writeFileSync(files.expected, expected);
+  return files;
+}

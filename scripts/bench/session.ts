@@ -1,0 +1,201 @@
+/** Takes the readings, in turn, and says which of them may be quoted. */
+import { type Goal, goalFor, isWithin } from "./goals.ts";
+import type { Reading } from "./load.ts";
+import type { Measurement, MeasurementName } from "./measurements.ts";
+import { comparePairs, type Spread, toSpread } from "./statistics.ts";
+import type { RunningSubject } from "./subjects.ts";
+
+/** The load's side alone must be so many times as fast as what is measured through it. */
+const MIN_HEADROOM = 1.5;
+/** Where throughput is measured, the subject's core must be busy for at least this share of the time. */
+const MIN_BUSY = 0.85;
+/** From this connection count on, a core that is not busy says that the load was the limit. */
+const MIN_CONNECTIONS = 8;
+/** Others on the subject's core for more than this share: the figure is shown as noisy. */
+const MAX_FOREIGN = 0.05;
+
+/** One subject's figures. */
+export interface Row {
+  readonly subject: string;
+  readonly spread: Spread;
+  readonly readings: readonly number[];
+  /** Medians of the further figures. */
+  readonly details: Readonly<Record<string, number>>;
+  /** Why it must not be quoted; empty when it may. */
+  readonly objections: readonly string[];
+  /** Share of the time in which others used its core, in the middle. */
+  readonly foreign: number;
+  readonly isNoisy: boolean;
+}
+
+/** A gateway against its base, round by round. */
+export interface Comparison {
+  readonly subject: string;
+  readonly base: string;
+  readonly spread: Spread;
+  /** The same from processor time a request, which others on the machine disturb less. */
+  readonly byCpu?: Spread;
+  readonly goal?: Goal;
+  readonly isMet?: boolean;
+  readonly isQuotable: boolean;
+}
+
+/** One measurement's figures. */
+export interface Result {
+  readonly name: MeasurementName;
+  readonly title: string;
+  readonly unit: string;
+  readonly compare: Measurement["compare"];
+  readonly at?: number;
+  readonly rows: readonly Row[];
+  readonly comparisons: readonly Comparison[];
+}
+
+/** How long and how often. */
+export interface Effort {
+  readonly rounds: number;
+  readonly seconds: number;
+  readonly warmUpSeconds: number;
+}
+
+/** Everything that was read of one subject. */
+export interface Series {
+  readonly subject: RunningSubject;
+  /** The name it goes by in the result; several series may be of one kind of subject. */
+  readonly name: string;
+  readonly base?: string | undefined;
+  readonly readings: Reading[];
+  wrong: number;
+  example?: string;
+}
+
+/**
+ * Takes all readings: one of each subject, then the next round.
+ *
+ * @param measurement What is measured
+ * @param subjects In the order of their turns
+ * @param effort How long and how often
+ */
+export async function takeTurns(
+  measurement: Measurement,
+  subjects: readonly RunningSubject[],
+  { rounds, seconds, warmUpSeconds }: Effort,
+): Promise<Series[]> {
+  const all: Series[] = subjects.map((subject) => ({
+    subject,
+    name: subject.name,
+    base: subject.subject.base,
+    readings: [],
+    wrong: 0,
+  }));
+  const take = async (series: Series, duration: number): Promise<Reading> => {
+    const reading = await measurement.measure(series.subject, duration);
+    series.wrong += reading.wrong;
+    if (reading.example !== undefined) series.example ??= reading.example;
+    return reading;
+  };
+  for (const series of warmUpSeconds > 0 ? all : []) await take(series, warmUpSeconds);
+  for (let round = 0; round < rounds; round++) {
+    for (const series of all) series.readings.push(await take(series, seconds));
+  }
+  return all;
+}
+
+function medianOf(readings: readonly Reading[], get: (reading: Reading) => number): number {
+  return toSpread(readings.map(get)).median;
+}
+
+function toRow({ subject, name, readings, wrong, example }: Series, measurement: Measurement, top: number): Row {
+  const spread = toSpread(readings.map(({ value }) => value));
+  const objections: string[] = [];
+  if (wrong > 0) objections.push(`${wrong} wrong answers${example === undefined ? "" : `, such as: ${example}`}`);
+  if (readings.some(({ count }) => count === 0)) objections.push("no answers");
+  const foreign = medianOf(readings, ({ usage }) => usage.foreign);
+  const { isReference = false } = subject.subject;
+  if (measurement.isThroughput && !isReference) {
+    const busy = medianOf(readings, ({ usage }) => usage.coreBusy);
+    if (top < MIN_HEADROOM * spread.median) {
+      objections.push(`the load's side alone does only ${(top / spread.median).toFixed(2)} times as much`);
+    }
+    if ((measurement.at ?? MIN_CONNECTIONS) >= MIN_CONNECTIONS && busy < MIN_BUSY) {
+      objections.push(`its core was busy for ${(busy * 100).toFixed(0)} % only: the load was the limit`);
+    }
+  }
+  const names = Object.keys(readings[0]?.details ?? {});
+  const details = Object.fromEntries(names.map((key) => [key, medianOf(readings, (each) => each.details[key] ?? NaN)]));
+  return {
+    subject: name,
+    spread,
+    readings: readings.map(({ value }) => value),
+    details,
+    objections,
+    foreign,
+    isNoisy: !isReference && foreign > MAX_FOREIGN,
+  };
+}
+
+function toComparison(
+  series: Series,
+  base: Series,
+  measurement: Measurement,
+  rows: ReadonlyMap<string, Row>,
+): Comparison {
+  const valuesOf = ({ readings }: Series, get = ({ value }: Reading) => value) => readings.map(get);
+  const isRatio = measurement.compare === "ratio";
+  const spread = comparePairs(valuesOf(series), valuesOf(base), (a, b) => isRatio ? a / b : a - b);
+  const cpuOf = ({ details }: Reading) => details.cpuUs ?? NaN;
+  const hasGoalOfItsOwn = measurement.name === "events";
+  const goal = goalFor(measurement.name, series.subject.name);
+  const judged = hasGoalOfItsOwn ? rows.get(series.name)?.spread.median ?? NaN : spread.median;
+  return {
+    subject: series.name,
+    base: base.name,
+    spread,
+    ...(isRatio && { byCpu: comparePairs(valuesOf(series, cpuOf), valuesOf(base, cpuOf), (a, b) => b / a) }),
+    ...(goal && { goal, isMet: isWithin(judged, goal) }),
+    isQuotable: [series, base].every(({ name }) => rows.get(name)?.objections.length === 0),
+  };
+}
+
+/**
+ * What the readings say.
+ *
+ * @param measurement What was measured
+ * @param all Every subject's readings, the provider alone among them where throughput is measured
+ */
+export function conclude(measurement: Measurement, all: readonly Series[]): Result {
+  const { name, title, unit, compare, at } = measurement;
+  const tops = all.filter(({ subject }) => subject.subject.isReference);
+  const top = tops.length === 0
+    ? Infinity
+    : Math.max(...tops.map(({ readings }) => medianOf(readings, (r) => r.value)));
+  const rows = all.map((series) => toRow(series, measurement, top));
+  const byName = new Map(rows.map((row) => [row.subject, row]));
+  const comparisons = compare === "none" ? [] : all.flatMap((series) => {
+    const base = all.find((each) => each.name === series.base);
+    return base === undefined ? [] : [toComparison(series, base, measurement, byName)];
+  });
+  return { name, title, unit, compare, ...(at !== undefined && { at }), rows, comparisons };
+}
+
+/**
+ * A result of figures that are read once, such as memory.
+ *
+ * @param head What the result is called
+ * @param figures Each subject's readings
+ */
+export function concludePlainly(
+  head: Pick<Result, "name" | "title" | "unit">,
+  figures: readonly { readonly subject: string; readonly readings: readonly number[] }[],
+): Result {
+  const rows = figures.map(({ subject, readings }) => ({
+    subject,
+    spread: toSpread(readings),
+    readings,
+    details: {},
+    objections: [],
+    foreign: 0,
+    isNoisy: false,
+  }));
+  return { ...head, compare: "none", rows, comparisons: [] };
+}

@@ -1,0 +1,198 @@
+/** What stands before the provider and is measured: bare proxies, the gateway, and its peers. */
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { request } from "node:http";
+import { join, resolve } from "node:path";
+import { findRuntimes, type RuntimeOnMachine } from "../runtimes.ts";
+import { GATEWAY_KEY, HOST, UPSTREAM_KEY, writeGatewayConfig } from "./gateway_config.ts";
+import { CACHE, CORES, findPort, start, type Started } from "./machine.ts";
+import { PLAIN } from "./requests.ts";
+
+/** Milliseconds for a process to give its first right answer, and between two looks. */
+const READY_MS = 60_000;
+const LOOK_MS = 2;
+/** Bun's cap on simultaneous upstream calls counts at start only; `serve` raises it by itself. */
+const BUN_CAP = { BUN_CONFIG_MAX_HTTP_REQUESTS: "65535" };
+/** Portkey's gateway, as its npm package comes; never a dependency. */
+const PORTKEY = { name: "@portkey-ai/gateway", version: "1.15.2" };
+
+/** Something that can be started and measured. */
+export interface Subject {
+  /** Such as `bare bun`, `gateway node 26`, `nginx`. */
+  readonly name: string;
+  /** The subject that it is compared with. */
+  readonly base?: string;
+  /** Whether its answers are the provider's, byte for byte. */
+  readonly isExact: boolean;
+  /** Whether it is the load's side itself, for the others to be judged by. */
+  readonly isReference?: boolean;
+  /** What callers send beside the body's own headers. */
+  headers(upstream: string): Readonly<Record<string, string>>;
+  /** Command and variables, once the port is known. */
+  command(port: number, upstream: string): { command: readonly string[]; env?: Readonly<Record<string, string>> };
+}
+
+/** A subject that answers. */
+export interface RunningSubject {
+  readonly subject: Subject;
+  readonly name: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly port: number;
+  readonly process: Started;
+  /** Milliseconds from its start to its first answer. */
+  readonly startUpMs: number;
+}
+
+const credentials = { "host": HOST, "authorization": `Bearer ${UPSTREAM_KEY}` };
+const bothCredentials = { ...credentials, "gateway-auth": `Bearer ${GATEWAY_KEY}` };
+
+const RUN: Readonly<Record<RuntimeOnMachine["kind"], readonly string[]>> = {
+  bun: ["run"],
+  deno: ["run", "-A", "--no-config", "--no-lock"],
+  node: [],
+};
+
+/** The runtimes that are compared: of several Nodes the newest. */
+export function selectRuntimes(names: readonly string[] | undefined): RuntimeOnMachine[] {
+  const found = findRuntimes().filter(({ runsTypeScript }) => runsTypeScript);
+  return found.filter(({ kind, label }) => names === undefined || names.includes(kind) || names.includes(label));
+}
+
+/** Ten lines on a runtime. */
+export function bareOn({ label, kind, command }: RuntimeOnMachine): Subject {
+  return {
+    name: `bare ${label}`,
+    isExact: true,
+    headers: () => credentials,
+    command: (port, upstream) => ({
+      command: [command, ...RUN[kind], join("scripts", "bench", "bare", `${kind}.ts`)],
+      env: { PORT: String(port), UPSTREAM: upstream, ...BUN_CAP },
+    }),
+  };
+}
+
+/**
+ * The one file on a runtime.
+ *
+ * @param runtime The runtime
+ * @param file Path of the one file
+ * @param keys How many gateway keys there are
+ */
+export function gatewayOn({ label, kind, command }: RuntimeOnMachine, file: string, keys: number): Subject {
+  return {
+    name: `gateway ${label}`,
+    base: `bare ${label}`,
+    isExact: true,
+    headers: () => bothCredentials,
+    command: (port, upstream) => {
+      const config = writeGatewayConfig(`${label}-${keys}`, { port, upstream, keys });
+      return { command: [command, ...RUN[kind], file, "serve", "--config", config] };
+    },
+  };
+}
+
+/** nginx, where the machine has it. */
+export function findNginx(): Subject[] {
+  const binary = ["/usr/sbin/nginx", "/usr/bin/nginx"].find((path) => existsSync(path));
+  if (binary === undefined) return [];
+  return [{
+    name: "nginx",
+    isExact: true,
+    headers: () => bothCredentials,
+    command(port, upstream) {
+      const directory = resolve(CACHE, "nginx");
+      mkdirSync(directory, { recursive: true });
+      const values = { directory, port: String(port), upstream: new URL(upstream).host, key: GATEWAY_KEY };
+      let text = readFileSync(join("scripts", "bench", "bare", "nginx.conf"), "utf8");
+      for (const [name, value] of Object.entries(values)) text = text.replaceAll(`{{${name}}}`, value);
+      const path = join(directory, "nginx.conf");
+      writeFileSync(path, text);
+      return { command: [binary, "-c", path, "-p", directory] };
+    },
+  }];
+}
+
+/** Portkey's gateway on Node, installed on the first run. */
+export function installPortkey(node: RuntimeOnMachine): Subject {
+  const directory = join(CACHE, "portkey");
+  const home = join(directory, "node_modules", PORTKEY.name);
+  if (!existsSync(home)) {
+    mkdirSync(directory, { recursive: true });
+    writeFileSync(join(directory, "package.json"), "{}\n");
+    const wanted = `${PORTKEY.name}@${PORTKEY.version}`;
+    execFileSync("npm", ["install", "--ignore-scripts", "--prefix", directory, wanted], { timeout: 300_000 });
+  }
+  const { version, bin } = JSON.parse(readFileSync(join(home, "package.json"), "utf8"));
+  const program = join(home, typeof bin === "string" ? bin : Object.values(bin as Record<string, string>)[0] ?? "");
+  return {
+    name: `portkey ${version}`,
+    isExact: false,
+    headers: (upstream) => ({
+      ...credentials,
+      "x-portkey-provider": "openai",
+      "x-portkey-custom-host": `${upstream}/v1`,
+    }),
+    command: (port) => ({ command: [node.command, program, `--port=${port}`, "--headless"] }),
+  };
+}
+
+/** One plain call; resolves with the answer's text, or with nothing where there is no right answer. */
+export function callOnce(
+  port: number,
+  headers: Readonly<Record<string, string>>,
+  body: string = PLAIN.body,
+): Promise<string | undefined> {
+  return new Promise((resolveCall) => {
+    const give = (text?: string) => resolveCall(text);
+    const call = request({
+      host: "127.0.0.1",
+      port,
+      method: "POST",
+      path: "/v1/chat/completions",
+      agent: false,
+      headers: {
+        ...headers,
+        "content-type": "application/json",
+        "content-length": new TextEncoder().encode(body).length,
+      },
+      timeout: 5000,
+    }, (response) => {
+      let text = "";
+      response.setEncoding("utf8").on("data", (part: string) => text += part);
+      response.on("error", () => give());
+      response.on("end", () => give(response.statusCode === 200 ? text : undefined));
+    });
+    call.on("timeout", () => call.destroy());
+    call.on("error", () => give());
+    call.end(body);
+  });
+}
+
+/**
+ * Starts a subject and waits for its first right answer.
+ *
+ * @param subject What to start
+ * @param upstream The provider's address
+ */
+export async function startSubject(subject: Subject, upstream: string): Promise<RunningSubject> {
+  const port = await findPort();
+  const { command, env } = subject.command(port, upstream);
+  const begun = performance.now();
+  const running = start(CORES.subject, command, { name: subject.name, ...(env && { env }) });
+  const headers = subject.headers(upstream);
+  while (await callOnce(port, headers) === undefined) {
+    if (!running.isRunning() || performance.now() - begun > READY_MS) {
+      await running.stop();
+      throw new Error(`Cannot start ${subject.name}: it gives no right answer. ${running.log()}`);
+    }
+    await new Promise((wake) => setTimeout(wake, LOOK_MS));
+  }
+  const startUpMs = performance.now() - begun;
+  return { subject, name: subject.name, headers, port, process: running, startUpMs };
+}
+
+/** The version that a runtime tells of itself. */
+export function readVersion(command: string): string {
+  const text = execFileSync(command, ["--version"], { stdio: ["ignore", "pipe", "pipe"] }).toString();
+  return /\d+\.\d+\.\d+/.exec(text)?.[0] ?? "";
+}

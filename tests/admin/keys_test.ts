@@ -1,0 +1,357 @@
+/** Keys at the admin API of a running gateway: its routes, and its refusals. */
+import assert from "node:assert/strict";
+import { afterAll, afterEach, beforeAll, describe, it } from "@std/testing/bdd";
+import { gatewayKeyId } from "../../src/access/gateway_key.ts";
+import { KEY_ROUTES } from "../../src/admin/keys.ts";
+import { assertRefusal, type Call, POLICY, type Running, startAdmin, TOKEN } from "../support/admin.ts";
+import { openRaw, parseAnswer } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+import { hasRedis, type RedisServer, startRedis } from "../support/redis.ts";
+
+const DAY_MS = 86_400_000;
+const MAX_BODY_BYTES = 65536;
+
+/** Settings that are refused, and the name of the one that is wrong. */
+const WRONG: readonly [body: unknown, param: string][] = [
+  [{ nam: "not-this" }, "nam"],
+  [{ id: "not-this" }, "id"],
+  [{ digest: "ab".repeat(32) }, "digest"],
+  [{ expiresAt: 5 }, "expiresAt"],
+  [{ revoked: "2020-01-01T00:00:00Z" }, "revoked"],
+  [{ name: "" }, "name"],
+  [{ name: 5 }, "name"],
+  [{ name: "x".repeat(257) }, "name"],
+  [{ providers: "a" }, "providers"],
+  [{ providers: ["a", ""] }, "providers.1"],
+  [{ models: [5] }, "models.0"],
+  [{ disabled: "not-this" }, "disabled"],
+  [{ metadata: { a: 5 } }, "metadata.a"],
+  [{ metadata: "not-this" }, "metadata"],
+  [{ limits: "not-this" }, "limits"],
+  [{ limits: { speed: "not-this" } }, "limits.speed"],
+  [{ limits: { requests: "not-this" } }, "limits.requests"],
+  [{ limits: { requests: 5 } }, "limits.requests"],
+  [{ limits: { tokens: "1.5/s" } }, "limits.tokens"],
+  [{ limits: { budget: "5M/week" } }, "limits.budget"],
+  [{ limits: { concurrency: 0 } }, "limits.concurrency"],
+  [{ limits: { concurrency: 1.5 } }, "limits.concurrency"],
+  [{ limits: { mode: "not-this" } }, "limits.mode"],
+  [{ expires: "90d" }, "expires"],
+  [{ expires: "2027-02-30T00:00:00Z" }, "expires"],
+  [{ expires: "2027-02-01T00:00:00+01" }, "expires"],
+  [{ expires: "2027-02-01 00:00:00Z" }, "expires"],
+];
+
+/** Every route with an id that nobody has. */
+const everyRoute = KEY_ROUTES.map(({ method, path, ...route }) => ({
+  ...route,
+  method: method.toUpperCase(),
+  path: path.replace("{id}", "nobody"),
+}));
+
+describe("the admin API of keys", () => {
+  let running: Running;
+  let call: Call;
+  beforeAll(async () => {
+    running = await startAdmin();
+    call = running.call;
+  });
+  afterAll(() => running.stop());
+  const create = async (body: unknown = {}): Promise<{ key: string; id: string }> => {
+    const { status, json } = await call("POST", "/v1/keys", { body });
+    assert.equal(status, 201, JSON.stringify(json));
+    return json;
+  };
+
+  for (const { method, path } of everyRoute) {
+    it(`${method} ${path} wants the admin token, and tells nobody else whether there is such a key`, async () => {
+      for (
+        const authorization of ["", "Bearer", `Bearer ${TOKEN}x`, `Basic ${TOKEN}`, `Bearer ${TOKEN.slice(1)}`, TOKEN]
+      ) {
+        const answered = await call(method, path, { authorization, ...(method === "GET" ? {} : { raw: "{" }) });
+        assertRefusal(answered, 401, "invalid_admin_token");
+        assert.match(answered.headers.get("www-authenticate") ?? "", /^Bearer realm=/);
+      }
+    });
+  }
+
+  it("a key is made, used, changed, rotated and revoked; only its maker ever sees it", async () => {
+    const { key, id, ...made } = (await call("POST", "/v1/keys", { body: POLICY })).json;
+    assert.equal(gatewayKeyId(key), id);
+    const { created, ...rest } = made;
+    assert.deepEqual(rest, { ...POLICY, state: "active" });
+    assert.ok(Math.abs(Date.parse(created) - Date.now()) < 60_000);
+    assert.equal(await running.chat(key), 200);
+    const { use, lastUsed, ...shown } = (await call("GET", `/v1/keys/${id}`)).json;
+    assert.deepEqual(shown, { ...made, id });
+    assert.deepEqual(use.map(({ name, limit, used }: Record<string, unknown>) => [name, limit, used]), [
+      ["requests", 600, 1],
+      ["tokens", 2_300_000, 2],
+      ["budget", 5_000_000, 2],
+      ["concurrency", 20, 0],
+    ]);
+    assert.match(use[0].resetsIn, /^\d+s$/);
+    assert.ok(Math.abs(Date.parse(lastUsed) - Date.now()) < 60_000);
+    const changed = (await call("PATCH", `/v1/keys/${id}`, { body: { disabled: true } })).json;
+    assert.equal(changed.state, "disabled");
+    assert.equal(await running.chat(key), 401);
+    await call("PATCH", `/v1/keys/${id}`, { body: { disabled: null } });
+    const rotated = (await call("POST", `/v1/keys/${id}/rotate`, { body: { overlap: "24h" } })).json;
+    assert.ok(Math.abs(Date.parse(rotated.previousExpires) - Date.now() - DAY_MS) < 60_000);
+    assert.deepEqual([await running.chat(key), await running.chat(rotated.key)], [200, 200]);
+    const again = await call("POST", `/v1/keys/${id}/rotate`, { body: {} });
+    assert.deepEqual([await running.chat(key), await running.chat(rotated.key)], [401, 401]);
+    assert.equal(await running.chat(again.json.key), 200);
+    const revoked = await call("POST", `/v1/keys/${id}/revoke`);
+    assert.equal(revoked.json.state, "revoked");
+    assert.equal(await running.chat(again.json.key), 401);
+    assertRefusal(await call("POST", `/v1/keys/${id}/rotate`, { body: {} }), 409, "refused");
+    const said = [(await call("GET", "/v1/keys")).text, (await call("GET", `/v1/keys/${id}`)).text, revoked.text];
+    const kept = [await running.at.kept(), running.program.stdout(), running.program.stderr()];
+    for (const whole of [key, rotated.key, again.json.key]) {
+      for (const text of [...said, ...kept]) assert.ok(!text.includes(whole.slice(16)));
+    }
+    for (const text of said) assert.doesNotMatch(text, /digest|[0-9a-f]{64}/);
+  });
+
+  it("PATCH sets what is given, and takes away what is null, single limits too", async () => {
+    const { id } = await create(POLICY);
+    const patch = async (body: unknown) => {
+      const { status, json } = await call("PATCH", `/v1/keys/${id}`, { body });
+      assert.equal(status, 200, JSON.stringify(json));
+      const { created: _, id: __, state: ___, ...rest } = json;
+      return rest;
+    };
+    assert.deepEqual(await patch({}), POLICY);
+    const { expires: _, models: __, ...left } = POLICY;
+    const { tokens: ___, mode: ____, ...limits } = POLICY.limits;
+    assert.deepEqual(
+      await patch({ name: "y", expires: null, models: null, limits: { requests: "1/s", tokens: null, mode: null } }),
+      { ...left, name: "y", limits: { ...limits, requests: "1/s" } },
+    );
+    assert.deepEqual(
+      await patch({ limits: { requests: null, concurrency: null, budget: null }, metadata: { a: "b" } }),
+      {
+        name: "y",
+        providers: ["a"],
+        metadata: { a: "b" },
+      },
+    );
+    assert.deepEqual(await patch({ limits: { budget: "1/day" }, name: null, providers: null, metadata: null }), {
+      limits: { budget: "1/day" },
+    });
+    assert.deepEqual(await patch({ limits: null, expires: "2099-01-01T00:00:00+02:00" }), {
+      expires: "2098-12-31T22:00:00.000Z",
+    });
+  });
+
+  it("lists in pages, the newest first, and finds by id and name", async () => {
+    const ids: string[] = [];
+    for (const name of ["page-1", "page-2", "page-3", "page-4", "page-5"]) ids.unshift((await create({ name })).id);
+    const seen: string[] = [];
+    for (let next: string | null = ""; next !== null;) {
+      const { json } = await call("GET", `/v1/keys?search=PAGE-&limit=2${next && `&after=${next}`}`);
+      assert.ok(json.keys.length <= 2);
+      seen.push(...json.keys.map(({ id }: { id: string }) => id));
+      next = json.next;
+    }
+    assert.deepEqual(seen, ids);
+    assert.equal((await call("GET", `/v1/keys?search=${ids[2]?.toLowerCase()}`)).json.keys[0].name, "page-3");
+    assert.deepEqual((await call("GET", "/v1/keys?search=nobody%20has%20this")).json, { keys: [], next: null });
+    assertRefusal(await call("GET", "/v1/keys?after=nobody"), 404, "key_not_found");
+  });
+
+  it("the command line and the API may write at once: nothing is lost", async () => {
+    const made = await Promise.all(
+      Array.from(
+        { length: 10 },
+        (_, index) => index % 2 === 0 ? create({ name: "both" }) : running.at.create("--name", "both"),
+      ),
+    );
+    const { keys } = (await call("GET", "/v1/keys?search=both")).json;
+    assert.deepEqual(keys.map(({ id }: { id: string }) => id).sort(), made.map(({ id }) => id).sort());
+  });
+
+  it("a body that is no JSON object is refused, and so is a key of any shape but its own", async () => {
+    const { id } = await create();
+    for (const path of ["/v1/keys", `/v1/keys/${id}`, `/v1/keys/${id}/rotate`]) {
+      const method = path === `/v1/keys/${id}` ? "PATCH" : "POST";
+      for (const raw of ["{", "{}{}", "[]", "nope", '"', "{'a':1}", Uint8Array.of(0x7b, 0xff, 0x7d)]) {
+        assertRefusal(await call(method, path, { raw }), 400, "invalid_json");
+      }
+      for (const raw of ["null", "5", '"text"', "true"]) {
+        assertRefusal(await call(method, path, { raw }), 400, "invalid_body");
+      }
+      for (
+        const type of [
+          "",
+          "text/plain",
+          "application/x-www-form-urlencoded",
+          "application/jsonp",
+          "multipart/form-data",
+        ]
+      ) {
+        const raw = new TextEncoder().encode("{}"); // bytes: a text would be given a type
+        assertRefusal(await call(method, path, { raw, type }), 415, "unsupported_media_type");
+      }
+      const { status } = await call(method, path, { raw: "{}", type: "Application/JSON; charset=utf-8" });
+      assert.ok(status === 200 || status === 201);
+    }
+  });
+
+  it("a setting that is wrong or unknown is named", async () => {
+    const { id } = await create();
+    for (const [body, param] of WRONG) {
+      for (const [method, path] of [["POST", "/v1/keys"], ["PATCH", `/v1/keys/${id}`]] as const) {
+        const answered = await call(method, path, { body });
+        assertRefusal(answered, 400, "invalid_body", param);
+        assert.ok(answered.json.error.message.startsWith(`Cannot accept the body: ${param}: `), answered.text);
+        assert.doesNotMatch(answered.text, /not-this|Invalid|received/, "no value of the caller's");
+      }
+    }
+    assertRefusal(await call("PATCH", `/v1/keys/${id}`, { body: { nam: null } }), 400, "invalid_body", "nam");
+    assertRefusal(await call("POST", "/v1/keys", { body: { name: null } }), 400, "invalid_body", "name");
+    for (const body of [{ overlap: "soon" }, { overlap: 5 }, { overlap: null }, { overlap: "-1h" }]) {
+      assertRefusal(await call("POST", `/v1/keys/${id}/rotate`, { body }), 400, "invalid_body", "overlap");
+    }
+    assertRefusal(await call("POST", `/v1/keys/${id}/rotate`, { body: { over: "1h" } }), 400, "invalid_body", "over");
+    assert.deepEqual(Object.keys((await call("GET", `/v1/keys/${id}`)).json).sort(), ["created", "id", "state"]);
+  });
+
+  // On Node the connection waited for the rest of the body, and the next call on it with it.
+  it("a body that is too large is refused without being read, one that just fits is not", async () => {
+    const fits = `{}${" ".repeat(MAX_BODY_BYTES - 2)}`;
+    assert.equal((await call("POST", "/v1/keys", { raw: fits })).status, 201);
+    const refused = async (authorization: string, framing: string, body: string) => {
+      const head =
+        `POST /v1/keys HTTP/1.1\r\nhost: x\r\nauthorization: ${authorization}\r\ncontent-type: application/json`;
+      const { received, socket } = openRaw(running.admin, `${head}\r\n${framing}\r\n\r\n${body}`);
+      await until(() => received().endsWith("}"), "an answer");
+      socket.destroy();
+      const { status, headers, body: text } = parseAnswer(received());
+      assert.equal(headers.connection, "close");
+      return `${status} ${JSON.parse(text).error.code}`;
+    };
+    const length = `content-length: ${MAX_BODY_BYTES + 1}`;
+    const counted = `${(MAX_BODY_BYTES + 1).toString(16)}\r\n${fits} \r\n`;
+    for (const [framing, body] of [[length, "{"], ["transfer-encoding: chunked", counted]] as const) {
+      assert.equal(await refused(`Bearer ${TOKEN}`, framing, body), "413 body_too_large");
+      assert.equal(await refused("", framing, body), "401 invalid_admin_token");
+    }
+    assert.equal((await call("GET", "/v1/keys?limit=1")).status, 200);
+  });
+
+  it("a query that is wrong is refused", async () => {
+    for (const limit of ["0", "-1", "1001", "1e2", "many", "1.5", ""]) {
+      assertRefusal(await call("GET", `/v1/keys?limit=${limit}`), 400, "invalid_query", "limit");
+    }
+    assertRefusal(await call("GET", "/v1/keys?serach=x"), 400, "invalid_query", "serach");
+  });
+
+  it("an unknown id is 404, also one that is no UTF-8", async () => {
+    for (const { method, path, body } of everyRoute.filter(({ path }) => path.includes("nobody"))) {
+      for (
+        const id of ["nobody", "gk_nobody", "%ZZ", "%ff", "%2F", "constructor", "__proto__", "a%00b", "x".repeat(4000)]
+      ) {
+        const answered = await call(method, path.replace("nobody", id), body === undefined ? {} : { body: {} });
+        assertRefusal(answered, 404, "key_not_found");
+      }
+    }
+  });
+
+  it("an unknown path is 404, a method that has no meaning there 405", async () => {
+    for (const path of ["/", "/v1", "/v1/key", "/v1/keys/x/y", "/v1/keys/x/revoke/now", "/V1/keys"]) {
+      assertRefusal(await call("GET", path), 404, "not_found");
+    }
+    const allowed: Record<string, string> = { "/livez": "GET, HEAD", "/readyz": "GET, HEAD", "/openapi.json": "GET" };
+    for (const { path, method } of everyRoute) allowed[path] = [allowed[path] ?? [], method].flat().join(", ");
+    for (const [path, allow] of Object.entries(allowed)) {
+      for (const method of ["DELETE", "PUT", "OPTIONS", "GET", "POST", "PATCH"]) {
+        if (allow.split(", ").includes(method)) continue;
+        const answered = await call(method, path, { authorization: "" });
+        assertRefusal(answered, 405, "method_not_allowed");
+        assert.equal(answered.headers.get("allow"), allow);
+      }
+    }
+  });
+
+  it("what would make no sense is refused with 409, and changes nothing", async () => {
+    const { id } = await create({ name: "sense" });
+    const before = await running.at.kept();
+    const refused: [method: string, path: string, body: unknown, says: RegExp][] = [
+      ["POST", "/v1/keys", { providers: ["a", "stranger"] }, /not configured: expected one of a, b$/],
+      ["PATCH", `/v1/keys/${id}`, { providers: ["stranger"] }, /not configured: expected one of a, b$/],
+      ["POST", "/v1/keys", { expires: "2020-01-01T00:00:00Z" }, /has expired already/],
+      ["POST", `/v1/keys/${id}/rotate`, { overlap: "4000000d" }, /for so long: at most/],
+      ["POST", `/v1/keys/${id}/rotate`, { overlap: "99999999999999d" }, /for so long: at most/],
+    ];
+    for (const [method, path, body, says] of refused) {
+      const answered = await call(method, path, { body });
+      assertRefusal(answered, 409, "refused");
+      assert.match(answered.json.error.message, says);
+    }
+    assert.equal(await running.at.kept(), before);
+  });
+});
+
+describe("the admin API of keys, elsewhere", () => {
+  let running: Running | undefined;
+  let redis: RedisServer | undefined;
+  afterEach(async () => {
+    await running?.stop();
+    await redis?.stop();
+    running = redis = undefined;
+  });
+
+  it("without a token in the configuration nobody manages keys; health is told all the same", async () => {
+    const { call } = running = await startAdmin({ admin: { port: 0 } });
+    for (const { method, path } of everyRoute) {
+      const answered = await call(method, path);
+      assertRefusal(answered, 403, "no_admin_token");
+      assert.match(answered.json.error.message, /set admin\.token/);
+    }
+    for (const path of ["/livez", "/readyz", "/openapi.json"]) {
+      for (const method of path === "/openapi.json" ? ["GET"] : ["GET", "HEAD"]) {
+        assert.equal((await call(method, path, { authorization: "" })).status, 200);
+      }
+    }
+  });
+
+  it("keys that stand in the configuration can be looked at only", async () => {
+    const keys = [{ id: "own", key: "0123456789-own-key", limits: { requests: "1/s" } }];
+    const { call, chat } = running = await startAdmin({ keys });
+    assert.equal(await chat("0123456789-own-key"), 200);
+    const { json, text } = await call("GET", "/v1/keys/own");
+    assert.deepEqual([json.id, json.limits, json.use[0].used], ["own", { requests: "1/s" }, 1]);
+    assert.doesNotMatch(text, /0123456789|[0-9a-f]{64}/);
+    for (const { method, path, body } of everyRoute.filter(({ method }) => method !== "GET")) {
+      const answered = await call(method, path.replace("nobody", "own"), body === undefined ? {} : { body: {} });
+      assertRefusal(answered, 409, "refused");
+      assert.match(answered.json.error.message, /stand in the configuration/);
+    }
+  });
+
+  (hasRedis ? it : it.skip)("while Redis is down, 503 and why; afterwards all is well again", async () => {
+    redis = await startRedis();
+    const { call, chat } = running = await startAdmin({}, redis);
+    const made = await call("POST", "/v1/keys", { body: { name: "x", limits: { requests: "9/min" } } });
+    const { id, key } = made.json;
+    assert.equal(await chat(key), 200);
+    const { use } = (await call("GET", `/v1/keys/${id}`)).json;
+    assert.deepEqual([use[0].limit, use[0].used], [9, 1]);
+    await redis.kill();
+    for (
+      const [method, path, body] of [["GET", "/v1/keys"], ["POST", "/v1/keys", {}], ["GET", `/v1/keys/${id}`]] as const
+    ) {
+      const answered = await call(method, path, { body });
+      assertRefusal(answered, 503, "key_store_unavailable");
+    }
+    assert.equal((await call("GET", "/livez")).status, 200);
+    await redis.restart();
+    for (let status = 0; status !== 201;) {
+      status = (await call("POST", "/v1/keys", { body: { name: "y" } })).status;
+      assert.ok(status === 201 || status === 503);
+    }
+    assert.equal((await call("GET", "/v1/keys")).json.keys.length, 1);
+  });
+});

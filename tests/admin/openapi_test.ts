@@ -1,0 +1,191 @@
+/** The description of the admin API: sound, complete, and true. */
+import assert from "node:assert/strict";
+import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
+import { Validator } from "@seriousme/openapi-schema-validator";
+import { Ajv2020 } from "ajv/dist/2020.js";
+import formats from "ajv-formats";
+import { KEY_ROUTES } from "../../src/admin/keys.ts";
+import { type Answered, POLICY, type Running, startAdmin } from "../support/admin.ts";
+
+/** What the tests look at of a document. */
+interface Description {
+  readonly openapi: string;
+  readonly info: { readonly version: string };
+  readonly security: readonly Readonly<Record<string, unknown>>[];
+  readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
+  readonly components: {
+    readonly schemas: Readonly<Record<string, { readonly properties: Readonly<Record<string, unknown>> }>>;
+    readonly securitySchemes: Readonly<Record<string, unknown>>;
+  };
+}
+
+interface Content {
+  readonly content: { readonly "application/json": { readonly schema: { readonly $ref: string } } };
+}
+
+interface Operation {
+  readonly operationId: string;
+  readonly parameters: readonly { readonly name: string; readonly in: string; readonly required?: boolean }[];
+  readonly requestBody?: Content & { readonly required: boolean };
+  readonly responses: Readonly<Record<string, Content>>;
+}
+
+const ID = "http://admin/openapi.json";
+const nameOf = ({ content }: Content) => content["application/json"].schema.$ref.replace("#/components/schemas/", "");
+
+/** Bodies that are sent, and whether they are taken. */
+const BODIES: readonly [operationId: string, body: unknown, isTaken: boolean][] = [
+  ["createKey", {}, true],
+  ["createKey", POLICY, true],
+  ["createKey", { disabled: true, providers: [], expires: "2099-01-01T00:00:00+02:00" }, true],
+  ["createKey", { name: null }, false],
+  ["createKey", { nam: "x" }, false],
+  ["createKey", [], false],
+  ["createKey", null, false],
+  ["createKey", { name: "" }, false],
+  ["createKey", { providers: "a" }, false],
+  ["createKey", { metadata: { a: 5 } }, false],
+  ["createKey", { limits: { concurrency: 0 } }, false],
+  ["createKey", { limits: { mode: "dream" } }, false],
+  ["createKey", { limits: { speed: 1 } }, false],
+  ["createKey", { expires: "2099-01-01" }, false],
+  ["createKey", { expires: "2099-02-30T00:00:00Z" }, false],
+  ["createKey", { expires: "2099-01-01T00:00:00+01" }, false],
+  ["updateKey", {}, true],
+  ["updateKey", POLICY, true],
+  ["updateKey", { limits: { requests: null, mode: null } }, true],
+  ["updateKey", Object.fromEntries(Object.keys({ ...POLICY, disabled: true }).map((name) => [name, null])), true],
+  ["updateKey", { nam: null }, false],
+  ["updateKey", { limits: { speed: null } }, false],
+  ["rotateKey", {}, true],
+  ["rotateKey", { overlap: "24h" }, true],
+  ["rotateKey", { overlap: 24 }, false],
+  ["rotateKey", { over: "24h" }, false],
+];
+
+describe("the description of the admin API", () => {
+  let running: Running;
+  let document: Description;
+  let ajv: Ajv2020;
+  let answered: Answered;
+  beforeAll(async () => {
+    running = await startAdmin();
+    answered = await running.call("GET", "/openapi.json", { authorization: "" });
+    document = answered.json;
+    ajv = new Ajv2020({ allErrors: true, strict: false });
+    formats.default(ajv);
+    ajv.addSchema({ ...document }, ID);
+  });
+  afterAll(() => running.stop());
+
+  const operations = () =>
+    Object.entries(document.paths).flatMap(([path, methods]) =>
+      Object.entries(methods).map(([method, operation]) => ({ path, method, ...operation }))
+    );
+  const assertFits = (name: string, value: unknown, fits = true) => {
+    const validate = ajv.getSchema(`${ID}#/components/schemas/${name}`) ?? assert.fail(`no schema ${name}`);
+    assert.equal(validate(value), fits, `${JSON.stringify(value)} as ${name}: ${ajv.errorsText(validate.errors)}`);
+  };
+
+  it("is OpenAPI 3.1 to a validator, and needs no token", async () => {
+    assert.equal(answered.status, 200);
+    assert.equal(document.openapi, "3.1.0");
+    const { valid, errors } = await new Validator().validate({ ...document });
+    assert.ok(valid, JSON.stringify(errors));
+    for (const requirement of document.security) {
+      for (const scheme of Object.keys(requirement)) assert.ok(scheme in document.components.securitySchemes);
+    }
+  });
+
+  it("describes every route, and nothing but routes", () => {
+    const described = operations().map(({ path, method, operationId, requestBody, responses, parameters }) => ({
+      path,
+      method,
+      operationId,
+      body: requestBody === undefined ? undefined : nameOf(requestBody),
+      answers: Object.entries(responses).filter(([status]) => status !== "default")
+        .map(([status, response]) => `${status} ${nameOf(response)}`).join(),
+      query: parameters.filter((parameter) => parameter.in === "query").map(({ name }) => name).sort(),
+      inPath: parameters.filter((parameter) => parameter.in === "path").map(({ name }) => `{${name}}`),
+    }));
+    const routes = KEY_ROUTES.map(({ path, method, operationId, body, status, answers, query }) => ({
+      path,
+      method,
+      operationId,
+      body: body?.form as string | undefined,
+      answers: `${status} ${answers}`,
+      query: Object.keys(query?.means ?? {}).sort(),
+      inPath: path.match(/\{\w+\}/g) ?? [],
+    }));
+    const inOrder = <T extends { operationId: string }>(all: readonly T[]) =>
+      all.toSorted((one, other) => one.operationId.localeCompare(other.operationId));
+    assert.deepEqual(inOrder(described), inOrder(routes));
+    assert.equal(new Set(routes.map(({ operationId }) => operationId)).size, routes.length);
+  });
+
+  it("names what a query may say, all of which is taken", async () => {
+    const { id } = (await running.call("POST", "/v1/keys", { body: {} })).json;
+    const values: Record<string, string> = { limit: "1", after: id, search: "x" };
+    for (const { path, method, parameters } of operations()) {
+      for (const { name } of parameters.filter((parameter) => parameter.in === "query")) {
+        const { status } = await running.call(method.toUpperCase(), `${path}?${name}=${values[name]}`);
+        assert.equal(status, 200, name);
+      }
+    }
+  });
+
+  it("is true of answers: each has the form that is described, and nothing that is not", async () => {
+    const make = async () => (await running.call("POST", "/v1/keys", { body: POLICY })).json;
+    const { id, key } = await make();
+    await running.chat(key);
+    const bodies: Record<string, unknown> = {
+      createKey: POLICY,
+      updateKey: { name: "y" },
+      rotateKey: { overlap: "1h" },
+    };
+    const order = ["createKey", "listKeys", "showKey", "updateKey", "rotateKey", "showKey", "revokeKey", "showKey"];
+    const seen = new Set<string>();
+    for (const operationId of order) {
+      const { path, method, responses } = operations().find((each) => each.operationId === operationId) ??
+        assert.fail();
+      const body = bodies[operationId];
+      const { status, json } = await running.call(method.toUpperCase(), path.replace("{id}", id), {
+        ...(body !== undefined && { body }),
+      });
+      const form = nameOf(responses[status] ?? assert.fail(`${operationId} answered ${status}`));
+      assertFits(form, json);
+      for (const [name, value] of form === "KeyList" ? json.keys.map((one: unknown) => ["Key", one]) : [[form, json]]) {
+        const described = Object.keys(document.components.schemas[name]?.properties ?? {});
+        for (const property of Object.keys(value)) {
+          assert.ok(described.includes(property), `${property} of ${operationId} is not described`);
+          seen.add(`${name}.${property}`);
+        }
+      }
+    }
+    // And what is described can happen.
+    const properties = Object.keys(document.components.schemas.Key?.properties ?? {}).filter((name) =>
+      name !== "disabled"
+    );
+    assert.deepEqual(properties.filter((name) => !seen.has(`Key.${name}`)), []);
+  });
+
+  it("is true of refusals", async () => {
+    for (const { path, method, responses } of operations()) {
+      const refused = await running.call(method.toUpperCase(), path, { authorization: "" });
+      assert.equal(refused.status, 401);
+      assertFits(nameOf(responses.default ?? assert.fail()), refused.json);
+    }
+  });
+
+  for (const [operationId, body, isTaken] of BODIES) {
+    it(`${operationId} ${isTaken ? "takes" : "refuses"} ${JSON.stringify(body).slice(0, 90)}, as described`, async () => {
+      const { id } = (await running.call("POST", "/v1/keys", { body: {} })).json;
+      const { path, method, requestBody } = operations().find((each) => each.operationId === operationId) ??
+        assert.fail();
+      const { status, text } = await running.call(method.toUpperCase(), path.replace("{id}", id), { body });
+      assert.equal(status < 300, isTaken, text);
+      assert.ok(isTaken || status === 400, text);
+      assertFits(nameOf(requestBody ?? assert.fail()), body, isTaken);
+    });
+  }
+});

@@ -1,0 +1,217 @@
+/** `sallyport keys`, where something is wrong: with the command, with the file, with Redis. */
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { promisify } from "node:util";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { GOOD_BODY } from "../support/gateway.ts";
+import { freePort } from "../support/front_proxy.ts";
+import { assertRefused, makePlace, manyKeys, type Place } from "../support/key_place.ts";
+import { cleanEnvironment, ONE_FILE, runProgram, startProgram } from "../support/program.ts";
+import { type Provider, startProvider } from "../support/provider.ts";
+import { runtime } from "../support/runtimes.ts";
+
+const run = promisify(execFile);
+
+/** A configuration with keys of its own in it. */
+const INLINE = {
+  keys: [{ id: "own", key: "0123456789-own-key", models: ["m-*"] }, { id: "two", digest: "ab".repeat(32) }],
+};
+
+/** What is wrong with the command, whatever the keys are. */
+const MISTAKES: readonly [args: readonly string[], says: RegExp][] = [
+  [[], /: keys takes create, list, show, update, revoke or rotate\./],
+  [["destroy", "x"], /: keys takes create, list, show, update, revoke or rotate\./],
+  [["constructor"], /: keys takes create, list/],
+  [["create", "x"], /: unexpected argument: x\./],
+  [["list", "x"], /: unexpected argument: x\./],
+  [["show"], /: keys show takes the id of a key\./],
+  [["revoke"], /: keys revoke takes the id of a key\./],
+  [["show", "x", "y"], /: unexpected argument: y\./],
+  [["list", "--name", "x"], /: keys list takes no --name\./],
+  [["create", "--overlap", "1h"], /: keys create takes no --overlap\./],
+  [["rotate", "x", "--once"], /: keys rotate takes no --once\./],
+  [["create", "--speed", "1"], /--speed/],
+  [["create", "--name"], /--name/],
+  [["create", "--name", "-x"], /--name/],
+  [["create", "--requests", "600"], /: --requests: expected a rate such as "600\/min"/],
+  [["create", "--tokens", "1k/fortnight"], /: --tokens: expected a rate/],
+  [["create", "--budget", "5M/week"], /: --budget: expected a budget such as "5M\/month"/],
+  [["create", "--concurrency", "0"], /: --concurrency: expected a whole number from 1 to 1000000/],
+  [["create", "--concurrency", "0x10"], /: --concurrency: expected a whole number/],
+  [["create", "--concurrency", "many"], /: --concurrency: expected a whole number/],
+  [["create", "--mode", "dream"], /: --mode: expected "enforce" or "observe"/],
+  [["create", "--expires", "1y"], /: --expires: expected a duration such as "90d".*or a time such as 20/],
+  [["create", "--expires", "99999999999d"], /: --expires: expected a duration such as "90d", up to 36500d/],
+  [["create", "--expires", "2027-02-30T00:00:00Z"], /: --expires: expected/],
+  [["create", "--expires", "2027-02-28T00:00:00+01"], /: --expires: expected/],
+  [["create", "--expires", "2027-02-28"], /: --expires: expected/],
+  [["create", "--expires", "0s"], /: Cannot make a key that has expired already: give a time to come/],
+  [["create", "--expires", "2020-01-01T00:00:00Z"], /: Cannot make a key that has expired already/],
+  [["create", "--name", "x".repeat(257)], /: --name: expected at most 256 characters/],
+  [["create", "--models", `a,${"x".repeat(257)}`], /: --models: expected at most 256 characters/],
+  [["create", "--providers", " , "], /: --providers takes one name or several/],
+  [["create", "--metadata", "team"], /: --metadata takes name=value/],
+  [["create", "--metadata", "=x"], /: --metadata takes name=value/],
+  [["create", "--metadata", "team="], /: --metadata takes name=value/],
+  [["create", "--metadata", `team=${"x".repeat(257)}`], /: --metadata: expected at most 256/],
+  // A variable that is not set in a script: the key would have no bounds at all.
+  ...["name", "providers", "models", "requests", "tokens", "concurrency", "budget", "mode", "expires", "metadata"].map(
+    (name): [string[], RegExp] => [["create", `--${name}`, ""], new RegExp(`: --${name} is empty: give a value`)],
+  ),
+  [["update", "x"], /: keys update takes what to change: --name, --providers/],
+  [["rotate", "x", "--overlap", "soon"], /: --overlap takes a duration such as "24h"/],
+  [["rotate", "x", "--overlap", "-1h"], /--overlap/],
+  [["list", "--limit", "0"], /: --limit takes a whole number from 1/],
+  [["list", "--limit", "1.5"], /: --limit takes a whole number from 1/],
+  [["list", "--limit", ""], /: --limit takes a whole number from 1/],
+  [["list", "--config", "none.jsonc"], /cannot read the file \(ENOENT\)/],
+];
+
+describe("sallyport keys, where something is wrong", () => {
+  let provider: Provider;
+  let at: Place;
+  beforeEach(async () => {
+    provider = await startProvider();
+    at = makePlace(provider.url);
+  });
+  afterEach(async () => {
+    await at.remove();
+    await provider.close();
+  });
+  const file = () => join(at.path, "keys.json");
+  const call = async (url: string, key: string) => {
+    const headers = {
+      "authorization": "Bearer sk-1",
+      "gateway-auth": `Bearer ${key}`,
+      "content-type": "application/json",
+    };
+    const response = await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: GOOD_BODY });
+    await response.text();
+    return response.status;
+  };
+
+  it("answers every mistake with one line and exit status 2, and makes no file", async () => {
+    for (const [args, says] of MISTAKES) await assertRefused(at.keys(...args), says, args.join(" "));
+    assert.ok(!existsSync(file()));
+  });
+
+  // It ran the demo.
+  it("takes no command and verb in one word", async () => {
+    await assertRefused(runProgram(["keys create"], { cwd: at.path }), /: unknown command: keys create\./);
+  });
+
+  it("keys in the configuration can be looked at, and not changed", async () => {
+    at.configure(INLINE);
+    const listed = await at.good("list", "--json");
+    assert.deepEqual(JSON.parse(listed), [{ id: "two", state: "active" }, {
+      id: "own",
+      models: ["m-*"],
+      state: "active",
+    }]);
+    assert.doesNotMatch(await at.good("list") + await at.good("show", "own"), /0123456789|abab/);
+    for (const args of [["create"], ["revoke", "own"], ["rotate", "own"], ["update", "own", "--name", "x"]]) {
+      await assertRefused(
+        at.keys(...args),
+        /Cannot change keys that stand in the configuration: set keys to \{ "file"/,
+      );
+    }
+  });
+
+  it("writes a file that its owner alone can read, and leaves nothing beside it", async () => {
+    await at.create("--name", "x");
+    await at.create("--name", "y");
+    assert.equal(statSync(file()).mode & 0o777, 0o600);
+    assert.deepEqual(readdirSync(at.path).sort(), ["gateway.jsonc", "keys.json"]);
+  });
+
+  it("says what can't be written", async () => {
+    at.configure({ keys: { file: "missing/keys.json" } });
+    await assertRefused(at.keys("create"), /: Cannot write \S*missing\/keys\.json\S*: ENOENT/);
+    at.configure({ keys: { file: "gateway.jsonc/keys.json" } });
+    await assertRefused(at.keys("create"), /: Cannot write \S*: ENOTDIR/);
+    at.configure({});
+    const { id } = await at.create("--name", "x");
+    const before = readFileSync(file(), "utf8");
+    writeFileSync(`${file()}.lock`, "");
+    await assertRefused(
+      at.keys("revoke", id),
+      /: Cannot change \S+: another writer holds \S+\.lock\. .*remove that file/,
+    );
+    assert.equal(readFileSync(file(), "utf8"), before);
+    assert.equal(JSON.parse(await at.good("list", "--json")).length, 1, "reading waits for nobody");
+  });
+
+  it("names what is broken in the file, and leaves it as it is", async () => {
+    const [a, b] = manyKeys(2).map(({ id, digest }) => JSON.stringify({ id, digest }));
+    const cases: [string, RegExp][] = [
+      ["", /keys\.json: line 1: no JSON/],
+      ["{", /keys\.json: line 1: no JSON/],
+      ["{}", /keys\.json: expected \{ "keys": \[ … \] \}/],
+      [`{"keys":[\n${a},\n${b?.slice(0, 40)}\n]}\n`, /keys\.json: line 3: no JSON/],
+      [`{"keys":[\n${a},\n${a}\n]}\n`, /keys\.json: line 3: its id or digest stands there twice/],
+      ['{"keys":[{"id":"x","key":"0123456789-secret"}]}', /keys\[0\]: expected a digest, never a key itself/],
+      [`{"keys":[{"id":"x","digest":"${"ab".repeat(32)}","expires":"soon"}]}`, /keys\[0\]\.expires: expected a date/],
+    ];
+    for (const [text, says] of cases) {
+      writeFileSync(file(), text);
+      await assertRefused(at.keys("list"), says, text);
+      await assertRefused(at.keys("create"), says, text);
+      assert.equal(readFileSync(file(), "utf8"), text);
+    }
+  });
+
+  it("a running gateway reports a broken file in one line, and the keys before hold on", async () => {
+    const { key } = await at.create("--name", "x");
+    const gateway = startProgram(["serve"], { cwd: at.path });
+    const url = await gateway.waitFor(/listening on (http:\S+)/);
+    const good = readFileSync(file(), "utf8");
+    writeFileSync(file(), good.slice(0, -9));
+    await gateway.waitFor(/^sallyport: \S+keys\.json: line \d: no JSON\. The keys before hold on$/m);
+    assert.equal(await call(url, key), 200);
+    writeFileSync(file(), '{"keys":[]}');
+    await gateway.waitFor(/^sallyport: \S+keys\.json: 0 keys hold from now on$/m);
+    assert.equal(await call(url, key), 401);
+    writeFileSync(file(), good);
+    await gateway.waitFor(/^sallyport: \S+keys\.json: 1 keys hold from now on$/m);
+    assert.equal(await call(url, key), 200);
+    gateway.kill("SIGTERM");
+    assert.equal(await gateway.ended, 0);
+    assert.equal(gateway.stderr().trimEnd().split("\n").length, 3);
+  });
+
+  // The end of the process cut the list off after what a pipe holds, 64 kB.
+  it("a reader that takes its time is given all of a long list", async () => {
+    await at.fill(manyKeys(2000));
+    const program = [process.execPath, ...(runtime === "deno" ? ["run", "-A"] : []), ONE_FILE];
+    const args = ["-c", '"$@" | { sleep 0.5; cat; }', "sh", ...program, "keys", "list", "--limit", "2000", "--json"];
+    const { stdout } = await run("sh", args, { cwd: at.path, env: cleanEnvironment(), maxBuffer: 1e8 });
+    assert.equal(JSON.parse(stdout).length, 2000);
+  });
+
+  it("shows names that would move a terminal's cursor as plain text", async () => {
+    const [key] = manyKeys(1);
+    await at.fill(key === undefined ? [] : [{ ...key, name: "a\n\u001b[2Jb\u202ec", metadata: { note: "\u0007" } }]);
+    for (const args of [["list"], ["show", key?.id ?? ""]]) {
+      const said = await at.good(...args);
+      assert.match(said, /a\ufffd\ufffd\[2Jb\ufffdc/);
+      // deno-lint-ignore no-control-regex
+      assert.doesNotMatch(said, /[\u0000-\u0009\u000b-\u001f\u202e]/);
+    }
+    assert.match(await at.good("list", "--json"), /"a\\n\\u001b\[2Jb/);
+  });
+
+  it("says once that Redis does not answer, and needs none where keys are in a file", async () => {
+    const redis = `redis://127.0.0.1:${await freePort()}`;
+    at.configure({ keys: "redis", redis });
+    for (const args of [["list"], ["create"]]) {
+      await assertRefused(at.keys(...args), /: Cannot use the keys in Redis: check that it runs/);
+    }
+    at.configure({ redis });
+    const { status, stderr } = await at.keys("create");
+    assert.equal(status, 0);
+    assert.doesNotMatch(stderr, /Redis/);
+  });
+});

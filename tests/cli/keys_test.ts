@@ -1,0 +1,306 @@
+/** `sallyport keys`, as a program of its own, on keys in a file and in Redis; and what a running gateway makes of it. */
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { gatewayKeyId } from "../../src/access/gateway_key.ts";
+import { GOOD_BODY } from "../support/gateway.ts";
+import { assertRefused, makePlace, manyKeys, type Place } from "../support/key_place.ts";
+import { startProgram } from "../support/program.ts";
+import { type Provider, startProvider } from "../support/provider.ts";
+import { hasRedis, type RedisServer, startRedis } from "../support/redis.ts";
+
+const DAY_MS = 86_400_000;
+/** A change holds at every gateway within this. Milliseconds. */
+const HOLDS_MS = 1000;
+const KEY_LINE = /^gk_[0-9A-Za-z]{12}_[0-9A-Za-z]{43}_[0-9A-Za-z]{6}\n$/;
+const ALL = [
+  ...[
+    "--name",
+    "team-x",
+    "--providers",
+    "a, b",
+    "--models",
+    "gpt-*,o3",
+    "--requests",
+    "600/min",
+    "--tokens",
+    "2.3M/min",
+  ],
+  ...["--concurrency", "20", "--budget", "5M/month", "--mode", "observe", "--expires", "90d"],
+  ...["--metadata", "team=x", "--metadata", "mail=a=b"],
+];
+const ALL_POLICY = {
+  name: "team-x",
+  providers: ["a", "b"],
+  models: ["gpt-*", "o3"],
+  metadata: { team: "x", mail: "a=b" },
+  limits: { requests: "600/min", tokens: "2.3M/min", concurrency: 20, budget: "5M/month", mode: "observe" },
+  state: "active",
+};
+
+const countOf = (text: string, part: string) => text.split(part).length - 1;
+
+for (const engine of ["a file", "Redis"]) {
+  (engine === "a file" || hasRedis ? describe : describe.skip)(`sallyport keys in ${engine}`, () => {
+    let provider: Provider;
+    let redis: RedisServer | undefined;
+    let at: Place;
+    beforeEach(async () => {
+      provider = await startProvider();
+      redis = engine === "Redis" ? await startRedis() : undefined;
+      at = makePlace(provider.url, redis);
+    });
+    afterEach(async () => {
+      await at.remove();
+      await provider.close();
+      await redis?.stop();
+    });
+
+    it("create shows the whole key once, on stdout alone, and keeps all that was said of it", async () => {
+      const before = Date.now();
+      const { status, stdout, stderr } = await at.keys("create", ...ALL);
+      assert.equal(status, 0, stderr);
+      assert.match(stdout, KEY_LINE);
+      const key = stdout.trim();
+      const id = gatewayKeyId(key) ?? "";
+      assert.match(stderr, new RegExp(`^id +${id}$`, "m"));
+      assert.match(
+        stderr,
+        /^limits +requests 600\/min, tokens 2\.3M\/min, concurrency 20, budget 5M\/month, mode observe$/m,
+      );
+      const secret = key.slice(16);
+      const said = [stderr, await at.good("show", id), await at.good("list"), await at.good("list", "--json")];
+      for (const text of [...said, await at.kept()]) {
+        assert.ok(!text.includes(secret) && text.includes(id));
+      }
+      const { created, expires, ...shown } = await at.show(id);
+      assert.deepEqual(shown, { ...ALL_POLICY, id });
+      assert.ok(Math.abs(Date.parse(String(expires)) - before - 90 * DAY_MS) < 60_000);
+      assert.ok(Math.abs(Date.parse(String(created)) - before) < 60_000);
+      for (const word of ["digest", createHash("sha256").update(key).digest("hex")]) {
+        assert.ok(!said.join().includes(word));
+      }
+    });
+
+    it("a key of nothing but itself may do everything; each --json prints one JSON value and nothing beside", async () => {
+      const made = await at.keys("create", "--json");
+      const { key, id, created, ...rest } = JSON.parse(made.stdout);
+      assert.deepEqual([rest, made.stderr], [{ state: "active" }, ""]);
+      assert.equal(gatewayKeyId(key), id);
+      const shown = { id, created, state: "active" };
+      assert.deepEqual(await at.show(id), shown);
+      assert.deepEqual(JSON.parse(await at.good("list", "--json")), [shown]);
+      assert.deepEqual(JSON.parse(await at.good("update", id, "--name", "x", "--json")), { ...shown, name: "x" });
+      const rotated = JSON.parse(await at.good("rotate", id, "--json"));
+      assert.deepEqual({ ...rotated, key: gatewayKeyId(rotated.key) }, { ...shown, name: "x", key: id });
+      assert.notEqual(rotated.key, key);
+      const revoked = JSON.parse(await at.good("revoke", id, "--json"));
+      assert.equal(revoked.state, "revoked");
+      assert.ok(Date.parse(revoked.revoked) >= Date.parse(created));
+    });
+
+    it("list is a table in columns, the newest first, and says what to do when there is nothing", async () => {
+      assert.match(await at.good("list"), /^no keys: make one by sallyport keys create/);
+      assert.deepEqual(JSON.parse(await at.good("list", "--json")), []);
+      await at.create(
+        "--name",
+        "old",
+        "--providers",
+        "a",
+        "--requests",
+        "5/10s",
+        "--concurrency",
+        "2",
+        "--mode",
+        "observe",
+      );
+      const { id } = await at.create("--name", "Größe 東京 🎉", "--models", "m-*", "--expires", "2099-01-31T12:34:00Z");
+      await at.create("--name", `n${"x".repeat(80)}`);
+      const [head = "", ...rows] = (await at.good("list")).trimEnd().split("\n");
+      assert.match(head, /^ID {12}NAME +STATE +EXPIRES +LAST USED +PROVIDERS +MODELS +LIMITS$/);
+      assert.deepEqual(rows.map((row) => /^\w+ +(\S+)/.exec(row)?.[1]), [`n${"x".repeat(39)}`, "Größe", "old"]);
+      assert.match(rows[1] ?? "", new RegExp(`^${id}  Größe 東京 🎉 +active +2099-01-31 12:34 +all +m-\\*$`));
+      assert.match(rows[2] ?? "", / +active +a +all +5\/10s requests, 2 at once, \(observed\)$/);
+      const column = head.indexOf("STATE");
+      assert.deepEqual([rows[0]?.indexOf("active"), rows[2]?.indexOf("active")], [column, column]);
+      assert.equal(
+        rows[1]?.indexOf("active"),
+        column - 2,
+        "東京 takes four columns with two code units, 🎉 two with two",
+      );
+      assert.equal(countOf(await at.good("list", "--search", "GRÖSSE"), "\n"), 1);
+      assert.match(await at.good("list", "--search", "GRÖß"), /東京/);
+      assert.match(await at.good("list", "--search", id.toLowerCase()), /東京/);
+      assert.match(await at.good("list", "--search", "nobody"), /^no key is called so\n$/);
+    });
+
+    it("2000 keys: the newest 50, as many as --limit says, and the one that is searched", async () => {
+      await at.fill(manyKeys(2000));
+      const { stdout, stderr } = await at.keys("list");
+      assert.equal(countOf(stdout, "\n"), 51);
+      assert.match(stdout.split("\n")[1] ?? "", / team-1999 /);
+      assert.match(stderr, /^the newest 50 are shown: --limit N shows more/);
+      const all = await at.keys("list", "--limit", "2000");
+      assert.deepEqual([countOf(all.stdout, "\n"), all.stderr], [2001, ""]);
+      assert.match(all.stdout, / team-0 [^\n]*\n$/);
+      assert.deepEqual(JSON.parse(await at.good("list", "--limit", "5000", "--json")).length, 2000);
+      assert.equal(JSON.parse(await at.good("list", "--search", "TEAM-77", "--json")).length, 11);
+      const { id } = await at.create("--name", "one more");
+      assert.equal(JSON.parse(await at.good("list", "--limit", "1", "--json"))[0].id, id);
+    });
+
+    it("update sets, adds to the limits, and takes away what is off", async () => {
+      const { id } = await at.create(...ALL);
+      await at.good(
+        "update",
+        id,
+        "--name",
+        "y",
+        "--requests",
+        "7/s",
+        "--tokens",
+        "off",
+        "--mode",
+        "off",
+        "--models",
+        "off",
+      );
+      const { created: _, expires, ...shown } = await at.show(id);
+      const { models: __, ...left } = ALL_POLICY;
+      const limits = { requests: "7/s", concurrency: 20, budget: "5M/month" };
+      assert.deepEqual(shown, { ...left, id, name: "y", limits });
+      assert.equal(typeof expires, "string");
+      await at.good("update", id, "--metadata", "cost=1", "--expires", "off", "--providers", "b");
+      assert.deepEqual((await at.show(id)).metadata, { cost: "1" });
+      const off = [
+        "--requests",
+        "off",
+        "--concurrency",
+        "off",
+        "--budget",
+        "off",
+        "--metadata",
+        "off",
+        "--providers",
+        "off",
+      ];
+      await at.good("update", id, ...off, "--name", "off");
+      assert.deepEqual(Object.keys(await at.show(id)).sort(), ["created", "id", "state"]);
+      await at.good("update", id, "--expires", "2020-01-01T00:00:00Z");
+      assert.equal((await at.show(id)).state, "expired");
+    });
+
+    // A limit of 2.3M lost one token each time that anybody changed any key.
+    it("other keys stay as they were", async () => {
+      const { id } = await at.create(...ALL);
+      const before = await at.show(id);
+      const { id: other } = await at.create("--expires", "1d");
+      for (const verb of ["rotate", "update", "revoke"]) {
+        await at.good(verb, other, ...(verb === "update" ? ["--name", "z"] : []));
+      }
+      assert.deepEqual(await at.show(id), before);
+    });
+
+    it("rotate shows the new key once; a second one waits for the end of the overlap", async () => {
+      const { key, id } = await at.create("--name", "r");
+      const { status, stdout, stderr } = await at.keys("rotate", id, "--overlap", "24h");
+      assert.equal(status, 0, stderr);
+      assert.match(stdout, KEY_LINE);
+      assert.equal(gatewayKeyId(stdout.trim()), id);
+      assert.notEqual(stdout.trim(), key);
+      assert.ok(!`${stderr}${await at.kept()}`.includes(stdout.trim().slice(16)));
+      const { previousExpires, state } = await at.show(id);
+      assert.ok(Math.abs(Date.parse(String(previousExpires)) - Date.now() - DAY_MS) < 60_000);
+      assert.equal(state, "active");
+      const again = at.keys("rotate", id, "--overlap", "1h");
+      await assertRefused(again, /Cannot rotate a key twice: .* is good until 20.*overlap of 0s/);
+      await at.good("rotate", id);
+      assert.equal((await at.show(id)).previousExpires, undefined);
+      // A time that no calendar writes in four digits made the whole file of keys unreadable.
+      for (const overlap of ["4000000d", "99999999999999d"]) {
+        await assertRefused(
+          at.keys("rotate", id, "--overlap", overlap),
+          /Cannot keep the old secret for so long: at most/,
+        );
+      }
+      await at.good("revoke", id);
+      await assertRefused(at.keys("rotate", id), /Cannot rotate a revoked key: create a new one/);
+      const { revoked } = await at.show(id);
+      await at.good("revoke", id);
+      assert.equal((await at.show(id)).revoked, revoked, "revoked once");
+    });
+
+    it("refuses an unknown id and a provider that is not configured, and changes nothing", async () => {
+      const { id } = await at.create("--name", "x");
+      const before = await at.good("list", "--json");
+      for (const args of [["show"], ["update", "--name", "y"], ["revoke"], ["rotate"]]) {
+        const [verb = "", ...rest] = args;
+        await assertRefused(
+          at.keys(verb, "nobody", ...rest),
+          /Cannot find a key with this id: sallyport keys list/,
+          verb,
+        );
+      }
+      for (const args of [["create"], ["update", id]]) {
+        const says = /Cannot allow a provider that is not configured: expected one of a, b\./;
+        await assertRefused(at.keys(...args, "--providers", "a,stranger"), says, args[0]);
+      }
+      assert.equal(await at.good("list", "--json"), before);
+    });
+
+    it("ten who write at once lose nothing", async () => {
+      const made = await Promise.all(Array.from({ length: 10 }, (_, index) => at.create("--name", `team-${index}`)));
+      const listed: { id: string }[] = JSON.parse(await at.good("list", "--json"));
+      assert.deepEqual(listed.map(({ id }) => id).sort(), made.map(({ id }) => id).sort());
+      const [first] = made;
+      const id = first?.id ?? "";
+      const changes = [["--models", "m"], ["--requests", "1/s"], ["--tokens", "2/s"], ["--name", "all"], [
+        "--budget",
+        "3/day",
+      ]];
+      await Promise.all(changes.map((change) => at.good("update", id, ...change)));
+      const { models, limits, name } = await at.show(id);
+      assert.deepEqual([models, limits, name], [["m"], { requests: "1/s", tokens: "2/s", budget: "3/day" }, "all"]);
+    });
+
+    it("a running gateway knows a new key, and refuses one that was revoked, within a second", async () => {
+      await at.create("--name", "so that there is something to begin with");
+      const gateway = startProgram(["serve"], { cwd: at.path });
+      const url = await gateway.waitFor(/listening on (http:\S+)/);
+      const call = async (key: string) => {
+        const headers = {
+          authorization: "Bearer sk-1",
+          "gateway-auth": `Bearer ${key}`,
+          "content-type": "application/json",
+        };
+        const response = await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: GOOD_BODY });
+        return { status: response.status, text: await response.text() };
+      };
+      const holds = async (key: string, wanted: number) => {
+        const start = performance.now();
+        while ((await call(key)).status !== wanted) {
+          assert.ok(performance.now() - start < HOLDS_MS, `no ${wanted} within ${HOLDS_MS} ms`);
+          await new Promise((resolve) => setTimeout(resolve, 10));
+        }
+      };
+      const { key, id } = await at.create("--name", "w", "--providers", "a", "--models", "test-*");
+      await holds(key, 200);
+      const rotated = (await at.good("rotate", id, "--overlap", "1h")).trim();
+      await holds(rotated, 200);
+      await holds(key, 200);
+      await at.good("update", id, "--models", "other");
+      await holds(rotated, 403);
+      await at.good("update", id, "--models", "off", "--providers", "b");
+      await holds(rotated, 403);
+      await at.good("update", id, "--providers", "off");
+      await holds(rotated, 200);
+      await at.good("revoke", id);
+      await Promise.all([holds(rotated, 401), holds(key, 401)]);
+      assert.match((await call(rotated)).text, /"code":"invalid_gateway_key"/);
+      gateway.kill("SIGTERM");
+      assert.equal(await gateway.ended, 0, gateway.stderr());
+      assert.match(String((await at.show(id)).lastUsed), /^20\d\d-/);
+      assert.ok(!(gateway.stdout() + gateway.stderr()).includes(rotated.slice(16)));
+    });
+  });
+}

@@ -1,0 +1,129 @@
+/** A gateway with an admin listener, as a program of its own. */
+import assert from "node:assert/strict";
+import { GOOD_BODY } from "./gateway.ts";
+import { makePlace, type Place } from "./key_place.ts";
+import { type Program, startProgram } from "./program.ts";
+import { COMPLETION, type Provider, startProvider } from "./provider.ts";
+import type { RedisServer } from "./redis.ts";
+
+/** What the admin API wants to see. */
+export const TOKEN: string = "an-admin-token-of-32-characters!";
+/** What can be said of a key. */
+export interface Policy {
+  readonly name: string;
+  readonly providers: readonly string[];
+  readonly models: readonly string[];
+  readonly limits: Readonly<Record<"requests" | "tokens" | "budget" | "mode", string> & { concurrency: number }>;
+  readonly metadata: Readonly<Record<string, string>>;
+  readonly expires: string;
+}
+
+/** All of it, once. */
+export const POLICY: Policy = {
+  name: "team-x",
+  providers: ["a"],
+  models: ["test-*", "o3"],
+  limits: { requests: "600/min", tokens: "2.3M/min", concurrency: 20, budget: "5M/month", mode: "observe" },
+  metadata: { team: "x" },
+  expires: "2099-01-31T00:00:00.000Z",
+};
+
+/** An answer of the admin API. */
+export interface Answered {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly text: string;
+  // deno-lint-ignore no-explicit-any
+  readonly json: any;
+}
+
+/** How a call differs from a good one. */
+export interface CallOptions {
+  readonly body?: unknown;
+  /** The body as it is. */
+  readonly raw?: string | Uint8Array<ArrayBuffer>;
+  readonly type?: string;
+  readonly authorization?: string;
+}
+
+/** Calls the admin API, by default with its token. */
+export type Call = (method: string, path: string, options?: CallOptions) => Promise<Answered>;
+
+function callerOf(url: string): Call {
+  return async (method, path, { body, raw, type = "application/json", authorization = `Bearer ${TOKEN}` } = {}) => {
+    const sent = raw ?? (body === undefined ? undefined : JSON.stringify(body));
+    const response = await fetch(`${url}${path}`, {
+      method,
+      headers: { ...(authorization !== "" && { authorization }), ...(type !== "" && { "content-type": type }) },
+      ...(sent !== undefined && { body: sent }),
+    });
+    const text = await response.text();
+    assert.equal(response.headers.get("content-type"), "application/json");
+    assert.equal(response.headers.get("cache-control"), "no-store");
+    return {
+      status: response.status,
+      headers: response.headers,
+      text,
+      json: method === "HEAD" ? null : JSON.parse(text),
+    };
+  };
+}
+
+/** A refusal in the form that all have. */
+export function assertRefusal(
+  { status, json }: Answered,
+  wanted: number,
+  code: string,
+  param: string | null = null,
+): void {
+  assert.equal(status, wanted, JSON.stringify(json));
+  assert.deepEqual(Object.keys(json), ["error"]);
+  const { message, type, ...rest } = json.error;
+  assert.deepEqual(rest, { code, param }, message);
+  assert.match(message, /^Cannot [^]+[^.]$/);
+  assert.equal(type, wanted === 401 ? "authentication_error" : wanted < 500 ? "invalid_request_error" : "server_error");
+}
+
+/** A gateway that runs, and its admin API. */
+export interface Running {
+  readonly at: Place;
+  readonly program: Program;
+  /** Base URL of the admin API. */
+  readonly admin: string;
+  readonly call: Call;
+  /** What the gateway answers a caller who shows this key. */
+  chat(key: string): Promise<number>;
+  stop(): Promise<void>;
+}
+
+/** Starts one, on keys in an empty file or in Redis. */
+export async function startAdmin(more: Record<string, unknown> = {}, redis?: RedisServer): Promise<Running> {
+  const provider: Provider = await startProvider();
+  const at = makePlace(provider.url, redis);
+  at.configure({ admin: { port: 0, token: TOKEN }, drain: { delay: "0s" }, ...more });
+  if (redis === undefined && more.keys === undefined) await at.fill([]);
+  const program = startProgram(["serve"], { cwd: at.path });
+  const url = await program.waitFor(/listening on (http:\S+)/);
+  const admin = await program.waitFor(/admin on (http:\S+)/);
+  return {
+    at,
+    program,
+    admin,
+    call: callerOf(admin),
+    async chat(key) {
+      const headers = {
+        authorization: "Bearer sk-1",
+        "gateway-auth": `Bearer ${key}`,
+        "content-type": "application/json",
+      };
+      const response = await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: GOOD_BODY });
+      const text = await response.text();
+      if (response.status === 200) assert.equal(text, COMPLETION);
+      return response.status;
+    },
+    async stop() {
+      await at.remove();
+      await provider.close();
+    },
+  };
+}

@@ -1,0 +1,124 @@
+/** A place where `sallyport keys` runs, on keys in a file or in Redis. */
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { RedisClient } from "../../src/access/client_redis.ts";
+import { gatewayKeyId } from "../../src/access/gateway_key.ts";
+import type { GatewayKey } from "../../src/access/key_store.ts";
+import { RedisKeyStore } from "../../src/access/key_store_redis.ts";
+import { systemClock } from "../../src/exchange.ts";
+import { toKeyJson } from "../../src/key_config.ts";
+import { endPrograms, makeFolder, runProgram } from "./program.ts";
+import type { RedisServer } from "./redis.ts";
+
+/** What the command line says. */
+export interface Ran {
+  readonly status: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** A place with a configuration, whose keys are in a file or in Redis. */
+export interface Place {
+  readonly path: string;
+  /** Runs `sallyport keys` there. */
+  keys(...args: string[]): Promise<Ran>;
+  /** The same, which has to go well. */
+  good(...args: string[]): Promise<string>;
+  /** Makes a key. @returns It and its id */
+  create(...args: string[]): Promise<{ key: string; id: string }>;
+  /** What `show --json` says of a key. */
+  show(id: string): Promise<Record<string, unknown>>;
+  /** Everything that is kept, as text. */
+  kept(): Promise<string>;
+  /** Puts keys there without the command line. */
+  fill(keys: readonly GatewayKey[]): Promise<void>;
+  configure(more: Record<string, unknown>): void;
+  remove(): Promise<void>;
+}
+
+async function withClient<T>({ url }: RedisServer, act: (client: RedisClient) => Promise<T>): Promise<T> {
+  const client = new RedisClient(url, systemClock, assert.fail);
+  await client.ready();
+  return await act(client).finally(() => client.close());
+}
+
+function readFolder(path: string): string {
+  return readdirSync(path).map((file) => readFileSync(join(path, file), "utf8")).join("\n");
+}
+
+function readRedis(redis: RedisServer): Promise<string> {
+  return withClient(redis, async (client) => {
+    const names = await client.ask((connection) => connection.keys("sallyport:*"), (answer) => answer as string[]);
+    const hashes = names.filter((name) => name !== "sallyport:created").map((name) =>
+      client.ask((connection) => connection.hgetall(name), (all) => all)
+    );
+    return JSON.stringify(await Promise.all(hashes));
+  });
+}
+
+/** Makes one with the providers a and b. Keys are in a file where no Redis is given. */
+export function makePlace(upstream: string, redis?: RedisServer): Place {
+  const { path, remove } = makeFolder();
+  const configure = (more: Record<string, unknown>) =>
+    writeFileSync(
+      join(path, "gateway.jsonc"),
+      JSON.stringify({
+        listen: [{ port: 0 }],
+        providers: { a: { upstream, hosts: ["*"] }, b: { upstream } },
+        ...(redis === undefined ? { keys: { file: "keys.json" } } : { keys: "redis", redis: redis.url }),
+        ...more,
+      }),
+    );
+  configure({});
+  const keys: Place["keys"] = (...args) => runProgram(["keys", ...args], { cwd: path });
+  const good: Place["good"] = async (...args) => {
+    const { status, stdout, stderr } = await keys(...args);
+    assert.equal(status, 0, stderr);
+    return stdout;
+  };
+  return {
+    path,
+    keys,
+    good,
+    configure,
+    async create(...args) {
+      const key = (await good("create", ...args)).trim();
+      return { key, id: gatewayKeyId(key) ?? assert.fail("no key") };
+    },
+    show: async (id) => JSON.parse(await good("show", id, "--json")),
+    kept: () => redis === undefined ? Promise.resolve(readFolder(path)) : readRedis(redis),
+    fill: async (filled) =>
+      redis === undefined
+        ? writeFileSync(join(path, "keys.json"), JSON.stringify({ keys: filled.map(toKeyJson) }))
+        : await withClient(redis, async (client) => {
+          const store = new RedisKeyStore(client, systemClock);
+          for (const key of filled) await store.change(key.id, () => key);
+          await store.close();
+        }),
+    remove: async () => {
+      await endPrograms();
+      remove();
+    },
+  };
+}
+
+/** So many keys that nobody has. The last one is the newest. */
+export function manyKeys(count: number): GatewayKey[] {
+  return Array.from({ length: count }, (_, index) => ({
+    id: String(index).padStart(12, "k"),
+    name: `team-${index}`,
+    digest: createHash("sha256").update(randomBytes(16)).digest("hex"),
+    createdAt: 1_700_000_000_000 + index,
+  }));
+}
+
+/** Ends with 2 after one line that says what is wrong, and prints nothing. */
+export async function assertRefused(running: Promise<Ran>, says: RegExp, what = ""): Promise<void> {
+  const { status, stdout, stderr } = await running;
+  assert.equal(status, 2, `${what}: ${stdout}${stderr}`);
+  assert.equal(stdout, "", what);
+  assert.match(stderr, says, what);
+  assert.match(stderr, /^sallyport: [^\n]*\n$/, `${what}: one line`);
+}
