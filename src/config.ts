@@ -54,6 +54,8 @@ export interface Config {
     | undefined;
   /** URL of the Redis or Valkey that several gateways share. */
   readonly redis?: string | undefined;
+  /** The access log on standard output; `auto` is for people at a terminal, else JSON lines. */
+  readonly log: "auto" | "json" | "pretty" | "off";
   /** How a gateway leaves. */
   readonly drain: {
     /** Milliseconds in which it still accepts while readiness already says no. */
@@ -317,6 +319,10 @@ export const ConfigSchema: v.GenericSchema<unknown, Config> = v.pipe(
     limits: v.optional(limits, {}),
     admin: v.optional(admin),
     redis: v.optional(redis),
+    log: v.optional(
+      v.picklist(["auto", "json", "pretty", "off"], 'expected "auto", "json", "pretty" or "off"'),
+      "auto",
+    ),
     drain: v.optional(
       v.strictObject({ delay: v.optional(anyDuration), limit: duration("10m") }, "expected an object"),
       {},

@@ -84,6 +84,8 @@ export interface ExchangeRecord {
   readonly durationMs: number;
   /** From the first header until the provider's answer began, milliseconds. */
   readonly firstByteMs?: number;
+  /** What of the time until then, or until the end, was the gateway's own: without waiting for a body or a provider. */
+  readonly overheadMs: number;
   /** How it ended. */
   readonly outcome: Outcome;
   /** The status that was answered; 499 when the caller left before one was. */
@@ -106,6 +108,8 @@ export interface ExchangeRecord {
   readonly bytesOut: number;
   /** Upstream calls beyond the first. */
   readonly retries: number;
+  /** Which of the provider's replicas answered, counted from 0. */
+  readonly replica?: number;
   /** As far as the provider stated it; beside an outcome other than `ok` it is a part. */
   readonly usage?: TokenUsage;
   /** The limit that would have refused it, had it not been set to observe. */
@@ -122,7 +126,7 @@ export interface ExchangeObserver {
 
 /** What the steps learn on the way. */
 export type ExchangeFacts = {
-  -readonly [Name in "provider" | "keyId" | "operation" | "model" | "stream" | "usage" | "observedLimit"]?:
+  -readonly [Name in "provider" | "keyId" | "operation" | "model" | "stream" | "usage" | "observedLimit" | "replica"]?:
     ExchangeRecord[Name];
 };
 
@@ -159,6 +163,8 @@ export class Exchange {
   bytesOut = 0;
   /** Upstream calls beyond the first. */
   retries = 0;
+  /** Milliseconds waited for the caller's body and for the provider, until its answer began. */
+  waitedMs = 0;
   /** What the answer carries of the gateway's own, whichever answer it is. */
   headers: Readonly<Record<string, string>> = {};
 
@@ -239,10 +245,12 @@ export class Exchange {
     if (this.#isSettled) return;
     this.#isSettled = true;
     const { outcome, code, cause } = settlement;
+    const durationMs = this.elapsed();
     const record: ExchangeRecord = Object.freeze({
       id: this.id,
       startedAt: this.#startedAt,
-      durationMs: this.elapsed(),
+      durationMs,
+      overheadMs: Math.max(0, (this.#firstByteMs ?? durationMs) - this.waitedMs),
       outcome,
       status: this.status,
       bytesIn: this.bytesIn,

@@ -196,7 +196,9 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     { provider, key, exchange }: { provider: ProviderConfig; key: GatewayKey; exchange: Exchange },
   ) {
     const { signal } = exchange;
+    const readAt = exchange.elapsed();
     const bytes = await readBody(request, { limits, memory: bodyMemory, clock, signal });
+    exchange.waitedMs += exchange.elapsed() - readAt;
     exchange.bytesIn = bytes.byteLength;
     try {
       const completion = readChatCompletion(parseJson(bytes), provider.messages);

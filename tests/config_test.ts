@@ -285,6 +285,7 @@ describe("the configuration", () => {
         maxExchanges: 10_000,
         writeStallMs: 120_000,
       },
+      log: "auto",
       drain: { delayMs: 0, limitMs: 600_000 },
     });
     const { a, b } = parseConfig({ providers: { ...providers, b: providers.a } }).providers;

@@ -8,9 +8,9 @@ const MAX_FILE_LINES = 400;
 const MAX_FUNCTION_LINES = 60;
 /**
  * Lines of code, without comments and blank lines: what a reader has to hold in mind. 1,600 until limits came, with
- * six codes in the table, the lease of an exchange and the tokens that a provider states.
+ * six codes in the table, the lease of an exchange, the tokens that a provider states, and what the log tells of times.
  */
-const MAX_CORE_LINES = 1700;
+const MAX_CORE_LINES = 1750;
 
 const sources = ["mod.ts", ...list("src")];
 
@@ -60,6 +60,7 @@ const FLOORS: Readonly<Record<string, number>> = {
   config: 1,
   fetch_handler: 1,
   inbound: 2,
+  observe: 2,
   access: 2,
   upstream: 2,
   gateway: 3,
@@ -83,7 +84,7 @@ const BANNED: readonly { pattern: RegExp; home: RegExp; reason: string }[] = [
   { pattern: /(?:await|return|=>|=) fetch\(/, home: /upstream\/|gateway\.ts/, reason: "only a transport calls out" },
   {
     pattern: /\bsetTimeout\(/,
-    home: /exchange\.ts|transport|serve\/(?:lifecycle|deno|workers)|cli\//,
+    home: /exchange\.ts|transport|serve\/(?:lifecycle|deno|workers|log_output)|cli\//,
     reason: "times come from the Clock, so that tests can pass their own",
   },
   { pattern: /\.tee\(\)/, home: /^$/, reason: "tee() buffers without bound when one side is slow" },

@@ -1,22 +1,23 @@
 /**
- * The connection to Redis (or Valkey): every call has a deadline, and a Redis that is down or slow is left alone and
- * asked again beside, so that nobody waits for it twice.
+ * The connection to Redis (or Valkey): every call has a deadline, and a Redis that is down or slow is asked again by
+ * one call at a time, so that nobody waits for it in a row.
  *
  * @module
  */
 import { setImmediate } from "node:timers";
-import { Redis, ReplyError } from "ioredis";
+import { Redis } from "ioredis";
 import type { Clock } from "../exchange.ts";
 
 /** How long one call may take. Milliseconds. */
 export const REDIS_DEADLINE_MS = 50;
-/** How long a failing Redis is left alone between two tries. Milliseconds. */
-const PAUSE_MS = 250;
-/** A connection that was silent for so long is replaced: its other end may be gone without a word. Milliseconds. */
-const SILENT_MS = 5000;
+/** How long a failing Redis is left alone between two tries: at first, for it may have stumbled, and at most. Milliseconds. */
+const FIRST_PAUSE_MS = 20;
+const MAX_PAUSE_MS = 250;
 /** How long the start waits for the first connection. Milliseconds. */
 const FIRST_CONNECT_MS = 2000;
 const MAX_RECONNECT_MS = 1000;
+/** A connection on which nothing at all is answered for so long is made anew: its other end may be gone. Milliseconds. */
+const SILENCE_MS = 10_000;
 /** One line at most in so many milliseconds says that Redis fails. */
 const COMPLAINT_EVERY_MS = 60_000;
 
@@ -43,17 +44,6 @@ export interface RedisHealth {
   readonly failures: number;
 }
 
-/** What an error says in one line; errors of sockets may have no more than a code. */
-function firstLine(cause: unknown): string {
-  if (!(cause instanceof Error)) return "no answer";
-  return (cause.message || ("code" in cause ? String(cause.code) : cause.name)).split("\n")[0] ?? "";
-}
-
-/** Whether Redis itself answered this error. Not by its name: in the minified file that is another one. */
-function isReply(cause: unknown): boolean {
-  return cause instanceof ReplyError;
-}
-
 /** A connection that is shared by keys and limits. */
 export class RedisClient {
   readonly #redis: Redis;
@@ -62,11 +52,9 @@ export class RedisClient {
   readonly #subscriber: Redis;
   #failures = 0;
   #isUp = false;
-  #isClosed = false;
-  #cancelProbe = (): void => {};
-  #silentSince: number;
-  /** What the connection itself said last. */
-  #fault = "no connection";
+  #isProbing = false;
+  #pausedUntil = 0;
+  #pauseMs = FIRST_PAUSE_MS;
   #complainedAt = -Infinity;
   #hasComplained = false;
 
@@ -78,22 +66,19 @@ export class RedisClient {
   constructor(url: string, clock: Clock, report: (text: string) => void) {
     this.#clock = clock;
     this.#report = report;
-    this.#silentSince = clock.monotonic();
     this.#redis = new Redis(url, {
       enableOfflineQueue: false,
       autoResendUnfulfilledCommands: false,
       maxRetriesPerRequest: 0,
       connectTimeout: MAX_RECONNECT_MS,
+      socketTimeout: SILENCE_MS,
       // A former primary that another has taken over from: its address leads elsewhere by now.
       reconnectOnError: ({ message }) => message.startsWith("READONLY"),
       retryStrategy: (tries) => Math.min(50 * tries, MAX_RECONNECT_MS),
     });
     this.#subscriber = this.#redis.duplicate({ enableOfflineQueue: true, maxRetriesPerRequest: null });
     // Every failure reaches the call that meets it; without a listener the connection's own errors would be thrown.
-    for (const connection of [this.#redis, this.#subscriber]) {
-      connection.on("error", (error) => this.#fault = firstLine(error));
-    }
-    this.#redis.on("ready", () => this.#probe());
+    for (const connection of [this.#redis, this.#subscriber]) connection.on("error", () => {});
   }
 
   /** How it does. */
@@ -104,10 +89,10 @@ export class RedisClient {
   /** Waits for the first connection, but not for long: a gateway starts without Redis too. */
   async ready(): Promise<void> {
     const deadline = this.#clock.monotonic() + FIRST_CONNECT_MS;
-    while (!this.#isUp && this.#clock.monotonic() < deadline) {
+    while (this.#redis.status !== "ready" && this.#clock.monotonic() < deadline) {
       await new Promise<void>((resolve) => this.#clock.timer(10, resolve));
     }
-    if (!this.#isUp) this.#failed(undefined, false);
+    await this.run((redis) => redis.ping(), String).catch(() => {});
   }
 
   /**
@@ -128,7 +113,7 @@ export class RedisClient {
   }
 
   /**
-   * Makes one call. While Redis is left alone it fails at once.
+   * Makes one call.
    *
    * @param call What to ask
    * @param read Reads the answer; what it throws counts as nonsense
@@ -141,17 +126,26 @@ export class RedisClient {
     read: (answer: unknown) => T,
     deadlineMs: number = REDIS_DEADLINE_MS,
   ): Promise<T> {
-    if (!this.#isUp) throw new RedisFailed("Redis is left alone until it answers again");
+    const isPaused = this.#clock.monotonic() < this.#pausedUntil || this.#isProbing;
+    if (!this.#isUp && isPaused) throw new RedisFailed("Redis is left alone for a moment");
+    const isProbe = this.#isProbing = !this.#isUp;
     let late: Promise<unknown> | undefined;
-    let hasAnswered = false;
+    let isAnswered = false;
     try {
       late = call(this.#redis);
       const answer = await this.#within(late, deadlineMs);
-      hasAnswered = true;
-      return read(answer);
+      isAnswered = true;
+      const result = read(answer);
+      this.#succeeded();
+      return result;
     } catch (cause) {
-      this.#failed(cause, hasAnswered || isReply(cause));
+      // An error or nonsense that Redis answers costs no wait and may concern one key only: the others go on.
+      isAnswered ||= cause instanceof Error && cause.name === "ReplyError";
+      if (!isAnswered && (this.#isUp || isProbe)) this.#leaveAlone();
+      this.#complain(cause);
       throw new RedisFailed("Redis did not answer as it should", { cause, late });
+    } finally {
+      if (isProbe) this.#isProbing = false;
     }
   }
 
@@ -183,63 +177,47 @@ export class RedisClient {
 
   /** Closes both connections. */
   close(): void {
-    this.#isClosed = true;
-    this.#cancelProbe();
     this.#redis.disconnect();
     this.#subscriber.disconnect();
   }
 
-  /** The answer within the deadline. What has arrived meanwhile is read first: a busy process is not a slow Redis. */
+  /**
+   * The answer within the deadline. A busy process is not a slow Redis: for as long as this one stood still it waits on,
+   * up to a second deadline. (After a standstill Bun and Deno fire all that is due before they read what has arrived.)
+   */
   #within<T>(answer: Promise<T>, ms: number): Promise<T> {
+    const started = this.#clock.monotonic();
     return new Promise((resolve, reject) => {
-      const cancel = this.#clock.timer(ms, () => setImmediate(() => reject(new RedisFailed(`no answer in ${ms} ms`))));
+      const fail = () => reject(new RedisFailed(`no answer in ${ms} ms`));
+      const cancel = this.#clock.timer(ms, () => {
+        const stoodStillMs = this.#clock.monotonic() - started - ms;
+        this.#clock.timer(Math.min(Math.max(1, stoodStillMs), ms), () => setImmediate(fail));
+      });
       answer.then(resolve, reject).finally(cancel);
     });
   }
 
-  /** Asks whether Redis answers. No caller waits for this. */
-  #probe(): void {
-    this.#cancelProbe();
-    if (this.#isClosed) return;
-    this.#within(this.#redis.ping(), REDIS_DEADLINE_MS).then(
-      () => this.#succeeded(),
-      (cause) => isReply(cause) ? this.#succeeded() : this.#failed(cause, false),
-    );
-  }
-
   #succeeded(): void {
-    this.#cancelProbe();
     if (this.#isUp) return;
+    this.#pauseMs = FIRST_PAUSE_MS;
     this.#isUp = true;
     if (this.#hasComplained) this.#report("Redis answers again");
     this.#hasComplained = false;
   }
 
-  /** An error that Redis answers costs no wait and may concern one key only: then the others go on. */
-  #failed(cause: unknown, isAnswer: boolean): void {
-    if (this.#isClosed) return;
-    this.#failures++;
-    const now = this.#clock.monotonic();
-    if (!isAnswer) {
-      if (this.#isUp) this.#silentSince = now;
-      this.#isUp = false;
-      this.#reconnectIfSilent(now);
-      this.#cancelProbe();
-      this.#cancelProbe = this.#clock.timer(PAUSE_MS, () => this.#probe());
-    }
-    if (now - this.#complainedAt < COMPLAINT_EVERY_MS) return;
-    this.#complainedAt = now;
-    this.#hasComplained = !this.#isUp;
-    const why = this.#redis.status === "ready" ? firstLine(cause) : this.#fault;
-    this.#report(`Redis fails (${why}): known keys stay good for a while, limits are counted here alone`);
+  #leaveAlone(): void {
+    this.#isUp = false;
+    this.#pausedUntil = this.#clock.monotonic() + this.#pauseMs;
+    this.#pauseMs = Math.min(2 * this.#pauseMs, MAX_PAUSE_MS);
   }
 
-  #reconnectIfSilent(now: number): void {
-    const isOpen = this.#redis.status === "ready" || this.#redis.status === "connect";
-    if (!isOpen || now - this.#silentSince < SILENT_MS) return;
-    this.#silentSince = now;
-    this.#fault = "the connection was silent";
-    this.#redis.disconnect(true);
-    this.#subscriber.disconnect(true);
+  #complain(cause: unknown): void {
+    this.#failures++;
+    const now = this.#clock.monotonic();
+    if (now - this.#complainedAt < COMPLAINT_EVERY_MS) return;
+    this.#complainedAt = now;
+    this.#hasComplained = true;
+    const why = cause instanceof Error ? cause.message.split("\n")[0] : "no answer";
+    this.#report(`Redis fails (${why}): known keys stay good for a while, limits are counted here alone`);
   }
 }

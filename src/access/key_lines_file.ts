@@ -12,6 +12,7 @@ import * as v from "valibot";
 import { KeySchema, toKeyJson } from "../key_config.ts";
 import { HashIndex, hashOfDigest, hashOfText } from "./hash_index.ts";
 import { digestsOf, type GatewayKey, type KeyQuery, KeyStoreError, matchesSearch, refuseAfter } from "./key_store.ts";
+import { RecentMap } from "./recent_map.ts";
 import { PART_BYTES, Turns } from "./replace_file.ts";
 
 const HEAD = '{"keys":[';
@@ -87,7 +88,7 @@ export class KeyLines {
   readonly #ends: Uint32Array;
   readonly #byDigest: HashIndex;
   readonly #byId: HashIndex;
-  readonly #parsed = new Map<number, GatewayKey>();
+  readonly #parsed = new RecentMap<number, GatewayKey>(MAX_PARSED);
   #size = 0;
 
   private constructor(frame: Frame, capacity: number) {
@@ -294,12 +295,6 @@ export class KeyLines {
     if (known !== undefined) return known;
     const key = this.#key(number);
     this.#parsed.set(number, key);
-    if (this.#parsed.size > MAX_PARSED) {
-      for (const [oldest] of this.#parsed) {
-        this.#parsed.delete(oldest);
-        break;
-      }
-    }
     return key;
   }
 }

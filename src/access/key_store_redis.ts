@@ -22,6 +22,7 @@ import {
   matchesSearch,
   refuseAfter,
 } from "./key_store.ts";
+import { RecentMap } from "./recent_map.ts";
 
 /** Hash of id -> key as JSON, hash of digest -> id, hash of id -> last use, ids by the time they were made. */
 const [KEYS, DIGESTS, USED, CREATED] = [
@@ -95,23 +96,12 @@ function toKey(text: unknown, id: string): GatewayKey {
 }
 
 /** Whether a record is one that was asked for; a broken one is, so that somebody learns of it. */
-function isWanted(text: string, search: string): boolean {
+function isWanted(text: string, id: string, search: string): boolean {
   try {
-    const { id, name } = JSON.parse(text);
-    return matchesSearch({ id: String(id), name: typeof name === "string" ? name : undefined }, search);
+    const { name } = JSON.parse(text);
+    return matchesSearch({ id, name: typeof name === "string" ? name : undefined }, search);
   } catch {
     return true;
-  }
-}
-
-/** Keeps the most recently used entries. */
-function remember(cache: Map<string, Cached>, digest: string, entry: Cached): void {
-  cache.delete(digest);
-  cache.set(digest, entry);
-  if (cache.size <= MAX_CACHED) return;
-  for (const [oldest] of cache) {
-    cache.delete(oldest);
-    return;
   }
 }
 
@@ -124,8 +114,8 @@ export class RedisKeyStore implements KeyRegistry {
   readonly #noteUsed: ReturnType<RedisClient["script"]>;
   // By digest, never by id: who knows an id must not profit from what another showed. Apart, so that a flood of
   // digests that nobody has does not push out the keys.
-  readonly #known = new Map<string, Cached>();
-  readonly #unknown = new Map<string, Cached>();
+  readonly #known = new RecentMap<string, Cached>(MAX_CACHED);
+  readonly #unknown = new RecentMap<string, Cached>(MAX_CACHED);
   readonly #pending = new Map<string, Promise<GatewayKey | undefined>>();
   #used = new Map<string, number>();
   #writing: Promise<void> = Promise.resolve();
@@ -175,7 +165,7 @@ export class RedisKeyStore implements KeyRegistry {
         for (const [index, id] of ids.entries()) {
           const text = texts[index];
           if (typeof text !== "string" || found.size >= limit) continue;
-          if (search === undefined || isWanted(text, search)) found.set(id, toKey(text, id));
+          if (search === undefined || isWanted(text, id, search)) found.set(id, toKey(text, id));
         }
         start += ids.length;
       }
@@ -219,7 +209,10 @@ export class RedisKeyStore implements KeyRegistry {
           (redis) => this.#change(redis, [KEYS, DIGESTS, CREATED, CHANNEL], args),
           (answer) => answer as 0 | 1 | string,
         );
-        if (answer === 1) return next;
+        if (answer === 1) {
+          for (const digest of [...digestsOf(next), ...before.split(" ")]) this.#forget(digest); // here at once
+          return next;
+        }
         if (answer !== 0) throw new KeyStoreError(`Cannot add the key: ${answer} has the same digest`);
       }
       throw new KeyStoreError("Cannot change the key: others keep changing it. Try again");
@@ -277,8 +270,9 @@ export class RedisKeyStore implements KeyRegistry {
   }
 
   #remember(digest: string, entry: Cached): void {
-    (entry.key === undefined ? this.#known : this.#unknown).delete(digest);
-    remember(entry.key === undefined ? this.#unknown : this.#known, digest, entry);
+    const [here, there] = entry.key === undefined ? [this.#unknown, this.#known] : [this.#known, this.#unknown];
+    there.delete(digest);
+    here.set(digest, entry);
   }
 
   async #rankAfter(id: string): Promise<number> {

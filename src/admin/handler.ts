@@ -23,9 +23,13 @@ export interface AdminParts {
   readonly version: string;
   /** How the engines behind keys and limits do. */
   readonly health: () => Readonly<Record<string, unknown>>;
+  /** What is counted, as Prometheus reads it. */
+  readonly metrics: () => Promise<string>;
 }
 
 const MAX_BODY_BYTES = 65536;
+/** https://prometheus.io/docs/instrumenting/exposition_formats/ */
+const PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8";
 
 /** A refusal of the admin API. Its message is for the operator. */
 class AdminError extends Error {
@@ -177,6 +181,11 @@ function createRouter(parts: AdminParts) {
     router[method]?.("/livez", () => toAnswer(200, { status: "alive" }));
     router[method]?.("/readyz", ready);
   }
+  router.get("/metrics", async ({ inbound }) => {
+    if (parts.token !== undefined) assertToken(inbound, parts);
+    const body = await parts.metrics();
+    return { status: 200, headers: { "content-type": PROMETHEUS, "cache-control": "no-store" }, body };
+  });
   router.get("/openapi.json", () => toAnswer(200, toOpenApi(version)));
   for (const route of KEY_ROUTES) {
     router[route.method]?.(route.path.replace("{id}", ":id"), async ({ params, inbound, url }) => {

@@ -18,6 +18,7 @@ export interface CommandOptions {
   readonly once: boolean;
   readonly server?: string | undefined;
   readonly workers?: string | undefined;
+  readonly log?: string | undefined;
   /** `keys`: the verb, and the id that it is about. */
   readonly operands?: readonly string[] | undefined;
   readonly name?: string | undefined;

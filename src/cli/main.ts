@@ -13,7 +13,8 @@ import { UsageError, VERSION } from "./command.ts";
 const HELP = `sallyport ${VERSION}: a gateway in front of model providers
 
 Usage
-  sallyport serve [--config FILE] [--workers N|auto] [--server native|node]   start the gateway
+  sallyport serve [--config FILE] [--workers N|auto] [--log json|pretty|off] [--server native|node]
+                                    start the gateway
   sallyport demo [--once]           try it: two hosts, two stand-in providers, two calls
   sallyport check [--config FILE]   check the configuration and print the effective one
   sallyport keys create [--name NAME] [--providers a,b] [--models 'gpt-*,o3'] [--requests 600/min] [--tokens 100k/min]
@@ -28,6 +29,7 @@ Options
   --config FILE   the configuration; else SALLYPORT_CONFIG, else ./gateway.jsonc, else the environment alone
   --server NAME   serve: native, the runtime's own server, or node, node:http, which on Deno bounds slow callers
   --workers N     serve: so many processes on the same addresses, auto for one a core; SIGHUP replaces them one by one
+  --log FORMAT    serve: the access log on standard output; pretty at a terminal, else json
   --once          demo: end after the two calls
   --json          keys: print JSON
   --help          this text
@@ -40,6 +42,7 @@ const OPTIONS = {
   config: { type: "string" },
   server: { type: "string" },
   workers: { type: "string" },
+  log: { type: "string" },
   once: { type: "boolean", default: false },
   name: { type: "string" },
   providers: { type: "string" },
@@ -71,7 +74,7 @@ const COMMANDS: Readonly<Record<string, readonly string[]>> = {
   "keys update": ["config", "json", ...POLICY],
   "keys revoke": ["config", "json"],
   "keys rotate": ["config", "json", "overlap"],
-  serve: ["config", "server", "workers"],
+  serve: ["config", "server", "workers", "log"],
   check: ["config"],
   demo: ["once"],
 };

@@ -9,12 +9,15 @@ import { generateGatewayKey } from "../access/gateway_key.ts";
 import { KeyAdministration } from "../access/key_administration.ts";
 import { MemoryLimiter } from "../access/limits.ts";
 import { type Config, ConfigError } from "../config.ts";
-import type { ExchangeObserver } from "../exchange.ts";
+import { type ExchangeObserver, systemClock } from "../exchange.ts";
 import { createGateway } from "../gateway.ts";
 import { createAdminHandler } from "../admin/handler.ts";
-import { assemble, type Assembly, resolveServe, type ServerName } from "../serve/assemble.ts";
+import { AccessLog } from "../observe/access_log.ts";
+import { Metrics, toAggregateText } from "../observe/metrics.ts";
+import { assemble, type Assembly, resolveServe, runtime, type ServerName } from "../serve/assemble.ts";
 import { closeListeners, openListeners, waitForSignal } from "../serve/lifecycle.ts";
 import type { Listener, Serve } from "../serve/listener.ts";
+import { toStandardOutput } from "../serve/log_output.ts";
 import { loadConfig, readTlsFiles } from "../serve/load_config.ts";
 import { connectToSupervisor, type Supervised } from "../serve/worker.ts";
 import { Workers } from "../serve/workers.ts";
@@ -47,10 +50,31 @@ function withKey(config: Config): Config {
 }
 
 const MAX_WORKERS = 256;
+/** How long the end of the process waits for a reader of the log. Milliseconds. */
+const LAST_LINES_MS = 500;
+
+/** JSON lines for programs, other lines for a person at a terminal. */
+function createLog(wanted: Config["log"]): AccessLog | undefined {
+  const format = wanted === "auto" ? process.stdout.isTTY ? "pretty" : "json" : wanted;
+  if (format === "off") return undefined;
+  return new AccessLog(format, toStandardOutput((ms, then) => void systemClock.timer(ms, then)), systemClock);
+}
+
+function createMetrics(
+  { redis }: Assembly,
+  { openExchanges, log }: { openExchanges: () => number; log: AccessLog | undefined },
+): Metrics {
+  return new Metrics({ openExchanges, droppedLogLines: () => log?.dropped ?? 0, redis, version: VERSION, runtime });
+}
 
 function readServer(name = "native"): ServerName {
   if (name !== "native" && name !== "node") throw new UsageError("--server takes native or node");
   return name;
+}
+
+function readLog(name: string | undefined): Config["log"] | undefined {
+  if (name === undefined || name === "json" || name === "pretty" || name === "off") return name;
+  throw new UsageError("--log takes json, pretty or off");
 }
 
 /** How many workers: `auto` is one a core. */
@@ -69,6 +93,8 @@ interface Served {
   readonly urls: readonly string[];
   /** More for readiness. */
   readonly health?: readonly unknown[];
+  /** What is counted, for Prometheus. */
+  metrics(): Promise<string>;
 }
 
 /** Opens the admin listener, and says what is served where. */
@@ -81,6 +107,7 @@ async function openAdmin(served: Served, serve: Serve, { config, assembly }: Loa
     token: admin?.token,
     digest,
     version: VERSION,
+    metrics: () => served.metrics(),
     health: () => ({ ...assembly.health(), ...(served.health !== undefined && { workers: served.health }) }),
   });
   const admins = await openListeners(handler, serve, admin === undefined ? [] : [{ ...admin, bodyTimeMs }]);
@@ -107,7 +134,10 @@ async function serveAlone(
 ): Promise<void> {
   const { parts } = assembly;
   const { limits: { bodyTimeMs }, drain } = config;
-  const gateway = createGateway(config, { ...parts, observers: [...parts.observers, bugReporter] });
+  const log = createLog(config.log);
+  const metrics = createMetrics(assembly, { openExchanges: () => gateway.openExchanges, log });
+  const observers = [...parts.observers, bugReporter, metrics, ...(log === undefined ? [] : [log])];
+  const gateway = createGateway(config, { ...parts, observers });
   const isShared = supervised !== undefined;
   const listeners = await openListeners(
     gateway,
@@ -122,10 +152,11 @@ async function serveAlone(
   const urls = listeners.map(({ url }) => url);
   if (supervised !== undefined) {
     supervised.listening(urls);
-    const stopTelling = supervised.tellOpen(() => gateway.openExchanges);
+    const stopTelling = supervised.tell(() => gateway.openExchanges, () => metrics.toJson());
     await supervised.leave;
     stopTelling();
-    return await closeListeners(gateway, listeners, { ...drain, delayMs: 0 });
+    await closeListeners(gateway, listeners, { ...drain, delayMs: 0 });
+    return await log?.close(LAST_LINES_MS);
   }
   const served: Served = {
     get isReady() {
@@ -135,11 +166,13 @@ async function serveAlone(
       return gateway.openExchanges;
     },
     urls,
+    metrics: () => metrics.toText(),
   };
   const admins = await openAdmin(served, serve, { config, assembly, addresses });
   await waitForSignal();
   await closeListeners(gateway, listeners, drain);
   for (const listener of admins) listener.kill();
+  await log?.close(LAST_LINES_MS);
 }
 
 /** One process that serves through others. */
@@ -159,7 +192,8 @@ async function serveByWorkers(loaded: Loaded, serve: Serve, count: number, env: 
     workers.kill();
     throw new ConfigError([{ path: "workers", message: "the first worker could not start: it says why above" }]);
   }
-  const admins = await openAdmin(workers, serve, loaded);
+  const served = Object.assign(workers, { metrics: async () => toAggregateText(await workers.counts()) });
+  const admins = await openAdmin(served, serve, loaded);
   process.stdout.write(`${count} workers\n`);
   let restarting: Promise<void> = Promise.resolve();
   process.on("SIGHUP", () => {
@@ -178,11 +212,12 @@ async function serveByWorkers(loaded: Loaded, serve: Serve, count: number, env: 
  * @param options The configuration's file
  * @throws {ConfigError} For a mistake in the configuration
  */
-export async function serveCommand({ config: file, server, workers }: CommandOptions): Promise<void> {
+export async function serveCommand({ config: file, server, workers, log }: CommandOptions): Promise<void> {
   const serve = await resolveServe(readServer(server));
   const count = readWorkers(workers);
   const supervised = connectToSupervisor();
-  const { directory, config: given } = loadConfig(file);
+  const { directory, config: loadedConfig } = loadConfig(file);
+  const given = { ...loadedConfig, log: readLog(log) ?? loadedConfig.log };
   const addresses = readTlsFiles({ config: given, directory });
   const config = withKey(given);
   // A key that was made for this run is made once, for all workers.

@@ -5,7 +5,7 @@
  */
 import { createHash } from "node:crypto";
 import { resolve } from "node:path";
-import type { RedisClient } from "../access/client_redis.ts";
+import type { RedisClient, RedisHealth } from "../access/client_redis.ts";
 import { KeyStateFile } from "../access/key_state_file.ts";
 import { createInlineKeyStore, type KeyRegistry } from "../access/key_store.ts";
 import { FileKeyStore } from "../access/key_store_file.ts";
@@ -59,6 +59,8 @@ export interface Assembly {
   readonly limiter: Limiter;
   /** How the engines do. */
   health(): Readonly<Record<string, unknown>>;
+  /** How Redis does, where there is one. */
+  readonly redis: RedisReport | undefined;
   /** Writes what is left to write, and lets go. */
   close(): Promise<void>;
 }
@@ -75,10 +77,13 @@ export interface AssembleOptions {
   readonly limiter?: Limiter | undefined;
 }
 
+/** How Redis does. */
+export type RedisReport = () => RedisHealth & { readonly localDecisions: number };
+
 interface Engine {
   readonly keys: KeyRegistry;
   readonly limiter: Limiter;
-  readonly health?: () => Readonly<Record<string, unknown>>;
+  readonly redis?: RedisReport;
   readonly close: () => Promise<void>;
 }
 
@@ -91,15 +96,15 @@ async function redisEngines(config: Config, url: string, options: AssembleOption
   await client.ready();
   const limiter = new RedisLimiter(client, systemClock);
   if (options.isServing) await limiter.start();
-  const health = () => ({ redis: { ...client.health, localDecisions: limiter.fallbacks } });
+  const redis: RedisReport = () => ({ ...client.health, localDecisions: limiter.fallbacks });
   if (config.keys !== "redis") {
     const { keys, close } = await localEngines(config, options);
     const closeAll = async () => void await Promise.all([close(), limiter.close()]).finally(() => client.close());
-    return { keys, limiter, health, close: closeAll };
+    return { keys, limiter, redis, close: closeAll };
   }
   const keys = new RedisKeyStore(client, systemClock);
   const close = async () => void await Promise.all([keys.close(), limiter.close()]).finally(() => client.close());
-  return { keys, limiter, health, close };
+  return { keys, limiter, redis, close };
 }
 
 /** Keys in the configuration or a file, limits in this process. */
@@ -135,7 +140,7 @@ async function localEngines({ keys }: Config, options: AssembleOptions): Promise
  * @throws {ConfigError} When a file of keys can't be used
  */
 export async function assemble(config: Config, options: AssembleOptions): Promise<Assembly> {
-  const { keys, limiter, health = () => ({}), close } = config.redis === undefined
+  const { keys, limiter, redis, close } = config.redis === undefined
     ? await localEngines(config, options)
     : await redisEngines(config, config.redis, options);
   const lastUse: ExchangeObserver = {
@@ -143,7 +148,8 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
       if (keyId !== undefined) keys.used(keyId, startedAt);
     },
   };
-  return { parts: { ...runtimeParts(), keys, limiter, observers: [lastUse] }, keys, limiter, health, close };
+  const health = () => redis === undefined ? {} : { redis: redis() };
+  return { parts: { ...runtimeParts(), keys, limiter, observers: [lastUse] }, keys, limiter, health, redis, close };
 }
 
 /** Which server listens: the runtime's own, or `node:http`, which Deno has too and which bounds slow callers. */

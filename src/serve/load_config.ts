@@ -42,6 +42,7 @@ const FIXED_VARIABLES = [
   "SALLYPORT_KEYS",
   "SALLYPORT_KEYS_FILE",
   "SALLYPORT_REDIS",
+  "SALLYPORT_LOG",
   ...Object.keys(SIMPLE_VARIABLES),
 ];
 
@@ -171,6 +172,9 @@ function layVariable(input: Json, name: string, value: string): string | undefin
     case "SALLYPORT_KEYS_FILE":
       input.keys = { file: value };
       return "keys";
+    case "SALLYPORT_LOG":
+      input.log = value;
+      return "log";
     case "SALLYPORT_REDIS":
       input.redis = value;
       return "redis";

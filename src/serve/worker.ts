@@ -18,6 +18,7 @@ export type PlainStanding = Omit<Standing, "subject"> & { readonly subject: numb
 export type WorkerMessage =
   | { readonly type: "listening"; readonly urls: readonly string[] }
   | { readonly type: "open"; readonly open: number }
+  | { readonly type: "counts"; readonly call: number; readonly counts: readonly object[] }
   | { readonly type: "take"; readonly call: number; readonly subjects: readonly LimitSubject[] }
   | { readonly type: "look"; readonly call: number; readonly subjects: readonly LimitSubject[] }
   | { readonly type: "release"; readonly call: number; readonly tokens: number | null };
@@ -31,6 +32,7 @@ export type SupervisorMessage =
     readonly standings: readonly PlainStanding[];
     readonly isTaken: boolean;
   }
+  | { readonly type: "count"; readonly call: number }
   | { readonly type: "close" };
 
 /** How often a worker tells how many exchanges are open. Milliseconds. */
@@ -107,8 +109,8 @@ export interface Supervised {
   readonly ports: readonly number[];
   /** Says where it listens; from then on it is sent callers. */
   listening(urls: readonly string[]): void;
-  /** Tells now and then how many exchanges are open. @returns Stops it */
-  tellOpen(count: () => number): () => void;
+  /** Tells now and then how many exchanges are open, and what was counted when asked. @returns Stops it */
+  tell(open: () => number, counts: () => Promise<object[]>): () => void;
   /** Resolves when the supervisor wants it to leave, or is gone. */
   readonly leave: Promise<void>;
 }
@@ -137,6 +139,7 @@ export function connectToSupervisor(): Supervised | undefined {
     if (!process.connected) lost(); // it has gone while this process was starting
     process.on("message", (message: SupervisorMessage) => {
       if (message.type === "standing") return limiter.answered(message);
+      if (message.type !== "close") return;
       clearInterval(watch);
       resolve();
     });
@@ -145,13 +148,16 @@ export function connectToSupervisor(): Supervised | undefined {
     limiter,
     ports: ports === "" ? [] : ports.split(",").map(Number),
     listening: (urls) => say({ type: "listening", urls }),
-    tellOpen(count) {
+    tell(countOpen, counts) {
       let told = 0;
       const timer = setInterval(() => {
-        const open = count();
+        const open = countOpen();
         if (open !== told) say({ type: "open", open });
         told = open;
       }, TELL_MS);
+      process.on("message", async (message: SupervisorMessage) => {
+        if (message.type === "count") say({ type: "counts", call: message.call, counts: await counts() });
+      });
       return () => clearInterval(timer);
     },
     leave,

@@ -43,6 +43,8 @@ const FIRST_PAUSE_MS = 200;
 const MAX_PAUSE_MS = 10_000;
 /** A worker that is told to leave and does not is ended so long after the drain's limit. Milliseconds. */
 const GRACE_MS = 5000;
+/** How long workers may take to tell what they have counted. Milliseconds. */
+const COUNT_MS = 1000;
 
 /** Deno's workers are given what was given as a whole; a part of it can't be read back. */
 function denoFlags(): string[] {
@@ -62,6 +64,8 @@ export class Workers {
   #ports: readonly string[] = [];
   #pauseMs = FIRST_PAUSE_MS;
   #isClosing = false;
+  #asked = 0;
+  readonly #counting = new Map<number, (counts: readonly object[]) => void>();
 
   /** @param options What it needs */
   constructor(options: SuperviseOptions) {
@@ -86,6 +90,25 @@ export class Workers {
   /** Each worker's process id and open exchanges. */
   get health(): readonly { readonly pid: number | undefined; readonly openExchanges: number }[] {
     return this.#serving.map(({ child, open }) => ({ pid: child.pid, openExchanges: open }));
+  }
+
+  /** What every worker has counted. One that does not answer in time is left out. */
+  async counts(): Promise<object[][]> {
+    const call = ++this.#asked;
+    const serving = this.#serving;
+    const answers: object[][] = [];
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, COUNT_MS);
+      this.#counting.set(call, (counts) => {
+        answers.push([...counts]);
+        if (answers.length < serving.length) return;
+        clearTimeout(timer);
+        resolve();
+      });
+      for (const worker of serving) this.#say(worker, { type: "count", call });
+    });
+    this.#counting.delete(call);
+    return answers;
   }
 
   /** Starts all; the first alone, for its ports are those of all. */
@@ -208,6 +231,8 @@ export class Workers {
       case "open":
         worker.open = message.open;
         return;
+      case "counts":
+        return this.#counting.get(message.call)?.(message.counts);
       case "release":
         worker.leases.get(message.call)?.release(message.tokens ?? undefined);
         worker.leases.delete(message.call);

@@ -80,6 +80,8 @@ async function attempt(
   { replicas, transport, clock }: ForwardParts,
 ): Promise<UpstreamAnswer> {
   const { signal } = exchange;
+  const sentAt = exchange.elapsed();
+  exchange.facts.replica = replica.index;
   const cancelFirstByte = clock.timer(
     deadlines.firstByteMs,
     () => exchange.abort(new GatewayError("upstream_first_byte_timeout")),
@@ -101,6 +103,7 @@ async function attempt(
   } catch (error) {
     throw translate(error, { signal, replica, replicas, now: clock.monotonic() });
   } finally {
+    exchange.waitedMs += exchange.elapsed() - sentAt;
     cancelFirstByte();
   }
 }

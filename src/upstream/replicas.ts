@@ -23,6 +23,8 @@ const FIRST_RETRIES = 3;
 export interface Replica {
   /** Base URL, without a slash at its end. */
   readonly url: string;
+  /** Its place among the others, counted from 0. */
+  readonly index: number;
 }
 
 interface State extends Replica {
@@ -43,7 +45,14 @@ export class Replicas {
 
   /** @param urls Base URLs, at least one */
   constructor(urls: readonly string[]) {
-    this.#states = urls.map((url) => ({ url, failures: 0, ejections: 0, ejectedUntil: 0, isProbing: false }));
+    this.#states = urls.map((url, index) => ({
+      url,
+      index,
+      failures: 0,
+      ejections: 0,
+      ejectedUntil: 0,
+      isProbing: false,
+    }));
   }
 
   /**

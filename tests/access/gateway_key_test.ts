@@ -67,10 +67,12 @@ describe("a gateway key", () => {
   });
 
   it("is seen wherever it stands in a text", () => {
-    fc.assert(fc.property(anyKey, fc.string({ unit: "binary" }), fc.string({ unit: "binary" }), (key, before, after) => {
-      assert.ok(holdsGatewayKey(before + key + after));
-      if (before + after !== "") assert.equal(gatewayKeyId(before + key + after), undefined);
-    }));
+    fc.assert(
+      fc.property(anyKey, fc.string({ unit: "binary" }), fc.string({ unit: "binary" }), (key, before, after) => {
+        assert.ok(holdsGatewayKey(before + key + after));
+        if (before + after !== "") assert.equal(gatewayKeyId(before + key + after), undefined);
+      }),
+    );
     for (const text of [`Bearer x${generateGatewayKey()}`, `/v1/models?key=${generateGatewayKey()}#x`, `gk_gk_gk_`]) {
       assert.equal(holdsGatewayKey(text), text !== "gk_gk_gk_");
     }
@@ -105,11 +107,16 @@ describe("a gateway key", () => {
       }
     }
     fc.assert(
-      fc.property(anyKey, fc.nat(key.length - 1), fc.string({ unit: "binary", minLength: 1, maxLength: 1 }), (...args) => {
-        const [key, at, character] = args;
-        const changed = key.slice(0, at) + character + key.slice(at + 1);
-        assert.equal(gatewayKeyId(changed), changed === key ? key.slice(3, 15) : undefined);
-      }),
+      fc.property(
+        anyKey,
+        fc.nat(key.length - 1),
+        fc.string({ unit: "binary", minLength: 1, maxLength: 1 }),
+        (...args) => {
+          const [key, at, character] = args;
+          const changed = key.slice(0, at) + character + key.slice(at + 1);
+          assert.equal(gatewayKeyId(changed), changed === key ? key.slice(3, 15) : undefined);
+        },
+      ),
       { numRuns: 2000 },
     );
   });
@@ -175,7 +182,7 @@ describe("refusals of gateway keys", () => {
     const gateway = createGateway(config, {
       digest: (text) => (steps.push("digest"), digest(text)),
       keys: { find: (wanted) => (steps.push("find"), store.find(wanted)) },
-      transport: () => assert.fail("a refused key reached a provider"),
+      transport: { send: () => assert.fail("a refused key reached a provider") },
       clock: { now: () => now, monotonic: () => 0, timer: () => () => {} },
     });
     const answers = new Map<string, string>();

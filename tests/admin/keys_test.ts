@@ -1,5 +1,7 @@
 /** Keys at the admin API of a running gateway: its routes, and its refusals. */
 import assert from "node:assert/strict";
+import { rmSync } from "node:fs";
+import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, it } from "@std/testing/bdd";
 import { gatewayKeyId } from "../../src/access/gateway_key.ts";
 import { KEY_ROUTES } from "../../src/admin/keys.ts";
@@ -158,7 +160,16 @@ describe("the admin API of keys", () => {
     assert.deepEqual(seen, ids);
     assert.equal((await call("GET", `/v1/keys?search=${ids[2]?.toLowerCase()}`)).json.keys[0].name, "page-3");
     assert.deepEqual((await call("GET", "/v1/keys?search=nobody%20has%20this")).json, { keys: [], next: null });
-    assertRefusal(await call("GET", "/v1/keys?after=nobody"), 404, "key_not_found");
+    assertRefusal(await call("GET", "/v1/keys?after=nobody"), 409, "refused");
+  });
+
+  // In memory, what was changed last stood last until the gateway was started anew.
+  it("a changed key stays in its place", async () => {
+    const { id } = await create({ name: "place-1" });
+    await create({ name: "place-2" });
+    await call("PATCH", `/v1/keys/${id}`, { body: { metadata: { a: "b" } } });
+    const { keys } = (await call("GET", "/v1/keys?search=place-")).json;
+    assert.deepEqual(keys.map(({ name }: { name: string }) => name), ["place-2", "place-1"]);
   });
 
   it("the command line and the API may write at once: nothing is lost", async () => {
@@ -329,6 +340,17 @@ describe("the admin API of keys, elsewhere", () => {
       assertRefusal(answered, 409, "refused");
       assert.match(answered.json.error.message, /stand in the configuration/);
     }
+  });
+
+  // A new key was then the only one in a new file: all the others were gone.
+  it("while the file is gone, nothing can be changed, and the keys hold on", async () => {
+    const { at, call, chat, program } = running = await startAdmin();
+    const { key, id } = (await call("POST", "/v1/keys", { body: {} })).json;
+    rmSync(join(at.path, "keys.json"));
+    await program.waitFor(/keys\.json: it is gone\. The keys before hold on/);
+    assertRefusal(await call("POST", "/v1/keys", { body: {} }), 503, "key_store_unavailable");
+    assertRefusal(await call("POST", `/v1/keys/${id}/revoke`), 503, "key_store_unavailable");
+    assert.equal(await chat(key), 200);
   });
 
   (hasRedis ? it : it.skip)("while Redis is down, 503 and why; afterwards all is well again", async () => {

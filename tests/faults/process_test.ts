@@ -110,6 +110,22 @@ describe("faults around the process", () => {
     assert.equal(await program.ended, 0);
   });
 
+  it("row 41: an output that nobody reads costs lines of the log and nothing else", async () => {
+    const { program, url, admin } = await serve();
+    program.stopReading();
+    // A line has some 350 bytes, and a pipe holds 64 kB, ours another 64 kB.
+    for (let number = 0; number < 60; number++) {
+      const answers = await Promise.all(Array.from({ length: 10 }, () => callRaw(url, { headers, body: GOOD_BODY })));
+      for (const { body } of answers) assert.equal(body, COMPLETION);
+    }
+    assert.match((await callRaw(admin, { method: "GET", path: "/metrics" })).body, /sallyport_log_dropped_lines 0/);
+    const exit = await new Promise<number | null>((resolve) => {
+      program.onExit(resolve);
+      program.kill("SIGTERM");
+    });
+    assert.equal(exit, 0);
+  });
+
   it("row 43: out of file descriptors the gateway turns callers away, and recovers without a restart", async () => {
     const port = await freePort();
     const args = runtime === "deno" ? ["run", "-A", ONE_FILE, "serve"] : [ONE_FILE, "serve"];

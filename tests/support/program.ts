@@ -37,10 +37,14 @@ export interface Program {
   /** Waits until a text stands in the output and returns what the pattern's first group matched. */
   waitFor(pattern: RegExp): Promise<string>;
   kill(signal: "SIGINT" | "SIGTERM" | "SIGHUP" | "SIGKILL"): void;
+  /** Takes no more of its output, and leaves it open: what it writes fills the pipe. */
+  stopReading(): void;
   /** Closes our end of its output: what it writes from now on fails. */
   closeOutput(): void;
-  /** Resolves with the exit status. */
+  /** Resolves with the exit status, once its output is read. */
   readonly ended: Promise<number | null>;
+  /** Calls back with the exit status, whether or not its output is read. */
+  onExit(then: (code: number | null) => void): void;
 }
 
 const running = new Map<() => void, Promise<unknown>>();
@@ -96,6 +100,11 @@ export function startProgram(args: readonly string[], options: ProgramOptions = 
   );
   running.set(end, ended);
   return {
+    onExit: (then) => void child.once("exit", then),
+    stopReading() {
+      child.stdout.pause();
+      child.stderr.pause();
+    },
     closeOutput() {
       child.stdout.destroy();
       child.stderr.destroy();

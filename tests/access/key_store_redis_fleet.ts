@@ -1,0 +1,103 @@
+/** Gateways' stores of keys around one Redis. */
+import { Redis } from "ioredis";
+import { RedisClient } from "../../src/access/client_redis.ts";
+import type { GatewayKey } from "../../src/access/key_store.ts";
+import { RedisKeyStore } from "../../src/access/key_store_redis.ts";
+import { GatewayError } from "../../src/errors.ts";
+import { type Clock, systemClock } from "../../src/exchange.ts";
+import { type RedisServer, startRedis } from "../support/redis.ts";
+
+/** A gateway's store. Its clock can be put forward, or stopped. */
+export class Member {
+  /** What the operator was told. */
+  readonly reports: string[] = [];
+  readonly client: RedisClient;
+  readonly store: RedisKeyStore;
+  #ahead = 0;
+  #stoppedAt: number | undefined;
+
+  /** @param timer Where its timers come from; the runtime's if left out */
+  constructor(url: string, timer: Clock["timer"] = systemClock.timer) {
+    const monotonic = () => (this.#stoppedAt ?? systemClock.monotonic()) + this.#ahead;
+    const clock: Clock = { now: systemClock.now, monotonic, timer };
+    this.client = new RedisClient(url, clock, (text) => this.reports.push(text));
+    this.store = new RedisKeyStore(this.client, clock);
+  }
+
+  /** Lets time pass. */
+  pass(ms: number): void {
+    this.#ahead += ms;
+  }
+
+  /** From now on no time passes: what is known stays fresh. */
+  stopTime(): void {
+    this.#stoppedAt = systemClock.monotonic();
+  }
+
+  /** What a look-up says: an id, `unknown`, or the code of the error. */
+  async say({ digest }: Pick<GatewayKey, "digest">): Promise<string> {
+    try {
+      return (await this.store.find(digest))?.id ?? "unknown";
+    } catch (error) {
+      if (!GatewayError.is(error)) throw error;
+      return error.code;
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.store.close();
+    this.client.close();
+  }
+}
+
+/** A Redis, and the gateways that use it. */
+export class Fleet {
+  readonly server: RedisServer;
+  /** Redis without a gateway between. */
+  readonly raw: Redis;
+  readonly #members: Member[] = [];
+
+  private constructor(server: RedisServer) {
+    this.server = server;
+    this.raw = new Redis(server.url, { retryStrategy: () => 20 });
+    this.raw.on("error", () => {});
+  }
+
+  /** Does something with a fleet, and clears up after it. */
+  static async with(act: (fleet: Fleet) => Promise<void>): Promise<void> {
+    const fleet = new Fleet(await startRedis());
+    try {
+      await act(fleet);
+    } finally {
+      await fleet.close();
+    }
+  }
+
+  /** Another gateway. */
+  async join(options: { url?: string; timer?: Clock["timer"] } = {}): Promise<Member> {
+    const member = new Member(options.url ?? this.server.url, options.timer);
+    this.#members.push(member);
+    await member.client.ready();
+    return member;
+  }
+
+  /** Puts keys into Redis, oldest first. */
+  async fill(...keys: GatewayKey[]): Promise<void> {
+    const writer = await this.join();
+    for (const key of keys) await writer.store.change(key.id, () => key);
+  }
+
+  /** How many scripts Redis has run. */
+  async scripts(): Promise<number> {
+    const stats = await this.raw.info("commandstats");
+    let calls = 0;
+    for (const [, count] of stats.matchAll(/cmdstat_eval(?:sha)?:calls=(\d+)/g)) calls += Number(count);
+    return calls;
+  }
+
+  async close(): Promise<void> {
+    for (const member of this.#members) await member.close();
+    this.raw.disconnect();
+    await this.server.stop();
+  }
+}

@@ -1,0 +1,138 @@
+/** The access log: what a line says, and what a slow or broken reader costs. */
+import assert from "node:assert/strict";
+import { describe, it } from "@std/testing/bdd";
+import { type Clock, type ExchangeRecord, systemClock } from "../../src/exchange.ts";
+import { AccessLog, toJsonLine, toPrettyLine, type WriteLog } from "../../src/observe/access_log.ts";
+
+const record: ExchangeRecord = {
+  id: "0b5c",
+  startedAt: Date.UTC(2026, 10, 21, 12, 0, 1),
+  durationMs: 1234.5678,
+  firstByteMs: 300.123,
+  overheadMs: 0.123456,
+  outcome: "ok",
+  status: 200,
+  provider: "a",
+  replica: 1,
+  keyId: "team",
+  operation: "chat.completions",
+  model: "gpt\u2028-4o",
+  stream: true,
+  bytesIn: 100,
+  bytesOut: 2000,
+  retries: 1,
+  usage: { total: 7, input: 3, output: 4 },
+  cause: new Error("connect 10.0.0.1"),
+};
+
+/** A clock whose timers fire when told to. */
+function manualClock() {
+  const timers: (() => void)[] = [];
+  const clock: Clock = {
+    now: () => 0,
+    monotonic: () => 0,
+    timer: (_ms, fire) => {
+      timers.push(fire);
+      return () => {};
+    },
+  };
+  return { clock, fire: () => timers.splice(0).forEach((fire) => fire()) };
+}
+
+/** A reader that takes texts when told to. */
+function manualReader() {
+  const taken: string[] = [];
+  const pending: ((error: Error | null) => void)[] = [];
+  const write: WriteLog = (text, done) => {
+    taken.push(text);
+    pending.push(done);
+  };
+  return { write, taken, answer: (error: Error | null = null) => pending.shift()?.(error) };
+}
+
+describe("the access log", () => {
+  it("says in one JSON object what an exchange was, how it ended and what it took", () => {
+    assert.deepEqual(JSON.parse(toJsonLine(record)), {
+      time: "2026-11-21T12:00:01.000Z",
+      id: "0b5c",
+      key: "team",
+      provider: "a",
+      replica: 1,
+      operation: "chat.completions",
+      model: "gpt\u2028-4o",
+      stream: true,
+      status: 200,
+      outcome: "ok",
+      bytesIn: 100,
+      bytesOut: 2000,
+      overheadMs: 0.12,
+      firstByteMs: 300.12,
+      durationMs: 1234.57,
+      inputTokens: 3,
+      outputTokens: 4,
+      tokens: 7,
+      retries: 1,
+    });
+    assert.doesNotMatch(toJsonLine(record) + toPrettyLine(record), /10\.0\.0\.1|\n/);
+  });
+
+  it("says in words the same to a person", () => {
+    assert.equal(
+      toPrettyLine({ ...record, model: "gpt-4o" }),
+      "12:00:01.000  200  ok  a  gpt-4o  stream  1235 ms  (first byte 300 ms)  7 tokens  key team  0b5c",
+    );
+    const refused = { ...record, outcome: "refused", code: "invalid_gateway_key", status: 401 } as const;
+    assert.match(toPrettyLine(refused), /401 {2}invalid_gateway_key/);
+  });
+
+  it("hands lines on together, and those that came meanwhile when the last are taken", () => {
+    const { clock, fire } = manualClock();
+    const { write, taken, answer } = manualReader();
+    const log = new AccessLog("json", write, clock);
+    for (let count = 0; count < 3; count++) log.settled(record);
+    assert.equal(taken.length, 0);
+    fire();
+    assert.equal(taken[0]?.split("\n").length, 4);
+    log.settled(record);
+    fire();
+    assert.equal(taken.length, 1, "the reader has not taken the first ones yet");
+    answer();
+    assert.equal(taken.length, 2);
+  });
+
+  it("drops and counts what a reader that has stopped leaves no room for, and says so when it is back", () => {
+    const { clock, fire } = manualClock();
+    const { write, taken, answer } = manualReader();
+    const log = new AccessLog("json", write, clock);
+    log.settled(record);
+    fire();
+    for (let count = 0; count < 50_000; count++) log.settled(record);
+    const { dropped } = log;
+    assert.ok(dropped > 10_000 && dropped < 50_000, String(dropped));
+    answer();
+    const lines = taken.join("").trimEnd().split("\n");
+    assert.equal(lines.length - 1 + dropped, 50_001);
+    assert.equal(JSON.parse(lines.at(-1) ?? "").dropped, dropped);
+  });
+
+  it("goes on after a write that failed", () => {
+    const { clock, fire } = manualClock();
+    const { write, taken, answer } = manualReader();
+    const log = new AccessLog("json", write, clock);
+    log.settled(record);
+    fire();
+    answer(new Error("EPIPE"));
+    assert.equal(log.dropped, 1);
+    log.settled(record);
+    fire();
+    assert.equal(JSON.parse(taken[1]?.split("\n")[1] ?? "").dropped, 1);
+  });
+
+  it("waits at its end for the last lines, and not for ever", async () => {
+    const { write, taken } = manualReader();
+    const log = new AccessLog("json", write, systemClock);
+    log.settled(record);
+    await log.close(50);
+    assert.equal(taken.length, 1);
+  });
+});
