@@ -103,3 +103,21 @@ export function toReadableStream(source: ByteSource): ReadableStream<Uint8Array>
     },
   }, { highWaterMark: 0 });
 }
+
+/**
+ * Pieces as one.
+ *
+ * @param chunks In order
+ * @returns Their bytes; a single piece as it is
+ */
+export function joinChunks(chunks: readonly Uint8Array[]): Uint8Array {
+  const [first] = chunks;
+  if (chunks.length === 1 && first !== undefined) return first;
+  const bytes = new Uint8Array(chunks.reduce((sum, { byteLength }) => sum + byteLength, 0));
+  let offset = 0;
+  for (const chunk of chunks) {
+    bytes.set(chunk, offset);
+    offset += chunk.byteLength;
+  }
+  return bytes;
+}

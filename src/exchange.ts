@@ -20,14 +20,19 @@ export interface InboundRequest {
   readonly signal?: AbortSignal | undefined;
 }
 
+/** Whether a body is there whole, and has not to be pulled. */
+export function isWhole(body: Answer["body"]): body is string | Uint8Array | null {
+  return body === null || typeof body === "string" || body instanceof Uint8Array;
+}
+
 /** What goes back. `Response` on fetch runtimes, written straight to the socket on Node. */
 export interface Answer {
   /** HTTP status. */
   status: number;
   /** Names in lower case. */
   headers: Record<string, string>;
-  /** Text, a body that is pulled, or nothing. */
-  body: string | ByteSource | null;
+  /** Text, bytes, a body that is pulled, or nothing. */
+  body: string | Uint8Array | ByteSource | null;
 }
 
 /** Time, as a part: tests pass their own instead of patching globals. */

@@ -4,7 +4,7 @@
  * @module
  */
 import { fromReadableStream, toReadableStream } from "./byte_source.ts";
-import type { Answer, InboundRequest } from "./exchange.ts";
+import { type Answer, type InboundRequest, isWhole } from "./exchange.ts";
 
 /** Answers requests. Never rejects. */
 export interface Handler {
@@ -29,7 +29,8 @@ export interface Handler {
  * @returns The response; nothing of its body is read ahead
  */
 export function toResponse({ status, headers, body }: Answer): Response {
-  const content = body === null || typeof body === "string" ? body : toReadableStream(body);
+  // Bytes of ours never sit in shared memory.
+  const content = isWhole(body) ? body as string | Uint8Array<ArrayBuffer> | null : toReadableStream(body);
   return new Response(content, { status, headers });
 }
 

@@ -32,7 +32,7 @@ import { resolveOperation } from "./inbound/operation.ts";
 import { EventStreamScanner } from "./upstream/event_stream.ts";
 import { type Deadlines, forward } from "./upstream/forward.ts";
 import { hasLooped, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
-import { Relay } from "./upstream/relay.ts";
+import { MAX_WHOLE_BYTES, readWhole, Relay } from "./upstream/relay.ts";
 import { Replicas } from "./upstream/replicas.ts";
 import { createFetchTransport, type Transport, type UpstreamAnswer } from "./upstream/transport.ts";
 import { PlainAnswerMeter } from "./upstream/usage.ts";
@@ -187,7 +187,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
       bodyMemory.give(exchange.bytesIn);
     }
     // 7 Relay
-    return relay(answer, { exchange, provider, completion });
+    return await relay(answer, { exchange, provider, completion });
   }
 
   /** 5: the bytes to forward, and from a parsed view what must be known of them. */
@@ -213,20 +213,20 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     }
   }
 
-  /** 7: status and headers at once, the body as it comes; its end settles the exchange. */
-  function relay(
+  /** 7: status and headers at once, the body as it comes; its end settles the exchange. A small answer goes whole. */
+  async function relay(
     { status, headers, body }: UpstreamAnswer,
     { exchange, provider, completion }: {
       exchange: Exchange;
       provider: ProviderConfig;
       completion: { choices: number } | undefined;
     },
-  ): Answer {
-    exchange.status = status;
+  ): Promise<Answer> {
     const isEventStream = (headers.get("content-type") ?? "").toLowerCase().startsWith("text/event-stream");
     const answered = { ...toCallerHeaders(headers, isEventStream), ...exchange.headers, "x-request-id": exchange.id };
     if (body === null || status === 204 || status === 205) {
       body?.cancel();
+      exchange.status = status;
       exchange.settle({ outcome: "ok" });
       return { status, headers: answered, body: null };
     }
@@ -235,6 +235,18 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     const meter = isCompletion && !isEventStream ? new PlainAnswerMeter() : undefined;
     const { writeStallMs } = limits;
     const { deadlines: { idleMs }, keepAliveMs } = provider;
+    const announced = headers.get("content-encoding") === null ? headers.get("content-length") : null;
+    if (!isEventStream && Number(announced ?? Infinity) <= MAX_WHOLE_BYTES) {
+      const whole = await readWhole(body, { exchange, idleMs, clock });
+      meter?.push(whole);
+      const usage = meter?.usage;
+      if (usage !== undefined) exchange.facts.usage = usage;
+      exchange.status = status;
+      exchange.bytesOut = whole.byteLength;
+      exchange.settle({ outcome: "ok" });
+      return { status, headers: answered, body: whole };
+    }
+    exchange.status = status;
     const relayed = new Relay(body, { exchange, scanner, meter, idleMs, keepAliveMs, writeStallMs, clock });
     return { status, headers: answered, body: relayed };
   }

@@ -8,9 +8,10 @@ const MAX_FILE_LINES = 400;
 const MAX_FUNCTION_LINES = 60;
 /**
  * Lines of code, without comments and blank lines: what a reader has to hold in mind. 1,600 until limits came, with
- * six codes in the table, the lease of an exchange, the tokens that a provider states, and what the log tells of times.
+ * six codes in the table, the lease of an exchange, the tokens that a provider states, what the log tells of times,
+ * and small answers that go whole.
  */
-const MAX_CORE_LINES = 1750;
+const MAX_CORE_LINES = 1800;
 
 const sources = ["mod.ts", ...list("src")];
 

@@ -3,8 +3,6 @@ import { goalFor, isWithin, toText } from "./goals.ts";
 import type { Comparison, Result, Row } from "./session.ts";
 import type { Spread } from "./statistics.ts";
 
-const NAME_WIDTH = 20;
-
 function toFigure(value: number): string {
   if (!Number.isFinite(value)) return "-";
   const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
@@ -30,13 +28,13 @@ function toDetails({ details }: Row): string {
   return texts.join(", ");
 }
 
-function toRowLine(row: Row, name: Result["name"]): string {
+function toRowLine(row: Row, name: Result["name"], width: number): string {
   const notes = [toDetails(row)].filter((text) => text !== "");
   const goal = name === "memory" || name === "events" ? goalFor(name, row.subject) : undefined;
   if (goal !== undefined) notes.push(`goal ${toText(goal)}: ${isWithin(row.spread.median, goal) ? "met" : "MISSED"}`);
   if (row.isNoisy) notes.push(`NOISY: others had ${(row.foreign * 100).toFixed(0)} % of its core`);
   for (const objection of row.objections) notes.push(`NOT QUOTABLE: ${objection}`);
-  return `  ${row.subject.padEnd(NAME_WIDTH)}${toText3(row.spread)}  ${notes.join("; ")}`.trimEnd();
+  return `  ${row.subject.padEnd(width)}${toText3(row.spread)}  ${notes.join("; ")}`.trimEnd();
 }
 
 function toComparisonLine(
@@ -50,7 +48,7 @@ function toComparisonLine(
   }
   if (goal !== undefined && result.name !== "events") notes.push(`goal ${toText(goal)}: ${isMet ? "met" : "MISSED"}`);
   if (!isQuotable) notes.push("NOT QUOTABLE");
-  return `  ${`${subject} ${sign} ${base}`.padEnd(NAME_WIDTH + 18)}${toText3(spread)}  ${notes.join("; ")}`.trimEnd();
+  return `  ${subject} ${sign} ${base}${toText3(spread)}  ${notes.join("; ")}`.trimEnd();
 }
 
 /**
@@ -61,7 +59,8 @@ function toComparisonLine(
  */
 export function toReport(result: Result): string {
   const lines = [`\n${result.name}: ${result.title} (${result.unit})`];
-  for (const row of result.rows) lines.push(toRowLine(row, result.name));
+  const width = Math.max(...result.rows.map(({ subject }) => subject.length));
+  for (const row of result.rows) lines.push(toRowLine(row, result.name, width));
   for (const comparison of result.comparisons) lines.push(toComparisonLine(comparison, result));
   return lines.join("\n");
 }

@@ -26,6 +26,8 @@ const bodyOf = (fields: object) => JSON.stringify({ ...fields, model: "stand-in"
 
 const filler = (bytes: number) =>
   'The quick brown fox says "hello" to the lazy dog.\n'.repeat(Math.ceil(bytes / 50)).slice(0, bytes);
+// As in base64: nothing is escaped.
+const PICTURE = Buffer.from(filler(LARGE_BYTES * 0.75)).toString("base64");
 const manyMessages = Array.from({ length: MANY_MESSAGES }, (_, index) => ({
   role: index % 2 === 0 ? "user" : "assistant",
   content: filler(LARGE_BYTES / MANY_MESSAGES - 50),
@@ -37,10 +39,19 @@ export const PLAIN: Load = { name: "plain", body: bodyOf({ max_tokens: 64 }) };
 export const STREAMED: Load = { name: "streamed", body: bodyOf({ stream: true }) };
 /** A stream whose events come a millisecond apart. */
 export const SPACED_STREAM: Load = { name: "spaced", body: bodyOf({ stream: true, user: SPACED }) };
-/** 1 MB in one message, as with a picture in it. */
+/** 1 MB in one message: a picture. */
 export const LARGE: Load = {
   name: "large",
-  body: JSON.stringify({ model: "stand-in", messages: [{ role: "user", content: filler(LARGE_BYTES) }] }),
+  body: JSON.stringify({
+    model: "stand-in",
+    messages: [{
+      role: "user",
+      content: [
+        { type: "text", text: "What is this?" },
+        { type: "image_url", image_url: { url: `data:image/png;base64,${PICTURE}` } },
+      ],
+    }],
+  }),
 };
 /** 1 MB in a thousand messages, as in a long conversation. */
 export const LARGE_MANY: Load = {

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { ByteSource } from "../byte_source.ts";
+import { type ByteSource, joinChunks } from "../byte_source.ts";
 import { GatewayError } from "../errors.ts";
 import { ClientClosed, type Clock, type InboundRequest } from "../exchange.ts";
 
@@ -82,17 +82,6 @@ function assertJsonHeaders(headers: InboundRequest["headers"], maxBodyBytes: num
   if (Number(headers.get("content-length") ?? 0) > maxBodyBytes) throw new GatewayError("body_too_large");
 }
 
-function joinChunks(chunks: Uint8Array[], byteLength: number): Uint8Array {
-  if (chunks.length === 1 && chunks[0] !== undefined) return chunks[0];
-  const bytes = new Uint8Array(byteLength);
-  let offset = 0;
-  for (const chunk of chunks) {
-    bytes.set(chunk, offset);
-    offset += chunk.byteLength;
-  }
-  return bytes;
-}
-
 async function readBytes(
   source: ByteSource,
   { limits: { maxBodyBytes, bodyTimeMs }, memory, clock, signal }: ReadBodyOptions,
@@ -114,7 +103,7 @@ async function readBytes(
       const chunk = await Promise.race([source.read().catch(failed), stopped]);
       if (chunk === undefined) {
         isWhole = true;
-        return joinChunks(chunks, byteLength);
+        return joinChunks(chunks);
       }
       if (byteLength + chunk.byteLength > maxBodyBytes) throw new GatewayError("body_too_large");
       memory.take(chunk.byteLength);

@@ -8,7 +8,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import { createServer as createTlsServer } from "node:https";
 import { type AddressInfo, Server as NetServer } from "node:net";
 import type { ByteSource } from "../byte_source.ts";
-import type { InboundRequest } from "../exchange.ts";
+import { type InboundRequest, isWhole } from "../exchange.ts";
 import type { Handler } from "../fetch_handler.ts";
 import { fromIncomingMessage } from "../upstream/transport_node.ts";
 import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
@@ -63,17 +63,16 @@ async function answer(
   response.once("close", onClose);
   const { status, headers, body } = await handler.handle(toInbound(request, controller.signal));
   if (response.closed) {
-    if (body !== null && typeof body !== "string") body.cancel();
+    if (!isWhole(body)) body.cancel();
     return;
   }
   response.removeListener("close", onClose);
-  const isBare = body === null || typeof body === "string";
   if (!isListening()) headers.connection = "close";
   response.writeHead(
     status,
-    typeof body === "string" ? { ...headers, "content-length": Buffer.byteLength(body) } : headers,
+    isWhole(body) && body !== null ? { ...headers, "content-length": Buffer.byteLength(body) } : headers,
   );
-  if (isBare) response.end(body ?? undefined);
+  if (isWhole(body)) response.end(body ?? undefined);
   else await writeBody(body, response);
 }
 

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { ByteSource } from "../byte_source.ts";
+import { type ByteSource, joinChunks } from "../byte_source.ts";
 import { GatewayError, toErrorEvent } from "../errors.ts";
 import { ClientClosed, type Clock, type Exchange, type Settlement, toSettlement } from "../exchange.ts";
 import type { EventStreamScanner } from "./event_stream.ts";
@@ -29,6 +29,43 @@ export interface RelayOptions {
 
 // A line that starts with a colon is a comment (WHATWG HTML §9.2.6 names this very use for it).
 const KEEP_ALIVE = new TextEncoder().encode(": keep-alive\n\n");
+
+/** A plain answer of at most this size goes to the caller in one piece, and so does an error in its place. Bytes. */
+export const MAX_WHOLE_BYTES = 65536;
+
+/**
+ * Reads a small plain answer to its end.
+ *
+ * @param body The upstream's body
+ * @param options As for a relay; the exchange is left open
+ * @returns The body
+ * @throws {GatewayError} `upstream_disconnected`, `upstream_idle_timeout`, or why the exchange was aborted
+ */
+export async function readWhole(
+  body: ByteSource,
+  { exchange, idleMs, clock }: Pick<RelayOptions, "exchange" | "idleMs" | "clock">,
+): Promise<Uint8Array> {
+  const { signal } = exchange;
+  const chunks: Uint8Array[] = [];
+  const onAbort = () => body.cancel();
+  signal.addEventListener("abort", onAbort);
+  const watch = () => clock.timer(idleMs, () => exchange.abort(new GatewayError("upstream_idle_timeout")));
+  let cancelTimer = watch();
+  try {
+    for (let chunk = await body.read(); chunk !== undefined; chunk = await body.read()) {
+      chunks.push(chunk);
+      cancelTimer();
+      cancelTimer = watch();
+    }
+  } catch (cause) {
+    throw signal.aborted ? signal.reason : new GatewayError("upstream_disconnected", { cause });
+  } finally {
+    cancelTimer();
+    signal.removeEventListener("abort", onAbort);
+  }
+  signal.throwIfAborted();
+  return joinChunks(chunks);
+}
 
 /** A body that settles its exchange. */
 export class Relay implements ByteSource {

@@ -127,7 +127,7 @@ async function localDecisions(members: readonly Member[]): Promise<number> {
       assert.ok(Math.abs(passed - LIMIT) <= decided, what);
       assert.ok(ok > 0.9 * passed && provider.calls.length <= passed, what);
     }
-    assert.ok(decided < LIMIT / 10, "Redis was hardly ever asked");
+    assert.ok(decided < REQUESTS / 10, "Redis was hardly ever asked");
   });
 
   it("refuses everywhere, within a second, a key that was revoked at one gateway", async () => {
@@ -141,12 +141,16 @@ async function localDecisions(members: readonly Member[]): Promise<number> {
         if (await call(member, key) === "ok") lastGood[index] = asked;
       }
     });
-    await until(() => lastGood.every((at) => at > 0), "all know the key");
-    await administer(first, `/v1/keys/${id}/revoke`);
-    const revoked = performance.now();
-    await until(() => performance.now() > revoked + 2 * REVOKED_MS, "two seconds are over");
-    isOver = true;
-    await Promise.all(load);
+    let revoked = Infinity;
+    try {
+      await until(() => lastGood.every((at) => at > 0), "all know the key");
+      await administer(first, `/v1/keys/${id}/revoke`);
+      revoked = performance.now();
+      await until(() => performance.now() > revoked + 2 * REVOKED_MS, "two seconds are over");
+    } finally {
+      isOver = true;
+      await Promise.all(load);
+    }
     const after = lastGood.map((at) => Math.max(0, Math.round(at - revoked)));
     assert.ok(after.every((ms) => ms < REVOKED_MS), `still good after ${after} ms`);
     for (const member of fleet) assert.equal(await call(member, key), "invalid_gateway_key");

@@ -6,6 +6,7 @@ import { RedisKeyStore } from "../../src/access/key_store_redis.ts";
 import { GatewayError } from "../../src/errors.ts";
 import { type Clock, systemClock } from "../../src/exchange.ts";
 import { type RedisServer, startRedis } from "../support/redis.ts";
+import { until } from "../support/until.ts";
 
 /** A gateway's store. Its clock can be put forward, or stopped. */
 export class Member {
@@ -85,6 +86,12 @@ export class Fleet {
   async fill(...keys: GatewayKey[]): Promise<void> {
     const writer = await this.join();
     for (const key of keys) await writer.store.change(key.id, () => key);
+  }
+
+  /** Waits until so many gateways listen to changes. */
+  async listening(count: number): Promise<void> {
+    const isSo = async () => (await this.raw.pubsub("NUMSUB", "sallyport:changed"))[1] === count;
+    await until(isSo, `${count} listen`, 10_000);
   }
 
   /** How many scripts Redis has run. */

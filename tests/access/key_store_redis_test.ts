@@ -52,6 +52,7 @@ describeRedis("a change of keys in Redis", () => {
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE, TWO);
       const [here, there] = [await fleet.join(), await fleet.join()];
+      await fleet.listening(3);
       there.stopTime(); // nothing that it knows grows old
       assert.equal(await there.say(ONE), "one");
       assert.equal(await there.say(record("new")), "unknown");
@@ -62,8 +63,7 @@ describeRedis("a change of keys in Redis", () => {
       await until(isHeard, "the change is heard", CHANGE_HOLDS_MS);
       // Also by those whose connection was lost meanwhile.
       await fleet.raw.call("CLIENT", "KILL", "TYPE", "pubsub");
-      const isBack = async () => (await fleet.raw.pubsub("NUMSUB", "sallyport:changed"))[1] === 3;
-      await until(isBack, "all listen again");
+      await fleet.listening(3);
       await here.store.change("two", (key = assert.fail()) => revokeKey(key, SOME_DAY));
       await until(async () => (await there.store.find(TWO.digest))?.revokedAt === SOME_DAY, "heard", CHANGE_HOLDS_MS);
     }));

@@ -3,6 +3,36 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { COMPLETION, type Provider, startProvider } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
+import { callRaw } from "../support/tcp_peer.ts";
+
+describe("a small plain answer", () => {
+  it("that breaks off is an error of its own, for its header has not gone out yet", async () => {
+    const provider = await startProvider((response) => {
+      response.writeHead(200, { "content-type": "application/json", "content-length": "1000" });
+      response.write("{");
+      setTimeout(() => response.destroy(), 50);
+    });
+    const under = await startUnderTest({ upstreams: { a: provider.url } });
+    const { status, headers } = await callRaw(under.a, { headers: under.headers, body: GOOD_BODY });
+    assert.deepEqual([status, headers["sallyport-error"]], [502, "upstream_disconnected"]);
+    const { status: noted, outcome } = await under.settled();
+    assert.deepEqual([noted, outcome], [502, "upstream_cut"]);
+    await under.close();
+    await provider.close();
+  });
+
+  it("that goes quiet is one too", async () => {
+    const provider = await startProvider((response) => {
+      response.writeHead(200, { "content-type": "application/json", "content-length": "1000" });
+      response.write("{");
+    });
+    const under = await startUnderTest({ upstreams: { a: provider.url }, provider: { deadlines: { idle: "200ms" } } });
+    const { status, headers } = await callRaw(under.a, { headers: under.headers, body: GOOD_BODY });
+    assert.deepEqual([status, headers["sallyport-error"]], [504, "upstream_idle_timeout"]);
+    await under.close();
+    await provider.close();
+  });
+});
 
 describe("a plain chat completion", () => {
   let provider: Provider;

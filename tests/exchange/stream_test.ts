@@ -150,15 +150,19 @@ describe("a streamed chat completion", () => {
     }
   });
 
-  it("cancels the upstream when the caller leaves: before the header, in a stream, in a plain answer", async () => {
+  it("cancels the upstream when the caller leaves: before the header, in a stream, in a plain answer small or large", async () => {
     const behaviours: Record<string, Answering> = {
       header: () => {},
       stream: (response) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
         response.write(chunk("a"));
       },
-      plain: (response) => {
+      small: (response) => {
         response.writeHead(200, { "content-type": "application/json", "content-length": "1000" });
+        response.write("{");
+      },
+      plain: (response) => {
+        response.writeHead(200, { "content-type": "application/json", "content-length": "100000" });
         response.write("{");
       },
     };
@@ -166,7 +170,7 @@ describe("a streamed chat completion", () => {
       await start(answering);
       const raw = openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: STREAM_BODY }));
       await until(
-        () => provider.calls.length === 1 && (name === "header" || raw.received().includes("{")),
+        () => provider.calls.length === 1 && (name === "header" || name === "small" || raw.received().includes("{")),
         `${name} begins`,
       );
       raw.socket.destroy();

@@ -21,7 +21,7 @@ import { until } from "../support/until.ts";
 const HOUR = 3_600_000;
 /** A fault may add so much to a call. Milliseconds. */
 const MAX_ADDED_MS = 100;
-/** On a busy machine a call in twenty may take longer for reasons of its own, but none may hang. Milliseconds. */
+/** No call may take longer, on an idle machine. Milliseconds. */
 const HANG_MS = 1500;
 const { digest } = runtimeParts();
 /** Deadlines that a busy machine keeps too, for faults that need none. */
@@ -100,13 +100,16 @@ async function call(gateway: Gateway, key: string, body = GOOD_BODY): Promise<To
 
 const median = (values: readonly number[]): number => values.toSorted((a, b) => a - b)[values.length >> 1] ?? 0;
 
-/** No call may have taken much longer than they do when all is well. */
+/**
+ * No call may have taken much longer than they do when all is well. Where that is long already, the machine is busy, and
+ * then one in twenty may take longer for reasons of its own.
+ */
 function assertQuick(calls: readonly Told[], normal: readonly Told[]): void {
   const usual = median(normal.map(({ ms }) => ms));
   const times = calls.map(({ ms }) => Math.round(ms));
-  const slow = times.filter((ms) => ms > usual + MAX_ADDED_MS);
+  const slow = times.filter((ms) => ms > MAX_ADDED_MS + 2 * usual);
   assert.ok(slow.length <= calls.length / 20, `usually ${usual} ms, now ${times}`);
-  assert.ok(Math.max(...times) < HANG_MS, `it hangs: ${times}`);
+  assert.ok(Math.max(...times) < HANG_MS + 10 * usual, `it hangs: ${times}`);
 }
 
 (hasRedis ? describe : describe.skip)("faults of Redis", () => {
@@ -240,16 +243,19 @@ function assertQuick(calls: readonly Told[], normal: readonly Told[]): void {
     const load = Array.from({ length: 8 }, async () => {
       while (isLoading) told.push(await call(first, key));
     });
-    await until(() => told.length > 50, "the load runs");
-    redis.pause();
-    const before = told.length;
-    await until(() => told.length > before + 200, "the load goes on", 10_000);
-    redis.resume();
-    await isBack(first);
-    const after = told.length;
-    await until(() => told.length > after + 50, "the load goes on");
-    isLoading = false;
-    await Promise.all(load);
+    try {
+      await until(() => told.length > 50, "the load runs");
+      redis.pause();
+      const before = told.length;
+      await until(() => told.length > before + 200, "the load goes on", 10_000);
+      redis.resume();
+      await isBack(first);
+      const after = told.length;
+      await until(() => told.length > after + 50, "the load goes on");
+    } finally {
+      isLoading = false;
+      await Promise.all(load);
+    }
     assert.deepEqual(codesOf(told), repeat(told.length, "ok"));
     assertQuick(told, [...normal, ...told.slice(0, 50)]);
     assert.ok(first.limiter.fallbacks > 0);

@@ -202,6 +202,7 @@ describe("a chat completion request", () => {
       model: "m",
       isStream: true,
       choices: 3,
+      users: [],
     });
     for (const n of [null, "3", 0, -1]) assert.equal(readChatCompletion({ ...base, n }, "ordered").choices, 1);
   });
