@@ -43,6 +43,30 @@ export function fromReadableStream(stream: ReadableStream<Uint8Array>): ByteSour
   };
 }
 
+/** An announced body of at most this size is taken in one piece. Bytes. */
+const SMALL_BYTES = 65536;
+
+/**
+ * The body of a web request.
+ *
+ * @param request The request
+ * @returns The source; `null` where there is no body
+ */
+export function fromRequest(request: Request): ByteSource | null {
+  const length = Number(request.headers.get("content-length") ?? NaN);
+  // A stream costs the runtimes more than everything else about a small body.
+  if (!(length > 0 && length <= SMALL_BYTES)) return request.body && fromReadableStream(request.body);
+  let isRead = false;
+  return {
+    read() {
+      if (isRead) return Promise.resolve(undefined);
+      isRead = true;
+      return request.bytes();
+    },
+    cancel() {},
+  };
+}
+
 /** What one read may bring: little while a stream is quiet, much once a read has filled its buffer. Bytes. */
 const QUIET_READ_BYTES = 2048;
 const BUSY_READ_BYTES = 65536;

@@ -16,7 +16,10 @@ export interface InboundRequest {
   readonly headers: { get(name: string): string | null };
   /** The body, unread. */
   readonly body: ByteSource | null;
-  /** Aborts when the caller is gone. May also abort after a complete answer (Deno): that is ignored. */
+  /**
+   * Aborts when the caller is gone. May also abort after a complete answer (Deno): that is ignored. Not asked for in a
+   * quick exchange: making one costs Bun and Deno more than most of what else the gateway does.
+   */
   readonly signal?: AbortSignal | undefined;
 }
 

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { fromReadableStream, toReadableStream } from "./byte_source.ts";
+import { fromRequest, toReadableStream } from "./byte_source.ts";
 import { type Answer, type InboundRequest, isWhole } from "./exchange.ts";
 
 /** Answers requests. Never rejects. */
@@ -44,8 +44,17 @@ export function toHandler(handle: Handler["handle"]): Handler {
   return {
     handle,
     async fetch(request) {
-      const { method, url, headers, body, signal } = request;
-      return toResponse(await handle({ method, url, headers, body: body && fromReadableStream(body), signal }));
+      const { method, url, headers } = request;
+      const inbound: InboundRequest = {
+        method,
+        url,
+        headers,
+        body: fromRequest(request),
+        get signal() {
+          return request.signal;
+        },
+      };
+      return toResponse(await handle(inbound));
     },
   };
 }

@@ -71,6 +71,8 @@ export interface Gateway extends Handler {
 
 /** A body of at most this size that nobody read is drained by the server; a larger one costs its connection. Bytes. */
 const SMALL_BODY_BYTES = 65536;
+/** When an exchange that is still open begins to watch for its caller's leaving. Milliseconds. */
+const WATCH_CALLER_MS = 20;
 /** The caller's own clock, in seconds, as the OpenAI client libraries send it. */
 const CALLER_TIMEOUT = "x-stainless-timeout";
 function portableDigest(text: string): string {
@@ -235,8 +237,8 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     const meter = isCompletion && !isEventStream ? new PlainAnswerMeter() : undefined;
     const { writeStallMs } = limits;
     const { deadlines: { idleMs }, keepAliveMs } = provider;
-    const announced = headers.get("content-encoding") === null ? headers.get("content-length") : null;
-    if (!isEventStream && Number(announced ?? Infinity) <= MAX_WHOLE_BYTES) {
+    const isPacked = (headers.get("content-encoding") ?? "") !== "";
+    if (!isEventStream && !isPacked && Number(headers.get("content-length") ?? Infinity) <= MAX_WHOLE_BYTES) {
       const whole = await readWhole(body, { exchange, idleMs, clock });
       meter?.push(whole);
       const usage = meter?.usage;
@@ -274,11 +276,19 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     const exchange = new Exchange(clock);
     open.add(exchange);
     const onGone = () => exchange.abort(new ClientClosed());
+    let signal: AbortSignal | undefined;
+    // A body breaks by itself when the caller leaves; this is for the time in which nothing goes to or fro.
+    const cancelWatch = clock.timer(WATCH_CALLER_MS, () => {
+      signal = request.signal;
+      if (signal?.aborted) onGone();
+      signal?.addEventListener("abort", onGone);
+    });
     // 8 Settle, whichever way it ends
     exchange.onSettled((record) => {
       open.delete(exchange);
       if (open.size === 0) onIdle();
-      request.signal?.removeEventListener("abort", onGone);
+      cancelWatch();
+      signal?.removeEventListener("abort", onGone);
       for (const observer of parts.observers) {
         try {
           observer.settled(record);
@@ -290,8 +300,6 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     try {
       if (isClosing) throw new GatewayError("gateway_draining");
       if (open.size > limits.maxExchanges) throw new GatewayError("gateway_overloaded");
-      if (request.signal?.aborted) onGone();
-      request.signal?.addEventListener("abort", onGone);
       return await carry(request, exchange);
     } catch (thrown) {
       return refuse(thrown, request, exchange);

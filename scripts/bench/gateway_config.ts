@@ -1,6 +1,6 @@
 /**
- * The gateway under test, with everything on. This is the only place that says so: what the gateway learns to do
- * (a key file, limits, metrics, an access log) is turned on here.
+ * The gateway under test, with everything on: keys from a file, a limit of requests, metrics, an access log of JSON
+ * lines. This is the only place that says so.
  */
 import { createHash, randomBytes } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -33,20 +33,27 @@ export function writeGatewayConfig(
   name: string,
   { port, upstream, keys }: { port: number; upstream: string; keys: number },
 ): string {
+  const directory = join(CACHE, "config");
+  mkdirSync(directory, { recursive: true });
+  const file = name.replaceAll(/\W+/g, "-");
+  const path = join(directory, file);
   const config = {
     listen: [{ port }],
     providers: {
       a: { hosts: [HOST], upstream: `${upstream}/v1` },
       b: { hosts: ["b.localhost"], upstream: `${upstream}/v1` },
     },
-    keys: [
-      { id: "bench", digest: createHash("sha256").update(GATEWAY_KEY).digest("hex"), providers: ["a", "b"] },
-      ...makeKeys(keys - 1),
-    ],
+    keys: { file: `${file}-keys.json` },
+    log: "json",
   };
-  const directory = join(CACHE, "config");
-  mkdirSync(directory, { recursive: true });
-  const path = join(directory, `${name.replaceAll(/\W+/g, "-")}.jsonc`);
-  writeFileSync(path, JSON.stringify(config, null, 1));
-  return path;
+  const own = {
+    id: "bench",
+    digest: createHash("sha256").update(GATEWAY_KEY).digest("hex"),
+    providers: ["a", "b"],
+    limits: { requests: "1G/h" },
+  };
+  const lines = [own, ...makeKeys(keys - 1)].map((key) => JSON.stringify(key));
+  writeFileSync(`${path}-keys.json`, `{"keys":[\n${lines.join(",\n")}\n]}\n`);
+  writeFileSync(`${path}.jsonc`, JSON.stringify(config, null, 1));
+  return `${path}.jsonc`;
 }

@@ -4,7 +4,8 @@
  * @module
  */
 import process from "node:process";
-import { type ByteSource, fromReadableStream } from "../byte_source.ts";
+import { type ByteSource, fromRequest } from "../byte_source.ts";
+import type { InboundRequest } from "../exchange.ts";
 import { type Handler, toResponse } from "../fetch_handler.ts";
 import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 
@@ -63,11 +64,20 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
     async fetch(request, listener) {
       // Quiet answers, and bodies that come slowly, are the gateway's to judge: Bun would cut both after 12 s.
       const isPatient = () => listener.timeout(request, 0);
-      const { method, url, headers, signal } = request;
-      if (request.body === null) isPatient();
+      const { method, url, headers } = request;
+      const body = fromRequest(request);
+      if (body === null) isPatient();
       else listener.timeout(request, bodySeconds);
-      const body = request.body && withEnd(fromReadableStream(request.body), isPatient);
-      return toResponse(await handler.handle({ method, url, headers, body, signal }));
+      const inbound: InboundRequest = {
+        method,
+        url,
+        headers,
+        body: body && withEnd(body, isPatient),
+        get signal() {
+          return request.signal;
+        },
+      };
+      return toResponse(await handler.handle(inbound));
     },
     error: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default shows the error
   });

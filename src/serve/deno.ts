@@ -49,8 +49,7 @@ const DRAIN_MS = 1000;
  * curl then reports a broken stream instead of the answer.
  */
 async function drain({ body, headers }: Request): Promise<void> {
-  const isHttp2 = !headers.has("host"); // its :authority stands in the URL
-  if (!isHttp2 || body === null || body.locked) return;
+  if (body === null || body.locked) return;
   if (Number(headers.get("content-length") ?? Infinity) > DRAIN_BYTES) return;
   const reader = body.getReader();
   const timer = setTimeout(() => reader.cancel().catch(() => {}), DRAIN_MS);
@@ -82,6 +81,9 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
       onListen() {},
       onError: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default prints the error
     }, async (request) => {
+      const isHttp2 = !request.headers.has("host"); // its :authority stands in the URL
+      if (!isHttp2) return await handler.fetch(request);
+      void request.signal; // asked for later, it would not tell of a stream that was reset before
       const response = await handler.fetch(request);
       await drain(request);
       return response;

@@ -1,5 +1,6 @@
 /** The connection to Redis: deadlines, a failing Redis left alone, and what the operator is told. */
 import assert from "node:assert/strict";
+import { setImmediate } from "node:timers/promises";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { Redis } from "ioredis";
 import { REDIS_DEADLINE_MS, RedisClient, RedisFailed } from "../../src/access/client_redis.ts";
@@ -68,23 +69,37 @@ class TestClock implements Clock {
     assert.equal(client.health.failures, 0);
   });
 
-  it("leaves a failing Redis alone but for one call at a time, ever less often", async () => {
+  it("leaves a failing Redis alone, and asks beside whether it is back, ever less often", async () => {
     server.pause();
+    clock.isManual = true;
+    /** Fires what is due, and lets come what comes of it. */
+    const fire = async (): Promise<number[]> => {
+      const due = clock.timers.splice(0);
+      for (const { fire } of due) fire();
+      await setImmediate();
+      await setImmediate();
+      return due.map(({ ms }) => ms);
+    };
     sent = 0;
-    assert.equal((await many()).length, 50);
+    const first = many();
+    assert.deepEqual(new Set(await fire()), new Set([REDIS_DEADLINE_MS]));
+    await fire(); // what has arrived is read first
+    assert.equal((await first).length, 50);
     assert.equal(sent, 50, "those that could not know yet");
     assert.equal(client.health.isUp, false);
     const pauses: number[] = [];
     for (let number = 0; number < 6; number++) {
-      sent = 0;
-      const from = clock.ahead;
-      for (; sent === 0; clock.ahead += 10) await many();
-      assert.equal(sent, 1);
-      pauses.push(clock.ahead - from);
+      assert.equal((await many()).length, 50);
+      const [pause = 0, ...others] = await fire();
+      assert.deepEqual(others, [], "one asks at a time");
+      pauses.push(pause);
+      assert.deepEqual(await fire(), [REDIS_DEADLINE_MS]);
+      await fire();
     }
-    assert.ok((pauses[0] ?? 0) <= 30 && (pauses[5] ?? 0) > 100 && (pauses[5] ?? 0) <= 260, String(pauses));
+    assert.deepEqual(pauses, [20, 40, 80, 160, 250, 250]);
+    assert.equal(sent, 50, "no caller waited twice");
     server.resume();
-    clock.ahead += 1000;
+    await fire();
     await until(async () => (await many()).length === 0, "all are served again");
     assert.deepEqual(reports.map((line) => line.split(" (")[0]), ["Redis fails", "Redis answers again"]);
   });

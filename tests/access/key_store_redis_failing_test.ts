@@ -306,7 +306,7 @@ describeRedis("keys in a Redis that is not what it was", () => {
         // Redis forbids to listen from now on.
         await fleet.raw.call("ACL", "SETUSER", "default", "resetchannels");
         await fleet.raw.call("CLIENT", "KILL", "TYPE", "pubsub");
-        await says(member, TWO, "two");
+        await until(async () => String(await fleet.raw.call("ACL", "LOG")) !== "", "it is refused to somebody");
         for (let round = 0; round < 4; round++) {
           const said = Array.from(
             { length: 50 },
