@@ -95,10 +95,11 @@ async function comeToRest(gateway: GatewayProcess): Promise<Stats> {
   const deadline = performance.now() + QUIET_MS;
   while (true) {
     const stats = await gateway.stats();
-    const isQuiet = stats.open === 0 && stats.begun === stats.settled && openUpstream() === 0;
+    const isQuiet = stats.open + stats.leases === 0 && stats.begun === stats.settled && openUpstream() === 0;
     if (isQuiet || performance.now() > deadline) {
       console.log(
-        `  at rest: ${stats.begun} begun, ${stats.settled} settled, ${stats.open} open, ${openUpstream()} upstream, ` +
+        `  at rest: ${stats.begun} begun, ${stats.settled} settled, ${stats.open} open, ${stats.leases} leases, ` +
+          `${openUpstream()} upstream, ` +
           `rss ${toMB(stats.rss)}, heap ${toMB(stats.heap)}, fds ${countFiles(gateway.pid) ?? "?"}`,
       );
       return stats;
@@ -165,6 +166,7 @@ try {
 
   printTable(gateway.settled);
   checkSettled(gateway.settled, end, scene.ids);
+  if (end.leases > 0) violate(`${end.leases} leases stay taken`);
   if (openUpstream() > 0) violate(`${openUpstream()} upstream calls stay open`);
   for (const complaint of gateway.complaints) violate(`it complained: ${complaint}`);
   const growth = end.rss / warm.rss - 1;

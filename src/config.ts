@@ -354,8 +354,10 @@ function toPath(input: unknown, keys: readonly (string | number)[]): [v.IssuePat
 
 /** Of a setting with several forms: the mistakes inside the form that was meant, where one can be told. */
 function deepest(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[] {
-  const place = Array.isArray(issue.input) ? "number" : "string";
-  const inner = (issue.issues ?? []).filter(({ path }) => typeof path?.[0].key === place);
+  const isList = Array.isArray(issue.input);
+  const inner = (issue.issues ?? []).filter(({ path }) =>
+    path !== undefined && Number.isInteger(path[0].key) === isList
+  );
   if (issue.type !== "union" || inner.length === 0) return [issue];
   return inner.map((sub) => ({ ...sub, path: [...issue.path ?? [], ...sub.path ?? []] as never }));
 }

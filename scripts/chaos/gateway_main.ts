@@ -6,8 +6,9 @@
  */
 import process from "node:process";
 import { createInterface } from "node:readline";
+import { MemoryLimiter } from "../../src/access/limits.ts";
 import { parseConfig } from "../../src/config.ts";
-import type { ExchangeObserver, ExchangeRecord, InboundRequest } from "../../src/exchange.ts";
+import { type ExchangeObserver, type ExchangeRecord, type InboundRequest, systemClock } from "../../src/exchange.ts";
 import { createGateway, type Gateway } from "../../src/gateway.ts";
 import { resolveServe, runtimeParts } from "../../src/serve/assemble.ts";
 import { closeListeners, containCrashes, openListeners } from "../../src/serve/lifecycle.ts";
@@ -33,6 +34,8 @@ export interface Stats {
   readonly settled: number;
   /** By the gateway's own count. */
   readonly open: number;
+  /** Places of the key's limit of concurrency that are held. */
+  readonly leases: number;
   /** Bytes. */
   readonly rss: number;
   readonly heap: number;
@@ -44,6 +47,10 @@ export type Message =
   | { readonly type: "settled"; readonly record: Settled }
   | { readonly type: "stats"; readonly stats: Stats }
   | { readonly type: "crash"; readonly text: string };
+
+/** Limits that are never reached: what they hold is counted all the same. */
+const MANY = 1_000_000;
+const KEY_LIMITS = { requests: "1G/h", tokens: "1G/h", concurrency: MANY };
 
 declare const Bun: { gc(isForced: boolean): void } | undefined;
 declare const gc: (() => void) | undefined;
@@ -90,7 +97,7 @@ async function start({ providers, key, limits, bodyTimeMs, tellsSettled }: Setup
         ...settings,
       }]),
     ),
-    keys: [{ id: "caller", key }],
+    keys: [{ id: "caller", key, limits: KEY_LIMITS }],
     limits,
   });
   const observer: ExchangeObserver = {
@@ -101,8 +108,13 @@ async function start({ providers, key, limits, bodyTimeMs, tellsSettled }: Setup
       tell({ type: "settled", record: { id, outcome, status, retries, ...rest } });
     },
   };
-  const gateway = built.gateway = createGateway(config, { ...runtimeParts(), observers: [observer] });
-  return { gateway, listeners, counts, urls };
+  const limiter = new MemoryLimiter(systemClock);
+  const gateway = built.gateway = createGateway(config, { ...runtimeParts(), limiter, observers: [observer] });
+  const countLeases = () => {
+    const standings = limiter.standing({ name: "key:caller", limits: { concurrency: MANY } });
+    return standings.reduce((sum, { used }) => sum + used, 0);
+  };
+  return { gateway, listeners, counts, urls, countLeases };
 }
 
 containCrashes((text) => tell({ type: "crash", text }));
@@ -115,7 +127,16 @@ lines.on("line", async (line) => {
   } else if (line === "stats") {
     await collectGarbage();
     const { rss, heapUsed } = process.memoryUsage();
-    tell({ type: "stats", stats: { ...running.counts, open: running.gateway.openExchanges, rss, heap: heapUsed } });
+    tell({
+      type: "stats",
+      stats: {
+        ...running.counts,
+        open: running.gateway.openExchanges,
+        leases: running.countLeases(),
+        rss,
+        heap: heapUsed,
+      },
+    });
   } else {
     await closeListeners(running.gateway, running.listeners, { delayMs: 0, limitMs: 2000 });
     process.exit(0);
