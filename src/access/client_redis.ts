@@ -1,11 +1,11 @@
 /**
- * The connection to Redis (or Valkey): every call has a deadline, and a Redis that is down or slow is asked again by
- * one call at a time, so that nobody waits for it in a row.
+ * The connection to Redis (or Valkey): every call has a deadline, and a Redis that is down or slow is left alone
+ * and asked beside whether it is back, so that nobody waits for it twice.
  *
  * @module
  */
 import { setImmediate } from "node:timers";
-import { Redis } from "ioredis";
+import { Redis, ReplyError } from "ioredis";
 import type { Clock } from "../exchange.ts";
 
 /** How long one call may take. Milliseconds. */
@@ -16,10 +16,12 @@ const MAX_PAUSE_MS = 250;
 /** How long the start waits for the first connection. Milliseconds. */
 const FIRST_CONNECT_MS = 2000;
 const MAX_RECONNECT_MS = 1000;
-/** A connection on which nothing at all is answered for so long is made anew: its other end may be gone. Milliseconds. */
-const SILENCE_MS = 10_000;
+/** Connections that were silent for so long are made anew: their other end may be gone without a word. Milliseconds. */
+const SILENCE_MS = 5000;
 /** One line at most in so many milliseconds says that Redis fails. */
 const COMPLAINT_EVERY_MS = 60_000;
+
+const NO_CONNECTION = "no connection";
 
 /** Redis did not answer, not in time, or nonsense. */
 export class RedisFailed extends Error {
@@ -44,6 +46,17 @@ export interface RedisHealth {
   readonly failures: number;
 }
 
+/** What an error says in one line; errors of sockets may have no more than a code. */
+function firstLine(cause: unknown): string {
+  if (!(cause instanceof Error)) return "no answer";
+  return (cause.message || ("code" in cause ? String(cause.code) : cause.name)).split("\n")[0] ?? "";
+}
+
+/** Whether Redis itself answered this error. */
+function isReply(cause: unknown): boolean {
+  return cause instanceof ReplyError;
+}
+
 /** A connection that is shared by keys and limits. */
 export class RedisClient {
   readonly #redis: Redis;
@@ -52,9 +65,14 @@ export class RedisClient {
   readonly #subscriber: Redis;
   #failures = 0;
   #isUp = false;
-  #isProbing = false;
-  #pausedUntil = 0;
+  #isClosed = false;
+  /** How often it was left alone: what began before such a time says nothing about what is after it. */
+  #outages = 0;
   #pauseMs = FIRST_PAUSE_MS;
+  #cancelProbe = (): void => {};
+  #silentSince: number;
+  /** What the connection itself said last. */
+  #fault = NO_CONNECTION;
   #complainedAt = -Infinity;
   #hasComplained = false;
 
@@ -66,19 +84,26 @@ export class RedisClient {
   constructor(url: string, clock: Clock, report: (text: string) => void) {
     this.#clock = clock;
     this.#report = report;
+    this.#silentSince = clock.monotonic();
     this.#redis = new Redis(url, {
       enableOfflineQueue: false,
       autoResendUnfulfilledCommands: false,
       maxRetriesPerRequest: 0,
       connectTimeout: MAX_RECONNECT_MS,
-      socketTimeout: SILENCE_MS,
       // A former primary that another has taken over from: its address leads elsewhere by now.
       reconnectOnError: ({ message }) => message.startsWith("READONLY"),
       retryStrategy: (tries) => Math.min(50 * tries, MAX_RECONNECT_MS),
     });
-    this.#subscriber = this.#redis.duplicate({ enableOfflineQueue: true, maxRetriesPerRequest: null });
+    // What the library subscribes to by itself after a reconnect fails as an unhandled rejection: that ends a process.
+    this.#subscriber = this.#redis.duplicate({ autoResubscribe: false });
     // Every failure reaches the call that meets it; without a listener the connection's own errors would be thrown.
-    for (const connection of [this.#redis, this.#subscriber]) connection.on("error", () => {});
+    for (const connection of [this.#redis, this.#subscriber]) {
+      connection.on("error", (error) => this.#fault = firstLine(error));
+    }
+    this.#redis.on("ready", () => {
+      this.#fault = NO_CONNECTION;
+      this.#probe();
+    });
   }
 
   /** How it does. */
@@ -89,10 +114,10 @@ export class RedisClient {
   /** Waits for the first connection, but not for long: a gateway starts without Redis too. */
   async ready(): Promise<void> {
     const deadline = this.#clock.monotonic() + FIRST_CONNECT_MS;
-    while (this.#redis.status !== "ready" && this.#clock.monotonic() < deadline) {
+    while (!this.#isUp && this.#clock.monotonic() < deadline) {
       await new Promise<void>((resolve) => this.#clock.timer(10, resolve));
     }
-    await this.run((redis) => redis.ping(), String).catch(() => {});
+    if (!this.#isUp) this.#complain(undefined, false);
   }
 
   /**
@@ -113,7 +138,7 @@ export class RedisClient {
   }
 
   /**
-   * Makes one call.
+   * Makes one call. While Redis is left alone it fails at once.
    *
    * @param call What to ask
    * @param read Reads the answer; what it throws counts as nonsense
@@ -126,26 +151,21 @@ export class RedisClient {
     read: (answer: unknown) => T,
     deadlineMs: number = REDIS_DEADLINE_MS,
   ): Promise<T> {
-    const isPaused = this.#clock.monotonic() < this.#pausedUntil || this.#isProbing;
-    if (!this.#isUp && isPaused) throw new RedisFailed("Redis is left alone for a moment");
-    const isProbe = this.#isProbing = !this.#isUp;
+    if (!this.#isUp) throw new RedisFailed("Redis is left alone until it answers again");
+    const outages = this.#outages;
     let late: Promise<unknown> | undefined;
     let isAnswered = false;
     try {
       late = call(this.#redis);
       const answer = await this.#within(late, deadlineMs);
       isAnswered = true;
-      const result = read(answer);
-      this.#succeeded();
-      return result;
+      return read(answer);
     } catch (cause) {
       // An error or nonsense that Redis answers costs no wait and may concern one key only: the others go on.
-      isAnswered ||= cause instanceof Error && cause.name === "ReplyError";
-      if (!isAnswered && (this.#isUp || isProbe)) this.#leaveAlone();
-      this.#complain(cause);
+      isAnswered ||= isReply(cause);
+      if (!isAnswered && outages === this.#outages) this.#leaveAlone();
+      this.#complain(cause, isAnswered);
       throw new RedisFailed("Redis did not answer as it should", { cause, late });
-    } finally {
-      if (isProbe) this.#isProbing = false;
     }
   }
 
@@ -172,11 +192,15 @@ export class RedisClient {
     this.#subscriber.on("message", (from: string, message: string) => {
       if (from === channel) heard(message);
     });
-    this.#subscriber.subscribe(channel).catch(() => {});
+    const subscribe = (): void => void this.#subscriber.subscribe(channel).catch(() => {});
+    this.#subscriber.on("ready", subscribe);
+    if (this.#subscriber.status === "ready") subscribe();
   }
 
   /** Closes both connections. */
   close(): void {
+    this.#isClosed = true;
+    this.#cancelProbe();
     this.#redis.disconnect();
     this.#subscriber.disconnect();
   }
@@ -189,15 +213,30 @@ export class RedisClient {
     const started = this.#clock.monotonic();
     return new Promise((resolve, reject) => {
       const fail = () => reject(new RedisFailed(`no answer in ${ms} ms`));
-      const cancel = this.#clock.timer(ms, () => {
+      let cancel = this.#clock.timer(ms, () => {
         const stoodStillMs = this.#clock.monotonic() - started - ms;
-        this.#clock.timer(Math.min(Math.max(1, stoodStillMs), ms), () => setImmediate(fail));
+        cancel = this.#clock.timer(Math.min(Math.max(1, stoodStillMs), ms), () => setImmediate(fail));
       });
-      answer.then(resolve, reject).finally(cancel);
+      answer.then(resolve, reject).finally(() => cancel());
     });
   }
 
+  /** Asks whether Redis answers. No caller waits for this. */
+  #probe(): void {
+    this.#cancelProbe();
+    if (this.#isClosed) return;
+    this.#within(this.#redis.ping(), REDIS_DEADLINE_MS).then(
+      () => this.#succeeded(),
+      (cause) => {
+        if (isReply(cause)) return this.#succeeded();
+        this.#leaveAlone();
+        this.#complain(cause, false);
+      },
+    );
+  }
+
   #succeeded(): void {
+    this.#cancelProbe();
     if (this.#isUp) return;
     this.#pauseMs = FIRST_PAUSE_MS;
     this.#isUp = true;
@@ -205,19 +244,40 @@ export class RedisClient {
     this.#hasComplained = false;
   }
 
+  /** From now on calls fail at once, and a probe asks now and then. */
   #leaveAlone(): void {
+    if (this.#isClosed) return;
+    const now = this.#clock.monotonic();
+    if (this.#isUp) this.#silentSince = now;
     this.#isUp = false;
-    this.#pausedUntil = this.#clock.monotonic() + this.#pauseMs;
+    this.#outages++;
+    this.#reconnectIfSilent(now);
+    this.#cancelProbe();
+    this.#cancelProbe = this.#clock.timer(this.#pauseMs, () => this.#probe());
     this.#pauseMs = Math.min(2 * this.#pauseMs, MAX_PAUSE_MS);
   }
 
-  #complain(cause: unknown): void {
+  #reconnectIfSilent(now: number): void {
+    const isOpen = this.#redis.status === "ready" || this.#redis.status === "connect";
+    if (!isOpen || now - this.#silentSince < SILENCE_MS) return;
+    this.#silentSince = now;
+    this.#fault = "the connection was silent";
+    this.#redis.disconnect(true);
+    this.#subscriber.disconnect(true);
+  }
+
+  #complain(cause: unknown, isAnswered: boolean): void {
+    if (this.#isClosed) return;
     this.#failures++;
     const now = this.#clock.monotonic();
     if (now - this.#complainedAt < COMPLAINT_EVERY_MS) return;
     this.#complainedAt = now;
-    this.#hasComplained = true;
-    const why = cause instanceof Error ? cause.message.split("\n")[0] : "no answer";
-    this.#report(`Redis fails (${why}): known keys stay good for a while, limits are counted here alone`);
+    this.#hasComplained = !this.#isUp;
+    // What the library says of a lost connection is about its settings; the connection itself knows better.
+    const isOwn = isAnswered || (cause instanceof RedisFailed && this.#redis.status === "ready");
+    this.#report(
+      `Redis fails (${isOwn ? firstLine(cause) : this.#fault}): known keys stay good for a while, ` +
+        "limits are counted here alone",
+    );
   }
 }

@@ -32,12 +32,9 @@ const text = "expected a string, or a non-empty array of objects with a string t
 const part = v.object({ type: v.string("expected a string") }, text);
 
 // Plain objects, not loose ones: the view keeps only what is looked at, whatever else a body of a million keys holds.
+// What stands in for content is not among it: it is asked for where content is missing, and costs the others nothing.
 const message = v.object({
   role: v.pipe(v.string("expected a string"), v.nonEmpty("expected a non-empty string")),
-  tool_calls: v.optional(v.unknown()),
-  function_call: v.optional(v.unknown()),
-  refusal: v.optional(v.unknown()),
-  audio: v.optional(v.unknown()),
   content: v.nullish(v.union([v.string(text), v.pipe(v.array(part, text), v.nonEmpty(text))], text)),
 }, "expected an object");
 type Message = v.InferOutput<typeof message>;
@@ -65,14 +62,17 @@ function refuse(param: string, detail: string): never {
 }
 
 /** Whether a message may come without content: the schema alone can't say, it depends on the role. */
-function mayLackContent(entry: Message): boolean {
-  return entry.role === "function" ||
-    (entry.role === "assistant" && ASSISTANT_SUBSTITUTES.some((name) => (entry[name] ?? null) !== null));
+function mayLackContent({ role }: Message, sent: Readonly<Record<string, unknown>> = {}): boolean {
+  return role === "function" ||
+    (role === "assistant" && ASSISTANT_SUBSTITUTES.some((name) => (sent[name] ?? null) !== null));
 }
 
-function assertContent(messages: readonly Message[]): void {
+function assertContent(messages: readonly Message[], json: object): void {
+  const sent = (json as { messages: readonly Readonly<Record<string, unknown>>[] }).messages; // as the schema found it
   messages.forEach((entry, index) => {
-    if ((entry.content ?? null) === null && !mayLackContent(entry)) refuse(`messages[${index}].content`, text);
+    if ((entry.content ?? null) === null && !mayLackContent(entry, sent[index])) {
+      refuse(`messages[${index}].content`, text);
+    }
   });
 }
 
@@ -105,7 +105,7 @@ export function readChatCompletion(json: unknown, order: MessageOrder): ChatComp
     refuse(toParam(issue.path), isMissing ? "expected the key to be there" : issue.message);
   }
   const { model, messages, stream, n, user, safety_identifier: successor } = result.output;
-  assertContent(messages);
+  assertContent(messages, json);
   if (order === "ordered") assertOrder(messages);
   const users = [user, successor].filter((name) => typeof name === "string");
   return { model, isStream: stream === true, choices: typeof n === "number" && n > 1 ? n : 1, users };

@@ -39,8 +39,12 @@ const notAllowed = (allow: string) => () => {
   throw new GatewayError("method_not_allowed", { headers: { allow } });
 };
 
+const CHAT_COMPLETIONS: Operation = { name: "chat.completions", path: "/chat/completions" };
+/** The one URL of nearly every request: what the router finds, without the router. Anything unusual is the router's. */
+const CHAT_COMPLETIONS_URL = /^(?:https?:\/\/[\w.:[\]-]+)?\/v1\/chat\/completions(?:\?|$)/;
+
 const router = Router<IRequestStrict>()
-  .post("/v1/chat/completions", (): Operation => ({ name: "chat.completions", path: "/chat/completions" }))
+  .post("/v1/chat/completions", () => CHAT_COMPLETIONS)
   .all("/v1/chat/completions", notAllowed("POST"))
   .get("/v1/models", (): Operation => ({ name: "models.list", path: "/models" }))
   .get("/v1/models/:id+", ({ params }): Operation => modelOperation(params.id ?? ""))
@@ -55,6 +59,9 @@ const router = Router<IRequestStrict>()
  * @throws {GatewayError} `not_found`, `method_not_allowed`
  */
 export async function resolveOperation(method: string, url: string): Promise<Operation> {
+  if (method === "POST" && CHAT_COMPLETIONS_URL.test(url) && (url.startsWith("/") || URL.canParse(url))) {
+    return CHAT_COMPLETIONS;
+  }
   const absolute = /^https?:/i.test(url) ? url : url.startsWith("/") ? `http://gateway${url}` : "http://gateway/";
   const operation: Operation | undefined = URL.canParse(absolute)
     ? await router.fetch({ method, url: absolute } as Request) // all that itty-router looks at

@@ -16,17 +16,30 @@ export type LogFormat = "json" | "pretty";
 
 /** Lines leave together, after so long or when they are so many. Milliseconds, characters. */
 const FLUSH_MS = 50;
-const FLUSH_LENGTH = 65_536;
+const FLUSH_LENGTH = 262_144;
 /** What waits for a reader at most; more is dropped. Characters. */
 const MAX_WAITING = 4_000_000;
 
 const toMs = (ms: number | undefined): number | undefined => ms === undefined ? undefined : Math.round(ms * 100) / 100;
 
+let second = NaN;
+let upToSecond = "";
+
+/** ISO 8601; lines come many in a second, so what they have in common is kept. */
+function toIsoTime(ms: number): string {
+  const whole = Math.floor(ms / 1000);
+  if (whole !== second) {
+    upToSecond = new Date(ms).toISOString().slice(0, -4);
+    second = whole;
+  }
+  return `${upToSecond}${String(1000 + Math.floor(ms) - whole * 1000).slice(1)}Z`;
+}
+
 /** @returns One JSON object without a line end */
 export function toJsonLine(record: ExchangeRecord): string {
   const { usage } = record;
   return JSON.stringify({
-    time: new Date(record.startedAt).toISOString(),
+    time: toIsoTime(record.startedAt),
     id: record.id,
     key: record.keyId,
     provider: record.provider,
@@ -54,7 +67,7 @@ export function toJsonLine(record: ExchangeRecord): string {
 export function toPrettyLine(record: ExchangeRecord): string {
   const { startedAt, status, outcome, code, provider, operation, model, stream, keyId, usage } = record;
   const words = [
-    new Date(startedAt).toISOString().slice(11, 23),
+    toIsoTime(startedAt).slice(11, 23),
     String(status),
     code ?? outcome,
     provider,

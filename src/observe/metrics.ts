@@ -31,24 +31,38 @@ export interface MetricSources {
   readonly runtime: string;
 }
 
-/** A histogram or counter with its labels bound: so none is looked up twice. */
-class Bound<Instrument> {
-  readonly #bound = new Map<string, Instrument>();
-  readonly #bind: (...values: string[]) => Instrument;
+/** A count with its labels: prom-client is told of it when it is asked, for it looks the labels up each time. */
+class Tally {
+  #pending = 0;
 
-  constructor(bind: (...values: string[]) => Instrument) {
-    this.#bind = bind;
+  /** @param count How many more */
+  add(count: number): void {
+    if (count > 0) this.#pending += count; // less would make every later answer fail
   }
 
-  of(...values: string[]): Instrument {
-    const name = values.join(" ");
-    const found = this.#bound.get(name);
-    if (found !== undefined) return found;
-    const made = this.#bind(...values);
-    this.#bound.set(name, made);
-    return made;
+  /** What came since the last time. */
+  take(): number {
+    const pending = this.#pending;
+    this.#pending = 0;
+    return pending;
   }
 }
+
+/** What exchanges of one kind count in; a part is made when it is needed, for what is made is shown. */
+interface Series {
+  readonly exchanges: Tally;
+  readonly duration: Observer;
+  readonly overhead: Observer;
+  firstByte?: Observer;
+  bytesIn?: Tally;
+  bytesOut?: Tally;
+  input?: Tally;
+  output?: Tally;
+  unmetered?: Tally;
+  retries?: Tally;
+  observed?: Tally;
+}
+type Observer = ReturnType<Histogram["labels"]>;
 
 /** The counts of one process. */
 export class Metrics implements ExchangeObserver {
@@ -62,17 +76,24 @@ export class Metrics implements ExchangeObserver {
   readonly #retries;
   readonly #bytes;
   readonly #observed;
+  readonly #series = new Map<string, Series>();
 
   /** @param sources What is read at the time of asking */
   constructor(sources: MetricSources) {
     const registers = [this.#registry];
     const counter = (name: string, help: string, ...labelNames: string[]) => {
-      const made = new Counter({ name: `sallyport_${name}`, help, labelNames, registers });
-      return new Bound((...values: string[]) => made.labels(...values));
+      const tellers: (() => void)[] = [];
+      const collect = () => tellers.forEach((tell) => tell());
+      const made = new Counter({ name: `sallyport_${name}`, help, labelNames, registers, collect });
+      return (...values: string[]): Tally => {
+        const [tally, child] = [new Tally(), made.labels(...values)];
+        tellers.push(() => child.inc(tally.take()));
+        return tally;
+      };
     };
     const histogram = (name: string, help: string, buckets: number[], ...labelNames: string[]) => {
       const made = new Histogram({ name: `sallyport_${name}`, help, buckets, labelNames, registers });
-      return new Bound((...values: string[]) => made.labels(...values));
+      return (...values: string[]): Observer => made.labels(...values);
     };
     this.#exchanges = counter(
       "exchanges_total",
@@ -120,23 +141,40 @@ export class Metrics implements ExchangeObserver {
   }
 
   settled(record: ExchangeRecord): void {
-    const { provider = "none", operation = "none", outcome, code = "none", status, usage, stream } = record;
-    this.#exchanges.of(provider, operation, outcome, code, String(status)).inc();
-    this.#durations.of(provider, String(stream === true)).observe(record.durationMs / 1000);
-    this.#overheads.of(provider).observe(record.overheadMs / 1000);
+    const { provider = "none", bytesIn, bytesOut, retries, usage, observedLimit } = record;
+    const series = this.#seriesOf(record, provider);
+    series.exchanges.add(1);
+    series.duration.observe(record.durationMs / 1000);
+    series.overhead.observe(record.overheadMs / 1000);
     if (record.firstByteMs !== undefined) {
-      this.#firstBytes.of(provider, String(stream === true)).observe(record.firstByteMs / 1000);
+      (series.firstByte ??= this.#firstBytes(provider, String(record.stream === true)))
+        .observe(record.firstByteMs / 1000);
     }
-    if (record.bytesIn > 0) this.#bytes.of(provider, "in").inc(record.bytesIn);
-    if (record.bytesOut > 0) this.#bytes.of(provider, "out").inc(record.bytesOut);
+    if (bytesIn > 0) (series.bytesIn ??= this.#bytes(provider, "in")).add(bytesIn);
+    if (bytesOut > 0) (series.bytesOut ??= this.#bytes(provider, "out")).add(bytesOut);
     if (usage !== undefined) {
-      this.#tokens.of(provider, "input").inc(usage.input ?? 0);
-      this.#tokens.of(provider, "output").inc(usage.output ?? usage.total - (usage.input ?? 0));
-    } else if (operation === "chat.completions" && outcome === "ok" && status === 200) {
-      this.#unmetered.of(provider).inc();
+      const { total, input = 0, output = total - input } = usage;
+      (series.input ??= this.#tokens(provider, "input")).add(input);
+      (series.output ??= this.#tokens(provider, "output")).add(output);
+    } else if (record.operation === "chat.completions" && record.outcome === "ok" && record.status === 200) {
+      (series.unmetered ??= this.#unmetered(provider)).add(1);
     }
-    if (record.retries > 0) this.#retries.of(provider).inc(record.retries);
-    if (record.observedLimit !== undefined) this.#observed.of(record.observedLimit).inc();
+    if (retries > 0) (series.retries ??= this.#retries(provider)).add(retries);
+    if (observedLimit !== undefined) (series.observed ??= this.#observed(observedLimit)).add(1);
+  }
+
+  #seriesOf(record: ExchangeRecord, provider: string): Series {
+    const { operation = "none", outcome, code = "none", status, stream, observedLimit } = record;
+    const name = `${provider} ${operation} ${outcome} ${code} ${status} ${stream} ${observedLimit}`;
+    const found = this.#series.get(name);
+    if (found !== undefined) return found;
+    const made: Series = {
+      exchanges: this.#exchanges(provider, operation, outcome, code, String(status)),
+      duration: this.#durations(provider, String(stream === true)),
+      overhead: this.#overheads(provider),
+    };
+    this.#series.set(name, made);
+    return made;
   }
 
   /** The counts, for another process to add up. */

@@ -3,9 +3,10 @@
  *
  * @module
  */
-import { createHash } from "node:crypto";
+import nodeCrypto from "node:crypto";
 import { resolve } from "node:path";
 import type { RedisClient, RedisHealth } from "../access/client_redis.ts";
+import type { Digest } from "../access/gateway_key.ts";
 import { KeyStateFile } from "../access/key_state_file.ts";
 import { createInlineKeyStore, type KeyRegistry } from "../access/key_store.ts";
 import { FileKeyStore } from "../access/key_store_file.ts";
@@ -39,6 +40,11 @@ const denoFetch: FetchTransportOptions = {
     error instanceof Error && error.cause instanceof Error && error.cause.message.includes("client error (Connect)"),
 };
 
+// In one call: twice as fast on Bun and Node, slower on Deno (measured). Node has it from 20.12 on.
+const digest: Digest = runtime !== "deno" && typeof nodeCrypto.hash === "function"
+  ? (text) => nodeCrypto.hash("sha256", text, "hex")
+  : (text) => nodeCrypto.createHash("sha256").update(text).digest("hex");
+
 /**
  * The parts that differ by runtime.
  *
@@ -48,7 +54,7 @@ export function runtimeParts(): Pick<GatewayParts, "transport" | "digest"> {
   const transport = runtime === "node"
     ? createNodeTransport()
     : createFetchTransport(runtime === "bun" ? bunFetch : denoFetch);
-  return { transport, digest: (text) => createHash("sha256").update(text).digest("hex") };
+  return { transport, digest };
 }
 
 /** Everything that a configuration asks for. */

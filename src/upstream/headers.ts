@@ -40,6 +40,7 @@ const ANSWER_HEADERS: ReadonlySet<string> = new Set([
   "retry-after-ms",
   "x-should-retry",
   "x-generation-id", // OpenRouter
+  "x-request-id", // under another name: the gateway has its own
 ]);
 /** Families of provider's headers that callers read. */
 const ANSWER_PREFIXES = ["x-ratelimit-", "openai-"];
@@ -105,12 +106,14 @@ export function toCallerHeaders(
     "x-content-type-options": "nosniff",
   };
   if (isEventStream) answered["x-accel-buffering"] = "no"; // nginx: do not collect the stream
-  for (const [name, value] of headers) {
-    if (UNSAFE_VALUE.test(value)) continue;
-    if (name === "x-request-id") answered["x-upstream-request-id"] = value;
-    else if (ANSWER_HEADERS.has(name) || ANSWER_PREFIXES.some((prefix) => name.startsWith(prefix))) {
-      answered[name] = value;
+  const carry = (value: string, name: string) => {
+    const crosses = ANSWER_HEADERS.has(name) || ANSWER_PREFIXES.some((prefix) => name.startsWith(prefix));
+    if (crosses && !UNSAFE_VALUE.test(value)) {
+      answered[name === "x-request-id" ? "x-upstream-request-id" : name] = value;
     }
-  }
+  };
+  // Of the ways to walk through Headers this is the cheapest on each runtime (measured).
+  if (headers instanceof Headers) headers.forEach(carry);
+  else for (const [name, value] of headers) carry(value, name);
   return answered;
 }

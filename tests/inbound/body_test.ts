@@ -64,6 +64,33 @@ describe("parsing a body", () => {
     assert.equal(parse('"\\ud800"'), "\ud800");
   });
 
+  it("decodes like a strict decoder, also what holds a replacement character of its own", () => {
+    assert.deepEqual(parse('\ufeff{"a":"\ufffd"}'), { a: "\ufffd" });
+    assert.equal(codeOf(() => parse("\ufeff\ufeff{}")), "invalid_json");
+    const piece = fc.constantFrom("a", "ü", "\ufffd", "\ufeff", "😀", "\u2028", "\udc00").map((
+      text,
+    ) => [...Buffer.from(text)]);
+    const wrong = fc.constantFrom([0xff], [0xef], [0xef, 0xbf], [0xbd], [0xf0, 0x9f, 0x98], [0xc0, 0x80], [
+      0xed,
+      0xa0,
+      0x80,
+    ]);
+    const bytes = fc.array(fc.oneof({ weight: 8, arbitrary: piece }, wrong), { maxLength: 12 }).map((all) =>
+      all.flat()
+    );
+    fc.assert(fc.property(bytes, (inner) => {
+      const whole = new Uint8Array([0x22, ...inner, 0x22]);
+      let strict: string | undefined;
+      try {
+        strict = new TextDecoder("utf-8", { fatal: true }).decode(whole).slice(1, -1);
+      } catch {
+        // no UTF-8
+      }
+      if (strict === undefined) assert.equal(codeOf(() => parseJson(whole)), "invalid_json");
+      else assert.equal(parseJson(whole), strict);
+    }));
+  });
+
   it("refuses what is nested too deep before any parser recurses over it", () => {
     assert.doesNotThrow(() => parse(nested(MAX_DEPTH)));
     assert.equal(codeOf(() => parse(nested(MAX_DEPTH + 1))), "invalid_json");

@@ -76,6 +76,23 @@ describe("the access log", () => {
     assert.doesNotMatch(toJsonLine(record) + toPrettyLine(record), /10\.0\.0\.1|\n/);
   });
 
+  it("tells the time of each line, whatever came before it", () => {
+    const start = record.startedAt;
+    for (const ms of [0, 1, 9, 10, 99.9, 100, 999, 1000, 1001, 999, 59_999, 60_000, 86_400_000, 0, -start, 2e14]) {
+      const expected = new Date(start + ms).toISOString();
+      assert.equal(JSON.parse(toJsonLine({ ...record, startedAt: start + ms })).time, expected);
+      assert.ok(toPrettyLine({ ...record, startedAt: start + ms }).startsWith(`${expected.slice(11, 23)}  `));
+    }
+  });
+
+  it("is JSON whatever a caller names its model", () => {
+    for (const model of ['"', "\\", '","key":"x', "\n\r\u0000", "\ud800", "😀", "\u2028"]) {
+      const line = toJsonLine({ ...record, model });
+      assert.doesNotMatch(line, /\n/);
+      assert.deepEqual([JSON.parse(line).model, JSON.parse(line).key], [model, "team"]);
+    }
+  });
+
   it("says in words the same to a person", () => {
     assert.equal(
       toPrettyLine({ ...record, model: "gpt-4o" }),

@@ -59,6 +59,28 @@ describe("metrics", () => {
     assert.match(text, /^process_|^nodejs_/m);
   });
 
+  it("count on between two answers, and count nothing twice", async () => {
+    const metrics = new Metrics(sources);
+    const series = 'sallyport_bytes_total{provider="a",direction="in"}';
+    for (const expected of ["10", "20", "20", "30"]) {
+      if (valueOf(await metrics.toText(), series) !== expected) metrics.settled(record);
+      assert.equal(valueOf(await metrics.toText(), series), expected);
+      await metrics.toJson();
+    }
+  });
+
+  it("show no series for what has not been, and take a provider's odd numbers", async () => {
+    const metrics = new Metrics(sources);
+    const { usage: _, firstByteMs: __, ...bare } = record;
+    metrics.settled({ ...bare, bytesIn: 0, retries: 0, outcome: "refused", code: "invalid_gateway_key", status: 401 });
+    const quiet = /^sallyport_(?:first_byte_seconds|tokens|unmetered\w*|upstream_retries|limits_observed)\w*\{|="in"/m;
+    assert.doesNotMatch(await metrics.toText(), quiet);
+    metrics.settled({ ...record, usage: { total: 5, input: 9 } });
+    const text = await metrics.toText();
+    assert.equal(valueOf(text, 'sallyport_tokens_total{provider="a",type="input"}'), "9");
+    assert.equal(valueOf(text, 'sallyport_tokens_total{provider="a",type="output"}'), "0");
+  });
+
   it("have no series for what a caller writes: a million models and ids cost none", async () => {
     const metrics = new Metrics(sources);
     metrics.settled(record);

@@ -84,6 +84,15 @@ describe("header filters", () => {
     });
   });
 
+  it("carry back the same from web Headers as from a list", () => {
+    const names = [...COME_BACK, ...STAY_UP, "x-request-id"].filter((name) => !name.startsWith("__"));
+    const entries = names.map((name, index): [string, string] => [name, `value ${index}\tü`]);
+    const [listed, walked] = [toCallerHeaders(entries, true), toCallerHeaders(new Headers(entries), true)];
+    assert.deepEqual(walked, listed);
+    assert.deepEqual(toCallerHeaders(new Map(entries), true), listed);
+    assert.equal(Object.keys(walked).length, COME_BACK.length + 4);
+  });
+
   it("drop a value with a character that could split a header", () => {
     for (const splitter of SPLITTERS) {
       for (const value of [splitter, `a${splitter}`, `${splitter}a`, `a${splitter}b`]) {
