@@ -16,8 +16,11 @@ import { codeOf, lookAtFile, readParts, replaceFile, Turns, withLock } from "./r
 const WRITE_MS = 5000;
 /** What takes long is done less often: it is left alone for so many times as long. */
 const REST_FACTOR = 20;
-/** Entries that are written at once. */
+/** Entries that are written at once, and characters that are read at once. */
 const ENTRIES = 500;
+const CHARACTERS = 32_000;
+/** What stands around the entries of a file that the gateway itself wrote, one a line. */
+const [HEAD, MIDDLE, TAIL] = ['{"used":{\n', '\n},"budgets":[\n', "\n]}\n"];
 
 /** Part of the store of keys in a file. */
 export interface KeyState {
@@ -29,7 +32,7 @@ export interface KeyState {
 
 const count = v.pipe(v.number(), v.integer(), v.minValue(0));
 const StateSchema = v.object({
-  used: v.custom<object>((value) => typeof value === "object" && value !== null), // large: looked at in turns
+  used: v.custom<object>((value) => typeof value === "object" && value !== null),
   budgets: v.array(v.object({ subject: v.string(), used: count, until: count })),
 });
 
@@ -37,6 +40,25 @@ const StateSchema = v.object({
 function keepLater(budgets: Map<string, Spent>, spent: Spent): void {
   const { until = 0, used = -1 } = budgets.get(spent.subject) ?? {};
   if (spent.until > until || (spent.until === until && spent.used > used)) budgets.set(spent.subject, spent);
+}
+
+/** Lines from one place to another, some at a time. */
+function* cut(text: string, start: number, end: number): Iterable<string> {
+  while (start < end) {
+    const comma = text.indexOf(",\n", start + CHARACTERS);
+    const stop = comma < 0 || comma > end ? end : comma;
+    yield text.slice(start, stop);
+    start = stop + 2;
+  }
+}
+
+/** The content of a file, some of it at a time where it has an entry a line. */
+function* parse(text: string): Iterable<unknown> {
+  const middle = text.lastIndexOf(MIDDLE);
+  if (!text.startsWith(HEAD) || middle < 0 || !text.endsWith(TAIL)) return yield JSON.parse(text);
+  for (const part of cut(text, HEAD.length, middle)) yield { used: JSON.parse(`{${part}}`), budgets: [] };
+  const budgets = cut(text, middle + MIDDLE.length, text.length - TAIL.length);
+  for (const part of budgets) yield { used: {}, budgets: JSON.parse(`[${part}]`) };
 }
 
 /** An entry a line, in turns. */
@@ -145,9 +167,16 @@ export class KeyStateFile implements KeyState {
     try {
       await withLock(this.#file, async () => {
         await this.#read(); // other gateways may share the file
-        for (const spent of this.#limiter?.budgets() ?? []) keepLater(this.#budgets, spent);
-        const isOver = ({ until }: Spent) => until <= this.#clock.now();
-        this.#budgets = new Map(Array.from(this.#budgets).filter(([, spent]) => !isOver(spent)));
+        const turns = new Turns();
+        const now = this.#clock.now();
+        const budgets = new Map<string, Spent>();
+        for (const source of [this.#budgets.values(), this.#limiter?.budgets() ?? []]) {
+          for (const spent of source) {
+            if (spent.until > now) keepLater(budgets, spent);
+            if (turns.isOver) await turns.rest();
+          }
+        }
+        this.#budgets = budgets;
         await replaceFile(this.#file, this.#toParts());
         this.#version = await lookAtFile(this.#file);
       });
@@ -160,11 +189,11 @@ export class KeyStateFile implements KeyState {
   }
 
   async *#toParts(): AsyncIterable<Uint8Array> {
-    yield Buffer.from('{"used":{\n');
+    yield Buffer.from(HEAD);
     yield* toLines(this.#used, ([id, at]) => `${JSON.stringify(id)}:${at}`);
-    yield Buffer.from('\n},"budgets":[\n');
+    yield Buffer.from(MIDDLE);
     yield* toLines(this.#budgets, ([, spent]) => JSON.stringify(spent));
-    yield Buffer.from("\n]}\n");
+    yield Buffer.from(TAIL);
   }
 
   /** Takes over what the file says, where it has changed; no file says nothing. */
@@ -175,13 +204,13 @@ export class KeyStateFile implements KeyState {
       throw new KeyStoreUnavailable(`Cannot read ${this.#file}: ${codeOf(cause)}`, { cause });
     });
     try {
-      const { used, budgets } = v.parse(StateSchema, JSON.parse(text));
       const turns = new Turns();
-      for (const [index, [id, at]] of Object.entries(used).entries()) {
-        this.#keepUsed(id, v.parse(count, at));
-        if (index % ENTRIES === 0 && turns.isOver) await turns.rest();
+      for (const part of parse(text)) {
+        const { used, budgets } = v.parse(StateSchema, part);
+        for (const [id, at] of Object.entries(used)) this.#keepUsed(id, v.parse(count, at));
+        for (const spent of budgets) keepLater(this.#budgets, spent);
+        if (turns.isOver) await turns.rest();
       }
-      for (const spent of budgets) keepLater(this.#budgets, spent);
     } catch (cause) {
       throw new KeyStoreUnavailable(
         `Cannot read ${this.#file}: it is broken. Remove it to begin its counts anew`,

@@ -171,6 +171,31 @@ describe("the state of keys", () => {
     }
   });
 
+  it("is read in every form of JSON, with none, one and many entries", async () => {
+    const spent = (index: number) => ({ subject: `key:${index}`, used: index + 1, until: SOME_DAY + HOUR_MS });
+    for (const count of [0, 1, 2, 3000]) {
+      const ids = Array.from({ length: count }, (_, index) => index);
+      const used = Object.fromEntries(ids.map((id) => [`key-${id}`, SOME_DAY + id]));
+      const whole = { used, budgets: ids.map(spent) };
+      const ours = `{"used":{\n${JSON.stringify(used).slice(1, -1).replaceAll(",", ",\n")}\n},"budgets":[\n` +
+        `${ids.map((id) => JSON.stringify(spent(id))).join(",\n")}\n]}\n`;
+      for (const text of [JSON.stringify(whole), JSON.stringify(whole, null, 2), ours, ours.replaceAll("\n", "\r\n")]) {
+        await within(async (folder, file) => {
+          writeFileSync(file, text);
+          const gateway = new Gateway(folder);
+          await gateway.state.start();
+          assert.equal((await gateway.state.lastUsed(Object.keys(used))).size, count);
+          assert.equal((await gateway.state.lastUsed(["key-1"])).get("key-1"), used["key-1"]);
+          assert.deepEqual(Array.from(gateway.limiter.budgets()), whole.budgets);
+          gateway.state.used("key-new", SOME_DAY);
+          await gateway.state.close();
+          const expected = { used: { ...used, "key-new": SOME_DAY }, budgets: whole.budgets };
+          assert.deepEqual(JSON.parse(readFileSync(file, "utf8")), expected);
+        });
+      }
+    }
+  });
+
   it("that can't be read is no reason to begin anew", () =>
     within(async (folder, file) => {
       mkdirSync(file);
