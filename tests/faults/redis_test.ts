@@ -129,10 +129,13 @@ function assertQuick(calls: readonly Told[], normal: readonly Told[]): void {
     });
   });
   afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
+    // Where a test fails, not everything can be closed well; the rest has to be closed all the same.
+    const faults: unknown[] = [];
+    for (const close of closing.splice(0).reverse()) await close().catch((fault: unknown) => faults.push(fault));
     raw.disconnect();
     await provider.close();
     await redis.stop();
+    assert.deepEqual(faults, []);
   });
   let finish = (): void => {};
 
@@ -146,11 +149,10 @@ function assertQuick(calls: readonly Told[], normal: readonly Told[]): void {
     const limiter = new RedisLimiter(client, clock);
     await limiter.start();
     const under = await startUnderTest({ upstreams: { a: provider.url }, parts: { keys, limiter } });
-    closing.push(async () => {
-      await under.close();
-      await Promise.all([keys.close(), limiter.close()]);
-      client.close();
-    });
+    const closeEngines = async () => {
+      await Promise.all([keys.close(), limiter.close()]).finally(() => client.close());
+    };
+    closing.push(closeEngines, () => under.close());
     return { ...under, client, keys, limiter, reports };
   };
   const makeKey = async ({ keys }: Gateway, limits: LimitSet): Promise<{ key: string; subject: LimitSubject }> => {
