@@ -75,9 +75,9 @@ interface Engine {
 /** Not the whole package, which brings a fetch, a cache and WebSockets along; and only where calls are made with it. */
 async function loadEngine(): Promise<Engine> {
   const [client, connector] = await Promise.all([
-    // @ts-ignore: undici declares types for its main module only
+    // @ts-expect-error: undici declares types for its main module only
     import("undici/lib/dispatcher/client.js"),
-    // @ts-ignore: as above
+    // @ts-expect-error: as above
     import("undici/lib/core/connect.js"),
   ]);
   return { Client: client.default, buildConnector: connector.default };
