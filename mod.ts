@@ -24,8 +24,8 @@ export {
   type KeysConfig,
   type ListenConfig,
   parseConfig,
-  type ProviderConfig,
 } from "./src/config.ts";
+export type { ProviderConfig } from "./src/provider_config.ts";
 export type { KeyConfig, LimitSet } from "./src/key_config.ts";
 export { type ErrorCode, ERRORS, type ErrorSpec, GatewayError, type Outcome } from "./src/errors.ts";
 export type { Answer, Clock, ExchangeObserver, ExchangeRecord, InboundRequest } from "./src/exchange.ts";

@@ -4,9 +4,9 @@
  * @module
  */
 import * as v from "valibot";
-import { type KeyConfig, KeySchema, type LimitSet, LimitSetSchema } from "./key_config.ts";
-import { PRESETS } from "./presets.ts";
-import { parseDuration, parseSize } from "./units.ts";
+import { type KeyConfig, KeySchema } from "./key_config.ts";
+import { type ProviderConfig, ProvidersSchema } from "./provider_config.ts";
+import { anyDuration, duration, nonEmpty, size } from "./setting_forms.ts";
 
 /** One address to listen on. */
 export interface ListenConfig {
@@ -16,27 +16,6 @@ export interface ListenConfig {
   readonly port: number;
   /** Paths of PEM files; with them the listener speaks https. */
   readonly tls?: { readonly cert: string; readonly key: string } | undefined;
-}
-
-/** One provider. */
-export interface ProviderConfig {
-  /** `host`, `host:port`, `*.suffix` or `*`, in lower case. */
-  readonly hosts: readonly string[];
-  /** Base URLs of equal replicas, without a slash at their ends; at least one. */
-  readonly upstreams: readonly string[];
-  /** Who decides on the order of messages. */
-  readonly messages: "ordered" | "any";
-  /** Milliseconds. */
-  readonly deadlines: {
-    readonly connectMs: number;
-    readonly firstByteMs: number;
-    readonly idleMs: number;
-    readonly totalMs: number;
-  };
-  /** After so many milliseconds of quiet a stream is sent a comment; 0 for never. */
-  readonly keepAliveMs: number;
-  /** What all keys together may take of it. */
-  readonly limits?: LimitSet | undefined;
 }
 
 /** Where gateway keys are: here, in a file that `sallyport keys` writes, or in Redis. */
@@ -105,118 +84,7 @@ export class ConfigError extends Error {
   }
 }
 
-const durationForm = 'expected a duration with its unit, such as "5s", "2m" or "500ms"';
-const anyDuration = v.pipe(
-  v.string(durationForm),
-  v.transform(parseDuration),
-  v.number(durationForm),
-  v.maxValue(24 * 3_600_000, "expected at most 24h"),
-);
-const duration = (fallback: string) =>
-  v.optional(v.pipe(anyDuration, v.minValue(1, "expected a duration above zero")), fallback);
-
-const sizeForm = 'expected a size with its unit, such as "32MB"';
-const size = (fallback: string) =>
-  v.optional(
-    v.pipe(
-      v.string(sizeForm),
-      v.transform(parseSize),
-      v.number(sizeForm),
-      v.minValue(1, "expected a size above zero"),
-      v.maxValue(1024 ** 3, "expected at most 1GB"),
-    ),
-    fallback,
-  );
-
-/**
- * The grammar of `host[:port]` in lower case (RFC 9110 §7.2): a name in letters, digits, ".", "-" and "_", or an IPv6
- * address in brackets.
- */
-export const HOST: RegExp =
-  /^(?<hostname>[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?|\[[0-9a-f:.]+\])\.?(?::(?<port>[0-9]{1,5}))?$/;
-/** Whether a text can match a Host: spelled as the table looks it up, the port within its range. */
-function isHostPattern(pattern: string): boolean {
-  if (pattern === "*") return true;
-  const isSuffix = pattern.startsWith("*.");
-  const { hostname, port } = HOST.exec(isSuffix ? pattern.slice(2) : pattern)?.groups ?? {};
-  if (hostname === undefined || (isSuffix && hostname.startsWith("["))) return false;
-  if (isSuffix) return pattern === `*.${hostname}`;
-  return pattern === (port === undefined ? hostname : `${hostname}:${Number(port)}`) && Number(port ?? 0) <= 65535;
-}
-
 const DEFAULT_DRAIN_DELAY_MS = 5000;
-const NAME = /^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$/;
-
-const nonEmpty = v.pipe(v.string("expected a string"), v.nonEmpty("expected a non-empty string"));
-
-const upstreamForm = `expected an http or https URL, or one of ${Object.keys(PRESETS).join(", ")}`;
-const upstream = v.pipe(
-  nonEmpty,
-  v.transform((text) => ((Object.hasOwn(PRESETS, text) ? PRESETS[text] : undefined) ?? text).replace(/\/+$/, "")),
-  v.check(
-    (text) => URL.canParse(text) && /^https?:$/.test(new URL(text).protocol),
-    upstreamForm,
-  ),
-  v.check((text) => {
-    if (!URL.canParse(text)) return true;
-    const { username, password, search, hash } = new URL(text);
-    return username + password + search + hash === "" && !/[\s?#]/.test(text);
-  }, "expected a URL without credentials, query and fragment"),
-);
-
-const deadlines = v.pipe(
-  v.strictObject({
-    connect: duration("5s"),
-    firstByte: duration("5m"),
-    idle: duration("2m"),
-    total: duration("30m"),
-  }, "expected an object"),
-  v.forward(v.check(({ connect, firstByte }) => connect <= firstByte, "expected at most firstByte"), ["connect"]),
-  v.forward(v.check(({ firstByte, total }) => firstByte <= total, "expected at most total"), ["firstByte"]),
-  v.forward(v.check(({ idle, total }) => idle <= total, "expected at most total"), ["idle"]),
-  v.transform(({ connect, firstByte, idle, total }) => ({
-    connectMs: connect,
-    firstByteMs: firstByte,
-    idleMs: idle,
-    totalMs: total,
-  })),
-);
-
-const provider = v.strictObject({
-  hosts: v.optional(v.pipe(
-    v.array(
-      v.pipe(
-        v.string("expected a string"),
-        v.toLowerCase(),
-        v.check(
-          isHostPattern,
-          'expected "host", "host:port", "*.suffix" or "*"',
-        ),
-      ),
-      "expected an array of hosts",
-    ),
-    v.nonEmpty("expected at least one host"),
-  )),
-  upstream: v.union(
-    [
-      upstream,
-      v.pipe(
-        v.array(upstream, upstreamForm),
-        v.nonEmpty("expected at least one upstream"),
-        v.check((urls) => new Set(urls).size === urls.length, "expected each upstream once"),
-      ),
-    ],
-    upstreamForm,
-  ),
-  keepAlive: v.optional(
-    v.union([v.pipe(v.literal("off"), v.transform(() => 0)), duration("15s")], `${durationForm}, or "off"`),
-    "15s",
-  ),
-  messages: v.optional(v.picklist(["ordered", "any"], 'expected "ordered" or "any"'), "ordered"),
-  deadlines: v.optional(deadlines, {}),
-  limits: v.optional(LimitSetSchema),
-}, "expected an object");
-
 const portForm = "expected a whole number from 0 to 65535";
 const port = v.pipe(v.number(portForm), v.integer(portForm), v.minValue(0, portForm), v.maxValue(65535, portForm));
 const hostname = v.optional(nonEmpty, "127.0.0.1");
@@ -277,30 +145,6 @@ const redis = v.pipe(
   v.check((text) => URL.canParse(text) && /^rediss?:$/.test(new URL(text).protocol), redisForm),
 );
 
-/** A provider's own host on a laptop; the only provider answers for any host. */
-function defaultHosts(name: string, isOnly: boolean): string[] {
-  return isOnly ? ["*"] : [`${name}.localhost`];
-}
-
-type ParsedProvider = v.InferOutput<typeof provider>;
-
-function providersOf(parsed: Readonly<Record<string, ParsedProvider>>): Record<string, ProviderConfig> {
-  const entries = Object.entries(parsed);
-  return Object.fromEntries(entries.map(([name, { hosts, upstream, keepAlive, ...entry }]) => [name, {
-    ...entry,
-    hosts: hosts ?? defaultHosts(name, entries.length === 1),
-    upstreams: [upstream].flat(),
-    keepAliveMs: keepAlive,
-  }]));
-}
-
-function sharedHost(providers: Readonly<Record<string, ProviderConfig>>): string | undefined {
-  const hosts = Object.values(providers).flatMap((entry) => [...new Set(entry.hosts)]);
-  return hosts.find((host, index) => hosts.indexOf(host) !== index);
-}
-
-const noProvider = 'expected at least one provider, such as { "a": { "upstream": "openai" } }';
-
 /** The schema of `gateway.jsonc`. Unknown keys are mistakes. */
 export const ConfigSchema: v.GenericSchema<unknown, Config> = v.pipe(
   v.strictObject({
@@ -309,12 +153,7 @@ export const ConfigSchema: v.GenericSchema<unknown, Config> = v.pipe(
       v.pipe(v.array(listen, "expected an array"), v.nonEmpty("expected at least one address")),
       [{ port: 8787 }],
     ),
-    providers: v.pipe(
-      v.record(v.pipe(v.string(), v.regex(NAME, "expected letters, digits and -")), provider, noProvider),
-      v.check((entries) => Object.keys(entries).length > 0, noProvider),
-      v.transform(providersOf),
-      v.check((entries) => sharedHost(entries) === undefined, "expected each host at one provider only"),
-    ),
+    providers: ProvidersSchema,
     keys: v.optional(keys, []),
     limits: v.optional(limits, {}),
     admin: v.optional(admin),

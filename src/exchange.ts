@@ -92,6 +92,8 @@ export interface ExchangeRecord {
   readonly durationMs: number;
   /** From the first header until the provider's answer began, milliseconds. */
   readonly firstByteMs?: number;
+  /** From the first header until the first event of a stream that is no comment, milliseconds. */
+  readonly firstTokenMs?: number;
   /** What of the time until then, or until the end, was the gateway's own: without waiting for a body or a provider. */
   readonly overheadMs: number;
   /** How it ended. */
@@ -183,6 +185,7 @@ export class Exchange {
   #lastReason: Error | undefined;
   readonly #onSettled: ((record: ExchangeRecord) => void)[] = [];
   #firstByteMs: number | undefined;
+  #firstTokenMs: number | undefined;
   #isSettled = false;
 
   /** @param clock Where its times come from */
@@ -210,6 +213,11 @@ export class Exchange {
   /** Marks that the provider's answer began. */
   markFirstByte(): void {
     this.#firstByteMs ??= this.elapsed();
+  }
+
+  /** Marks that the first event of a stream came. */
+  markFirstToken(): void {
+    this.#firstTokenMs ??= this.elapsed();
   }
 
   /**
@@ -266,6 +274,7 @@ export class Exchange {
       retries: this.retries,
       ...this.facts,
       ...(this.#firstByteMs !== undefined && { firstByteMs: this.#firstByteMs }),
+      ...(this.#firstTokenMs !== undefined && { firstTokenMs: this.#firstTokenMs }),
       ...(code !== undefined && { code }),
       ...(cause !== undefined && { cause }),
     });

@@ -11,7 +11,7 @@ import { type Digest, holdsGatewayKey } from "./access/gateway_key.ts";
 import { createInlineKeyStore, findGatewayKey, type GatewayKey, type KeyStore } from "./access/key_store.ts";
 import { type Limiter, type LimitSubject, MemoryLimiter } from "./access/limits.ts";
 import { admitKey, admitModel } from "./access/policy.ts";
-import { type Config, ConfigError, type ProviderConfig } from "./config.ts";
+import { type Config, ConfigError } from "./config.ts";
 import { GatewayError, toErrorAnswer } from "./errors.ts";
 import {
   type Answer,
@@ -29,6 +29,7 @@ import { readChatCompletion } from "./inbound/chat_completion.ts";
 import { readGatewayCredential, readUpstreamCredential } from "./inbound/credentials.ts";
 import { createHostTable } from "./inbound/host.ts";
 import { resolveOperation } from "./inbound/operation.ts";
+import type { ProviderConfig } from "./provider_config.ts";
 import { EventStreamScanner } from "./upstream/event_stream.ts";
 import { type Deadlines, forward } from "./upstream/forward.ts";
 import { hasLooped, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";

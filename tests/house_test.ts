@@ -8,10 +8,10 @@ const MAX_FILE_LINES = 400;
 const MAX_FUNCTION_LINES = 60;
 /**
  * Lines of code, without comments and blank lines: what a reader has to hold in mind. 1,600 until limits came, with
- * six codes in the table, the lease of an exchange, the tokens that a provider states, what the log tells of times,
- * and small answers that go whole.
+ * six codes in the table, the lease of an exchange, the tokens that a provider states, what is told of times (log,
+ * traces, Server-Timing), and small answers that go whole.
  */
-const MAX_CORE_LINES = 1800;
+const MAX_CORE_LINES = 1880;
 
 const sources = ["mod.ts", ...list("src")];
 
@@ -58,6 +58,8 @@ const FLOORS: Readonly<Record<string, number>> = {
   byte_source: 0,
   exchange: 1,
   key_config: 1,
+  setting_forms: 1,
+  provider_config: 1,
   config: 1,
   fetch_handler: 1,
   inbound: 2,

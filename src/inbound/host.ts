@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { HOST } from "../config.ts";
+import { HOST } from "../provider_config.ts";
 import { GatewayError } from "../errors.ts";
 
 // RFC 1035 §2.3.4: a name has at most 255 octets; ":" and a port come on top.

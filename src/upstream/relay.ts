@@ -164,11 +164,12 @@ export class Relay implements ByteSource {
   }
 
   #pass(chunk: Uint8Array): Uint8Array {
-    const { scanner, meter } = this.#options;
+    const { scanner, meter, exchange } = this.#options;
     const before = scanner?.payloads;
     scanner?.push(chunk);
     meter?.push(chunk);
     if (scanner === undefined || scanner.payloads !== before) this.#waitedMs = 0;
+    if (before === 0 && scanner?.payloads !== 0) exchange.markFirstToken();
     return this.#send(chunk);
   }
 

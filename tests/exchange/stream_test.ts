@@ -257,4 +257,17 @@ describe("a streamed chat completion", () => {
     });
     assert.equal(await (await call(under.a)).text(), chunk("a") + chunk(null, "stop") + ENDINGS);
   });
+
+  it("the record tells when the first event came that is no comment", async () => {
+    await start(async (response) => {
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.write(": PROCESSING\n\n");
+      await new Promise((resolve) => setTimeout(resolve, 60));
+      response.end(stream("a"));
+    });
+    assert.equal(await (await call(under.a)).text(), `: PROCESSING\n\n${stream("a")}`);
+    const { firstByteMs = NaN, firstTokenMs = NaN, durationMs } = await under.settled();
+    assert.ok(firstTokenMs >= firstByteMs + 30, `${firstByteMs} and ${firstTokenMs}`);
+    assert.ok(durationMs >= firstTokenMs);
+  });
 });

@@ -1,0 +1,149 @@
+/**
+ * A provider as an operator writes it down: its hosts, its replicas, its deadlines and limits.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { type LimitSet, LimitSetSchema } from "./key_config.ts";
+import { PRESETS } from "./presets.ts";
+import { duration, durationForm, nonEmpty } from "./setting_forms.ts";
+
+/** One provider. */
+export interface ProviderConfig {
+  /** `host`, `host:port`, `*.suffix` or `*`, in lower case. */
+  readonly hosts: readonly string[];
+  /** Base URLs of equal replicas, without a slash at their ends; at least one. */
+  readonly upstreams: readonly string[];
+  /** Who decides on the order of messages. */
+  readonly messages: "ordered" | "any";
+  /** Milliseconds. */
+  readonly deadlines: {
+    readonly connectMs: number;
+    readonly firstByteMs: number;
+    readonly idleMs: number;
+    readonly totalMs: number;
+  };
+  /** After so many milliseconds of quiet a stream is sent a comment; 0 for never. */
+  readonly keepAliveMs: number;
+  /** What all keys together may take of it. */
+  readonly limits?: LimitSet | undefined;
+}
+
+/**
+ * The grammar of `host[:port]` in lower case (RFC 9110 §7.2): a name in letters, digits, ".", "-" and "_", or an IPv6
+ * address in brackets.
+ */
+export const HOST: RegExp =
+  /^(?<hostname>[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?|\[[0-9a-f:.]+\])\.?(?::(?<port>[0-9]{1,5}))?$/;
+/** Whether a text can match a Host: spelled as the table looks it up, the port within its range. */
+function isHostPattern(pattern: string): boolean {
+  if (pattern === "*") return true;
+  const isSuffix = pattern.startsWith("*.");
+  const { hostname, port } = HOST.exec(isSuffix ? pattern.slice(2) : pattern)?.groups ?? {};
+  if (hostname === undefined || (isSuffix && hostname.startsWith("["))) return false;
+  if (isSuffix) return pattern === `*.${hostname}`;
+  return pattern === (port === undefined ? hostname : `${hostname}:${Number(port)}`) && Number(port ?? 0) <= 65535;
+}
+
+const NAME = /^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$/;
+
+const upstreamForm = `expected an http or https URL, or one of ${Object.keys(PRESETS).join(", ")}`;
+const upstream = v.pipe(
+  nonEmpty,
+  v.transform((text) => ((Object.hasOwn(PRESETS, text) ? PRESETS[text] : undefined) ?? text).replace(/\/+$/, "")),
+  v.check(
+    (text) => URL.canParse(text) && /^https?:$/.test(new URL(text).protocol),
+    upstreamForm,
+  ),
+  v.check((text) => {
+    if (!URL.canParse(text)) return true;
+    const { username, password, search, hash } = new URL(text);
+    return username + password + search + hash === "" && !/[\s?#]/.test(text);
+  }, "expected a URL without credentials, query and fragment"),
+);
+
+const deadlines = v.pipe(
+  v.strictObject({
+    connect: duration("5s"),
+    firstByte: duration("5m"),
+    idle: duration("2m"),
+    total: duration("30m"),
+  }, "expected an object"),
+  v.forward(v.check(({ connect, firstByte }) => connect <= firstByte, "expected at most firstByte"), ["connect"]),
+  v.forward(v.check(({ firstByte, total }) => firstByte <= total, "expected at most total"), ["firstByte"]),
+  v.forward(v.check(({ idle, total }) => idle <= total, "expected at most total"), ["idle"]),
+  v.transform(({ connect, firstByte, idle, total }) => ({
+    connectMs: connect,
+    firstByteMs: firstByte,
+    idleMs: idle,
+    totalMs: total,
+  })),
+);
+
+const provider = v.strictObject({
+  hosts: v.optional(v.pipe(
+    v.array(
+      v.pipe(
+        v.string("expected a string"),
+        v.toLowerCase(),
+        v.check(
+          isHostPattern,
+          'expected "host", "host:port", "*.suffix" or "*"',
+        ),
+      ),
+      "expected an array of hosts",
+    ),
+    v.nonEmpty("expected at least one host"),
+  )),
+  upstream: v.union(
+    [
+      upstream,
+      v.pipe(
+        v.array(upstream, upstreamForm),
+        v.nonEmpty("expected at least one upstream"),
+        v.check((urls) => new Set(urls).size === urls.length, "expected each upstream once"),
+      ),
+    ],
+    upstreamForm,
+  ),
+  keepAlive: v.optional(
+    v.union([v.pipe(v.literal("off"), v.transform(() => 0)), duration("15s")], `${durationForm}, or "off"`),
+    "15s",
+  ),
+  messages: v.optional(v.picklist(["ordered", "any"], 'expected "ordered" or "any"'), "ordered"),
+  deadlines: v.optional(deadlines, {}),
+  limits: v.optional(LimitSetSchema),
+}, "expected an object");
+
+/** A provider's own host on a laptop; the only provider answers for any host. */
+function defaultHosts(name: string, isOnly: boolean): string[] {
+  return isOnly ? ["*"] : [`${name}.localhost`];
+}
+
+/** As the schema leaves it. */
+type ParsedProvider = v.InferOutput<typeof provider>;
+
+function providersOf(parsed: Readonly<Record<string, ParsedProvider>>): Record<string, ProviderConfig> {
+  const entries = Object.entries(parsed);
+  return Object.fromEntries(entries.map(([name, { hosts, upstream, keepAlive, ...entry }]) => [name, {
+    ...entry,
+    hosts: hosts ?? defaultHosts(name, entries.length === 1),
+    upstreams: [upstream].flat(),
+    keepAliveMs: keepAlive,
+  }]));
+}
+
+function sharedHost(providers: Readonly<Record<string, ProviderConfig>>): string | undefined {
+  const hosts = Object.values(providers).flatMap((entry) => [...new Set(entry.hosts)]);
+  return hosts.find((host, index) => hosts.indexOf(host) !== index);
+}
+
+const noProvider = 'expected at least one provider, such as { "a": { "upstream": "openai" } }';
+
+/** The providers by their names: at least one, and each host at one of them only. */
+export const ProvidersSchema: v.GenericSchema<unknown, Record<string, ProviderConfig>> = v.pipe(
+  v.record(v.pipe(v.string(), v.regex(NAME, "expected letters, digits and -")), provider, noProvider),
+  v.check((entries) => Object.keys(entries).length > 0, noProvider),
+  v.transform(providersOf),
+  v.check((entries) => sharedHost(entries) === undefined, "expected each host at one provider only"),
+);
