@@ -133,7 +133,8 @@ export function readCount(text: string, name: string, max: number): number {
   throw new Error(`Cannot read --${name}: expected a whole number from 1 to ${max}`);
 }
 
-const LONG_RUN_KEY = "a-gateway-key-of-a-long-run";
+/** The gateway key of long runs. */
+export const LONG_RUN_KEY = "a-gateway-key-of-a-long-run";
 /** What the only caller of a long run sends beside its body. */
 export const LONG_RUN_HEADERS: Readonly<Record<string, string>> = {
   "authorization": "Bearer sk-upstream-key-of-a-long-run",

@@ -1,0 +1,189 @@
+/**
+ * `npm run bystanders -- --runtime bun --rounds 4`: a steady load of well-behaved calls, looked at in turns while
+ * nothing happens and while others do harm. What the harm costs them is the whole result: no call may fail, and the
+ * 99th percentile of their times may grow by a tenth.
+ *
+ * The provider of the steady load takes 100 ms, which is little for a model.
+ */
+import { Agent, createServer, request as requestHttp, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { parseArgs } from "node:util";
+import { Worker } from "node:worker_threads";
+import { GOOD_BODY, STREAM_BODY } from "../tests/support/gateway.ts";
+import { chunk, COMPLETION } from "../tests/support/provider.ts";
+import {
+  endLongRun,
+  findRuntime,
+  LONG_RUN_HEADERS,
+  LONG_RUN_KEY,
+  readCount,
+  startGateway,
+} from "./chaos/gateway_process.ts";
+import { type Harm, type HarmOrder, type HarmReport, HARMS } from "./chaos/harms.ts";
+
+const CALLS_A_SECOND = 100;
+const ANSWER_MS = 100;
+const TURN_MS = 3000;
+/** Milliseconds for what one turn left behind to be over: the deadlines of the failing provider are a second. */
+const REST_MS = 1500;
+const TICK_MS = 5;
+/** How much longer the slowest hundredth of bystanders may take. */
+const MAX_RATIO = 1.1;
+/** The slowest hundredth of wrong keys is refused within so many milliseconds. */
+const MAX_REFUSAL_MS = 5;
+
+const { values } = parseArgs({
+  options: { runtime: { type: "string", default: "bun" }, rounds: { type: "string", default: "4" } },
+});
+const runtime = findRuntime(values.runtime);
+const rounds = readCount(values.rounds, "rounds", 100);
+
+const pause = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
+const percentile = (sorted: readonly number[], share: number) => sorted[Math.floor((sorted.length - 1) * share)] ?? NaN;
+const inOrder = (times: readonly number[]) => [...times].sort((one, other) => one - other);
+
+async function answer(response: ServerResponse, isStream: boolean): Promise<void> {
+  if (!isStream) {
+    await pause(ANSWER_MS);
+    return void response.writeHead(200, { "content-type": "application/json" }).end(COMPLETION);
+  }
+  response.writeHead(200, { "content-type": "text/event-stream" }).write(chunk("One"));
+  await pause(ANSWER_MS / 2);
+  response.write(chunk(" two"));
+  await pause(ANSWER_MS / 2);
+  response.end(`${chunk(null, "stop")}data: [DONE]\n\n`);
+}
+
+const provider = createServer((request, response) => {
+  let text = "";
+  request.setEncoding("utf8");
+  request.on("data", (part: string) => text += part);
+  request.on("end", () => void answer(response, text === STREAM_BODY));
+});
+await new Promise<void>((resolve) => provider.listen(0, "127.0.0.1", resolve));
+
+const worker = new Worker(new URL("./chaos/harm_worker.ts", import.meta.url));
+worker.on("error", (error) => {
+  throw error;
+});
+const order = (message: HarmOrder) => worker.postMessage(message);
+const report = <Type extends HarmReport["type"]>(type: Type) =>
+  new Promise<HarmReport & { type: Type }>((resolve, reject) => {
+    worker.once("message", (message: HarmReport) => {
+      if (message.type === type) resolve(message as HarmReport & { type: Type });
+      else reject(new Error(`The worker said ${message.type}, not ${type}`));
+    });
+  });
+const { chaotic, quiet } = await report("providers");
+
+const gateway = await startGateway(runtime, {
+  providers: {
+    a: { upstream: `http://127.0.0.1:${(provider.address() as AddressInfo).port}/v1` },
+    b: { upstream: chaotic, deadlines: { connect: "500ms", firstByte: "1s", idle: "1s", total: "5s" } },
+    c: { upstream: quiet },
+  },
+  key: LONG_RUN_KEY,
+  limits: { bodyTime: "10s", writeStall: "10s" },
+  bodyTimeMs: 10_000,
+  tellsSettled: false,
+});
+const { a = "", b = "", c = "" } = gateway.urls;
+order({ type: "target", key: LONG_RUN_KEY, b, c });
+
+const agent = new Agent({ keepAlive: true });
+const steady = { method: "POST", agent, headers: LONG_RUN_HEADERS, timeout: 30_000 };
+const target = new URL("/v1/chat/completions", a);
+
+/** One call of a bystander; resolves whether its answer was whole. */
+function call(isStream: boolean): Promise<boolean> {
+  return new Promise((resolve) => {
+    const request = requestHttp(target, steady, (response) => {
+      let text = "";
+      response.setEncoding("utf8");
+      response.on("data", (part: string) => text += part);
+      response.on("close", () => {
+        const isWhole = isStream ? text.endsWith("data: [DONE]\n\n") : text === COMPLETION;
+        resolve(response.statusCode === 200 && response.complete && isWhole);
+      });
+    });
+    request.on("timeout", () => request.destroy());
+    request.on("error", () => resolve(false));
+    request.end(isStream ? STREAM_BODY : GOOD_BODY);
+  });
+}
+
+let failed = 0;
+/** Calls at an even rate for a turn; times count from when a call was due, so that a stall is not overlooked. */
+async function turn(): Promise<number[]> {
+  const times: number[] = [];
+  const calls: Promise<void>[] = [];
+  const started = performance.now();
+  for (let begun = 0; performance.now() - started < TURN_MS;) {
+    const dueMs = begun * 1000 / CALLS_A_SECOND;
+    if (performance.now() - started < dueMs) {
+      await pause(TICK_MS);
+      continue;
+    }
+    const made = call(begun % 2 === 0).then((isWhole) => {
+      if (!isWhole) failed++;
+      times.push(performance.now() - started - dueMs);
+    });
+    calls.push(made);
+    begun++;
+  }
+  await Promise.all(calls);
+  return times;
+}
+
+const harms = Object.keys(HARMS) as Harm[];
+const calm = new Map<Harm, number[]>(harms.map((harm) => [harm, []]));
+const harmed = new Map<Harm, number[]>(harms.map((harm) => [harm, []]));
+const refusals: number[] = [];
+const problems: string[] = [];
+try {
+  await turn();
+  for (let round = 0; round < rounds; round++) {
+    for (const harm of harms) {
+      calm.get(harm)?.push(...await turn());
+      order({ type: "begin", harm });
+      await report("begun");
+      harmed.get(harm)?.push(...await turn());
+      order({ type: "end" });
+      const ended = await report("ended");
+      refusals.push(...ended.refusals);
+      for (const complaint of ended.complaints) problems.push(`${harm}: ${complaint}`);
+      await pause(REST_MS);
+    }
+  }
+  console.log(`bystanders on ${runtime.label}: ${CALLS_A_SECOND} calls a second that take ${ANSWER_MS} ms`);
+  console.log(`${"".padEnd(20)}calm p50     p99   harm p50     p99   p99 ratio`);
+  for (const harm of harms) {
+    const [before, during] = [inOrder(calm.get(harm) ?? []), inOrder(harmed.get(harm) ?? [])];
+    const [calmP99, harmP99] = [percentile(before, 0.99), percentile(during, 0.99)];
+    const ratio = harmP99 / calmP99;
+    const times = [percentile(before, 0.5), calmP99, percentile(during, 0.5), harmP99];
+    const cells = times.map((ms, index) => ms.toFixed(1).padStart(index === 2 ? 11 : 8));
+    console.log(`${harm.padEnd(20)}${cells.join("")}${ratio.toFixed(2).padStart(12)}   ${HARMS[harm]}`);
+    if (!(ratio <= MAX_RATIO)) {
+      problems.push(`${harm}: the p99 of bystanders is ${ratio.toFixed(2)} times that of calm`);
+    }
+  }
+  const refused = inOrder(refusals);
+  const rate = refusals.length / (rounds * TURN_MS / 1000);
+  const p99 = percentile(refused, 0.99);
+  console.log(
+    `wrong keys: ${rate.toFixed(0)} refused a second, p50 ${percentile(refused, 0.5).toFixed(2)} ms, p99 ${
+      p99.toFixed(2)
+    } ms`,
+  );
+  if (!(p99 < MAX_REFUSAL_MS)) problems.push(`wrong keys were refused within ${p99.toFixed(2)} ms (p99)`);
+  if (failed > 0) problems.push(`${failed} calls of bystanders failed`);
+  if (gateway.complaints.length > 0) problems.push(`it complained: ${gateway.complaints.slice(0, 5).join("\n")}`);
+} finally {
+  await gateway.close();
+  await worker.terminate();
+  agent.destroy();
+  provider.closeAllConnections();
+  provider.close();
+}
+endLongRun(problems);

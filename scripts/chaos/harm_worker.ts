@@ -1,0 +1,167 @@
+/**
+ * Worker thread that does harm to a gateway, one kind at a time, while `scripts/bystanders.ts` looks at everybody else.
+ *
+ * It first tells the addresses of its providers, is given those of the gateway, and then begins and ends a kind of harm
+ * as it is told.
+ */
+import { connect, type Socket } from "node:net";
+import { parentPort } from "node:worker_threads";
+import { GOOD_BODY, STREAM_BODY, UPSTREAM_KEY } from "../../tests/support/gateway.ts";
+import { toRawRequest } from "../../tests/support/tcp_peer.ts";
+import type { Harm, HarmOrder, HarmReport } from "./harms.ts";
+import { createRandom } from "./random.ts";
+import { type Mood, startChaotic, startQuiet } from "./upstreams.ts";
+
+const IDLE_STREAMS = 1000;
+const SLOW_CALLERS = 500;
+const SILENT_CALLS = 200;
+const FAILING_A_SECOND = 200;
+const WRONG_KEYS_A_SECOND = 10_000;
+const WRONG_KEY_SOCKETS = 64;
+const TICK_MS = 1;
+const AT_ONCE = 100;
+/** Who was turned away comes again within so long: not all in the same instant. Milliseconds. */
+const AGAIN_MS = 500;
+/** What a beginning costs is over after so long: buffers of the kernel are full. Milliseconds. */
+const SETTLE_MS = 1000;
+const FAILURES: readonly [Mood, ...Mood[]] = [
+  "reset_early",
+  "reset_mid",
+  "truncate",
+  "garbled",
+  "html_500",
+  "rate_limit",
+];
+
+const port = parentPort;
+if (port === null) throw new Error("Cannot run by itself: scripts/bystanders.ts starts this");
+const tell = (report: HarmReport) => port.postMessage(report);
+const random = createRandom(7);
+let target = { key: "", b: "", c: "" };
+let isOn = false;
+const sockets = new Set<Socket>();
+let refusals: number[] = [];
+let complaints = new Set<string>();
+
+function open(url: string, text: string): Socket {
+  const { hostname, port } = new URL(url);
+  const socket = connect({ host: hostname, port: Number(port) }, () => socket.write(text, "latin1"));
+  sockets.add(socket);
+  socket.on("error", () => {});
+  socket.on("close", () => sockets.delete(socket));
+  return socket;
+}
+
+function headersOf(gatewayKey: string): Record<string, string> {
+  return {
+    "authorization": `Bearer ${UPSTREAM_KEY}`,
+    "gateway-auth": `Bearer ${gatewayKey}`,
+    "content-type": "application/json",
+  };
+}
+
+const request = (url: string, body: string, more: Record<string, string> = {}) =>
+  toRawRequest(url, { headers: { ...headersOf(target.key), ...more }, body });
+const withMood = (body: string, model: Mood) => JSON.stringify({ ...JSON.parse(body), model });
+
+/** As many connections as wanted, each made anew when it ends; resolves when all have begun and come to rest. */
+async function keepOpen(count: number, make: (place: number) => Socket): Promise<void> {
+  const renew = (place: number): Promise<void> =>
+    new Promise((resolve) => {
+      const socket = make(place);
+      socket.once("connect", () => resolve());
+      socket.once("close", () => {
+        resolve();
+        if (isOn) setTimeout(() => isOn && void renew(place), random.below(AGAIN_MS));
+      });
+    });
+  for (let at = 0; at < count; at += AT_ONCE) {
+    await Promise.all(Array.from({ length: Math.min(AT_ONCE, count - at) }, (_, index) => renew(at + index)));
+  }
+  await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
+}
+
+function slowCaller(place: number): Socket {
+  const whole = request(target.b, withMood(STREAM_BODY, "huge"), { connection: "keep-alive" });
+  if (place % 10 < 5) return open(target.b, whole.slice(0, 60));
+  if (place % 10 < 9) return open(target.b, whole.slice(0, -40));
+  const socket = open(target.b, whole);
+  socket.pause();
+  return socket;
+}
+
+/** Calls `act` so many times a second, as evenly as the timer allows. */
+function pace(aSecond: number, act: () => void): void {
+  const started = performance.now();
+  let done = 0;
+  const timer = setInterval(() => {
+    if (!isOn) return clearInterval(timer);
+    const due = (performance.now() - started) / 1000 * aSecond;
+    for (; done < due; done++) act();
+  }, TICK_MS);
+}
+
+/** Sends wrong keys over kept connections, one request at a time on each. */
+function floodWrongKeys(): void {
+  const idle: { send(): void }[] = [];
+  for (let place = 0; place < WRONG_KEY_SOCKETS; place++) {
+    const socket = open(target.b, "");
+    socket.setNoDelay(true);
+    let sentAt = 0;
+    let received = "";
+    const connection = {
+      send() {
+        const key = random.chance(0.5)
+          ? `not-a-key-${random.below(1e9)}`
+          : `another-key-of-its-own-${random.below(1e9)}-${random.below(1e9)}`;
+        sentAt = performance.now();
+        socket.write(
+          toRawRequest(target.b, { headers: { ...headersOf(key), connection: "keep-alive" }, body: GOOD_BODY }),
+        );
+      },
+    };
+    socket.on("data", (data) => {
+      received += data.toString("latin1");
+      const end = received.indexOf("\r\n\r\n");
+      const length = Number(/^content-length: (\d+)/mi.exec(received)?.[1]);
+      if (end === -1 || received.length < end + 4 + length) return;
+      refusals.push(performance.now() - sentAt);
+      if (!received.startsWith("HTTP/1.1 401 ")) complaints.add(`a wrong key: ${received.slice(0, 40)}`);
+      received = "";
+      idle.push(connection);
+    });
+    idle.push(connection);
+  }
+  pace(WRONG_KEYS_A_SECOND, () => idle.shift()?.send());
+}
+
+const BEGIN: Readonly<Record<Harm, () => unknown>> = {
+  "idle streams": () =>
+    keepOpen(IDLE_STREAMS, () => open(target.c, request(target.c, STREAM_BODY, { connection: "keep-alive" }))),
+  "wrong keys": floodWrongKeys,
+  "slow callers": () => keepOpen(SLOW_CALLERS, slowCaller),
+  "failing provider": () =>
+    pace(FAILING_A_SECOND, () => {
+      const body = withMood(random.chance(0.5) ? STREAM_BODY : GOOD_BODY, random.pick(FAILURES));
+      open(target.b, request(target.b, body)).resume();
+    }),
+  "silent provider": () =>
+    keepOpen(SILENT_CALLS, () => open(target.b, request(target.b, withMood(GOOD_BODY, "hang"))).resume()),
+};
+
+const [chaotic, quiet] = [await startChaotic(11), await startQuiet()];
+port.on("message", async (order: HarmOrder) => {
+  if (order.type === "target") {
+    target = order;
+  } else if (order.type === "begin") {
+    isOn = true;
+    [refusals, complaints] = [[], new Set()];
+    await BEGIN[order.harm]();
+    tell({ type: "begun" });
+  } else {
+    isOn = false;
+    for (const socket of sockets) socket.destroy();
+    tell({ type: "ended", refusals, complaints: [...complaints] });
+  }
+});
+tell({ type: "providers", chaotic: chaotic.url, quiet: quiet.url });
