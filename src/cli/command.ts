@@ -3,6 +3,7 @@
  *
  * @module
  */
+import process from "node:process";
 
 /** The version that `package.json` and `deno.json` state too. */
 export const VERSION = "0.1.0";
@@ -35,4 +36,19 @@ export interface CommandOptions {
   readonly limit?: string | undefined;
   readonly search?: string | undefined;
   readonly json?: boolean | undefined;
+}
+
+/**
+ * Writes for whoever reads along. That it can't be written (a full disk, a reader that is gone) is no reason to fail:
+ * the stream tells it in an event, as Node's do; those of Deno throw.
+ *
+ * @param text Lines with their ends
+ * @param stream Standard output if left out
+ */
+export function print(text: string, stream: NodeJS.WriteStream = process.stdout): void {
+  try {
+    stream.write(text);
+  } catch (error) {
+    stream.emit("error", error);
+  }
 }

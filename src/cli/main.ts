@@ -8,7 +8,7 @@ import { parseArgs } from "node:util";
 import { ConfigError } from "../config.ts";
 import { containCrashes } from "../serve/lifecycle.ts";
 import { runtime } from "../serve/assemble.ts";
-import { UsageError, VERSION } from "./command.ts";
+import { print, UsageError, VERSION } from "./command.ts";
 
 const HELP = `sallyport ${VERSION}: a gateway in front of model providers
 
@@ -90,9 +90,9 @@ function readArguments(args: string[]) {
 async function run(args: string[]): Promise<void> {
   const { values, positionals } = readArguments(args);
   const [command, ...rest] = positionals;
-  if (values.version) return void process.stdout.write(`${VERSION}\n`);
+  if (values.version) return print(`${VERSION}\n`);
   if (values.help || command === undefined) {
-    process.stdout.write(HELP);
+    print(HELP);
     if (!values.help) process.exitCode = 2;
     return;
   }
@@ -112,9 +112,9 @@ async function run(args: string[]): Promise<void> {
   if (command === "check") return (await import("./check.ts")).check(values);
   if (isKeys) return await (await import("./keys.ts")).keysCommand({ ...values, operands: rest });
   if (runtime === "bun") {
-    (await import("../serve/bun.ts")).raiseFetchCap((text) => process.stderr.write(`sallyport: ${text}\n`));
+    (await import("../serve/bun.ts")).raiseFetchCap((text) => print(`sallyport: ${text}\n`, process.stderr));
   }
-  containCrashes((text) => process.stderr.write(`sallyport: contained: ${text}\n`));
+  containCrashes((text) => print(`sallyport: contained: ${text}\n`, process.stderr));
   return command === "serve"
     ? await (await import("./serve.ts")).serveCommand(values)
     : await (await import("./demo.ts")).demo(values);
@@ -122,7 +122,10 @@ async function run(args: string[]): Promise<void> {
 
 /** Ends the output and waits until all of it has left: the process's end would cut what a pipe has not taken yet. */
 function flush(stream: NodeJS.WriteStream): Promise<void> {
-  return new Promise((resolve) => stream.end(() => resolve()));
+  return new Promise((resolve) => {
+    stream.once("error", () => resolve());
+    stream.end(() => resolve());
+  });
 }
 
 /**
@@ -131,18 +134,19 @@ function flush(stream: NodeJS.WriteStream): Promise<void> {
  * @param args Without the program's own name; those of the process if left out
  */
 export async function main(args: string[] = process.argv.slice(2)): Promise<void> {
-  // A reader that has closed its end (`| head`) is no reason to fail.
-  for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
+  // A reader that has closed its end (`| head`), or a full disk, is no reason to fail.
+  const outputs = new Set([process.stdout, process.stderr]);
+  for (const stream of outputs) stream.on("error", () => void outputs.delete(stream));
   try {
     await run(args);
   } catch (error) {
     process.exitCode = 2;
     if (error instanceof UsageError) {
-      process.stderr.write(`sallyport: ${error.message}. See sallyport --help\n`);
+      print(`sallyport: ${error.message}. See sallyport --help\n`, process.stderr);
     } else if (error instanceof ConfigError) {
-      for (const line of error.message.split("\n")) process.stderr.write(`sallyport: ${line}\n`);
+      for (const line of error.message.split("\n")) print(`sallyport: ${line}\n`, process.stderr);
     } else throw error;
   }
-  await Promise.all([flush(process.stdout), flush(process.stderr)]);
+  await Promise.all(Array.from(outputs, flush));
   process.exit();
 }

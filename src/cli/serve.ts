@@ -21,7 +21,7 @@ import { toStandardOutput } from "../serve/log_output.ts";
 import { loadConfig, readTlsFiles } from "../serve/load_config.ts";
 import { connectToSupervisor, type Supervised } from "../serve/worker.ts";
 import { Workers } from "../serve/workers.ts";
-import { type CommandOptions, UsageError, VERSION } from "./command.ts";
+import { type CommandOptions, print, UsageError, VERSION } from "./command.ts";
 
 /** Tells the operator of bugs: the name of what was thrown and where, without its message, which may quote a caller. */
 const bugReporter: ExchangeObserver = {
@@ -29,11 +29,11 @@ const bugReporter: ExchangeObserver = {
     if (outcome !== "failed") return;
     const { name, stack = "" } = cause instanceof Error ? cause : new Error();
     const places = stack.split("\n").filter((line) => /^\s+at /.test(line)).join("\n");
-    process.stderr.write(`sallyport: internal_error in request ${id}: ${name}\n${places}\n`);
+    print(`sallyport: internal_error in request ${id}: ${name}\n${places}\n`, process.stderr);
   },
 };
 
-const report = (text: string): void => void process.stderr.write(`sallyport: ${text}\n`);
+const report = (text: string): void => print(`sallyport: ${text}\n`, process.stderr);
 
 /** On a laptop, a gateway without a key makes one that lives as long as the process; it is shown to a person only. */
 function withKey(config: Config): Config {
@@ -45,7 +45,7 @@ function withKey(config: Config): Config {
     }]);
   }
   const key = generateGatewayKey();
-  process.stdout.write(`no gateway key is configured; this one lives until the process ends:\n  ${key}\n`);
+  print(`no gateway key is configured; this one lives until the process ends:\n  ${key}\n`);
   return { ...config, keys: [{ id: "this-run", key }] };
 }
 
@@ -111,11 +111,11 @@ async function openAdmin(served: Served, serve: Serve, { config, assembly }: Loa
     health: () => ({ ...assembly.health(), ...(served.health !== undefined && { workers: served.health }) }),
   });
   const admins = await openListeners(handler, serve, admin === undefined ? [] : [{ ...admin, bodyTimeMs }]);
-  process.stdout.write(`sallyport ${VERSION}\n`);
-  for (const url of served.urls) process.stdout.write(`listening on ${url}\n`);
-  for (const { url } of admins) process.stdout.write(`admin on ${url}\n`);
+  print(`sallyport ${VERSION}\n`);
+  for (const url of served.urls) print(`listening on ${url}\n`);
+  for (const { url } of admins) print(`admin on ${url}\n`);
   for (const [name, { hosts, upstreams }] of Object.entries(providers)) {
-    process.stdout.write(`provider ${name}: ${hosts.join(", ")} -> ${upstreams.join(", ")}\n`);
+    print(`provider ${name}: ${hosts.join(", ")} -> ${upstreams.join(", ")}\n`);
   }
   return admins;
 }
@@ -194,7 +194,7 @@ async function serveByWorkers(loaded: Loaded, serve: Serve, count: number, env: 
   }
   const served = Object.assign(workers, { metrics: async () => toAggregateText(await workers.counts()) });
   const admins = await openAdmin(served, serve, loaded);
-  process.stdout.write(`${count} workers\n`);
+  print(`${count} workers\n`);
   let restarting: Promise<void> = Promise.resolve();
   process.on("SIGHUP", () => {
     restarting = restarting.then(() => workers.restart()).then(() => report("all workers were replaced"));

@@ -1,8 +1,12 @@
 /** Faults that need a process of its own: rows 38, 41 and 43 of the list. */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { createHash } from "node:crypto";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { generateGatewayKey } from "../../src/access/gateway_key.ts";
 import { freePort, hasHaproxy, startHaproxy } from "../support/front_proxy.ts";
 import { cleanEnvironment, endPrograms, makeFolder, ONE_FILE, type Program, startProgram } from "../support/program.ts";
 import { answerPlain, chunk, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
@@ -124,6 +128,38 @@ describe("faults around the process", () => {
       program.kill("SIGTERM");
     });
     assert.equal(exit, 0);
+  });
+
+  it("row 41: a full disk costs lines of the log and nothing else", async () => {
+    const [port, adminPort] = [await freePort(), await freePort()];
+    const key = generateGatewayKey();
+    const record = { id: "own", digest: createHash("sha256").update(key).digest("hex") };
+    writeFileSync(join(folder.path, "keys.json"), `{\n"keys": [\n${JSON.stringify(record)}\n]\n}\n`);
+    const { SALLYPORT_KEYS: _, ...settings } = environment(port, adminPort);
+    const env = { ...cleanEnvironment(), ...settings, SALLYPORT_KEYS_FILE: "keys.json", SALLYPORT_DRAIN_DELAY: "0s" };
+    const args = runtime === "deno" ? ["run", "-A", ONE_FILE, "serve"] : [ONE_FILE, "serve"];
+    // Both outputs are on a full disk, and no file can grow: what is spent and last used has no place either.
+    const script = `trap '' XFSZ; ulimit -f 0; exec "$0" "$@" > /dev/full 2>&1`;
+    const child = spawn("bash", ["-c", script, process.execPath, ...args], { env, cwd: folder.path, stdio: "ignore" });
+    const ended = new Promise<number | null>((resolve) => child.once("exit", resolve));
+    const call = () =>
+      callRaw(`http://127.0.0.1:${port}`, {
+        headers: { ...headers, "gateway-auth": `Bearer ${key}` },
+        body: GOOD_BODY,
+      });
+    const admin = `http://127.0.0.1:${adminPort}`;
+    while ((await openRaw(admin, "GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").closed) === "") {
+      assert.equal(child.exitCode, null);
+    }
+    for (let number = 0; number < 20; number++) assert.equal((await call()).body, COMPLETION);
+    const dropped = async () => {
+      const { body } = await callRaw(admin, { method: "GET", path: "/metrics" });
+      return Number(/^sallyport_log_dropped_lines\S* (\d+)/m.exec(body)?.[1]);
+    };
+    for (let tries = 0; await dropped() < 20; tries++) assert.ok(tries < 1000 && child.exitCode === null);
+    assert.equal((await call()).body, COMPLETION);
+    process.kill(child.pid ?? 0, "SIGTERM");
+    assert.equal(await ended, 0);
   });
 
   it("row 43: out of file descriptors the gateway turns callers away, and recovers without a restart", async () => {

@@ -1,7 +1,7 @@
 /** Debian's HAProxy and nginx in front of gateways. */
 import { spawn, spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
-import { type AddressInfo, createServer } from "node:net";
+import { createServer } from "node:net";
 import { join } from "node:path";
 import process from "node:process";
 import { openRaw } from "./tcp_peer.ts";
@@ -22,14 +22,23 @@ export interface Backend {
   readonly adminPort?: number;
 }
 
-/** A port that is free now. */
+/** Below the ports that systems give to outgoing connections (Linux from 32768 on), so that none of them takes it. */
+const [FIRST_PORT, PORTS] = [20_000, 12_000];
+
+/** A port that is free now, and that nobody is likely to take before it is listened on. */
 export async function freePort(): Promise<number> {
-  const probe = createServer();
-  const port = await new Promise<number>((resolve) =>
-    probe.listen(0, "127.0.0.1", () => resolve((probe.address() as AddressInfo).port))
-  );
-  await new Promise((resolve) => probe.close(resolve));
-  return port;
+  for (let tries = 0; tries < 100; tries++) {
+    const port = FIRST_PORT + Math.floor(Math.random() * PORTS);
+    const probe = createServer();
+    const isFree = await new Promise<boolean>((resolve) => {
+      probe.once("error", () => resolve(false));
+      probe.listen(port, "127.0.0.1", () => resolve(true));
+    });
+    if (!isFree) continue;
+    await new Promise((resolve) => probe.close(resolve));
+    return port;
+  }
+  throw new Error("no port is free");
 }
 
 /** Starts a proxy in the foreground and waits until it answers; returns how to stop it. */
