@@ -17,6 +17,8 @@ Usage
                                     start the gateway
   sallyport demo [--once]           try it: two hosts, two stand-in providers, two calls
   sallyport check [--config FILE]   check the configuration and print the effective one
+  sallyport permissions [--config FILE]
+                                    print the narrowest flags of deno run for this configuration
   sallyport keys create [--name NAME] [--providers a,b] [--models 'gpt-*,o3'] [--requests 600/min] [--tokens 100k/min]
       [--concurrency 20] [--budget 5M/month] [--mode observe] [--expires 90d] [--metadata team=x]...
   sallyport keys list [--search TEXT] [--limit N]
@@ -76,6 +78,7 @@ const COMMANDS: Readonly<Record<string, readonly string[]>> = {
   "keys rotate": ["config", "json", "overlap"],
   serve: ["config", "server", "workers", "log"],
   check: ["config"],
+  permissions: ["config"],
   demo: ["once"],
 };
 
@@ -110,6 +113,7 @@ async function run(args: string[]): Promise<void> {
   const stray = given.find(([name]) => !allowed.includes(name));
   if (stray !== undefined) throw new UsageError(`${wanted} takes no --${stray[0]}`);
   if (command === "check") return (await import("./check.ts")).check(values);
+  if (command === "permissions") return (await import("./permissions.ts")).permissionsCommand(values);
   if (isKeys) return await (await import("./keys.ts")).keysCommand({ ...values, operands: rest });
   if (runtime === "bun") {
     (await import("../serve/bun.ts")).raiseFetchCap((text) => print(`sallyport: ${text}\n`, process.stderr));

@@ -125,6 +125,16 @@ function readVariables(providers: readonly string[]): Map<string, string> {
   return variables;
 }
 
+/**
+ * The variables of the environment that a configuration was made with.
+ *
+ * @param loaded The configuration
+ * @returns Their names
+ */
+export function readSetVariables({ config }: LoadedConfig): string[] {
+  return Array.from(readVariables(Object.keys(config.providers)).keys());
+}
+
 function splitList(text: string): string[] {
   return text.split(",").map((item) => item.trim()).filter((item) => item !== "");
 }

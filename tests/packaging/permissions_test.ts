@@ -1,11 +1,11 @@
 /** Deno's sandbox: the gateway runs with exactly the permissions that the README names, and none can be left out. */
 import assert from "node:assert/strict";
-import { readFileSync, writeFileSync } from "node:fs";
-import { type AddressInfo, createServer } from "node:net";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { freePort } from "../support/front_proxy.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
-import { endPrograms, makeFolder, type Program, startProgram } from "../support/program.ts";
+import { endPrograms, makeFolder, type Program, runProgram, startProgram } from "../support/program.ts";
 import { answerPlain, answerStream, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
 import { runtime } from "../support/runtimes.ts";
 
@@ -13,15 +13,6 @@ const KEY = "0123456789-secret-key";
 /** The addresses in the README's command; the test puts its own in their place. */
 const README_LISTEN = "127.0.0.1:8787";
 const README_UPSTREAM = "api.openai.com:443";
-
-async function freePort(): Promise<number> {
-  const probe = createServer();
-  const port = await new Promise<number>((resolve) =>
-    probe.listen(0, "127.0.0.1", () => resolve((probe.address() as AddressInfo).port))
-  );
-  await new Promise((resolve) => probe.close(resolve));
-  return port;
-}
 
 /** Flags and arguments of the README's command. */
 function readCommand(): { flags: string[]; args: string[] } {
@@ -117,5 +108,140 @@ describe("under Deno's narrowest permissions", () => {
       assert.equal(program.stdout(), "");
       assert.match(program.stderr(), says);
     }
+  });
+});
+
+describe("sallyport permissions", () => {
+  let folder: ReturnType<typeof makeFolder>;
+  let provider: Provider;
+  beforeEach(async () => {
+    folder = makeFolder();
+    provider = await startProvider((response) => answerPlain(response));
+  });
+  afterEach(async () => {
+    await endPrograms();
+    await provider.close();
+    folder.remove();
+  });
+  const file = () => join(folder.path, "gateway.jsonc");
+  const write = (config: unknown) => writeFileSync(file(), JSON.stringify(config));
+  const permissions = async (env: Record<string, string> = {}) => {
+    const { status, stdout, stderr } = await runProgram(["permissions", "--config", file()], { env });
+    assert.equal(status, 0, stderr);
+    return { flags: stdout.trimEnd().split(" "), stderr };
+  };
+
+  it("names every address and file of a configuration, and nothing else", async () => {
+    const [cert, key] = [join(folder.path, "a.crt"), join(folder.path, "a.key")];
+    write({
+      listen: [{ port: 8787 }, { hostname: "::1", port: 8788, tls: { cert: "a.crt", key: "a.key" } }],
+      admin: { port: 8789 },
+      providers: {
+        a: { hosts: ["a"], upstream: "openai" },
+        b: { upstream: ["http://one.example/v1", "http://[::2]:9/v1"] },
+      },
+      keys: "redis",
+      redis: "rediss://name:secret@redis.example",
+    });
+    const net = [
+      "127.0.0.1:8787",
+      "[::1]:8788",
+      "127.0.0.1:8789",
+      "api.openai.com:443",
+      "one.example:80",
+      "[::2]:9",
+      "redis.example:6379",
+    ];
+    assert.deepEqual(await permissions(), {
+      flags: ["--no-prompt", `--allow-net=${net.join(",")}`, `--allow-read=${file()},${cert},${key}`],
+      stderr: "",
+    });
+  });
+
+  it("names variables where they say something, all of them only where they name providers", async () => {
+    write({ providers: { a: { upstream: "openai" } }, keys: [{ id: "team", key: KEY }] });
+    const { flags } = await permissions({ SALLYPORT_LOG: "off", SALLYPORT_HOSTS_A: "a.example" });
+    assert.deepEqual(flags.at(-1), "--allow-env=SALLYPORT_LOG,SALLYPORT_HOSTS_A");
+    const env = { SALLYPORT_PROVIDER_A: "openai", SALLYPORT_KEYS: KEY };
+    assert.match((await runProgram(["permissions"], { env })).stdout, / --allow-env\n$/);
+  });
+
+  it("says what is wider than it could be", async () => {
+    write({ listen: [{ port: 0 }], providers: { a: { upstream: "openai" } }, keys: { file: "keys.json" } });
+    const { flags, stderr } = await permissions();
+    assert.deepEqual(flags.slice(2), [`--allow-read=${file()},${folder.path}`, `--allow-write=${folder.path}`]);
+    assert.match(stderr, /port 0 takes any free one.*\n.*the folder of the key file is written to.*\n$/);
+  });
+
+  onDeno(`what it prints is enough, and no part of it can be left out${why}`, async () => {
+    const [port, adminPort] = [await freePort(), await freePort()];
+    mkdirSync(join(folder.path, "keys"));
+    write({
+      listen: [{ port }],
+      admin: { port: adminPort },
+      providers: { a: { upstream: provider.url } },
+      keys: { file: "keys/keys.json" },
+    });
+    const { stdout: key } = await runProgram(["keys", "create", "--config", file()]);
+    const { flags } = await permissions();
+    const call = async (program: Program) => {
+      const url = await program.waitFor(/listening on (http:\S+)/);
+      return await fetch(`${url}/v1/chat/completions`, {
+        method: "POST",
+        headers: {
+          "authorization": "Bearer sk-1",
+          "gateway-auth": `Bearer ${key.trim()}`,
+          "content-type": "application/json",
+        },
+        body: GOOD_BODY,
+      });
+    };
+    const start = (permissions: readonly string[]) => startProgram(["serve", "--config", file()], { permissions });
+    const program = start(flags);
+    assert.equal(await (await call(program)).text(), COMPLETION);
+    program.kill("SIGTERM");
+    assert.equal(await program.ended, 0, program.stderr());
+    assert.equal(program.stderr(), "");
+    assert.match(readFileSync(join(folder.path, "keys", "keys.state.json"), "utf8"), /"/, "last uses were written");
+
+    const without = async (part: string) => {
+      const program = start(flags.map((flag) => flag.replace(part, "")));
+      const isServed = await Promise.race([
+        program.ended.then(() => false),
+        call(program).then(({ status }) => status === 200).catch(() => false),
+      ]);
+      if (!isServed) return await endPrograms();
+      program.kill("SIGTERM");
+      await program.ended;
+      assert.notEqual(program.stderr(), "", `it did well without ${part}`);
+    };
+    const { host } = new URL(provider.url);
+    for (const part of [`127.0.0.1:${port},`, `127.0.0.1:${adminPort},`, `,${host}`, `${file()},`]) await without(part);
+    await without(`--allow-write=${join(folder.path, "keys")}`);
+  });
+
+  onDeno(`Deno itself refuses a connection anywhere else${why}`, async () => {
+    const port = await freePort();
+    const other = await startProvider((response) => answerPlain(response));
+    const config = (upstream: string) => ({
+      listen: [{ port }],
+      providers: { a: { upstream } },
+      keys: [{ id: "team", key: KEY }],
+    });
+    write(config(provider.url));
+    const { flags } = await permissions();
+    // Whoever changes the configuration, or the code, gains nothing.
+    write(config(other.url));
+    const program = startProgram(["serve", "--config", file()], { permissions: flags });
+    const url = await program.waitFor(/listening on (http:\S+)/);
+    const headers = {
+      "authorization": "Bearer sk-1",
+      "gateway-auth": `Bearer ${KEY}`,
+      "content-type": "application/json",
+    };
+    const response = await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: GOOD_BODY });
+    assert.equal((await response.json()).error.code, "upstream_unreachable");
+    assert.equal(other.calls.length, 0);
+    await other.close();
   });
 });

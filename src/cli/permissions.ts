@@ -1,0 +1,85 @@
+/**
+ * `sallyport permissions`.
+ *
+ * @module
+ */
+import { dirname, resolve } from "node:path";
+import process from "node:process";
+import type { Config } from "../config.ts";
+import { loadConfig, type LoadedConfig, readSetVariables } from "../serve/load_config.ts";
+import { type CommandOptions, print } from "./command.ts";
+
+/** RFC 9110 §4.2, and the port that Redis's own documentation names. */
+const DEFAULT_PORTS: Readonly<Record<string, number>> = { "http:": 80, "https:": 443, "redis:": 6379, "rediss:": 6379 };
+
+/** What `--allow-net` calls the other end of a URL. */
+function toPeer(text: string): string {
+  const { protocol, hostname, port } = new URL(text);
+  return `${hostname}:${port === "" ? DEFAULT_PORTS[protocol] : port}`;
+}
+
+/** What it calls an address to listen on. */
+function toAddress({ hostname, port }: { hostname: string; port: number }): string {
+  return `${hostname.includes(":") ? `[${hostname}]` : hostname}:${port}`;
+}
+
+function toFlag(name: string, values: readonly string[]): string[] {
+  return values.length === 0 ? [] : [`--allow-${name}=${[...new Set(values)].join(",")}`];
+}
+
+function netOf({ listen, admin, providers, redis }: Config): string[] {
+  return [
+    ...listen.map(toAddress),
+    ...(admin === undefined ? [] : [toAddress(admin)]),
+    ...Object.values(providers).flatMap(({ upstreams }) => upstreams.map(toPeer)),
+    ...(redis === undefined ? [] : [toPeer(redis)]),
+  ];
+}
+
+/**
+ * The narrowest flags of `deno run` under which one process serves this configuration.
+ *
+ * @param loaded The configuration, and where it came from
+ * @param variables Names of the environment's variables that it consists of
+ * @returns The flags
+ */
+export function toDenoFlags({ config, file, directory }: LoadedConfig, variables: readonly string[]): string[] {
+  const { listen, keys } = config;
+  const pems = listen.flatMap(({ tls }) => tls === undefined ? [] : [tls.cert, tls.key]);
+  // A file of keys is replaced by a draft beside it, with a lock, and what keys have spent stands there too.
+  const folder = typeof keys === "object" && "file" in keys ? [dirname(resolve(directory, keys.file))] : [];
+  return [
+    "--no-prompt",
+    ...toFlag("net", netOf(config)),
+    ...toFlag("read", [
+      ...(file === undefined ? [] : [file]),
+      ...pems.map((pem) => resolve(directory, pem)),
+      ...folder,
+    ]),
+    ...toFlag("write", folder),
+    // Names of providers stand in names of variables: without a file that tells them, all must be looked through.
+    ...(variables.length === 0 ? [] : file === undefined ? ["--allow-env"] : toFlag("env", variables)),
+  ];
+}
+
+/** As a shell reads it back where it has to; what needs no quotes also stands in `$(…)`. */
+function quote(flag: string): string {
+  return /^[\w@%+=:,./[\]-]+$/.test(flag) ? flag : `'${flag.replaceAll("'", `'\\''`)}'`;
+}
+
+/**
+ * Prints the flags in one line.
+ *
+ * @param options The configuration's file
+ * @throws {ConfigError} For a mistake in it
+ */
+export function permissionsCommand({ config: named }: CommandOptions): void {
+  const loaded = loadConfig(named);
+  print(`${toDenoFlags(loaded, readSetVariables(loaded)).map(quote).join(" ")}\n`);
+  const { listen, keys } = loaded.config;
+  const say = (text: string) => print(`sallyport: ${text}\n`, process.stderr);
+  if (listen.some(({ port }) => port === 0)) say("port 0 takes any free one: name a port to allow no other");
+  if (typeof keys === "object" && "file" in keys) {
+    say("the folder of the key file is written to: give it one of its own");
+  }
+}
