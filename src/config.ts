@@ -145,7 +145,7 @@ const redis = v.pipe(
   v.check((text) => URL.canParse(text) && /^rediss?:$/.test(new URL(text).protocol), redisForm),
 );
 
-/** The schema of `gateway.jsonc`. Unknown keys are mistakes. */
+/** @internal The schema of `gateway.jsonc`. Unknown keys are mistakes. */
 export const ConfigSchema: v.GenericSchema<unknown, Config> = v.pipe(
   v.strictObject({
     $schema: v.optional(v.string("expected a string")),

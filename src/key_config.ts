@@ -108,7 +108,7 @@ const limitSet = {
   mode: v.optional(v.picklist(["enforce", "observe"], 'expected "enforce" or "observe"')),
 };
 
-/** Limits as they are written. */
+/** @internal Limits as they are written. */
 export const LimitSetSchema: v.GenericSchema<unknown, LimitSet> = v.strictObject(limitSet, limitForm);
 
 /** What a person may decide about a key. */
@@ -125,7 +125,7 @@ const policy = {
 /** What a new key is asked for with. */
 export type KeyPolicy = Omit<KeyConfig, "id" | "key" | "digest" | "previous" | "revokedAt" | "createdAt">;
 
-/** The body of a call that creates a key. */
+/** @internal The body of a call that creates a key. */
 export const KeyPolicySchema: v.GenericSchema<unknown, KeyPolicy> = v.pipe(
   v.strictObject(policy, "expected an object"),
   v.transform(({ expires, ...rest }) => ({ ...rest, expiresAt: expires })),
@@ -144,7 +144,7 @@ function patchOf(entries: v.ObjectEntries, message: string) {
   );
 }
 
-/** The body of a call that changes a key: `null` takes a setting, or one of the limits, away. */
+/** @internal The body of a call that changes a key: `null` takes a setting, or one of the limits, away. */
 export const KeyPatchSchema = patchOf(
   { ...policy, limits: patchOf(limitSet, limitForm) },
   "expected an object",
@@ -153,7 +153,7 @@ export const KeyPatchSchema = patchOf(
 // `inbound/credentials.ts` refuses these before any look-up: such a key would never be let in.
 const PROVIDER_KEY = /^(?:sk|gsk|xai)[-_]/;
 
-/** One key as it is written. */
+/** @internal One key as it is written. */
 export const KeySchema: v.GenericSchema<unknown, KeyConfig> = v.pipe(
   v.strictObject({
     ...policy,

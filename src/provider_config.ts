@@ -140,7 +140,7 @@ function sharedHost(providers: Readonly<Record<string, ProviderConfig>>): string
 
 const noProvider = 'expected at least one provider, such as { "a": { "upstream": "openai" } }';
 
-/** The providers by their names: at least one, and each host at one of them only. */
+/** @internal The providers by their names: at least one, and each host at one of them only. */
 export const ProvidersSchema: v.GenericSchema<unknown, Record<string, ProviderConfig>> = v.pipe(
   v.record(v.pipe(v.string(), v.regex(NAME, "expected letters, digits and -")), provider, noProvider),
   v.check((entries) => Object.keys(entries).length > 0, noProvider),

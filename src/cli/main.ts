@@ -33,7 +33,7 @@ Options
   --workers N     serve: so many processes on the same addresses, auto for one a core; SIGHUP replaces them one by one
   --log FORMAT    serve: the access log on standard output; pretty at a terminal, else json
   --once          demo: end after the two calls
-  --json          keys: print JSON
+  --json          keys, --version: print JSON
   --help          this text
   --version       the version
 
@@ -93,7 +93,11 @@ function readArguments(args: string[]) {
 async function run(args: string[]): Promise<void> {
   const { values, positionals } = readArguments(args);
   const [command, ...rest] = positionals;
-  if (values.version) return print(`${VERSION}\n`);
+  if (values.version) {
+    return print(
+      values.json ? `${JSON.stringify((await import("./version.ts")).describeVersion())}\n` : `${VERSION}\n`,
+    );
+  }
   if (values.help || command === undefined) {
     print(HELP);
     if (!values.help) process.exitCode = 2;

@@ -89,6 +89,17 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
 }
 
 /**
+ * What follows the runtime's own arguments to start this program again: nothing in an executable of
+ * `bun build --compile`, which shows a path of its own as the program's.
+ *
+ * @returns The program's file, if it is one
+ */
+export function ownProgram(): string[] {
+  const [, program = ""] = process.argv;
+  return program.startsWith("/$bunfs/") ? [] : [program];
+}
+
+/**
  * Starts this program again in this process, with Bun's cap on simultaneous fetches raised: the variable counts at
  * start only. Returns when that was done already.
  *
@@ -98,5 +109,8 @@ export function raiseFetchCap(warn: (text: string) => void): void {
   if (process.env[FETCH_CAP_VARIABLE] !== undefined) return;
   if (process.execve === undefined) return warn(`set ${FETCH_CAP_VARIABLE}=${FETCH_CAP} for over 256 calls at once`);
   const { execPath, execArgv, argv, env } = process;
-  process.execve(execPath, [execPath, ...execArgv, ...argv.slice(1)], { ...env, [FETCH_CAP_VARIABLE]: FETCH_CAP });
+  process.execve(execPath, [execPath, ...execArgv, ...ownProgram(), ...argv.slice(2)], {
+    ...env,
+    [FETCH_CAP_VARIABLE]: FETCH_CAP,
+  });
 }

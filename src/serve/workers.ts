@@ -11,6 +11,7 @@ import cluster from "node:cluster";
 import process from "node:process";
 import type { Lease, LimitSubject, MemoryLimiter } from "../access/limits.ts";
 import { runtime } from "./assemble.ts";
+import { ownProgram } from "./bun.ts";
 import { type SupervisorMessage, WORKER_VARIABLE, type WorkerMessage } from "./worker.ts";
 
 /** What a supervisor needs. */
@@ -164,8 +165,8 @@ export class Workers {
     // A port of 0 becomes the same one for all: Node's cluster sees to it itself, the others are told.
     const ports = runtime === "node" ? "" : this.#ports.join(",");
     const env = { ...process.env, ...this.#options.env, [WORKER_VARIABLE]: ports };
-    const [, program = ""] = process.argv;
     if (runtime === "node") {
+      const [, program = ""] = process.argv;
       // The kernel hands connections out. Node's own way holds one for ever that it gave to a worker that then died.
       cluster.schedulingPolicy = cluster.SCHED_NONE;
       cluster.setupPrimary({ exec: program, args: [...this.#options.args], execArgv: process.execArgv });
@@ -173,7 +174,7 @@ export class Workers {
     }
     const args = [
       ...(runtime === "deno" ? ["run", "--unstable-net", ...denoFlags()] : process.execArgv),
-      program,
+      ...ownProgram(),
       ...this.#options.args,
     ];
     return spawn(process.execPath, args, { env, stdio: ["ignore", "inherit", "inherit", "ipc"] });

@@ -1,0 +1,32 @@
+/**
+ * `sallyport --version`.
+ *
+ * @module
+ */
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { runtime } from "../serve/assemble.ts";
+import { ownProgram } from "../serve/bun.ts";
+import { VERSION } from "./command.ts";
+
+/** The SHA-256 of what runs: the one file, or the executable; of sources there is none. */
+function digestOfProgram(): string | null {
+  if (import.meta.url.endsWith(".ts")) return null;
+  try {
+    const file = runtime === "bun" && ownProgram().length === 0 ? process.execPath : fileURLToPath(import.meta.url);
+    return `sha256:${createHash("sha256").update(readFileSync(file)).digest("hex")}`;
+  } catch {
+    return null; // Deno was not allowed to read it
+  }
+}
+
+/**
+ * What `--version --json` says.
+ *
+ * @returns The version, the runtime with its own, and the digest that the build printed: of the one file
+ */
+export function describeVersion(): { version: string; runtime: string; digest: string | null } {
+  return { version: VERSION, runtime: `${runtime} ${process.versions[runtime]}`, digest: digestOfProgram() };
+}
