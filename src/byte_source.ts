@@ -61,7 +61,7 @@ export function fromRequest(request: Request): ByteSource | null {
     read() {
       if (isRead) return Promise.resolve(undefined);
       isRead = true;
-      return request.bytes();
+      return request.arrayBuffer().then((bytes) => new Uint8Array(bytes)); // `bytes()` is missing, or broken, in some frameworks
     },
     cancel() {},
   };

@@ -1,0 +1,23 @@
+// The gateway beside other routes of an Express app: node examples/express/main.js
+import process from "node:process";
+import { getRequestListener } from "@hono/node-server";
+import express from "express";
+import { createGateway, parseConfig } from "sallyport";
+
+const gateway = createGateway(parseConfig({
+  providers: { a: { upstream: process.env.UPSTREAM ?? "openai" } },
+  keys: [{ id: "me", key: process.env.GATEWAY_KEY ?? "a-gateway-key-of-mine" }],
+}));
+
+const app = express();
+// Before express.json() and compression(): the one would eat the body, the other hold back the stream.
+app.use("/models", getRequestListener(gateway.fetch, { overrideGlobalObjects: false }));
+app.use(express.json());
+app.get("/", (_, response) => response.send("The gateway is at /models/v1"));
+
+const server = app.listen(Number(process.env.PORT ?? 8787), "127.0.0.1");
+process.on("SIGTERM", async () => {
+  server.close();
+  await gateway.close(); // open streams finish
+  process.exit();
+});
