@@ -159,6 +159,9 @@ export interface Settlement {
   readonly cause?: unknown;
 }
 
+/** Milliseconds to the nearest hundredth: what is finer is the clock's noise. */
+const toTiming = (ms: number): number => Math.max(0, Math.round(ms * 100) / 100);
+
 /** One request and its answer. */
 export class Exchange {
   /** `x-request-id`. */
@@ -175,6 +178,8 @@ export class Exchange {
   retries = 0;
   /** Milliseconds waited for the caller's body and for the provider, until its answer began. */
   waitedMs = 0;
+  /** What of that was for the provider, over all calls; none before the first one ended. */
+  upstreamMs: number | undefined;
   /** What the answer carries of the gateway's own, whichever answer it is. */
   headers: Readonly<Record<string, string>> = {};
 
@@ -218,6 +223,23 @@ export class Exchange {
   /** Marks that the first event of a stream came. */
   markFirstToken(): void {
     this.#firstTokenMs ??= this.elapsed();
+  }
+
+  /**
+   * Counts the time of one upstream call.
+   *
+   * @param sinceMs When it was sent, as {@link elapsed} said then
+   */
+  waitedUpstream(sinceMs: number): void {
+    const ms = this.elapsed() - sinceMs;
+    this.waitedMs += ms;
+    this.upstreamMs = (this.upstreamMs ?? 0) + ms;
+  }
+
+  /** `Server-Timing` (https://www.w3.org/TR/server-timing/): milliseconds until the provider's answer began, or now. */
+  get serverTiming(): string {
+    const gateway = `gateway;dur=${toTiming((this.#firstByteMs ?? this.elapsed()) - this.waitedMs)}`;
+    return this.upstreamMs === undefined ? gateway : `${gateway}, upstream;dur=${toTiming(this.upstreamMs)}`;
   }
 
   /**

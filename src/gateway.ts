@@ -226,7 +226,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     },
   ): Promise<Answer> {
     const isEventStream = (headers.get("content-type") ?? "").toLowerCase().startsWith("text/event-stream");
-    const answered = { ...toCallerHeaders(headers, isEventStream), ...exchange.headers, "x-request-id": exchange.id };
+    const answered = { ...toCallerHeaders(headers, isEventStream), ...ownHeaders(exchange) };
     if (body === null || status === 204 || status === 205) {
       body?.cancel();
       exchange.status = status;
@@ -263,7 +263,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     }
     const error = GatewayError.is(thrown) ? thrown : new GatewayError("internal_error");
     const answer = toErrorAnswer(error);
-    answer.headers = { ...exchange.headers, ...answer.headers, "x-request-id": exchange.id };
+    answer.headers = { ...ownHeaders(exchange), ...answer.headers };
     const isLost = error.code === "body_timeout" || !isBodySettled(request, exchange);
     if (isLost) answer.headers.connection = "close";
     exchange.status = answer.status;
@@ -344,6 +344,11 @@ function shorten(deadlines: Deadlines, seconds: string | null, isStream: boolean
     firstByteMs: Math.min(deadlines.firstByteMs, callerMs),
     totalMs: isStream ? deadlines.totalMs : Math.min(deadlines.totalMs, callerMs),
   };
+}
+
+/** What every answer carries. */
+function ownHeaders({ headers, id, serverTiming }: Exchange): Record<string, string> {
+  return { ...headers, "x-request-id": id, "server-timing": serverTiming };
 }
 
 /** HTTP/2 has no Host field: its `:authority` stands in the URL. */

@@ -103,7 +103,7 @@ async function attempt(
   } catch (error) {
     throw translate(error, { signal, replica, replicas, now: clock.monotonic() });
   } finally {
-    exchange.waitedMs += exchange.elapsed() - sentAt;
+    exchange.waitedUpstream(sentAt);
     cancelFirstByte();
   }
 }

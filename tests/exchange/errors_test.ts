@@ -153,6 +153,10 @@ const ROWS: Partial<Record<ErrorCode, string>> = {
   upstream_stream_truncated: "row 9: ",
 };
 
+/** `Server-Timing` of an answer for which nobody was called, and of one for which somebody was. */
+const TIMED = /^gateway;dur=\d+(?:\.\d\d?)?$/;
+const TIMED_WITH_UPSTREAM = /^gateway;dur=\d+(?:\.\d\d?)?, upstream;dur=\d+(?:\.\d\d?)?$/;
+
 describe("errors", () => {
   afterEach(async () => {
     for (const close of closing.splice(0).reverse()) await close();
@@ -193,6 +197,8 @@ describe("errors", () => {
       assert.equal(headers["sallyport-error"], code);
       assert.equal(headers["x-should-retry"], String(shouldRetry));
       assert.equal(headers["x-request-id"], record.id);
+      const hasCalled = record.replica !== undefined;
+      assert.match(headers["server-timing"] ?? "", hasCalled ? TIMED_WITH_UPSTREAM : TIMED);
       const waitMs = how.waits === true ? Number(headers["retry-after-ms"]) : retryAfterS && retryAfterS * 1000;
       assert.ok(waitMs === undefined || waitMs > 0);
       assert.equal(headers["retry-after"], waitMs && String(Math.ceil(waitMs / 1000)));
