@@ -28,7 +28,18 @@ export {
 export type { ProviderConfig } from "./src/provider_config.ts";
 export type { KeyConfig, LimitSet } from "./src/key_config.ts";
 export { type ErrorCode, ERRORS, type ErrorSpec, GatewayError, type Outcome } from "./src/errors.ts";
-export type { Answer, Clock, ExchangeObserver, ExchangeRecord, InboundRequest } from "./src/exchange.ts";
+export type {
+  Answer,
+  Clock,
+  ExchangeFacts,
+  ExchangeObserver,
+  ExchangeRecord,
+  ExchangeTrace,
+  InboundRequest,
+  TracedCall,
+  TracedExchange,
+  Tracer,
+} from "./src/exchange.ts";
 export { createGateway, type Gateway, type GatewayParts } from "./src/gateway.ts";
 export type { Digest } from "./src/access/gateway_key.ts";
 export type { GatewayKey, KeyStore } from "./src/access/key_store.ts";

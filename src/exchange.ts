@@ -134,6 +134,37 @@ export interface ExchangeObserver {
   settled(record: ExchangeRecord): void;
 }
 
+/** An upstream call that is about to leave. */
+export interface TracedCall {
+  readonly method: string;
+  /** Holds no query. */
+  readonly url: URL;
+  readonly headers: Record<string, string>;
+}
+
+/** Follows one exchange and its upstream calls. Does not throw. */
+export interface ExchangeTrace {
+  /** @returns The headers that the call goes out with */
+  called(call: TracedCall): Record<string, string>;
+  /** The call was answered. @param status HTTP status */
+  answered(status: number): void;
+  /** The call failed; another may follow. @param reason As for {@link toSettlement} */
+  failed(reason: unknown): void;
+}
+
+/** What of an exchange those who follow it see. */
+export type TracedExchange = Pick<Exchange, "startedAt" | "facts" | "retries" | "elapsed" | "onSettled">;
+
+/** Port: who follows exchanges from their first header on. Costs nothing where there is none. */
+export interface Tracer {
+  /**
+   * @param exchange The exchange, just opened
+   * @param request What arrived; its Host was not checked yet
+   * @returns Who follows it
+   */
+  begin(exchange: TracedExchange, request: InboundRequest): ExchangeTrace;
+}
+
 /** What the steps learn on the way. */
 export type ExchangeFacts = {
   -readonly [Name in "provider" | "keyId" | "operation" | "model" | "stream" | "usage" | "observedLimit" | "replica"]?:
@@ -166,6 +197,8 @@ const toTiming = (ms: number): number => Math.max(0, Math.round(ms * 100) / 100)
 export class Exchange {
   /** `x-request-id`. */
   readonly id: string = crypto.randomUUID();
+  /** Wall clock, milliseconds since 1970. */
+  readonly startedAt: number;
   /** What the steps have learned so far. */
   readonly facts: ExchangeFacts = {};
   /** The status that goes out; 499 until one does. */
@@ -180,11 +213,12 @@ export class Exchange {
   waitedMs = 0;
   /** What of that was for the provider, over all calls; none before the first one ended. */
   upstreamMs: number | undefined;
+  /** Who follows it. */
+  trace: ExchangeTrace | undefined;
   /** What the answer carries of the gateway's own, whichever answer it is. */
   headers: Readonly<Record<string, string>> = {};
 
   readonly #clock: Clock;
-  readonly #startedAt: number;
   readonly #startedMonotonic: number;
   #controller = new AbortController();
   #lastReason: Error | undefined;
@@ -196,7 +230,7 @@ export class Exchange {
   /** @param clock Where its times come from */
   constructor(clock: Clock) {
     this.#clock = clock;
-    this.#startedAt = clock.now();
+    this.startedAt = clock.now();
     this.#startedMonotonic = clock.monotonic();
   }
 
@@ -286,7 +320,7 @@ export class Exchange {
     const durationMs = this.elapsed();
     const record: ExchangeRecord = Object.freeze({
       id: this.id,
-      startedAt: this.#startedAt,
+      startedAt: this.startedAt,
       durationMs,
       overheadMs: Math.max(0, (this.#firstByteMs ?? durationMs) - this.waitedMs),
       outcome,

@@ -22,6 +22,7 @@ import {
   type InboundRequest,
   systemClock,
   toSettlement,
+  type Tracer,
 } from "./exchange.ts";
 import { type Handler, toHandler } from "./fetch_handler.ts";
 import { BodyMemory, parseJson, readBody } from "./inbound/body.ts";
@@ -50,6 +51,8 @@ export interface GatewayParts {
   readonly digest: Digest;
   /** Who is told of settled exchanges. */
   readonly observers: readonly ExchangeObserver[];
+  /** Who follows exchanges and their calls; by default nobody. */
+  readonly tracer?: Tracer | undefined;
   /** Where times come from. */
   readonly clock: Clock;
 }
@@ -110,6 +113,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     limiter: overrides.limiter ?? new MemoryLimiter(overrides.clock ?? systemClock),
     transport: overrides.transport ?? createFetchTransport(),
     observers: overrides.observers ?? [],
+    tracer: overrides.tracer,
     clock: overrides.clock ?? systemClock,
   };
   const { clock } = parts;
@@ -275,6 +279,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
   async function handle(request: InboundRequest): Promise<Answer> {
     // 1 Arrive
     const exchange = new Exchange(clock);
+    exchange.trace = parts.tracer?.begin(exchange, request);
     open.add(exchange);
     const onGone = () => exchange.abort(new ClientClosed());
     let signal: AbortSignal | undefined;

@@ -14,6 +14,7 @@ import { createGateway } from "../gateway.ts";
 import { createAdminHandler } from "../admin/handler.ts";
 import { AccessLog } from "../observe/access_log.ts";
 import { Metrics, toAggregateText } from "../observe/metrics.ts";
+import { createTraces } from "../observe/traces.ts";
 import { assemble, type Assembly, resolveServe, runtime, type ServerName } from "../serve/assemble.ts";
 import { closeListeners, openListeners, waitForSignal } from "../serve/lifecycle.ts";
 import type { Listener, Serve } from "../serve/listener.ts";
@@ -52,6 +53,8 @@ function withKey(config: Config): Config {
 const MAX_WORKERS = 256;
 /** How long the end of the process waits for a reader of the log. Milliseconds. */
 const LAST_LINES_MS = 500;
+/** How long it waits for who collects traces. Milliseconds. */
+const LAST_SPANS_MS = 2000;
 
 /** JSON lines for programs, other lines for a person at a terminal. */
 function createLog(wanted: Config["log"]): AccessLog | undefined {
@@ -137,7 +140,8 @@ async function serveAlone(
   const log = createLog(config.log);
   const metrics = createMetrics(assembly, { openExchanges: () => gateway.openExchanges, log });
   const observers = [...parts.observers, bugReporter, metrics, ...(log === undefined ? [] : [log])];
-  const gateway = createGateway(config, { ...parts, observers });
+  const traces = createTraces(VERSION, report);
+  const gateway = createGateway(config, { ...parts, observers, tracer: traces });
   const isShared = supervised !== undefined;
   const listeners = await openListeners(
     gateway,
@@ -156,6 +160,7 @@ async function serveAlone(
     await supervised.leave;
     stopTelling();
     await closeListeners(gateway, listeners, { ...drain, delayMs: 0 });
+    await traces?.flush(LAST_SPANS_MS);
     return await log?.close(LAST_LINES_MS);
   }
   const served: Served = {
@@ -172,6 +177,7 @@ async function serveAlone(
   await waitForSignal();
   await closeListeners(gateway, listeners, drain);
   for (const listener of admins) listener.kill();
+  await traces?.flush(LAST_SPANS_MS);
   await log?.close(LAST_LINES_MS);
 }
 

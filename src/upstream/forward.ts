@@ -90,8 +90,10 @@ async function attempt(
     signal.throwIfAborted();
     const abort = (reason: GatewayError) => exchange.abort(reason);
     const url = new URL(replica.url + path);
-    const answer = await transport.send({ ...rest, url, connectMs: deadlines.connectMs, signal, abort });
+    const headers = exchange.trace?.called({ ...rest, url }) ?? rest.headers;
+    const answer = await transport.send({ ...rest, headers, url, connectMs: deadlines.connectMs, signal, abort });
     exchange.markFirstByte();
+    exchange.trace?.answered(answer.status);
     if (NOBODY_THERE.has(answer.status)) replicas.failed(replica, clock.monotonic());
     else replicas.succeeded(replica);
     // A redirect is never followed: upstreams are config. A 1xx or 9xx here is no answer.
@@ -101,7 +103,9 @@ async function attempt(
     }
     return toIdentityCoding(answer);
   } catch (error) {
-    throw translate(error, { signal, replica, replicas, now: clock.monotonic() });
+    const failure = translate(error, { signal, replica, replicas, now: clock.monotonic() });
+    exchange.trace?.failed(failure instanceof NeverSent ? failure.reason : failure);
+    throw failure;
   } finally {
     exchange.waitedUpstream(sentAt);
     cancelFirstByte();

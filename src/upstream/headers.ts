@@ -19,6 +19,8 @@ const REQUEST_HEADERS = [
   "x-idempotency-key",
   "http-referer", // OpenRouter: attribution of the app
   "x-title",
+  "traceparent", // W3C Trace Context: the caller's own trace, unless the gateway has put its span in between
+  "tracestate",
   "x-stainless-lang", // the client libraries' own telemetry
   "x-stainless-package-version",
   "x-stainless-os",

@@ -26,6 +26,8 @@ export interface ProgramOptions {
   readonly cwd?: string;
   /** Deno's permissions; all if left out. */
   readonly permissions?: readonly string[];
+  /** The runtime's own, before the file. */
+  readonly flags?: readonly string[];
   /** Another runtime than the one that runs the test. */
   readonly on?: Pick<RuntimeOnMachine, "kind" | "command">;
 }
@@ -73,10 +75,20 @@ export function cleanEnvironment(): Record<string, string | undefined> {
 
 /** Starts the program with these arguments. */
 export function startProgram(args: readonly string[], options: ProgramOptions = {}): Program {
-  const { file = ONE_FILE, env = {}, permissions = ["-A"], on = { kind: runtime, command: process.execPath } } =
-    options;
+  const {
+    file = ONE_FILE,
+    env = {},
+    permissions = ["-A"],
+    flags = [],
+    on = { kind: runtime, command: process.execPath },
+  } = options;
   const ownFolder = options.cwd === undefined ? makeFolder() : undefined;
-  const child = spawn(on.command, [...(on.kind === "deno" ? ["run", ...permissions] : []), file, ...args], {
+  const child = spawn(on.command, [
+    ...(on.kind === "deno" ? ["run", ...permissions] : []),
+    ...flags,
+    file,
+    ...args,
+  ], {
     cwd: options.cwd ?? ownFolder?.path,
     env: { ...cleanEnvironment(), ...env },
     stdio: ["ignore", "pipe", "pipe"],

@@ -30,7 +30,7 @@ const headers = fc.array(fc.tuple(name, fc.string({ unit: "binary", maxLength: 3
 // deno-lint-ignore no-control-regex -- what must not cross
 const UNSAFE = /[\u0000-\u0008\u000a-\u001f\u007f]|[^\u0000-\u00ff]/;
 const UP =
-  /^(?:authorization|content-type|accept|user-agent|accept-encoding|via|openai-(?:organization|project|beta)|(?:x-)?idempotency-key|http-referer|x-title|x-stainless-[a-z-]+)$/;
+  /^(?:authorization|content-type|accept|user-agent|accept-encoding|via|openai-(?:organization|project|beta)|(?:x-)?idempotency-key|http-referer|x-title|trace(?:parent|state)|x-stainless-[a-z-]+)$/;
 const BACK =
   /^(?:cache-control|x-content-type-options|x-accel-buffering|content-(?:type|language)|retry-after(?:-ms)?|x-should-retry|x-generation-id|x-upstream-request-id|x-ratelimit-.*|openai-.*)$/;
 
@@ -42,14 +42,14 @@ const back = (name: string, value: string, isStream = false) => toCallerHeaders(
 
 const GO_UP = (
   "authorization content-type accept user-agent openai-organization openai-project openai-beta idempotency-key " +
-  "x-idempotency-key http-referer x-title x-stainless-lang x-stainless-package-version x-stainless-os " +
+  "x-idempotency-key http-referer x-title traceparent tracestate x-stainless-lang x-stainless-package-version x-stainless-os " +
   "x-stainless-arch x-stainless-runtime x-stainless-runtime-version x-stainless-retry-count x-stainless-timeout " +
   "x-stainless-read-timeout x-stainless-helper-method x-stainless-async"
 ).split(" ");
 const STAY_DOWN = (
   "gateway-auth cookie host connection keep-alive te trailer transfer-encoding upgrade expect proxy-authorization " +
   "forwarded x-forwarded-for x-forwarded-host x-real-ip content-length content-encoding x-request-id origin " +
-  "sec-fetch-mode accept-language x-stainless-unheard-of __proto__ constructor"
+  "sec-fetch-mode accept-language baggage x-stainless-unheard-of __proto__ constructor"
 ).split(" ");
 const COME_BACK = (
   "content-type content-language retry-after retry-after-ms x-should-retry x-generation-id " +

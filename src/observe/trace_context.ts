@@ -1,0 +1,76 @@
+/**
+ * Where a trace comes from and goes on to: `traceparent` and `tracestate` (W3C Trace Context, https://www.w3.org/TR/trace-context-2/).
+ *
+ * @module
+ */
+
+/** What a caller says of the trace that its request belongs to. */
+export interface TraceParent {
+  /** 32 hexadecimal digits, not all 0. */
+  readonly traceId: string;
+  /** The caller's span, 16 hexadecimal digits, not all 0. */
+  readonly spanId: string;
+  /** Bits, see {@link SAMPLED} and {@link RANDOM}. */
+  readonly flags: number;
+  /** What tracing systems pass on beside it, as the caller sent it; empty for nothing. */
+  readonly state: string;
+}
+
+/** The caller may have recorded its span (§3.2.2.5.1). */
+export const SAMPLED = 1;
+/** The trace's id is random enough to be sampled by (§3.2.2.5.2). */
+export const RANDOM = 2;
+
+const PARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/;
+const NOTHING = /^0+$/;
+
+/** §3.3.1.3: at most so many members; and so many characters, as many as have to be passed on at least. */
+const MAX_MEMBERS = 32;
+const MAX_STATE_LENGTH = 512;
+// §3.3.1.3.1: a key, or a tenant's key at a system; a value does not end in a space.
+const MEMBER =
+  /^([a-z0-9][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})=[ -+\--<>-~]{0,255}[!-+\--<>-~]$/;
+
+/** As sent, or nothing where one member is malformed or one key stands twice. */
+function readState(text: string): string {
+  if (text.length > MAX_STATE_LENGTH) return "";
+  const members = text.split(",").map((member) => member.replace(/^[ \t]+|[ \t]+$/g, "")).filter((member) => member);
+  const keys = members.map((member) => MEMBER.exec(member)?.[1]);
+  const isGood = members.length <= MAX_MEMBERS && !keys.includes(undefined) && new Set(keys).size === keys.length;
+  return isGood ? members.join(",") : "";
+}
+
+/**
+ * Reads the caller's trace, strictly: what is malformed is no trace, and a malformed `tracestate` is no state.
+ *
+ * @param headers The caller's; a field that was given twice is joined with `", "`
+ * @returns The trace; `undefined` when there is none, or none that can be continued
+ */
+export function readTraceParent(headers: { get(name: string): string | null }): TraceParent | undefined {
+  const [, version, traceId = "", spanId = "", flags = "", rest] = PARENT.exec(headers.get("traceparent") ?? "") ?? [];
+  // A later version may say more behind what is known; this one may not (§4.3).
+  if (version === undefined || version === "ff" || (version === "00" && rest !== undefined)) return undefined;
+  if (NOTHING.test(traceId) || NOTHING.test(spanId)) return undefined;
+  return {
+    traceId,
+    spanId,
+    flags: Number.parseInt(flags, 16) & (SAMPLED | RANDOM),
+    state: readState(headers.get("tracestate") ?? ""),
+  };
+}
+
+/**
+ * The two fields for whoever is called on behalf of a span.
+ *
+ * @param headers The call's headers, lower-case names; what they say of a trace is replaced
+ * @param parent The span, and the state of its trace
+ * @returns Headers
+ */
+export function withTraceParent(
+  headers: Readonly<Record<string, string>>,
+  { traceId, spanId, flags, state }: TraceParent,
+): Record<string, string> {
+  const { traceparent: _theirs, tracestate: _state, ...others } = headers;
+  const traceparent = `00-${traceId}-${spanId}-${flags.toString(16).padStart(2, "0")}`;
+  return { ...others, traceparent, ...(state !== "" && { tracestate: state }) };
+}
