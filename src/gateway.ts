@@ -230,7 +230,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     },
   ): Promise<Answer> {
     const isEventStream = (headers.get("content-type") ?? "").toLowerCase().startsWith("text/event-stream");
-    const answered = { ...toCallerHeaders(headers, isEventStream), ...ownHeaders(exchange) };
+    const answered = addOwnHeaders(toCallerHeaders(headers, isEventStream), exchange);
     if (body === null || status === 204 || status === 205) {
       body?.cancel();
       exchange.status = status;
@@ -267,7 +267,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     }
     const error = GatewayError.is(thrown) ? thrown : new GatewayError("internal_error");
     const answer = toErrorAnswer(error);
-    answer.headers = { ...ownHeaders(exchange), ...answer.headers };
+    addOwnHeaders(answer.headers, exchange);
     const isLost = error.code === "body_timeout" || !isBodySettled(request, exchange);
     if (isLost) answer.headers.connection = "close";
     exchange.status = answer.status;
@@ -352,8 +352,11 @@ function shorten(deadlines: Deadlines, seconds: string | null, isStream: boolean
 }
 
 /** What every answer carries. */
-function ownHeaders({ headers, id, serverTiming }: Exchange): Record<string, string> {
-  return { ...headers, "x-request-id": id, "server-timing": serverTiming };
+function addOwnHeaders(answered: Record<string, string>, exchange: Exchange): Record<string, string> {
+  Object.assign(answered, exchange.headers);
+  answered["x-request-id"] = exchange.id;
+  answered["server-timing"] = exchange.serverTiming;
+  return answered;
 }
 
 /** HTTP/2 has no Host field: its `:authority` stands in the URL. */

@@ -9,7 +9,7 @@ import { type OtlpReceiver, type ReceivedSpan, startOtlpReceiver } from "../supp
 import { endPrograms, makeFolder, type Program, startProgram } from "../support/program.ts";
 import { answerPlain, chunk, COMPLETION, type Provider, startProvider } from "../support/provider.ts";
 import { runtime } from "../support/runtimes.ts";
-import { callRaw, type RawAnswer } from "../support/tcp_peer.ts";
+import { callRaw, type RawAnswer, startTcpPeer } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
 const KEY = "marked-gateway-key";
@@ -294,6 +294,30 @@ describe("traces", () => {
     await serve({}, ["--workers", "2"]);
     assert.equal((await call()).status, 200);
     assert.deepEqual((await spans()).map(({ kind }) => kind), ["client", "server"]);
+  });
+
+  if (runtime === "deno") {
+    it("are the same behind node:http, which has spans of its own on Deno too", async () => {
+      await serve({}, ["--server", "node"]);
+      assert.equal((await call()).status, 200);
+      assert.deepEqual((await spans()).map(({ kind }) => kind), ["client", "server"]);
+    });
+  }
+
+  it("that nobody collects hold up neither answers nor the end", async () => {
+    const silent = await startTcpPeer(() => {});
+    await serve({
+      OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${silent.port}`,
+      OTEL_BSP_SCHEDULE_DELAY: "10",
+      ...(runtime === "deno" && { OTEL_EXPORTER_OTLP_TIMEOUT: "1000" }), // as the README says
+    });
+    for (let count = 0; count < 20; count++) assert.equal((await call()).status, 200);
+    const started = performance.now();
+    program.kill("SIGTERM");
+    assert.equal(await program.ended, 0);
+    const took = performance.now() - started;
+    await silent.close();
+    assert.ok(took < 8000, `${took} ms`);
   });
 
   it("are none without an SDK: the caller's go to the provider as they came", async () => {

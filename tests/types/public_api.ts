@@ -12,6 +12,7 @@ import {
   type GatewayKey,
   type KeyStore,
   parseConfig,
+  type Tracer,
   type Transport,
 } from "../../mod.ts";
 
@@ -32,11 +33,20 @@ const transport: Transport = {
 };
 const settled = (record: ExchangeRecord): void => void [record.outcome, record.durationMs, record.code];
 
+const tracer: Tracer = {
+  begin: ({ startedAt, facts }, { headers }) => ({
+    called: (call) => ({ ...call.headers, traceparent: headers.get("traceparent") ?? `${startedAt} ${facts.model}` }),
+    answered: (status) => void status.toFixed(),
+    failed: (reason) => void GatewayError.is(reason),
+  }),
+};
+
 const gateway: Gateway = createGateway(config, {
   keys: new UserStore(),
   transport,
   clock,
   observers: [{ settled }],
+  tracer,
 });
 
 /** A plain `Request -> Response` handler. */
