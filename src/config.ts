@@ -5,6 +5,7 @@
  */
 import * as v from "valibot";
 import { type KeyConfig, KeySchema } from "./key_config.ts";
+import { CurrencySchema, type Prices, PricesSchema } from "./price_config.ts";
 import { type ProviderConfig, ProvidersSchema } from "./provider_config.ts";
 import { anyDuration, duration, nonEmpty, size } from "./setting_forms.ts";
 
@@ -33,6 +34,10 @@ export interface Config {
     | undefined;
   /** URL of the Redis or Valkey that several gateways share. */
   readonly redis?: string | undefined;
+  /** What models cost, where a provider has no price of its own for them. */
+  readonly prices: Prices;
+  /** What all prices are in. */
+  readonly currency: string;
   /** The access log on standard output; `auto` is for people at a terminal, else JSON lines. */
   readonly log: "auto" | "json" | "pretty" | "off";
   /** How a gateway leaves. */
@@ -158,6 +163,8 @@ export const ConfigSchema: v.GenericSchema<unknown, Config> = v.pipe(
     limits: v.optional(limits, {}),
     admin: v.optional(admin),
     redis: v.optional(redis),
+    prices: v.optional(PricesSchema, {}),
+    currency: v.optional(CurrencySchema, "USD"),
     log: v.optional(
       v.picklist(["auto", "json", "pretty", "off"], 'expected "auto", "json", "pretty" or "off"'),
       "auto",

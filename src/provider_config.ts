@@ -6,6 +6,7 @@
 import * as v from "valibot";
 import { type LimitSet, LimitSetSchema } from "./key_config.ts";
 import { PRESETS } from "./presets.ts";
+import { type Prices, PricesSchema } from "./price_config.ts";
 import { duration, durationForm, nonEmpty } from "./setting_forms.ts";
 
 /** One provider. */
@@ -27,6 +28,8 @@ export interface ProviderConfig {
   readonly keepAliveMs: number;
   /** What all keys together may take of it. */
   readonly limits?: LimitSet | undefined;
+  /** What its models cost; these come before the prices for all providers. */
+  readonly prices?: Prices | undefined;
 }
 
 /**
@@ -113,6 +116,7 @@ const provider = v.strictObject({
   messages: v.optional(v.picklist(["ordered", "any"], 'expected "ordered" or "any"'), "ordered"),
   deadlines: v.optional(deadlines, {}),
   limits: v.optional(LimitSetSchema),
+  prices: v.optional(PricesSchema),
 }, "expected an object");
 
 /** A provider's own host on a laptop; the only provider answers for any host. */

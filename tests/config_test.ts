@@ -285,6 +285,8 @@ describe("the configuration", () => {
         maxExchanges: 10_000,
         writeStallMs: 120_000,
       },
+      prices: {},
+      currency: "USD",
       log: "auto",
       drain: { delayMs: 0, limitMs: 600_000 },
     });

@@ -7,8 +7,13 @@ import { GatewayError } from "../errors.ts";
 import { keyState } from "./key_lifecycle.ts";
 import type { GatewayKey } from "./key_store.ts";
 
-/** Whether a name matches a pattern in which `*` stands for any characters. Linear: no pattern makes it slow. */
-function matchesGlob(name: string, pattern: string): boolean {
+/**
+ * Whether a name matches a pattern in which `*` stands for any characters. Linear: no pattern makes it slow.
+ *
+ * @param name Such as `gpt-4o-mini`
+ * @param pattern Such as `gpt-*`
+ */
+export function matchesGlob(name: string, pattern: string): boolean {
   const [first = "", ...rest] = pattern.split("*");
   const last = rest.pop();
   if (last === undefined) return name === pattern;

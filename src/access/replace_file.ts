@@ -165,3 +165,31 @@ export async function withLock<T>(file: string, act: () => Promise<T>): Promise<
     await rm(lock, { force: true });
   }
 }
+
+/** A file and all that is done with it. */
+export interface SharedFile {
+  /** Its path. */
+  readonly path: string;
+  /** Does something that nobody else does to it meanwhile. */
+  withLock<T>(act: () => Promise<T>): Promise<T>;
+  /** A text that is another one after each change; empty where there is no file. */
+  look(): Promise<string>;
+  /** All its bytes. */
+  read(): Promise<Uint8Array>;
+  /** Puts new content into its place. */
+  replace(parts: AsyncIterable<Uint8Array>): Promise<void>;
+}
+
+/**
+ * @param path Its path
+ * @returns The file, for who must not know how it is read and written
+ */
+export function sharedFile(path: string): SharedFile {
+  return {
+    path,
+    withLock: (act) => withLock(path, act),
+    look: () => lookAtFile(path),
+    read: () => readParts(path),
+    replace: (parts) => replaceFile(path, parts),
+  };
+}

@@ -10,13 +10,17 @@ import { type KeyAdministration, UnknownKey } from "../access/key_administration
 import { KeyStoreError, KeyStoreUnavailable } from "../access/key_store.ts";
 import type { Answer, InboundRequest } from "../exchange.ts";
 import { type Handler, toHandler } from "../fetch_handler.ts";
-import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
+import { type AdminCall, type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { toOpenApi } from "./openapi.ts";
+import { UsageUnavailable } from "../usage_counts.ts";
+import { USAGE_ROUTES } from "./usage.ts";
+import { UsageRefusal, type UsageReports } from "./usage_report.ts";
 
 /** What the admin listener tells of and acts on. */
 export interface AdminParts {
   readonly gateway: { readonly isReady: boolean; readonly openExchanges: number };
   readonly keys: KeyAdministration;
+  readonly usage: UsageReports;
   /** What a caller must show for anything but health; left out, nobody gets further. */
   readonly token?: string | undefined;
   readonly digest: Digest;
@@ -86,6 +90,11 @@ function toAdminError(thrown: unknown): AdminError {
   if (thrown instanceof UnknownKey) return new AdminError(404, "key_not_found", thrown.message);
   if (thrown instanceof KeyStoreUnavailable) return new AdminError(503, "key_store_unavailable", thrown.message);
   if (thrown instanceof KeyStoreError) return new AdminError(409, "refused", thrown.message);
+  if (thrown instanceof UsageUnavailable) return new AdminError(503, "usage_unavailable", thrown.message);
+  if (thrown instanceof UsageRefusal) {
+    const { param, message } = thrown;
+    return new AdminError(400, "invalid_query", `Cannot accept the query: ${param}: ${message}`, { param });
+  }
   return new AdminError(500, "internal_error", "Cannot do this: the gateway failed");
 }
 
@@ -129,7 +138,7 @@ function check(schema: v.GenericSchema, given: unknown, code: "invalid_body" | "
   });
 }
 
-async function readBody({ body: wanted }: AdminRoute, request: InboundRequest): Promise<unknown> {
+async function readBody({ body: wanted }: Pick<AdminRoute, "body">, request: InboundRequest): Promise<unknown> {
   if (wanted === undefined) return undefined;
   // Also what keeps pages in a browser from writing here: this type makes it ask first, and nobody answers that.
   if (!/^application\/json\s*(?:;|$)/i.test(request.headers.get("content-type") ?? "")) {
@@ -150,7 +159,11 @@ function readId(text = ""): string {
 /** Compares by digest: what differs where takes no time that could be measured. */
 function assertToken({ headers }: InboundRequest, { token, digest }: AdminParts): void {
   if (token === undefined) {
-    throw new AdminError(403, "no_admin_token", "Cannot manage keys: set admin.token in the configuration first");
+    throw new AdminError(
+      403,
+      "no_admin_token",
+      "Cannot manage keys or tell of usage: set admin.token in the configuration first",
+    );
   }
   const shown = /^Bearer ([\x21-\x7e]+)$/i.exec(headers.get("authorization") ?? "")?.[1] ?? "";
   const [a, b] = [digest(shown), digest(token)];
@@ -170,8 +183,14 @@ interface Routed {
   readonly inbound: InboundRequest;
 }
 
+/** A route with who does what it asks for. */
+function bind<Service>(routes: readonly AdminRoute<Service>[], service: Service) {
+  return routes.map((route) => ({ ...route, run: (call: AdminCall) => route.run(service, call) }));
+}
+
 function createRouter(parts: AdminParts) {
-  const { gateway, keys, version } = parts;
+  const { gateway, keys, usage, version } = parts;
+  const routes = [...bind(KEY_ROUTES, keys), ...bind(USAGE_ROUTES, usage)];
   const router = Router<Routed>();
   const ready = (): Answer => {
     const { isReady, openExchanges } = gateway;
@@ -187,17 +206,17 @@ function createRouter(parts: AdminParts) {
     return { status: 200, headers: { "content-type": PROMETHEUS, "cache-control": "no-store" }, body };
   });
   router.get("/openapi.json", () => toAnswer(200, toOpenApi(version)));
-  for (const route of KEY_ROUTES) {
+  for (const route of routes) {
     router[route.method]?.(route.path.replace("{id}", ":id"), async ({ params, inbound, url }) => {
       assertToken(inbound, parts);
       const given = Object.fromEntries(new URL(url).searchParams);
       const query = route.query && check(route.query.schema, given, "invalid_query");
       const body = await readBody(route, inbound);
-      return toAnswer(route.status, await route.run(keys, { id: readId(params.id), query, body }));
+      return toAnswer(route.status, await route.run({ id: readId(params.id), query, body }));
     });
   }
   const allowed = new Map([["/livez", "GET, HEAD"], ["/readyz", "GET, HEAD"], ["/openapi.json", "GET"]]);
-  for (const { path, method } of KEY_ROUTES) {
+  for (const { path, method } of routes) {
     const before = allowed.get(path);
     allowed.set(path, `${before === undefined ? "" : `${before}, `}${method.toUpperCase()}`);
   }
@@ -229,7 +248,7 @@ export function createAdminHandler(parts: AdminParts): Handler {
         ? await router.fetch({ method, url, inbound } as unknown as Routed)
         : undefined;
       if (answer !== undefined) return answer;
-      const paths = "/livez, /readyz, /openapi.json or /v1/keys";
+      const paths = "/livez, /readyz, /openapi.json, /v1/keys or /v1/usage";
       throw new AdminError(404, "not_found", `Cannot find this path: use ${paths}`);
     } catch (thrown) {
       return toErrorAnswer(thrown, inbound);

@@ -20,8 +20,8 @@ export interface AdminCall {
 /** The forms of bodies. */
 export type BodyForm = "KeyPolicy" | "KeyPatch" | "Rotation";
 
-/** One route. */
-export interface AdminRoute {
+/** One route, and who does what it asks for. */
+export interface AdminRoute<Service = KeyAdministration> {
   readonly method: "get" | "post" | "patch";
   /** With `{id}` for the id of a key. */
   readonly path: string;
@@ -34,8 +34,8 @@ export interface AdminRoute {
   readonly query?: { readonly schema: v.GenericSchema; readonly means: Readonly<Record<string, string>> };
   readonly status: 200 | 201;
   /** Name of the answer's form in the description. */
-  readonly answers: "Key" | "NewKey" | "KeyList";
-  run(keys: KeyAdministration, call: AdminCall): Promise<unknown>;
+  readonly answers: "Key" | "NewKey" | "KeyList" | "UsageReport";
+  run(service: Service, call: AdminCall): Promise<unknown>;
 }
 
 const MAX_LISTED = 1000;
@@ -64,7 +64,7 @@ const ListSchema = v.strictObject({
   search: v.optional(v.string()),
 });
 
-/** All routes that need the admin token. */
+/** The routes of keys. */
 export const KEY_ROUTES: readonly AdminRoute[] = [
   {
     method: "get",

@@ -7,6 +7,7 @@ import { toJsonSchema } from "@valibot/to-json-schema";
 import type * as v from "valibot";
 import { KeyPatchSchema, KeyPolicySchema } from "../key_config.ts";
 import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
+import { USAGE_ROUTES, usageSchema } from "./usage.ts";
 
 const text = { type: "string" };
 const time = { type: "string", format: "date-time" };
@@ -59,6 +60,7 @@ function schemas(): Record<string, unknown> {
         next: { type: ["string", "null"], description: "What to give as after for the next page" },
       },
     },
+    UsageReport: usageSchema,
     Error: {
       type: "object",
       required: ["error"],
@@ -75,7 +77,7 @@ function schemas(): Record<string, unknown> {
 
 const json = (name: string) => ({ "application/json": { schema: { $ref: `#/components/schemas/${name}` } } });
 
-function describe({ operationId, summary, path, query, body, status, answers }: AdminRoute): unknown {
+function describe({ operationId, summary, path, query, body, status, answers }: Omit<AdminRoute, "run">): unknown {
   const inPath = path.includes("{id}") ? [{ name: "id", in: "path", required: true, schema: text }] : [];
   const inQuery = Object.entries(query?.means ?? {}).map(([name, description]) => ({
     name,
@@ -103,7 +105,7 @@ function describe({ operationId, summary, path, query, body, status, answers }: 
  */
 export function toOpenApi(version: string): Record<string, unknown> {
   const paths: Record<string, Record<string, unknown>> = {};
-  for (const route of KEY_ROUTES) (paths[route.path] ??= {})[route.method] = describe(route);
+  for (const route of [...KEY_ROUTES, ...USAGE_ROUTES]) (paths[route.path] ??= {})[route.method] = describe(route);
   return {
     openapi: "3.1.0",
     info: { title: "Sallyport admin API", version, license: { name: "MIT", identifier: "MIT" } },

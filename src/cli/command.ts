@@ -36,6 +36,14 @@ export interface CommandOptions {
   readonly limit?: string | undefined;
   readonly search?: string | undefined;
   readonly json?: boolean | undefined;
+  readonly csv?: boolean | undefined;
+  readonly by?: string | undefined;
+  readonly last?: string | undefined;
+  readonly from?: string | undefined;
+  readonly to?: string | undefined;
+  readonly key?: string | undefined;
+  readonly provider?: string | undefined;
+  readonly model?: string | undefined;
 }
 
 /**

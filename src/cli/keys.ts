@@ -4,7 +4,6 @@
  * @module
  */
 import process from "node:process";
-import { styleText } from "node:util";
 import * as v from "valibot";
 import { KeyAdministration, type KeyView } from "../access/key_administration.ts";
 import { KeyStoreError } from "../access/key_store.ts";
@@ -13,6 +12,7 @@ import { assemble } from "../serve/assemble.ts";
 import { loadConfig } from "../serve/load_config.ts";
 import { parseDuration } from "../units.ts";
 import { type CommandOptions, UsageError } from "./command.ts";
+import { alignColumns, bold, toPlain } from "./table.ts";
 
 const DEFAULT_LISTED = 50;
 const MAX_LISTED = 1_000_000;
@@ -95,8 +95,6 @@ function readPatch(options: CommandOptions): Partial<KeyPolicy> {
   throw new UsageError(`keys update takes what to change: --${[...SETTINGS, ...LIMITS].join(", --")}`);
 }
 
-const bold = (text: string) => process.stdout.isTTY ? styleText("bold", text) : text;
-
 function toDay(time: unknown): string {
   return typeof time === "string" ? time.slice(0, 16).replace("T", " ") : "";
 }
@@ -117,36 +115,14 @@ function toLimits({ requests, tokens, concurrency, budget, mode }: NonNullable<K
   return parts.filter(Boolean).join(", ");
 }
 
-/** A text as it may stand in a terminal: whoever names a key must not move its cursor. */
-function toPlain(text: string): string {
-  return text.replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\ufffd");
-}
-
-/** Characters that take two columns: those of East Asia, and pictures. */
-const WIDE =
-  /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\p{Emoji_Presentation}\uff01-\uff60]/gu;
-
-/** How many columns of a terminal a text takes. */
-function widthOf(text: string): number {
-  const plain = text.replace(/\p{Mn}/gu, "");
-  return Array.from(plain).length + (plain.match(WIDE)?.length ?? 0);
-}
-
 /** The keys in columns as wide as what stands in them. */
 function toTable(keys: readonly KeyView[]): string {
   const head = ["ID", "NAME", "STATE", "EXPIRES", "LAST USED", "PROVIDERS", "MODELS", "LIMITS"];
-  const rows = keys.map(({ id, name = "", state, expires, lastUsed, providers, models, limits }) =>
-    [
-      ...[id, Array.from(name).slice(0, MAX_NAME).join(""), state, toDay(expires), toDay(lastUsed)],
-      ...[toNames(providers), toNames(models), limits === undefined ? "" : toLimits(limits)],
-    ].map(toPlain)
-  );
-  const widths = head.map((title, column) =>
-    rows.reduce((width, row) => Math.max(width, widthOf(row[column] ?? "")), title.length)
-  );
-  const toLine = (row: readonly string[]) =>
-    row.map((cell, column) => cell + " ".repeat((widths[column] ?? 0) - widthOf(cell))).join("  ").trimEnd();
-  return [bold(toLine(head)), ...rows.map(toLine)].join("\n");
+  const rows = keys.map(({ id, name = "", state, expires, lastUsed, providers, models, limits }) => [
+    ...[id, Array.from(name).slice(0, MAX_NAME).join(""), state, toDay(expires), toDay(lastUsed)],
+    ...[toNames(providers), toNames(models), limits === undefined ? "" : toLimits(limits)],
+  ]);
+  return alignColumns(head, rows);
 }
 
 function toText(value: unknown): string {

@@ -26,6 +26,8 @@ Usage
   sallyport keys update ID          takes what create takes; off takes a setting away
   sallyport keys rotate ID [--overlap 24h]
   sallyport keys revoke ID
+  sallyport usage [--by key,model] [--last 7d | --from 2027-01-01] [--to 2027-02-01] [--key ID] [--provider NAME]
+      [--model NAME] [--limit N]    show what was used and what it costs, by key, provider, model, day or hour (UTC)
 
 Options
   --config FILE   the configuration; else SALLYPORT_CONFIG, else ./gateway.jsonc, else the environment alone
@@ -33,7 +35,8 @@ Options
   --workers N     serve: so many processes on the same addresses, auto for one a core; SIGHUP replaces them one by one
   --log FORMAT    serve: the access log on standard output; pretty at a terminal, else json
   --once          demo: end after the two calls
-  --json          keys, --version: print JSON
+  --json          keys, usage, --version: print JSON
+  --csv           usage: print comma-separated values
   --help          this text
   --version       the version
 
@@ -59,7 +62,15 @@ const OPTIONS = {
   overlap: { type: "string" },
   limit: { type: "string" },
   search: { type: "string" },
+  by: { type: "string" },
+  last: { type: "string" },
+  from: { type: "string" },
+  to: { type: "string" },
+  key: { type: "string" },
+  provider: { type: "string" },
+  model: { type: "string" },
   json: { type: "boolean", default: false },
+  csv: { type: "boolean", default: false },
   help: { type: "boolean", short: "h", default: false },
   version: { type: "boolean", short: "v", default: false },
 } as const;
@@ -79,6 +90,7 @@ const COMMANDS: Readonly<Record<string, readonly string[]>> = {
   serve: ["config", "server", "workers", "log"],
   check: ["config"],
   permissions: ["config"],
+  usage: ["config", "json", "csv", "by", "last", "from", "to", "key", "provider", "model", "limit"],
   demo: ["once"],
 };
 
@@ -118,6 +130,7 @@ async function run(args: string[]): Promise<void> {
   if (stray !== undefined) throw new UsageError(`${wanted} takes no --${stray[0]}`);
   if (command === "check") return (await import("./check.ts")).check(values);
   if (command === "permissions") return (await import("./permissions.ts")).permissionsCommand(values);
+  if (command === "usage") return await (await import("./usage.ts")).usageCommand(values);
   if (isKeys) return await (await import("./keys.ts")).keysCommand({ ...values, operands: rest });
   if (runtime === "bun") {
     (await import("../serve/bun.ts")).raiseFetchCap((text) => print(`sallyport: ${text}\n`, process.stderr));
@@ -128,11 +141,16 @@ async function run(args: string[]): Promise<void> {
     : await (await import("./demo.ts")).demo(values);
 }
 
-/** Ends the output and waits until all of it has left: the process's end would cut what a pipe has not taken yet. */
+/**
+ * Ends the output and waits until all of it has left: the process's end would cut what a pipe has not taken yet. A
+ * worker shares its output with the others: where it is a socket, as under systemd, its end would be the end of theirs.
+ */
 function flush(stream: NodeJS.WriteStream): Promise<void> {
+  const isShared = process.send !== undefined;
   return new Promise((resolve) => {
     stream.once("error", () => resolve());
-    stream.end(() => resolve());
+    if (isShared) stream.write("", () => resolve());
+    else stream.end(() => resolve());
   });
 }
 

@@ -12,6 +12,7 @@ import { type Config, ConfigError } from "../config.ts";
 import { type ExchangeObserver, systemClock } from "../exchange.ts";
 import { createGateway } from "../gateway.ts";
 import { createAdminHandler } from "../admin/handler.ts";
+import { UsageReports } from "../admin/usage_report.ts";
 import { AccessLog } from "../observe/access_log.ts";
 import { Metrics, toAggregateText } from "../observe/metrics.ts";
 import { createTraces } from "../observe/traces.ts";
@@ -103,10 +104,11 @@ interface Served {
 /** Opens the admin listener, and says what is served where. */
 async function openAdmin(served: Served, serve: Serve, { config, assembly }: Loaded): Promise<Listener[]> {
   const { admin, limits: { bodyTimeMs }, providers } = config;
-  const { parts: { digest }, keys, limiter } = assembly;
+  const { parts: { digest }, keys, limiter, usage } = assembly;
   const handler = createAdminHandler({
     gateway: served,
     keys: new KeyAdministration({ keys, limiter, digest, now: Date.now, providers: Object.keys(providers) }),
+    usage: new UsageReports({ usage, config, keys, now: Date.now }),
     token: admin?.token,
     digest,
     version: VERSION,
@@ -183,7 +185,7 @@ async function serveAlone(
 
 /** One process that serves through others. */
 async function serveByWorkers(loaded: Loaded, serve: Serve, count: number, env: Record<string, string>): Promise<void> {
-  const { config: { drain }, assembly: { limiter } } = loaded;
+  const { config: { drain }, assembly: { limiter, usage } } = loaded;
   const args = process.argv.slice(2);
   const workers = new Workers({
     count,
@@ -191,6 +193,7 @@ async function serveByWorkers(loaded: Loaded, serve: Serve, count: number, env: 
     env,
     report,
     limiter: limiter instanceof MemoryLimiter ? limiter : undefined,
+    usage,
   });
   try {
     await workers.start();
@@ -228,8 +231,8 @@ export async function serveCommand({ config: file, server, workers, log }: Comma
   const config = withKey(given);
   // A key that was made for this run is made once, for all workers.
   const made = Array.isArray(config.keys) && config !== given ? config.keys[0]?.key : undefined;
-  const limiter = supervised?.limiter;
-  const assembly = await assemble(config, { directory, report, isServing: true, limiter });
+  const { limiter, usage } = supervised ?? {};
+  const assembly = await assemble(config, { directory, report, isServing: true, limiter, usage });
   const loaded: Loaded = { config, assembly, addresses };
   if (count === 1 || supervised !== undefined) await serveAlone(loaded, serve, supervised);
   else await serveByWorkers(loaded, serve, count, made === undefined ? {} : { SALLYPORT_KEYS: made });

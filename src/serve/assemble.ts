@@ -10,10 +10,15 @@ import type { Digest } from "../access/gateway_key.ts";
 import { KeyStateFile } from "../access/key_state_file.ts";
 import { createInlineKeyStore, type KeyRegistry } from "../access/key_store.ts";
 import { FileKeyStore } from "../access/key_store_file.ts";
+import { sharedFile } from "../access/replace_file.ts";
 import { type Limiter, MemoryLimiter } from "../access/limits.ts";
 import type { Config } from "../config.ts";
 import { type Clock, type ExchangeObserver, systemClock } from "../exchange.ts";
 import type { GatewayParts } from "../gateway.ts";
+import { UsageMeter } from "../observe/usage.ts";
+import { MemoryUsage } from "../observe/usage_book.ts";
+import { FileUsage } from "../observe/usage_file.ts";
+import type { UsageStore } from "../usage_counts.ts";
 import { createFetchTransport, type FetchTransportOptions } from "../upstream/transport.ts";
 import { canConnect, createNodeTransport } from "../upstream/transport_node.ts";
 import type { Serve } from "./listener.ts";
@@ -63,6 +68,8 @@ export interface Assembly {
   readonly parts: Pick<GatewayParts, "transport" | "digest" | "keys" | "limiter" | "observers">;
   readonly keys: KeyRegistry;
   readonly limiter: Limiter;
+  /** What keys use. */
+  readonly usage: UsageMeter;
   /** How the engines do. */
   health(): Readonly<Record<string, unknown>>;
   /** How Redis does, where there is one. */
@@ -81,6 +88,8 @@ export interface AssembleOptions {
   readonly isServing: boolean;
   /** Who counts limits, where somebody else does. */
   readonly limiter?: Limiter | undefined;
+  /** Who keeps usage, where somebody else does; with Redis each process sees to it itself. */
+  readonly usage?: UsageStore | undefined;
 }
 
 /** How Redis does. */
@@ -90,7 +99,22 @@ interface Engine {
   readonly keys: KeyRegistry;
   readonly limiter: Limiter;
   readonly redis?: RedisReport;
+  readonly usage: UsageStore;
   readonly close: () => Promise<void>;
+}
+
+/** Models that have a price of their own: they are counted by their names, however many others there are. */
+function listedModels({ prices, providers }: Config): ReadonlySet<string> {
+  const all = [prices, ...Object.values(providers).map((provider) => provider.prices ?? {})];
+  return new Set(all.flatMap((some) => Object.keys(some)));
+}
+
+/** Usage beside the file of keys. */
+async function usageBeside(keyFile: string, config: Config, { report, isServing }: AssembleOptions) {
+  const file = sharedFile(`${keyFile.replace(/\.json$/, "")}.usage.jsonl`);
+  const usage = new FileUsage(file, { clock: systemClock, report, listed: listedModels(config) });
+  if (isServing) await usage.start();
+  return usage;
 }
 
 /** Keys and limits in Redis; it is loaded only where it is asked for. */
@@ -98,34 +122,39 @@ async function redisEngines(config: Config, url: string, options: AssembleOption
   const { RedisClient } = await import("../access/client_redis.ts");
   const { RedisKeyStore } = await import("../access/key_store_redis.ts");
   const { RedisLimiter } = await import("../access/limits_redis.ts");
+  const { RedisUsage } = await import("../observe/usage_redis.ts");
   const client: RedisClient = new RedisClient(url, systemClock, options.report);
   await client.ready();
   const limiter = new RedisLimiter(client, systemClock);
   if (options.isServing) await limiter.start();
+  const usage = new RedisUsage(client, listedModels(config));
   const redis: RedisReport = () => ({ ...client.health, localDecisions: limiter.fallbacks });
   if (config.keys !== "redis") {
-    const { keys, close } = await localEngines(config, options);
+    const { keys, close } = await localEngines(config, { ...options, usage });
     const closeAll = async () => void await Promise.all([close(), limiter.close()]).finally(() => client.close());
-    return { keys, limiter, redis, close: closeAll };
+    return { keys, limiter, redis, usage, close: closeAll };
   }
   const keys = new RedisKeyStore(client, systemClock);
   const close = async () => void await Promise.all([keys.close(), limiter.close()]).finally(() => client.close());
-  return { keys, limiter, redis, close };
+  return { keys, limiter, redis, usage, close };
 }
 
 /** Keys in the configuration or a file, limits in this process. */
-async function localEngines({ keys }: Config, options: AssembleOptions): Promise<Engine> {
+async function localEngines(config: Config, options: AssembleOptions): Promise<Engine> {
+  const { keys } = config;
   const { directory, report, isServing } = options;
   const own = new MemoryLimiter(systemClock);
   const limiter = options.limiter ?? own;
   if (keys === "redis") throw new Error("these are not local");
   if (!("file" in keys)) {
-    return { keys: createInlineKeyStore(keys, runtimeParts().digest), limiter, close: () => Promise.resolve() };
+    const usage = options.usage ?? new MemoryUsage(listedModels(config), systemClock.now);
+    return { keys: createInlineKeyStore(keys, runtimeParts().digest), limiter, usage, close: () => Promise.resolve() };
   }
   const file = resolve(directory, keys.file);
   const clock: Clock = systemClock;
   const state = new KeyStateFile(file, { clock, report, limiter: limiter === own ? own : undefined });
   const store = new FileKeyStore(file, { clock, report, state });
+  const usage = options.usage ?? await usageBeside(file, config, options);
   if (isServing) {
     await store.start();
     await state.start();
@@ -134,7 +163,7 @@ async function localEngines({ keys }: Config, options: AssembleOptions): Promise
     store.close();
     await state.close();
   };
-  return { keys: store, limiter, close };
+  return { keys: store, limiter, usage, close };
 }
 
 /**
@@ -146,7 +175,7 @@ async function localEngines({ keys }: Config, options: AssembleOptions): Promise
  * @throws {ConfigError} When a file of keys can't be used
  */
 export async function assemble(config: Config, options: AssembleOptions): Promise<Assembly> {
-  const { keys, limiter, redis, close } = config.redis === undefined
+  const { keys, limiter, redis, usage: store, close } = config.redis === undefined
     ? await localEngines(config, options)
     : await redisEngines(config, config.redis, options);
   const lastUse: ExchangeObserver = {
@@ -154,8 +183,14 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
       if (keyId !== undefined) keys.used(keyId, startedAt);
     },
   };
+  const usage = new UsageMeter({ store, clock: systemClock, listed: listedModels(config) });
+  const parts = { ...runtimeParts(), keys, limiter, observers: [lastUse, usage] };
   const health = () => redis === undefined ? {} : { redis: redis() };
-  return { parts: { ...runtimeParts(), keys, limiter, observers: [lastUse] }, keys, limiter, health, redis, close };
+  const closeAll = async () => {
+    await usage.close();
+    await close();
+  };
+  return { parts, keys, limiter, usage, health, redis, close: closeAll };
 }
 
 /** Which server listens: the runtime's own, or `node:http`, which Deno has too and which bounds slow callers. */

@@ -21,6 +21,7 @@ const PROVIDER_SETTINGS: Readonly<Record<string, string>> = {
   SALLYPORT_DEADLINES_: "deadlines",
   SALLYPORT_KEEP_ALIVE_: "keepAlive",
   SALLYPORT_SHARED_LIMITS_: "limits",
+  SALLYPORT_PRICES_: "prices",
 };
 const PROVIDER_VARIABLES = Object.keys(PROVIDER_SETTINGS);
 /** Variables that set one text, and where. */
@@ -43,6 +44,8 @@ const FIXED_VARIABLES = [
   "SALLYPORT_KEYS_FILE",
   "SALLYPORT_REDIS",
   "SALLYPORT_LOG",
+  "SALLYPORT_PRICES",
+  "SALLYPORT_CURRENCY",
   ...Object.keys(SIMPLE_VARIABLES),
 ];
 
@@ -157,6 +160,11 @@ function toListen(text: string): Json {
 function toKeys(text: string): unknown {
   if (text === "redis") return text;
   if (!text.startsWith("[")) return splitList(text).map((key, index) => ({ id: `key-${index + 1}`, key }));
+  return toJson(text);
+}
+
+/** What is no JSON becomes a text, which no schema takes for an object or an array. */
+function toJson(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
@@ -188,6 +196,12 @@ function layVariable(input: Json, name: string, value: string): string | undefin
     case "SALLYPORT_REDIS":
       input.redis = value;
       return "redis";
+    case "SALLYPORT_PRICES":
+      input.prices = toJson(value);
+      return "prices";
+    case "SALLYPORT_CURRENCY":
+      input.currency = value;
+      return "currency";
     case "SALLYPORT_ADMIN":
       input.admin = { ...input.admin as Json | undefined, ...toListen(value) };
       return "admin";
@@ -202,6 +216,7 @@ function layVariable(input: Json, name: string, value: string): string | undefin
   const setting = PROVIDER_SETTINGS[stem] ?? "";
   if (setting === "hosts") provider.hosts = splitList(value);
   else if (setting === "upstream") provider.upstream = splitList(value);
+  else if (setting === "prices") provider.prices = toJson(value);
   else if (setting === "deadlines" || setting === "limits") {
     const pairs = splitList(value).map((pair) => pair.split("=").map((side) => side.trim()));
     const given = pairs.map(([name, text]) => [name, name === "concurrency" ? Number(text) : text]);

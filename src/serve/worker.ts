@@ -7,6 +7,8 @@ import process from "node:process";
 import { judge, type Lease, type Limiter, type LimitName, type LimitSubject, type Standing } from "../access/limits.ts";
 import { toRateLimitHeaders } from "../access/limits.ts";
 import { GatewayError } from "../errors.ts";
+import { systemClock } from "../exchange.ts";
+import type { UsageBatch, UsageRow, UsageStore } from "../usage_counts.ts";
 
 /** Says to a process that it is a worker: how its listeners' ports came out, comma-separated, or nothing yet. */
 export const WORKER_VARIABLE = "_SALLYPORT_WORKER";
@@ -21,7 +23,8 @@ export type WorkerMessage =
   | { readonly type: "counts"; readonly call: number; readonly counts: readonly object[] }
   | { readonly type: "take"; readonly call: number; readonly subjects: readonly LimitSubject[] }
   | { readonly type: "look"; readonly call: number; readonly subjects: readonly LimitSubject[] }
-  | { readonly type: "release"; readonly call: number; readonly tokens: number | null };
+  | { readonly type: "release"; readonly call: number; readonly tokens: number | null }
+  | { readonly type: "usage"; readonly batch: UsageBatch };
 
 /** What a supervisor says. */
 export type SupervisorMessage =
@@ -33,6 +36,8 @@ export type SupervisorMessage =
     readonly isTaken: boolean;
   }
   | { readonly type: "count"; readonly call: number }
+  /** It has the batch of usage with this number. */
+  | { readonly type: "counted"; readonly batch: number }
   | { readonly type: "close" };
 
 /** How often a worker tells how many exchanges are open. Milliseconds. */
@@ -102,9 +107,44 @@ class SupervisedLimiter implements Limiter {
   }
 }
 
+/** For how long a worker waits for its supervisor to take what was used. Milliseconds. */
+const USAGE_MS = 1000;
+
+/** Usage that the supervisor keeps. */
+class SupervisedUsage implements UsageStore {
+  readonly place = "memory";
+  #taken = (_batch: number): void => {};
+
+  add(batch: UsageBatch): Promise<void> {
+    return new Promise((resolve, reject) => {
+      if (!process.connected) return reject(new Error("the supervisor is gone"));
+      const cancel = systemClock.timer(USAGE_MS, () => reject(new Error("the supervisor does not answer")));
+      this.#taken = (number) => {
+        if (number !== batch.number) return;
+        cancel();
+        resolve();
+      };
+      say({ type: "usage", batch });
+    });
+  }
+
+  /** @param batch The number of the one that the supervisor has */
+  taken(batch: number): void {
+    this.#taken(batch);
+  }
+
+  /** Nobody asks a worker. */
+  async *read(): AsyncIterable<readonly UsageRow[]> {}
+
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+}
+
 /** A worker's connection to its supervisor. */
 export interface Supervised {
   readonly limiter: Limiter;
+  readonly usage: UsageStore;
   /** The ports that the first worker was given, for all that come later. */
   readonly ports: readonly number[];
   /** Says where it listens; from then on it is sent callers. */
@@ -125,6 +165,7 @@ export function connectToSupervisor(): Supervised | undefined {
   const ports = process.env[WORKER_VARIABLE];
   if (ports === undefined) return undefined;
   const limiter = new SupervisedLimiter();
+  const usage = new SupervisedUsage();
   // The terminal signals all processes of a group; when to leave is the supervisor's to say.
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => {});
   const { ppid } = process;
@@ -139,6 +180,7 @@ export function connectToSupervisor(): Supervised | undefined {
     if (!process.connected) lost(); // it has gone while this process was starting
     process.on("message", (message: SupervisorMessage) => {
       if (message.type === "standing") return limiter.answered(message);
+      if (message.type === "counted") return usage.taken(message.batch);
       if (message.type !== "close") return;
       clearInterval(watch);
       resolve();
@@ -146,6 +188,7 @@ export function connectToSupervisor(): Supervised | undefined {
   });
   return {
     limiter,
+    usage,
     ports: ports === "" ? [] : ports.split(",").map(Number),
     listening: (urls) => say({ type: "listening", urls }),
     tell(countOpen, counts) {

@@ -10,6 +10,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import cluster from "node:cluster";
 import process from "node:process";
 import type { Lease, LimitSubject, MemoryLimiter } from "../access/limits.ts";
+import type { UsageRow } from "../usage_counts.ts";
 import { runtime } from "./assemble.ts";
 import { ownProgram } from "./bun.ts";
 import { type SupervisorMessage, WORKER_VARIABLE, type WorkerMessage } from "./worker.ts";
@@ -24,6 +25,8 @@ export interface SuperviseOptions {
   readonly env: Readonly<Record<string, string>>;
   /** Who counts for all; left out where the workers share another engine. */
   readonly limiter: MemoryLimiter | undefined;
+  /** Is given what was used. */
+  readonly usage: { add(rows: readonly UsageRow[]): void };
   /** Is told in one line what an operator should know. */
   readonly report: (text: string) => void;
 }
@@ -36,6 +39,8 @@ interface Worker {
   urls: readonly string[];
   open: number;
   isLeaving: boolean;
+  /** The last batch of usage that it has told of. */
+  batch: number;
 }
 
 /** A worker that dies sooner than this after its start is started again after a pause that grows. Milliseconds. */
@@ -205,6 +210,7 @@ export class Workers {
         urls: [],
         open: 0,
         isLeaving: false,
+        batch: 0,
       };
       this.#workers.add(worker);
       child.on("error", () => {});
@@ -232,6 +238,11 @@ export class Workers {
       case "open":
         worker.open = message.open;
         return;
+      case "usage":
+        // The same one may come twice.
+        if (message.batch.number > worker.batch) this.#options.usage.add(message.batch.rows);
+        worker.batch = Math.max(worker.batch, message.batch.number);
+        return this.#say(worker, { type: "counted", batch: message.batch.number });
       case "counts":
         return this.#counting.get(message.call)?.(message.counts);
       case "release":

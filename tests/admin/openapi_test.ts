@@ -5,6 +5,7 @@ import { Validator } from "@seriousme/openapi-schema-validator";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import formats from "ajv-formats";
 import { KEY_ROUTES } from "../../src/admin/keys.ts";
+import { USAGE_ROUTES } from "../../src/admin/usage.ts";
 import { type Answered, POLICY, type Running, startAdmin } from "../support/admin.ts";
 
 /** What the tests look at of a document. */
@@ -108,7 +109,9 @@ describe("the description of the admin API", () => {
       query: parameters.filter((parameter) => parameter.in === "query").map(({ name }) => name).sort(),
       inPath: parameters.filter((parameter) => parameter.in === "path").map(({ name }) => `{${name}}`),
     }));
-    const routes = KEY_ROUTES.map(({ path, method, operationId, body, status, answers, query }) => ({
+    const routes = [...KEY_ROUTES, ...USAGE_ROUTES].map((
+      { path, method, operationId, body, status, answers, query },
+    ) => ({
       path,
       method,
       operationId,
@@ -125,7 +128,10 @@ describe("the description of the admin API", () => {
 
   it("names what a query may say, all of which is taken", async () => {
     const { id } = (await running.call("POST", "/v1/keys", { body: {} })).json;
-    const values: Record<string, string> = { limit: "1", after: id, search: "x" };
+    const values: Record<string, string> = {
+      ...{ limit: "1", after: id, search: "x" },
+      ...{ by: "key", last: "7d", from: "2026-01-31", to: "2099-01-31", key: id, provider: "a", model: "x" },
+    };
     for (const { path, method, parameters } of operations()) {
       for (const { name } of parameters.filter((parameter) => parameter.in === "query")) {
         const { status } = await running.call(method.toUpperCase(), `${path}?${name}=${values[name]}`);

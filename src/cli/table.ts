@@ -1,0 +1,50 @@
+/**
+ * Tables for a terminal.
+ *
+ * @module
+ */
+import process from "node:process";
+import { styleText } from "node:util";
+
+/** Characters that take two columns: those of East Asia, and pictures. */
+const WIDE =
+  /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\p{Emoji_Presentation}\uff01-\uff60]/gu;
+
+/** @returns The text, in bold where a person reads it */
+export const bold = (text: string): string => process.stdout.isTTY ? styleText("bold", text) : text;
+
+/** @returns A text as it may stand in a terminal: whoever names a key or a model must not move its cursor */
+export function toPlain(text: string): string {
+  return text.replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\ufffd");
+}
+
+/** How many columns of a terminal a text takes. */
+function widthOf(text: string): number {
+  const plain = text.replace(/\p{Mn}/gu, "");
+  return Array.from(plain).length + (plain.match(WIDE)?.length ?? 0);
+}
+
+/**
+ * Rows in columns as wide as what stands in them.
+ *
+ * @param head The titles
+ * @param rows The cells, in the same order
+ * @param isNumber Which columns stand at their right
+ * @returns The lines
+ */
+export function alignColumns(
+  head: readonly string[],
+  rows: readonly (readonly string[])[],
+  isNumber: (column: number) => boolean = () => false,
+): string {
+  const plain = rows.map((row) => row.map(toPlain));
+  const widths = head.map((title, column) =>
+    plain.reduce((width, row) => Math.max(width, widthOf(row[column] ?? "")), title.length)
+  );
+  const toLine = (row: readonly string[]) =>
+    row.map((cell, column) => {
+      const space = " ".repeat((widths[column] ?? 0) - widthOf(cell));
+      return isNumber(column) ? space + cell : cell + space;
+    }).join("  ").trimEnd();
+  return [bold(toLine(head)), ...plain.map(toLine)].join("\n");
+}

@@ -1,0 +1,91 @@
+/**
+ * Prices as an operator writes them down, and what tokens cost by them: exactly, in whole millionths of a millionth.
+ *
+ * @module
+ */
+import * as v from "valibot";
+
+/** What a million tokens cost. */
+export interface Price {
+  /** Those of prompts. */
+  readonly input: number;
+  /** Those of answers, reasoning included. */
+  readonly output: number;
+  /** Those of prompts that came from the provider's cache; as `input` if left out. */
+  readonly cached?: number | undefined;
+}
+
+/** Prices by the model's name, in which `*` stands for any characters. */
+export type Prices = Readonly<Record<string, Price>>;
+
+const MAX_PRICE = 1e6;
+/** A price of a million tokens has so many decimals at most: then the price of one token is a whole number. */
+const DECIMALS = 6;
+/** Decimals of a cost: those of a price, and as many for the million. */
+const COST_DECIMALS = 2 * DECIMALS;
+
+const priceForm = `expected a price of a million tokens from 0 to ${MAX_PRICE}, with ${DECIMALS} decimals at most`;
+const price = v.pipe(
+  v.number(priceForm),
+  v.minValue(0, priceForm),
+  v.maxValue(MAX_PRICE, priceForm),
+  v.check((value) => new RegExp(`^[0-9]+(?:\\.[0-9]{1,${DECIMALS}})?$`).test(String(value)), priceForm),
+);
+
+const pricesForm = 'expected an object such as { "gpt-4o": { "input": 2.5, "output": 10 } }';
+
+/** Prices as they are written. */
+export const PricesSchema: v.GenericSchema<unknown, Prices> = v.record(
+  v.pipe(
+    v.string(),
+    v.regex(/[^0-9]/, "expected the name of a model"), // in an array a number would be one
+    v.maxLength(256, "expected at most 256 characters"),
+  ),
+  v.strictObject(
+    { input: price, output: price, cached: v.optional(price) },
+    "expected an object with input and output",
+  ),
+  pricesForm,
+);
+
+/** What the prices are in. */
+export const CurrencySchema: v.GenericSchema<unknown, string> = v.pipe(
+  v.string('expected a currency such as "USD"'),
+  v.regex(/^[A-Z]{3}$/, 'expected a currency such as "USD"'),
+);
+
+/** A price of a million tokens as that of one, in 10^-12 of the currency. */
+function toUnits(value: number): bigint {
+  const [whole = "0", decimals = ""] = String(value).split(".");
+  return BigInt(whole + decimals.padEnd(DECIMALS, "0"));
+}
+
+/** How much of what was counted. */
+export interface PricedTokens {
+  readonly input: number;
+  readonly cached: number;
+  readonly output: number;
+}
+
+/**
+ * What tokens cost.
+ *
+ * @param price Of a million
+ * @param tokens Whole numbers; `cached` is part of `input`
+ * @returns In 10^-12 of the currency
+ */
+export function costOf({ input, output, cached = input }: Price, tokens: PricedTokens): bigint {
+  const fromCache = Math.min(tokens.cached, tokens.input);
+  return BigInt(tokens.input - fromCache) * toUnits(input) + BigInt(fromCache) * toUnits(cached) +
+    BigInt(tokens.output) * toUnits(output);
+}
+
+/**
+ * @param cost In 10^-12 of the currency
+ * @returns The same in the currency, exactly, such as `0.0125`
+ */
+export function formatCost(cost: bigint): string {
+  const digits = String(cost).padStart(COST_DECIMALS + 1, "0");
+  const decimals = digits.slice(-COST_DECIMALS).replace(/0+$/, "");
+  return digits.slice(0, -COST_DECIMALS) + (decimals === "" ? "" : `.${decimals}`);
+}

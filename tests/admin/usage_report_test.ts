@@ -1,0 +1,198 @@
+/** Reports of usage: what is added up, of which time, and what it costs. */
+import assert from "node:assert/strict";
+import { describe, it } from "@std/testing/bdd";
+import { UsageRefusal, type UsageReport, UsageReports } from "../../src/admin/usage_report.ts";
+import { UsageQuerySchema } from "../../src/admin/usage.ts";
+import { parseConfig } from "../../src/config.ts";
+import { DAY_MS, HOUR_MS, OTHER, USAGE_COUNTS, type UsageRange, type UsageRow } from "../../src/usage_counts.ts";
+import * as v from "valibot";
+import { DAY, NOON } from "../support/usage.ts";
+
+type Counts = Partial<Record<typeof USAGE_COUNTS[number], number>>;
+
+const row = (counts: Counts, more: Partial<UsageRow> = {}): UsageRow => ({
+  at: NOON,
+  key: "k1",
+  provider: "a",
+  model: "gpt-4o",
+  counts: USAGE_COUNTS.map((name) => counts[name] ?? (name === "requests" ? 1 : 0)),
+  ...more,
+});
+
+const CONFIG = {
+  providers: {
+    a: { upstream: "https://a.example" },
+    b: {
+      upstream: "https://b.example",
+      prices: { "gpt-4o": { input: 1, output: 1 }, "claude-*": { input: 4, output: 4 } },
+    },
+  },
+  prices: {
+    "gpt-4o": { input: 2.5, output: 10, cached: 1.25 },
+    "gpt-*": { input: 100, output: 100 },
+    "gpt-4o-mini*": { input: 0.15, output: 0.6 },
+  },
+  currency: "EUR",
+};
+
+/** Asks, of rows that are kept whatever the time is. */
+function ask(rows: readonly UsageRow[], query: Record<string, string> = {}, now = NOON + HOUR_MS / 2) {
+  const ranges: UsageRange[] = [];
+  const reports = new UsageReports({
+    usage: {
+      place: "memory",
+      async *read(range: UsageRange) {
+        ranges.push(range);
+        yield rows;
+      },
+    },
+    config: parseConfig(CONFIG),
+    keys: {
+      get: (id) =>
+        id === "broken"
+          ? Promise.reject(new Error("away"))
+          : Promise.resolve(id === "k1" ? { name: "team-x" } : undefined),
+    },
+    now: () => now,
+  });
+  const running = reports.report(v.parse(UsageQuerySchema, query));
+  return running.then((report) => ({ report, range: ranges[0] ?? assert.fail("not read") }));
+}
+
+const million = { input: 1_000_000, output: 1_000_000 };
+const lines = ({ rows }: UsageReport, ...names: (keyof UsageReport["rows"][number])[]) =>
+  rows.map((line) => names.map((name) => line[name]));
+
+describe("reports of usage", () => {
+  it("add up by what is asked for, the most first, and give keys their names", async () => {
+    const rows = [
+      row({ input: 1 }),
+      row({ input: 5 }, { key: "k2", model: "o3" }),
+      row({ input: 2, output: 3, partial: 1 }, { provider: "b", at: NOON + HOUR_MS }),
+      row({ input: 1 }, { key: "broken" }),
+    ];
+    const { report } = await ask(rows);
+    assert.deepEqual(lines(report, "key", "name", "requests", "partial", "tokens"), [
+      ["k1", "team-x", 2, 1, 6],
+      ["k2", undefined, 1, 0, 5],
+      ["broken", undefined, 1, 0, 1],
+    ]);
+    assert.deepEqual([report.totals.requests, report.totals.tokens, report.totals.input], [4, 12, 9]);
+    const byTwo = (await ask(rows, { by: "provider,model" })).report;
+    assert.deepEqual(lines(byTwo, "provider", "model", "tokens"), [["a", "o3", 5], ["b", "gpt-4o", 5], [
+      "a",
+      "gpt-4o",
+      2,
+    ]]);
+    const byHour = (await ask(rows, { by: "hour" })).report;
+    assert.deepEqual(lines(byHour, "hour", "requests"), [["2026-11-21T12:00Z", 3], ["2026-11-21T13:00Z", 1]]);
+    const byDay = (await ask(rows, { by: "key, day" })).report;
+    assert.deepEqual(lines(byDay, "key", "day", "requests"), [
+      ["k1", "2026-11-21", 2],
+      ["k2", "2026-11-21", 1],
+      ["broken", "2026-11-21", 1],
+    ]);
+  });
+
+  it("are about one key, provider or model where that is asked for", async () => {
+    const rows = [row({}), row({}, { key: "k2" }), row({}, { provider: "b" }), row({}, { model: "o3" })];
+    for (
+      const [query, requests] of [[{ key: "k1" }, 3], [{ provider: "b" }, 1], [{ model: "o3" }, 1], [
+        { model: "x" },
+        0,
+      ]] as const
+    ) {
+      assert.equal((await ask(rows, query)).report.totals.requests, requests, JSON.stringify(query));
+    }
+  });
+
+  it("price by the provider's model, its pattern, the model, the longest pattern", async () => {
+    const priced: [provider: string, model: string, cost: string | null][] = [
+      ["a", "gpt-4o", "12.5"],
+      ["b", "gpt-4o", "2"],
+      ["b", "claude-3", "8"],
+      ["a", "claude-3", null],
+      ["a", "gpt-5", "200"],
+      ["a", "gpt-4o-mini-2024", "0.75"],
+      ["a", OTHER, null],
+      ["gone", "gpt-4o", "12.5"],
+      ["constructor", "toString", null],
+    ];
+    for (const [provider, model, cost] of priced) {
+      const { report } = await ask([row(million, { provider, model })]);
+      assert.equal(report.totals.cost, cost, `${provider} ${model}`);
+      assert.equal(report.totals.unpriced, cost === null ? 2_000_000 : 0);
+    }
+  });
+
+  it("state a cost where tokens and a price are known, and count what has none", async () => {
+    const { report } = await ask([
+      row({ input: 10, output: 10, cached: 4 }),
+      row({ input: 10, other: 7 }),
+      row({ input: 3 }, { model: "o3" }),
+      row({ unstated: 1 }),
+    ], { by: "model" });
+    // (6 + 10) * 2.5 + 4 * 1.25 + 10 * 10 millionths
+    assert.deepEqual(lines(report, "model", "tokens", "unpriced", "cost"), [["gpt-4o", 37, 7, "0.000145"], [
+      "o3",
+      3,
+      3,
+      null,
+    ]]);
+    assert.deepEqual([report.totals.unpriced, report.totals.cost, report.currency], [10, "0.000145", "EUR"]);
+    const none = (await ask([row({ unstated: 1 })])).report;
+    assert.equal(none.totals.cost, null, "a price alone is no cost");
+    assert.equal((await ask([])).report.totals.cost, null);
+  });
+
+  it("cut what is beyond the limit, say so, and keep it in the total", async () => {
+    const rows = Array.from({ length: 30 }, (_, index) => row({ input: index }, { key: `key-${index}` }));
+    const { report } = await ask(rows, { limit: "4" });
+    assert.deepEqual(lines(report, "key"), [["key-29"], ["key-28"], ["key-27"], ["key-26"]]);
+    assert.deepEqual([report.left, report.totals.requests], [26, 30]);
+  });
+
+  const TIMES: readonly [query: Record<string, string>, step: string, from: string, to: string][] = [
+    [{}, "hour", "2026-11-14T12", "2026-11-21T13"],
+    [{ last: "90m" }, "hour", "2026-11-21T11", "2026-11-21T13"],
+    [{ last: "9d" }, "day", "2026-11-12T00", "2026-11-22T00"],
+    [{ by: "day" }, "day", "2026-11-14T00", "2026-11-22T00"],
+    [{ by: "hour,key", last: "8d" }, "hour", "2026-11-13T12", "2026-11-21T13"],
+    [{ from: "2026-11-20" }, "hour", "2026-11-20T00", "2026-11-21T13"],
+    [{ from: "2026-11-20", to: "2026-11-21" }, "hour", "2026-11-20T00", "2026-11-21T00"],
+    [{ from: "2026-10-01", to: "2026-11-01" }, "day", "2026-10-01T00", "2026-11-01T00"],
+    [{ to: "2026-11-21T10:30Z", last: "1h" }, "hour", "2026-11-21T09", "2026-11-21T11"],
+    [{ from: "2020-01-01" }, "day", "2025-10-17T00", "2026-11-22T00"],
+    [{ from: "2026-11-21", to: "2099-01-01" }, "hour", "2026-11-21T00", "2026-11-21T14"],
+  ];
+  for (const [query, step, from, to] of TIMES) {
+    it(`${JSON.stringify(query)} is ${from} to ${to} by the ${step}`, async () => {
+      const { range, report } = await ask([], query);
+      assert.deepEqual([range.step, report.from, report.to], [step, `${from}:00:00.000Z`, `${to}:00:00.000Z`]);
+      assert.deepEqual([new Date(range.from).toISOString(), new Date(range.to).toISOString()], [
+        report.from,
+        report.to,
+      ]);
+    });
+  }
+
+  it("never ask for more hours or days than are kept", async () => {
+    const { range } = await ask([], { from: "1970-01-01", to: "1970-01-02" });
+    assert.ok(range.to - range.from <= DAY_MS, "nothing");
+    const { range: all } = await ask([], { from: "1970-01-01" }, DAY + 20 * 365 * DAY_MS);
+    assert.ok((all.to - all.from) / DAY_MS <= 402);
+  });
+
+  it("refuse what can't be told", async () => {
+    const wrong: [query: Record<string, string>, param: string][] = [
+      [{ by: "hour", last: "9d" }, "by"],
+      [{ from: "2026-11-20", to: "2026-11-20" }, "from"],
+      [{ from: "2030-01-01" }, "from"],
+    ];
+    for (const [query, param] of wrong) {
+      await assert.rejects(ask([], query), (error) => error instanceof UsageRefusal && error.param === param);
+    }
+    const many = Array.from({ length: 100_001 }, (_, index) => row({}, { key: `key-${index}` }));
+    await assert.rejects(ask(many), UsageRefusal);
+  });
+});

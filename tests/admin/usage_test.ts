@@ -1,0 +1,301 @@
+/** Usage of a running gateway: what exchanges leave, at the admin API, over restarts, workers and a shared Redis. */
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, it } from "@std/testing/bdd";
+import { Ajv2020 } from "ajv/dist/2020.js";
+import formats from "ajv-formats";
+import { assertRefusal, type Running, startAdmin, TOKEN } from "../support/admin.ts";
+import { endPrograms, makeFolder, type Program, startProgram } from "../support/program.ts";
+import { answerPlain, chunk, type Provider, startProvider } from "../support/provider.ts";
+import { hasRedis, startRedis } from "../support/redis.ts";
+import { openRaw, toRawRequest } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+
+const KEY = "0123456789-secret-key";
+const PRICES = { "test-1": { input: 2.5, output: 10 } };
+/** A chunk that states 5 tokens, as providers send it before the end. */
+const USAGE = `data: ${
+  JSON.stringify({ choices: [], usage: { prompt_tokens: 2, completion_tokens: 3, total_tokens: 5 } })
+}\n\n`;
+
+/** A file with the key of these tests. */
+function writeKeys(path: string): void {
+  const digest = createHash("sha256").update(KEY).digest("hex");
+  writeFileSync(path, JSON.stringify({ keys: [{ id: "team", digest }] }));
+}
+
+describe("usage at the admin API", () => {
+  let running: Running;
+  const ids: string[] = [];
+  beforeAll(async () => {
+    running = await startAdmin({ prices: PRICES });
+    for (const name of ["team-x", "team-y"]) {
+      const { id, key } = (await running.call("POST", "/v1/keys", { body: { name } })).json;
+      ids.push(id);
+      for (let count = 0; count < 3; count++) assert.equal(await running.chat(key), 200);
+    }
+  });
+  afterAll(() => running.stop());
+
+  it("has what was used at once, with its cost, and stands in the description as it is", async () => {
+    const { status, json } = await running.call("GET", "/v1/usage?by=key,model&last=2h");
+    assert.equal(status, 200);
+    const sums = {
+      requests: 3,
+      partial: 0,
+      unstated: 0,
+      failed: 0,
+      input: 3,
+      cached: 0,
+      output: 3,
+      reasoning: 0,
+      other: 0,
+      tokens: 6,
+      unpriced: 0,
+    };
+    const { from, to, rows, ...rest } = json;
+    assert.deepEqual(
+      rows.toSorted((one: { name: string }, other: { name: string }) => one.name < other.name ? -1 : 1),
+      [
+        { key: ids[0], model: "test-1", name: "team-x", ...sums, cost: "0.0000375" },
+        { key: ids[1], model: "test-1", name: "team-y", ...sums, cost: "0.0000375" },
+      ],
+    );
+    assert.deepEqual(rest, {
+      by: ["key", "model"],
+      currency: "USD",
+      place: "file",
+      left: 0,
+      totals: { ...sums, requests: 6, input: 6, output: 6, tokens: 12, cost: "0.000075" },
+    });
+    assert.ok(from < new Date().toISOString() && to > new Date().toISOString());
+    const description = (await running.call("GET", "/openapi.json")).json;
+    const ajv = new Ajv2020({ strict: false });
+    formats.default(ajv);
+    assert.ok(ajv.validate(description.components.schemas.UsageReport, json), ajv.errorsText());
+  });
+
+  it("is about what is asked for", async () => {
+    for (const by of ["key", "provider", "model", "day", "hour", "day,key", "hour,model,provider"]) {
+      assert.equal((await running.call("GET", `/v1/usage?by=${by}`)).json.totals.requests, 6, by);
+    }
+    assert.equal((await running.call("GET", `/v1/usage?key=${ids[0]}`)).json.totals.requests, 3);
+    assert.equal((await running.call("GET", "/v1/usage?provider=b")).json.totals.requests, 0);
+    assert.equal((await running.call("GET", "/v1/usage?limit=1")).json.left, 1);
+    assert.equal((await running.call("GET", "/v1/usage?from=2020-01-01&to=2020-02-01")).json.rows.length, 0);
+  });
+
+  const WRONG: readonly [query: string, param: string][] = [
+    ["by=team", "by"],
+    ["by=", "by"],
+    ["by=key,key", "by"],
+    ["by=day,hour", "by"],
+    ["by=hour&last=30d", "by"],
+    ["last=7", "last"],
+    ["last=0s", "last"],
+    ["last=-1d", "last"],
+    ["last=401d", "last"],
+    ["last=1d&from=2026-01-01", "last"],
+    ["from=yesterday", "from"],
+    ["from=2026-02-30", "from"],
+    ["from=2026-13-01", "from"],
+    ["to=2026-01-01T25:00Z", "to"],
+    ["from=2026-02-01&to=2026-01-01", "from"],
+    ["limit=0", "limit"],
+    ["limit=10001", "limit"],
+    ["limit=1e3", "limit"],
+    ["since=7d", "since"],
+  ];
+  for (const [query, param] of WRONG) {
+    it(`refuses ?${query} and names what is wrong`, async () => {
+      assertRefusal(await running.call("GET", `/v1/usage?${query}`), 400, "invalid_query", param);
+    });
+  }
+
+  it("is for who has the token, and by GET alone", async () => {
+    assertRefusal(await running.call("GET", "/v1/usage", { authorization: "" }), 401, "invalid_admin_token");
+    assertRefusal(
+      await running.call("GET", "/v1/usage", { authorization: `Bearer ${TOKEN}x` }),
+      401,
+      "invalid_admin_token",
+    );
+    const refused = await running.call("POST", "/v1/usage", { body: {} });
+    assertRefusal(refused, 405, "method_not_allowed");
+    assert.equal(refused.headers.get("allow"), "GET");
+  });
+});
+
+describe("usage of a gateway", () => {
+  let folder: ReturnType<typeof makeFolder>;
+  let provider: Provider;
+  /** Breaks off what is open. */
+  let cut: () => void;
+  beforeEach(async () => {
+    folder = makeFolder();
+    provider = await startProvider((response, { body }) => {
+      const { model, stream } = JSON.parse(body.toString());
+      if (model === "refused") return response.writeHead(404, { "content-type": "application/json" }).end("{}");
+      if (model === "silent") return response.writeHead(200, { "content-type": "application/json" }).end("{}");
+      if (stream !== true) return answerPlain(response);
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.write(chunk("a"));
+      if (model === "quiet") return response.end(`${chunk(null, "stop")}data: [DONE]\n\n`);
+      response.write(USAGE);
+      cut = () => response.destroy();
+      if (model !== "left" && model !== "cut") response.end(`${chunk(null, "stop")}${USAGE}data: [DONE]\n\n`);
+    });
+  });
+  afterEach(async () => {
+    await endPrograms();
+    await provider.close();
+    folder.remove();
+  });
+
+  interface Served {
+    readonly program: Program;
+    readonly url: string;
+    chat(model?: string, stream?: boolean): Promise<string>;
+    // deno-lint-ignore no-explicit-any
+    usage(query?: string): Promise<any>;
+  }
+
+  const headers = {
+    "authorization": "Bearer sk-1",
+    "gateway-auth": `Bearer ${KEY}`,
+    "content-type": "application/json",
+  };
+  const bodyOf = (model: string, stream: boolean) =>
+    JSON.stringify({ model, stream, messages: [{ role: "user", content: "Hi" }] });
+
+  async function serve(env: Record<string, string> = {}, ...args: string[]): Promise<Served> {
+    const settings = {
+      SALLYPORT_PROVIDER_A: provider.url,
+      SALLYPORT_KEYS: JSON.stringify([{ id: "team", key: KEY }]),
+      SALLYPORT_LISTEN: "127.0.0.1:0",
+      SALLYPORT_ADMIN: "127.0.0.1:0",
+      SALLYPORT_ADMIN_TOKEN: TOKEN,
+      SALLYPORT_PRICES: JSON.stringify(PRICES),
+      SALLYPORT_DRAIN_DELAY: "0s",
+    };
+    const program = startProgram(["serve", ...args], { env: { ...settings, ...env }, cwd: folder.path });
+    const url = await program.waitFor(/listening on (http:\S+)/);
+    const admin = await program.waitFor(/admin on (http:\S+)/);
+    return {
+      program,
+      url,
+      async chat(model = "test-1", stream = false) {
+        const answer = await fetch(`${url}/v1/chat/completions`, {
+          method: "POST",
+          headers,
+          body: bodyOf(model, stream),
+        });
+        return await answer.text();
+      },
+      async usage(query = "by=model") {
+        const answer = await fetch(`${admin}/v1/usage?${query}`, { headers: { authorization: `Bearer ${TOKEN}` } });
+        return await answer.json();
+      },
+    };
+  }
+  const stop = async ({ program }: Served) => {
+    program.kill("SIGTERM");
+    assert.equal(await program.ended, 0, program.stderr());
+  };
+  const requests = async (served: Served): Promise<number> => (await served.usage()).totals.requests;
+
+  it("tells apart what was stated whole, in part and not at all, and what failed", async () => {
+    const served = await serve();
+    await served.chat();
+    await served.chat("refused");
+    await served.chat("silent");
+    await served.chat("whole", true);
+    await served.chat("quiet", true);
+    for (const model of ["cut", "left"]) {
+      const caller = openRaw(served.url, toRawRequest(served.url, { headers, body: bodyOf(model, true) }));
+      await until(() => caller.received().includes("usage"), "the usage reached the caller");
+      if (model === "left") caller.socket.destroy();
+      else cut();
+    }
+    await until(async () => await requests(served) === 7, "the seventh exchange");
+    const { rows, totals, place } = await served.usage();
+    const told = Object.fromEntries(
+      rows.map(({ model, partial, unstated, failed, tokens, unpriced, cost }: Record<string, unknown>) => [
+        model,
+        [partial, unstated, failed, tokens, unpriced, cost],
+      ]),
+    );
+    assert.deepEqual(told, {
+      "test-1": [0, 0, 0, 2, 0, "0.0000125"],
+      "(other)": [0, 0, 1, 0, 0, null],
+      "silent": [0, 1, 0, 0, 0, null],
+      "quiet": [0, 1, 0, 0, 0, null],
+      "whole": [0, 0, 0, 5, 5, null],
+      "cut": [1, 0, 0, 5, 5, null],
+      "left": [1, 0, 0, 5, 5, null],
+    });
+    assert.deepEqual([totals.requests, totals.tokens, totals.unpriced, totals.cost], [7, 17, 15, "0.0000125"]);
+    assert.equal(place, "memory");
+  });
+
+  it("outlives a restart beside a file of keys", async () => {
+    const env = { SALLYPORT_KEYS: "", SALLYPORT_KEYS_FILE: "keys.json" };
+    writeKeys(join(folder.path, "keys.json"));
+    for (const before of [0, 2]) {
+      const served = await serve(env);
+      assert.equal(await requests(served), before);
+      await Promise.all([served.chat(), served.chat()]);
+      assert.equal(await requests(served), before + 2);
+      await stop(served);
+    }
+    const kept = readFileSync(join(folder.path, "keys.usage.jsonl"), "utf8");
+    assert.match(kept, /^\["hour",\d+,"team","a","test-1",\[4,/);
+    assert.doesNotMatch(kept, new RegExp(`${KEY}|sk-1|Hi`));
+  });
+
+  it("is one for all workers, and outlives each of them", async () => {
+    const served = await serve({}, "--workers", "2");
+    await served.program.waitFor(/(2 workers)/);
+    await Promise.all(Array.from({ length: 8 }, () => served.chat()));
+    await until(async () => await requests(served) === 8, "what both have counted");
+    served.program.kill("SIGHUP");
+    await served.chat(); // of one that leaves, or of its successor
+    // Also guards that a worker's end does not end the output that it shares with its supervisor.
+    await served.program.waitFor(/all workers were (replaced)/);
+    await until(async () => await requests(served) === 9, "nothing is lost", 10_000);
+    await stop(served);
+  });
+
+  it("of workers is written when they leave, beside a file of keys", async () => {
+    writeKeys(join(folder.path, "keys.json"));
+    const served = await serve({ SALLYPORT_KEYS: "", SALLYPORT_KEYS_FILE: "keys.json" }, "--workers", "2");
+    await served.program.waitFor(/(2 workers)/);
+    await Promise.all(Array.from({ length: 6 }, () => served.chat()));
+    await stop(served);
+    assert.match(readFileSync(join(folder.path, "keys.usage.jsonl"), "utf8"), /"test-1",\[6,/);
+  });
+
+  (hasRedis ? it : it.skip)("of two gateways on one Redis is one (not without redis-server)", async () => {
+    const redis = await startRedis();
+    try {
+      const [one, two] = [await serve({ SALLYPORT_REDIS: redis.url }), await serve({ SALLYPORT_REDIS: redis.url })];
+      await Promise.all([one.chat(), one.chat(), two.chat()]);
+      for (const served of [one, two]) await until(async () => await requests(served) === 3, "the sum of both");
+      assert.equal((await one.usage()).place, "redis");
+      await stop(one);
+      await redis.kill();
+      const refused = await two.usage();
+      assert.equal(refused.error.code, "usage_unavailable");
+      await two.chat();
+      await redis.restart();
+      await until(
+        async () => (await two.usage()).totals?.requests === 1,
+        "Redis is back, and has forgotten the rest",
+        10_000,
+      );
+    } finally {
+      await redis.stop();
+    }
+  });
+});

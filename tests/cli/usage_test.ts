@@ -1,0 +1,258 @@
+/** `sallyport usage`: where it finds the numbers, and how it prints them. */
+import assert from "node:assert/strict";
+import { rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { DAY_MS, HOUR_MS, OTHER, USAGE_COUNTS } from "../../src/usage_counts.ts";
+import { TOKEN } from "../support/admin.ts";
+import { freePort } from "../support/front_proxy.ts";
+import { assertRefused, makePlace, type Place, type Ran } from "../support/key_place.ts";
+import { runProgram, startProgram } from "../support/program.ts";
+import { GOOD_BODY } from "../support/gateway.ts";
+import { type Provider, startProvider } from "../support/provider.ts";
+import { hasRedis, startRedis } from "../support/redis.ts";
+
+/** This hour, so that it is not forgotten. */
+const HOUR = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
+const KEY = "0123456789-secret-key";
+
+type Counts = Partial<Record<typeof USAGE_COUNTS[number], number>>;
+
+describe("sallyport usage", () => {
+  let provider: Provider;
+  let at: Place;
+  beforeEach(async () => {
+    provider = await startProvider();
+    at = makePlace(provider.url);
+    await at.fill([]);
+  });
+  afterEach(async () => {
+    await at.remove();
+    await provider.close();
+  });
+
+  const run = (...args: string[]): Promise<Ran> => runProgram(["usage", ...args], { cwd: at.path });
+  const good = async (...args: string[]): Promise<string> => {
+    const { status, stdout, stderr } = await run(...args);
+    assert.equal(status, 0, stderr);
+    assert.equal(stderr, "");
+    return stdout;
+  };
+  /** As a gateway leaves it that is over. */
+  const keep = (...rows: [key: string, model: string, counts: Counts, time?: number][]) => {
+    const lines = rows.flatMap(([key, model, counts, time = HOUR]) =>
+      (["hour", "day"] as const).map((step) =>
+        JSON.stringify([
+          step,
+          step === "hour" ? time : time - time % DAY_MS,
+          key,
+          "a",
+          model,
+          USAGE_COUNTS.map((name) => counts[name] ?? (name === "requests" ? 1 : 0)),
+        ])
+      )
+    );
+    writeFileSync(join(at.path, "keys.usage.jsonl"), `${lines.join("\n")}\n`);
+  };
+  /** The table without the line of its period. */
+  const table = async (...args: string[]) => (await good(...args)).split("\n").slice(1).join("\n");
+
+  const PRICES = { "gpt-4o": { input: 2.5, output: 10, cached: 1.25 } };
+
+  it("is a table whose numbers stand at the right, with a total", async () => {
+    at.configure({ prices: PRICES });
+    keep(
+      ["team-x-key", "gpt-4o", { requests: 1204, input: 1_234_567, output: 98_765, cached: 1000 }],
+      ["k2", "gpt-4o", { requests: 3, input: 7, output: 1 }],
+    );
+    assert.match(await good(), /^\d{4}-\d\d-\d\d \d\d:00 to \d{4}-\d\d-\d\d \d\d:00 UTC\n/);
+    assert.equal(
+      await table(),
+      `
+KEY         REQUESTS      INPUT  CACHED  OUTPUT     TOKENS  COST USD
+team-x-key     1,204  1,234,567   1,000  98,765  1,333,332    4.0728
+k2                 3          7       0       1          8   <0.0001
+total          1,207  1,234,574   1,000  98,766  1,333,340    4.0728
+`,
+    );
+  });
+
+  it("says what is partial, unstated, failed and without a price, where there is some", async () => {
+    at.configure({ prices: PRICES, currency: "EUR" });
+    keep(
+      ["k1", "gpt-4o", { requests: 2, partial: 1, input: 5, other: 3 }],
+      ["k1", "o3", { requests: 3, unstated: 1, failed: 1, input: 5 }],
+    );
+    assert.equal(
+      await table("--by", "model"),
+      `
+MODEL   REQUESTS  PARTIAL  UNSTATED  FAILED  INPUT  OUTPUT  OTHER  TOKENS  UNPRICED  COST EUR
+gpt-4o         2        1         0       0      5       0      3       8         3   <0.0001
+o3             3        0         1       1      5       0      0       5         5         -
+total          5        1         1       1     10       0      3      13         8   <0.0001
+
+partial: broke off; what the provider had stated until then is counted
+unstated: the provider stated no tokens; these may have cost something
+failed: refused by the provider, or never reached it
+other: tokens that were stated in sum only
+unpriced: tokens without a price, which are no part of the cost; see prices in the configuration
+`,
+    );
+  });
+
+  it("says so where nothing was used", async () => {
+    assert.match(await good(), /^nothing was used from \S+ \S+ to \S+ \S+ UTC\n$/);
+    assert.match(await good("--from", "2020-01-01", "--to", "2020-01-02"), /^nothing was used/);
+  });
+
+  it("gives keys their names, whole or cut, and lets no name move the cursor", async () => {
+    const { id } = await at.create("--name", "team\u001b[31m-x");
+    keep([id, "gpt\u202e-4o", {}], ["k2", "\u6a21\u578b", {}]);
+    const told = await table("--by", "key,model");
+    for (const hidden of ["\u001b", "\u202e"]) assert.ok(!told.includes(hidden));
+    assert.match(told, new RegExp(`${id} +gpt\ufffd-4o +team\ufffd\\[31m-x +1`));
+    assert.match(told, /k2 +\u6a21\u578b +1/);
+  });
+
+  it("is JSON, with costs to the last decimal", async () => {
+    at.configure({ prices: PRICES });
+    keep(["k1", "gpt-4o", { requests: 2, input: 1 }]);
+    const report = JSON.parse(await good("--json", "--by", "key,hour"));
+    assert.equal(report.rows[0].cost, "0.0000025");
+    assert.equal(report.rows[0].hour, `${new Date(HOUR).toISOString().slice(0, 13)}:00Z`);
+    assert.deepEqual([report.place, report.totals.requests, report.left], ["file", 2, 0]);
+  });
+
+  it("is CSV that a spreadsheet takes for what it is", async () => {
+    const { id } = await at.create("--name", 'a "b", c');
+    at.configure({ prices: PRICES });
+    keep(
+      [id, '=HYPERLINK("http://x.example")', { input: 9 }],
+      ["k2", "+1", { input: 8 }],
+      ["k3", "@SUM(1)", { input: 7 }],
+      ["k4", "-2", { input: 6 }],
+      ["k5", "gpt-4o", { requests: 2, input: 4, output: 1 }],
+    );
+    assert.equal(
+      await good("--csv", "--by", "key,model"),
+      [
+        "key,name,model,requests,partial,unstated,failed,input,cached,output,reasoning,other,tokens,unpriced,cost,currency",
+        `${id},"a ""b"", c","'=HYPERLINK(""http://x.example"")",1,0,0,0,9,0,0,0,0,9,9,,`,
+        "k2,,'+1,1,0,0,0,8,0,0,0,0,8,8,,",
+        "k3,,'@SUM(1),1,0,0,0,7,0,0,0,0,7,7,,",
+        "k4,,'-2,1,0,0,0,6,0,0,0,0,6,6,,",
+        "k5,,gpt-4o,2,0,0,0,4,0,1,0,0,5,0,0.00002,USD",
+        "",
+      ].join("\r\n"),
+    );
+    const none = await good("--csv", "--last", "1h", "--key", "nobody");
+    assert.equal(none.split("\r\n").length, 2, "a header alone");
+  });
+
+  it("shows as many rows as are asked for, and says how many there are", async () => {
+    keep(...["k1", "k2", "k3"].map((key): [string, string, Counts] => [key, "m", {}]));
+    assert.match(await good("--limit", "1"), /\nk1 [^]*\ntotal +3 [^]*\n2 more rows are part of the total/);
+    const { stdout, stderr } = await run("--limit", "1", "--csv");
+    assert.equal(stdout.split("\r\n").length, 3);
+    assert.match(stderr, /^2 more rows are left out: --limit N prints more\n$/);
+  });
+
+  it("asks for a day, a provider, a model, a key", async () => {
+    const before = HOUR - 2 * DAY_MS;
+    keep(["k1", "m", {}, before], ["k1", "o3", {}], [OTHER, "m", {}]);
+    const sum = async (...args: string[]) => JSON.parse(await good("--json", ...args)).totals.requests;
+    assert.equal(await sum(), 3);
+    assert.equal(await sum("--last", "24h"), 2);
+    const day = new Date(before).toISOString().slice(0, 10);
+    assert.equal(await sum("--from", day, "--to", new Date(before + DAY_MS).toISOString().slice(0, 10)), 1);
+    assert.equal(await sum("--by", "day", "--key", "k1"), 2);
+    assert.equal(await sum("--model", "o3"), 1);
+    assert.equal(await sum("--provider", "b"), 0);
+  });
+
+  const WRONG: readonly [args: string[], says: RegExp][] = [
+    [["--by", "team"], /--by: expected one or several of key, provider, model, day, hour/],
+    [["--by", ""], /--by is empty/],
+    [["--last", "7"], /--last: expected a duration such as "7d" or "24h", up to "400d"/],
+    [["--last", "7d", "--from", "2026-01-01"], /--last: expected either this or from/],
+    [["--from", "monday"], /--from: expected a day such as/],
+    [["--to", "2026-02-30"], /--to: expected a day such as/],
+    [["--from", "2026-02-02", "--to", "2026-02-01"], /--from: expected a time before the end/],
+    [["--by", "hour", "--last", "30d"], /--by: hours are kept for 8 days/],
+    [["--limit", "none"], /--limit: expected a whole number from 1 to 10000/],
+    [["--json", "--csv"], /either --json or --csv/],
+    [["--name", "x"], /usage takes no --name/],
+    [["today"], /unexpected argument: today/],
+  ];
+  for (const [args, says] of WRONG) {
+    it(`refuses ${args.join(" ")}`, () => assertRefused(run(...args), says));
+  }
+
+  it("says where nobody can know what was used, and what to do", async () => {
+    at.configure({ keys: [{ id: "team", key: KEY }] });
+    await assertRefused(run(), /configure admin with a port and a token/);
+    const port = await freePort();
+    at.configure({ keys: [{ id: "team", key: KEY }], admin: { port, token: TOKEN } });
+    await assertRefused(run(), new RegExp(`no gateway runs at http://127\\.0\\.0\\.1:${port}`));
+    writeFileSync(join(at.path, "keys.usage.jsonl"), "nonsense\n");
+    at.configure({});
+    await assertRefused(run(), /Cannot read .*keys\.usage\.jsonl: it is broken/);
+  });
+
+  /** A gateway at the place, of which one exchange is told. */
+  async function serve(): Promise<void> {
+    const program = startProgram(["serve"], { cwd: at.path });
+    const url = await program.waitFor(/listening on (http:\S+)/);
+    await program.waitFor(/admin on (http:\S+)/);
+    const headers = {
+      "authorization": "Bearer sk-1",
+      "gateway-auth": `Bearer ${KEY}`,
+      "content-type": "application/json",
+    };
+    const answer = await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: GOOD_BODY });
+    assert.equal(answer.status, 200);
+    await answer.text();
+  }
+
+  it("asks the gateway that runs, by the prices that it has", async () => {
+    const admin = { port: await freePort(), token: TOKEN };
+    at.configure({ keys: [{ id: "team", key: KEY }], admin, prices: { "test-*": { input: 1e6, output: 1e6 } } });
+    await serve();
+    at.configure({ keys: [{ id: "team", key: KEY }], admin });
+    const told = await table();
+    assert.match(told, /^team +1 +1 +1 +2 +2\.0000$/m);
+    assert.match(told, /kept in the gateway's memory: its end forgets it/);
+    at.configure({ keys: [{ id: "team", key: KEY }], admin: { ...admin, token: `${TOKEN}x` } });
+    await assertRefused(run(), /has another admin\.token than the configuration/);
+    at.configure({ keys: [{ id: "team", key: KEY }], admin: { ...admin, port: Number(new URL(provider.url).port) } });
+    await assertRefused(run(), /what answers at \S+ is no gateway of this version/);
+  });
+
+  it("reads what the last gateway has left where none runs", async () => {
+    const admin = { port: await freePort(), token: TOKEN };
+    at.configure({ admin });
+    keep(["k1", "m", { requests: 5 }]);
+    const { status, stdout, stderr } = await run();
+    assert.equal(status, 0);
+    assert.match(stderr, /^no gateway runs at \S+: this is what the last one has left\n$/);
+    assert.match(stdout, /\nk1 +5 /);
+    rmSync(join(at.path, "keys.usage.jsonl"));
+    assert.match((await run()).stdout, /^nothing was used/);
+  });
+
+  (hasRedis ? it : it.skip)("reads Redis, whether or not a gateway runs (not without redis-server)", async () => {
+    const redis = await startRedis();
+    try {
+      at.configure({ keys: [{ id: "team", key: KEY }], admin: { port: 0, token: TOKEN }, redis: redis.url });
+      await serve();
+      for (const end = performance.now() + 5000; performance.now() < end;) {
+        if (/^team +1 /m.test(await table())) break;
+      }
+      assert.match(await table(), /^team +1 +1 +1 +2 +2 +-$/m);
+      await redis.kill();
+      await assertRefused(run(), /Cannot read usage: Redis does not answer/);
+    } finally {
+      await redis.stop();
+    }
+  });
+});

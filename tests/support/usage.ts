@@ -1,0 +1,72 @@
+/** Usage for tests: exchanges that are over, and what was counted of them. */
+import type { Clock, ExchangeRecord } from "../../src/exchange.ts";
+import { USAGE_COUNTS, type UsageRow, type UsageStep } from "../../src/usage_counts.ts";
+
+/** Noon of some day. */
+export const NOON: number = Date.UTC(2026, 10, 21, 12);
+/** That day. */
+export const DAY: number = Date.UTC(2026, 10, 21);
+/** All there is of it. */
+export const ALL = { from: 0, to: 8.64e15 } as const;
+
+/** A chat completion that went well, but for what is said. */
+export function exchange(more: Partial<ExchangeRecord> = {}): ExchangeRecord {
+  return {
+    id: "0b5c",
+    startedAt: NOON,
+    durationMs: 10,
+    overheadMs: 0.1,
+    outcome: "ok",
+    status: 200,
+    provider: "a",
+    keyId: "team",
+    operation: "chat.completions",
+    model: "gpt-4o",
+    bytesIn: 100,
+    bytesOut: 2000,
+    retries: 0,
+    usage: { total: 7, input: 3, output: 4 },
+    ...more,
+  };
+}
+
+/** A clock that stands still, and whose timers fire when they are told to. */
+export class StillClock implements Clock {
+  ms: number = NOON;
+  readonly timers: { ms: number; fire: () => void }[] = [];
+  now(): number {
+    return this.ms;
+  }
+  monotonic(): number {
+    return this.ms;
+  }
+  timer(ms: number, fire: () => void): () => void {
+    this.timers.push({ ms, fire });
+    return () => {};
+  }
+  /** Fires all that wait. */
+  fire(): void {
+    for (const { fire } of this.timers.splice(0)) fire();
+  }
+}
+
+/** What was counted, by name: only what is not 0. */
+export type Told = Readonly<Record<string, Partial<Record<typeof USAGE_COUNTS[number], number>>>>;
+
+/** The rows of all hours or days, each as `key provider model`; those of several times are added up. */
+export async function tell(
+  store: { read(range: { step: UsageStep; from: number; to: number }): AsyncIterable<readonly UsageRow[]> },
+  range: { step?: UsageStep; from?: number; to?: number } = {},
+): Promise<Told> {
+  const told: Record<string, Record<string, number>> = {};
+  for await (const rows of store.read({ step: "hour", ...ALL, ...range })) {
+    for (const { key, provider, model, counts } of rows) {
+      const sums = told[`${key} ${provider} ${model}`] ??= {};
+      for (const [index, name] of USAGE_COUNTS.entries()) {
+        const count = counts[index] ?? 0;
+        if (count > 0) sums[name] = (sums[name] ?? 0) + count;
+      }
+    }
+  }
+  return told;
+}
