@@ -20,7 +20,7 @@ export interface CommandOptions {
   readonly server?: string | undefined;
   readonly workers?: string | undefined;
   readonly log?: string | undefined;
-  /** `keys`: the verb, and the id that it is about. */
+  /** `keys`: the verb, and the id that it is about. `doctor`: the provider. */
   readonly operands?: readonly string[] | undefined;
   readonly name?: string | undefined;
   readonly providers?: string | undefined;
@@ -44,6 +44,7 @@ export interface CommandOptions {
   readonly key?: string | undefined;
   readonly provider?: string | undefined;
   readonly model?: string | undefined;
+  readonly "key-env"?: string | undefined;
 }
 
 /**

@@ -28,6 +28,8 @@ Usage
   sallyport keys revoke ID
   sallyport usage [--by key,model] [--last 7d | --from 2027-01-01] [--to 2027-02-01] [--key ID] [--provider NAME]
       [--model NAME] [--limit N]    show what was used and what it costs, by key, provider, model, day or hour (UTC)
+  sallyport doctor PROVIDER --model NAME [--key-env VARIABLE]
+                                    call a provider directly and through the gateway, and say what differs
 
 Options
   --config FILE   the configuration; else SALLYPORT_CONFIG, else ./gateway.jsonc, else the environment alone
@@ -35,12 +37,12 @@ Options
   --workers N     serve: so many processes on the same addresses, auto for one a core; SIGHUP replaces them one by one
   --log FORMAT    serve: the access log on standard output; pretty at a terminal, else json
   --once          demo: end after the two calls
-  --json          keys, usage, --version: print JSON
+  --json          keys, usage, doctor, --version: print JSON
   --csv           usage: print comma-separated values
   --help          this text
   --version       the version
 
-Exit status: 0 on success, 2 on a mistake in the command or the configuration.
+Exit status: 0 on success, 1 where doctor finds a failure, 2 on a mistake in the command or the configuration.
 `;
 
 const OPTIONS = {
@@ -71,6 +73,7 @@ const OPTIONS = {
   model: { type: "string" },
   json: { type: "boolean", default: false },
   csv: { type: "boolean", default: false },
+  "key-env": { type: "string" },
   help: { type: "boolean", short: "h", default: false },
   version: { type: "boolean", short: "v", default: false },
 } as const;
@@ -91,6 +94,7 @@ const COMMANDS: Readonly<Record<string, readonly string[]>> = {
   check: ["config"],
   permissions: ["config"],
   usage: ["config", "json", "csv", "by", "last", "from", "to", "key", "provider", "model", "limit"],
+  doctor: ["config", "json", "model", "key-env"],
   demo: ["once"],
 };
 
@@ -124,13 +128,16 @@ async function run(args: string[]): Promise<void> {
       isKeys ? "keys takes create, list, show, update, revoke or rotate" : `unknown command: ${command}`,
     );
   }
-  if (rest.length > 0 && !isKeys) throw new UsageError(`unexpected argument: ${rest[0]}`);
+  if (rest.length > 0 && !isKeys && command !== "doctor") throw new UsageError(`unexpected argument: ${rest[0]}`);
   const given = Object.entries(values).filter(([, value]) => value !== undefined && value !== false);
   const stray = given.find(([name]) => !allowed.includes(name));
   if (stray !== undefined) throw new UsageError(`${wanted} takes no --${stray[0]}`);
   if (command === "check") return (await import("./check.ts")).check(values);
   if (command === "permissions") return (await import("./permissions.ts")).permissionsCommand(values);
   if (command === "usage") return await (await import("./usage.ts")).usageCommand(values);
+  if (command === "doctor") {
+    return await (await import("./doctor.ts")).doctorCommand({ ...values, operands: rest });
+  }
   if (isKeys) return await (await import("./keys.ts")).keysCommand({ ...values, operands: rest });
   if (runtime === "bun") {
     (await import("../serve/bun.ts")).raiseFetchCap((text) => print(`sallyport: ${text}\n`, process.stderr));

@@ -13,6 +13,8 @@ import { type Config, ConfigError, type ConfigIssue, parseConfig } from "../conf
 /** Looked for in the working directory when no other file is named. */
 const DEFAULT_FILE = "gateway.jsonc";
 const PREFIX = "SALLYPORT_";
+/** The caller's key at a provider, for `sallyport doctor` alone: no part of the configuration. */
+export const UPSTREAM_KEY_VARIABLE = "SALLYPORT_UPSTREAM_KEY";
 /** Variables that end in a provider's name, and what they set. */
 const PROVIDER_SETTINGS: Readonly<Record<string, string>> = {
   SALLYPORT_PROVIDER_: "upstream",
@@ -259,7 +261,7 @@ export function loadConfig(named?: string): LoadedConfig {
   const issues: ConfigIssue[] = [];
   const sources = new Map<string, string>();
   for (const [name, value] of readVariables(names)) {
-    if (name === "SALLYPORT_CONFIG") continue;
+    if (name === "SALLYPORT_CONFIG" || name === UPSTREAM_KEY_VARIABLE) continue;
     const path = layVariable(input, name, value);
     if (path === undefined) issues.push({ path: name, message: "unknown variable", source: "environment" });
     else sources.set(path, name);

@@ -1,0 +1,233 @@
+/** `sallyport doctor`: what it finds of providers in several moods, directly and through the gateway. */
+import assert from "node:assert/strict";
+import { createServer as createTlsServer, type Server } from "node:https";
+import type { AddressInfo } from "node:net";
+import { Buffer } from "node:buffer";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { gzipSync } from "node:zlib";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
+import { freePort } from "../support/front_proxy.ts";
+import { endPrograms, makeFolder, runProgram } from "../support/program.ts";
+import { type Answering, answerPlain, chunk, type Provider, startProvider } from "../support/provider.ts";
+import { startBlackHole } from "../support/tcp_peer.ts";
+
+const KEY = "sk-canary-key-at-the-provider";
+const USAGE = `data: ${
+  JSON.stringify({ choices: [], usage: { prompt_tokens: 2, completion_tokens: 3, total_tokens: 5 } })
+}\n\n`;
+const STOP = chunk(null, "stop");
+const DONE = "data: [DONE]\n\n";
+
+/** What differs between the moods of a provider. */
+interface Mood {
+  readonly events?: string;
+  readonly isPacked?: boolean;
+  readonly status?: number;
+}
+
+/** A long answer is told until its caller leaves. */
+function answeringIn({ events = `${chunk("Hello")}${STOP}${USAGE}${DONE}`, isPacked, status = 200 }: Mood): Answering {
+  return (response, { body }) => {
+    const { stream, messages: [{ content }] } = JSON.parse(body.toString());
+    if (status !== 200) return response.writeHead(status).end(`{"error":{"message":"no such key: ${KEY}"}}`);
+    if (stream !== true) return answerPlain(response);
+    response.writeHead(200, {
+      "content-type": "text/event-stream",
+      ...(isPacked && { "content-encoding": "gzip" }),
+    });
+    if (isPacked || !content.startsWith("Count")) return response.end(isPacked ? gzipSync(events) : events);
+    response.write(chunk("one"));
+  };
+}
+
+type Findings = Readonly<Record<string, readonly [state: string, says: string, fix: string | undefined]>>;
+
+describe("sallyport doctor", () => {
+  let folder: ReturnType<typeof makeFolder>;
+  const closers: (() => unknown)[] = [];
+  beforeEach(() => void (folder = makeFolder()));
+  afterEach(async () => {
+    await endPrograms();
+    for (const close of closers.splice(0)) await close();
+    folder.remove();
+  });
+
+  const configure = (upstream: string | string[], more: Record<string, unknown> = {}) =>
+    writeFileSync(
+      join(folder.path, "gateway.jsonc"),
+      JSON.stringify({
+        providers: { a: { upstream, ...more }, b: { upstream: "https://b.invalid/v1" } },
+        keys: { file: "absent.json" },
+      }),
+    );
+  async function run(args: readonly string[], env: Record<string, string> = { SALLYPORT_UPSTREAM_KEY: KEY }) {
+    const ran = await runProgram(["doctor", ...args], { cwd: folder.path, env });
+    for (const text of [ran.stdout, ran.stderr]) {
+      assert.ok(!text.includes("canary") && !text.includes("gk_"), `a key is told: ${text}`);
+    }
+    return ran;
+  }
+  async function start(mood: Mood = {}): Promise<Provider> {
+    const provider = await startProvider(answeringIn(mood));
+    closers.push(() => provider.close());
+    configure(provider.url);
+    return provider;
+  }
+  /** What is found, by what it is about. */
+  async function examine(wantedStatus: number, ...args: string[]): Promise<Findings> {
+    const { status, stdout, stderr } = await run(["a", "--model", "test-1", "--json", ...args]);
+    assert.equal(status, wantedStatus, stdout + stderr);
+    const [{ findings }] = JSON.parse(stdout);
+    return Object.fromEntries(
+      findings.map(({ what, state, says, fix }: Record<string, string>) => [what, [state, says, fix]]),
+    );
+  }
+  const states = (findings: Findings) =>
+    Object.fromEntries(Object.entries(findings).map(([what, [state]]) => [what, state]));
+
+  it("finds nothing wrong with a good provider, on either way", async () => {
+    const provider = await start();
+    const found = await examine(0);
+    const ways = ["direct", "gateway"].flatMap((way) =>
+      ["plain call", "stream", "events", "comments", "usage", "[DONE]"].map((what) => `${what}, ${way}`)
+    );
+    assert.deepEqual(
+      states(found),
+      Object.fromEntries(["DNS", "connect", ...ways, "difference", "time", "cancel"].map((what) => [what, "ok"])),
+    );
+    assert.equal(found["usage, gateway"]?.[1], "5 tokens");
+    assert.match(found.cancel?.[1] ?? "", /^the provider was let go after [\d.]+ ms$/);
+    assert.equal(provider.calls.length, 5);
+    assert.ok(provider.calls.every(({ headers }) => headers.authorization === `Bearer ${KEY}`));
+    assert.ok(provider.calls.every(({ headers }) => headers["gateway-auth"] === undefined));
+    assert.ok(provider.calls.at(-1)?.isCut);
+  });
+
+  it("prints a line each, with what to do beneath", async () => {
+    await start({ events: `: hi\n\n${chunk("Hello")}${STOP}` });
+    const { status, stdout, stderr } = await run(["a", "--model", "test-1"]);
+    assert.equal(status, 0, stderr);
+    assert.match(
+      stdout,
+      /^http:\/\/127\.0\.0\.1:\d+\/v1\nok +DNS +an address, nothing to look up\nok +connect +[\d.]+ ms\n/,
+    );
+    assert.match(stdout, /\nok +comments, direct +1, which are passed on/);
+    assert.match(stdout, /\nwarning +usage, direct +no tokens are stated\n +-> limits of tokens, budgets and usage/);
+    assert.match(stdout, /\nwarning +\[DONE\], gateway +missing, but the answer says that it is finished\n +-> /);
+  });
+
+  it("fails a stream without any end, which the gateway ends with an error", async () => {
+    await start({ events: chunk("Hello") });
+    const found = await examine(1);
+    assert.equal(found["[DONE], direct"]?.[0], "failure");
+    assert.equal(found["[DONE], gateway"]?.[0], "failure");
+  });
+
+  it("tells of answers that are packed though nobody asked", async () => {
+    await start({ isPacked: true });
+    const found = await examine(0);
+    assert.match(found["events, direct"]?.join() ?? "", /^warning,.*packed as gzip though nobody asked/);
+    assert.match(found["events, gateway"]?.join() ?? "", /^ok,.*not packed/);
+  });
+
+  it("fails what is no stream", async () => {
+    const provider = await startProvider(answerPlain);
+    closers.push(() => provider.close());
+    configure(provider.url);
+    assert.match((await examine(1))["events, direct"]?.join() ?? "", /^failure,answered as application\/json/);
+  });
+
+  for (
+    const [status, says] of [[401, /does not take this key/], [404, /ends in \/v1/], [429, /own limit/], [
+      500,
+      /try later/,
+    ]] as const
+  ) {
+    it(`says what a ${status} means, and not what it says`, async () => {
+      const provider = await start({ status });
+      const found = await examine(1);
+      assert.match(found["plain call, direct"]?.join() ?? "", new RegExp(`^failure,${status},.*${says.source}`));
+      assert.equal(provider.calls.length, 1, "what does not go directly is not tried through the gateway");
+    });
+  }
+
+  it("fails a provider that nobody reaches, with the system's word for it", async () => {
+    configure(`http://127.0.0.1:${await freePort()}/v1`);
+    assert.match((await examine(1)).connect?.join() ?? "", /^failure,no connection \(ECONNREFUSED\)/);
+    configure("http://nobody.invalid/v1");
+    assert.match((await examine(1)).DNS?.join() ?? "", /^failure,nobody\.invalid can't be looked up \(/);
+    const hole = await startBlackHole();
+    closers.push(() => hole.close());
+    configure(hole.url, { deadlines: { connect: "100ms" } });
+    assert.match((await examine(1)).connect?.join() ?? "", /^failure,no connection \(ETIMEDOUT\)/);
+  });
+
+  it("fails a certificate that nobody vouches for", async () => {
+    const server: Server = createTlsServer(
+      createSelfSignedCertificate(["localhost"]),
+      (_request, response) => response.end(),
+    );
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    closers.push(() => new Promise((resolve) => server.close(resolve)));
+    configure(`https://localhost:${(server.address() as AddressInfo).port}/v1`);
+    assert.match((await examine(1)).TLS?.join() ?? "", /^failure,no safe connection \(.+\),.*NODE_EXTRA_CA_CERTS/);
+  });
+
+  const identity = process.env.SALLYPORT_TEST_TLS;
+  (identity === undefined ? it.skip : it)("examines a safe connection (not in a bare run)", async () => {
+    const [cert, key] = ["cert.pem", "key.pem"].map((file) => readFileSync(join(identity ?? "", file), "utf8"));
+    const server = createTlsServer({ cert, key }, async (request, response) => {
+      const chunks: Uint8Array[] = [];
+      for await (const part of request) chunks.push(part);
+      const { url: path = "", method = "", headers } = request;
+      answeringIn({})(response, { method, path, headers, body: Buffer.concat(chunks), isCut: false });
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    closers.push(() => {
+      server.closeAllConnections();
+      server.close();
+    });
+    configure(`https://localhost:${(server.address() as AddressInfo).port}/v1`);
+    const found = await examine(0);
+    assert.match(found.DNS?.join() ?? "", /^ok,.*in all/);
+    assert.match(found.TLS?.[1] ?? "", /^TLSv1\.3, [\d.]+ ms/);
+    assert.equal(found.cancel?.[0], "ok");
+  });
+
+  it("examines each replica", async () => {
+    const provider = await start();
+    configure([provider.url, `http://127.0.0.1:${await freePort()}/v1`]);
+    const { status, stdout } = await run(["a", "--model", "test-1", "--json"]);
+    assert.equal(status, 1);
+    const reports = JSON.parse(stdout);
+    assert.deepEqual(reports.map(({ findings }: { findings: unknown[] }) => findings.length), [17, 2]);
+  });
+
+  it("takes its key from the variable that is named", async () => {
+    const provider = await start();
+    const { status } = await run(["a", "--model", "test-1", "--key-env", "MY_KEY"], { MY_KEY: KEY });
+    assert.equal(status, 0);
+    assert.equal(provider.calls[0]?.headers.authorization, `Bearer ${KEY}`);
+  });
+
+  it("says what is missing", async () => {
+    configure("openai");
+    const wrong: [args: string[], says: RegExp, env?: Record<string, string>][] = [
+      [[], /doctor takes the name of a provider: a, b/],
+      [["c"], /doctor takes the name of a provider: a, b/],
+      [["a", "b"], /unexpected argument: b/],
+      [["a"], /doctor takes --model NAME/],
+      [["a", "--model", "m"], /set SALLYPORT_UPSTREAM_KEY, or --key-env/, {}],
+      [["a", "--model", "m", "--key-env", "NOT_SET"], /set NOT_SET/],
+      [["a", "--model", "m", "--csv"], /doctor takes no --csv/],
+    ];
+    for (const [args, says, env] of wrong) {
+      const { status, stdout, stderr } = await run(args, env);
+      assert.deepEqual([status, stdout], [2, ""], args.join(" "));
+      assert.match(stderr, says);
+    }
+  });
+});
