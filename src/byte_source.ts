@@ -7,6 +7,8 @@
 
 /** A body that is pulled. One `read` at a time. */
 export interface ByteSource {
+  /** Whether the first `read` brings all of it. */
+  readonly isWhole?: boolean;
   /**
    * @returns The next bytes (never empty at will, but possibly), or `undefined` at the end
    * @throws Whatever broke the body
@@ -58,6 +60,7 @@ export function fromRequest(request: Request): ByteSource | null {
   if (!(length > 0 && length <= SMALL_BYTES)) return request.body && fromReadableStream(request.body);
   let isRead = false;
   return {
+    isWhole: true,
     read() {
       if (isRead) return Promise.resolve(undefined);
       isRead = true;

@@ -9,7 +9,7 @@ import { sha256 } from "@noble/hashes/sha2.js";
 import { bytesToHex, utf8ToBytes } from "@noble/hashes/utils.js";
 import { type Digest, holdsGatewayKey } from "./access/gateway_key.ts";
 import { createInlineKeyStore, findGatewayKey, type GatewayKey, type KeyStore } from "./access/key_store.ts";
-import { type Limiter, type LimitSubject, MemoryLimiter } from "./access/limits.ts";
+import { type Lease, type Limiter, type LimitSubject, MemoryLimiter } from "./access/limits.ts";
 import { admitKey, admitModel } from "./access/policy.ts";
 import { type Config, ConfigError } from "./config.ts";
 import { GatewayError, toErrorAnswer } from "./errors.ts";
@@ -20,6 +20,7 @@ import {
   Exchange,
   type ExchangeObserver,
   type InboundRequest,
+  isPromise,
   systemClock,
   toSettlement,
   type Tracer,
@@ -83,6 +84,11 @@ function portableDigest(text: string): string {
   return bytesToHex(sha256(utf8ToBytes(text)));
 }
 
+/** Whose limits count: the key's, and those of the provider. */
+function subjectsOf({ id, limits }: GatewayKey, ofProvider: readonly LimitSubject[]): readonly LimitSubject[] {
+  return limits === undefined ? ofProvider : [{ name: `key:${id}`, limits }, ...ofProvider];
+}
+
 /** Keys elsewhere than in the configuration are a part that `assemble` makes: the core names no file and no engine. */
 function inlineKeys({ keys }: Config, digest: Digest): KeyStore {
   if (typeof keys !== "string" && !("file" in keys)) return createInlineKeyStore(keys, digest);
@@ -123,6 +129,8 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     name,
     ...provider,
     replicas: new Replicas(provider.upstreams),
+    transport: parts.transport,
+    clock,
     subjects: provider.limits === undefined ? [] : [{ name: `provider:${name}`, limits: provider.limits }],
   }));
   const resolveProvider = createHostTable(
@@ -134,9 +142,11 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
   let onIdle = (): void => {};
 
   /** 3: who calls. The gateway key first; without a good one nobody learns more. */
-  async function identify({ headers, url }: InboundRequest, provider: string, exchange: Exchange) {
-    const shown = readGatewayCredential(headers);
-    const found = await findGatewayKey(shown, parts.keys, { digest, now: clock.now() });
+  function identify(
+    { headers, url }: InboundRequest,
+    found: GatewayKey | undefined,
+    { shown, provider, exchange }: { shown: string; provider: string; exchange: Exchange },
+  ): GatewayKey {
     if (found !== undefined) exchange.facts.keyId = found.id;
     const key = admitKey(found, provider, clock.now());
     const upstreamKey = readUpstreamCredential(headers);
@@ -146,12 +156,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
   }
 
   /** 4: how much of it. */
-  async function admit(key: GatewayKey, ofProvider: readonly LimitSubject[], exchange: Exchange) {
-    const subjects = key.limits === undefined
-      ? ofProvider
-      : [{ name: `key:${key.id}`, limits: key.limits }, ...ofProvider];
-    if (subjects.length === 0) return;
-    const lease = await parts.limiter.take(subjects);
+  function hold(lease: Lease, exchange: Exchange): void {
     exchange.onSettled(({ usage, operation, status }) =>
       lease.release(usage?.total ?? (operation === "chat.completions" && status === 200 ? undefined : 0))
     );
@@ -165,13 +170,21 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     // 2 Address
     const provider = resolveProvider(headers.get("host") ?? hostOfUrl(request.url));
     exchange.facts.provider = provider.name;
-    const operation = await resolveOperation(request.method, request.url);
+    const resolved = resolveOperation(request.method, request.url);
+    const operation = isPromise(resolved) ? await resolved : resolved;
     exchange.facts.operation = operation.name;
-    // 3 Identify, 4 Admit
-    const key = await identify(request, provider.name, exchange);
+    // 3 Identify
+    const shown = readGatewayCredential(headers);
+    const found = findGatewayKey(shown, parts.keys, { digest, now: clock.now() });
+    const key = identify(request, isPromise(found) ? await found : found, { shown, provider: provider.name, exchange });
     if (operation.model !== undefined) admitModel(key, operation.model);
     if (hasLooped(headers)) throw new GatewayError("upstream_loop");
-    await admit(key, provider.subjects, exchange);
+    // 4 Admit
+    const subjects = subjectsOf(key, provider.subjects);
+    if (subjects.length > 0) {
+      const lease = parts.limiter.take(subjects);
+      hold(isPromise(lease) ? await lease : lease, exchange);
+    }
     // 5 Read
     const completion = operation.name === "chat.completions"
       ? await readCompletion(request, { provider, key, exchange })
@@ -188,13 +201,13 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
           deadlines: shorten(provider.deadlines, headers.get(CALLER_TIMEOUT), completion?.isStream ?? false),
         },
         exchange,
-        { ...parts, replicas: provider.replicas },
+        provider,
       );
     } finally {
       bodyMemory.give(exchange.bytesIn);
     }
     // 7 Relay
-    return await relay(answer, { exchange, provider, completion });
+    return relay(answer, { exchange, provider, completion });
   }
 
   /** 5: the bytes to forward, and from a parsed view what must be known of them. */
@@ -202,9 +215,8 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     request: InboundRequest,
     { provider, key, exchange }: { provider: ProviderConfig; key: GatewayKey; exchange: Exchange },
   ) {
-    const { signal } = exchange;
     const readAt = exchange.elapsed();
-    const bytes = await readBody(request, { limits, memory: bodyMemory, clock, signal });
+    const bytes = await readBody(request, { limits, memory: bodyMemory, clock, exchange });
     exchange.waitedMs += exchange.elapsed() - readAt;
     exchange.bytesIn = bytes.byteLength;
     try {
@@ -221,14 +233,14 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
   }
 
   /** 7: status and headers at once, the body as it comes; its end settles the exchange. A small answer goes whole. */
-  async function relay(
+  function relay(
     { status, headers, body }: UpstreamAnswer,
     { exchange, provider, completion }: {
       exchange: Exchange;
       provider: ProviderConfig;
       completion: { choices: number } | undefined;
     },
-  ): Promise<Answer> {
+  ): Answer | Promise<Answer> {
     const isEventStream = (headers.get("content-type") ?? "").toLowerCase().startsWith("text/event-stream");
     const answered = addOwnHeaders(toCallerHeaders(headers, isEventStream), exchange);
     if (body === null || status === 204 || status === 205) {
@@ -244,14 +256,15 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     const { deadlines: { idleMs }, keepAliveMs } = provider;
     const isPacked = (headers.get("content-encoding") ?? "") !== "";
     if (!isEventStream && !isPacked && Number(headers.get("content-length") ?? Infinity) <= MAX_WHOLE_BYTES) {
-      const whole = await readWhole(body, { exchange, idleMs, clock });
-      meter?.push(whole);
-      const usage = meter?.usage;
-      if (usage !== undefined) exchange.facts.usage = usage;
-      exchange.status = status;
-      exchange.bytesOut = whole.byteLength;
-      exchange.settle({ outcome: "ok" });
-      return { status, headers: answered, body: whole };
+      return readWhole(body, { exchange, idleMs, clock }).then((whole) => {
+        meter?.push(whole);
+        const usage = meter?.usage;
+        if (usage !== undefined) exchange.facts.usage = usage;
+        exchange.status = status;
+        exchange.bytesOut = whole.byteLength;
+        exchange.settle({ outcome: "ok" });
+        return { status, headers: answered, body: whole };
+      });
     }
     exchange.status = status;
     const relayed = new Relay(body, { exchange, scanner, meter, idleMs, keepAliveMs, writeStallMs, clock });

@@ -9,9 +9,9 @@ const MAX_FUNCTION_LINES = 60;
 /**
  * Lines of code, without comments and blank lines: what a reader has to hold in mind. 1,600 until limits came, with
  * six codes in the table, the lease of an exchange, the tokens that a provider states, what is told of times (log,
- * traces, Server-Timing), and small answers that go whole.
+ * traces, Server-Timing), small answers that go whole, and bodies that are read without a promise for each step.
  */
-const MAX_CORE_LINES = 1880;
+const MAX_CORE_LINES = 1900;
 
 const sources = ["mod.ts", ...list("src")];
 
@@ -56,6 +56,7 @@ const FLOORS: Readonly<Record<string, number>> = {
   units: 0,
   presets: 0,
   byte_source: 0,
+  timers: 0,
   exchange: 1,
   usage_counts: 1,
   key_config: 1,
@@ -89,7 +90,7 @@ const BANNED: readonly { pattern: RegExp; home: RegExp; reason: string }[] = [
   { pattern: /(?:await|return|=>|=) fetch\(/, home: /upstream\/|gateway\.ts/, reason: "only a transport calls out" },
   {
     pattern: /\bsetTimeout\(/,
-    home: /exchange\.ts|transport|serve\/(?:lifecycle|deno|workers|log_output)|cli\//,
+    home: /timers\.ts|transport|serve\/(?:lifecycle|deno|workers|log_output)|cli\//,
     reason: "times come from the Clock, so that tests can pass their own",
   },
   { pattern: /\.tee\(\)/, home: /^$/, reason: "tee() buffers without bound when one side is slow" },

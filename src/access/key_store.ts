@@ -4,6 +4,7 @@
  * @module
  */
 import { ConfigError } from "../config.ts";
+import { isPromise } from "../exchange.ts";
 import type { KeyConfig } from "../key_config.ts";
 import { type Digest, isPlausibleKey } from "./gateway_key.ts";
 
@@ -181,14 +182,18 @@ const NO_DIGEST = "0".repeat(64);
  * @param options SHA-256, and the wall clock in milliseconds since 1970
  * @returns The key, or `undefined`: for a malformed one without hashing or a look-up
  */
-export async function findGatewayKey(
+export function findGatewayKey(
   shown: string,
   store: KeyStore,
   { digest, now }: { digest: Digest; now: number },
-): Promise<GatewayKey | undefined> {
+): GatewayKey | undefined | Promise<GatewayKey | undefined> {
   if (!isPlausibleKey(shown)) return undefined;
   const shownDigest = digest(shown);
-  const key = await store.find(shownDigest);
+  const found = store.find(shownDigest);
+  return isPromise(found) ? found.then((key) => confirm(key, shownDigest, now)) : confirm(found, shownDigest, now);
+}
+
+function confirm(key: GatewayKey | undefined, shownDigest: string, now: number): GatewayKey | undefined {
   const { digest: previous = NO_DIGEST, expiresAt = 0 } = key?.previous ?? {};
   // Both are always compared: an unknown key, a revoked one and an outdated one go the same way.
   const isCurrent = equalDigests(key?.digest ?? NO_DIGEST, shownDigest);

@@ -72,13 +72,12 @@ export const ASK_AGAIN_MS = 1000;
  * @returns Each limit that is set
  */
 export function limitsOf({ limits }: LimitSubject): [name: LimitName, limit: number][] {
-  const all: [LimitName, number | undefined][] = [
-    ["requests", limits.requests?.limit],
-    ["tokens", limits.tokens?.limit],
-    ["budget", limits.budget?.limit],
-    ["concurrency", limits.concurrency],
-  ];
-  return all.filter((entry): entry is [LimitName, number] => entry[1] !== undefined);
+  const all: [LimitName, number][] = [];
+  if (limits.requests !== undefined) all.push(["requests", limits.requests.limit]);
+  if (limits.tokens !== undefined) all.push(["tokens", limits.tokens.limit]);
+  if (limits.budget !== undefined) all.push(["budget", limits.budget.limit]);
+  if (limits.concurrency !== undefined) all.push(["concurrency", limits.concurrency]);
+  return all;
 }
 
 /** Structured fields hold integers of 15 digits at most (RFC 9651 §3.3.1). */
@@ -168,6 +167,14 @@ const WINDOWED = ["requests", "tokens", "budget"] as const;
  */
 export const SKEW_MS = 1000;
 
+/** One moment: monotonic for windows, wall clock for budgets; milliseconds. */
+interface Times {
+  readonly now: number;
+  readonly today: number;
+}
+
+const timeOf = (name: typeof WINDOWED[number], { now, today }: Times): number => name === "budget" ? today : now;
+
 /** What is counted until a point in time. */
 interface Count {
   readonly used: number;
@@ -216,18 +223,21 @@ export class MemoryLimiter implements Limiter {
 
   take(subjects: readonly LimitSubject[]): Lease {
     this.#forget();
-    const standings = subjects.flatMap((subject) => this.standing(subject));
+    const standings: Standing[] = [];
+    for (const subject of subjects) standings.push(...this.standing(subject));
     const observed = judge(standings.filter(({ limit, used }) => used >= limit), standings);
     for (const subject of subjects) {
       const counts = this.#countsOf(subject.name);
-      Object.assign(counts, this.#windowsOf(subject));
-      counts.requests = { ...counts.requests, used: counts.requests.used + 1 };
+      const { requests: { used, until }, tokens, budget } = this.#windowsOf(subject);
+      counts.requests = { used: used + 1, until };
+      counts.tokens = tokens;
+      counts.budget = budget;
       counts.open++;
     }
     let isHeld = true;
-    const including = standings.map((standing) => {
-      const isCounted = standing.name === "requests" || standing.name === "concurrency";
-      return isCounted ? { ...standing, used: standing.used + 1 } : standing;
+    const including = standings.map(({ subject, name, limit, used, resetMs }) => {
+      const isCounted = name === "requests" || name === "concurrency";
+      return { subject, name, limit, used: isCounted ? used + 1 : used, resetMs };
     });
     return {
       headers: toRateLimitHeaders(including),
@@ -241,14 +251,15 @@ export class MemoryLimiter implements Limiter {
   }
 
   standing(subject: LimitSubject): Standing[] {
-    const windows = this.#windowsOf(subject);
+    const times = this.#times();
+    const windows = this.#windowsOf(subject, times);
     return limitsOf(subject).map(([name, whole]) => {
       const limit = Math.ceil(whole / this.#share());
       if (name === "concurrency") {
         return { subject, name, limit, used: this.#counts.get(subject.name)?.open ?? 0, resetMs: ASK_AGAIN_MS };
       }
       const { used, until } = windows[name];
-      return { subject, name, limit, used, resetMs: until - this.#now(name) };
+      return { subject, name, limit, used, resetMs: until - timeOf(name, times) };
     });
   }
 
@@ -282,24 +293,24 @@ export class MemoryLimiter implements Limiter {
     return counts;
   }
 
-  #now(name: typeof WINDOWED[number]): number {
-    return name === "budget" ? this.#clock.now() : this.#clock.monotonic();
+  #times(): Times {
+    return { now: this.#clock.monotonic(), today: this.#clock.now() };
   }
 
   /** When what begins now would end. */
-  #endOf(name: typeof WINDOWED[number], { limits }: LimitSubject): number {
-    const now = this.#now(name);
+  #endOf(name: typeof WINDOWED[number], { limits }: LimitSubject, times: Times): number {
+    const now = timeOf(name, times);
     if (name !== "budget") return now + (limits[name]?.windowMs ?? 0);
     return limits.budget === undefined ? now : periodEnd(limits.budget.period, now);
   }
 
   /** The windows of a subject as they are now. One that is over begins now, once something is taken. */
-  #windowsOf(subject: LimitSubject): Pick<Counts, typeof WINDOWED[number]> {
+  #windowsOf(subject: LimitSubject, times: Times = this.#times()): Pick<Counts, typeof WINDOWED[number]> {
     const counts = this.#counts.get(subject.name);
     const windowOf = (name: typeof WINDOWED[number]): Count => {
-      const { used, until } = counts?.[name] ?? NOTHING;
-      const end = this.#endOf(name, subject);
-      return until <= this.#now(name) || until > end + SKEW_MS ? { used: 0, until: end } : { used, until };
+      const count = counts?.[name] ?? NOTHING;
+      const end = this.#endOf(name, subject, times);
+      return count.until <= timeOf(name, times) || count.until > end + SKEW_MS ? { used: 0, until: end } : count;
     };
     return { requests: windowOf("requests"), tokens: windowOf("tokens"), budget: windowOf("budget") };
   }
@@ -309,10 +320,11 @@ export class MemoryLimiter implements Limiter {
     counts.open--;
     if (tokens === undefined) counts.unmetered++;
     if (tokens === undefined || tokens === 0) return;
+    const times = this.#times();
     for (const name of ["tokens", "budget"] as const) {
       const { used, until } = counts[name];
-      counts[name] = until <= this.#now(name)
-        ? { used: tokens, until: this.#endOf(name, subject) }
+      counts[name] = until <= timeOf(name, times)
+        ? { used: tokens, until: this.#endOf(name, subject, times) }
         : { used: used + tokens, until };
     }
   }

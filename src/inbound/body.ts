@@ -6,7 +6,7 @@
  */
 import { type ByteSource, joinChunks } from "../byte_source.ts";
 import { GatewayError } from "../errors.ts";
-import { ClientClosed, type Clock, type InboundRequest } from "../exchange.ts";
+import { ClientClosed, type Clock, type Exchange, type InboundRequest } from "../exchange.ts";
 
 /** How much and how long. */
 export interface BodyLimits {
@@ -55,8 +55,8 @@ export interface ReadBodyOptions {
   /** Holds the bytes from here on; give them back when they are no longer needed. */
   readonly memory: BodyMemory;
   readonly clock: Clock;
-  /** Its reason ends the read. */
-  readonly signal: AbortSignal;
+  /** Its abort ends the read. */
+  readonly exchange: Exchange;
 }
 
 /** Deeper nesting than any provider's schema needs; parsers of some fail or recurse beyond it. */
@@ -82,39 +82,48 @@ function assertJsonHeaders(headers: InboundRequest["headers"], maxBodyBytes: num
   if (Number(headers.get("content-length") ?? 0) > maxBodyBytes) throw new GatewayError("body_too_large");
 }
 
-async function readBytes(
+function readBytes(
   source: ByteSource,
-  { limits: { maxBodyBytes, bodyTimeMs }, memory, clock, signal }: ReadBodyOptions,
+  { limits: { maxBodyBytes, bodyTimeMs }, memory, clock, exchange }: ReadBodyOptions,
 ): Promise<Uint8Array> {
-  const chunks: Uint8Array[] = [];
-  let byteLength = 0;
-  let isWhole = false;
-  let stop: (reason: unknown) => void = () => {};
-  const stopped = new Promise<never>((_, reject) => stop = reject);
-  stopped.catch(() => {});
-  const onAbort = () => stop(signal.reason);
-  // Whatever a runtime calls it: a body that breaks is a caller that left.
-  const failed = () => Promise.reject(signal.aborted ? signal.reason : new ClientClosed());
-  signal.addEventListener("abort", onAbort);
-  const cancelTimer = clock.timer(bodyTimeMs, () => stop(new GatewayError("body_timeout")));
-  try {
-    signal.throwIfAborted();
-    while (true) {
-      const chunk = await Promise.race([source.read().catch(failed), stopped]);
-      if (chunk === undefined) {
-        isWhole = true;
-        return joinChunks(chunks);
+  return new Promise((resolve, reject) => {
+    if (exchange.reason !== undefined) return reject(exchange.reason);
+    const chunks: Uint8Array[] = [];
+    let byteLength = 0;
+    let isOver = false;
+    const end = () => {
+      isOver = true;
+      cancelTimer();
+      forgetAbort();
+    };
+    const fail = (reason: unknown) => {
+      if (isOver) return;
+      end();
+      memory.give(byteLength);
+      reject(reason);
+    };
+    // Whatever a runtime calls it: a body that breaks is a caller that left.
+    const onBroken = () => fail(exchange.reason ?? new ClientClosed());
+    const take = (chunk: Uint8Array | undefined): void => {
+      if (isOver) return;
+      try {
+        if (chunk !== undefined) {
+          if (byteLength + chunk.byteLength > maxBodyBytes) throw new GatewayError("body_too_large");
+          memory.take(chunk.byteLength);
+          byteLength += chunk.byteLength;
+          chunks.push(chunk);
+          if (source.isWhole !== true) return void source.read().then(take, onBroken);
+        }
+        resolve(joinChunks(chunks));
+        end();
+      } catch (error) {
+        fail(error);
       }
-      if (byteLength + chunk.byteLength > maxBodyBytes) throw new GatewayError("body_too_large");
-      memory.take(chunk.byteLength);
-      byteLength += chunk.byteLength;
-      chunks.push(chunk);
-    }
-  } finally {
-    if (!isWhole) memory.give(byteLength);
-    cancelTimer();
-    signal.removeEventListener("abort", onAbort);
-  }
+    };
+    const forgetAbort = exchange.onAbort(() => fail(exchange.reason));
+    const cancelTimer = clock.timer(bodyTimeMs, () => fail(new GatewayError("body_timeout")));
+    source.read().then(take, onBroken);
+  });
 }
 
 /** The index of the quote that ends the string whose first character stands at `from`; -1 where none does. */
@@ -218,9 +227,9 @@ export function parseJson(bytes: Uint8Array): unknown {
  *   `invalid_json`, `gateway_overloaded`
  * @throws {ClientClosed} When the caller left half-way
  */
-export async function readBody(request: InboundRequest, options: ReadBodyOptions): Promise<Uint8Array> {
+export function readBody(request: InboundRequest, options: ReadBodyOptions): Promise<Uint8Array> {
   assertJsonHeaders(request.headers, options.limits.maxBodyBytes);
   if (request.body === null) throw new GatewayError("invalid_json");
   options.memory.assertRoom(Number(request.headers.get("content-length") ?? 0));
-  return await readBytes(request.body, options);
+  return readBytes(request.body, options);
 }

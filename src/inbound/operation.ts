@@ -58,10 +58,14 @@ const router = Router<IRequestStrict>()
  * @returns The operation
  * @throws {GatewayError} `not_found`, `method_not_allowed`
  */
-export async function resolveOperation(method: string, url: string): Promise<Operation> {
+export function resolveOperation(method: string, url: string): Operation | Promise<Operation> {
   if (method === "POST" && CHAT_COMPLETIONS_URL.test(url) && (url.startsWith("/") || URL.canParse(url))) {
     return CHAT_COMPLETIONS;
   }
+  return route(method, url);
+}
+
+async function route(method: string, url: string): Promise<Operation> {
   const absolute = /^https?:/i.test(url) ? url : url.startsWith("/") ? `http://gateway${url}` : "http://gateway/";
   const operation: Operation | undefined = URL.canParse(absolute)
     ? await router.fetch({ method, url: absolute } as Request) // all that itty-router looks at

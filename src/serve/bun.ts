@@ -5,9 +5,10 @@
  */
 import process from "node:process";
 import { type ByteSource, fromRequest } from "../byte_source.ts";
-import type { InboundRequest } from "../exchange.ts";
+import { type InboundRequest, isWhole } from "../exchange.ts";
 import { type Handler, toResponse } from "../fetch_handler.ts";
 import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
+import { takeAhead } from "./take_ahead.ts";
 
 interface BunServer {
   readonly port: number;
@@ -37,12 +38,16 @@ const FETCH_CAP_VARIABLE = "BUN_CONFIG_MAX_HTTP_REQUESTS";
 /** The most that Bun takes. */
 const FETCH_CAP = "65535";
 
+/** A body that is there is handed on whole up to this size: a stream in JavaScript costs Bun as much as all the rest. Bytes. */
+const WHOLE_BYTES = 65536;
+
 /** Calls `onEnd` when the body is there, for the deadlines of the listener end with it. */
 function withEnd(body: ByteSource, onEnd: () => void): ByteSource {
   return {
+    ...(body.isWhole && { isWhole: true }),
     async read() {
       const chunk = await body.read();
-      if (chunk === undefined) onEnd();
+      if (chunk === undefined || body.isWhole) onEnd();
       return chunk;
     },
     cancel: (reason) => body.cancel(reason),
@@ -77,7 +82,9 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
           return request.signal;
         },
       };
-      return toResponse(await handler.handle(inbound));
+      const answer = await handler.handle(inbound);
+      if (!isWhole(answer.body)) answer.body = await takeAhead(answer.body, WHOLE_BYTES);
+      return toResponse(answer);
     },
     error: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default shows the error
   });

@@ -41,6 +41,17 @@ export interface ForwardParts {
 /** Statuses with which a proxy in front says that nobody stands behind it (RFC 9110 §15.6.3 to §15.6.5). */
 const NOBODY_THERE: ReadonlySet<number> = new Set([502, 503, 504]);
 
+/** The URL of a replica's last call: nearly every call has the same, and building one costs more than sending it. */
+const lastUrls = new WeakMap<Replica, { readonly path: string; readonly url: URL }>();
+
+function toUrl(replica: Replica, path: string): URL {
+  const last = lastUrls.get(replica);
+  if (last?.path === path) return last.url;
+  const url = new URL(replica.url + path);
+  lastUrls.set(replica, { path, url });
+  return url;
+}
+
 /**
  * Sends a call and waits for the header of its answer.
  *
@@ -74,24 +85,25 @@ export async function forward(call: ForwardCall, exchange: Exchange, parts: Forw
 
 /** One call to one replica, which is told how it went. Throws {@link NeverSent} with its `reason` translated. */
 async function attempt(
-  { path, deadlines, ...rest }: ForwardCall,
+  call: ForwardCall,
   replica: Replica,
   exchange: Exchange,
-  { replicas, transport, clock }: ForwardParts,
+  parts: ForwardParts,
 ): Promise<UpstreamAnswer> {
-  const { signal } = exchange;
+  const { replicas, transport, clock } = parts;
+  const { firstByteMs, connectMs } = call.deadlines;
   const sentAt = exchange.elapsed();
   exchange.facts.replica = replica.index;
   const cancelFirstByte = clock.timer(
-    deadlines.firstByteMs,
+    firstByteMs,
     () => exchange.abort(new GatewayError("upstream_first_byte_timeout")),
   );
   try {
-    signal.throwIfAborted();
+    if (exchange.reason !== undefined) throw exchange.reason;
     const abort = (reason: GatewayError) => exchange.abort(reason);
-    const url = new URL(replica.url + path);
-    const headers = exchange.trace?.called({ ...rest, url }) ?? rest.headers;
-    const answer = await transport.send({ ...rest, headers, url, connectMs: deadlines.connectMs, signal, abort });
+    const url = toUrl(replica, call.path);
+    const headers = exchange.trace?.called({ ...call, url }) ?? call.headers;
+    const answer = await transport.send({ ...call, headers, url, connectMs, signal: exchange.signal, abort });
     exchange.markFirstByte();
     exchange.trace?.answered(answer.status);
     if (NOBODY_THERE.has(answer.status)) replicas.failed(replica, clock.monotonic());
@@ -103,7 +115,7 @@ async function attempt(
     }
     return toIdentityCoding(answer);
   } catch (error) {
-    const failure = translate(error, { signal, replica, replicas, now: clock.monotonic() });
+    const failure = translate(error, exchange.reason, replica, parts);
     exchange.trace?.failed(failure instanceof NeverSent ? failure.reason : failure);
     throw failure;
   } finally {
@@ -113,19 +125,17 @@ async function attempt(
 }
 
 /** Tells the replica, and turns whatever was thrown into an error of ours. */
-function translate(
-  error: unknown,
-  { signal, replica, replicas, now }: { signal: AbortSignal; replica: Replica; replicas: Replicas; now: number },
-): unknown {
-  // Runtimes wrap or replace an abort's reason, each in its own way: the signal keeps it.
-  if (signal.aborted) {
-    const { reason } = signal;
-    if (!GatewayError.is(reason) || reason.code !== "upstream_connect_timeout") {
+function translate(error: unknown, aborted: Error | undefined, replica: Replica, parts: ForwardParts): unknown {
+  const { replicas } = parts;
+  const now = parts.clock.monotonic();
+  // Runtimes wrap or replace an abort's reason, each in its own way: the exchange keeps it.
+  if (aborted !== undefined) {
+    if (!GatewayError.is(aborted) || aborted.code !== "upstream_connect_timeout") {
       replicas.forgotten(replica); // a slow answer, or a caller that left, is not the replica's failure
-      return reason;
+      return aborted;
     }
     replicas.failed(replica, now, false);
-    return new NeverSent(reason);
+    return new NeverSent(aborted);
   }
   if (GatewayError.is(error)) {
     if (error.code === "upstream_bad_response") replicas.failed(replica, now);

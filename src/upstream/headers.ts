@@ -7,7 +7,7 @@
  */
 
 /** Caller to provider. */
-const REQUEST_HEADERS = [
+const REQUEST_HEADERS: ReadonlySet<string> = new Set([
   "authorization", // the caller's own key there
   "content-type",
   "accept",
@@ -32,7 +32,7 @@ const REQUEST_HEADERS = [
   "x-stainless-read-timeout",
   "x-stainless-helper-method",
   "x-stainless-async",
-];
+]);
 
 /** Provider to caller. `content-length` is set anew by the server, `content-encoding` is gone once decoded. */
 const ANSWER_HEADERS: ReadonlySet<string> = new Set([
@@ -85,10 +85,12 @@ export function toUpstreamHeaders(headers: { get(name: string): string | null })
   // Only our own kind: the rest of the way the request took is none of the provider's business.
   const hops = via?.match(/1\.1 sallyport-[0-9a-f]{8}/g)?.slice(0, MAX_HOPS) ?? [];
   if (hops.length > 0) forwarded.via = `${hops.join(", ")}, ${forwarded.via}`;
-  for (const name of REQUEST_HEADERS) {
-    const value = headers.get(name);
-    if (value !== null && !UNSAFE_VALUE.test(value)) forwarded[name] = value;
-  }
+  const carry = (value: string | null, name: string) => {
+    if (value !== null && REQUEST_HEADERS.has(name) && !UNSAFE_VALUE.test(value)) forwarded[name] = value;
+  };
+  // Few of them are there: walking through those is cheaper than asking for each (measured on Bun and Deno).
+  if (headers instanceof Headers) headers.forEach(carry);
+  else for (const name of REQUEST_HEADERS) carry(headers.get(name), name);
   return forwarded;
 }
 

@@ -41,30 +41,38 @@ export const MAX_WHOLE_BYTES = 65536;
  * @returns The body
  * @throws {GatewayError} `upstream_disconnected`, `upstream_idle_timeout`, or why the exchange was aborted
  */
-export async function readWhole(
+export function readWhole(
   body: ByteSource,
   { exchange, idleMs, clock }: Pick<RelayOptions, "exchange" | "idleMs" | "clock">,
 ): Promise<Uint8Array> {
-  const { signal } = exchange;
-  const chunks: Uint8Array[] = [];
-  const onAbort = () => body.cancel();
-  signal.addEventListener("abort", onAbort);
-  const watch = () => clock.timer(idleMs, () => exchange.abort(new GatewayError("upstream_idle_timeout")));
-  let cancelTimer = watch();
-  try {
-    for (let chunk = await body.read(); chunk !== undefined; chunk = await body.read()) {
+  return new Promise((resolve, reject) => {
+    const chunks: Uint8Array[] = [];
+    const watch = () => clock.timer(idleMs, () => exchange.abort(new GatewayError("upstream_idle_timeout")));
+    let cancelTimer = watch();
+    const onAbort = () => body.cancel();
+    const forgetAbort = exchange.onAbort(onAbort);
+    if (exchange.reason !== undefined) onAbort();
+    const end = () => {
+      cancelTimer();
+      forgetAbort();
+    };
+    const fail = (cause: unknown) => {
+      end();
+      reject(exchange.reason ?? new GatewayError("upstream_disconnected", { cause }));
+    };
+    const take = (chunk: Uint8Array | undefined): void => {
+      if (exchange.reason !== undefined) return fail(exchange.reason);
+      if (chunk === undefined) {
+        end();
+        return resolve(joinChunks(chunks));
+      }
       chunks.push(chunk);
       cancelTimer();
       cancelTimer = watch();
-    }
-  } catch (cause) {
-    throw signal.aborted ? signal.reason : new GatewayError("upstream_disconnected", { cause });
-  } finally {
-    cancelTimer();
-    signal.removeEventListener("abort", onAbort);
-  }
-  signal.throwIfAborted();
-  return joinChunks(chunks);
+      body.read().then(take, fail);
+    };
+    body.read().then(take, fail);
+  });
 }
 
 /** A body that settles its exchange. */
@@ -95,7 +103,7 @@ export class Relay implements ByteSource {
     this.#body = body;
     this.#options = options;
     this.#pendingSince = this.#lastSentAt = options.clock.monotonic();
-    options.exchange.signal.addEventListener("abort", () => this.#aborted(), { once: true });
+    options.exchange.onAbort(() => this.#aborted());
     options.exchange.onSettled(() => this.#cancelTimer());
     this.#watch();
   }
@@ -105,9 +113,9 @@ export class Relay implements ByteSource {
    * @throws When a plain answer can't be completed: the adapter then breaks the connection
    */
   async read(): Promise<Uint8Array | undefined> {
-    const { exchange: { signal }, clock } = this.#options;
+    const { exchange, clock } = this.#options;
     if (this.#isOver) return undefined;
-    if (signal.aborted) return this.#fail(signal.reason);
+    if (exchange.reason !== undefined) return this.#fail(exchange.reason);
     this.#isReading = true;
     let chunk: Uint8Array | undefined;
     try {
@@ -118,14 +126,14 @@ export class Relay implements ByteSource {
       chunk = await this.#next(this.#pending);
       if (chunk === KEEP_ALIVE) return this.#send(chunk);
     } catch (cause) {
-      return this.#fail(signal.aborted ? signal.reason : new GatewayError("upstream_disconnected", { cause }));
+      return this.#fail(exchange.reason ?? new GatewayError("upstream_disconnected", { cause }));
     } finally {
       this.#isReading = false;
     }
     this.#pending = undefined;
     this.#waitedMs += clock.monotonic() - this.#pendingSince;
     if (this.#isOver) return undefined;
-    if (signal.aborted) return this.#fail(signal.reason);
+    if (exchange.reason !== undefined) return this.#fail(exchange.reason);
     return chunk === undefined ? this.#end() : this.#pass(chunk);
   }
 
@@ -204,7 +212,7 @@ export class Relay implements ByteSource {
   /** Frees the upstream at once; a pending read then ends and tells the caller, else the next one does. */
   #aborted(): void {
     const { exchange } = this.#options;
-    const { reason } = exchange.signal;
+    const { reason } = exchange;
     if (reason instanceof ClientClosed) return this.cancel();
     this.#body.cancel();
     // A caller that has stopped reading must not keep the books open.
