@@ -80,6 +80,12 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
     get openExchanges() {
       return ready().openExchanges;
     },
+    get openStreams() {
+      return ready().openStreams;
+    },
+    get replicas() {
+      return ready().replicas;
+    },
   };
   const bodyTimeMs = 60_000;
   const listeners = await openListeners(late, await resolveServe(server), [
