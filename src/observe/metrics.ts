@@ -158,7 +158,7 @@ export class Metrics implements ExchangeObserver {
       const families = this.#families;
       const isChat = operation === CHAT && replica !== undefined;
       const failure = record.code ?? (status >= 400 ? String(status) : "");
-      const result = record.code ?? `${Math.floor(status / 100)}xx`;
+      const result = record.code ?? (outcome === "client_closed" ? outcome : `${Math.floor(status / 100)}xx`);
       series = {
         kind: { provider, operation: record.operation, outcome, code: record.code, status, stream, replica, model },
         exchanges: families.exchanges(provider, operation, outcome, code, String(status)),
