@@ -38,7 +38,7 @@ export interface Program {
   stderr(): string;
   /** Waits until a text stands in the output and returns what the pattern's first group matched. */
   waitFor(pattern: RegExp): Promise<string>;
-  kill(signal: "SIGINT" | "SIGTERM" | "SIGHUP" | "SIGKILL"): void;
+  kill(signal: "SIGINT" | "SIGTERM" | "SIGHUP" | "SIGUSR2" | "SIGKILL"): void;
   /** Takes no more of its output, and leaves it open: what it writes fills the pipe. */
   stopReading(): void;
   /** Closes our end of its output: what it writes from now on fails. */
