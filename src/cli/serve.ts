@@ -57,10 +57,10 @@ const LAST_LINES_MS = 500;
 /** How long it waits for who collects traces. Milliseconds. */
 const LAST_SPANS_MS = 2000;
 
-/** JSON lines for programs, other lines for a person at a terminal. */
+/** JSON lines for programs; other lines for a person, who sits at a terminal and not at the end of a pipe. */
 function createLog(wanted: Config["log"]): AccessLog | undefined {
-  const format = wanted === "auto" ? process.stdout.isTTY ? "pretty" : "json" : wanted;
-  if (format === "off") return undefined;
+  if (wanted === "off") return undefined;
+  const format = wanted !== "json" && process.stdout.isTTY ? "pretty" : "json";
   return new AccessLog(format, toStandardOutput((ms, then) => void systemClock.timer(ms, then)), systemClock);
 }
 

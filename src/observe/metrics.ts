@@ -83,6 +83,8 @@ interface Series {
 }
 
 const CHAT = "chat.completions";
+/** Kinds of exchanges whose series are at hand. All that can be are more: models times codes times replicas. */
+const MAX_KINDS = 5000;
 
 /** The counts of one process. */
 export class Metrics implements ExchangeObserver {
@@ -157,8 +159,8 @@ export class Metrics implements ExchangeObserver {
     if (series === undefined) {
       const families = this.#families;
       const isChat = operation === CHAT && replica !== undefined;
-      const failure = record.code ?? (status >= 400 ? String(status) : "");
       const result = record.code ?? (outcome === "client_closed" ? outcome : `${Math.floor(status / 100)}xx`);
+      const failure = result === "2xx" ? "" : result;
       series = {
         kind: { provider, operation: record.operation, outcome, code: record.code, status, stream, replica, model },
         exchanges: families.exchanges(provider, operation, outcome, code, String(status)),
@@ -167,6 +169,7 @@ export class Metrics implements ExchangeObserver {
         upstream: replica === undefined ? undefined : families.upstream(provider, String(replica), result),
         chat: isChat ? families.chats("chat", provider, model, failure) : undefined,
       };
+      if (this.#series.size >= MAX_KINDS) this.#series.clear(); // the counts themselves are kept elsewhere
       this.#series.set(id, series);
     }
     // A model without a label of its own may be given one by its next answer.
