@@ -7,6 +7,7 @@ import process from "node:process";
 import { judge, type Lease, type Limiter, type LimitName, type LimitSubject, type Standing } from "../access/limits.ts";
 import { toRateLimitHeaders } from "../access/limits.ts";
 import { GatewayError } from "../errors.ts";
+import { systemClock } from "../exchange.ts";
 import type { MetricJson } from "../observe/instruments.ts";
 
 /** Says to a process that it is a worker: how its listeners' ports came out, comma-separated, or nothing yet. */
@@ -38,6 +39,9 @@ export type SupervisorMessage =
 
 /** How often a worker tells how many exchanges are open. Milliseconds. */
 const TELL_MS = 500;
+
+/** How long a worker that leaves waits until its last counts are heard. Milliseconds. */
+const LAST_WORD_MS = 500;
 
 function say(message: WorkerMessage): void {
   // The supervisor may be gone: then the worker is about to end too.
@@ -166,6 +170,7 @@ export function connectToSupervisor(): Supervised | undefined {
     async tellLast(counts) {
       await new Promise<void>((resolve) => {
         if (!process.connected) return resolve();
+        systemClock.timer(LAST_WORD_MS, resolve); // a supervisor that has just gone does not always say so
         process.send?.({ type: "counts", call: 0, counts }, undefined, undefined, () => resolve());
       });
     },
