@@ -18,6 +18,7 @@ import { CACHE, pinSelf, readRss } from "./bench/machine.ts";
 import {
   createKeyMeasurement,
   createMeasurements,
+  createObserverMeasurement,
   KEY_CURVE,
   type Measurement,
   type MeasurementName,
@@ -37,6 +38,7 @@ import {
   startSubject,
   type Subject,
 } from "./bench/subjects.ts";
+import { buildUnobserved } from "./bench/unobserved.ts";
 
 /** Gateway keys of every run but the key curve. */
 const KEYS = 1000;
@@ -136,6 +138,23 @@ async function measureKeys(provider: Provider): Promise<void> {
   }
 }
 
+/** The gateway with what watches exchanges and without, against itself. */
+async function measureObservers(provider: Provider): Promise<void> {
+  const unobserved = await buildUnobserved();
+  for (const runtime of runtimes) {
+    const running: RunningSubject[] = [];
+    const base = `unobserved ${runtime.label}`;
+    try {
+      running.push(await startSubject({ ...gatewayOn(runtime, unobserved, KEYS), name: base }, provider.url));
+      running.push(await startSubject({ ...gatewayOn(runtime, file, KEYS), base }, provider.url));
+      const measurement = await createObserverMeasurement(provider);
+      conclusion(conclude(measurement, await takeTurns(measurement, [asSubject(provider), ...running], effort)));
+    } finally {
+      for (const { process: child } of running) await child.stop();
+    }
+  }
+}
+
 /** Everything that takes turns between subjects that stay up. */
 async function measureAll(subjects: readonly Subject[], provider: Provider): Promise<void> {
   const measurements = await createMeasurements(provider, names);
@@ -175,6 +194,7 @@ try {
   if (names.has("startup")) await measureStartUp(own, provider);
   await measureAll([...peers, ...own], provider);
   if (names.has("keys")) await measureKeys(provider);
+  if (names.has("observers")) await measureObservers(provider);
 } finally {
   await provider.process.stop();
 }

@@ -12,9 +12,9 @@ import { join } from "node:path";
 import process from "node:process";
 import { parseArgs } from "node:util";
 import { toJsonSchema } from "@valibot/to-json-schema";
-import { build, type BuildOptions } from "esbuild";
+import { build } from "esbuild";
 import { ConfigSchema } from "../src/config.ts";
-import { BUNDLE, PROGRAM_BUNDLE, REQUIRE_BANNER } from "./bundle.ts";
+import { LIBRARY, ONE_FILE } from "./bundle.ts";
 
 const { values } = parseArgs({
   options: {
@@ -26,28 +26,10 @@ const { values } = parseArgs({
 const { out } = values;
 const say = (text: string) => values.quiet || console.log(text);
 
-/** Node 20 has no `import.meta.main`: there the module's URL is compared with the program's real path. */
-const MAIN_BANNER = `#!/usr/bin/env node
-${REQUIRE_BANNER}
-import { realpathSync as __realpath } from "node:fs";
-import { pathToFileURL as __toUrl } from "node:url";
-const __main = import.meta.main ?? (() => {
-  try { return import.meta.url === __toUrl(__realpath(process.argv[1])).href; } catch { return false; }
-})();`;
-
-const shared: BuildOptions = { entryPoints: ["mod.ts"], legalComments: "none" };
-
 rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
-await build({
-  ...PROGRAM_BUNDLE,
-  ...shared,
-  outfile: join(out, "sallyport.js"),
-  minify: true,
-  define: { "import.meta.main": "__main" },
-  banner: { js: MAIN_BANNER },
-});
-await build({ ...BUNDLE, ...shared, outfile: join(out, "mod.js"), define: { "import.meta.main": "false" } });
+await build({ ...ONE_FILE, outfile: join(out, "sallyport.js") });
+await build({ ...LIBRARY, outfile: join(out, "mod.js") });
 writeFileSync(
   join(out, "gateway.schema.json"),
   JSON.stringify(toJsonSchema(ConfigSchema, { typeMode: "input", errorMode: "ignore" }), null, 2) + "\n",

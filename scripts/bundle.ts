@@ -1,7 +1,7 @@
 /** How sources become one module that Deno, Bun and Node take alike. */
 import type { BuildOptions } from "esbuild";
 
-/** For the library. */
+/** For sources of any kind. */
 export const BUNDLE: BuildOptions = {
   bundle: true,
   format: "esm",
@@ -17,3 +17,24 @@ export const REQUIRE_BANNER: string = `import { createRequire as __createRequire
 const require = __createRequire(import.meta.url);`;
 /** For a program. */
 export const PROGRAM_BUNDLE: BuildOptions = { ...BUNDLE, platform: "node", banner: { js: REQUIRE_BANNER } };
+
+/** Node 20 has no `import.meta.main`: there the module's URL is compared with the program's real path. */
+const MAIN_BANNER = `#!/usr/bin/env node
+${REQUIRE_BANNER}
+import { realpathSync as __realpath } from "node:fs";
+import { pathToFileURL as __toUrl } from "node:url";
+const __main = import.meta.main ?? (() => {
+  try { return import.meta.url === __toUrl(__realpath(process.argv[1])).href; } catch { return false; }
+})();`;
+
+const ENTRY: BuildOptions = { entryPoints: ["mod.ts"], legalComments: "none" };
+/** The one file: command line and library. */
+export const ONE_FILE: BuildOptions = {
+  ...PROGRAM_BUNDLE,
+  ...ENTRY,
+  minify: true,
+  define: { "import.meta.main": "__main" },
+  banner: { js: MAIN_BANNER },
+};
+/** The library alone. */
+export const LIBRARY: BuildOptions = { ...BUNDLE, ...ENTRY, define: { "import.meta.main": "false" } };

@@ -17,6 +17,8 @@ export interface GatewayErrorDetails {
   readonly headers?: Readonly<Record<string, string>>;
   /** When to try again, milliseconds; the table's word if left out. */
   readonly retryAfterMs?: number;
+  /** The limit that refused, as `RateLimit` names it. For the record. */
+  readonly limit?: string;
   /** The foreign error behind this one. For the log; never reaches the caller. */
   readonly cause?: unknown;
 }
@@ -39,6 +41,8 @@ export class GatewayError extends Error {
   readonly headers: Readonly<Record<string, string>>;
   /** When to try again, milliseconds. */
   readonly retryAfterMs: number | undefined;
+  /** The limit that refused, such as `requests` or `provider-requests`. */
+  readonly limit: string | undefined;
 
   /**
    * @param code A code of {@link ERRORS}
@@ -54,6 +58,7 @@ export class GatewayError extends Error {
     this.param = details.param ?? param;
     this.headers = details.headers ?? {};
     this.retryAfterMs = details.retryAfterMs;
+    this.limit = details.limit;
   }
 
   /**

@@ -121,6 +121,8 @@ export interface ExchangeRecord {
   readonly replica?: number;
   /** As far as the provider stated it; beside an outcome other than `ok` it is a part. */
   readonly usage?: TokenUsage;
+  /** The limit that refused it, such as `requests`, or `provider-requests` for one of all keys together. */
+  readonly limit?: string;
   /** The limit that would have refused it, had it not been set to observe. */
   readonly observedLimit?: string;
   /** The error behind `internal_error` or an upstream failure. May name addresses: for the operator's log only. */
@@ -166,8 +168,9 @@ export interface Tracer {
 
 /** What the steps learn on the way. */
 export type ExchangeFacts = {
-  -readonly [Name in "provider" | "keyId" | "operation" | "model" | "stream" | "usage" | "observedLimit" | "replica"]?:
-    ExchangeRecord[Name];
+  -readonly [
+    Name in "provider" | "keyId" | "operation" | "model" | "stream" | "usage" | "limit" | "observedLimit" | "replica"
+  ]?: ExchangeRecord[Name];
 };
 
 /**

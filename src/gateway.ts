@@ -36,7 +36,7 @@ import { EventStreamScanner } from "./upstream/event_stream.ts";
 import { type Deadlines, forward } from "./upstream/forward.ts";
 import { hasLooped, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
 import { MAX_WHOLE_BYTES, readWhole, Relay } from "./upstream/relay.ts";
-import { Replicas } from "./upstream/replicas.ts";
+import { type ReplicaReport, Replicas } from "./upstream/replicas.ts";
 import { createFetchTransport, type Transport, type UpstreamAnswer } from "./upstream/transport.ts";
 import { PlainAnswerMeter } from "./upstream/usage.ts";
 
@@ -64,6 +64,10 @@ export interface Gateway extends Handler {
   readonly isReady: boolean;
   /** How many exchanges are open. */
   readonly openExchanges: number;
+  /** How many of them are streams. */
+  readonly openStreams: number;
+  /** How the replicas of all providers do. */
+  readonly replicas: readonly ({ readonly provider: string } & ReplicaReport)[];
   /** Says from now on that it is not ready, and goes on serving: the time in which load balancers turn elsewhere. */
   drain(): void;
   /**
@@ -284,6 +288,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     const isLost = error.code === "body_timeout" || !isBodySettled(request, exchange);
     if (isLost) answer.headers.connection = "close";
     exchange.status = answer.status;
+    if (error.limit !== undefined) exchange.facts.limit = error.limit;
     exchange.bytesOut = answer.body.length;
     exchange.settle(settlement);
     return answer;
@@ -332,6 +337,12 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     },
     get openExchanges() {
       return open.size;
+    },
+    get openStreams() {
+      return Array.from(open).filter(({ facts }) => facts.stream === true).length;
+    },
+    get replicas() {
+      return providers.flatMap(({ name, replicas }) => replicas.report().map((each) => ({ provider: name, ...each })));
     },
     drain() {
       isReady = false;

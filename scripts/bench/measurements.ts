@@ -16,6 +16,7 @@ export const MEASUREMENTS = [
   "connections",
   "memory",
   "keys",
+  "observers",
 ] as const;
 export type MeasurementName = (typeof MEASUREMENTS)[number];
 
@@ -41,6 +42,8 @@ export interface Measurement {
   readonly compare: "ratio" | "difference" | "none";
   /** Whether the subject's core is meant to be the limit: then that is checked. */
   readonly isThroughput: boolean;
+  /** Whether its goal is for processor time a request, and not for what was done in a second. */
+  readonly isByCpu?: boolean;
   /** The point of a curve. */
   readonly at?: number;
   /** Whether slow peers are left out. */
@@ -128,6 +131,15 @@ export async function createMeasurements(
     )),
   ];
   return all.filter(({ name }) => names.has(name));
+}
+
+/** Plain throughput with and without log and metrics. */
+export async function createObserverMeasurement(provider: Provider): Promise<Measurement> {
+  const title = "plain, with log and metrics and without";
+  return {
+    ...await throughput(provider, PLAIN, { name: "observers", title, connections: CONNECTIONS }),
+    isByCpu: true,
+  };
 }
 
 /** Plain throughput of a gateway that knows so many keys. */

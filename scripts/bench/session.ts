@@ -146,12 +146,14 @@ function toComparison(
   const cpuOf = ({ details }: Reading) => details.cpuUs ?? NaN;
   const hasGoalOfItsOwn = measurement.name === "events";
   const goal = goalFor(measurement.name, series.subject.name);
-  const judged = hasGoalOfItsOwn ? rows.get(series.name)?.spread.median ?? NaN : spread.median;
+  const byCpu = comparePairs(valuesOf(series, cpuOf), valuesOf(base, cpuOf), (a, b) => b / a);
+  const compared = measurement.isByCpu === true ? byCpu : spread;
+  const judged = hasGoalOfItsOwn ? rows.get(series.name)?.spread.median ?? NaN : compared.median;
   return {
     subject: series.name,
     base: base.name,
     spread,
-    ...(isRatio && { byCpu: comparePairs(valuesOf(series, cpuOf), valuesOf(base, cpuOf), (a, b) => b / a) }),
+    ...(isRatio && { byCpu }),
     ...(goal && { goal, isMet: isWithin(judged, goal) }),
     isQuotable: [series, base].every(({ name }) => rows.get(name)?.objections.length === 0),
   };

@@ -101,6 +101,11 @@ function describe({ subject: { name, limits }, name: limited, limit }: Standing)
   return `${limit} at once for ${owner}`;
 }
 
+/** What a limit goes by in headers, log and metrics. */
+function policyOf({ subject, name }: Pick<Standing, "subject" | "name">): string {
+  return subject.name.startsWith("key:") ? name : `provider-${name}`;
+}
+
 /**
  * The two fields of draft-ietf-httpapi-ratelimit-headers-10, which do not collide with a provider's `x-ratelimit-*`.
  *
@@ -112,7 +117,7 @@ export function toRateLimitHeaders(standings: readonly Standing[]): Record<strin
   const policies: string[] = [];
   const rests: string[] = [];
   for (const { subject, name, limit, used, resetMs } of standings) {
-    const policy = subject.name.startsWith("key:") ? `"${name}"` : `"provider-${name}"`;
+    const policy = `"${policyOf({ subject, name })}"`;
     const window = name === "requests"
       ? subject.limits.requests
       : name === "tokens"
@@ -140,6 +145,7 @@ export function toRefusal(exceeded: readonly Standing[], standings: readonly Sta
   return new GatewayError(CODES[worst.name], {
     detail: describe(worst),
     retryAfterMs: Math.max(1, worst.resetMs),
+    limit: policyOf(worst),
     headers: toRateLimitHeaders(standings),
   });
 }

@@ -27,13 +27,19 @@ export interface AdminParts {
   readonly version: string;
   /** How the engines behind keys and limits do. */
   readonly health: () => Readonly<Record<string, unknown>>;
-  /** What is counted, as Prometheus reads it. */
-  readonly metrics: () => Promise<string>;
+  /** What is counted, in a form that Prometheus reads. */
+  readonly metrics: (format: "text" | "openmetrics") => Promise<string>;
 }
 
 const MAX_BODY_BYTES = 65536;
 /** https://prometheus.io/docs/instrumenting/exposition_formats/ */
-const PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8";
+const METRICS_TYPES = {
+  text: "text/plain; version=0.0.4; charset=utf-8",
+  openmetrics: "application/openmetrics-text; version=1.0.0; charset=utf-8",
+} as const;
+/** Prometheus asks for it in several versions and weights: 1.0.0 is the one that there is. */
+const OPENMETRICS_ASKED =
+  /application\/openmetrics-text(?!\s*;\s*version=(?!1\.0\.0))(?![^,]*;\s*q=0(?:\.0*)?\s*(?:[;,]|$))/i;
 
 /** A refusal of the admin API. Its message is for the operator. */
 class AdminError extends Error {
@@ -202,8 +208,9 @@ function createRouter(parts: AdminParts) {
   }
   router.get("/metrics", async ({ inbound }) => {
     if (parts.token !== undefined) assertToken(inbound, parts);
-    const body = await parts.metrics();
-    return { status: 200, headers: { "content-type": PROMETHEUS, "cache-control": "no-store" }, body };
+    const format = OPENMETRICS_ASKED.test(inbound.headers.get("accept") ?? "") ? "openmetrics" : "text";
+    const headers = { "content-type": METRICS_TYPES[format], "cache-control": "no-store", vary: "accept" };
+    return { status: 200, headers, body: await parts.metrics(format) };
   });
   router.get("/openapi.json", () => toAnswer(200, toOpenApi(version)));
   for (const route of routes) {

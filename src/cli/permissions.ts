@@ -58,7 +58,7 @@ export function toDenoFlags({ config, file, directory }: LoadedConfig, variables
     ]),
     ...toFlag("write", folder),
     // Names of providers stand in names of variables: without a file that tells them, all must be looked through.
-    ...(variables.length === 0 ? [] : file === undefined ? ["--allow-env"] : toFlag("env", variables)),
+    ...(variables.length === 0 ? [] : file === undefined ? ["--allow-env"] : toFlag("env", variables.toSorted())),
   ];
 }
 

@@ -10,11 +10,12 @@ import { KeyAdministration } from "../access/key_administration.ts";
 import { MemoryLimiter } from "../access/limits.ts";
 import { type Config, ConfigError } from "../config.ts";
 import { type ExchangeObserver, systemClock } from "../exchange.ts";
-import { createGateway } from "../gateway.ts";
+import { createGateway, type Gateway } from "../gateway.ts";
 import { createAdminHandler } from "../admin/handler.ts";
 import { UsageReports } from "../admin/usage_report.ts";
 import { AccessLog } from "../observe/access_log.ts";
-import { Metrics, toAggregateText } from "../observe/metrics.ts";
+import { Metrics } from "../observe/metrics.ts";
+import { type MetricsFormat, toMetricsText } from "../observe/metrics_text.ts";
 import { createTraces } from "../observe/traces.ts";
 import { assemble, type Assembly, resolveServe, runtime, type ServerName } from "../serve/assemble.ts";
 import { closeListeners, openListeners, waitForSignal } from "../serve/lifecycle.ts";
@@ -57,18 +58,22 @@ const LAST_LINES_MS = 500;
 /** How long it waits for who collects traces. Milliseconds. */
 const LAST_SPANS_MS = 2000;
 
-/** JSON lines for programs, other lines for a person at a terminal. */
+/** JSON lines for programs; other lines for a person, who sits at a terminal and not at the end of a pipe. */
 function createLog(wanted: Config["log"]): AccessLog | undefined {
-  const format = wanted === "auto" ? process.stdout.isTTY ? "pretty" : "json" : wanted;
-  if (format === "off") return undefined;
+  if (wanted === "off") return undefined;
+  const format = wanted !== "json" && process.stdout.isTTY ? "pretty" : "json";
   return new AccessLog(format, toStandardOutput((ms, then) => void systemClock.timer(ms, then)), systemClock);
 }
 
-function createMetrics(
-  { redis }: Assembly,
-  { openExchanges, log }: { openExchanges: () => number; log: AccessLog | undefined },
-): Metrics {
-  return new Metrics({ openExchanges, droppedLogLines: () => log?.dropped ?? 0, redis, version: VERSION, runtime });
+function createMetrics({ redis }: Assembly, gateway: () => Gateway, log: AccessLog | undefined): Metrics {
+  return new Metrics({
+    gateway,
+    droppedLogLines: () => log?.dropped ?? 0,
+    redis,
+    version: VERSION,
+    runtime,
+    runtimeVersion: process.versions[runtime] ?? "",
+  }, systemClock);
 }
 
 function readServer(name = "native"): ServerName {
@@ -98,7 +103,7 @@ interface Served {
   /** More for readiness. */
   readonly health?: readonly unknown[];
   /** What is counted, for Prometheus. */
-  metrics(): Promise<string>;
+  metrics(format: MetricsFormat): Promise<string>;
 }
 
 /** Opens the admin listener, and says what is served where. */
@@ -112,7 +117,7 @@ async function openAdmin(served: Served, serve: Serve, { config, assembly }: Loa
     token: admin?.token,
     digest,
     version: VERSION,
-    metrics: () => served.metrics(),
+    metrics: (format) => served.metrics(format),
     health: () => ({ ...assembly.health(), ...(served.health !== undefined && { workers: served.health }) }),
   });
   const admins = await openListeners(handler, serve, admin === undefined ? [] : [{ ...admin, bodyTimeMs }]);
@@ -140,10 +145,10 @@ async function serveAlone(
   const { parts } = assembly;
   const { limits: { bodyTimeMs }, drain } = config;
   const log = createLog(config.log);
-  const metrics = createMetrics(assembly, { openExchanges: () => gateway.openExchanges, log });
+  const metrics = createMetrics(assembly, () => gateway, log);
   const observers = [...parts.observers, bugReporter, metrics, ...(log === undefined ? [] : [log])];
   const traces = createTraces(VERSION, report);
-  const gateway = createGateway(config, { ...parts, observers, tracer: traces });
+  const gateway: Gateway = createGateway(config, { ...parts, observers, tracer: traces });
   const isShared = supervised !== undefined;
   const listeners = await openListeners(
     gateway,
@@ -162,6 +167,7 @@ async function serveAlone(
     await supervised.leave;
     stopTelling();
     await closeListeners(gateway, listeners, { ...drain, delayMs: 0 });
+    await supervised.tellLast(metrics.toJson());
     await traces?.flush(LAST_SPANS_MS);
     return await log?.close(LAST_LINES_MS);
   }
@@ -173,7 +179,7 @@ async function serveAlone(
       return gateway.openExchanges;
     },
     urls,
-    metrics: () => metrics.toText(),
+    metrics: (format) => metrics.toText(format),
   };
   const admins = await openAdmin(served, serve, { config, assembly, addresses });
   await waitForSignal();
@@ -201,7 +207,9 @@ async function serveByWorkers(loaded: Loaded, serve: Serve, count: number, env: 
     workers.kill();
     throw new ConfigError([{ path: "workers", message: "the first worker could not start: it says why above" }]);
   }
-  const served = Object.assign(workers, { metrics: async () => toAggregateText(await workers.counts()) });
+  const served = Object.assign(workers, {
+    metrics: async (format: MetricsFormat) => toMetricsText(await workers.counts(), format),
+  });
   const admins = await openAdmin(served, serve, loaded);
   print(`${count} workers\n`);
   let restarting: Promise<void> = Promise.resolve();

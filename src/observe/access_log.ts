@@ -50,6 +50,7 @@ export function toJsonLine(record: ExchangeRecord): string {
     status: record.status,
     outcome: record.outcome,
     code: record.code,
+    limit: record.limit,
     observedLimit: record.observedLimit,
     bytesIn: record.bytesIn,
     bytesOut: record.bytesOut,

@@ -1,27 +1,43 @@
 /**
- * What is counted, for Prometheus (https://prometheus.io/docs/practices/naming/). No label holds what a caller wrote.
+ * What is counted, for Prometheus (https://prometheus.io/docs/practices/naming/), and under the names of OpenTelemetry's
+ * GenAI conventions where they have one. No label holds what a caller wrote, but the name of a model that a provider
+ * has answered.
  *
  * @module
  */
+import type { Clock, ExchangeObserver, ExchangeRecord } from "../exchange.ts";
+import { type Buckets, Instruments, type MetricJson, type Tally } from "./instruments.ts";
 import {
-  AggregatorRegistry,
-  collectDefaultMetrics,
-  Counter,
-  Gauge,
-  Histogram,
-  type MetricObjectWithValues,
-  type MetricValue,
-  Registry,
-} from "prom-client";
-import type { ExchangeObserver, ExchangeRecord } from "../exchange.ts";
+  createFamilies,
+  createGenAiFamilies,
+  type GenAiFamilies,
+  type MetricFamilies,
+  PREFIX,
+  type TokenSeries,
+} from "./metric_families.ts";
+import { type MetricsFormat, toMetricsText } from "./metrics_text.ts";
+import { ModelNames } from "./model_names.ts";
+import { addProcessMetrics } from "./process_metrics.ts";
 
-/** Seconds: from what the gateway itself adds to what a model takes. */
-const OVERHEAD_BUCKETS = [...[10, 25, 50, 100, 250, 500].map((us) => us / 1e6), 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1];
-const DURATION_BUCKETS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
+/** How one replica of a provider does. */
+export interface ReplicaState {
+  readonly provider: string;
+  /** Its place among the others, counted from 0. */
+  readonly replica: number;
+  /** Whether it is given a pause. */
+  readonly isEjected: boolean;
+  /** Pauses so far. */
+  readonly ejections: number;
+}
 
 /** What is read at the time of asking. */
 export interface MetricSources {
-  readonly openExchanges: () => number;
+  /** What is open, and how replicas do. */
+  readonly gateway: () => {
+    readonly openExchanges: number;
+    readonly openStreams: number;
+    readonly replicas: readonly ReplicaState[];
+  };
   readonly droppedLogLines: () => number;
   /** Decisions on limits that were made without Redis, and calls of Redis that failed; left out without Redis. */
   readonly redis?:
@@ -29,193 +45,190 @@ export interface MetricSources {
     | undefined;
   readonly version: string;
   readonly runtime: string;
+  readonly runtimeVersion: string;
 }
 
-/** A count with its labels: prom-client is told of it when it is asked, for it looks the labels up each time. */
-class Tally {
-  #pending = 0;
+/** What exchanges have in common that count in the same series. */
+type Kind = {
+  readonly [Name in "provider" | "operation" | "outcome" | "code" | "status" | "stream" | "replica" | "model"]:
+    | ExchangeRecord[Name]
+    | undefined;
+};
 
-  /** @param count How many more */
-  add(count: number): void {
-    if (count > 0) this.#pending += count; // less would make every later answer fail
-  }
-
-  /** What came since the last time. */
-  take(): number {
-    const pending = this.#pending;
-    this.#pending = 0;
-    return pending;
-  }
+function isSameKind(record: ExchangeRecord, kind: Kind): boolean {
+  return record.status === kind.status && record.outcome === kind.outcome && record.stream === kind.stream &&
+    record.replica === kind.replica && record.provider === kind.provider && record.operation === kind.operation &&
+    record.code === kind.code && record.model === kind.model;
 }
 
 /** What exchanges of one kind count in; a part is made when it is needed, for what is made is shown. */
 interface Series {
+  readonly kind: Kind;
   readonly exchanges: Tally;
-  readonly duration: Observer;
-  readonly overhead: Observer;
-  firstByte?: Observer;
+  readonly duration: Buckets;
+  readonly overhead: Buckets;
+  /** Left out where no replica was called. */
+  readonly upstream: Tally | undefined;
+  readonly chat: Buckets | undefined;
+  firstByte?: Buckets;
+  firstToken?: Buckets;
+  tokenTime?: Buckets;
   bytesIn?: Tally;
   bytesOut?: Tally;
-  input?: Tally;
-  output?: Tally;
+  tokens?: TokenSeries;
+  cached?: Tally;
+  reasoning?: Tally;
   unmetered?: Tally;
   retries?: Tally;
-  observed?: Tally;
 }
-type Observer = ReturnType<Histogram["labels"]>;
+
+const CHAT = "chat.completions";
+/** Kinds of exchanges whose series are at hand. All that can be are more: models times codes times replicas. */
+const MAX_KINDS = 5000;
 
 /** The counts of one process. */
 export class Metrics implements ExchangeObserver {
-  readonly #registry = new Registry();
-  readonly #exchanges;
-  readonly #durations;
-  readonly #overheads;
-  readonly #firstBytes;
-  readonly #tokens;
-  readonly #unmetered;
-  readonly #retries;
-  readonly #bytes;
-  readonly #observed;
+  readonly #instruments: Instruments = new Instruments();
+  readonly #families: MetricFamilies & GenAiFamilies;
+  readonly #models: ModelNames = new ModelNames();
   readonly #series = new Map<string, Series>();
+  #last: Series | undefined;
 
-  /** @param sources What is read at the time of asking */
-  constructor(sources: MetricSources) {
-    const registers = [this.#registry];
-    const counter = (name: string, help: string, ...labelNames: string[]) => {
-      const tellers: (() => void)[] = [];
-      const collect = () => tellers.forEach((tell) => tell());
-      const made = new Counter({ name: `sallyport_${name}`, help, labelNames, registers, collect });
-      return (...values: string[]): Tally => {
-        const [tally, child] = [new Tally(), made.labels(...values)];
-        tellers.push(() => child.inc(tally.take()));
-        return tally;
-      };
-    };
-    const histogram = (name: string, help: string, buckets: number[], ...labelNames: string[]) => {
-      const made = new Histogram({ name: `sallyport_${name}`, help, buckets, labelNames, registers });
-      return (...values: string[]): Observer => made.labels(...values);
-    };
-    this.#exchanges = counter(
-      "exchanges_total",
-      "Settled exchanges",
-      "provider",
-      "operation",
-      "outcome",
-      "code",
-      "status",
-    );
-    this.#durations = histogram(
-      "exchange_duration_seconds",
-      "First header to last byte",
-      DURATION_BUCKETS,
-      "provider",
-      "stream",
-    );
-    this.#overheads = histogram(
-      "overhead_seconds",
-      "What the gateway itself took until the answer began",
-      OVERHEAD_BUCKETS,
-      "provider",
-    );
-    this.#firstBytes = histogram(
-      "first_byte_seconds",
-      "Until the provider's answer began",
-      DURATION_BUCKETS,
-      "provider",
-      "stream",
-    );
-    this.#tokens = counter("tokens_total", "Tokens as providers stated them", "provider", "type");
-    this.#unmetered = counter(
-      "unmetered_exchanges_total",
-      "Chat completions whose provider stated no usage",
-      "provider",
-    );
-    this.#retries = counter("upstream_retries_total", "Calls that were made a second time", "provider");
-    this.#bytes = counter("bytes_total", "Bytes of bodies", "provider", "direction");
-    this.#observed = counter(
-      "limits_observed_total",
-      "Exchanges that a limit would have refused, were it enforced",
-      "limit",
-    );
-    this.#gauges(sources, registers);
+  /**
+   * @param sources What is read at the time of asking
+   * @param clock Where times come from
+   */
+  constructor(sources: MetricSources, clock: Clock) {
+    this.#families = { ...createFamilies(this.#instruments), ...createGenAiFamilies(this.#instruments) };
+    addSources(this.#instruments, sources);
+    addProcessMetrics(this.#instruments, clock);
   }
 
   settled(record: ExchangeRecord): void {
-    const { provider = "none", bytesIn, bytesOut, retries, usage, observedLimit } = record;
-    const series = this.#seriesOf(record, provider);
-    series.exchanges.add(1);
-    series.duration.observe(record.durationMs / 1000);
+    const { bytesIn, bytesOut, durationMs, firstByteMs, retries, limit, observedLimit } = record;
+    const last = this.#last;
+    const series = last !== undefined && isSameKind(record, last.kind) ? last : this.#seriesOf(record);
+    const { provider = "none", stream } = series.kind;
+    const families = this.#families;
+    series.exchanges.value++;
+    series.duration.observe(durationMs / 1000);
     series.overhead.observe(record.overheadMs / 1000);
-    if (record.firstByteMs !== undefined) {
-      (series.firstByte ??= this.#firstBytes(provider, String(record.stream === true)))
-        .observe(record.firstByteMs / 1000);
+    if (series.upstream !== undefined) series.upstream.value++;
+    if (firstByteMs !== undefined) {
+      (series.firstByte ??= families.firstBytes(provider, String(stream === true))).observe(firstByteMs / 1000);
     }
-    if (bytesIn > 0) (series.bytesIn ??= this.#bytes(provider, "in")).add(bytesIn);
-    if (bytesOut > 0) (series.bytesOut ??= this.#bytes(provider, "out")).add(bytesOut);
-    if (usage !== undefined) {
-      const { total, input = 0, output = total - input } = usage;
-      (series.input ??= this.#tokens(provider, "input")).add(input);
-      (series.output ??= this.#tokens(provider, "output")).add(output);
-    } else if (record.operation === "chat.completions" && record.outcome === "ok" && record.status === 200) {
-      (series.unmetered ??= this.#unmetered(provider)).add(1);
-    }
-    if (retries > 0) (series.retries ??= this.#retries(provider)).add(retries);
-    if (observedLimit !== undefined) (series.observed ??= this.#observed(observedLimit)).add(1);
+    if (bytesIn > 0) (series.bytesIn ??= families.bytes(provider, "in")).add(bytesIn);
+    if (bytesOut > 0) (series.bytesOut ??= families.bytes(provider, "out")).add(bytesOut);
+    if (series.chat !== undefined) this.#countChat(record, series);
+    if (retries > 0) (series.retries ??= families.retries(provider)).add(retries);
+    if (limit !== undefined) families.refused(limit).add(1);
+    if (observedLimit !== undefined) families.observed(observedLimit).add(1);
   }
 
-  #seriesOf(record: ExchangeRecord, provider: string): Series {
-    const { operation = "none", outcome, code = "none", status, stream, observedLimit } = record;
-    const name = `${provider} ${operation} ${outcome} ${code} ${status} ${stream} ${observedLimit}`;
-    const found = this.#series.get(name);
-    if (found !== undefined) return found;
-    const made: Series = {
-      exchanges: this.#exchanges(provider, operation, outcome, code, String(status)),
-      duration: this.#durations(provider, String(stream === true)),
-      overhead: this.#overheads(provider),
-    };
-    this.#series.set(name, made);
-    return made;
+  /** What models do: tokens, and the times between them. */
+  #countChat({ durationMs, firstTokenMs, usage, outcome, status }: ExchangeRecord, series: Series): void {
+    const { provider = "none", model } = series.kind;
+    const families = this.#families;
+    series.chat?.observe(durationMs / 1000);
+    if (firstTokenMs !== undefined) {
+      (series.firstToken ??= families.firstTokens("chat", provider, model ?? "")).observe(firstTokenMs / 1000);
+    }
+    if (usage === undefined) {
+      if (outcome === "ok" && status === 200) (series.unmetered ??= families.unmetered(provider)).add(1);
+      return;
+    }
+    const { total, input = 0, output = total - input, cached = 0, reasoning = 0 } = usage;
+    const tokens = series.tokens ??= families.tokenSeries(provider, model ?? "");
+    tokens.input.add(input);
+    tokens.output.add(output);
+    if (usage.input !== undefined) tokens.inputSizes.observe(input);
+    if (usage.output !== undefined) tokens.outputSizes.observe(output);
+    if (cached > 0) (series.cached ??= families.tokens(provider, model ?? "", "cached")).add(cached);
+    if (reasoning > 0) (series.reasoning ??= families.tokens(provider, model ?? "", "reasoning")).add(reasoning);
+    if (firstTokenMs !== undefined && output > 1 && outcome === "ok") {
+      (series.tokenTime ??= families.tokenTimes("chat", provider, model ?? ""))
+        .observe((durationMs - firstTokenMs) / 1000 / (output - 1));
+    }
+  }
+
+  #seriesOf(record: ExchangeRecord): Series {
+    const { provider = "none", operation = "none", outcome, code = "none", status, stream, replica } = record;
+    const model = this.#models.labelOf(record);
+    const id = `${provider} ${operation} ${outcome} ${code} ${status} ${stream} ${replica} ${model}`;
+    let series = this.#series.get(id);
+    if (series === undefined) {
+      const families = this.#families;
+      const isChat = operation === CHAT && replica !== undefined;
+      const result = record.code ?? (outcome === "client_closed" ? outcome : `${Math.floor(status / 100)}xx`);
+      const failure = result === "2xx" ? "" : result;
+      series = {
+        kind: { provider, operation: record.operation, outcome, code: record.code, status, stream, replica, model },
+        exchanges: families.exchanges(provider, operation, outcome, code, String(status)),
+        duration: families.durations(provider, String(stream === true)),
+        overhead: families.overheads(provider),
+        upstream: replica === undefined ? undefined : families.upstream(provider, String(replica), result),
+        chat: isChat ? families.chats("chat", provider, model, failure) : undefined,
+      };
+      if (this.#series.size >= MAX_KINDS) this.#series.clear(); // the counts themselves are kept elsewhere
+      this.#series.set(id, series);
+    }
+    // A model without a label of its own may be given one by its next answer.
+    if (record.model === model) this.#last = series;
+    return series;
   }
 
   /** The counts, for another process to add up. */
-  async toJson(): Promise<object[]> {
-    return await this.#registry.getMetricsAsJSON();
+  toJson(): MetricJson[] {
+    return this.#instruments.toJson();
   }
 
-  /** The counts as Prometheus reads them. */
-  async toText(): Promise<string> {
-    return await this.#registry.metrics();
-  }
-
-  #gauges({ openExchanges, droppedLogLines, redis, version, runtime }: MetricSources, registers: Registry[]): void {
-    const gauge = (name: string, help: string, read: () => number) =>
-      new Gauge({
-        name: `sallyport_${name}`,
-        help,
-        registers,
-        collect() {
-          this.set(read());
-        },
-      });
-    gauge("open_exchanges", "Exchanges that are open", openExchanges);
-    gauge("log_dropped_lines", "Lines of the access log that nobody took", droppedLogLines);
-    if (redis !== undefined) {
-      gauge("redis_up", "Whether Redis answered last", () => redis().isUp ? 1 : 0);
-      gauge("redis_failures", "Calls of Redis that failed", () => redis().failures);
-      gauge("limits_local_decisions", "Decisions on limits that were made without Redis", () => redis().localDecisions);
-    }
-    new Gauge({ name: "sallyport_build_info", help: "What runs", labelNames: ["version", "runtime"], registers })
-      .labels(version, runtime).set(1);
-    collectDefaultMetrics({ register: this.#registry });
+  /** The counts as Prometheus reads them. @param format The form */
+  toText(format: MetricsFormat): Promise<string> {
+    return toMetricsText([this.toJson()], format);
   }
 }
 
-/**
- * The counts of several processes as one.
- *
- * @param all What {@link Metrics.toJson} gave in each
- * @returns Text for Prometheus: counters and histograms added up
- */
-export async function toAggregateText(all: readonly object[][]): Promise<string> {
-  return await AggregatorRegistry.aggregate(all as unknown as MetricObjectWithValues<MetricValue<string>>[]).metrics();
+/** All that is read at the time of asking. */
+function addSources(instruments: Instruments, sources: MetricSources): void {
+  const { gateway, droppedLogLines, redis, version, runtime, runtimeVersion } = sources;
+  const read = (name: string, help: string, type: "counter" | "gauge", get: () => number) =>
+    instruments.read({ name: PREFIX + name, help }, type, get);
+  read("open_exchanges", "Exchanges that are open", "gauge", () => gateway().openExchanges);
+  read("open_streams", "Those that are streams", "gauge", () => gateway().openStreams);
+  read("log_dropped_lines_total", "Lines of the access log that nobody took", "counter", droppedLogLines);
+  const labels = ["provider", "replica"];
+  const ofReplicas = (get: (state: ReplicaState) => number) => () =>
+    gateway().replicas.map((state) => [[state.provider, String(state.replica)], get(state)] as const);
+  instruments.read(
+    { name: `${PREFIX}replica_ejected`, help: "Whether it is given a pause; of several workers the share", labels },
+    "gauge",
+    ofReplicas(({ isEjected }) => isEjected ? 1 : 0),
+    "average",
+  );
+  instruments.read(
+    { name: `${PREFIX}replica_ejections_total`, help: "Pauses that it was given", labels },
+    "counter",
+    ofReplicas(({ ejections }) => ejections),
+  );
+  if (redis !== undefined) {
+    instruments.read(
+      { name: `${PREFIX}redis_up`, help: "Whether Redis answered last" },
+      "gauge",
+      () => redis().isUp ? 1 : 0,
+      "min",
+    );
+    read("redis_failures_total", "Calls of Redis that failed", "counter", () => redis().failures);
+    read(
+      "limits_local_decisions_total",
+      "Decisions on limits that were made without Redis",
+      "counter",
+      () => redis().localDecisions,
+    );
+  }
+  instruments.read(
+    { name: `${PREFIX}build_info`, help: "What runs", labels: ["version", "runtime", "runtime_version"] },
+    "gauge",
+    () => [[[version, runtime, runtimeVersion], 1]],
+    "max",
+  );
 }

@@ -9,6 +9,7 @@ import { toRateLimitHeaders } from "../access/limits.ts";
 import { GatewayError } from "../errors.ts";
 import { systemClock } from "../exchange.ts";
 import type { UsageBatch, UsageRow, UsageStore } from "../usage_counts.ts";
+import type { MetricJson } from "../observe/instruments.ts";
 
 /** Says to a process that it is a worker: how its listeners' ports came out, comma-separated, or nothing yet. */
 export const WORKER_VARIABLE = "_SALLYPORT_WORKER";
@@ -20,7 +21,7 @@ export type PlainStanding = Omit<Standing, "subject"> & { readonly subject: numb
 export type WorkerMessage =
   | { readonly type: "listening"; readonly urls: readonly string[] }
   | { readonly type: "open"; readonly open: number }
-  | { readonly type: "counts"; readonly call: number; readonly counts: readonly object[] }
+  | { readonly type: "counts"; readonly call: number; readonly counts: readonly MetricJson[] }
   | { readonly type: "take"; readonly call: number; readonly subjects: readonly LimitSubject[] }
   | { readonly type: "look"; readonly call: number; readonly subjects: readonly LimitSubject[] }
   | { readonly type: "release"; readonly call: number; readonly tokens: number | null }
@@ -42,6 +43,9 @@ export type SupervisorMessage =
 
 /** How often a worker tells how many exchanges are open. Milliseconds. */
 const TELL_MS = 500;
+
+/** How long a worker that leaves waits until its last counts are heard. Milliseconds. */
+const LAST_WORD_MS = 500;
 
 function say(message: WorkerMessage): void {
   // The supervisor may be gone: then the worker is about to end too.
@@ -150,7 +154,9 @@ export interface Supervised {
   /** Says where it listens; from then on it is sent callers. */
   listening(urls: readonly string[]): void;
   /** Tells now and then how many exchanges are open, and what was counted when asked. @returns Stops it */
-  tell(open: () => number, counts: () => Promise<object[]>): () => void;
+  tell(open: () => number, counts: () => readonly MetricJson[]): () => void;
+  /** Tells what was counted before it ends. */
+  tellLast(counts: readonly MetricJson[]): Promise<void>;
   /** Resolves when the supervisor wants it to leave, or is gone. */
   readonly leave: Promise<void>;
 }
@@ -198,10 +204,17 @@ export function connectToSupervisor(): Supervised | undefined {
         if (open !== told) say({ type: "open", open });
         told = open;
       }, TELL_MS);
-      process.on("message", async (message: SupervisorMessage) => {
-        if (message.type === "count") say({ type: "counts", call: message.call, counts: await counts() });
+      process.on("message", (message: SupervisorMessage) => {
+        if (message.type === "count") say({ type: "counts", call: message.call, counts: counts() });
       });
       return () => clearInterval(timer);
+    },
+    async tellLast(counts) {
+      await new Promise<void>((resolve) => {
+        if (!process.connected) return resolve();
+        systemClock.timer(LAST_WORD_MS, resolve); // a supervisor that has just gone does not always say so
+        process.send?.({ type: "counts", call: 0, counts }, undefined, undefined, () => resolve());
+      });
     },
     leave,
   };

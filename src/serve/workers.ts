@@ -11,6 +11,8 @@ import cluster from "node:cluster";
 import process from "node:process";
 import type { Lease, LimitSubject, MemoryLimiter } from "../access/limits.ts";
 import type { UsageRow } from "../usage_counts.ts";
+import { Instruments, type MetricJson } from "../observe/instruments.ts";
+import { Totals } from "../observe/metrics_text.ts";
 import { runtime } from "./assemble.ts";
 import { ownProgram } from "./bun.ts";
 import { type SupervisorMessage, WORKER_VARIABLE, type WorkerMessage } from "./worker.ts";
@@ -41,6 +43,8 @@ interface Worker {
   isLeaving: boolean;
   /** The last batch of usage that it has told of. */
   batch: number;
+  /** What it told last of its counts. */
+  counts: readonly MetricJson[];
 }
 
 /** A worker that dies sooner than this after its start is started again after a pause that grows. Milliseconds. */
@@ -71,11 +75,19 @@ export class Workers {
   #pauseMs = FIRST_PAUSE_MS;
   #isClosing = false;
   #asked = 0;
-  readonly #counting = new Map<number, (counts: readonly object[]) => void>();
+  #deaths = 0;
+  readonly #counting = new Map<number, () => void>();
+  readonly #gone = new Totals();
+  readonly #instruments = new Instruments();
 
   /** @param options What it needs */
   constructor(options: SuperviseOptions) {
     this.#options = options;
+    const read = (name: string, help: string, type: "counter" | "gauge", get: () => number) =>
+      this.#instruments.read({ name: `sallyport_${name}`, help }, type, get);
+    read("workers", "Workers that serve", "gauge", () => this.#serving.length);
+    read("workers_wanted", "Workers that should serve", "gauge", () => options.count);
+    read("worker_deaths_total", "Workers that ended without being told to", "counter", () => this.#deaths);
   }
 
   /** Where the workers listen. */
@@ -98,23 +110,27 @@ export class Workers {
     return this.#serving.map(({ child, open }) => ({ pid: child.pid, openExchanges: open }));
   }
 
-  /** What every worker has counted. One that does not answer in time is left out. */
-  async counts(): Promise<object[][]> {
+  /**
+   * What every worker has counted, also those that are gone. For one that does not answer in time its last word
+   * stands: a sum that falls would read as a restart of all.
+   */
+  async counts(): Promise<(readonly MetricJson[])[]> {
     const call = ++this.#asked;
-    const serving = this.#serving;
-    const answers: object[][] = [];
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, COUNT_MS);
-      this.#counting.set(call, (counts) => {
-        answers.push([...counts]);
-        if (answers.length < serving.length) return;
-        clearTimeout(timer);
-        resolve();
+    const asked = Array.from(this.#workers).filter(({ urls, child }) => urls.length > 0 && child.connected);
+    let missing = asked.length;
+    if (missing > 0) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, COUNT_MS);
+        this.#counting.set(call, () => {
+          if (--missing > 0) return;
+          clearTimeout(timer);
+          resolve();
+        });
+        for (const worker of asked) this.#say(worker, { type: "count", call });
       });
-      for (const worker of serving) this.#say(worker, { type: "count", call });
-    });
+    }
     this.#counting.delete(call);
-    return answers;
+    return [...Array.from(this.#workers, ({ counts }) => counts), this.#gone.counts, this.#instruments.toJson()];
   }
 
   /** Starts all; the first alone, for its ports are those of all. */
@@ -192,12 +208,14 @@ export class Workers {
       const ended = new Promise<void>((settle) =>
         child.once("exit", (code, signal) => {
           this.#workers.delete(worker);
+          this.#gone.add(worker.counts);
           for (const lease of worker.leases.values()) lease.release(0);
           settle();
           if (worker.isLeaving || this.#isClosing) return;
           if (worker.urls.length === 0 && this.#serving.length === 0) {
             return reject(new Error(`a worker ended with ${code ?? signal} before it listened`));
           }
+          this.#deaths++;
           this.#options.report(`worker ${child.pid} ended with ${code ?? signal} and is started again`);
           this.#startAgain(worker);
         })
@@ -211,6 +229,7 @@ export class Workers {
         open: 0,
         isLeaving: false,
         batch: 0,
+        counts: [],
       };
       this.#workers.add(worker);
       child.on("error", () => {});
@@ -244,7 +263,8 @@ export class Workers {
         worker.batch = Math.max(worker.batch, message.batch.number);
         return this.#say(worker, { type: "counted", batch: message.batch.number });
       case "counts":
-        return this.#counting.get(message.call)?.(message.counts);
+        worker.counts = message.counts;
+        return this.#counting.get(message.call)?.();
       case "release":
         worker.leases.get(message.call)?.release(message.tokens ?? undefined);
         worker.leases.delete(message.call);

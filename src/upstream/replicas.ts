@@ -27,8 +27,20 @@ export interface Replica {
   readonly index: number;
 }
 
+/** How one replica does. */
+export interface ReplicaReport {
+  /** Its place among the others, counted from 0. */
+  readonly replica: number;
+  /** Whether it is given a pause, or was and has not answered since. */
+  readonly isEjected: boolean;
+  /** Pauses since the start. */
+  readonly ejections: number;
+}
+
 interface State extends Replica {
   failures: number;
+  /** Ejections since the start. */
+  allEjections: number;
   /** Ejections since the last success. */
   ejections: number;
   /** Monotonic time until which it gets no call; 0 when it is in service. */
@@ -49,6 +61,7 @@ export class Replicas {
       url,
       index,
       failures: 0,
+      allEjections: 0,
       ejections: 0,
       ejectedUntil: 0,
       isProbing: false,
@@ -119,12 +132,22 @@ export class Replicas {
     if (!state.isProbing && (state.ejectedUntil > 0 || state.failures < limit)) return;
     state.isProbing = false;
     state.ejections++;
+    state.allEjections++;
     state.ejectedUntil = now + Math.min(BASE_EJECTION_MS * state.ejections, MAX_EJECTION_MS);
   }
 
   /** @param replica The call ended for a reason that says nothing about it, such as a caller that left */
   forgotten(replica: Replica): void {
     this.#stateOf(replica).isProbing = false;
+  }
+
+  /** How all of them do. */
+  report(): ReplicaReport[] {
+    return this.#states.map(({ index, ejectedUntil, allEjections }) => ({
+      replica: index,
+      isEjected: ejectedUntil > 0,
+      ejections: allEjections,
+    }));
   }
 
   #stateOf(replica: Replica): State {

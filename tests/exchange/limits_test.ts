@@ -122,6 +122,7 @@ describe("limits", () => {
       await gateway.settled(count);
     }
     assert.deepEqual(codes, ["ok", "ok", "rate_limit_exceeded", "rate_limit_exceeded"]);
+    assert.equal(gateway.records.at(-1)?.limit, "tokens");
   });
 
   it("holds a place as long as the exchange is open, whichever way it ends", async () => {
@@ -149,6 +150,7 @@ describe("limits", () => {
     assert.equal(codeOf(refused), "rate_limit_exceeded");
     assert.match(JSON.parse(refused.body).error.message, /2\/h requests for this provider/);
     assert.match(refused.headers.ratelimit ?? "", /"requests";r=4;t=\d+, "provider-requests";r=0/);
+    assert.deepEqual(gateway.records.map(({ limit }) => limit), [undefined, undefined, "provider-requests"]);
   });
 
   it("counts without refusing where it only observes, and notes what it would have refused", async () => {

@@ -122,7 +122,10 @@ describe("faults around the process", () => {
       const answers = await Promise.all(Array.from({ length: 10 }, () => callRaw(url, { headers, body: GOOD_BODY })));
       for (const { body } of answers) assert.equal(body, COMPLETION);
     }
-    assert.match((await callRaw(admin, { method: "GET", path: "/metrics" })).body, /sallyport_log_dropped_lines 0/);
+    assert.match(
+      (await callRaw(admin, { method: "GET", path: "/metrics" })).body,
+      /sallyport_log_dropped_lines_total 0/,
+    );
     const exit = await new Promise<number | null>((resolve) => {
       program.onExit(resolve);
       program.kill("SIGTERM");

@@ -59,7 +59,7 @@ describe("workers", () => {
     await program.waitFor(/(\d+ workers)/);
     const health = async (): Promise<Health> =>
       JSON.parse((await callRaw(admin, { method: "GET", path: "/readyz", headers: { connection: "close" } })).body);
-    return { program, url, health };
+    return { program, url, health, admin };
   };
   const plain = async (url: string) => (await callRaw(url, { headers, body: GOOD_BODY })).status;
   const openStream = (url: string) => openRaw(url, toRawRequest(url, { headers, body: STREAM_BODY }));
@@ -154,6 +154,31 @@ describe("workers", () => {
     assert.deepEqual(wrong.filter((status) => status !== "NaN"), []);
     assert.ok(wrong.length <= resets, `${wrong.length} were reset`);
     assert.equal(parseAnswer(await running.closed).body, chunk("a") + stream("b"));
+  });
+
+  it("are counted together, and what those had counted that are gone stays: no count ever falls", async () => {
+    const { program, url, admin, health } = await serve(2);
+    const read = async (name: string) => {
+      const { body } = await callRaw(admin, { method: "GET", path: "/metrics", headers: { connection: "close" } });
+      const lines = body.split("\n").filter((line) => line.startsWith(`${name} `) || line.startsWith(`${name}{`));
+      return lines.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
+    };
+    const exchanges = () => read("sallyport_exchanges_total");
+    for (let call = 0; call < 10; call++) assert.equal(await plain(url), 200);
+    assert.equal(await exchanges(), 10);
+    assert.deepEqual([await read("sallyport_workers"), await read("sallyport_workers_wanted")], [2, 2]);
+    const [victim] = (await health()).workers;
+    process.kill(victim?.pid ?? assert.fail(), "SIGKILL");
+    await until(async () => await read("sallyport_worker_deaths_total") === 1, "the death is counted");
+    assert.equal(await exchanges(), 10);
+    await until(async () => (await health()).workers.length === 2, "a new worker serves");
+    assert.equal(await plain(url), 200);
+    const before = (await health()).workers.map(({ pid }) => pid);
+    program.kill("SIGHUP");
+    await until(async () => !(await health()).workers.some(({ pid }) => before.includes(pid)), "all are new", 20_000);
+    assert.equal(await plain(url), 200);
+    assert.equal(await exchanges(), 12, "also what nobody had asked for before it left");
+    assert.equal(await read("sallyport_overhead_seconds_count"), 12);
   });
 
   it("finish what is open on SIGTERM, and leave with their supervisor", async () => {

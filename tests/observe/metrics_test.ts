@@ -1,105 +1,236 @@
 /** What is counted, as Prometheus reads it. */
 import assert from "node:assert/strict";
+import process from "node:process";
 import { describe, it } from "@std/testing/bdd";
-import type { ExchangeRecord } from "../../src/exchange.ts";
-import { Metrics, toAggregateText } from "../../src/observe/metrics.ts";
+import type { Clock, ExchangeRecord } from "../../src/exchange.ts";
+import { MAX_MODELS } from "../../src/observe/model_names.ts";
+import { Metrics, type MetricSources } from "../../src/observe/metrics.ts";
+import { type MetricsFormat, toMetricsText, Totals } from "../../src/observe/metrics_text.ts";
 
-const sources = { openExchanges: () => 3, droppedLogLines: () => 2, version: "1.2.3", runtime: "bun" };
+const sources: MetricSources = {
+  gateway: () => ({
+    openExchanges: 3,
+    openStreams: 2,
+    replicas: [
+      { provider: "a", replica: 0, isEjected: false, ejections: 0 },
+      { provider: "a", replica: 1, isEjected: true, ejections: 7 },
+    ],
+  }),
+  droppedLogLines: () => 2,
+  version: "1.2.3",
+  runtime: "bun",
+  runtimeVersion: "4.5",
+};
 const record: ExchangeRecord = {
   id: "x",
   startedAt: 0,
   durationMs: 100,
   overheadMs: 0.06,
   firstByteMs: 50,
+  firstTokenMs: 70,
   outcome: "ok",
   status: 200,
   provider: "a",
+  replica: 1,
   operation: "chat.completions",
   model: "gpt",
   stream: true,
   bytesIn: 10,
   bytesOut: 20,
   retries: 1,
-  usage: { total: 7, input: 3, output: 4 },
+  usage: { total: 7, input: 3, output: 4, cached: 2, reasoning: 1 },
 };
+
+/** A clock that stands, with one timer. */
+function standingClock(): Clock & { fireAfter(ms: number): void } {
+  let [now, pending] = [0, (): void => {}];
+  return {
+    now: () => now,
+    monotonic: () => now,
+    timer(_ms, fire) {
+      pending = fire;
+      return () => {};
+    },
+    fireAfter(ms) {
+      now += ms;
+      pending();
+    },
+  };
+}
+const make = (more: Partial<MetricSources> = {}, clock: Clock = standingClock()) =>
+  new Metrics({ ...sources, ...more }, clock);
+const textOf = (metrics: Metrics, format: MetricsFormat = "text") => metrics.toText(format);
+const without = (...names: (keyof ExchangeRecord)[]): ExchangeRecord =>
+  Object.fromEntries(
+    Object.entries(record).filter(([name]) => !names.some((each) => each === name)),
+  ) as unknown as ExchangeRecord;
 
 const valueOf = (text: string, series: string) =>
   text.split("\n").find((line) => line.startsWith(`${series} `))?.slice(series.length + 1);
 
 describe("metrics", () => {
   it("count exchanges by how they ended, time, bytes and tokens", async () => {
-    const metrics = new Metrics({ ...sources, redis: () => ({ isUp: true, failures: 4, localDecisions: 5 }) });
+    const metrics = make({ redis: () => ({ isUp: true, failures: 4, localDecisions: 5 }) });
     metrics.settled(record);
     metrics.settled(record);
-    const { usage: _, firstByteMs: __, ...bare } = record;
-    metrics.settled({ ...bare, outcome: "refused", code: "invalid_gateway_key", status: 401 });
+    const bare = without("usage", "firstByteMs", "firstTokenMs");
+    metrics.settled({
+      ...without("usage", "firstByteMs", "firstTokenMs", "replica"),
+      outcome: "refused",
+      code: "invalid_gateway_key",
+      status: 401,
+    });
     metrics.settled({ ...bare, observedLimit: "tokens" });
-    const text = await metrics.toText();
+    const limited = { outcome: "refused", code: "rate_limit_exceeded", status: 429, limit: "provider-tokens" } as const;
+    metrics.settled({ ...without("usage", "firstByteMs", "replica"), ...limited });
+    const text = await textOf(metrics);
     const labels = 'provider="a",operation="chat.completions"';
+    const genAi = 'gen_ai_operation_name="chat",gen_ai_provider_name="a",gen_ai_request_model="gpt"';
     const expected = {
       [`sallyport_exchanges_total{${labels},outcome="ok",code="none",status="200"}`]: "3",
       [`sallyport_exchanges_total{${labels},outcome="refused",code="invalid_gateway_key",status="401"}`]: "1",
-      'sallyport_overhead_seconds_bucket{le="0.00005",provider="a"}': "0",
-      'sallyport_overhead_seconds_bucket{le="0.0001",provider="a"}': "4",
+      'sallyport_overhead_seconds_bucket{provider="a",le="0.00005"}': "0",
+      'sallyport_overhead_seconds_bucket{provider="a",le="0.0001"}': "5",
+      'sallyport_overhead_seconds_bucket{provider="a",le="+Inf"}': "5",
       'sallyport_first_byte_seconds_count{provider="a",stream="true"}': "2",
-      'sallyport_tokens_total{provider="a",type="input"}': "6",
-      'sallyport_tokens_total{provider="a",type="output"}': "8",
-      'sallyport_bytes_total{provider="a",direction="out"}': "80",
-      'sallyport_upstream_retries_total{provider="a"}': "4",
+      'sallyport_first_byte_seconds_sum{provider="a",stream="true"}': "0.1",
+      'sallyport_upstream_results_total{provider="a",replica="1",result="2xx"}': "3",
+      'sallyport_tokens_total{provider="a",model="gpt",type="input"}': "6",
+      'sallyport_tokens_total{provider="a",model="gpt",type="output"}': "8",
+      'sallyport_tokens_total{provider="a",model="gpt",type="cached"}': "4",
+      'sallyport_tokens_total{provider="a",model="gpt",type="reasoning"}': "2",
+      'sallyport_bytes_total{provider="a",direction="out"}': "100",
+      'sallyport_upstream_retries_total{provider="a"}': "5",
       'sallyport_unmetered_exchanges_total{provider="a"}': "1",
       'sallyport_limits_observed_total{limit="tokens"}': "1",
+      'sallyport_limits_refused_total{limit="provider-tokens"}': "1",
+      [`gen_ai_server_request_duration_seconds_count{${genAi},error_type=""}`]: "3",
+      [`gen_ai_server_time_to_first_token_seconds_bucket{${genAi},le="0.06"}`]: "0",
+      [`gen_ai_server_time_to_first_token_seconds_bucket{${genAi},le="0.08"}`]: "2",
+      // 30 ms for the three tokens after the first one.
+      [`gen_ai_server_time_per_output_token_seconds_bucket{${genAi},le="0.01"}`]: "2",
+      [`gen_ai_client_token_usage_bucket{${genAi},gen_ai_token_type="input",le="1"}`]: "0",
+      [`gen_ai_client_token_usage_bucket{${genAi},gen_ai_token_type="input",le="4"}`]: "2",
       sallyport_open_exchanges: "3",
-      sallyport_log_dropped_lines: "2",
+      sallyport_open_streams: "2",
+      sallyport_log_dropped_lines_total: "2",
+      'sallyport_replica_ejected{provider="a",replica="0"}': "0",
+      'sallyport_replica_ejected{provider="a",replica="1"}': "1",
+      'sallyport_replica_ejections_total{provider="a",replica="1"}': "7",
       sallyport_redis_up: "1",
-      sallyport_redis_failures: "4",
-      sallyport_limits_local_decisions: "5",
-      'sallyport_build_info{version="1.2.3",runtime="bun"}': "1",
+      sallyport_redis_failures_total: "4",
+      sallyport_limits_local_decisions_total: "5",
+      'sallyport_build_info{version="1.2.3",runtime="bun",runtime_version="4.5"}': "1",
     };
     for (const [series, value] of Object.entries(expected)) assert.equal(valueOf(text, series), value, series);
-    assert.match(text, /^process_|^nodejs_/m);
+  });
+
+  it("tell what the process takes, and how late timers fire", async () => {
+    const clock = standingClock();
+    const metrics = make({}, clock);
+    clock.fireAfter(500);
+    clock.fireAfter(2000);
+    const text = await textOf(metrics);
+    assert.equal(valueOf(text, 'sallyport_event_loop_lag_seconds_bucket{le="0.001"}'), "1");
+    assert.equal(valueOf(text, 'sallyport_event_loop_lag_seconds_bucket{le="1"}'), "1");
+    assert.equal(valueOf(text, 'sallyport_event_loop_lag_seconds_bucket{le="2.5"}'), "2");
+    for (const name of ["process_cpu_seconds_total", "process_resident_memory_bytes", "sallyport_heap_used_bytes"]) {
+      assert.ok(Number(valueOf(text, name)) > 0, name);
+    }
+    const startedAt = Number(valueOf(text, "process_start_time_seconds"));
+    assert.ok(Math.abs(startedAt - Date.now() / 1000) < 3600);
+    if (process.platform === "linux") assert.ok(Number(valueOf(text, "process_open_fds")) > 2);
   });
 
   it("count on between two answers, and count nothing twice", async () => {
-    const metrics = new Metrics(sources);
+    const metrics = make();
     const series = 'sallyport_bytes_total{provider="a",direction="in"}';
     for (const expected of ["10", "20", "20", "30"]) {
-      if (valueOf(await metrics.toText(), series) !== expected) metrics.settled(record);
-      assert.equal(valueOf(await metrics.toText(), series), expected);
-      await metrics.toJson();
+      if (valueOf(await textOf(metrics), series) !== expected) metrics.settled(record);
+      assert.equal(valueOf(await textOf(metrics), series), expected);
+      metrics.toJson();
     }
   });
 
   it("show no series for what has not been, and take a provider's odd numbers", async () => {
-    const metrics = new Metrics(sources);
-    const { usage: _, firstByteMs: __, ...bare } = record;
-    metrics.settled({ ...bare, bytesIn: 0, retries: 0, outcome: "refused", code: "invalid_gateway_key", status: 401 });
-    const quiet = /^sallyport_(?:first_byte_seconds|tokens|unmetered\w*|upstream_retries|limits_observed)\w*\{|="in"/m;
-    assert.doesNotMatch(await metrics.toText(), quiet);
+    const metrics = make();
+    metrics.settled({
+      ...without("usage", "firstByteMs", "firstTokenMs", "replica"),
+      bytesIn: 0,
+      retries: 0,
+      outcome: "refused",
+      code: "invalid_gateway_key",
+      status: 401,
+    });
+    const quiet = /^(?:sallyport_(?:first_byte|tokens|unmetered|upstream|limits)|gen_ai)\w*\{|="in"/m;
+    assert.doesNotMatch(await textOf(metrics), quiet);
     metrics.settled({ ...record, usage: { total: 5, input: 9 } });
-    const text = await metrics.toText();
-    assert.equal(valueOf(text, 'sallyport_tokens_total{provider="a",type="input"}'), "9");
-    assert.equal(valueOf(text, 'sallyport_tokens_total{provider="a",type="output"}'), "0");
+    const text = await textOf(metrics);
+    assert.equal(valueOf(text, 'sallyport_tokens_total{provider="a",model="gpt",type="input"}'), "9");
+    assert.equal(valueOf(text, 'sallyport_tokens_total{provider="a",model="gpt",type="output"}'), "0");
   });
 
-  it("have no series for what a caller writes: a million models and ids cost none", async () => {
-    const metrics = new Metrics(sources);
-    metrics.settled(record);
-    const before = (await metrics.toText()).split("\n").length;
-    for (let count = 0; count < 1000; count++) {
-      metrics.settled({ ...record, model: `model-${count}`, keyId: `key-${count}`, id: `id-${count}` });
-    }
-    assert.equal((await metrics.toText()).split("\n").length, before);
-  });
-
-  it("of several processes are added up", async () => {
-    const all = [new Metrics(sources), new Metrics(sources)];
-    for (const metrics of all) metrics.settled(record);
-    const text = await toAggregateText(
-      await Promise.all(all.map(async (metrics) => JSON.parse(JSON.stringify(await metrics.toJson())))),
+  it("name a model once a provider has answered 200 for it, so many at most, and no sentence", async () => {
+    const metrics = make();
+    const asked = (model: string, status = 200) => metrics.settled({ ...record, model, status });
+    asked("first", 404);
+    asked("first");
+    asked("first", 404);
+    asked("a sentence, not a name");
+    metrics.settled({ ...without("replica"), model: "never-asked" });
+    const genAi = (model: string, error: string) =>
+      `gen_ai_server_request_duration_seconds_count{gen_ai_operation_name="chat",gen_ai_provider_name="a",` +
+      `gen_ai_request_model="${model}",error_type="${error}"}`;
+    const text = await textOf(metrics);
+    assert.equal(valueOf(text, genAi("other", "4xx")), "1");
+    assert.equal(valueOf(text, genAi("first", "")), "1");
+    assert.equal(valueOf(text, genAi("first", "4xx")), "1");
+    assert.equal(valueOf(text, genAi("other", "")), "1");
+    assert.doesNotMatch(text, /sentence|never-asked/);
+    for (let count = 0; count < 3 * MAX_MODELS; count++) asked(`model-${count}`);
+    const names = new Set(
+      Array.from((await textOf(metrics)).matchAll(/gen_ai_request_model="([^"]*)"/g), ([, name]) => name),
     );
+    assert.equal(names.size, MAX_MODELS + 1);
+    assert.ok(names.has("other") && names.has("first"));
+  });
+
+  it("speak OpenMetrics: a counter's family without its suffix, and an end; also after the other form", async () => {
+    const metrics = make();
+    metrics.settled(record);
+    for (let turn = 0; turn < 2; turn++) {
+      const open = await textOf(metrics, "openmetrics");
+      assert.match(open, /^# TYPE sallyport_exchanges counter\nsallyport_exchanges_total\{/m);
+      assert.doesNotMatch(open, /_total_total|^$(?!$)|^# TYPE \w+_total /m);
+      assert.match(open, /\n# EOF\n$/);
+      const text = await textOf(metrics);
+      assert.match(text, /^# TYPE sallyport_exchanges_total counter\nsallyport_exchanges_total\{/m);
+      assert.doesNotMatch(text, /EOF/);
+      const valuesOf = (all: string) => all.split("\n").filter((line) => /^(?:sally|gen_ai)\w+[{ ]/.test(line));
+      const stable = (all: string) => valuesOf(all).filter((line) => !line.startsWith("sallyport_heap"));
+      assert.deepEqual(stable(open), stable(text));
+    }
+  });
+
+  it("of several processes are added up, and what one had counted that is gone stays", async () => {
+    const all = [make(), make(), make()];
+    for (const metrics of all) metrics.settled(record);
+    const told = all.map((metrics) => JSON.parse(JSON.stringify(metrics.toJson())));
+    const gone = new Totals();
     const series =
       'sallyport_exchanges_total{provider="a",operation="chat.completions",outcome="ok",code="none",status="200"}';
-    assert.equal(valueOf(text, series), "2");
-    assert.equal(valueOf(text, "sallyport_open_exchanges"), "6");
+    for (let living = 3; living > 0; living--) {
+      for (const format of ["text", "openmetrics"] as const) {
+        const text = await toMetricsText([...told.slice(0, living), gone.counts], format);
+        assert.equal(valueOf(text, series), "3");
+        assert.equal(valueOf(text, 'sallyport_overhead_seconds_bucket{provider="a",le="0.0001"}'), "3");
+        assert.equal(valueOf(text, 'sallyport_overhead_seconds_count{provider="a"}'), "3");
+        assert.equal(valueOf(text, "sallyport_open_exchanges"), String(3 * living));
+        assert.equal(valueOf(text, 'sallyport_replica_ejected{provider="a",replica="1"}'), "1");
+        const build = 'sallyport_build_info{version="1.2.3",runtime="bun",runtime_version="4.5"}';
+        assert.equal(valueOf(text, build), "1");
+      }
+      gone.add(told[living - 1]);
+    }
   });
 });

@@ -161,7 +161,7 @@ describe("sallyport permissions", () => {
   it("names variables where they say something, all of them only where they name providers", async () => {
     write({ providers: { a: { upstream: "openai" } }, keys: [{ id: "team", key: KEY }] });
     const { flags } = await permissions({ SALLYPORT_LOG: "off", SALLYPORT_HOSTS_A: "a.example" });
-    assert.deepEqual(flags.at(-1), "--allow-env=SALLYPORT_LOG,SALLYPORT_HOSTS_A");
+    assert.deepEqual(flags.at(-1), "--allow-env=SALLYPORT_HOSTS_A,SALLYPORT_LOG");
     const env = { SALLYPORT_PROVIDER_A: "openai", SALLYPORT_KEYS: KEY };
     assert.match((await runProgram(["permissions"], { env })).stdout, / --allow-env\n$/);
   });

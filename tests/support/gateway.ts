@@ -5,8 +5,10 @@ import process from "node:process";
 import { generateGatewayKey } from "../../src/access/gateway_key.ts";
 import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
 import { type Config, parseConfig } from "../../src/config.ts";
-import type { ExchangeRecord } from "../../src/exchange.ts";
+import { type Clock, type ExchangeRecord, systemClock } from "../../src/exchange.ts";
 import { createGateway, type Gateway, type GatewayParts } from "../../src/gateway.ts";
+import { AccessLog } from "../../src/observe/access_log.ts";
+import { Metrics } from "../../src/observe/metrics.ts";
 import { resolveServe, runtimeParts, type ServerName } from "../../src/serve/assemble.ts";
 import { closeListeners, openListeners } from "../../src/serve/lifecycle.ts";
 import { until } from "./until.ts";
@@ -37,20 +39,24 @@ export interface UnderTest {
   readonly headers: Record<string, string>;
   /** Exchanges that are over, in the order of their ends. */
   readonly records: ExchangeRecord[];
+  /** Everything that it has told operators: both forms of the log, both of the metrics. */
+  told(): Promise<string>;
   /** Waits until so many exchanges are over and returns the last one. */
   settled(count?: number): Promise<ExchangeRecord>;
-  /** Closes everything; fails when an exchange was still open. */
+  /** Closes everything; fails when an exchange was still open, or when a key or a prompt was told to anybody. */
   close(): Promise<void>;
 }
 
+/** What every good body asks. */
+export const PROMPT = "Hi, canary-of-a-prompt";
 /** The caller's key at provider a. */
 export const UPSTREAM_KEY = "sk-upstream-key-of-the-caller";
 /** A body that every check lets through. */
-export const GOOD_BODY: string = JSON.stringify({ model: "test-1", messages: [{ role: "user", content: "Hi" }] });
+export const GOOD_BODY: string = JSON.stringify({ model: "test-1", messages: [{ role: "user", content: PROMPT }] });
 /** The same, asking for a stream. */
 export const STREAM_BODY: string = JSON.stringify({
   model: "test-1",
-  messages: [{ role: "user", content: "Hi" }],
+  messages: [{ role: "user", content: PROMPT }],
   stream: true,
 });
 
@@ -59,6 +65,30 @@ function testIdentity(): { cert: string; key: string } {
   const directory = process.env.SALLYPORT_TEST_TLS;
   if (directory === undefined) return createSelfSignedCertificate(["localhost", "127.0.0.1"]);
   return { cert: readFileSync(`${directory}/cert.pem`, "utf8"), key: readFileSync(`${directory}/key.pem`, "utf8") };
+}
+
+/** Observers as operators have them, and what they say. */
+function createWitness() {
+  const quiet: Clock = { ...systemClock, timer: () => () => {} };
+  const told: string[] = [];
+  const logs = (["json", "pretty"] as const).map((format) =>
+    new AccessLog(format, (text, done) => {
+      told.push(text);
+      done(null);
+    }, quiet)
+  );
+  const gateway = () => ({ openExchanges: 0, openStreams: 0, replicas: [] });
+  const metrics = new Metrics(
+    { gateway, droppedLogLines: () => 0, version: "", runtime: "", runtimeVersion: "" },
+    quiet,
+  );
+  return {
+    observers: [...logs, metrics],
+    async told() {
+      for (const log of logs) log.flush();
+      return [...told, await metrics.toText("text"), await metrics.toText("openmetrics")].join("\n");
+    },
+  };
 }
 
 /** Starts a gateway with both hosts. */
@@ -79,6 +109,12 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
     },
     get openExchanges() {
       return ready().openExchanges;
+    },
+    get openStreams() {
+      return ready().openStreams;
+    },
+    get replicas() {
+      return ready().replicas;
     },
   };
   const bodyTimeMs = 60_000;
@@ -104,7 +140,10 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
     throw error;
   }
   const observer = { settled: (record: ExchangeRecord) => void records.push(record) };
-  const gateway = built.gateway = createGateway(parsed, { ...runtimeParts(), ...parts, observers: [observer] });
+  const witness = createWitness();
+  const observers = [observer, ...witness.observers];
+  const gateway = built.gateway = createGateway(parsed, { ...runtimeParts(), ...parts, observers });
+  const ownKeys = Array.isArray(parsed.keys) ? parsed.keys.flatMap(({ key: own }) => own ?? []) : [];
   return {
     gateway,
     a,
@@ -116,6 +155,7 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
       "content-type": "application/json",
     },
     records,
+    told: witness.told,
     async settled(count = 1) {
       await until(() => records.length >= count, `${count} settled exchanges`);
       return records.at(-1) ?? assert.fail("no exchange");
@@ -124,6 +164,10 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
       await closeListeners(late, listeners, { delayMs: 0, limitMs: 2000 });
       const left = records.filter(({ outcome, status }) => outcome === "drained" && status !== 503);
       assert.deepEqual(left, [], "an exchange was still open at the end of the test");
+      const told = await witness.told();
+      for (const secret of [PROMPT, UPSTREAM_KEY, key, ...ownKeys]) {
+        assert.ok(!told.includes(secret), "a secret is told");
+      }
     },
   };
 }

@@ -58,6 +58,25 @@ function readRedis(redis: RedisServer): Promise<string> {
   });
 }
 
+/** Everything that Redis holds, whatever its type. */
+export function dumpRedis(redis: RedisServer): Promise<string> {
+  const list = (answer: unknown) => answer as string[];
+  return withClient(redis, async (client) => {
+    const names = await client.ask((connection) => connection.keys("*"), list);
+    const all = await Promise.all(names.map(async (name) => {
+      const type = await client.ask((connection) => connection.type(name), String);
+      const content = await client.ask<unknown>((connection) => {
+        if (type === "hash") return connection.hgetall(name);
+        if (type === "zset") return connection.zrange(name, "0", "-1");
+        if (type === "set") return connection.smembers(name);
+        return type === "list" ? connection.lrange(name, 0, -1) : connection.get(name);
+      }, (answer) => answer);
+      return [name, type, content];
+    }));
+    return JSON.stringify(all);
+  });
+}
+
 /** Makes one with the providers a and b. Keys are in a file where no Redis is given. */
 export function makePlace(upstream: string, redis?: RedisServer): Place {
   const { path, remove } = makeFolder();

@@ -38,7 +38,7 @@ export interface Program {
   stderr(): string;
   /** Waits until a text stands in the output and returns what the pattern's first group matched. */
   waitFor(pattern: RegExp): Promise<string>;
-  kill(signal: "SIGINT" | "SIGTERM" | "SIGHUP" | "SIGKILL"): void;
+  kill(signal: "SIGINT" | "SIGTERM" | "SIGHUP" | "SIGUSR2" | "SIGKILL"): void;
   /** Takes no more of its output, and leaves it open: what it writes fills the pipe. */
   stopReading(): void;
   /** Closes our end of its output: what it writes from now on fails. */
@@ -50,16 +50,21 @@ export interface Program {
 }
 
 const running = new Map<() => void, Promise<unknown>>();
+/** What every good body asks, see `gateway.ts`: no program of a test has a reason to say it. */
+const PROMPT = "canary-of-a-prompt";
+/** Outputs that told a prompt. */
+const leaks: string[] = [];
 
 function isNodeFrom(major: number, minor: number): boolean {
   const [ownMajor = 0, ownMinor = 0] = process.versions.node.split(".").map(Number);
   return ownMajor > major || (ownMajor === major && ownMinor >= minor);
 }
 
-/** Ends what a test left running, and waits until it is gone. */
+/** Ends what a test left running, and waits until it is gone; fails when one of them told a prompt. */
 export async function endPrograms(): Promise<void> {
   for (const end of running.keys()) end();
   await Promise.all(running.values());
+  assert.deepEqual(leaks.splice(0), [], "a prompt is told");
 }
 
 /** A fresh folder, and how to be rid of it. */
@@ -107,6 +112,7 @@ export function startProgram(args: readonly string[], options: ProgramOptions = 
       clearTimeout(timer);
       running.delete(end);
       ownFolder?.remove();
+      if (`${output.stdout}${output.stderr}`.includes(PROMPT)) leaks.push(output.stdout + output.stderr);
       settle(code);
     })
   );

@@ -79,6 +79,17 @@ describe("replicas", () => {
     assert.equal(new Set(others).size, 2);
   });
 
+  it("tell how they do", () => {
+    const replicas = new Replicas(["a", "b"]);
+    const report = () => replicas.report().map(({ isEjected, ejections }) => [isEjected, ejections]);
+    assert.deepEqual(report(), [[false, 0], [false, 0]]);
+    const first = replicas.pick(0) ?? assert.fail();
+    replicas.failed(first, 0, false);
+    assert.deepEqual(report(), [[true, 1], [false, 0]]);
+    replicas.succeeded(replicas.pick(10_000) ?? assert.fail());
+    assert.deepEqual(report(), [[false, 1], [false, 0]]);
+  });
+
   it("that are probed are freed when the call says nothing about them", () => {
     const replicas = new Replicas(URLS.slice(0, 1));
     eject(replicas, URLS[0] ?? "", 0);

@@ -1,0 +1,64 @@
+/** `GET /metrics` at the admin listener: who may read it, and in which form. */
+import assert from "node:assert/strict";
+import { describe, it } from "@std/testing/bdd";
+import { createAdminHandler } from "../../src/admin/handler.ts";
+import type { KeyAdministration } from "../../src/access/key_administration.ts";
+
+const TOKEN = "an-admin-token-of-32-characters!";
+/** What Prometheus 2.53 and 3.x send. */
+const PROMETHEUS_2 =
+  "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+const PROMETHEUS_3 =
+  "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+
+function ask(headers: Record<string, string>, token?: string): Promise<Response> {
+  const handler = createAdminHandler({
+    gateway: { isReady: true, openExchanges: 0 },
+    keys: {} as KeyAdministration,
+    token,
+    digest: (text) => text.padEnd(40),
+    version: "1",
+    metrics: (format) => Promise.resolve(`in ${format}`),
+    health: () => ({}),
+  });
+  return Promise.resolve(handler.fetch(new Request("http://x/metrics", { headers })));
+}
+
+describe("GET /metrics", () => {
+  it("wants the admin token where there is one", async () => {
+    assert.equal((await ask({})).status, 200);
+    assert.equal((await ask({}, TOKEN)).status, 401);
+    assert.equal((await ask({ authorization: "Bearer other" }, TOKEN)).status, 401);
+    assert.equal((await ask({ authorization: `Bearer ${TOKEN}` }, TOKEN)).status, 200);
+  });
+
+  it("answers in OpenMetrics 1.0.0 when that is asked for, else as plain text", async () => {
+    const open = [
+      PROMETHEUS_2,
+      PROMETHEUS_3,
+      "application/openmetrics-text",
+      "application/openmetrics-text; version=1.0.0; charset=utf-8",
+      "text/html, application/openmetrics-text;q=0.1",
+    ];
+    const plain = [
+      "*/*",
+      "text/plain",
+      "text/html",
+      "application/openmetrics-text;version=0.0.1",
+      "application/openmetrics-text;version=1.0.0;q=0",
+      "application/openmetrics-text;q=0.0, text/plain",
+    ];
+    for (const accept of [...open, ...plain]) {
+      const answer = await ask({ accept });
+      const isOpen = open.includes(accept);
+      assert.equal(await answer.text(), isOpen ? "in openmetrics" : "in text", accept);
+      const type = isOpen
+        ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+        : /^text\/plain; version=0\.0\.4/;
+      const answered = answer.headers.get("content-type") ?? "";
+      assert.ok(typeof type === "string" ? answered === type : type.test(answered), answered);
+      assert.equal(answer.headers.get("vary"), "accept");
+    }
+    assert.equal(await (await ask({})).text(), "in text");
+  });
+});

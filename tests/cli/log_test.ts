@@ -1,0 +1,64 @@
+/** `--log`: lines for programs in a pipe, lines for people at a terminal. */
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import process from "node:process";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { GOOD_BODY } from "../support/gateway.ts";
+import { endPrograms, ONE_FILE, startProgram } from "../support/program.ts";
+import { type Provider, startProvider } from "../support/provider.ts";
+import { runtime } from "../support/runtimes.ts";
+import { callRaw } from "../support/tcp_peer.ts";
+
+// Of util-linux: runs a command at a terminal of its own.
+const hasScript = process.env.CI !== undefined || spawnSync("script", ["--version"]).status === 0;
+
+describe("--log", () => {
+  let provider: Provider;
+  beforeEach(async () => void (provider = await startProvider()));
+  afterEach(async () => {
+    await endPrograms();
+    await provider.close();
+  });
+
+  const env = () => ({
+    SALLYPORT_PROVIDER_A: provider.url,
+    SALLYPORT_KEYS: "0123456789-secret-key",
+    SALLYPORT_LISTEN: "127.0.0.1:0",
+  });
+  const call = (url: string) =>
+    callRaw(url, {
+      headers: {
+        "authorization": "Bearer sk-1",
+        "gateway-auth": "Bearer 0123456789-secret-key",
+        "content-type": "application/json",
+      },
+      body: GOOD_BODY,
+    });
+  const JSON_LINE = /^(\{"time":.*\})$/m;
+  const PRETTY_LINE = /(\d\d:\d\d:\d\d\.\d{3} {2}200 {2}ok {2}a {2}test-1 {2}\d+ ms.*)/;
+
+  for (const args of [[], ["--log", "json"], ["--log", "pretty"]]) {
+    it(`${args.join(" ") || "left out"} writes JSON into a pipe`, async () => {
+      const program = startProgram(["serve", ...args], { env: env() });
+      await call(await program.waitFor(/listening on (http:\S+)/));
+      const line = JSON.parse(await program.waitFor(JSON_LINE));
+      assert.deepEqual([line.status, line.outcome, line.model, line.retries], [200, "ok", "test-1", 0]);
+      assert.doesNotMatch(program.stdout(), PRETTY_LINE);
+    });
+  }
+
+  const atTerminal = hasScript ? it : it.skip;
+  for (const [args, wanted, other] of [["", PRETTY_LINE, JSON_LINE], ["--log json", JSON_LINE, PRETTY_LINE]] as const) {
+    const why = hasScript ? "" : " (skipped: there is no script command)";
+    atTerminal(`${args || "left out"} at a terminal${why}`, async () => {
+      const command = [process.execPath, ...(runtime === "deno" ? ["run", "-A"] : []), ONE_FILE, "serve", args].join(
+        " ",
+      );
+      const on = { kind: "node", command: "script" } as const;
+      const program = startProgram([command, "/dev/null"], { file: "-qec", env: env(), on });
+      await call(await program.waitFor(/listening on (http:\S+)/));
+      await program.waitFor(new RegExp(wanted.source.replace("$", "\\r?$"), wanted.flags));
+      assert.doesNotMatch(program.stdout(), other);
+    });
+  }
+});

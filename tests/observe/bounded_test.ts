@@ -1,0 +1,88 @@
+/** A million exchanges of as many keys and models: what observers hold does not grow with them. */
+import assert from "node:assert/strict";
+import v8 from "node:v8";
+import vm from "node:vm";
+import process from "node:process";
+import { describe, it } from "@std/testing/bdd";
+import { ERRORS } from "../../src/errors.ts";
+import { type Clock, type ExchangeRecord, systemClock } from "../../src/exchange.ts";
+import { AccessLog } from "../../src/observe/access_log.ts";
+import { MAX_MODELS } from "../../src/observe/model_names.ts";
+import { Metrics } from "../../src/observe/metrics.ts";
+
+const EXCHANGES = 1_000_000;
+/** What is held after the first tenth is all that is held. Bytes of noise. */
+const MAX_GROWTH = 20e6;
+/** Lines of text: 101 models with the buckets of what is counted by model, and everything else. */
+const MAX_LINES = 2 * (MAX_MODELS + 1) * (5 * 17 + 18 + 15 + 2 * 17 + 4) + 5000;
+
+/** Bytes in use once what nobody holds is gone. */
+function readHeap(): number {
+  const bun = (globalThis as unknown as { Bun?: { gc(isForced: boolean): void } }).Bun;
+  if (bun !== undefined) bun.gc(true);
+  else {
+    v8.setFlagsFromString("--expose-gc");
+    (vm.runInNewContext("gc") as () => void)();
+  }
+  return process.memoryUsage().heapUsed;
+}
+
+/** The n-th exchange: every key, id and model is a new one; some are answered, some fail in every way there is. */
+function toRecord(n: number): ExchangeRecord {
+  const failures = Object.entries(ERRORS);
+  const common = {
+    id: `request-${n}`,
+    startedAt: n,
+    durationMs: n % 100,
+    overheadMs: n % 7 / 100,
+    provider: n % 2 === 0 ? "a" : "b",
+    keyId: `key-${n}`,
+    operation: "chat.completions",
+    model: `model-${n}`,
+    stream: n % 3 === 0,
+    bytesIn: n % 1000,
+    bytesOut: n % 5000,
+    retries: n % 50 === 0 ? 1 : 0,
+  };
+  if (n % 4 === 0) {
+    const [code, { status, outcome }] = failures[n / 4 % failures.length] ?? assert.fail();
+    const isForwarded = code.startsWith("upstream_");
+    return { ...common, code: code as keyof typeof ERRORS, status, outcome, ...(isForwarded && { replica: n % 3 }) };
+  }
+  const usage = { total: n % 999, input: n % 333, output: n % 666, cached: n % 10, reasoning: n % 20 };
+  const times = { firstByteMs: n % 50, firstTokenMs: n % 60, replica: n % 3 };
+  return { ...common, ...times, outcome: "ok", status: n % 9 === 0 ? 429 : 200, usage };
+}
+
+describe("a million exchanges", () => {
+  it("of as many keys and models leave a bounded number of series and a bounded memory", async () => {
+    const clock: Clock = { ...systemClock, timer: () => () => {} };
+    let bytes = 0;
+    const log = new AccessLog("json", (text, done) => {
+      bytes += text.length;
+      done(null);
+    }, clock);
+    const gateway = () => ({ openExchanges: 0, openStreams: 0, replicas: [] });
+    const about = { version: "1", runtime: "x", runtimeVersion: "1" };
+    const metrics = new Metrics({ gateway, droppedLogLines: () => log.dropped, ...about }, clock);
+    const drive = (from: number, until: number): void => {
+      for (let n = from; n < until; n++) {
+        const record = toRecord(n);
+        metrics.settled(record);
+        log.settled(record);
+      }
+    };
+    const linesOf = async () => (await metrics.toText("text")).split("\n").length;
+    drive(0, EXCHANGES / 10);
+    const lines = await linesOf();
+    const before = readHeap();
+    drive(EXCHANGES / 10, EXCHANGES);
+    const grown = readHeap() - before;
+    assert.equal(await linesOf(), lines);
+    assert.ok(lines < MAX_LINES, `${lines} lines`);
+    assert.ok(grown < MAX_GROWTH, `${grown} bytes more`);
+    assert.equal(log.dropped, 0);
+    assert.ok(bytes > 200 * EXCHANGES);
+    assert.match(await metrics.toText("text"), /gen_ai_request_model="other"/);
+  });
+});

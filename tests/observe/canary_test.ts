@@ -1,0 +1,171 @@
+/** Canaries: keys, prompts and whatever else a caller sends are marked, and the marks are looked for everywhere. */
+import assert from "node:assert/strict";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { afterEach, describe, it } from "@std/testing/bdd";
+import type { ErrorCode } from "../../src/errors.ts";
+import { TOKEN } from "../support/admin.ts";
+import { type Case, CASES, endProvoked, OWN_KEY, provoke } from "../support/error_cases.ts";
+import { freePort } from "../support/front_proxy.ts";
+import { PROMPT, UPSTREAM_KEY } from "../support/gateway.ts";
+import { dumpRedis, makePlace } from "../support/key_place.ts";
+import { findMarks, LARGE_BYTES, MARKS, secretOf, sendMarked, startMarkedProvider } from "../support/marks.ts";
+import { makeFolder, type Program, startProgram } from "../support/program.ts";
+import { hasRedis, type RedisServer, startRedis } from "../support/redis.ts";
+import { runtime } from "../support/runtimes.ts";
+import { openRaw, type RawCall } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+
+describe("canaries", () => {
+  const closing: (() => Promise<void> | void)[] = [];
+  afterEach(async () => {
+    await endProvoked();
+    for (const close of closing.splice(0).reverse()) await close();
+  });
+
+  const mark = ({ path = "/v1/chat/completions", headers, body = "", ...rest }: RawCall): RawCall => ({
+    ...rest,
+    path: `${path}?q=${MARKS.query}`,
+    headers: { ...headers, "x-marked": MARKS.header, "user-agent": MARKS.header },
+    body: body.includes('"user":') ? body : body.replace(/\}$/, `,"user":"${MARKS.user}"}`),
+  });
+
+  it("no error of the table tells a secret: not to the caller, not in the log, not in the metrics", async () => {
+    for (const [code, how] of Object.entries(CASES) as [ErrorCode, Case][]) {
+      const { answer, record, under } = await provoke(how, mark);
+      assert.equal(record.code, code);
+      const told = await under.told();
+      assert.ok(
+        told.includes(record.id) && told.includes(`code="${code}"`),
+        "what is looked through is the real thing",
+      );
+      const secrets = [
+        PROMPT,
+        UPSTREAM_KEY,
+        OWN_KEY,
+        under.key,
+        "sk-proj-0123456789abcdef",
+        "not-a-key-of-this-gateway",
+      ];
+      assert.deepEqual(findMarks(told + JSON.stringify([answer, record]), secrets), [], code);
+      await endProvoked();
+    }
+  });
+
+  /** A gateway as a program, and everything that it has said and kept after marked calls. */
+  async function start(redis?: RedisServer, env: Record<string, string> = {}) {
+    const provider = await startMarkedProvider();
+    closing.push(() => provider.close());
+    const at = makePlace(provider.url, redis);
+    closing.push(() => at.remove());
+    const gone = `http://127.0.0.1:${await freePort()}/v1`;
+    const deadlines = { connect: "200ms", firstByte: "300ms", idle: "300ms" };
+    at.configure({
+      providers: {
+        a: { upstream: provider.url, hosts: ["a.localhost"], deadlines },
+        gone: { upstream: gone, hosts: ["gone.localhost"], deadlines },
+      },
+      admin: { port: 0, token: TOKEN },
+      limits: { body: "2MB", bodyTime: "500ms" },
+      drain: { delay: "0s" },
+    });
+    const { key, id } = await at.create("--name", "team", "--requests", "100/min", "--tokens", "1M/min");
+    const program = startProgram(["serve"], { cwd: at.path, env });
+    const url = await program.waitFor(/listening on (http:\S+)/);
+    const admin = await program.waitFor(/admin on (http:\S+)/);
+    const read = async (path: string, accept = "*/*") => {
+      const answer = await fetch(`${admin}${path}`, { headers: { authorization: `Bearer ${TOKEN}`, accept } });
+      return await answer.text();
+    };
+    const send = async () => {
+      const statuses = await sendMarked(url, key);
+      for (const status of [200, 400, 401, 404, 405, 415, 421, 500, 502]) {
+        assert.ok(statuses.includes(status), `${status} among ${statuses}`);
+      }
+      assert.ok(provider.calls.length >= 10);
+      const [{ body, headers } = assert.fail()] = provider.calls;
+      assert.ok(body.includes(MARKS.prompt) && headers.authorization?.includes(MARKS.upstreamKey), "they are sent");
+      await until(async () => JSON.parse(await read("/readyz")).openExchanges === 0, "all is settled");
+      const metrics = await read("/metrics");
+      for (const end of ["body_too_large", "body_timeout", "upstream_stream_truncated", "upstream_idle_timeout"]) {
+        assert.ok(metrics.includes(`code="${end}"`), end);
+      }
+      assert.ok(metrics.includes('outcome="client_closed"'));
+      return statuses.length + 2;
+    };
+    const told = async () => {
+      const paths = ["/metrics", "/readyz", "/livez", "/openapi.json", "/v1/keys", `/v1/keys/${id}`];
+      const answers = await Promise.all(paths.map((path) => read(path)));
+      return [...answers, await read("/metrics", "application/openmetrics-text")].join("\n");
+    };
+    return { at, program, send, told, key, id };
+  }
+
+  const isLogged = (program: Program, lines: number) =>
+    until(() => program.stdout().split("\n").length > lines, `${lines} lines of the log`);
+
+  it("a gateway tells and keeps none of what callers sent, but the id of the key", async () => {
+    const { at, program, send, told, key, id } = await start();
+    const count = await send();
+    await isLogged(program, count);
+    const seen = await told();
+    program.kill("SIGTERM"); // what is kept is written at the latest now
+    assert.equal(await program.ended, 0);
+    const kept = await at.kept();
+    const all = [program.stdout(), program.stderr(), seen, kept].join("\n");
+    assert.deepEqual(findMarks(all, [key, secretOf(key)]), []);
+    for (const text of [program.stdout(), seen, kept]) {
+      assert.ok(text.includes(id), "what is looked through is the real thing");
+    }
+  });
+
+  const withRedis = hasRedis ? it : it.skip;
+  withRedis(`nothing of it reaches Redis${hasRedis ? "" : " (skipped: redis-server is not installed)"}`, async () => {
+    const redis = await startRedis();
+    closing.push(() => redis.stop());
+    const watch = openRaw(`http://127.0.0.1:${redis.port}`, "MONITOR\r\n");
+    closing.push(() => void watch.socket.destroy());
+    await until(() => watch.received().startsWith("+OK"), "it tells what it is asked");
+    const { program, send, told, key, id } = await start(redis);
+    await send();
+    const all = [watch.received(), await dumpRedis(redis), await told(), program.stdout(), program.stderr()];
+    assert.deepEqual(findMarks(all.join("\n"), [key, secretOf(key)]), []);
+    assert.ok(all.slice(0, 2).every((text) => text.includes(id)), "what is looked through is the real thing");
+    assert.match(watch.received(), /"evalsha"/i);
+  });
+
+  const isNode = runtime === "node" && process.platform !== "win32";
+  const onNode = isNode ? it : it.skip;
+  onNode(
+    `nothing of it is held in memory after settlement${
+      isNode ? "" : " (skipped: only Node has a heap snapshot of this form)"
+    }`,
+    async () => {
+      const folder = makeFolder();
+      closing.push(() => folder.remove());
+      const witness = join(folder.path, "witness.cjs");
+      writeFileSync(
+        witness,
+        `const v8 = require("node:v8");
+      v8.setFlagsFromString("--expose-gc");
+      v8.setFlagsFromString("--heap-snapshot-string-limit=100000000"); // else a string's first 1,024 characters only
+      process.on("SIGUSR2", () => {
+        require("node:vm").runInNewContext("gc")();
+        v8.writeHeapSnapshot("snapshot");
+        require("node:fs").writeFileSync("memory.json", JSON.stringify(process.memoryUsage()));
+      });`,
+      );
+      const { at, program, send, key, id } = await start(undefined, { NODE_OPTIONS: `--require=${witness}` });
+      for (let round = 0; round < 2; round++) await send();
+      const memory = join(at.path, "memory.json");
+      program.kill("SIGUSR2");
+      await until(() => existsSync(memory) && readFileSync(memory, "utf8").endsWith("}"), "the snapshot", 30_000);
+      const snapshot = readFileSync(join(at.path, "snapshot"), "utf8");
+      assert.ok(snapshot.includes(id), "what is looked through is the real thing");
+      assert.deepEqual(findMarks(snapshot, [key, secretOf(key)]), []);
+      // The bytes of buffers stand in no snapshot: there is less of them than one of the large bodies that were sent.
+      assert.ok(JSON.parse(readFileSync(memory, "utf8")).arrayBuffers < LARGE_BYTES);
+    },
+  );
+});

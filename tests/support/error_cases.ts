@@ -1,0 +1,197 @@
+/** Every error of the table, and how it is provoked through the front door. */
+import { type ErrorCode, GatewayError } from "../../src/errors.ts";
+import type { ExchangeRecord } from "../../src/exchange.ts";
+import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "./gateway.ts";
+import { type Answering, answerPlain, chunk, startProvider } from "./provider.ts";
+import {
+  callRaw,
+  openRaw,
+  type RawAnswer,
+  type RawCall,
+  startBlackHole,
+  startTcpPeer,
+  toRawRequest,
+} from "./tcp_peer.ts";
+import { until } from "./until.ts";
+
+/** How a code is provoked: a call that differs from a good one, an upstream, a gateway. */
+export interface Case {
+  readonly call?: (under: UnderTest) => RawCall;
+  readonly upstream?: () => Promise<{ url: string; close(): Promise<void> }>;
+  readonly options?: Partial<UnderTestOptions>;
+  readonly before?: (under: UnderTest) => unknown;
+  /** Differs from the table where the place that throws knows better. */
+  readonly param?: string;
+  /** When to try again depends on the clock. */
+  readonly waits?: true;
+}
+
+const change = (headers: RawCall["headers"]) => (): RawCall => ({ headers });
+const send = (body: string) => (): RawCall => ({ body });
+const answering = (answer: Answering) => () => startProvider(answer);
+/** What was started, and how to end it: last started, first ended. */
+const closing: (() => Promise<void>)[] = [];
+const refusing = async () => {
+  const gone = await startTcpPeer(() => {});
+  await gone.close();
+  return { url: gone.url, close: () => Promise.resolve() };
+};
+/** The key of the cases that have a key of their own. */
+export const OWN_KEY = "own-key-of-a-team";
+const restricted = (rules: Record<string, unknown>): Case => ({
+  options: { config: { keys: [{ id: "team", key: OWN_KEY, ...rules }] } },
+  call: change({ "gateway-auth": `Bearer ${OWN_KEY}` }),
+});
+/** The second call is one too many. */
+const limited = (limits: Record<string, unknown>): Case => ({
+  ...restricted({ limits }),
+  waits: true,
+  async before(under) {
+    const headers = { ...under.headers, "gateway-auth": `Bearer ${OWN_KEY}` };
+    await callRaw(under.a, { headers, body: GOOD_BODY });
+    await under.settled();
+  },
+});
+/** Begins a stream with one event, then does something. */
+const begun = (then: (end: () => void, destroy: () => void) => void): Case => ({
+  call: send(STREAM_BODY),
+  upstream: answering((response) => {
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    response.write(chunk("Hel"));
+    // Bun drops what has just arrived when the connection breaks right behind it.
+    then(() => response.end(), () => setTimeout(() => response.destroy(), 50));
+  }),
+});
+
+/** All of them. */
+export const CASES: Readonly<Record<ErrorCode, Case>> = {
+  invalid_host: { call: change({ host: "user@a.localhost" }) },
+  unknown_host: { call: change({ host: "nobody.example" }) },
+  not_found: { call: () => ({ path: "/v1/embeddings" }) },
+  method_not_allowed: { call: () => ({ method: "DELETE", body: "" }) },
+  missing_gateway_key: { call: change({ "gateway-auth": undefined }) },
+  invalid_gateway_auth: { call: ({ key }) => ({ headers: { "gateway-auth": [`Bearer ${key}`, `Bearer ${key}`] } }) },
+  invalid_gateway_key: { call: change({ "gateway-auth": "Bearer not-a-key-of-this-gateway" }) },
+  gateway_key_in_authorization: { call: ({ key }) => ({ headers: { authorization: `Bearer ${key}` } }) },
+  missing_upstream_key: { call: change({ authorization: undefined }) },
+  invalid_upstream_auth: { call: change({ authorization: "Basic dXNlcjpwYXNz" }) },
+  gateway_key_misplaced: {
+    call: ({ key }) => ({ body: JSON.stringify({ ...JSON.parse(GOOD_BODY), user: `me ${key}` }) }),
+    param: "user",
+  },
+  provider_key_in_gateway_auth: { call: change({ "gateway-auth": "Bearer sk-proj-0123456789abcdef" }) },
+  rate_limit_exceeded: limited({ requests: "1/h" }),
+  budget_exceeded: limited({ budget: "1/month" }),
+  concurrency_limit_exceeded: {
+    options: { config: { keys: [{ id: "team", key: OWN_KEY, limits: { concurrency: 1 } }] } },
+    upstream: () => startTcpPeer(() => {}),
+    async before(under) {
+      const headers = { ...under.headers, "gateway-auth": `Bearer ${OWN_KEY}` };
+      const { socket } = openRaw(under.a, toRawRequest(under.a, { headers, body: GOOD_BODY }));
+      closing.push(() => Promise.resolve(void socket.destroy()));
+      await until(() => under.gateway.openExchanges === 1, "the one exchange is open");
+    },
+    call: change({ "gateway-auth": `Bearer ${OWN_KEY}` }),
+  },
+  provider_not_allowed: restricted({ providers: ["b"] }),
+  model_not_allowed: restricted({ models: ["gpt-*"] }),
+  invalid_json: { call: send('{"model":') },
+  invalid_body: { call: send('{"model":"m","messages":[{"role":7,"content":"x"}]}'), param: "messages[0].role" },
+  body_timeout: {
+    options: { config: { limits: { bodyTime: "200ms" } } },
+    call: () => ({ headers: { "content-length": "100" }, body: "{" }),
+  },
+  body_too_large: { options: { config: { limits: { body: "20B" } } } },
+  unsupported_media_type: { call: change({ "content-type": "text/plain" }) },
+  unsupported_content_encoding: { call: change({ "content-encoding": "gzip" }) },
+  upstream_unreachable: { upstream: refusing },
+  upstream_bad_response: {
+    upstream: answering((response) => response.writeHead(307, { location: "http://127.0.0.1:1/" }).end()),
+  },
+  upstream_connect_timeout: { upstream: startBlackHole, options: { provider: { deadlines: { connect: "300ms" } } } },
+  upstream_first_byte_timeout: {
+    upstream: () => startTcpPeer(() => {}),
+    options: { provider: { deadlines: { connect: "200ms", firstByte: "300ms" } } },
+  },
+  upstream_timeout: {
+    upstream: () => startTcpPeer(() => {}),
+    options: { provider: { deadlines: { connect: "200ms", firstByte: "300ms", idle: "300ms", total: "300ms" } } },
+  },
+  upstream_unavailable: {
+    upstream: refusing,
+    async before(under) {
+      for (let call = 0; call < 5; call++) await callRaw(under.a, { headers: under.headers, body: GOOD_BODY });
+    },
+  },
+  upstream_loop: { call: change({ via: Array.from({ length: 8 }, () => "1.1 sallyport-0123abcd").join(", ") }) },
+  gateway_overloaded: {
+    options: { config: { limits: { exchanges: 1 } } },
+    upstream: () => startTcpPeer(() => {}),
+    async before(under) {
+      const { socket } = openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }));
+      closing.push(() => Promise.resolve(void socket.destroy()));
+      await until(() => under.gateway.openExchanges === 1, "the one exchange is open");
+    },
+  },
+  gateway_draining: { before: ({ gateway }) => gateway.close() },
+  key_store_unavailable: {
+    options: { parts: { keys: { find: () => Promise.reject(new GatewayError("key_store_unavailable")) } } },
+  },
+  internal_error: {
+    options: {
+      parts: {
+        keys: {
+          find() {
+            throw new Error("a secret that must not be told");
+          },
+        },
+      },
+    },
+  },
+  upstream_stream_truncated: begun((end) => end()),
+  upstream_idle_timeout: { ...begun(() => {}), options: { provider: { deadlines: { idle: "200ms" } } } },
+  upstream_disconnected: begun((_end, destroy) => destroy()),
+};
+
+/** They come when a stream has begun: as an event under the status of the stream. */
+export const IN_STREAM: readonly ErrorCode[] = [
+  "upstream_stream_truncated",
+  "upstream_idle_timeout",
+  "upstream_disconnected",
+];
+
+/** Ends what was started. */
+export async function endProvoked(): Promise<void> {
+  for (const close of closing.splice(0).reverse()) await close();
+}
+
+/** What came of it. */
+export interface Provoked {
+  readonly answer: RawAnswer;
+  readonly record: ExchangeRecord;
+  readonly under: UnderTest;
+}
+
+/**
+ * Provokes an error.
+ *
+ * @param how Its case
+ * @param change What else is different in the call
+ */
+export async function provoke(
+  { call, upstream, options, before }: Case,
+  change: (call: RawCall) => RawCall = (call) => call,
+): Promise<Provoked> {
+  const provider = await (upstream ?? (() => startProvider(answerPlain)))();
+  closing.push(provider.close);
+  const under = await startUnderTest({ ...options, upstreams: { a: provider.url } });
+  closing.push(under.close);
+  await before?.(under);
+  const earlier = under.records.length;
+  const chosen = call?.(under) ?? {};
+  const answer = await callRaw(
+    under.a,
+    change({ body: GOOD_BODY, ...chosen, headers: { ...under.headers, ...chosen.headers } }),
+  );
+  return { answer, record: await under.settled(earlier + 1), under };
+}
