@@ -44,7 +44,7 @@ await build({
   ...shared,
   outfile: join(out, "sallyport.js"),
   minify: true,
-  define: { "import.meta.main": "__main" },
+  define: { ...BUNDLE.define, "import.meta.main": "__main" },
   banner: { js: MAIN_BANNER },
 });
 await build({ ...BUNDLE, ...shared, outfile: join(out, "mod.js"), define: { "import.meta.main": "false" } });

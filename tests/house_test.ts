@@ -89,7 +89,7 @@ const BANNED: readonly { pattern: RegExp; home: RegExp; reason: string }[] = [
   { pattern: /(?:await|return|=>|=) fetch\(/, home: /upstream\/|gateway\.ts/, reason: "only a transport calls out" },
   {
     pattern: /\bsetTimeout\(/,
-    home: /exchange\.ts|transport|serve\/(?:lifecycle|deno|workers|log_output)|cli\//,
+    home: /exchange\.ts|transport|serve\/(?:lifecycle|deadlines|deno|workers|log_output)|cli\//,
     reason: "times come from the Clock, so that tests can pass their own",
   },
   { pattern: /\.tee\(\)/, home: /^$/, reason: "tee() buffers without bound when one side is slow" },
