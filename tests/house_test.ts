@@ -9,9 +9,10 @@ const MAX_FUNCTION_LINES = 60;
 /**
  * Lines of code, without comments and blank lines: what a reader has to hold in mind. 1,600 until limits came, with
  * six codes in the table, the lease of an exchange, the tokens that a provider states, what is told of times (log,
- * traces, Server-Timing), small answers that go whole, and bodies that are read without a promise for each step.
+ * traces, Server-Timing), of limits and of replicas, small answers that go whole, and bodies that are read without a promise
+ * for each step. The table of errors alone is 300 of them.
  */
-const MAX_CORE_LINES = 1900;
+const MAX_CORE_LINES = 1960;
 
 const sources = ["mod.ts", ...list("src")];
 

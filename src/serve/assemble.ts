@@ -5,6 +5,7 @@
  */
 import nodeCrypto from "node:crypto";
 import { resolve } from "node:path";
+import process from "node:process";
 import type { RedisClient, RedisHealth } from "../access/client_redis.ts";
 import type { Digest } from "../access/gateway_key.ts";
 import { KeyStateFile } from "../access/key_state_file.ts";
@@ -51,12 +52,26 @@ const digest: Digest = runtime !== "deno" && typeof nodeCrypto.hash === "functio
   : (text) => nodeCrypto.createHash("sha256").update(text).digest("hex");
 
 /**
+ * Whether undici can be used: it reads two variables of its own, for which Deno wants a permission. In the one file both
+ * are replaced by their default, so only sources that run without `--allow-env` have to do without it.
+ */
+function canUseUndici(): boolean {
+  if (runtime === "bun") return false; // its own fetch is faster
+  try {
+    void [process.env.JEST_WORKER_ID, process.env.UNDICI_NO_WASM_SIMD];
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/**
  * The parts that differ by runtime.
  *
  * @returns Transport and digest
  */
 export function runtimeParts(): Pick<GatewayParts, "transport" | "digest"> {
-  const transport = runtime === "node"
+  const transport = canUseUndici()
     ? createNodeTransport()
     : createFetchTransport(runtime === "bun" ? bunFetch : denoFetch);
   return { transport, digest };
@@ -148,7 +163,7 @@ async function localEngines(config: Config, options: AssembleOptions): Promise<E
   if (keys === "redis") throw new Error("these are not local");
   if (!("file" in keys)) {
     const usage = options.usage ?? new MemoryUsage(listedModels(config), systemClock.now);
-    return { keys: createInlineKeyStore(keys, runtimeParts().digest), limiter, usage, close: () => Promise.resolve() };
+    return { keys: createInlineKeyStore(keys, digest), limiter, usage, close: () => Promise.resolve() };
   }
   const file = resolve(directory, keys.file);
   const clock: Clock = systemClock;

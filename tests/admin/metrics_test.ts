@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { createAdminHandler } from "../../src/admin/handler.ts";
+import type { UsageReports } from "../../src/admin/usage_report.ts";
 import type { KeyAdministration } from "../../src/access/key_administration.ts";
 
 const TOKEN = "an-admin-token-of-32-characters!";
@@ -15,6 +16,7 @@ function ask(headers: Record<string, string>, token?: string): Promise<Response>
   const handler = createAdminHandler({
     gateway: { isReady: true, openExchanges: 0 },
     keys: {} as KeyAdministration,
+    usage: {} as UsageReports,
     token,
     digest: (text) => text.padEnd(40),
     version: "1",

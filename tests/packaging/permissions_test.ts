@@ -5,7 +5,15 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { freePort } from "../support/front_proxy.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
-import { endPrograms, makeFolder, type Program, runProgram, startProgram } from "../support/program.ts";
+import {
+  endPrograms,
+  makeFolder,
+  ONE_FILE,
+  type Program,
+  runProgram,
+  SOURCE,
+  startProgram,
+} from "../support/program.ts";
 import { answerPlain, answerStream, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
 import { runtime } from "../support/runtimes.ts";
 
@@ -43,7 +51,7 @@ describe("under Deno's narrowest permissions", () => {
   });
 
   /** Starts the README's command with this machine's addresses, its flags changed. */
-  const start = async (change = (flag: string): string => flag): Promise<Program> => {
+  const start = async (change = (flag: string): string => flag, program = ONE_FILE): Promise<Program> => {
     const listen = `127.0.0.1:${await freePort()}`;
     writeFileSync(
       join(folder.path, "gateway.jsonc"),
@@ -57,7 +65,7 @@ describe("under Deno's narrowest permissions", () => {
     const permissions = flags.map(change).filter((flag) => flag !== "").map((flag) =>
       flag.replace(README_LISTEN, listen).replace(README_UPSTREAM, new URL(provider.url).host)
     );
-    return startProgram(args, { permissions, cwd: folder.path });
+    return startProgram(args, { file: program, permissions, cwd: folder.path });
   };
   const post = async (program: Program, body: string): Promise<Response> => {
     const url = await program.waitFor(/listening on (http:\S+)/);
@@ -82,6 +90,19 @@ describe("under Deno's narrowest permissions", () => {
     assert.equal(await (await post(program, STREAM_BODY)).text(), stream("a"));
     program.kill("SIGTERM");
     assert.equal(await program.ended, 0, program.stderr());
+    assert.equal(program.stderr(), "");
+  });
+
+  onDeno(`a host that is named by its name is reached, once it is allowed${why}`, async () => {
+    provider = Object.assign(provider, { url: provider.url.replace("127.0.0.1", "localhost") });
+    const program = await start();
+    assert.equal(await (await post(program, GOOD_BODY)).text(), COMPLETION);
+  });
+
+  onDeno(`from its sources, it needs no variable either${why}`, async () => {
+    const program = await start((flag) => flag.startsWith("--allow-read") ? "--allow-read" : flag, SOURCE);
+    assert.equal(await (await post(program, GOOD_BODY)).text(), COMPLETION);
+    assert.equal(await (await post(program, STREAM_BODY)).text(), stream("a"));
     assert.equal(program.stderr(), "");
   });
 
