@@ -1,6 +1,7 @@
 /**
  * `npm run build`: from the sources to `dist/`.
  *
+ * - `src/admin/page_assets.ts`: the console's page, which the sources serve too
  * - `dist/sallyport.js`: the one file, command line and library, for Deno, Bun and Node from 20 on
  * - `dist/mod.js` and `dist/types/`: the library alone, with types
  * - `dist/gateway.schema.json`: the schema of `gateway.jsonc`, for editors
@@ -15,6 +16,7 @@ import { toJsonSchema } from "@valibot/to-json-schema";
 import { build } from "esbuild";
 import { ConfigSchema } from "../src/config.ts";
 import { LIBRARY, ONE_FILE } from "./bundle.ts";
+import { buildPage, PAGE_MODULE } from "./page.ts";
 
 const { values } = parseArgs({
   options: {
@@ -26,6 +28,8 @@ const { values } = parseArgs({
 const { out } = values;
 const say = (text: string) => values.quiet || console.log(text);
 
+const page = await buildPage();
+if (readFileSync(PAGE_MODULE, "utf8") !== page) writeFileSync(PAGE_MODULE, page);
 rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
 await build({ ...ONE_FILE, outfile: join(out, "sallyport.js") });

@@ -53,22 +53,33 @@ export class KeyAdministration {
     return { key: made.key, view: this.#view(await keys.change(made.record.id, () => made.record)) };
   }
 
-  /** @returns The newest first */
-  async list(query: KeyQuery): Promise<KeyView[]> {
+  /**
+   * @param query Which
+   * @param options Whether to look up what each has taken of its limits, too
+   * @returns The newest first
+   */
+  async list(query: KeyQuery, { withUse = false }: { withUse?: boolean } = {}): Promise<KeyView[]> {
     const { keys } = this.#parts;
     const found = await keys.list(query);
     const used = await keys.lastUsed(found.map(({ id }) => id));
-    return found.map((key) => this.#view(key, used.get(key.id)));
+    return await Promise.all(found.map((key) => {
+      const view = this.#view(key, used.get(key.id));
+      return withUse ? this.#withUse(key, view) : view;
+    }));
   }
 
   /** @returns The key, with what it has taken of its limits where that is known here */
   async show(id: string): Promise<KeyView> {
-    const { keys, limiter } = this.#parts;
+    const { keys } = this.#parts;
     const key = await keys.get(id) ?? refuseUnknown();
     const used = await keys.lastUsed([id]);
-    const view = this.#view(key, used.get(id));
-    if (limiter === undefined || key.limits === undefined) return view;
-    const standings = await limiter.standing({ name: `key:${id}`, limits: key.limits });
+    return await this.#withUse(key, this.#view(key, used.get(id)));
+  }
+
+  async #withUse({ id, limits }: GatewayKey, view: KeyView): Promise<KeyView> {
+    const { limiter } = this.#parts;
+    if (limiter === undefined || limits === undefined) return view;
+    const standings = await limiter.standing({ name: `key:${id}`, limits });
     return {
       ...view,
       use: standings.map(({ name, limit, used, resetMs }) => ({

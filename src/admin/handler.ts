@@ -10,23 +10,22 @@ import { type KeyAdministration, UnknownKey } from "../access/key_administration
 import { KeyStoreError, KeyStoreUnavailable } from "../access/key_store.ts";
 import type { Answer, InboundRequest } from "../exchange.ts";
 import { type Handler, toHandler } from "../fetch_handler.ts";
+import { AdminError, toAnswer } from "./answers.ts";
 import { type AdminCall, type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { toOpenApi } from "./openapi.ts";
+import { Operation, OPERATION_ROUTES, type OperationParts } from "./operation.ts";
+import { PAGE_PATHS, toPageAnswer } from "./page.ts";
 import { UsageUnavailable } from "../usage_counts.ts";
 import { USAGE_ROUTES } from "./usage.ts";
 import { UsageRefusal, type UsageReports } from "./usage_report.ts";
 
 /** What the admin listener tells of and acts on. */
-export interface AdminParts {
-  readonly gateway: { readonly isReady: boolean; readonly openExchanges: number };
+export interface AdminParts extends OperationParts {
   readonly keys: KeyAdministration;
   readonly usage: UsageReports;
   /** What a caller must show for anything but health; left out, nobody gets further. */
   readonly token?: string | undefined;
   readonly digest: Digest;
-  readonly version: string;
-  /** How the engines behind keys and limits do. */
-  readonly health: () => Readonly<Record<string, unknown>>;
   /** What is counted, in a form that Prometheus reads. */
   readonly metrics: (format: "text" | "openmetrics") => Promise<string>;
 }
@@ -40,40 +39,6 @@ const METRICS_TYPES = {
 /** Prometheus asks for it in several versions and weights: 1.0.0 is the one that there is. */
 const OPENMETRICS_ASKED =
   /application\/openmetrics-text(?!\s*;\s*version=(?!1\.0\.0))(?![^,]*;\s*q=0(?:\.0*)?\s*(?:[;,]|$))/i;
-
-/** A refusal of the admin API. Its message is for the operator. */
-class AdminError extends Error {
-  readonly status: number;
-  readonly code: string;
-  readonly param: string | null;
-  readonly headers: Readonly<Record<string, string>>;
-
-  constructor(
-    status: number,
-    code: string,
-    message: string,
-    { param, headers = {} }: { param?: string; headers?: Record<string, string> } = {},
-  ) {
-    super(message);
-    this.status = status;
-    this.code = code;
-    this.param = param ?? null;
-    this.headers = headers;
-  }
-}
-
-function toAnswer(status: number, content: unknown, headers: Readonly<Record<string, string>> = {}): Answer {
-  return {
-    status,
-    headers: {
-      "content-type": "application/json",
-      "cache-control": "no-store",
-      "x-content-type-options": "nosniff",
-      ...headers,
-    },
-    body: JSON.stringify(content),
-  };
-}
 
 /** Whether the connection can go on after a refusal: what is left of the body, if anything, is small. */
 function isBodySettled({ headers, body }: InboundRequest): boolean {
@@ -153,8 +118,8 @@ async function readBody({ body: wanted }: Pick<AdminRoute, "body">, request: Inb
   return check(wanted.schema, await readJson(request), "invalid_body");
 }
 
-/** An id as it stands in the path; what is no UTF-8 there names no key. */
-function readId(text = ""): string {
+/** An id or a name as it stands in the path; what is no UTF-8 there names nothing. */
+function readName(text = ""): string {
   try {
     return decodeURIComponent(text);
   } catch {
@@ -163,7 +128,7 @@ function readId(text = ""): string {
 }
 
 /** Compares by digest: what differs where takes no time that could be measured. */
-function assertToken({ headers }: InboundRequest, { token, digest }: AdminParts): void {
+function assertToken({ headers }: InboundRequest, { token, digest }: AdminParts, header = "Authorization"): void {
   if (token === undefined) {
     throw new AdminError(
       403,
@@ -171,12 +136,12 @@ function assertToken({ headers }: InboundRequest, { token, digest }: AdminParts)
       "Cannot manage keys or tell of usage: set admin.token in the configuration first",
     );
   }
-  const shown = /^Bearer ([\x21-\x7e]+)$/i.exec(headers.get("authorization") ?? "")?.[1] ?? "";
+  const shown = /^Bearer ([\x21-\x7e]+)$/i.exec(headers.get(header.toLowerCase()) ?? "")?.[1] ?? "";
   const [a, b] = [digest(shown), digest(token)];
   let difference = 0;
   for (let index = 0; index < b.length; index++) difference |= a.charCodeAt(index) ^ b.charCodeAt(index);
   if (difference === 0) return;
-  throw new AdminError(401, "invalid_admin_token", "Cannot act: send Authorization: Bearer <admin token>", {
+  throw new AdminError(401, "invalid_admin_token", `Cannot act: send ${header}: Bearer <admin token>`, {
     headers: { "www-authenticate": 'Bearer realm="admin"' },
   });
 }
@@ -198,8 +163,10 @@ function createRouter(parts: AdminParts) {
   const { gateway, keys, usage, version } = parts;
   const routes = [...bind(KEY_ROUTES, keys), ...bind(USAGE_ROUTES, usage)];
   const router = Router<Routed>();
+  const operation = new Operation(parts);
   const ready = (): Answer => {
-    const { isReady, openExchanges } = gateway;
+    const { openExchanges } = gateway;
+    const isReady = operation.state === "ready";
     return toAnswer(isReady ? 200 : 503, { status: isReady ? "ready" : "draining", openExchanges, ...parts.health() });
   };
   for (const method of ["get", "head"] as const) {
@@ -219,16 +186,24 @@ function createRouter(parts: AdminParts) {
       const given = Object.fromEntries(new URL(url).searchParams);
       const query = route.query && check(route.query.schema, given, "invalid_query");
       const body = await readBody(route, inbound);
-      return toAnswer(route.status, await route.run({ id: readId(params.id), query, body }));
+      return toAnswer(route.status, await route.run({ id: readName(params.id), query, body }));
+    });
+  }
+  for (const path of PAGE_PATHS) router.get(path, () => toPageAnswer(path));
+  for (const { method, path, tokenIn, run } of OPERATION_ROUTES) {
+    router[method]?.(path.replace("{provider}", ":provider"), ({ params, inbound }) => {
+      assertToken(inbound, parts, tokenIn);
+      return run(operation, { provider: readName(params.provider), inbound, readBytes: () => readBytes(inbound) });
     });
   }
   const allowed = new Map([["/livez", "GET, HEAD"], ["/readyz", "GET, HEAD"], ["/openapi.json", "GET"]]);
-  for (const { path, method } of routes) {
+  for (const path of PAGE_PATHS) allowed.set(path, "GET");
+  for (const { path, method } of [...routes, ...OPERATION_ROUTES]) {
     const before = allowed.get(path);
     allowed.set(path, `${before === undefined ? "" : `${before}, `}${method.toUpperCase()}`);
   }
   for (const [path, allow] of allowed) {
-    router.all(path.replace("{id}", ":id"), () => {
+    router.all(path.replace(/\{(\w+)\}/, ":$1"), () => {
       throw new AdminError(405, "method_not_allowed", `Cannot use this method here: use ${allow}`, {
         headers: { allow },
       });
@@ -239,7 +214,8 @@ function createRouter(parts: AdminParts) {
 
 /**
  * The admin listener's handler. `GET /livez` says that the process answers; `GET /readyz` says whether new requests
- * are welcome: 503 while the gateway drains; `GET /openapi.json` describes the rest, which needs the admin token.
+ * are welcome: 503 while the gateway drains; `GET /` is the console's page, which asks for the admin token; `GET
+ * /openapi.json` describes the rest, which needs it.
  *
  * @param parts What it tells of and acts on
  * @returns The handler
@@ -255,7 +231,7 @@ export function createAdminHandler(parts: AdminParts): Handler {
         ? await router.fetch({ method, url, inbound } as unknown as Routed)
         : undefined;
       if (answer !== undefined) return answer;
-      const paths = "/livez, /readyz, /openapi.json, /v1/keys or /v1/usage";
+      const paths = "/livez, /readyz, /openapi.json, /v1/keys, /v1/usage, or the console at /";
       throw new AdminError(404, "not_found", `Cannot find this path: use ${paths}`);
     } catch (thrown) {
       return toErrorAnswer(thrown, inbound);

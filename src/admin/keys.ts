@@ -62,6 +62,7 @@ const ListSchema = v.strictObject({
   ),
   after: v.optional(v.string()),
   search: v.optional(v.string()),
+  use: v.optional(v.picklist(["true", "false"], 'expected "true" or "false"'), "false"),
 });
 
 /** The routes of keys. */
@@ -77,13 +78,14 @@ export const KEY_ROUTES: readonly AdminRoute[] = [
         limit: `How many at most, up to ${MAX_LISTED}; ${DEFAULT_LISTED} if left out`,
         after: "Those after the key with this id",
         search: "Those with this text in their id or name",
+        use: "With true, what each has taken of its limits too",
       },
     },
     status: 200,
     answers: "KeyList",
     async run(keys, { query }) {
-      const { limit, after, search } = query as v.InferOutput<typeof ListSchema>;
-      const found = await keys.list({ limit, after, search });
+      const { limit, after, search, use } = query as v.InferOutput<typeof ListSchema>;
+      const found = await keys.list({ limit, after, search }, { withUse: use === "true" });
       return { keys: found, next: found.length === limit ? found.at(-1)?.id ?? null : null };
     },
   },

@@ -7,6 +7,8 @@ import { toJsonSchema } from "@valibot/to-json-schema";
 import type * as v from "valibot";
 import { KeyPatchSchema, KeyPolicySchema } from "../key_config.ts";
 import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
+import { liveSchemas } from "./live_schemas.ts";
+import { OPERATION_ROUTES, type OperationRoute, TOKEN_HEADER } from "./operation.ts";
 import { USAGE_ROUTES, usageSchema } from "./usage.ts";
 
 const text = { type: "string" };
@@ -61,6 +63,7 @@ function schemas(): Record<string, unknown> {
       },
     },
     UsageReport: usageSchema,
+    ...liveSchemas,
     Error: {
       type: "object",
       required: ["error"],
@@ -75,7 +78,9 @@ function schemas(): Record<string, unknown> {
   };
 }
 
-const json = (name: string) => ({ "application/json": { schema: { $ref: `#/components/schemas/${name}` } } });
+const content = (name: string, type = "application/json") => ({
+  [type]: { schema: { $ref: `#/components/schemas/${name}` } },
+});
 
 function describe({ operationId, summary, path, query, body, status, answers }: Omit<AdminRoute, "run">): unknown {
   const inPath = path.includes("{id}") ? [{ name: "id", in: "path", required: true, schema: text }] : [];
@@ -90,11 +95,26 @@ function describe({ operationId, summary, path, query, body, status, answers }: 
     summary,
     parameters: [...inPath, ...inQuery],
     ...(body !== undefined && {
-      requestBody: { required: true, content: json(body.form) },
+      requestBody: { required: true, content: content(body.form) },
     }),
     responses: {
-      [status]: { description: "Done", content: json(answers) },
-      default: { description: "Refused, and why", content: json("Error") },
+      [status]: { description: "Done", content: content(answers) },
+      default: { description: "Refused, and why", content: content("Error") },
+    },
+  };
+}
+
+function describeOperation({ operationId, summary, path, tokenIn, body, answers, type }: OperationRoute): unknown {
+  const inPath = path.includes("{provider}") ? [{ name: "provider", in: "path", required: true, schema: text }] : [];
+  return {
+    operationId,
+    summary,
+    parameters: inPath,
+    ...(tokenIn === TOKEN_HEADER && { security: [{ tokenBeside: [], upstreamKey: [], gatewayKey: [] }] }),
+    ...(body !== undefined && { requestBody: { required: true, content: content(body) } }),
+    responses: {
+      200: { description: "Done", content: content(answers, type) },
+      default: { description: "Refused, and why", content: content("Error") },
     },
   };
 }
@@ -106,6 +126,8 @@ function describe({ operationId, summary, path, query, body, status, answers }: 
 export function toOpenApi(version: string): Record<string, unknown> {
   const paths: Record<string, Record<string, unknown>> = {};
   for (const route of [...KEY_ROUTES, ...USAGE_ROUTES]) (paths[route.path] ??= {})[route.method] = describe(route);
+  for (const route of OPERATION_ROUTES) (paths[route.path] ??= {})[route.method] = describeOperation(route);
+  const inHeader = (name: string, description: string) => ({ type: "apiKey", in: "header", name, description });
   return {
     openapi: "3.1.0",
     info: { title: "Sallyport admin API", version, license: { name: "MIT", identifier: "MIT" } },
@@ -113,7 +135,12 @@ export function toOpenApi(version: string): Record<string, unknown> {
     security: [{ token: [] }],
     paths,
     components: {
-      securitySchemes: { token: { type: "http", scheme: "bearer", description: "admin.token of the configuration" } },
+      securitySchemes: {
+        token: { type: "http", scheme: "bearer", description: "admin.token of the configuration" },
+        tokenBeside: inHeader(TOKEN_HEADER, "Bearer and admin.token, where Authorization holds the provider's key"),
+        upstreamKey: { type: "http", scheme: "bearer", description: "The caller's key at the provider" },
+        gatewayKey: inHeader("Gateway-Auth", "Bearer and the caller's key at this gateway"),
+      },
       schemas: schemas(),
     },
   };

@@ -9,9 +9,12 @@ import { generateGatewayKey } from "../access/gateway_key.ts";
 import { KeyAdministration } from "../access/key_administration.ts";
 import { MemoryLimiter } from "../access/limits.ts";
 import { type Config, ConfigError } from "../config.ts";
-import { type ExchangeObserver, systemClock } from "../exchange.ts";
+import { type ExchangeObserver, type InboundRequest, systemClock } from "../exchange.ts";
+import type { Handler } from "../fetch_handler.ts";
 import { createGateway, type Gateway } from "../gateway.ts";
 import { createAdminHandler } from "../admin/handler.ts";
+import { LiveFeed } from "../admin/live_feed.ts";
+import { type LivePart, mergeParts } from "../admin/live_report.ts";
 import { UsageReports } from "../admin/usage_report.ts";
 import { AccessLog } from "../observe/access_log.ts";
 import { Metrics } from "../observe/metrics.ts";
@@ -20,6 +23,7 @@ import { createTraces } from "../observe/traces.ts";
 import { assemble, type Assembly, resolveServe, runtime, type ServerName } from "../serve/assemble.ts";
 import { closeListeners, openListeners, waitForSignal } from "../serve/lifecycle.ts";
 import type { Listener, Serve } from "../serve/listener.ts";
+import { callListener } from "../serve/loopback.ts";
 import { toStandardOutput } from "../serve/log_output.ts";
 import { loadConfig, readTlsFiles } from "../serve/load_config.ts";
 import { connectToSupervisor, type Supervised } from "../serve/worker.ts";
@@ -104,6 +108,10 @@ interface Served {
   readonly health?: readonly unknown[];
   /** What is counted, for Prometheus. */
   metrics(format: MetricsFormat): Promise<string>;
+  /** What settled from one second up to, but without, another. */
+  look(from: number, to: number): Promise<LivePart>;
+  /** Takes a call of the playground. */
+  readonly handle: Handler["handle"];
 }
 
 /** Opens the admin listener, and says what is served where. */
@@ -118,6 +126,10 @@ async function openAdmin(served: Served, serve: Serve, { config, assembly }: Loa
     digest,
     version: VERSION,
     metrics: (format) => served.metrics(format),
+    look: (from, to) => served.look(from, to),
+    handle: (request) => served.handle(request),
+    providers,
+    clock: systemClock,
     health: () => ({ ...assembly.health(), ...(served.health !== undefined && { workers: served.health }) }),
   });
   const admins = await openListeners(handler, serve, admin === undefined ? [] : [{ ...admin, bodyTimeMs }]);
@@ -146,9 +158,12 @@ async function serveAlone(
   const { limits: { bodyTimeMs }, drain } = config;
   const log = createLog(config.log);
   const metrics = createMetrics(assembly, () => gateway, log);
-  const observers = [...parts.observers, bugReporter, metrics, ...(log === undefined ? [] : [log])];
   const traces = createTraces(VERSION, report);
+  // Without a token nobody may watch.
+  const feed = config.admin?.token === undefined ? undefined : new LiveFeed(config.providers, Date.now);
+  const observers = [...parts.observers, bugReporter, metrics, log, feed].filter((each) => each !== undefined);
   const gateway: Gateway = createGateway(config, { ...parts, observers, tracer: traces });
+  const look = (from: number, to: number) => feed?.look(gateway, from, to) ?? mergeParts([]);
   const isShared = supervised !== undefined;
   const listeners = await openListeners(
     gateway,
@@ -163,7 +178,11 @@ async function serveAlone(
   const urls = listeners.map(({ url }) => url);
   if (supervised !== undefined) {
     supervised.listening(urls);
-    const stopTelling = supervised.tell(() => gateway.openExchanges, () => metrics.toJson());
+    const stopTelling = supervised.tell({
+      open: () => gateway.openExchanges,
+      counts: () => metrics.toJson(),
+      look,
+    });
     await supervised.leave;
     stopTelling();
     await closeListeners(gateway, listeners, { ...drain, delayMs: 0 });
@@ -180,6 +199,8 @@ async function serveAlone(
     },
     urls,
     metrics: (format) => metrics.toText(format),
+    look: (from, to) => Promise.resolve(look(from, to)),
+    handle: gateway.handle,
   };
   const admins = await openAdmin(served, serve, { config, assembly, addresses });
   await waitForSignal();
@@ -209,6 +230,7 @@ async function serveByWorkers(loaded: Loaded, serve: Serve, count: number, env: 
   }
   const served = Object.assign(workers, {
     metrics: async (format: MetricsFormat) => toMetricsText(await workers.counts(), format),
+    handle: (request: InboundRequest) => callListener(workers.urls[0] ?? "", request),
   });
   const admins = await openAdmin(served, serve, loaded);
   print(`${count} workers\n`);

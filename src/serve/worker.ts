@@ -6,6 +6,7 @@
 import process from "node:process";
 import { judge, type Lease, type Limiter, type LimitName, type LimitSubject, type Standing } from "../access/limits.ts";
 import { toRateLimitHeaders } from "../access/limits.ts";
+import type { LivePart } from "../admin/live_report.ts";
 import { GatewayError } from "../errors.ts";
 import { systemClock } from "../exchange.ts";
 import type { UsageBatch, UsageRow, UsageStore } from "../usage_counts.ts";
@@ -22,6 +23,7 @@ export type WorkerMessage =
   | { readonly type: "listening"; readonly urls: readonly string[] }
   | { readonly type: "open"; readonly open: number }
   | { readonly type: "counts"; readonly call: number; readonly counts: readonly MetricJson[] }
+  | { readonly type: "live"; readonly call: number; readonly part: LivePart }
   | { readonly type: "take"; readonly call: number; readonly subjects: readonly LimitSubject[] }
   | { readonly type: "look"; readonly call: number; readonly subjects: readonly LimitSubject[] }
   | { readonly type: "release"; readonly call: number; readonly tokens: number | null }
@@ -39,6 +41,7 @@ export type SupervisorMessage =
   | { readonly type: "count"; readonly call: number }
   /** It has the batch of usage with this number. */
   | { readonly type: "counted"; readonly batch: number }
+  | { readonly type: "watch"; readonly call: number; readonly from: number; readonly to: number }
   | { readonly type: "close" };
 
 /** How often a worker tells how many exchanges are open. Milliseconds. */
@@ -145,6 +148,14 @@ class SupervisedUsage implements UsageStore {
   }
 }
 
+/** What a worker can tell of itself. */
+export interface Told {
+  open(): number;
+  counts(): readonly MetricJson[];
+  /** What settled from one second up to, but without, another. */
+  look(from: number, to: number): LivePart;
+}
+
 /** A worker's connection to its supervisor. */
 export interface Supervised {
   readonly limiter: Limiter;
@@ -153,8 +164,8 @@ export interface Supervised {
   readonly ports: readonly number[];
   /** Says where it listens; from then on it is sent callers. */
   listening(urls: readonly string[]): void;
-  /** Tells now and then how many exchanges are open, and what was counted when asked. @returns Stops it */
-  tell(open: () => number, counts: () => readonly MetricJson[]): () => void;
+  /** Tells now and then how many exchanges are open, and what was counted and settled when asked. @returns Stops it */
+  tell(told: Told): () => void;
   /** Tells what was counted before it ends. */
   tellLast(counts: readonly MetricJson[]): Promise<void>;
   /** Resolves when the supervisor wants it to leave, or is gone. */
@@ -197,7 +208,7 @@ export function connectToSupervisor(): Supervised | undefined {
     usage,
     ports: ports === "" ? [] : ports.split(",").map(Number),
     listening: (urls) => say({ type: "listening", urls }),
-    tell(countOpen, counts) {
+    tell({ open: countOpen, counts, look }) {
       let told = 0;
       const timer = setInterval(() => {
         const open = countOpen();
@@ -206,6 +217,8 @@ export function connectToSupervisor(): Supervised | undefined {
       }, TELL_MS);
       process.on("message", (message: SupervisorMessage) => {
         if (message.type === "count") say({ type: "counts", call: message.call, counts: counts() });
+        if (message.type !== "watch") return;
+        say({ type: "live", call: message.call, part: look(message.from, message.to) });
       });
       return () => clearInterval(timer);
     },

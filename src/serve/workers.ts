@@ -9,6 +9,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import cluster from "node:cluster";
 import process from "node:process";
+import { type LivePart, mergeParts } from "../admin/live_report.ts";
 import type { Lease, LimitSubject, MemoryLimiter } from "../access/limits.ts";
 import type { UsageRow } from "../usage_counts.ts";
 import { Instruments, type MetricJson } from "../observe/instruments.ts";
@@ -53,7 +54,7 @@ const FIRST_PAUSE_MS = 200;
 const MAX_PAUSE_MS = 10_000;
 /** A worker that is told to leave and does not is ended so long after the drain's limit. Milliseconds. */
 const GRACE_MS = 5000;
-/** How long workers may take to tell what they have counted. Milliseconds. */
+/** How long workers may take to tell what they have counted, or what settled. Milliseconds. */
 const COUNT_MS = 1000;
 
 /** Deno's workers are given what was given as a whole; a part of it can't be read back. */
@@ -79,6 +80,7 @@ export class Workers {
   readonly #counting = new Map<number, () => void>();
   readonly #gone = new Totals();
   readonly #instruments = new Instruments();
+  readonly #watching = new Map<number, (part: LivePart) => void>();
 
   /** @param options What it needs */
   constructor(options: SuperviseOptions) {
@@ -131,6 +133,26 @@ export class Workers {
     }
     this.#counting.delete(call);
     return [...Array.from(this.#workers, ({ counts }) => counts), this.#gone.counts, this.#instruments.toJson()];
+  }
+
+  /** What settled at all workers from one second up to, but without, another. One that does not answer is left out. */
+  async look(from: number, to: number): Promise<LivePart> {
+    const call = ++this.#asked;
+    const asked = this.#serving;
+    const parts: LivePart[] = [];
+    if (asked.length > 0) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, COUNT_MS);
+        this.#watching.set(call, (part) => {
+          if (parts.push(part) < asked.length) return;
+          clearTimeout(timer);
+          resolve();
+        });
+        for (const worker of asked) this.#say(worker, { type: "watch", call, from, to });
+      });
+    }
+    this.#watching.delete(call);
+    return mergeParts(parts);
   }
 
   /** Starts all; the first alone, for its ports are those of all. */
@@ -265,6 +287,8 @@ export class Workers {
       case "counts":
         worker.counts = message.counts;
         return this.#counting.get(message.call)?.();
+      case "live":
+        return this.#watching.get(message.call)?.(message.part);
       case "release":
         worker.leases.get(message.call)?.release(message.tokens ?? undefined);
         worker.leases.delete(message.call);

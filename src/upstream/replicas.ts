@@ -33,8 +33,14 @@ export interface ReplicaReport {
   readonly replica: number;
   /** Whether it is given a pause, or was and has not answered since. */
   readonly isEjected: boolean;
+  /** How long it still gets no call, milliseconds; 0 also when one call at a time probes it. */
+  readonly ejectedMs: number;
   /** Pauses since the start. */
   readonly ejections: number;
+  /** Failures since its last success. */
+  readonly failures: number;
+  /** Base URL, without a slash at its end. */
+  readonly url: string;
 }
 
 interface State extends Replica {
@@ -141,12 +147,19 @@ export class Replicas {
     this.#stateOf(replica).isProbing = false;
   }
 
-  /** How all of them do. */
-  report(): ReplicaReport[] {
-    return this.#states.map(({ index, ejectedUntil, allEjections }) => ({
+  /**
+   * How all of them do.
+   *
+   * @param now Monotonic milliseconds
+   */
+  report(now: number): ReplicaReport[] {
+    return this.#states.map(({ index, url, failures, ejectedUntil, allEjections }) => ({
       replica: index,
+      url,
       isEjected: ejectedUntil > 0,
+      ejectedMs: ejectedUntil > 0 ? Math.max(0, ejectedUntil - now) : 0,
       ejections: allEjections,
+      failures,
     }));
   }
 

@@ -271,7 +271,7 @@ describe("the admin API of keys", () => {
   });
 
   it("an unknown path is 404, a method that has no meaning there 405", async () => {
-    for (const path of ["/", "/v1", "/v1/key", "/v1/keys/x/y", "/v1/keys/x/revoke/now", "/V1/keys"]) {
+    for (const path of ["/console", "/v1", "/v1/key", "/v1/keys/x/y", "/v1/keys/x/revoke/now", "/V1/keys"]) {
       assertRefusal(await call("GET", path), 404, "not_found");
     }
     const allowed: Record<string, string> = { "/livez": "GET, HEAD", "/readyz": "GET, HEAD", "/openapi.json": "GET" };

@@ -2,8 +2,11 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { createAdminHandler } from "../../src/admin/handler.ts";
+import { mergeParts } from "../../src/admin/live_report.ts";
 import type { UsageReports } from "../../src/admin/usage_report.ts";
 import type { KeyAdministration } from "../../src/access/key_administration.ts";
+
+import { systemClock } from "../../src/exchange.ts";
 
 const TOKEN = "an-admin-token-of-32-characters!";
 /** What Prometheus 2.53 and 3.x send. */
@@ -17,6 +20,10 @@ function ask(headers: Record<string, string>, token?: string): Promise<Response>
     gateway: { isReady: true, openExchanges: 0 },
     keys: {} as KeyAdministration,
     usage: {} as UsageReports,
+    look: () => Promise.resolve(mergeParts([])),
+    handle: () => assert.fail("nobody calls"),
+    providers: {},
+    clock: systemClock,
     token,
     digest: (text) => text.padEnd(40),
     version: "1",

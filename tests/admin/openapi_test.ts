@@ -5,6 +5,7 @@ import { Validator } from "@seriousme/openapi-schema-validator";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import formats from "ajv-formats";
 import { KEY_ROUTES } from "../../src/admin/keys.ts";
+import { OPERATION_ROUTES } from "../../src/admin/operation.ts";
 import { USAGE_ROUTES } from "../../src/admin/usage.ts";
 import { type Answered, POLICY, type Running, startAdmin } from "../support/admin.ts";
 
@@ -21,7 +22,7 @@ interface Description {
 }
 
 interface Content {
-  readonly content: { readonly "application/json": { readonly schema: { readonly $ref: string } } };
+  readonly content: Readonly<Record<string, { readonly schema: { readonly $ref: string } }>>;
 }
 
 interface Operation {
@@ -32,7 +33,8 @@ interface Operation {
 }
 
 const ID = "http://admin/openapi.json";
-const nameOf = ({ content }: Content) => content["application/json"].schema.$ref.replace("#/components/schemas/", "");
+const nameOf = ({ content }: Content) =>
+  Object.values(content)[0]?.schema.$ref.replace("#/components/schemas/", "") ?? assert.fail("no content");
 
 /** Bodies that are sent, and whether they are taken. */
 const BODIES: readonly [operationId: string, body: unknown, isTaken: boolean][] = [
@@ -109,7 +111,16 @@ describe("the description of the admin API", () => {
       query: parameters.filter((parameter) => parameter.in === "query").map(({ name }) => name).sort(),
       inPath: parameters.filter((parameter) => parameter.in === "path").map(({ name }) => `{${name}}`),
     }));
-    const routes = [...KEY_ROUTES, ...USAGE_ROUTES].map((
+    const operationRoutes = OPERATION_ROUTES.map(({ path, method, operationId, body, answers }) => ({
+      path,
+      method,
+      operationId,
+      body: body as string | undefined,
+      answers: `200 ${answers}`,
+      query: [],
+      inPath: path.match(/\{\w+\}/g) ?? [],
+    }));
+    const keyRoutes = [...KEY_ROUTES, ...USAGE_ROUTES].map((
       { path, method, operationId, body, status, answers, query },
     ) => ({
       path,
@@ -120,6 +131,7 @@ describe("the description of the admin API", () => {
       query: Object.keys(query?.means ?? {}).sort(),
       inPath: path.match(/\{\w+\}/g) ?? [],
     }));
+    const routes = [...keyRoutes, ...operationRoutes];
     const inOrder = <T extends { operationId: string }>(all: readonly T[]) =>
       all.toSorted((one, other) => one.operationId.localeCompare(other.operationId));
     assert.deepEqual(inOrder(described), inOrder(routes));
@@ -129,7 +141,7 @@ describe("the description of the admin API", () => {
   it("names what a query may say, all of which is taken", async () => {
     const { id } = (await running.call("POST", "/v1/keys", { body: {} })).json;
     const values: Record<string, string> = {
-      ...{ limit: "1", after: id, search: "x" },
+      ...{ limit: "1", after: id, search: "x", use: "true" },
       ...{ by: "key", last: "7d", from: "2026-01-31", to: "2099-01-31", key: id, provider: "a", model: "x" },
     };
     for (const { path, method, parameters } of operations()) {

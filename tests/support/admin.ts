@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { GOOD_BODY } from "./gateway.ts";
 import { makePlace, type Place } from "./key_place.ts";
 import { type Program, startProgram } from "./program.ts";
-import { COMPLETION, type Provider, startProvider } from "./provider.ts";
+import { type Answering, COMPLETION, type Provider, startProvider } from "./provider.ts";
 import type { RedisServer } from "./redis.ts";
 
 /** What the admin API wants to see. */
@@ -91,24 +91,42 @@ export interface Running {
   /** Base URL of the admin API. */
   readonly admin: string;
   readonly call: Call;
+  /** Where callers come. */
+  readonly url: string;
+  /** What stands behind both providers. */
+  readonly provider: Provider;
   /** What the gateway answers a caller who shows this key. */
   chat(key: string): Promise<number>;
   stop(): Promise<void>;
 }
 
+/** How the program differs from a plain one. */
+export interface AdminOptions {
+  /** How the provider answers. */
+  readonly answering?: Answering;
+  /** More arguments. */
+  readonly args?: readonly string[];
+}
+
 /** Starts one, on keys in an empty file or in Redis. */
-export async function startAdmin(more: Record<string, unknown> = {}, redis?: RedisServer): Promise<Running> {
-  const provider: Provider = await startProvider();
+export async function startAdmin(
+  more: Record<string, unknown> = {},
+  redis?: RedisServer,
+  { answering, args = [] }: AdminOptions = {},
+): Promise<Running> {
+  const provider: Provider = await startProvider(answering);
   const at = makePlace(provider.url, redis);
   at.configure({ admin: { port: 0, token: TOKEN }, drain: { delay: "0s" }, ...more });
   if (redis === undefined && more.keys === undefined) await at.fill([]);
-  const program = startProgram(["serve"], { cwd: at.path });
+  const program = startProgram(["serve", ...args], { cwd: at.path });
   const url = await program.waitFor(/listening on (http:\S+)/);
   const admin = await program.waitFor(/admin on (http:\S+)/);
   return {
     at,
     program,
     admin,
+    url,
+    provider,
     call: callerOf(admin),
     async chat(key) {
       const headers = {

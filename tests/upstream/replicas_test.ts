@@ -81,13 +81,13 @@ describe("replicas", () => {
 
   it("tell how they do", () => {
     const replicas = new Replicas(["a", "b"]);
-    const report = () => replicas.report().map(({ isEjected, ejections }) => [isEjected, ejections]);
-    assert.deepEqual(report(), [[false, 0], [false, 0]]);
+    const report = () => replicas.report(1000).map((each) => [each.isEjected, each.ejections, each.ejectedMs]);
+    assert.deepEqual(report(), [[false, 0, 0], [false, 0, 0]]);
     const first = replicas.pick(0) ?? assert.fail();
     replicas.failed(first, 0, false);
-    assert.deepEqual(report(), [[true, 1], [false, 0]]);
+    assert.deepEqual(report(), [[true, 1, 4000], [false, 0, 0]]);
     replicas.succeeded(replicas.pick(10_000) ?? assert.fail());
-    assert.deepEqual(report(), [[false, 1], [false, 0]]);
+    assert.deepEqual(report(), [[false, 1, 0], [false, 0, 0]]);
   });
 
   it("that are probed are freed when the call says nothing about them", () => {

@@ -1,0 +1,131 @@
+/**
+ * A chart of the last minutes, drawn by uPlot. Its legend tells the values of the second under the pointer, or the last.
+ *
+ * @module
+ */
+import type { JSX } from "preact";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import uPlot from "uplot";
+import { clock } from "./format.ts";
+import type { Point } from "./store.ts";
+
+/** One line of a chart. */
+export interface Line {
+  readonly label: string;
+  /** A colour of the style sheet, `1` to `3`. */
+  readonly color: 1 | 2 | 3;
+  readonly isFilled?: boolean;
+  read(point: Point): number | null;
+}
+
+const HEIGHT = 148;
+
+function toData(points: readonly Point[], lines: readonly Line[]): uPlot.AlignedData {
+  return [points.map(({ at }) => at), ...lines.map(({ read }) => points.map(read))];
+}
+
+/** A chart that takes its colours from the elements of its legend, which the style sheet paints in light and dark. */
+function create(
+  home: HTMLElement,
+  { lines, format, swatches, onPoint }: {
+    lines: readonly Line[];
+    format: (value: number) => string;
+    swatches: () => (Element | null)[];
+    onPoint: (index: number | undefined) => void;
+  },
+): uPlot {
+  const colorOf = (index: number) => {
+    const swatch = swatches()[index];
+    return swatch ? getComputedStyle(swatch).backgroundColor : "";
+  };
+  const axis = {
+    stroke: () => getComputedStyle(home).color,
+    grid: { stroke: () => getComputedStyle(home).borderTopColor, width: 1 },
+    ticks: { show: false },
+    font: "11px system-ui, sans-serif",
+    gap: 4,
+  };
+  return new uPlot(
+    {
+      width: Math.max(home.clientWidth, 100),
+      height: HEIGHT,
+      padding: [8, 8, 0, 0],
+      legend: { show: false },
+      cursor: {
+        drag: { x: false, y: false },
+        sync: { key: "traffic" },
+        points: { size: 6, width: 1.5 },
+        y: false,
+      },
+      scales: { x: { time: false }, y: { range: (_self, _min, max) => [0, max > 0 ? max * 1.12 : 1] } },
+      axes: [
+        { ...axis, space: 84, size: 20, values: (_self, splits) => splits.map((at) => clock(at * 1000)) },
+        { ...axis, space: 32, size: 52, values: (_self, splits) => splits.map(format) },
+      ],
+      series: [
+        {},
+        ...lines.map(({ label, isFilled }, index): uPlot.Series => ({
+          label,
+          stroke: () => colorOf(index),
+          ...(isFilled === true && { fill: () => colorOf(index).replace(/^rgb\((.*)\)$/, "rgba($1, 0.14)") }),
+          width: 1.5,
+          points: { show: false },
+          spanGaps: false,
+        })),
+      ],
+      hooks: { setCursor: [(self) => onPoint(self.cursor.idx ?? undefined)] },
+    },
+    [[], ...lines.map(() => [])],
+    home,
+  );
+}
+
+/** The chart, with its title and what it tells in words. */
+export function Chart({ title, lines, points, format, theme }: {
+  title: string;
+  lines: readonly Line[];
+  points: readonly Point[];
+  format: (value: number) => string;
+  theme: string;
+}): JSX.Element {
+  const home = useRef<HTMLDivElement>(null);
+  const legend = useRef<HTMLSpanElement>(null);
+  const plot = useRef<uPlot | undefined>(undefined);
+  const heading = useId();
+  const [under, setUnder] = useState<number | undefined>(undefined);
+  useEffect(() => {
+    const element = home.current;
+    if (element === null) return;
+    const swatches = () => Array.from(legend.current?.querySelectorAll("i") ?? []);
+    const made = plot.current = create(element, { lines, format, swatches, onPoint: setUnder });
+    const observer = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
+    observer.observe(element);
+    return () => {
+      observer.disconnect();
+      made.destroy();
+    };
+  }, []);
+  useEffect(() => plot.current?.setData(toData(points, lines)), [points]);
+  useEffect(() => plot.current?.redraw(false), [theme]);
+  const shown = points[under ?? points.length - 1];
+  const value = (line: Line) => {
+    const read = shown && line.read(shown);
+    return read === undefined || read === null ? "–" : format(read);
+  };
+  return (
+    <section class="card chart" aria-labelledby={heading}>
+      <header>
+        <h2 id={heading}>{title}</h2>
+        <span class="legend" ref={legend}>
+          {lines.map((line) => (
+            <span key={line.label}>
+              <i class={`line-${line.color}`} />
+              {line.label} <b>{value(line)}</b>
+            </span>
+          ))}
+        </span>
+      </header>
+      <div class="plot" ref={home} aria-hidden="true" />
+    </section>
+  );
+}

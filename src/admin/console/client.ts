@@ -1,0 +1,177 @@
+/**
+ * The page's way to the admin API. The token is a value in this module: nothing writes it down, and a reload forgets it.
+ *
+ * @module
+ */
+import type { LiveReport } from "../live_report.ts";
+
+let token = "";
+
+/** What the API refused, in its own words. */
+export class Refused extends Error {
+  /** HTTP status. */
+  readonly status: number;
+  readonly code: string;
+
+  /** @param status HTTP status; 0 where nobody answered */
+  constructor(status: number, code: string, message: string) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/** What is read of an error's answer. */
+export async function toRefused(response: Response): Promise<Refused> {
+  const { status } = response;
+  try {
+    const { error: { code, message } } = await response.json();
+    return new Refused(status, String(code), String(message));
+  } catch {
+    return new Refused(status, "unreadable", `Cannot read the answer: its status is ${status}`);
+  }
+}
+
+function withToken(headers: Record<string, string> = {}): Record<string, string> {
+  return { ...headers, authorization: `Bearer ${token}` };
+}
+
+async function send(path: string, init: RequestInit): Promise<Response> {
+  let response: Response;
+  try {
+    response = await fetch(path, { cache: "no-store", credentials: "omit", ...init });
+  } catch (error) {
+    if (init.signal?.aborted === true) throw error;
+    throw new Refused(0, "unreachable", "Cannot reach the gateway: is it running, and is the network up?");
+  }
+  if (!response.ok) throw await toRefused(response);
+  return response;
+}
+
+/**
+ * Calls the admin API.
+ *
+ * @param method Such as `POST`
+ * @param path Such as `v1/keys`
+ * @param body Sent as JSON
+ * @returns The answer
+ * @throws {Refused} Why not
+ */
+export async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
+  const response = await send(path, {
+    method,
+    headers: withToken(body === undefined ? {} : { "content-type": "application/json" }),
+    ...(body !== undefined && { body: JSON.stringify(body) }),
+  });
+  return await response.json();
+}
+
+/** The data of server-sent events, one after the other. */
+export async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<string> {
+  const decoder = new TextDecoder();
+  const reader = body.getReader();
+  let text = "";
+  while (true) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    text += decoder.decode(value, { stream: true });
+    const events = text.split(/\r?\n\r?\n/);
+    text = events.pop() ?? "";
+    for (const event of events) {
+      const data = event.split(/\r?\n/).filter((line) => line.startsWith("data:")).map((line) =>
+        line.slice(5).trimStart()
+      );
+      if (data.length > 0) yield data.join("\n");
+    }
+  }
+}
+
+/** What a watcher is told. */
+export interface Watcher {
+  report(report: LiveReport): void;
+  /** The stream is there, or it broke and is tried again. */
+  connected(isConnected: boolean): void;
+  /** The token is good no more. */
+  signedOut(refused: Refused): void;
+}
+
+const FIRST_PAUSE_MS = 1000;
+const MAX_PAUSE_MS = 10_000;
+
+async function watchOnce(watcher: Watcher, signal: AbortSignal): Promise<void> {
+  const response = await send("v1/live", { headers: withToken(), signal });
+  watcher.connected(true);
+  if (response.body === null) return;
+  for await (const data of eventsOf(response.body)) watcher.report(JSON.parse(data));
+}
+
+/**
+ * Watches until told to stop; a stream that breaks is opened again.
+ *
+ * @returns Stops it
+ */
+export function watch(watcher: Watcher): () => void {
+  const controller = new AbortController();
+  const { signal } = controller;
+  let pauseMs = FIRST_PAUSE_MS;
+  const loop = async () => {
+    while (!signal.aborted) {
+      try {
+        await watchOnce({ ...watcher, connected: (is) => (pauseMs = FIRST_PAUSE_MS, watcher.connected(is)) }, signal);
+      } catch (error) {
+        if (error instanceof Refused && (error.status === 401 || error.status === 403)) return watcher.signedOut(error);
+      }
+      if (signal.aborted) return;
+      watcher.connected(false);
+      await new Promise((resolve) => setTimeout(resolve, pauseMs));
+      pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS);
+    }
+  };
+  loop();
+  return () => controller.abort();
+}
+
+/** @throws {Refused} When it is not the token */
+export async function signIn(shown: string): Promise<void> {
+  token = shown;
+  try {
+    await call("GET", "v1/keys?limit=1");
+  } catch (error) {
+    // Keys may be out of reach while the token is good: then the console is of use all the more.
+    if (error instanceof Refused && error.status !== 503) {
+      token = "";
+      throw error;
+    }
+  }
+}
+
+/** Forgets the token. */
+export function signOut(): void {
+  token = "";
+}
+
+/** What the playground sends. */
+export interface Trial {
+  readonly provider: string;
+  readonly upstreamKey: string;
+  readonly gatewayKey: string;
+  readonly body: unknown;
+  readonly signal: AbortSignal;
+}
+
+/** Makes one call through the gateway. Its refusals are answers here. */
+export async function tryOut({ provider, upstreamKey, gatewayKey, body, signal }: Trial): Promise<Response> {
+  return await fetch(`v1/playground/${encodeURIComponent(provider)}`, {
+    method: "POST",
+    cache: "no-store",
+    credentials: "omit",
+    headers: {
+      "sallyport-admin": `Bearer ${token}`,
+      ...(upstreamKey !== "" && { authorization: `Bearer ${upstreamKey}` }),
+      ...(gatewayKey !== "" && { "gateway-auth": `Bearer ${gatewayKey}` }),
+      "content-type": "application/json",
+    },
+    body: JSON.stringify(body),
+    signal,
+  });
+}

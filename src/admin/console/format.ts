@@ -1,0 +1,64 @@
+/**
+ * Numbers and times as people read them.
+ *
+ * @module
+ */
+
+/** Without zeros that say nothing. */
+const fixed = (value: number, digits: number): string => String(Number(value.toFixed(digits)));
+
+/** @returns Such as `85 µs`, `12 ms`, `3.4 s`, `9 d 13 h`; a dash for nothing */
+export function duration(ms: number | undefined | null): string {
+  if (ms === undefined || ms === null) return "–";
+  if (ms === 0) return "0";
+  if (ms < 1) return `${Math.round(ms * 1000)} µs`;
+  if (ms < 1000) return `${fixed(ms, ms < 10 ? 1 : 0)} ms`;
+  const seconds = ms / 1000;
+  if (seconds < 60) return `${fixed(seconds, seconds < 10 ? 2 : 1)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds % 3600 / 60)} min`;
+  return `${Math.floor(seconds / 86_400)} d ${Math.floor(seconds % 86_400 / 3600)} h`;
+}
+
+/** @returns Such as `0.4`, `12`, `3.4k`, `5.1M` */
+export function amount(value: number): string {
+  if (value >= 1e9) return `${(value / 1e9).toFixed(1)}G`;
+  if (value >= 1e6) return `${(value / 1e6).toFixed(1)}M`;
+  if (value >= 1e4) return `${(value / 1e3).toFixed(1)}k`;
+  if (value >= 10 || Number.isInteger(value)) return String(Math.round(value));
+  return value.toFixed(1);
+}
+
+/** @returns Such as `4.2 kB` */
+export function bytes(value: number): string {
+  if (value < 1000) return `${value} B`;
+  return value < 1e6 ? `${(value / 1e3).toFixed(1)} kB` : `${(value / 1e6).toFixed(1)} MB`;
+}
+
+/** @returns A share as `0.4 %` */
+export function percent(share: number): string {
+  return `${(share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
+}
+
+const two = (value: number): string => String(value).padStart(2, "0");
+
+/** @returns Time of day, such as `14:03:59` */
+export function clock(ms: number): string {
+  const date = new Date(ms);
+  return [date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join(":");
+}
+
+/** @returns How long ago, in one word or two */
+export function ago(time: string | undefined, now: number): string {
+  if (time === undefined) return "never";
+  const seconds = Math.max(0, Math.round((now - Date.parse(time)) / 1000));
+  if (seconds < 60) return "just now";
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ago`;
+  return `${Math.floor(seconds / 86_400)} d ago`;
+}
+
+/** @returns A code such as `rate_limit_exceeded` in words */
+export function words(code: string): string {
+  return code.replaceAll("_", " ");
+}

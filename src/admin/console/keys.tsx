@@ -1,0 +1,215 @@
+/**
+ * Gateway keys, and what each has taken of its limits.
+ *
+ * @module
+ */
+import type { JSX } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { call } from "./client.ts";
+import { ago, amount, duration, percent } from "./format.ts";
+import { type Key, KeyForm, Revoke, Rotate, Secret } from "./key_dialogs.tsx";
+import { Pill, Problem } from "./parts.tsx";
+import type { Snapshot } from "./store.ts";
+
+const PAGE_SIZE = 50;
+const REFRESH_MS = 5000;
+
+interface KeyList {
+  readonly keys: readonly Key[];
+  readonly next: string | null;
+}
+
+const KINDS: Readonly<Record<string, "good" | "bad" | "warn" | "quiet">> = {
+  active: "good",
+  disabled: "warn",
+  expired: "warn",
+  revoked: "quiet",
+};
+
+function Use({ of: { use, limits } }: { of: Key }): JSX.Element {
+  if (use === undefined || use.length === 0) return <span class="hint">no limits</span>;
+  return (
+    <ul class="uses">
+      {use.map(({ name, limit, used, resetsIn }) => (
+        <li key={name}>
+          <span>
+            {name} <b>{amount(used)}</b> of {String(limits?.[name] ?? amount(limit))}
+          </span>
+          <meter min={0} max={limit} high={limit * 0.9} value={Math.min(used, limit)} aria-label={`${name} used`}>
+            {percent(used / limit)}
+          </meter>
+          {resetsIn !== undefined && used > 0 && (
+            <span class="hint">anew in {duration(Number.parseInt(resetsIn) * 1000)}</span>
+          )}
+        </li>
+      ))}
+      {limits?.mode === "observe" && <li class="hint">only observed</li>}
+    </ul>
+  );
+}
+
+type Doing =
+  | { readonly what: "make" }
+  | { readonly what: "change" | "rotate" | "revoke"; readonly key: Key }
+  | { readonly what: "show"; readonly made: Key & { key?: string } };
+
+function KeyRow({ of: key, now, onDo }: { of: Key; now: number; onDo: (doing: Doing) => void }): JSX.Element {
+  const { id, name, state, providers, models, lastUsed, expires, previousExpires } = key;
+  const isOver = state === "revoked";
+  const day = (time: string) => new Date(time).toLocaleDateString();
+  const title = name ?? id;
+  return (
+    <tr class={isOver ? "over" : ""}>
+      <td>
+        <b class="name">{name ?? "unnamed"}</b>
+        <span class="mono hint">{id}</span>
+      </td>
+      <td>
+        <Pill kind={KINDS[state] ?? "quiet"}>{state}</Pill>
+        {expires !== undefined && !isOver && <span class="hint">until {day(expires)}</span>}
+        {previousExpires !== undefined && !isOver && <span class="hint">old secret until {day(previousExpires)}</span>}
+      </td>
+      <td class="wide">
+        <span>{providers?.join(", ") ?? "all providers"}</span>
+        <span class="hint">{models?.join(", ") ?? "all models"}</span>
+      </td>
+      <td>
+        <Use of={key} />
+      </td>
+      <td class="wide">{ago(lastUsed, now)}</td>
+      <td class="acts">
+        {!isOver && (
+          <>
+            <button type="button" aria-label={`Change ${title}`} onClick={() => onDo({ what: "change", key })}>
+              Change
+            </button>
+            <button type="button" aria-label={`Rotate ${title}`} onClick={() => onDo({ what: "rotate", key })}>
+              Rotate
+            </button>
+            <button
+              type="button"
+              class="danger quiet"
+              aria-label={`Revoke ${title}`}
+              onClick={() => onDo({ what: "revoke", key })}
+            >
+              Revoke
+            </button>
+          </>
+        )}
+      </td>
+    </tr>
+  );
+}
+
+function KeyTable({ keys, now, onDo }: {
+  keys: readonly Key[];
+  now: number;
+  onDo: (doing: Doing) => void;
+}): JSX.Element {
+  return (
+    <div class="scroll" role="region" aria-label="Gateway keys" tabIndex={0}>
+      <table class="keys">
+        <thead>
+          <tr>
+            <th scope="col">Key</th>
+            <th scope="col">State</th>
+            <th scope="col" class="wide">May call</th>
+            <th scope="col">Limits</th>
+            <th scope="col" class="wide">Last used</th>
+            <th scope="col">
+              <span class="sr">What can be done</span>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {keys.map((key) => <KeyRow key={key.id} of={key} now={now} onDo={onDo} />)}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+/** The keys that match, asked for anew every few seconds. */
+function useKeys(search: string): { list: KeyList | undefined; error: unknown; more: () => void; reload: () => void } {
+  const [list, setList] = useState<KeyList | undefined>(undefined);
+  const [error, setError] = useState<unknown>(undefined);
+  const [limit, setLimit] = useState(PAGE_SIZE);
+  const latest = useRef(0);
+  const reload = () => {
+    const turn = ++latest.current;
+    const query = new URLSearchParams({ limit: String(limit), use: "true", ...(search !== "" && { search }) });
+    call<KeyList>("GET", `v1/keys?${query}`).then((found) => {
+      if (turn !== latest.current) return;
+      setList(found);
+      setError(undefined);
+    }, (thrown: unknown) => turn === latest.current && setError(thrown));
+  };
+  useEffect(() => {
+    reload();
+    const timer = setInterval(() => document.hidden || reload(), REFRESH_MS);
+    return () => clearInterval(timer);
+  }, [search, limit]);
+  return { list, error, more: () => setLimit(Math.min(limit + 2 * PAGE_SIZE, 1000)), reload };
+}
+
+/** The view. */
+export function Keys({ snapshot: { report } }: { snapshot: Snapshot }): JSX.Element {
+  const [search, setSearch] = useState("");
+  const [doing, setDoing] = useState<Doing | undefined>(undefined);
+  const { list, error, more, reload } = useKeys(search.trim());
+  const providers = report?.providers.map(({ name }) => name) ?? [];
+  const onClose = () => setDoing(undefined);
+  const onDone = (made?: Key & { key?: string }) => {
+    setDoing(made?.key === undefined ? undefined : { what: "show", made });
+    reload();
+  };
+  const isEmpty = list?.keys.length === 0;
+  return (
+    <>
+      <h1 class="sr">Keys</h1>
+      <div class="toolbar">
+        <input
+          type="search"
+          class="grow"
+          aria-label="Search"
+          placeholder="Search by name or id"
+          value={search}
+          onInput={(event) => setSearch(event.currentTarget.value)}
+        />
+        <button type="button" class="primary" onClick={() => setDoing({ what: "make" })}>Make a key</button>
+      </div>
+      <Problem error={error} />
+      <section class="card flush">
+        {isEmpty
+          ? (
+            <p class="empty">
+              {search === ""
+                ? "No keys yet. Make one for each team or program: limits, logs and metrics are told apart by key."
+                : "No key has this in its name or id."}
+            </p>
+          )
+          : <KeyTable keys={list?.keys ?? []} now={report?.now ?? Date.now()} onDo={setDoing} />}
+      </section>
+      {list?.next && (
+        <div class="toolbar">
+          <span class="hint grow">The newest {list.keys.length}</span>
+          <button type="button" onClick={more}>Show more</button>
+        </div>
+      )}
+      {doing?.what === "make" && (
+        <KeyForm
+          editing={undefined}
+          providers={providers}
+          onDone={onDone}
+          onClose={onClose}
+        />
+      )}
+      {doing?.what === "change" && (
+        <KeyForm editing={doing.key} providers={providers} onDone={onDone} onClose={onClose} />
+      )}
+      {doing?.what === "rotate" && <Rotate of={doing.key} onDone={onDone} onClose={onClose} />}
+      {doing?.what === "revoke" && <Revoke of={doing.key} onDone={onDone} onClose={onClose} />}
+      {doing?.what === "show" && <Secret made={doing.made} onClose={onClose} />}
+    </>
+  );
+}

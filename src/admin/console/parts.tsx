@@ -1,0 +1,139 @@
+/**
+ * What the views are made of.
+ *
+ * @module
+ */
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { Refused } from "./client.ts";
+
+/** A window above the page, closed by Escape or its owner. Focus stays within it. */
+export function Dialog({ title, onClose, children, isWide = false }: {
+  title: string;
+  onClose: () => void;
+  children: ComponentChildren;
+  isWide?: boolean;
+}): JSX.Element {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const heading = useId();
+  useEffect(() => dialog.current?.showModal(), []);
+  return (
+    <dialog ref={dialog} class={isWide ? "wide" : ""} aria-labelledby={heading} onClose={onClose}>
+      <h2 id={heading}>{title}</h2>
+      {children}
+    </dialog>
+  );
+}
+
+/** A label, its control, and what may be written there. */
+export function Field({ label, hint, children }: {
+  label: string;
+  hint?: string;
+  children: (attributes: { id: string; "aria-describedby"?: string }) => ComponentChildren;
+}): JSX.Element {
+  const id = useId();
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      {children({ id, ...(hint !== undefined && { "aria-describedby": `${id}-hint` }) })}
+      {hint !== undefined && <span id={`${id}-hint`} class="hint">{hint}</span>}
+    </div>
+  );
+}
+
+/** What went wrong, in the words of who refused. */
+export function Problem({ error }: { error: unknown }): JSX.Element | null {
+  if (error === undefined) return null;
+  const text = error instanceof Refused
+    ? error.message
+    : `Cannot go on: ${error instanceof Error ? error.message : error}`;
+  return <p class="problem" role="alert">{text}</p>;
+}
+
+/** A word with a colour that says the same. */
+export function Pill({ kind, children }: {
+  kind: "good" | "bad" | "warn" | "quiet";
+  children: ComponentChildren;
+}): JSX.Element {
+  return <span class={`pill ${kind}`}>{children}</span>;
+}
+
+/** An act that is asked of the gateway: while it is under way nothing can be asked a second time. */
+export function useAct(): {
+  isBusy: boolean;
+  error: unknown;
+  act: (run: () => Promise<void>) => Promise<void>;
+} {
+  const [isBusy, setBusy] = useState(false);
+  const [error, setError] = useState<unknown>(undefined);
+  const act = async (run: () => Promise<void>): Promise<void> => {
+    setBusy(true);
+    setError(undefined);
+    try {
+      await run();
+    } catch (thrown) {
+      setError(thrown);
+    }
+    setBusy(false);
+  };
+  return { isBusy, error, act };
+}
+
+/** Puts a text on the clipboard, also where the page has no secure context. */
+async function copy(text: string, from: HTMLElement): Promise<void> {
+  if (navigator.clipboard !== undefined) return await navigator.clipboard.writeText(text);
+  getSelection()?.selectAllChildren(from);
+  if (!document.execCommand("copy")) throw new Error("the browser refused; select the text and copy it by hand");
+}
+
+/** A text to copy. */
+export function CopyText({ label, text }: { label: string; text: string }): JSX.Element {
+  const code = useRef<HTMLElement>(null);
+  const [told, setTold] = useState("");
+  const onClick = async () => {
+    if (code.current === null) return;
+    try {
+      await copy(text, code.current);
+      setTold("Copied");
+    } catch {
+      getSelection()?.selectAllChildren(code.current);
+      setTold("Select it and copy it by hand");
+    }
+  };
+  return (
+    <div class="copy">
+      <code ref={code} aria-label={label}>{text}</code>
+      <button type="button" onClick={onClick}>Copy</button>
+      <span class="told" role="status">{told}</span>
+    </div>
+  );
+}
+
+/** Asks before something that can't be taken back, or that others will notice. */
+export function Confirm({ title, act: verb, onAct, onClose, isDangerous = false, children }: {
+  title: string;
+  act: string;
+  onAct: () => Promise<void>;
+  onClose: () => void;
+  isDangerous?: boolean;
+  children: ComponentChildren;
+}): JSX.Element {
+  const { isBusy, error, act } = useAct();
+  return (
+    <Dialog title={title} onClose={onClose}>
+      {children}
+      <Problem error={error} />
+      <div class="actions">
+        <button type="button" onClick={onClose}>Cancel</button>
+        <button
+          type="button"
+          class={isDangerous ? "danger" : "primary"}
+          disabled={isBusy}
+          onClick={() => act(onAct)}
+        >
+          {verb}
+        </button>
+      </div>
+    </Dialog>
+  );
+}

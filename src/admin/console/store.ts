@@ -1,0 +1,148 @@
+/**
+ * What the page knows of live traffic: the last five minutes, second by second, and the last exchanges.
+ *
+ * @module
+ */
+import {
+  type Durations,
+  KEPT_EXCHANGES,
+  KEPT_SECONDS,
+  type LiveExchange,
+  type LiveReport,
+  type LiveSecond,
+  percentile,
+} from "../live_report.ts";
+
+/** Percentiles of a second are those of so many seconds up to it: one second alone may hold next to nothing. */
+const WINDOW_SECONDS = 10;
+
+/** One second as charts draw it; `null` is a gap. */
+export interface Point {
+  readonly at: number;
+  readonly exchanges: number;
+  readonly errors: number;
+  readonly tokens: number;
+  readonly outputTokens: number;
+  readonly p50: number | null;
+  readonly p95: number | null;
+  readonly p99: number | null;
+  readonly firstToken50: number | null;
+  readonly firstToken95: number | null;
+  readonly openStreams: number | null;
+  readonly openExchanges: number | null;
+}
+
+/** Everything at one moment. */
+export interface Snapshot {
+  readonly report: LiveReport | undefined;
+  readonly points: readonly Point[];
+  /** The newest first. */
+  readonly exchanges: readonly LiveExchange[];
+  readonly isConnected: boolean;
+}
+
+/** What some seconds come to. */
+export interface Summary {
+  readonly seconds: number;
+  readonly exchanges: number;
+  readonly errors: number;
+  readonly byError: ReadonlyMap<string, number>;
+  readonly byProvider: ReadonlyMap<string, readonly [exchanges: number, errors: number]>;
+  readonly tokens: number;
+  readonly outputTokens: number;
+  /** A percentile of one of the durations; `undefined` of nothing. */
+  percentile(what: "duration" | "firstToken" | "overhead", share: number): number | undefined;
+}
+
+const sum = (counts: Iterable<number>): number => Array.from(counts).reduce((total, count) => total + count, 0);
+
+/** Collects reports. */
+export class Store {
+  #seconds = new Map<number, LiveSecond>();
+  #snapshot: Snapshot = { report: undefined, points: [], exchanges: [], isConnected: false };
+
+  /** Everything at this moment. */
+  get snapshot(): Snapshot {
+    return this.#snapshot;
+  }
+
+  /** @param isConnected Whether reports come */
+  connected(isConnected: boolean): void {
+    this.#update({ isConnected });
+  }
+
+  /** @param report The next one; the first of a connection tells of all that is kept */
+  add(report: LiveReport): void {
+    const last = Math.floor(report.now / 1000) - 1;
+    const first = last - KEPT_SECONDS + 2;
+    for (const second of report.seconds) this.#seconds.set(second.at, second);
+    for (const at of this.#seconds.keys()) if (at < first - WINDOW_SECONDS || at > last) this.#seconds.delete(at);
+    const known = new Map(this.#snapshot.points.map((point) => [point.at, point]));
+    const points: Point[] = [];
+    for (let at = first; at <= last; at++) {
+      const before = known.get(at);
+      points.push(before !== undefined && at < report.from ? before : this.#toPoint(at, at === last ? report : before));
+    }
+    // A stream that was opened again tells some a second time.
+    const seen = new Set(report.exchanges.map(({ id }) => id));
+    const exchanges = [
+      ...report.exchanges.toReversed(),
+      ...this.#snapshot.exchanges.filter(({ id }) => !seen.has(id)),
+    ].slice(0, KEPT_EXCHANGES);
+    this.#update({ report, points, exchanges, isConnected: true });
+  }
+
+  /** @param count How many seconds, up to the last one that is over */
+  summary(count: number): Summary {
+    const last = this.#snapshot.points.at(-1)?.at ?? 0;
+    const seconds = Array.from(this.#seconds.values()).filter(({ at }) => at > last - count && at <= last);
+    const byError = new Map<string, number>();
+    const byProvider = new Map<string, [number, number]>();
+    for (const { errors, providers } of seconds) {
+      for (const [code, errorCount] of Object.entries(errors)) byError.set(code, (byError.get(code) ?? 0) + errorCount);
+      for (const [name, [exchanges, failed]] of Object.entries(providers)) {
+        const [before, failedBefore] = byProvider.get(name) ?? [0, 0];
+        byProvider.set(name, [before + exchanges, failedBefore + failed]);
+      }
+    }
+    return {
+      seconds: count,
+      exchanges: sum(seconds.map(({ exchanges }) => exchanges)),
+      errors: sum(byError.values()),
+      byError,
+      byProvider,
+      tokens: sum(seconds.map(({ tokens }) => tokens)),
+      outputTokens: sum(seconds.map(({ outputTokens }) => outputTokens)),
+      percentile: (what, share) => percentile(seconds.map((second): Durations => second[what]), share),
+    };
+  }
+
+  #toPoint(at: number, open: { openStreams: number | null; openExchanges: number | null } | undefined): Point {
+    const second = this.#seconds.get(at);
+    const window: LiveSecond[] = [];
+    for (let step = at - WINDOW_SECONDS + 1; step <= at; step++) {
+      const each = this.#seconds.get(step);
+      if (each !== undefined) window.push(each);
+    }
+    const durations = window.map(({ duration }) => duration);
+    const firstTokens = window.map(({ firstToken }) => firstToken);
+    return {
+      at,
+      exchanges: second?.exchanges ?? 0,
+      errors: sum(Object.values(second?.errors ?? {})),
+      tokens: second?.tokens ?? 0,
+      outputTokens: second?.outputTokens ?? 0,
+      p50: percentile(durations, 0.5) ?? null,
+      p95: percentile(durations, 0.95) ?? null,
+      p99: percentile(durations, 0.99) ?? null,
+      firstToken50: percentile(firstTokens, 0.5) ?? null,
+      firstToken95: percentile(firstTokens, 0.95) ?? null,
+      openStreams: open?.openStreams ?? null,
+      openExchanges: open?.openExchanges ?? null,
+    };
+  }
+
+  #update(change: Partial<Snapshot>): void {
+    this.#snapshot = { ...this.#snapshot, ...change };
+  }
+}

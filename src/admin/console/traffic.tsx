@@ -1,0 +1,182 @@
+/**
+ * Live traffic.
+ *
+ * @module
+ */
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { Chart, type Line } from "./chart.tsx";
+import { amount, duration, percent, words } from "./format.ts";
+import { CopyText } from "./parts.tsx";
+import type { Snapshot, Store, Summary } from "./store.ts";
+
+const RATE: readonly Line[] = [
+  { label: "exchanges", color: 1, isFilled: true, read: (point) => point.exchanges },
+  { label: "errors", color: 3, read: (point) => point.errors },
+];
+const LATENCY: readonly Line[] = [
+  { label: "p50", color: 1, read: (point) => point.p50 },
+  { label: "p95", color: 2, read: (point) => point.p95 },
+  { label: "p99", color: 3, read: (point) => point.p99 },
+];
+const FIRST_TOKEN: readonly Line[] = [
+  { label: "p50", color: 1, read: (point) => point.firstToken50 },
+  { label: "p95", color: 2, read: (point) => point.firstToken95 },
+];
+const TOKENS: readonly Line[] = [
+  { label: "all", color: 1, isFilled: true, read: (point) => point.tokens },
+  { label: "output", color: 2, read: (point) => point.outputTokens },
+];
+const OPEN: readonly Line[] = [
+  { label: "streams", color: 1, isFilled: true, read: (point) => point.openStreams },
+  { label: "exchanges", color: 2, read: (point) => point.openExchanges },
+];
+
+function Tile({ label, value, more, isBad = false }: {
+  label: string;
+  value: string;
+  more: string;
+  isBad?: boolean;
+}): JSX.Element {
+  return (
+    <div class="tile">
+      <dt>{label}</dt>
+      <dd class={isBad ? "bad" : ""}>{value}</dd>
+      <dd class="more">{more}</dd>
+    </div>
+  );
+}
+
+function Tiles({ minute, report }: { minute: Summary; report: Snapshot["report"] }): JSX.Element {
+  const perSecond = (count: number) => amount(count / minute.seconds);
+  const share = minute.exchanges === 0 ? 0 : minute.errors / minute.exchanges;
+  const of = (what: "duration" | "firstToken" | "overhead", at: number) => duration(minute.percentile(what, at));
+  return (
+    <dl class="tiles">
+      <Tile
+        label="Exchanges"
+        value={`${perSecond(minute.exchanges)}/s`}
+        more={`${amount(minute.exchanges)} in a minute`}
+      />
+      <Tile label="Errors" value={percent(share)} more={`${amount(minute.errors)} in a minute`} isBad={share >= 0.05} />
+      <Tile label="Latency p95" value={of("duration", 0.95)} more={`p50 ${of("duration", 0.5)}`} />
+      <Tile label="First token p95" value={of("firstToken", 0.95)} more={`p50 ${of("firstToken", 0.5)}`} />
+      <Tile
+        label="Tokens"
+        value={`${perSecond(minute.tokens)}/s`}
+        more={`${perSecond(minute.outputTokens)}/s output`}
+      />
+      <Tile
+        label="Open streams"
+        value={amount(report?.openStreams ?? 0)}
+        more={`${amount(report?.openExchanges ?? 0)} exchanges`}
+      />
+      <Tile label="Gateway's own time" value={of("overhead", 0.5)} more={`p99 ${of("overhead", 0.99)}`} />
+    </dl>
+  );
+}
+
+function Errors({ summary }: { summary: Summary }): JSX.Element {
+  const codes = [...summary.byError].sort(([, one], [, other]) => other - one);
+  const most = codes[0]?.[1] ?? 1;
+  return (
+    <section class="card">
+      <header>
+        <h2>Errors by code</h2>
+        <span class="legend">last 5 minutes</span>
+      </header>
+      {codes.length === 0
+        ? <p class="empty">None. Refusals and failures show here by their code.</p>
+        : (
+          <ul class="bars">
+            {codes.slice(0, 8).map(([code, count]) => (
+              <li key={code}>
+                <span>{words(code)}</span>
+                <b>{amount(count)}</b>
+                <i style={{ width: `${Math.max(1, count / most * 100)}%` }} />
+              </li>
+            ))}
+            {codes.length > 8 && <li class="hint">and {codes.length - 8} more</li>}
+          </ul>
+        )}
+    </section>
+  );
+}
+
+function toExample(report: Snapshot["report"]): string {
+  const hosts = report?.providers.flatMap(({ hosts }) => hosts) ?? [];
+  const host = hosts.find((each) => !each.includes("*")) ?? "your-gateway.example";
+  return [
+    `curl http://${host}/v1/chat/completions \\`,
+    `  -H "Authorization: Bearer $UPSTREAM_KEY" \\`,
+    `  -H "Gateway-Auth: Bearer $GATEWAY_KEY" \\`,
+    `  -H "Content-Type: application/json" \\`,
+    `  -d '{"model":"…","messages":[{"role":"user","content":"Hello"}]}'`,
+  ].join("\n");
+}
+
+function FirstSteps({ report }: { report: Snapshot["report"] }): JSX.Element {
+  return (
+    <section class="card steps">
+      <h2>Nothing has come through yet</h2>
+      <ol>
+        <li>
+          <a href="#keys">Make a gateway key</a>{" "}
+          for each team or program. It is shown once; a call needs it beside the provider's own key.
+        </li>
+        <li>
+          Send a call, by <a href="#playground">the playground</a> here or from a terminal:
+          <CopyText label="A first call" text={toExample(report)} />
+        </li>
+        <li>Come back to this page: it tells of every exchange within a second.</li>
+      </ol>
+    </section>
+  );
+}
+
+/** The view. */
+export function Traffic({ snapshot, store, theme }: {
+  snapshot: Snapshot;
+  store: Store;
+  theme: string;
+}): JSX.Element {
+  const [seconds, setSeconds] = useState(300);
+  const { report, points, exchanges } = snapshot;
+  const all = store.summary(300);
+  const shown = points.slice(-seconds);
+  const isEmpty = exchanges.length === 0 && all.exchanges === 0 && report?.openExchanges === 0;
+  const chart = { points: shown, theme };
+  return (
+    <>
+      <h1 class="sr">Traffic</h1>
+      <Tiles minute={store.summary(60)} report={report} />
+      {isEmpty ? <FirstSteps report={report} /> : (
+        <>
+          <div class="toolbar">
+            <span class="hint grow">Each point is a second; percentiles are those of the ten seconds up to it.</span>
+            <div class="segments" role="group" aria-label="How far back">
+              {[60, 300].map((each) => (
+                <button
+                  type="button"
+                  key={each}
+                  aria-pressed={seconds === each}
+                  onClick={() => setSeconds(each)}
+                >
+                  {each / 60} min
+                </button>
+              ))}
+            </div>
+          </div>
+          <div class="charts">
+            <Chart title="Exchanges a second" lines={RATE} format={amount} {...chart} />
+            <Chart title="Latency" lines={LATENCY} format={duration} {...chart} />
+            <Chart title="Time to first token" lines={FIRST_TOKEN} format={duration} {...chart} />
+            <Chart title="Tokens a second" lines={TOKENS} format={amount} {...chart} />
+            <Chart title="Open" lines={OPEN} format={amount} {...chart} />
+            <Errors summary={all} />
+          </div>
+        </>
+      )}
+    </>
+  );
+}

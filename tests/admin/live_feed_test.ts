@@ -1,0 +1,143 @@
+/** The rings behind the live feed: what they keep, and that they never keep more. */
+import assert from "node:assert/strict";
+import { describe, it } from "@std/testing/bdd";
+import { createLiveEvents, LiveFeed } from "../../src/admin/live_feed.ts";
+import { binOf, BINS, type LivePart, mergeParts, percentile } from "../../src/admin/live_report.ts";
+import type { ExchangeRecord } from "../../src/exchange.ts";
+
+const replica = { provider: "a", ejections: 0, ejectedMs: 0, failures: 0, isEjected: false };
+const gateway = {
+  openExchanges: 2,
+  openStreams: 1,
+  replicas: [
+    { ...replica, replica: 0, url: "http://x/v1" },
+    { ...replica, replica: 1, url: "http://y/v1", isEjected: true, ejections: 1, failures: 5, ejectedMs: 4000 },
+  ],
+};
+const PROVIDERS = { a: { hosts: ["*"] } };
+const record = (more: Partial<ExchangeRecord> = {}): ExchangeRecord => ({
+  id: "1",
+  startedAt: 0,
+  durationMs: 10,
+  overheadMs: 0.05,
+  outcome: "ok",
+  status: 200,
+  bytesIn: 1,
+  bytesOut: 1,
+  retries: 0,
+  provider: "a",
+  ...more,
+});
+
+describe("the live feed", () => {
+  it("keeps 300 seconds and 500 exchanges, however many there were", () => {
+    let now = 0;
+    const feed = new LiveFeed(PROVIDERS, () => now);
+    for (let count = 0; count < 20_000; count++) {
+      now = count * 100;
+      feed.settled(record({ id: String(count), code: count % 2 ? "internal_error" : "invalid_json" }));
+    }
+    const { seconds, exchanges } = feed.look(gateway, 0, 1e9);
+    assert.equal(seconds.length, 300);
+    assert.deepEqual([seconds[0]?.at, seconds.at(-1)?.at], [1700, 1999]);
+    assert.deepEqual(seconds[7]?.errors, { invalid_json: 5, internal_error: 5 });
+    assert.deepEqual(seconds[7]?.providers, { a: [10, 10] });
+    assert.deepEqual(seconds[7]?.duration, [binOf(10), 10]);
+    assert.equal(exchanges.length, 500);
+    assert.deepEqual([exchanges[0]?.id, exchanges.at(-1)?.id], ["19500", "19999"]);
+    const some = feed.look(gateway, 1990, 1992);
+    assert.deepEqual(some.seconds.map(({ at }) => at), [1990, 1991]);
+    assert.deepEqual(some.exchanges.map(({ id }) => Number(id)), Array.from({ length: 20 }, (_, n) => 19_900 + n));
+  });
+
+  it("keeps no error behind a failure: it may hold anything", () => {
+    const feed = new LiveFeed(PROVIDERS, () => 5000);
+    feed.settled(record({ outcome: "failed", code: "internal_error", cause: new Error("a-secret") }));
+    const [kept]: readonly ExchangeRecord[] = feed.look(gateway, 0, 9).exchanges;
+    assert.deepEqual([kept?.code, kept?.cause], ["internal_error", undefined]);
+  });
+
+  it("names what went wrong in a word", () => {
+    const feed = new LiveFeed(PROVIDERS, () => 5000);
+    feed.settled(record({ status: 429 }));
+    feed.settled(record({ outcome: "client_closed", status: 499 }));
+    feed.settled(record({ outcome: "refused", status: 401, code: "invalid_gateway_key" }));
+    assert.deepEqual(feed.look(gateway, 0, 9).seconds[0]?.errors, {
+      upstream_429: 1,
+      client_closed: 1,
+      invalid_gateway_key: 1,
+    });
+  });
+
+  it("puts durations into bins that are at most 5 % off in their middle", () => {
+    for (let ms = 0.008; ms < 2e6; ms *= 1.01) {
+      const middle = percentile([[binOf(ms), 1]], 0.5) ?? 0;
+      assert.ok(Math.abs(middle / ms - 1) < 0.05, `${ms} is told as ${middle}`);
+    }
+    for (const odd of [0, -1, NaN, Infinity, 1e12]) assert.ok(binOf(odd) >= 0 && binOf(odd) < BINS);
+    const hundred = Array.from({ length: 100 }, (_, index) => [binOf(index + 1), 1]);
+    for (const share of [0.5, 0.95, 0.99]) {
+      const told = percentile(hundred, share) ?? 0;
+      assert.ok(Math.abs(told / (share * 100) - 1) < 0.06, `${share}: ${told}`);
+    }
+    assert.equal(percentile([], 0.5), undefined);
+  });
+
+  it("adds up what several processes tell", () => {
+    const [one, other] = [new LiveFeed(PROVIDERS, () => 5000), new LiveFeed(providers, () => 5000)];
+    one.settled(record({ id: "late", startedAt: 4900, usage: { total: 3, output: 2 } }));
+    other.settled(record({ id: "early", startedAt: 4800, code: "invalid_json", status: 400, outcome: "refused" }));
+    const parts: LivePart[] = [one, other].map((feed) => feed.look(gateway, 0, 9));
+    const { openExchanges, openStreams, providers, seconds, exchanges } = mergeParts(parts);
+    assert.deepEqual([openExchanges, openStreams], [4, 2]);
+    assert.deepEqual(
+      providers[0]?.replicas.map(({ inService, ejected, ejectedMs }) => [inService, ejected, ejectedMs]),
+      [
+        [2, 0, 0],
+        [0, 2, 4000],
+      ],
+    );
+    const [second] = seconds;
+    assert.deepEqual([second?.exchanges, second?.tokens, second?.outputTokens], [2, 3, 2]);
+    assert.deepEqual([second?.errors, second?.providers], [{ invalid_json: 1 }, { a: [2, 1] }]);
+    assert.equal(percentile([second?.duration ?? []], 1), percentile([[binOf(10), 1]], 1));
+    assert.deepEqual(exchanges.map(({ id }) => id), ["early", "late"]);
+    assert.deepEqual(mergeParts([]).providers, []);
+  });
+
+  it("tells each second once, when it is over, also when the wall clock goes back; nobody who reads is nothing to do", async () => {
+    let now = 1_000_500;
+    const timers: (() => void)[] = [];
+    const clock = {
+      now: () => now,
+      monotonic: () => now,
+      timer(_: number, fire: () => void) {
+        timers.push(fire);
+        return () => {};
+      },
+    };
+    const asked: [number, number][] = [];
+    let ended = 0;
+    const events = createLiveEvents((from, to) => Promise.resolve(asked.push([from, to])), clock, () => ended++);
+    assert.deepEqual(asked, []);
+    assert.equal(new TextDecoder().decode(await events.read()), "data: 1\n\n");
+    assert.deepEqual(asked, [[701, 1000]]);
+    const tick = async (to: number) => {
+      const reading = events.read();
+      now = to;
+      timers.pop()?.();
+      await reading;
+    };
+    await tick(1_001_100);
+    await tick(1_004_100);
+    assert.deepEqual(asked.slice(1), [[1000, 1001], [1001, 1004]]);
+    now = 500_500;
+    await tick(501_500);
+    assert.deepEqual(asked.at(-1), [500, 501]);
+    const last = events.read();
+    events.cancel();
+    events.cancel();
+    assert.equal(await last, undefined);
+    assert.equal(ended, 1);
+  });
+});

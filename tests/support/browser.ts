@@ -1,0 +1,84 @@
+/** Chromium as the system has it, driven by playwright-core, and what every page must hold to. */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { resolve } from "node:path";
+import process from "node:process";
+import type { Browser, BrowserContextOptions, Page } from "playwright-core";
+import { findBrowser } from "../../scripts/browser.ts";
+
+const executablePath = findBrowser();
+
+/** Whether there is one. In CI there has to be: there a test that misses it fails. */
+export const hasBrowser: boolean = process.env.CI !== undefined || executablePath !== undefined;
+
+/** How long it may take to show what it should. Milliseconds. */
+const PATIENCE_MS = 15_000;
+
+// Its entry for `import` asks for names that Deno does not find in CommonJS.
+const { chromium }: typeof import("playwright-core") = createRequire(resolve("package.json"))("playwright-core");
+
+/** Starts one; as root, as in a container, it can't have its own sandbox. */
+export async function startBrowser(): Promise<Browser> {
+  if (executablePath === undefined) return assert.fail("no Chromium: install the package chromium");
+  return await chromium.launch({ executablePath, args: process.getuid?.() === 0 ? ["--no-sandbox"] : [] });
+}
+
+/** A page that is watched. */
+export interface Watched {
+  readonly page: Page;
+  /** Every address that it asked for. */
+  readonly requests: string[];
+  /** What its console said of errors, and what was thrown. */
+  readonly errors: string[];
+  /** Asserts that nobody but its origin was asked, and that nothing went wrong but so many refusals of this status. */
+  assertClean(origin: string, expected?: { readonly status: number; readonly times: number }): void;
+  close(): Promise<void>;
+}
+
+/** Opens a page in a context of its own: no cookies, no storage. */
+export async function openPage(browser: Browser, options: BrowserContextOptions = {}): Promise<Watched> {
+  const context = await browser.newContext({ viewport: { width: 1200, height: 800 }, ...options });
+  context.setDefaultTimeout(PATIENCE_MS);
+  const page = await context.newPage();
+  const [requests, errors]: [string[], string[]] = [[], []];
+  page.on("request", (request) => requests.push(request.url()));
+  page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
+  page.on("pageerror", (error) => errors.push(`thrown: ${error.message}`));
+  page.on("websocket", (socket) => requests.push(socket.url()));
+  return {
+    page,
+    requests,
+    errors,
+    assertClean(origin, { status, times } = { status: 0, times: 0 }) {
+      assert.ok(requests.length > 0);
+      assert.deepEqual(requests.filter((url) => new URL(url).origin !== origin), [], "foreign requests");
+      // Chromium puts each answer from 400 on into its console.
+      const isExpected = (text: string) => text.includes(`responded with a status of ${status} `);
+      assert.deepEqual(errors.filter((text) => !isExpected(text)), []);
+      assert.equal(errors.filter(isExpected).length, times, `answers with ${status}`);
+    },
+    close: () => context.close(),
+  };
+}
+
+const axeSource = readFileSync("node_modules/axe-core/axe.min.js", "utf8");
+
+/** What axe-core finds serious or critical on a page, in words. */
+export async function findBarriers(page: Page): Promise<string[]> {
+  await page.evaluate(axeSource);
+  return await page.evaluate(async () => {
+    // deno-lint-ignore no-explicit-any
+    const { violations } = await (globalThis as any).axe.run(document, { resultTypes: ["violations"] });
+    return violations
+      .filter(({ impact }: { impact: string }) => impact === "serious" || impact === "critical")
+      .flatMap(({ id, nodes }: { id: string; nodes: { html: string; failureSummary: string }[] }) =>
+        nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`)
+      );
+  });
+}
+
+/** How much wider than its window a page is. */
+export function overflowOf(page: Page): Promise<number> {
+  return page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+}
