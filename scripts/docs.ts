@@ -1,9 +1,11 @@
 /**
- * `npm run docs`: the README's table of faults by runtime, from the reports that the last `npm test` left.
+ * `npm run docs [-- faults|pictures]`: the README's table of faults by runtime, from the reports that the last
+ * `npm test` left, and its pictures of the console in `docs/`, of the one file that the last `npm run build` made.
  */
-import { globSync, readFileSync, writeFileSync } from "node:fs";
+import { globSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";
 import process from "node:process";
+import { takeScreenshots } from "./screenshots.ts";
 
 /** What each row is about. A test that proves one is named by its number, such as `row 6: …`. */
 const ROWS: Readonly<Record<number, string>> = {
@@ -81,26 +83,36 @@ function marksOf(file: string): Map<number, Mark> {
   return marks;
 }
 
-const reports = globSync(".cache/*.xml").sort();
-if (reports.length === 0) {
-  console.error("docs: no reports; run npm test first");
-  process.exit(2);
-}
-const runtimes = reports.map((file) => ({ name: basename(file, ".xml").replace("-", " "), marks: marksOf(file) }));
-const lines = Object.entries(ROWS).map(([row, what]) =>
-  `| ${row} | ${what} | ${runtimes.map(({ marks }) => marks.get(Number(row)) ?? "–").join(" | ")} |`
-);
-const table = [
-  `|  | fault | ${runtimes.map(({ name }) => name).join(" | ")} |`,
-  `| --- | --- | ${runtimes.map(() => "---").join(" | ")} |`,
-  ...lines,
-].join("\n");
-console.log(table);
+/** Writes the table into the README. */
+function writeFaults(): void {
+  const reports = globSync(".cache/*.xml").sort();
+  if (reports.length === 0) {
+    console.error("docs: no reports; run npm test first");
+    process.exit(2);
+  }
+  const runtimes = reports.map((file) => ({ name: basename(file, ".xml").replace("-", " "), marks: marksOf(file) }));
+  const lines = Object.entries(ROWS).map(([row, what]) =>
+    `| ${row} | ${what} | ${runtimes.map(({ marks }) => marks.get(Number(row)) ?? "–").join(" | ")} |`
+  );
+  const table = [
+    `|  | fault | ${runtimes.map(({ name }) => name).join(" | ")} |`,
+    `| --- | --- | ${runtimes.map(() => "---").join(" | ")} |`,
+    ...lines,
+  ].join("\n");
+  console.log(table);
 
-const readme = readFileSync("README.md", "utf8");
-const [before, after] = [readme.split(START)[0], readme.split(END)[1]];
-if (before === undefined || after === undefined) {
-  console.error(`docs: README.md lacks the lines ${START} and ${END}`);
-  process.exit(1);
+  const readme = readFileSync("README.md", "utf8");
+  const [before, after] = [readme.split(START)[0], readme.split(END)[1]];
+  if (before === undefined || after === undefined) {
+    console.error(`docs: README.md lacks the lines ${START} and ${END}`);
+    process.exit(1);
+  }
+  writeFileSync("README.md", `${before}${START}\n\n${table}\n\n${END}${after}`);
 }
-writeFileSync("README.md", `${before}${START}\n\n${table}\n\n${END}${after}`);
+
+const wanted = process.argv[2];
+if (wanted !== "pictures") writeFaults();
+if (wanted !== "faults") {
+  mkdirSync("docs", { recursive: true });
+  await takeScreenshots("docs");
+}

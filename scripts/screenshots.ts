@@ -181,7 +181,7 @@ async function signIn(browser: Browser, admin: string, colorScheme: "light" | "d
   return page;
 }
 
-const VIEWS = ["traffic", "exchanges", "keys"] as const;
+const VIEWS = ["traffic", "exchanges"] as const;
 
 /**
  * Takes the pictures.

@@ -84,7 +84,7 @@ describe("the live feed", () => {
   });
 
   it("adds up what several processes tell", () => {
-    const [one, other] = [new LiveFeed(PROVIDERS, () => 5000), new LiveFeed(providers, () => 5000)];
+    const [one, other] = [new LiveFeed(PROVIDERS, () => 5000), new LiveFeed(PROVIDERS, () => 5000)];
     one.settled(record({ id: "late", startedAt: 4900, usage: { total: 3, output: 2 } }));
     other.settled(record({ id: "early", startedAt: 4800, code: "invalid_json", status: 400, outcome: "refused" }));
     const parts: LivePart[] = [one, other].map((feed) => feed.look(gateway, 0, 9));

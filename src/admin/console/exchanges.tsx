@@ -60,7 +60,7 @@ function Details({ exchange }: { exchange: LiveExchange }): JSX.Element {
     ["Outcome", words(outcome)],
     ["Operation", operation],
     ["Key", keyId],
-    ["Provider", provider === undefined ? undefined : `${provider}, replica ${replica ?? "–"}`],
+    ["Provider", replica === undefined ? provider : `${provider}, replica ${replica}`],
     ["Stream", stream === undefined ? undefined : stream ? "yes" : "no"],
     ["Retries", retries > 0 ? String(retries) : undefined],
     ["Body", `${bytes(bytesIn)} in, ${bytes(bytesOut)} out`],

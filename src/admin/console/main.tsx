@@ -210,7 +210,7 @@ function Top({ snapshot: { report, isConnected }, theme, onTheme, onSignedOut }:
     <>
       <header class="top">
         <Mark />
-        <strong>Sallyport</strong>
+        <strong class="wide">Sallyport</strong>
         <span role="status">
           <Pill kind={kind}>{word}</Pill>
         </span>
