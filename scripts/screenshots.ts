@@ -220,7 +220,11 @@ export async function takeScreenshots(
       for (const view of views) {
         await page.goto(`${gateway.admin}/#${view}`);
         if (view === "traffic") await page.getByRole("button", { name: "1 min" }).click();
-        if (view === "exchanges") await page.locator("tbody tr").nth(1).getByRole("button").click();
+        if (view === "exchanges") {
+          await page.getByRole("button", { name: "Hold" }).click();
+          await page.locator("tbody tr").nth(2).getByRole("button").click();
+          await page.evaluate(() => scrollTo(0, 0));
+        }
         await pause(1500);
         await page.screenshot({ path: join(directory, `console-${view}-${index === 0 ? "light" : "dark"}.png`) });
       }

@@ -49,7 +49,7 @@ function create(
     {
       width: Math.max(home.clientWidth, 100),
       height: HEIGHT,
-      padding: [8, 8, 0, 0],
+      padding: [8, 20, 0, 0],
       legend: { show: false },
       cursor: {
         drag: { x: false, y: false },
