@@ -342,7 +342,9 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
       return Array.from(open).filter(({ facts }) => facts.stream === true).length;
     },
     get replicas() {
-      return providers.flatMap(({ name, replicas }) => replicas.report(clock.monotonic()).map((each) => ({ provider: name, ...each })));
+      return providers.flatMap(({ name, replicas }) =>
+        replicas.report(clock.monotonic()).map((each) => ({ provider: name, ...each }))
+      );
     },
     drain() {
       isReady = false;

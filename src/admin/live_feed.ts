@@ -130,7 +130,11 @@ export class LiveFeed implements ExchangeObserver {
    * @param to The second after the last
    * @returns The part of this process
    */
-  look({ openExchanges, openStreams, replicas }: Pick<Gateway, "openExchanges" | "openStreams" | "replicas">, from: number, to: number): LivePart {
+  look(
+    { openExchanges, openStreams, replicas }: Pick<Gateway, "openExchanges" | "openStreams" | "replicas">,
+    from: number,
+    to: number,
+  ): LivePart {
     const isAsked = (at: number) => at >= from && at < to;
     const places = this.#exchanges.map((_, step) => (this.#next + step) % this.#exchanges.length);
     return {
