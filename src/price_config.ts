@@ -34,7 +34,7 @@ const price = v.pipe(
 
 const pricesForm = 'expected an object such as { "gpt-4o": { "input": 2.5, "output": 10 } }';
 
-/** Prices as they are written. */
+/** @internal Prices as they are written. */
 export const PricesSchema: v.GenericSchema<unknown, Prices> = v.record(
   v.pipe(
     v.string(),
@@ -48,7 +48,7 @@ export const PricesSchema: v.GenericSchema<unknown, Prices> = v.record(
   pricesForm,
 );
 
-/** What the prices are in. */
+/** @internal What the prices are in. */
 export const CurrencySchema: v.GenericSchema<unknown, string> = v.pipe(
   v.string('expected a currency such as "USD"'),
   v.regex(/^[A-Z]{3}$/, 'expected a currency such as "USD"'),
