@@ -1,5 +1,5 @@
 /**
- * `npm run bystanders -- --runtime bun --rounds 4`: a steady load of well-behaved calls, looked at in turns while
+ * `npm run bystanders -- --runtime bun --rounds 4 [--only "wrong keys"]`: a steady load of well-behaved calls, looked at in turns while
  * nothing happens and while others do harm. What the harm costs them is the whole result: no call may fail, and the
  * 99th percentile of their times may grow by a tenth.
  *
@@ -19,7 +19,7 @@ import {
   readCount,
   startGateway,
 } from "./chaos/gateway_process.ts";
-import { type Harm, type HarmOrder, type HarmReport, HARMS } from "./chaos/harms.ts";
+import { type Harm, type HarmOrder, type HarmReport, HARMS, type Refusals } from "./chaos/harms.ts";
 
 const CALLS_A_SECOND = 100;
 const ANSWER_MS = 100;
@@ -33,7 +33,11 @@ const MAX_RATIO = 1.1;
 const MAX_REFUSAL_MS = 5;
 
 const { values } = parseArgs({
-  options: { runtime: { type: "string", default: "bun" }, rounds: { type: "string", default: "4" } },
+  options: {
+    runtime: { type: "string", default: "bun" },
+    rounds: { type: "string", default: "4" },
+    only: { type: "string" },
+  },
 });
 const runtime = findRuntime(values.runtime);
 const rounds = readCount(values.rounds, "rounds", 100);
@@ -135,25 +139,35 @@ async function turn(): Promise<number[]> {
   return times;
 }
 
-const harms = Object.keys(HARMS) as Harm[];
+/** The same while somebody does harm. */
+async function harmedTurn(harm: Harm, look: () => Promise<number[]> = turn) {
+  order({ type: "begin", harm });
+  await report("begun");
+  const times = await look();
+  order({ type: "end" });
+  const ended = await report("ended");
+  await pause(REST_MS);
+  return { times, ended };
+}
+
+const harms = (Object.keys(HARMS) as Harm[]).filter((harm) => values.only === undefined || harm === values.only);
 const calm = new Map<Harm, number[]>(harms.map((harm) => [harm, []]));
 const harmed = new Map<Harm, number[]>(harms.map((harm) => [harm, []]));
-const refusals: number[] = [];
+const refusals: Refusals[] = [];
 const problems: string[] = [];
 try {
   await turn();
+  await harmedTurn("wrong keys"); // the runtime compiles what it meets ten thousand times a second
   for (let round = 0; round < rounds; round++) {
     for (const harm of harms) {
       calm.get(harm)?.push(...await turn());
-      order({ type: "begin", harm });
-      await report("begun");
-      harmed.get(harm)?.push(...await turn());
-      order({ type: "end" });
-      const ended = await report("ended");
-      refusals.push(...ended.refusals);
+      const { times, ended } = await harmedTurn(harm);
+      harmed.get(harm)?.push(...times);
       for (const complaint of ended.complaints) problems.push(`${harm}: ${complaint}`);
-      await pause(REST_MS);
     }
+    // Alone: beside the load of the bystanders two cores are too few for three programs, and their turns would be measured.
+    const { ended } = await harmedTurn("wrong keys", () => pause(TURN_MS).then(() => []));
+    if (ended.refusals !== undefined) refusals.push(ended.refusals);
   }
   console.log(`bystanders on ${runtime.label}: ${CALLS_A_SECOND} calls a second that take ${ANSWER_MS} ms`);
   console.log(`${"".padEnd(20)}calm p50     p99   harm p50     p99   p99 ratio`);
@@ -168,15 +182,16 @@ try {
       problems.push(`${harm}: the p99 of bystanders is ${ratio.toFixed(2)} times that of calm`);
     }
   }
-  const refused = inOrder(refusals);
-  const rate = refusals.length / (rounds * TURN_MS / 1000);
-  const p99 = percentile(refused, 0.99);
-  console.log(
-    `wrong keys: ${rate.toFixed(0)} refused a second, p50 ${percentile(refused, 0.5).toFixed(2)} ms, p99 ${
-      p99.toFixed(2)
-    } ms`,
-  );
-  if (!(p99 < MAX_REFUSAL_MS)) problems.push(`wrong keys were refused within ${p99.toFixed(2)} ms (p99)`);
+  if (refusals.length > 0) {
+    const median = (name: keyof Refusals) => percentile(inOrder(refusals.map((each) => each[name])), 0.5);
+    const p99 = median("p99Ms");
+    console.log(
+      `wrong keys: ${median("perSecond").toFixed(0)} refused a second, p50 ${median("p50Ms").toFixed(2)} ms, p99 ${
+        p99.toFixed(2)
+      } ms`,
+    );
+    if (!(p99 < MAX_REFUSAL_MS)) problems.push(`wrong keys were refused within ${p99.toFixed(2)} ms (p99)`);
+  }
   if (failed > 0) problems.push(`${failed} calls of bystanders failed`);
   if (gateway.complaints.length > 0) problems.push(`it complained: ${gateway.complaints.slice(0, 5).join("\n")}`);
 } finally {

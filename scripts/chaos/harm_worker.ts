@@ -4,11 +4,13 @@
  * It first tells the addresses of its providers, is given those of the gateway, and then begins and ends a kind of harm
  * as it is told.
  */
+import { type ChildProcess, spawn } from "node:child_process";
 import { connect, type Socket } from "node:net";
+import { fileURLToPath } from "node:url";
 import { parentPort } from "node:worker_threads";
 import { GOOD_BODY, STREAM_BODY, UPSTREAM_KEY } from "../../tests/support/gateway.ts";
 import { toRawRequest } from "../../tests/support/tcp_peer.ts";
-import type { Harm, HarmOrder, HarmReport } from "./harms.ts";
+import type { Harm, HarmOrder, HarmReport, Refusals } from "./harms.ts";
 import { createRandom } from "./random.ts";
 import { type Mood, startChaotic, startQuiet } from "./upstreams.ts";
 
@@ -23,7 +25,7 @@ const AT_ONCE = 100;
 /** Who was turned away comes again within so long: not all in the same instant. Milliseconds. */
 const AGAIN_MS = 500;
 /** What a beginning costs is over after so long: buffers of the kernel are full. Milliseconds. */
-const SETTLE_MS = 1000;
+const SETTLE_MS = 2000;
 const FAILURES: readonly [Mood, ...Mood[]] = [
   "reset_early",
   "reset_mid",
@@ -40,7 +42,6 @@ const random = createRandom(7);
 let target = { key: "", b: "", c: "" };
 let isOn = false;
 const sockets = new Set<Socket>();
-let refusals: number[] = [];
 let complaints = new Set<string>();
 
 function open(url: string, text: string): Socket {
@@ -101,38 +102,36 @@ function pace(aSecond: number, act: () => void): void {
   }, TICK_MS);
 }
 
-/** Sends wrong keys over kept connections, one request at a time on each. */
+let flood: { child: ChildProcess; told: Promise<string> } | undefined;
+
+/** By wrk: a generator in this process would measure its own pauses. */
 function floodWrongKeys(): void {
-  const idle: { send(): void }[] = [];
-  for (let place = 0; place < WRONG_KEY_SOCKETS; place++) {
-    const socket = open(target.b, "");
-    socket.setNoDelay(true);
-    let sentAt = 0;
-    let received = "";
-    const connection = {
-      send() {
-        const key = random.chance(0.5)
-          ? `not-a-key-${random.below(1e9)}`
-          : `another-key-of-its-own-${random.below(1e9)}-${random.below(1e9)}`;
-        sentAt = performance.now();
-        socket.write(
-          toRawRequest(target.b, { headers: { ...headersOf(key), connection: "keep-alive" }, body: GOOD_BODY }),
-        );
-      },
-    };
-    socket.on("data", (data) => {
-      received += data.toString("latin1");
-      const end = received.indexOf("\r\n\r\n");
-      const length = Number(/^content-length: (\d+)/mi.exec(received)?.[1]);
-      if (end === -1 || received.length < end + 4 + length) return;
-      refusals.push(performance.now() - sentAt);
-      if (!received.startsWith("HTTP/1.1 401 ")) complaints.add(`a wrong key: ${received.slice(0, 40)}`);
-      received = "";
-      idle.push(connection);
-    });
-    idle.push(connection);
-  }
-  pace(WRONG_KEYS_A_SECOND, () => idle.shift()?.send());
+  const delayMs = Math.floor(WRONG_KEY_SOCKETS / WRONG_KEYS_A_SECOND * 1000);
+  const script = fileURLToPath(new URL("wrong_keys.lua", import.meta.url));
+  const options = ["-t1", `-c${WRONG_KEY_SOCKETS}`, "-d60s", "-H", `Authorization: Bearer ${UPSTREAM_KEY}`];
+  const child = spawn("wrk", [...options, "-s", script, `${target.b}/v1/chat/completions`, "--", String(delayMs)], {
+    stdio: ["ignore", "pipe", "ignore"],
+  });
+  let output = "";
+  child.stdout.on("data", (data) => output += data);
+  const told = new Promise<string>((resolve) => {
+    child.once("error", () => resolve(""));
+    child.once("close", () => resolve(output));
+  });
+  flood = { child, told };
+}
+
+/** What the flood came to, if there was one. */
+async function endFlood(): Promise<Refusals | undefined> {
+  if (flood === undefined) return undefined;
+  const { child, told } = flood;
+  flood = undefined;
+  child.kill("SIGINT"); // it then tells what it counted
+  const line = (await told).split("\n").find((text) => text.startsWith("{"));
+  if (line === undefined) throw new Error("Cannot flood with wrong keys: install wrk (Debian: apt-get install wrk)");
+  const { requests, microseconds, wrong, p50, p99 } = JSON.parse(line);
+  if (wrong > 0) complaints.add(`${wrong} wrong keys were not answered with 401`);
+  return { perSecond: requests / microseconds * 1e6, p50Ms: p50 / 1000, p99Ms: p99 / 1000 };
 }
 
 const BEGIN: Readonly<Record<Harm, () => unknown>> = {
@@ -155,12 +154,13 @@ port.on("message", async (order: HarmOrder) => {
     target = order;
   } else if (order.type === "begin") {
     isOn = true;
-    [refusals, complaints] = [[], new Set()];
+    complaints = new Set();
     await BEGIN[order.harm]();
     tell({ type: "begun" });
   } else {
     isOn = false;
     for (const socket of sockets) socket.destroy();
+    const refusals = await endFlood();
     tell({ type: "ended", refusals, complaints: [...complaints] });
   }
 });

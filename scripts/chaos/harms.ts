@@ -17,14 +17,21 @@ export type HarmOrder =
   | { readonly type: "begin"; readonly harm: Harm }
   | { readonly type: "end" };
 
+/** Answers to wrong keys: how many a second, and how long they took. */
+export interface Refusals {
+  readonly perSecond: number;
+  readonly p50Ms: number;
+  readonly p99Ms: number;
+}
+
 /** What it tells. */
 export type HarmReport =
   | { readonly type: "providers"; readonly chaotic: string; readonly quiet: string }
   | { readonly type: "begun" }
   | {
     readonly type: "ended";
-    /** Answers to wrong keys: how long they took, milliseconds, in order of their arrival. */
-    readonly refusals: readonly number[];
+    /** What became of a flood of wrong keys. */
+    readonly refusals: Refusals | undefined;
     /** What went otherwise than it should. */
     readonly complaints: readonly string[];
   };
