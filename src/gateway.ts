@@ -297,7 +297,6 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
   async function handle(request: InboundRequest): Promise<Answer> {
     // 1 Arrive
     const exchange = new Exchange(clock);
-    exchange.trace = parts.tracer?.begin(exchange, request);
     open.add(exchange);
     const onGone = () => exchange.abort(new ClientClosed());
     let signal: AbortSignal | undefined;
@@ -322,6 +321,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
       }
     });
     try {
+      exchange.trace = parts.tracer?.begin(exchange, request);
       if (isClosing) throw new GatewayError("gateway_draining");
       if (open.size > limits.maxExchanges) throw new GatewayError("gateway_overloaded");
       return await carry(request, exchange);

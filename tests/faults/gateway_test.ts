@@ -1,6 +1,8 @@
 /** Faults of the gateway itself and of its surroundings, rows 38 to 50 of the list where no other test has them. */
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
+import { createGateway } from "../../src/gateway.ts";
+import { parseConfig } from "../../src/config.ts";
 import { type Clock, systemClock } from "../../src/exchange.ts";
 import type { Transport } from "../../src/upstream/transport.ts";
 import { chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
@@ -117,6 +119,18 @@ describe("faults of the gateway", () => {
     told.push(JSON.stringify(under.records));
     assert.equal(under.records.length, 13);
     for (const text of told) assert.ok(!text.includes(CANARY), text);
+  });
+
+  it("row 50: a tracer that throws costs its own exchange", async () => {
+    const begin = () => {
+      throw new Error("a secret word");
+    };
+    const config = parseConfig({ providers: { a: { upstream: "openai" } } });
+    const gateway = createGateway(config, { tracer: { begin } });
+    const response = await gateway.fetch(new Request("http://a.example/v1/models"));
+    assert.equal(response.status, 500);
+    assert.doesNotMatch(await response.text(), /secret/);
+    assert.equal(gateway.openExchanges, 0);
   });
 
   it("row 50: what throws anywhere costs its own exchange and tells nothing", async () => {
