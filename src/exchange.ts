@@ -18,8 +18,8 @@ export interface InboundRequest {
   /** The body, unread. */
   readonly body: ByteSource | null;
   /**
-   * Aborts when the caller is gone. May also abort after a complete answer (Deno): that is ignored. Not asked for in a
-   * quick exchange: making one costs Bun and Deno more than most of what else the gateway does.
+   * Aborts when the caller is gone. May also abort after a complete answer: that is ignored. Not asked for in a quick
+   * exchange: making one costs the runtimes more than most of what else the gateway does.
    */
   readonly signal?: AbortSignal | undefined;
 }
@@ -217,6 +217,8 @@ export class Exchange {
   upstreamMs: number | undefined;
   /** Who follows it. */
   trace: ExchangeTrace | undefined;
+  /** Its place among the open ones, see `OpenExchanges`. */
+  place = -1;
   /** What the answer carries of the gateway's own, whichever answer it is. */
   headers: Readonly<Record<string, string>> = {};
 

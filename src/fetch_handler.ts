@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { fromRequest, toReadableStream } from "./byte_source.ts";
+import { type ByteSource, fromRequest, toReadableStream } from "./byte_source.ts";
 import { type Answer, type InboundRequest, isWhole } from "./exchange.ts";
 
 /** Answers requests. Never rejects. */
@@ -35,6 +35,36 @@ export function toResponse({ status, headers, body }: Answer): Response {
 }
 
 /**
+ * A web request as the gateway looks at it. A class, for every literal with an accessor of its own is of a new shape,
+ * and V8 keeps each of these until it cleans the old generation.
+ */
+export class WebRequest implements InboundRequest {
+  readonly method: string;
+  readonly url: string;
+  readonly headers: Headers;
+  readonly body: ByteSource | null;
+  readonly #request: Request;
+
+  /**
+   * @param request What arrived
+   * @param body Its body, if it is to be read otherwise than by {@link fromRequest}
+   */
+  constructor(request: Request, body: ByteSource | null = fromRequest(request)) {
+    const { method, url, headers } = request;
+    this.method = method;
+    this.url = url;
+    this.headers = headers;
+    this.body = body;
+    this.#request = request;
+  }
+
+  /** Aborted when the caller leaves; asked for only when needed, as it costs the runtimes much. */
+  get signal(): AbortSignal {
+    return this.#request.signal;
+  }
+}
+
+/**
  * A handler from its narrow half.
  *
  * @param handle Answers without web objects
@@ -44,17 +74,7 @@ export function toHandler(handle: Handler["handle"]): Handler {
   return {
     handle,
     async fetch(request) {
-      const { method, url, headers } = request;
-      const inbound: InboundRequest = {
-        method,
-        url,
-        headers,
-        body: fromRequest(request),
-        get signal() {
-          return request.signal;
-        },
-      };
-      return toResponse(await handle(inbound));
+      return toResponse(await handle(new WebRequest(request)));
     },
   };
 }

@@ -31,6 +31,7 @@ import { readChatCompletion } from "./inbound/chat_completion.ts";
 import { readGatewayCredential, readUpstreamCredential } from "./inbound/credentials.ts";
 import { createHostTable } from "./inbound/host.ts";
 import { resolveOperation } from "./inbound/operation.ts";
+import { OpenExchanges } from "./open_exchanges.ts";
 import type { ProviderConfig } from "./provider_config.ts";
 import { EventStreamScanner } from "./upstream/event_stream.ts";
 import { type Deadlines, forward } from "./upstream/forward.ts";
@@ -140,7 +141,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
   const resolveProvider = createHostTable(
     providers.flatMap((provider) => provider.hosts.map((host): [string, typeof provider] => [host, provider])),
   );
-  const open = new Set<Exchange>();
+  const open = new OpenExchanges();
   let isReady = true;
   let isClosing = false;
   let onIdle = (): void => {};

@@ -10,9 +10,11 @@ const MAX_MS = 2 ** 31 - 1;
 /** Lengths that are remembered although nothing of that length waits: the deadlines of a configuration are few. */
 const MAX_LENGTHS = 64;
 
+const nothing = (): void => {};
+
 interface Waiting {
   readonly dueAt: number;
-  readonly fire: () => void;
+  fire: () => void;
   before: Waiting | undefined;
   after: Waiting | undefined;
   isOver: boolean;
@@ -79,6 +81,9 @@ export class Timers {
     if (after === undefined) line.last = before;
     else after.before = before;
     if (line.first === undefined && this.#lines.size > MAX_LENGTHS) this.#lines.delete(line.ms);
+    // One that grew old before it was taken back would keep all that were set after it from the collection of the young.
+    waiting.before = waiting.after = undefined;
+    waiting.fire = nothing;
     if (--this.#waiting > 0) return; // it goes off early, and finds out
     this.#clear();
     this.#wakeAt = Infinity;

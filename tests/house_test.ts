@@ -9,10 +9,10 @@ const MAX_FUNCTION_LINES = 60;
 /**
  * Lines of code, without comments and blank lines: what a reader has to hold in mind. 1,600 until limits came, with
  * six codes in the table, the lease of an exchange, the tokens that a provider states, what is told of times (log,
- * traces, Server-Timing), of limits and of replicas, small answers that go whole, and bodies that are read without a promise
- * for each step. The table of errors alone is 300 of them.
+ * traces, Server-Timing), of limits and of replicas, small answers that go whole, bodies that are read without a promise
+ * for each step, and what is kept of whom so that V8 collects it young. The table of errors alone is 300 of them.
  */
-const MAX_CORE_LINES = 1960;
+const MAX_CORE_LINES = 2000;
 
 const all = ["mod.ts", ...list("src")];
 /** The console's page runs in a browser; what is built from it is a text. */
@@ -62,6 +62,7 @@ const FLOORS: Readonly<Record<string, number>> = {
   byte_source: 0,
   timers: 0,
   exchange: 1,
+  open_exchanges: 1,
   usage_counts: 1,
   key_config: 1,
   price_config: 1,
@@ -84,7 +85,7 @@ const FLOORS: Readonly<Record<string, number>> = {
 const isBound = (file: string) => /_(?:file|redis|node)\.ts$|^src\/(?:observe|serve|cli)\//.test(file);
 
 const CORE = sources.filter((file) =>
-  /^src\/(?:errors|error_table|byte_source|exchange|fetch_handler|gateway|inbound\/.*|upstream\/(?:headers|forward|event_stream|relay|replicas))\.ts$/
+  /^src\/(?:errors|error_table|byte_source|exchange|open_exchanges|fetch_handler|gateway|inbound\/.*|upstream\/(?:headers|forward|event_stream|relay|replicas))\.ts$/
     .test(file)
 );
 

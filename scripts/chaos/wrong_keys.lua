@@ -1,5 +1,6 @@
 --[[
-Wrong gateway keys for wrk, half of them well-formed, each connection one request in DELAY_MS milliseconds.
+Wrong gateway keys for wrk, half of them well-formed, each connection one request in
+DELAY_MS milliseconds on average.
 
   wrk ... -H "Authorization: ..." -s wrong_keys.lua URL -- DELAY_MS
 
@@ -20,7 +21,7 @@ function init(arguments)
 end
 
 function delay()
-  return pause
+  return math.random(0, 2 * pause) -- spread: all connections begin at the same moment
 end
 
 function request()

@@ -5,8 +5,8 @@
  */
 import process from "node:process";
 import { type ByteSource, fromRequest } from "../byte_source.ts";
-import { type InboundRequest, isWhole } from "../exchange.ts";
-import { type Handler, toResponse } from "../fetch_handler.ts";
+import { isWhole } from "../exchange.ts";
+import { type Handler, toResponse, WebRequest } from "../fetch_handler.ts";
 import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 import { takeAhead } from "./take_ahead.ts";
 
@@ -69,20 +69,10 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
     async fetch(request, listener) {
       // Quiet answers, and bodies that come slowly, are the gateway's to judge: Bun would cut both after 12 s.
       const isPatient = () => listener.timeout(request, 0);
-      const { method, url, headers } = request;
       const body = fromRequest(request);
       if (body === null) isPatient();
       else listener.timeout(request, bodySeconds);
-      const inbound: InboundRequest = {
-        method,
-        url,
-        headers,
-        body: body && withEnd(body, isPatient),
-        get signal() {
-          return request.signal;
-        },
-      };
-      const answer = await handler.handle(inbound);
+      const answer = await handler.handle(new WebRequest(request, body && withEnd(body, isPatient)));
       if (!isWhole(answer.body)) answer.body = await takeAhead(answer.body, WHOLE_BYTES);
       return toResponse(answer);
     },

@@ -19,16 +19,32 @@ const CHECK_INTERVAL_MS = 5_000;
 /** Longer than the idle time of common load balancers (60 s), so that they never reuse a connection that closes. */
 const KEEP_ALIVE_MS = 65_000;
 
-function toInbound(request: IncomingMessage, signal: AbortSignal): InboundRequest {
-  const { method = "", url = "", headers } = request;
-  const hasBody = headers["content-length"] !== undefined || headers["transfer-encoding"] !== undefined;
-  return {
-    method,
-    url,
-    headers: { get: (name) => (headers[name] as string | undefined) ?? null }, // joinDuplicateHeaders: no arrays asked for
-    body: hasBody ? fromIncomingMessage(request) : null,
-    signal,
-  };
+/** A request of `node:http` as the gateway looks at it. */
+class NodeRequest implements InboundRequest {
+  readonly method: string;
+  readonly url: string;
+  readonly headers: InboundRequest["headers"];
+  readonly body: ByteSource | null;
+  readonly #response: ServerResponse;
+  #controller: AbortController | undefined;
+
+  constructor(request: IncomingMessage, response: ServerResponse) {
+    const { method = "", url = "", headers } = request;
+    const hasBody = headers["content-length"] !== undefined || headers["transfer-encoding"] !== undefined;
+    this.method = method;
+    this.url = url;
+    this.headers = { get: (name) => (headers[name] as string | undefined) ?? null }; // joinDuplicateHeaders: no arrays asked for
+    this.body = hasBody ? fromIncomingMessage(request) : null;
+    this.#response = response;
+  }
+
+  get signal(): AbortSignal {
+    if (this.#controller !== undefined) return this.#controller.signal;
+    const controller = this.#controller = new AbortController();
+    if (this.#response.closed) controller.abort();
+    else this.#response.once("close", () => controller.abort());
+    return controller.signal;
+  }
 }
 
 /** Writes as fast as the caller reads. */
@@ -58,15 +74,11 @@ async function answer(
   response: ServerResponse,
   isListening: () => boolean,
 ): Promise<void> {
-  const controller = new AbortController();
-  const onClose = () => controller.abort();
-  response.once("close", onClose);
-  const { status, headers, body } = await handler.handle(toInbound(request, controller.signal));
+  const { status, headers, body } = await handler.handle(new NodeRequest(request, response));
   if (response.closed) {
     if (!isWhole(body)) body.cancel();
     return;
   }
-  response.removeListener("close", onClose);
   if (!isListening()) headers.connection = "close";
   response.writeHead(
     status,
