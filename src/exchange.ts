@@ -29,6 +29,15 @@ export function isPromise<T>(value: T | Promise<T>): value is Promise<T> {
   return typeof (value as { then?: unknown } | undefined)?.then === "function";
 }
 
+/**
+ * Drops what an embedder's code rejects with where nobody waits for it: unhandled, it would end the process.
+ *
+ * @param returned What the code returned: a promise, though it should not have, or anything
+ */
+export function dropRejection(returned: unknown): void {
+  if (isPromise(returned)) returned.then(undefined, () => {});
+}
+
 /** Whether a body is there whole, and has not to be pulled. */
 export function isWhole(body: Answer["body"]): body is string | Uint8Array | null {
   return body === null || typeof body === "string" || body instanceof Uint8Array;
@@ -369,7 +378,7 @@ export class Exchange {
     Object.freeze(record);
     for (const give of this.#onSettled) {
       try {
-        give(record);
+        dropRejection(give(record));
       } catch {
         // One failing observer must not keep the others from giving back what they hold.
       }

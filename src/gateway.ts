@@ -8,8 +8,9 @@
 import { sha256 } from "@noble/hashes/sha2.js";
 import { bytesToHex, utf8ToBytes } from "@noble/hashes/utils.js";
 import { type Digest, holdsGatewayKey } from "./access/gateway_key.ts";
-import { createInlineKeyStore, findGatewayKey, type GatewayKey, type KeyStore } from "./access/key_store.ts";
-import { type Lease, type Limiter, type LimitSubject, MemoryLimiter } from "./access/limits.ts";
+import { createInlineKeyStore, findGatewayKey, type KeyStore } from "./access/key_store.ts";
+import { type Lease, type Limiter, type LimitSubject, MemoryLimiter, takeLease } from "./access/limits.ts";
+import type { ResolveKey } from "./access/own_keys.ts";
 import { admitKey, admitModel } from "./access/policy.ts";
 import { type Config, ConfigError } from "./config.ts";
 import { GatewayError, toErrorAnswer } from "./errors.ts";
@@ -17,6 +18,7 @@ import {
   type Answer,
   ClientClosed,
   type Clock,
+  dropRejection,
   Exchange,
   type ExchangeObserver,
   type InboundRequest,
@@ -31,10 +33,11 @@ import { readChatCompletion } from "./inbound/chat_completion.ts";
 import { readGatewayCredential, readUpstreamCredential } from "./inbound/credentials.ts";
 import { createHostTable } from "./inbound/host.ts";
 import { resolveOperation } from "./inbound/operation.ts";
+import type { KeyConfig } from "./key_config.ts";
 import { OpenExchanges } from "./open_exchanges.ts";
 import type { ProviderConfig } from "./provider_config.ts";
 import { EventStreamScanner } from "./upstream/event_stream.ts";
-import { type Deadlines, forward } from "./upstream/forward.ts";
+import { forward, shorten } from "./upstream/forward.ts";
 import { hasLooped, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
 import { MAX_WHOLE_BYTES, readWhole, Relay } from "./upstream/relay.ts";
 import { type ReplicaReport, Replicas } from "./upstream/replicas.ts";
@@ -43,8 +46,8 @@ import { PlainAnswerMeter } from "./upstream/usage.ts";
 
 /** The parts that differ by runtime or engine. Left out, each is one that works anywhere. */
 export interface GatewayParts {
-  /** Where gateway keys are looked up; by default those of the config, in memory. */
-  readonly keys: KeyStore;
+  /** Who gateway keys belong to: a store, or a function of one's own; by default those of the config, in memory. */
+  readonly keys: KeyStore | ResolveKey;
   /** Who counts what keys and providers may take; by default this process alone. */
   readonly limiter: Limiter;
   /** How calls reach a provider; by default the global `fetch`. */
@@ -83,14 +86,12 @@ export interface Gateway extends Handler {
 const SMALL_BODY_BYTES = 65536;
 /** When an exchange that is still open begins to watch for its caller's leaving. Milliseconds. */
 const WATCH_CALLER_MS = 20;
-/** The caller's own clock, in seconds, as the OpenAI client libraries send it. */
-const CALLER_TIMEOUT = "x-stainless-timeout";
 function portableDigest(text: string): string {
   return bytesToHex(sha256(utf8ToBytes(text)));
 }
 
 /** Whose limits count: the key's, and those of the provider. */
-function subjectsOf({ id, limits }: GatewayKey, ofProvider: readonly LimitSubject[]): readonly LimitSubject[] {
+function subjectsOf({ id, limits }: KeyConfig, ofProvider: readonly LimitSubject[]): readonly LimitSubject[] {
   return limits === undefined ? ofProvider : [{ name: `key:${id}`, limits }, ...ofProvider];
 }
 
@@ -149,9 +150,9 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
   /** 3: who calls. The gateway key first; without a good one nobody learns more. */
   function identify(
     { headers, url }: InboundRequest,
-    found: GatewayKey | undefined,
+    found: KeyConfig | undefined,
     { shown, provider, exchange }: { shown: string; provider: string; exchange: Exchange },
-  ): GatewayKey {
+  ): KeyConfig {
     if (found !== undefined) exchange.facts.keyId = found.id;
     const key = admitKey(found, provider, clock.now());
     const upstreamKey = readUpstreamCredential(headers);
@@ -180,14 +181,14 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     exchange.facts.operation = operation.name;
     // 3 Identify
     const shown = readGatewayCredential(headers);
-    const found = findGatewayKey(shown, parts.keys, { digest, now: clock.now() });
+    const found = findGatewayKey(shown, parts.keys, { digest, exchange, clock });
     const key = identify(request, isPromise(found) ? await found : found, { shown, provider: provider.name, exchange });
     if (operation.model !== undefined) admitModel(key, operation.model);
     if (hasLooped(headers)) throw new GatewayError("upstream_loop");
     // 4 Admit
     const subjects = subjectsOf(key, provider.subjects);
     if (subjects.length > 0) {
-      const lease = parts.limiter.take(subjects);
+      const lease = takeLease(parts.limiter, subjects, { exchange, clock });
       hold(isPromise(lease) ? await lease : lease, exchange);
     }
     // 5 Read
@@ -203,7 +204,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
           method: request.method,
           headers: toUpstreamHeaders(headers),
           body: completion?.bytes ?? null,
-          deadlines: shorten(provider.deadlines, headers.get(CALLER_TIMEOUT), completion?.isStream ?? false),
+          deadlines: shorten(provider.deadlines, headers, completion?.isStream ?? false),
         },
         exchange,
         provider,
@@ -218,7 +219,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
   /** 5: the bytes to forward, and from a parsed view what must be known of them. */
   async function readCompletion(
     request: InboundRequest,
-    { provider, key, exchange }: { provider: ProviderConfig; key: GatewayKey; exchange: Exchange },
+    { provider, key, exchange }: { provider: ProviderConfig; key: KeyConfig; exchange: Exchange },
   ) {
     const readAt = exchange.elapsed();
     const bytes = await readBody(request, { limits, memory: bodyMemory, clock, exchange });
@@ -315,7 +316,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
       signal?.removeEventListener("abort", onGone);
       for (const observer of parts.observers) {
         try {
-          observer.settled(record);
+          dropRejection(observer.settled(record));
         } catch {
           // An observer's failure is its own.
         }
@@ -361,20 +362,6 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
       await idle;
       cancelTimer();
     },
-  };
-}
-
-/**
- * The deadlines, shortened to the caller's own clock: nobody waits for what comes later. A library's clock for a stream
- * runs to its header only; that of a plain answer to its end.
- */
-function shorten(deadlines: Deadlines, seconds: string | null, isStream: boolean): Deadlines {
-  const callerMs = Number(seconds ?? 0) * 1000;
-  if (!(callerMs > 0)) return deadlines;
-  return {
-    ...deadlines,
-    firstByteMs: Math.min(deadlines.firstByteMs, callerMs),
-    totalMs: isStream ? deadlines.totalMs : Math.min(deadlines.totalMs, callerMs),
   };
 }
 

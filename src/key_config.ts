@@ -131,6 +131,40 @@ export const KeyPolicySchema: v.GenericSchema<unknown, KeyPolicy> = v.pipe(
   v.transform(({ expires, ...rest }) => ({ ...rest, expiresAt: expires })),
 );
 
+/** Limits as people write them. What is left out is without limit. */
+export interface WrittenLimits {
+  /** Requests in a window, such as `600/min`. */
+  readonly requests?: string | undefined;
+  /** Tokens in a window, as the provider states them, such as `100k/h`. */
+  readonly tokens?: string | undefined;
+  /** Exchanges that are open at once. */
+  readonly concurrency?: number | undefined;
+  /** Tokens in a day or month (UTC), such as `5M/month`. */
+  readonly budget?: string | undefined;
+  /** `observe` counts without refusing; `enforce` if left out. */
+  readonly mode?: "enforce" | "observe" | undefined;
+}
+
+/** Whose a key is and what that one may do, as an embedder's own store says it. */
+export interface OwnKey {
+  /** Names the owner in logs, metrics and limits: not the key. At most 64 characters. */
+  readonly id: string;
+  /** For people. */
+  readonly name?: string | undefined;
+  /** Names of the providers it may use; left out, all. */
+  readonly providers?: readonly string[] | undefined;
+  /** Models it may use, each a name with `*` for any characters; left out, all. */
+  readonly models?: readonly string[] | undefined;
+  /** How much it may take, counted by {@link id}. */
+  readonly limits?: WrittenLimits | undefined;
+  /** Date and time from which on it is refused, such as `2027-01-31T00:00:00Z`. */
+  readonly expires?: string | undefined;
+  /** Refused as long as this is true. */
+  readonly disabled?: boolean | undefined;
+  /** Notes of one's own. */
+  readonly metadata?: Readonly<Record<string, string>> | undefined;
+}
+
 /** An object of these entries, each of which may be `null`: it is then set to `undefined`, which takes it away. */
 function patchOf(entries: v.ObjectEntries, message: string) {
   const nullish = Object.entries(entries).map(([name, entry]) => [name, v.nullish(entry)]);
@@ -153,11 +187,19 @@ export const KeyPatchSchema = patchOf(
 // `inbound/credentials.ts` refuses these before any look-up: such a key would never be let in.
 const PROVIDER_KEY = /^(?:sk|gsk|xai)[-_]/;
 
+const id = v.pipe(nonEmpty, v.maxLength(64, "expected at most 64 characters"));
+
+/** @internal What an embedder's own store says of a key. */
+export const OwnKeySchema: v.GenericSchema<unknown, KeyConfig> = v.pipe(
+  v.strictObject({ ...policy, id }, "expected an object"),
+  v.transform(({ expires, ...rest }) => ({ ...rest, expiresAt: expires })),
+);
+
 /** @internal One key as it is written. */
 export const KeySchema: v.GenericSchema<unknown, KeyConfig> = v.pipe(
   v.strictObject({
     ...policy,
-    id: v.pipe(nonEmpty, v.maxLength(64, "expected at most 64 characters")),
+    id,
     key: v.optional(v.pipe(
       v.string("expected a string"),
       v.regex(/^[\x21-\x7e]{16,512}$/, "expected 16 to 512 visible ASCII characters"),

@@ -63,6 +63,7 @@ const FLOORS: Readonly<Record<string, number>> = {
   timers: 0,
   exchange: 1,
   open_exchanges: 1,
+  patience: 1,
   usage_counts: 1,
   key_config: 1,
   price_config: 1,

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { KeyPolicy } from "../key_config.ts";
+import type { KeyConfig, KeyPolicy } from "../key_config.ts";
 import { type Digest, gatewayKeyId, generateGatewayKey } from "./gateway_key.ts";
 import { type GatewayKey, KeyStoreError } from "./key_store.ts";
 
@@ -81,7 +81,7 @@ export function revokeKey(record: GatewayKey, now: number): GatewayKey {
  * @param now Milliseconds since 1970
  * @returns What it is good for now
  */
-export function keyState({ revokedAt, disabled, expiresAt }: GatewayKey, now: number): KeyState {
+export function keyState({ revokedAt, disabled, expiresAt }: KeyConfig, now: number): KeyState {
   if (revokedAt !== undefined) return "revoked";
   if (expiresAt !== undefined && expiresAt <= now) return "expired";
   return disabled === true ? "disabled" : "active";

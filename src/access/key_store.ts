@@ -4,9 +4,12 @@
  * @module
  */
 import { ConfigError } from "../config.ts";
-import { isPromise } from "../exchange.ts";
+import { GatewayError } from "../errors.ts";
+import { type Clock, type Exchange, isPromise } from "../exchange.ts";
 import type { KeyConfig } from "../key_config.ts";
+import { waitFor } from "../patience.ts";
 import { type Digest, isPlausibleKey } from "./gateway_key.ts";
+import { type ResolveKey, resolveOwnKey } from "./own_keys.ts";
 
 /** What is known of one gateway key. */
 export interface GatewayKey extends Omit<KeyConfig, "key"> {
@@ -175,22 +178,30 @@ export function createInlineKeyStore(keys: readonly KeyConfig[], digest: Digest)
 const NO_DIGEST = "0".repeat(64);
 
 /**
- * Finds the key that a caller showed.
+ * Finds the key that a caller showed. Waits for a store no longer than its exchange lasts.
  *
  * @param shown The credential
- * @param store Where to look
- * @param options SHA-256, and the wall clock in milliseconds since 1970
+ * @param store Where to look: a store, or the function that an embedder gave
+ * @param options SHA-256, on whose behalf, and where times come from
  * @returns The key, or `undefined`: for a malformed one without hashing or a look-up
+ * @throws {GatewayError} `key_store_unavailable`, also for a store that never answers
  */
 export function findGatewayKey(
   shown: string,
-  store: KeyStore,
-  { digest, now }: { digest: Digest; now: number },
-): GatewayKey | undefined | Promise<GatewayKey | undefined> {
+  store: KeyStore | ResolveKey,
+  { digest, exchange, clock }: { digest: Digest; exchange: Exchange; clock: Clock },
+): KeyConfig | undefined | Promise<KeyConfig | undefined> {
   if (!isPlausibleKey(shown)) return undefined;
-  const shownDigest = digest(shown);
-  const found = store.find(shownDigest);
-  return isPromise(found) ? found.then((key) => confirm(key, shownDigest, now)) : confirm(found, shownDigest, now);
+  const found: KeyConfig | undefined | Promise<KeyConfig | undefined> = typeof store === "function"
+    ? resolveOwnKey(store, shown)
+    : look(digest(shown), store, clock.now());
+  if (!isPromise(found)) return found;
+  return waitFor(found, { exchange, clock, refuse: () => new GatewayError("key_store_unavailable") });
+}
+
+function look(shown: string, store: KeyStore, now: number): GatewayKey | undefined | Promise<GatewayKey | undefined> {
+  const found = store.find(shown);
+  return isPromise(found) ? found.then((key) => confirm(key, shown, now)) : confirm(found, shown, now);
 }
 
 function confirm(key: GatewayKey | undefined, shownDigest: string, now: number): GatewayKey | undefined {

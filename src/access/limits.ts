@@ -7,8 +7,9 @@
  * @module
  */
 import { GatewayError } from "../errors.ts";
-import type { Clock } from "../exchange.ts";
+import { type Clock, type Exchange, isPromise } from "../exchange.ts";
 import type { LimitSet } from "../key_config.ts";
+import { waitFor } from "../patience.ts";
 import { formatBudget, formatRate, periodEnd } from "../units.ts";
 
 /** What is limited, in the order in which engines report it. */
@@ -60,6 +61,26 @@ export interface Limiter {
   take(subjects: readonly LimitSubject[]): Lease | Promise<Lease>;
   /** How the limits of a subject stand, without taking anything. */
   standing(subject: LimitSubject): Standing[] | Promise<Standing[]>;
+}
+
+/**
+ * Takes a lease, and waits for it no longer than its exchange lasts: one that comes later is given back.
+ *
+ * @param limiter Who counts
+ * @param subjects Who is limited
+ * @param options On whose behalf, and where times come from
+ * @returns What the exchange holds from now on
+ * @throws {GatewayError} As {@link Limiter.take} does; `internal_error` for a limiter that never answers
+ */
+export function takeLease(
+  limiter: Limiter,
+  subjects: readonly LimitSubject[],
+  { exchange, clock }: { exchange: Exchange; clock: Clock },
+): Lease | Promise<Lease> {
+  const lease = limiter.take(subjects);
+  if (!isPromise(lease)) return lease;
+  const refuse = () => new GatewayError("internal_error", { cause: new Error("Cannot count: the limiter is silent") });
+  return waitFor(lease, { exchange, clock, refuse, late: (held) => held.release(0) });
 }
 
 /** A limiter's word for "not before": concurrency has no end that could be foretold. Milliseconds. */

@@ -4,8 +4,8 @@
  * @module
  */
 import { GatewayError } from "../errors.ts";
+import type { KeyConfig } from "../key_config.ts";
 import { keyState } from "./key_lifecycle.ts";
-import type { GatewayKey } from "./key_store.ts";
 
 /**
  * Whether a name matches a pattern in which `*` stands for any characters. Linear: no pattern makes it slow.
@@ -36,7 +36,7 @@ export function matchesGlob(name: string, pattern: string): boolean {
  * @returns The key
  * @throws {GatewayError} `invalid_gateway_key` for unknown, revoked and expired alike, `provider_not_allowed`
  */
-export function admitKey(key: GatewayKey | undefined, provider: string, now: number): GatewayKey {
+export function admitKey(key: KeyConfig | undefined, provider: string, now: number): KeyConfig {
   if (key === undefined || keyState(key, now) !== "active") throw new GatewayError("invalid_gateway_key");
   if (key.providers !== undefined && !key.providers.includes(provider)) throw new GatewayError("provider_not_allowed");
   return key;
@@ -49,7 +49,7 @@ export function admitKey(key: GatewayKey | undefined, provider: string, now: num
  * @param model As the caller named it
  * @throws {GatewayError} `model_not_allowed`
  */
-export function admitModel(key: GatewayKey, model: string): void {
+export function admitModel(key: KeyConfig, model: string): void {
   if (key.models !== undefined && !key.models.some((pattern) => matchesGlob(model, pattern))) {
     throw new GatewayError("model_not_allowed");
   }

@@ -21,6 +21,32 @@ export interface Deadlines {
   readonly totalMs: number;
 }
 
+/** The caller's own clock, in seconds, as the OpenAI client libraries send it. */
+const CALLER_TIMEOUT = "x-stainless-timeout";
+
+/**
+ * The deadlines, shortened to the caller's own clock: nobody waits for what comes later. A library's clock for a stream
+ * runs to its header only; that of a plain answer to its end.
+ *
+ * @param deadlines Those of the provider
+ * @param headers What the caller sent
+ * @param isStream Whether the caller asked for a stream
+ * @returns The deadlines of this call
+ */
+export function shorten(
+  deadlines: Deadlines,
+  headers: { get(name: string): string | null },
+  isStream: boolean,
+): Deadlines {
+  const callerMs = Number(headers.get(CALLER_TIMEOUT) ?? 0) * 1000;
+  if (!(callerMs > 0)) return deadlines;
+  return {
+    ...deadlines,
+    firstByteMs: Math.min(deadlines.firstByteMs, callerMs),
+    totalMs: isStream ? deadlines.totalMs : Math.min(deadlines.totalMs, callerMs),
+  };
+}
+
 /** What to send. */
 export interface ForwardCall {
   /** Path below the base URL. */

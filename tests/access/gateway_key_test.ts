@@ -6,10 +6,16 @@ import { gatewayKeyId, generateGatewayKey, holdsGatewayKey, isPlausibleKey } fro
 import { createKey, revokeKey, rotateKey } from "../../src/access/key_lifecycle.ts";
 import { findGatewayKey, type GatewayKey, MemoryKeyStore } from "../../src/access/key_store.ts";
 import { parseConfig } from "../../src/config.ts";
+import { Exchange, systemClock } from "../../src/exchange.ts";
 import { createGateway } from "../../src/gateway.ts";
 import { digest, HOUR_MS } from "./key_store_suite.ts";
 
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+/** An exchange at a time, milliseconds since 1970. */
+const at = (now: number) => {
+  const clock = { ...systemClock, now: () => now };
+  return { clock, exchange: new Exchange(clock) };
+};
 const anyKey = fc.constant(undefined).map(() => generateGatewayKey());
 
 // Made with another implementation of CRC-32 (Python's zlib), so that keys stay good whatever happens to ours.
@@ -130,7 +136,7 @@ describe("a gateway key", () => {
 
   it("that is malformed is refused without hashing or a look-up", async () => {
     let work = 0;
-    const parts = { digest: () => `${work++}`, now: 0 };
+    const parts = { digest: () => `${work++}`, ...at(0) };
     await findGatewayKey("gk_mistyped-key-of-some-length", { find: () => void work++ }, parts);
     assert.equal(work, 0);
   });
@@ -138,7 +144,7 @@ describe("a gateway key", () => {
   it("is found by its whole digest only", async () => {
     const store = new MemoryKeyStore([{ id: "one", digest: "d-good" }]);
     const find = (shown: string, digest: string, from: Pick<MemoryKeyStore, "find"> = store) =>
-      findGatewayKey(shown, from, { digest: () => digest, now: 0 });
+      findGatewayKey(shown, from, { digest: () => digest, ...at(0) });
     assert.equal((await find("good-key-0123456789", "d-good"))?.id, "one");
     assert.equal(await find("other-key-0123456789", "d-goof"), undefined);
     const liar = { find: () => ({ id: "one", digest: "d-good" }) };
@@ -150,7 +156,7 @@ describe("a gateway key", () => {
     const first = createKey({}, { digest, now: 0 });
     const second = rotateKey(first.record, HOUR_MS, { digest, now: 0 });
     const store = new MemoryKeyStore([second.record]);
-    const find = async (shown: string, now: number) => (await findGatewayKey(shown, store, { digest, now }))?.id;
+    const find = async (shown: string, now: number) => (await findGatewayKey(shown, store, { digest, ...at(now) }))?.id;
     assert.equal(gatewayKeyId(second.key), first.record.id);
     for (const now of [0, HOUR_MS - 1, HOUR_MS, 9 * HOUR_MS]) {
       assert.equal(await find(second.key, now), first.record.id);

@@ -141,7 +141,7 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
   }
   const observer = { settled: (record: ExchangeRecord) => void records.push(record) };
   const witness = createWitness();
-  const observers = [observer, ...witness.observers];
+  const observers = [...parts.observers ?? [], observer, ...witness.observers];
   const gateway = built.gateway = createGateway(parsed, { ...runtimeParts(), ...parts, observers });
   const ownKeys = Array.isArray(parsed.keys) ? parsed.keys.flatMap(({ key: own }) => own ?? []) : [];
   return {

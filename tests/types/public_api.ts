@@ -11,7 +11,9 @@ import {
   GatewayError,
   type GatewayKey,
   type KeyStore,
+  type OwnKey,
   parseConfig,
+  type ResolveKey,
   type Tracer,
   type Transport,
 } from "../../mod.ts";
@@ -48,6 +50,16 @@ const gateway: Gateway = createGateway(config, {
   observers: [{ settled }],
   tracer,
 });
+
+const users = new Map<string, { name: string; plan: "free" | "paid" }>();
+const byUser: ResolveKey = (shown) => {
+  const user = users.get(shown);
+  return user && { id: user.name, limits: user.plan === "free" ? { requests: "10/min" } : { budget: "5M/month" } };
+};
+const later = (shown: string): Promise<OwnKey | null> => Promise.resolve(shown === "" ? null : { id: shown });
+
+/** Gateways whose keys are those of somebody's own users. */
+export const own: Gateway[] = [byUser, later].map((keys) => createGateway(config, { keys }));
 
 /** A plain `Request -> Response` handler. */
 export const handler: (request: Request) => Promise<Response> = gateway.fetch;

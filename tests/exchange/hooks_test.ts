@@ -1,0 +1,204 @@
+/** What embedders bring along: their own store of users, limiter and observers, and what happens when one of them fails. */
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import type { ResolveKey } from "../../src/access/own_keys.ts";
+import { type Lease, type Limiter, MemoryLimiter } from "../../src/access/limits.ts";
+import { type Clock, type ExchangeObserver, type ExchangeRecord, systemClock } from "../../src/exchange.ts";
+import type { GatewayParts } from "../../src/gateway.ts";
+import type { OwnKey } from "../../src/key_config.ts";
+import { PATIENCE_MS } from "../../src/patience.ts";
+import { GOOD_BODY, startUnderTest, type UnderTest } from "../support/gateway.ts";
+import { COMPLETION, type Provider, startProvider } from "../support/provider.ts";
+import { callRaw, openRaw, type RawAnswer, toRawRequest } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+
+const [ANN, BOB, STRANGER] = ["token-of-ann-0123456789", "token-of-bob-0123456789", "token-of-nobody-0123456789"];
+const SECRET = "a secret word";
+/** Waits for hooks a hundredth of the time, and is as the system's clock else. */
+const impatient: Clock = {
+  ...systemClock,
+  timer: (ms, fire) => systemClock.timer(ms === PATIENCE_MS ? ms / 100 : ms, fire),
+};
+const forEver = () => new Promise<never>(() => {});
+const toThrow = (): never => {
+  throw new Error(SECRET);
+};
+const toReject = () => Promise.reject(new Error(SECRET));
+const codeOf = ({ status, body }: RawAnswer): string => `${status} ${JSON.parse(body).error.code}`;
+
+describe("hooks of embedders", () => {
+  let provider: Provider;
+  let under: UnderTest | undefined;
+  beforeEach(async () => {
+    provider = await startProvider();
+  });
+  afterEach(async () => {
+    await under?.close();
+    await provider.close();
+  });
+
+  const start = async (parts: Partial<GatewayParts>, config: Record<string, unknown> = {}): Promise<UnderTest> =>
+    under = await startUnderTest({ upstreams: { a: provider.url }, parts, config });
+  const headersOf = (gateway: UnderTest, token: string) => ({ ...gateway.headers, "gateway-auth": `Bearer ${token}` });
+  const call = async (gateway: UnderTest, token: string): Promise<RawAnswer> => {
+    const answer = await callRaw(gateway.a, { headers: headersOf(gateway, token), body: GOOD_BODY });
+    assert.ok(!JSON.stringify(answer).includes(SECRET));
+    return answer;
+  };
+
+  describe("that say whose a key is", () => {
+    /** What Ann's key is answered with; Bob's is good. */
+    const resolveAs = (forAnn: () => unknown): ResolveKey => (shown) =>
+      shown === ANN ? forAnn() as OwnKey : shown === BOB ? { id: "bob" } : undefined;
+
+    it("know their users, at once or later, and nobody else", async () => {
+      const users = new Map<string, OwnKey>([[ANN, { id: "ann" }], [BOB, {
+        id: "bob",
+        expires: "2020-01-01T00:00:00Z",
+      }]]);
+      for (
+        const keys of [
+          (shown: string) => users.get(shown),
+          (shown: string) => Promise.resolve(users.get(shown) ?? null),
+        ]
+      ) {
+        const gateway = await start({ keys });
+        assert.equal((await call(gateway, ANN)).body, COMPLETION);
+        assert.equal((await gateway.settled()).keyId, "ann");
+        assert.equal(codeOf(await call(gateway, STRANGER)), "401 invalid_gateway_key");
+        assert.equal(codeOf(await call(gateway, BOB)), "401 invalid_gateway_key");
+        await gateway.close();
+      }
+      assert.equal(provider.calls.length, 2);
+    });
+
+    it("are not asked for what can't be a key, and take the place of the keys in the configuration", async () => {
+      const asked: string[] = [];
+      const gateway = await start({ keys: (shown) => void asked.push(shown) });
+      for (const token of ["short", "gk_mistyped_0123456789", gateway.key]) {
+        assert.equal(codeOf(await call(gateway, token)), "401 invalid_gateway_key");
+      }
+      assert.deepEqual(asked, [gateway.key]);
+    });
+
+    it("choose rights and limits, each time anew", async () => {
+      let limits: OwnKey["limits"] = { requests: "1/h" };
+      const gateway = await start({ keys: resolveAs(() => ({ id: "ann", limits, models: ["test-*"] })) });
+      const first = await call(gateway, ANN);
+      assert.match(first.headers["ratelimit-policy"] ?? "", /^"requests";q=1;w=3600$/);
+      assert.equal(codeOf(await call(gateway, ANN)), "429 rate_limit_exceeded");
+      assert.equal((await call(gateway, BOB)).body, COMPLETION);
+      limits = { requests: "5/h", concurrency: 2 };
+      assert.equal((await call(gateway, ANN)).body, COMPLETION);
+      const body = GOOD_BODY.replace("test-1", "other-1");
+      const other = await callRaw(gateway.a, { headers: headersOf(gateway, ANN), body });
+      assert.equal(codeOf(other), "403 model_not_allowed");
+    });
+
+    it("cost their own exchange only when they throw or reject", async () => {
+      for (const keys of [resolveAs(toThrow), resolveAs(toReject)]) {
+        const gateway = await start({ keys });
+        assert.equal(codeOf(await call(gateway, ANN)), "503 key_store_unavailable");
+        assert.equal(String((await gateway.settled()).cause), `Error: ${SECRET}`);
+        assert.equal((await call(gateway, BOB)).body, COMPLETION);
+        await gateway.close();
+      }
+    });
+
+    it("cost their own exchange only when they answer what can't be used, and observers are told what", async () => {
+      for (
+        const [answer, mistake] of [
+          [{ id: "ann", limits: { requests: SECRET } }, /limits\.requests: expected a rate such as/],
+          [{ id: "ann", token: SECRET }, /keys hook answered: token: /],
+          [SECRET, /keys hook answered: expected an object/],
+        ] as const
+      ) {
+        const gateway = await start({ keys: resolveAs(() => answer) });
+        assert.equal(codeOf(await call(gateway, ANN)), "500 internal_error");
+        const { cause } = await gateway.settled();
+        assert.match(String(cause), mistake);
+        assert.ok(!String(cause).includes(SECRET));
+        assert.equal((await call(gateway, BOB)).body, COMPLETION);
+        await gateway.close();
+      }
+    });
+
+    it("that never answer are not waited for: not for ever, not for a caller who left, not at the end", async () => {
+      const gateway = await start({ keys: resolveAs(forEver), clock: impatient });
+      assert.equal(codeOf(await call(gateway, ANN)), "503 key_store_unavailable");
+      assert.equal((await call(gateway, BOB)).body, COMPLETION);
+      await gateway.close();
+
+      const patient = await start({ keys: resolveAs(forEver) });
+      const open = () =>
+        openRaw(patient.a, toRawRequest(patient.a, { headers: headersOf(patient, ANN), body: GOOD_BODY }));
+      const leaving = open();
+      await until(() => patient.gateway.openExchanges === 1, "the exchange is open");
+      leaving.socket.destroy();
+      assert.equal((await patient.settled()).outcome, "client_closed");
+      const staying = open();
+      await until(() => patient.gateway.openExchanges === 1, "another one is open");
+      await patient.gateway.close(0);
+      assert.match(await staying.closed, /"code":"gateway_draining"/);
+    });
+  });
+
+  describe("that count", () => {
+    const LIMITED = { keys: [{ id: "ann", key: ANN, limits: { concurrency: 1 } }, { id: "bob", key: BOB }] };
+    const standing = () => [];
+    const limitersThat = (take: () => unknown): Limiter => ({ take: take as Limiter["take"], standing });
+
+    it("cost their own exchange only when they throw or reject", async () => {
+      for (const take of [toThrow, toReject]) {
+        const gateway = await start({ limiter: limitersThat(take) }, LIMITED);
+        assert.equal(codeOf(await call(gateway, ANN)), "500 internal_error");
+        assert.equal((await call(gateway, BOB)).body, COMPLETION);
+        await gateway.close();
+      }
+    });
+
+    it("are not waited for when they never answer, and get back what they grant too late", async () => {
+      const limiter = new MemoryLimiter(systemClock);
+      let grant = (): void => {};
+      const held: Lease[] = [];
+      const slow: Limiter = {
+        standing,
+        take: (subjects) =>
+          new Promise((resolve) => {
+            grant = () => {
+              held.push(limiter.take(subjects));
+              resolve(held[0] ?? assert.fail());
+            };
+          }),
+      };
+      const gateway = await start({ limiter: slow, clock: impatient }, LIMITED);
+      assert.equal(codeOf(await call(gateway, ANN)), "500 internal_error");
+      assert.match(String((await gateway.settled()).cause), /the limiter is silent/);
+      grant();
+      const subject = { name: "key:ann", limits: { concurrency: 1 } };
+      await until(() => limiter.standing(subject)[0]?.used === 0, "the lease is given back");
+      assert.equal(held.length, 1);
+    });
+
+    it("may fail to take a lease back", async () => {
+      for (const release of [toThrow, toReject]) {
+        const lease = { headers: {}, observed: undefined, release } as unknown as Lease;
+        const gateway = await start({ limiter: limitersThat(() => lease) }, LIMITED);
+        assert.equal((await call(gateway, ANN)).body, COMPLETION);
+        assert.equal((await gateway.settled()).outcome, "ok");
+        await gateway.close();
+      }
+    });
+  });
+
+  it("that observe are told once each, and those that throw, reject or never end keep nobody from it", async () => {
+    const told: ExchangeRecord[] = [];
+    const failing = [toThrow, toReject, forEver].map((settled) => ({ settled }) as unknown as ExchangeObserver);
+    const gateway = await start({ observers: [...failing, { settled: (record) => void told.push(record) }] });
+    assert.equal((await call(gateway, gateway.key)).body, COMPLETION);
+    await gateway.settled();
+    assert.equal(codeOf(await call(gateway, STRANGER)), "401 invalid_gateway_key");
+    await gateway.settled(2);
+    assert.deepEqual(told.map(({ keyId, outcome }) => [keyId, outcome]), [["tester", "ok"], [undefined, "refused"]]);
+  });
+});
