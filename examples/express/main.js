@@ -16,8 +16,7 @@ app.use(express.json());
 app.get("/", (_, response) => response.send("The gateway is at /models/v1"));
 
 const server = app.listen(Number(process.env.PORT ?? 8787), "127.0.0.1");
-process.on("SIGTERM", async () => {
-  server.close();
-  await gateway.close(); // open streams finish
-  process.exit();
+process.on("SIGTERM", () => {
+  server.close(() => process.exit()); // open streams finish, to their last byte
+  gateway.close(); // new requests are refused, and streams ended after drain.limit
 });

@@ -16,8 +16,7 @@ app.get("/", (context) => context.text("The gateway is at /models/v1"));
 app.mount("/models", gateway.fetch);
 
 const server = serve({ fetch: app.fetch, hostname: "127.0.0.1", port: Number(process.env.PORT ?? 8787) });
-process.on("SIGTERM", async () => {
-  server.close();
-  await gateway.close(); // open streams finish
-  process.exit();
+process.on("SIGTERM", () => {
+  server.close(() => process.exit()); // open streams finish, to their last byte
+  gateway.close(); // new requests are refused, and streams ended after drain.limit
 });

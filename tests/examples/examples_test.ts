@@ -1,125 +1,159 @@
 /** The folders of `examples/`, each run as it stands: both kinds of calls, and what frameworks like to break. */
 import assert from "node:assert/strict";
-import { Buffer } from "node:buffer";
-import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import process from "node:process";
 import { pathToFileURL } from "node:url";
-import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import OpenAI from "openai";
 import { freePort } from "../support/front_proxy.ts";
-import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
-import { endPrograms, makeFolder, type Program, startProgram } from "../support/program.ts";
+import { GOOD_BODY } from "../support/gateway.ts";
 import {
-  answerPlain,
-  answerStream,
-  chunk,
-  COMPLETION,
-  type Provider,
-  startProvider,
-  stream,
-} from "../support/provider.ts";
+  endPrograms,
+  makeFolder,
+  ONE_FILE,
+  type ProgramOptions,
+  runsTypeScript,
+  startProgram,
+} from "../support/program.ts";
+import { COMPLETION, type Provider, startProvider } from "../support/provider.ts";
 import { runtime } from "../support/runtimes.ts";
-import { callRaw, openRaw, parseAnswer, toRawRequest } from "../support/tcp_peer.ts";
+import { callRaw, openRaw } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
+import { answerByModel, beginSilent, behave, KEY, type Place } from "./behaviours.ts";
 
-/** On which runtimes an example is meant to run, and where in it the gateway is mounted. */
-const EXAMPLES: Readonly<Record<string, { readonly runtimes: readonly string[]; readonly prefix: string }>> = {
-  bun: { runtimes: ["bun"], prefix: "" },
-  deno: { runtimes: ["deno"], prefix: "" },
-  elysia: { runtimes: ["bun"], prefix: "/models" },
-  express: { runtimes: ["node"], prefix: "/models" },
-  fastify: { runtimes: ["node"], prefix: "/models" },
-  h3: { runtimes: ["bun", "deno", "node"], prefix: "/models" },
-  hono: { runtimes: ["node"], prefix: "/models" },
-};
-const KEY = "0123456789-secret-key";
-const MAX_LINES = 40;
-/** Longer than any default of the runtimes' and frameworks' listeners that ends what is silent. */
-const SILENT_MS = 12_000;
-const headers = { "authorization": "Bearer sk-1", "gateway-auth": `Bearer ${KEY}`, "content-type": "application/json" };
-const withModel = (body: string, model: string) => JSON.stringify({ ...JSON.parse(body), model });
-const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
-
+/** A place where the gateway is mounted, and how it is started. */
 interface Example {
-  readonly program: Program;
-  readonly url: string;
-  readonly path: string;
-  /** A stream that is silent for long, begun at the start so that all examples wait together. */
-  readonly silent: Promise<string>;
+  /** How the table of behaviours calls it; left out, another example of the same framework stands there. */
+  readonly column?: string;
+  readonly runtimes: readonly string[];
+  /** Not on the oldest Node: these belong to the one from npm. */
+  readonly isNewestOnly?: boolean;
+  /** Where in it the gateway is mounted. */
+  readonly prefix?: string;
+  /** What makes it ready to run, once. */
+  readonly build?: readonly string[];
+  /** File and arguments; `main.js` of its folder if left out. */
+  readonly start?: (port: string) => readonly string[];
+  /** The status after SIGTERM; 0 if left out. */
+  readonly status?: number;
 }
+
+const NEXT = "node_modules/next/dist/bin/next";
+const EXAMPLES: Readonly<Record<string, Example>> = {
+  astro: {
+    column: "Astro",
+    runtimes: ["node"],
+    isNewestOnly: true,
+    build: ["node_modules/astro/bin/astro.mjs", "build", "--silent", "--root", "examples/astro"],
+    start: () => ["examples/astro/dist/server/entry.mjs"],
+  },
+  bun: { column: "Bun.serve", runtimes: ["bun"] },
+  deno: { column: "Deno.serve", runtimes: ["deno"] },
+  elysia: { column: "Elysia", runtimes: ["bun"], prefix: "/models" },
+  express: { column: "Express", runtimes: ["node"], prefix: "/models" },
+  fastify: { column: "Fastify", runtimes: ["node"], prefix: "/models" },
+  h3: { column: "h3", runtimes: ["bun", "deno", "node"], prefix: "/models" },
+  hono: { column: "Hono", runtimes: ["node"], prefix: "/models" },
+  "hono-own-users": { runtimes: ["node"], prefix: "/models" },
+  next: {
+    column: "Next.js",
+    runtimes: ["node"],
+    isNewestOnly: true,
+    build: [NEXT, "build", "examples/next"],
+    start: (port) => [NEXT, "start", "--hostname", "127.0.0.1", "--port", port, "examples/next"],
+    status: 128 + 15, // Next ends itself as the signal would
+  },
+};
+/** What `sallyport serve` does with nothing around it. */
+const BARE: Example = {
+  column: { bun: "Bun", deno: "Deno", node: "Node" }[runtime],
+  runtimes: [runtime],
+  start: () => [ONE_FILE, "serve"],
+};
+const MAX_LINES = 40;
+const OWN_FILES = /\.(?:js|mjs)$/;
+/** What frameworks make of the sources, and what they keep for the next time. */
+const MADE = /^(?:\.next|\.astro|dist|node_modules)(?:\/|$)/;
+
+/** What is installed of Astro and of its adapter may not go together: then the example can't be built. */
+function findAstroGap(): string | undefined {
+  const manifestOf = (name: string) => JSON.parse(readFileSync(join("node_modules", name, "package.json"), "utf8"));
+  const [astro, adapter] = [manifestOf("astro"), manifestOf("@astrojs/node")];
+  const major = (version: string) => /\d+/.exec(version)?.[0];
+  if (major(astro.version) === major(adapter.peerDependencies.astro)) return undefined;
+  return `astro ${astro.version} is installed, @astrojs/node ${adapter.version} wants ${adapter.peerDependencies.astro}`;
+}
+const astroGap = findAstroGap();
+
+const isHere = ({ runtimes, isNewestOnly = false }: Example) =>
+  runtimes.includes(runtime) && (runsTypeScript || !isNewestOnly);
+const here = Object.entries({ ...EXAMPLES, bare: BARE }).filter(([name, example]) =>
+  isHere(example) && (name !== "astro" || astroGap === undefined)
+);
 
 describe("the examples", () => {
   let folder: ReturnType<typeof makeFolder>;
   let provider: Provider;
-  const examples = new Map<string, Example>();
-  const names = Object.keys(EXAMPLES).filter((name) => EXAMPLES[name]?.runtimes.includes(runtime));
-  const get = (name: string): Example => examples.get(name) ?? assert.fail(`${name} has not begun`);
-  const call = (name: string, body: string) => {
-    const { url, path } = get(name);
-    return callRaw(url, { path, headers, body });
+  const places = new Map<string, Place>();
+  const failures = new Map<string, unknown>();
+  const placeOf = (name: string) => (): Place => {
+    if (failures.has(name)) throw failures.get(name);
+    return places.get(name) ?? assert.fail(`${name} has not begun`);
   };
 
-  const start = async (name: string): Promise<Example> => {
-    const port = await freePort();
-    const map = join(folder.path, "import_map.json");
-    const program = startProgram([], {
-      file: resolve("examples", name, "main.js"),
-      env: { UPSTREAM: provider.url, GATEWAY_KEY: KEY, PORT: String(port) },
+  const run = ([file = "", ...args]: readonly string[], options: ProgramOptions = {}) =>
+    startProgram(args, {
       cwd: process.cwd(),
       // Node and Bun find the package of this folder by its name; for Deno, it is installed elsewhere in real life.
-      permissions: ["-A", `--import-map=${map}`],
+      permissions: ["-A", `--import-map=${join(folder.path, "import_map.json")}`],
+      ...options,
+      file: resolve(file),
+      env: { NEXT_TELEMETRY_DISABLED: "1", ASTRO_TELEMETRY_DISABLED: "1", ...options.env },
     });
+
+  const begin = async (name: string, { prefix = "", build, start, status = 0 }: Example): Promise<Place> => {
+    if (build !== undefined) {
+      const builder = run(build);
+      assert.equal(await builder.ended, 0, builder.stdout() + builder.stderr());
+    }
+    const port = String(await freePort());
     const url = `http://127.0.0.1:${port}`;
-    const path = `${EXAMPLES[name]?.prefix}/v1/chat/completions`;
-    const isUp = async () =>
-      (await openRaw(url, "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").closed) !== "";
-    while (!(await isUp())) await pause(20);
-    const silent = callRaw(url, { path, headers, body: withModel(STREAM_BODY, "silent") }).then(({ body }) => body);
-    return { program, url, path, silent };
+    const program = run(start?.(port) ?? [join("examples", name, "main.js")], {
+      env: {
+        ...{ UPSTREAM: provider.url, GATEWAY_KEY: KEY, HOST: "127.0.0.1", PORT: port },
+        ...name === "bare" && {
+          SALLYPORT_LISTEN: `127.0.0.1:${port}`,
+          SALLYPORT_PROVIDER_A: provider.url,
+          SALLYPORT_HOSTS_A: "*",
+          SALLYPORT_KEYS: KEY,
+          SALLYPORT_LOG: "off",
+        },
+      },
+    });
+    let isOver = false;
+    program.onExit(() => isOver = true);
+    await until(
+      async () => isOver || await openRaw(url, "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").closed !== "",
+      `${name} answers`,
+      20_000,
+    );
+    assert.equal(isOver, false, `${name}: ${program.stderr()}`);
+    const path = `${prefix}/v1/chat/completions`;
+    return {
+      url,
+      path,
+      ...await beginSilent({ url, path }),
+      async end() {
+        program.kill("SIGTERM");
+        assert.equal(await program.ended, status, program.stderr());
+      },
+    };
   };
 
   beforeAll(async () => {
     folder = makeFolder();
-    provider = await startProvider(async (response, { body }) => {
-      const { model, stream: isStream = false } = JSON.parse(body.toString());
-      if (model === "split") {
-        response.writeHead(200, { "content-type": "text/event-stream" });
-        for (const byte of Buffer.from(stream("größe 😀"))) {
-          await new Promise<void>((then) => response.write(Buffer.of(byte), () => then()));
-        }
-        return response.end();
-      }
-      if (model === "silent") {
-        response.writeHead(200, { "content-type": "text/event-stream" }).write(chunk("a"));
-        await pause(SILENT_MS);
-        return response.end(stream("b"));
-      }
-      if (model === "endless") {
-        response.writeHead(200, { "content-type": "text/event-stream" });
-        while (!response.destroyed) {
-          response.write(chunk("more"));
-          await pause(20);
-        }
-        return;
-      }
-      if (model === "truncated") {
-        response.writeHead(200, { "content-type": "text/event-stream" });
-        return response.end(chunk("half"));
-      }
-      if (model === "packed") {
-        response.writeHead(200, { "content-type": "application/json", "content-encoding": "gzip" });
-        return response.end(gzipSync(COMPLETION));
-      }
-      if (model === "elsewhere") return response.writeHead(307, { location: "http://127.0.0.1:9/" }).end();
-      if (model === "slow") {
-        response.writeHead(200, { "content-type": "text/event-stream" }).write(chunk("a"));
-        await pause(700);
-        return response.end(stream("b"));
-      }
-      return isStream ? answerStream(response, stream("Hel", "lo")) : answerPlain(response);
-    });
+    provider = await startProvider(answerByModel);
     const imports = JSON.stringify({
       imports: {
         ...JSON.parse(readFileSync("deno.json", "utf8")).imports,
@@ -127,7 +161,11 @@ describe("the examples", () => {
       },
     });
     writeFileSync(join(folder.path, "import_map.json"), imports);
-    for (const name of names) examples.set(name, await start(name));
+    await Promise.all(
+      here.map(([name, example]) =>
+        begin(name, example).then((place) => places.set(name, place), (failure) => failures.set(name, failure))
+      ),
+    );
   });
   afterAll(async () => {
     await endPrograms();
@@ -138,17 +176,17 @@ describe("the examples", () => {
   it("are all tested, and short", () => {
     assert.deepEqual(readdirSync("examples").sort(), Object.keys(EXAMPLES).sort());
     for (const name of Object.keys(EXAMPLES)) {
-      const file = join("examples", name, "main.js");
-      assert.ok(existsSync(file));
-      assert.ok(readFileSync(file, "utf8").split("\n").length <= MAX_LINES, `${file} is too long for an example`);
+      const files = readdirSync(join("examples", name), { recursive: true, encoding: "utf8" })
+        .filter((file) => OWN_FILES.test(file) && !MADE.test(file));
+      const lines = files.flatMap((file) => readFileSync(join("examples", name, file), "utf8").trimEnd().split("\n"));
+      assert.ok(files.length > 0 && lines.length < MAX_LINES, `${name} has ${lines.length} lines: too long to be read`);
     }
   });
 
-  for (const name of names) {
+  for (const [name, { column, prefix = "" }] of here) {
     it(`${name}: both kinds of calls, by the openai client`, async () => {
-      const { url } = get(name);
       const client = new OpenAI({
-        baseURL: `${url}${EXAMPLES[name]?.prefix}/v1`,
+        baseURL: `${placeOf(name)().url}${prefix}/v1`,
         apiKey: "sk-1",
         maxRetries: 0,
         defaultHeaders: { "Gateway-Auth": `Bearer ${KEY}` },
@@ -164,69 +202,48 @@ describe("the examples", () => {
       const { headers: arrived } = provider.calls.at(-1) ?? assert.fail("no call");
       assert.equal(arrived.authorization, "Bearer sk-1");
       assert.equal(arrived["gateway-auth"], undefined);
+      const before = provider.calls.length;
+      for (let asked = 0; asked < 2; asked++) assert.deepEqual((await client.models.list()).data, []);
+      assert.equal(provider.calls.length - before, 2, "each question reaches the provider: no answer was kept");
     });
 
     it(`${name}: the gateway's own refusals`, async () => {
-      const { url, path } = get(name);
-      const { status, body } = await callRaw(url, {
-        path,
-        headers: { ...headers, "gateway-auth": "Bearer x" },
-        body: GOOD_BODY,
-      });
+      const { url, path } = placeOf(name)();
+      const headers = {
+        "authorization": "Bearer sk-1",
+        "gateway-auth": "Bearer x",
+        "content-type": "application/json",
+      };
+      const { status, body } = await callRaw(url, { path, headers, body: GOOD_BODY });
       assert.equal(status, 401);
       assert.equal(JSON.parse(body).error.code, "invalid_gateway_key");
     });
 
-    it(`${name}: abort: a caller that leaves ends the upstream call`, async () => {
-      const { url, path } = get(name);
-      const before = provider.calls.length;
-      const raw = openRaw(url, toRawRequest(url, { path, headers, body: withModel(STREAM_BODY, "endless") }));
-      await until(() => raw.received().split("data: ").length > 3, "the stream runs");
-      raw.socket.destroy();
-      await until(() => provider.calls.slice(before).some(({ isCut }) => isCut), "the upstream call is closed");
-    });
+    if (column !== undefined) behave(column, placeOf(name), () => provider);
+  }
 
-    it(`${name}: split UTF-8 arrives byte for byte`, async () => {
-      const { body } = await call(name, withModel(STREAM_BODY, "split"));
-      assert.equal(Buffer.from(body, "latin1").toString(), stream("größe 😀"));
-    });
+  if (EXAMPLES.astro && isHere(EXAMPLES.astro) && astroGap !== undefined) {
+    it.skip(`astro: not tested: ${astroGap}`, () => {});
+  }
 
-    it(`${name}: a truncated stream says so`, async () => {
-      const { body } = await call(name, withModel(STREAM_BODY, "truncated"));
-      assert.match(body, /"code":"upstream_stream_truncated"/);
-      assert.doesNotMatch(body, /\[DONE\]/);
-    });
-
-    it(`${name}: a large body arrives whole`, async () => {
-      const body = JSON.stringify({ model: "m", messages: [{ role: "user", content: "x".repeat(5_000_000) }] });
-      assert.equal((await call(name, body)).body, COMPLETION);
-      assert.equal(provider.calls.at(-1)?.body.length, body.length);
-    });
-
-    it(`${name}: a compressed upstream is read`, async () => {
-      const answer = await call(name, withModel(GOOD_BODY, "packed"));
+  if (isHere({ runtimes: ["node"] })) {
+    it("hono-own-users: users, their limits and what they used come from one's own store", async () => {
+      const { url, path } = placeOf("hono-own-users")();
+      const call = (key: string) => {
+        const headers = { "authorization": "Bearer sk-1", "gateway-auth": `Bearer ${key}` };
+        return callRaw(url, { path, headers: { ...headers, "content-type": "application/json" }, body: GOOD_BODY });
+      };
+      const usedSoFar = async () => Number((await callRaw(url, { method: "GET", path: "/tokens/ann" })).body);
+      const before = await usedSoFar();
+      const answer = await call(KEY);
       assert.equal(answer.body, COMPLETION);
-      assert.equal(answer.headers["content-encoding"], undefined);
-    });
-
-    it(`${name}: a redirect is not followed`, async () => {
-      const { status, body } = await call(name, withModel(GOOD_BODY, "elsewhere"));
-      assert.equal(status, 502);
-      assert.equal(JSON.parse(body).error.code, "upstream_bad_response");
-    });
-
-    it(`${name}: a silent stream stays open`, async () => {
-      const body = await get(name).silent;
-      assert.equal(body, chunk("a") + stream("b"));
-    });
-
-    it(`${name}: drain: an open stream finishes after SIGTERM`, async () => {
-      const { url, path, program } = get(name);
-      const raw = openRaw(url, toRawRequest(url, { path, headers, body: withModel(STREAM_BODY, "slow") }));
-      await until(() => raw.received().includes("data: "), "the stream begins");
-      program.kill("SIGTERM");
-      assert.equal(parseAnswer(await raw.closed).body, chunk("a") + stream("b"));
-      assert.equal(await program.ended, 0, program.stderr());
+      assert.match(answer.headers["ratelimit-policy"] ?? "", /"requests";q=100;w=60, "concurrency";q=2/);
+      assert.equal((await call("token-of-nobody-at-all")).status, 401);
+      await until(
+        async () => await usedSoFar() === before + JSON.parse(COMPLETION).usage.total_tokens,
+        "it is counted",
+      );
+      await placeOf("hono-own-users")().end();
     });
   }
 });

@@ -1,0 +1,2 @@
+// Taken as it stands, not bundled anew with each build.
+export default { serverExternalPackages: ["sallyport"] };
