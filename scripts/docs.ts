@@ -1,10 +1,13 @@
 /**
- * `npm run docs [-- faults|pictures]`: the README's table of faults by runtime, from the reports that the last
- * `npm test` left, and its pictures of the console in `docs/`, of the one file that the last `npm run build` made.
+ * `npm run docs [-- faults|behaviours|pictures]`: the README's table of faults by runtime and that of behaviours in
+ * `docs/embedding.md`, both from the reports that the last `npm test` left, and the pictures of the console in `docs/`,
+ * of the one file that the last `npm run build` made.
  */
 import { globSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";
 import process from "node:process";
+import { BEHAVIOURS } from "./docs/behaviours.ts";
+import { writePart } from "./docs/parts.ts";
 import { takeScreenshots } from "./screenshots.ts";
 
 /** What each row is about. A test that proves one is named by its number, such as `row 6: …`. */
@@ -111,8 +114,10 @@ function writeFaults(): void {
 }
 
 const wanted = process.argv[2];
-if (wanted !== "pictures") writeFaults();
-if (wanted !== "faults") {
+const isWanted = (what: string) => wanted === undefined || wanted === what;
+if (isWanted("faults")) writeFaults();
+if (isWanted("behaviours")) writePart(BEHAVIOURS);
+if (isWanted("pictures")) {
   mkdirSync("docs", { recursive: true });
   await takeScreenshots("docs");
 }

@@ -1,11 +1,16 @@
 /** The folders of `examples/`, each run as it stands: both kinds of calls, and what frameworks like to break. */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { join, resolve } from "node:path";
 import process from "node:process";
 import { pathToFileURL } from "node:url";
+import { getRequestListener } from "@hono/node-server";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import OpenAI from "openai";
+import { parseConfig } from "../../src/config.ts";
+import { createGateway } from "../../src/gateway.ts";
 import { freePort } from "../support/front_proxy.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
 import {
@@ -227,6 +232,20 @@ describe("the examples", () => {
   }
 
   if (isHere({ runtimes: ["node"] })) {
+    it("who reads a body before the gateway leaves it nothing: such calls end at once", async () => {
+      const config = parseConfig({ providers: { a: { upstream: provider.url } }, keys: [{ id: "me", key: KEY }] });
+      const answer = getRequestListener(createGateway(config).fetch, { overrideGlobalObjects: false });
+      const server = createServer((request, response) => {
+        request.on("data", () => {}).on("end", () => answer(request, response)); // as express.json() does
+      });
+      await new Promise<void>((then) => server.listen(0, "127.0.0.1", then));
+      const headers = { "authorization": "Bearer sk-1", "gateway-auth": `Bearer ${KEY}` };
+      const all = { ...headers, "content-type": "application/json" };
+      const { port } = server.address() as AddressInfo;
+      assert.equal((await callRaw(`http://127.0.0.1:${port}`, { headers: all, body: GOOD_BODY })).status, 499);
+      server.close();
+    });
+
     it("hono-own-users: users, their limits and what they used come from one's own store", async () => {
       const { url, path } = placeOf("hono-own-users")();
       const call = (key: string) => {

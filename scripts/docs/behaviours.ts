@@ -1,0 +1,91 @@
+/** The table of behaviours in `docs/embedding.md`, from the reports of a test run. */
+import { globSync, readFileSync } from "node:fs";
+import { type Part, toTable } from "./parts.ts";
+
+/** What each row is about. A test that proves one is called `behaviour: <row> (<column>)`. */
+const ROWS: Readonly<Record<string, string>> = {
+  "abort": "the caller leaves, in a stream or before an answer: the provider's connection is closed at once",
+  "silent stream": "a stream that says nothing for 12 s goes on",
+  "split UTF-8": "characters that arrive in pieces leave as they came",
+  "truncated stream": "a stream that breaks off says so, and has no end",
+  "large body": "5 MB arrive whole",
+  "compressed upstream": "an answer that comes packed is read",
+  "redirect": "a provider's redirect is not followed",
+  "drain": "after SIGTERM an open stream comes to its last byte",
+};
+const COLUMNS = [
+  ...["Deno", "Bun", "Node", "Workers", "Deno.serve", "Bun.serve"],
+  ...["Hono", "h3", "Elysia", "Express", "Fastify", "Next.js", "Astro"],
+];
+
+/** Why something is not tested: in a whole column, or in one of its rows. */
+interface Gap {
+  readonly column: string;
+  readonly row?: string;
+  readonly why: string;
+}
+
+const GAPS: readonly Gap[] = [
+  { column: "Workers", why: "the run that this table is from had no tests on workerd yet" },
+  {
+    column: "Astro",
+    why: "astro 6.0.5 and @astrojs/node 11.1.6, which are installed, do not go together: the example is not built",
+  },
+];
+
+type Mark = "yes" | "no" | "–";
+
+/** What reports prove of each case, by its name: `no` as soon as it failed once. */
+function marksOf(reports: readonly string[]): Map<string, Mark> {
+  const marks = new Map<string, Mark>();
+  for (const report of reports) {
+    for (
+      const [, attributes = "", content = ""] of report.matchAll(/<testcase\b([^>]*?)(?:\/>|>([\s\S]*?)<\/testcase>)/g)
+    ) {
+      const [, name] = /\bbehaviour: ([^"]+?\([^")]+\))/.exec(attributes) ?? [];
+      if (name === undefined || /<skipped\b/.test(content)) continue;
+      const hasFailed = /<(?:failure|error)\b/.test(content) || marks.get(name) === "no";
+      marks.set(name, hasFailed ? "no" : "yes");
+    }
+  }
+  return marks;
+}
+
+/**
+ * @param reports JUnit, each as a text
+ * @param gaps What is known not to be tested
+ * @returns The table, and notes on its gaps
+ * @throws For a gap that nobody explains, and for an explanation that nothing needs
+ */
+export function toBehaviours(reports: readonly string[], gaps: readonly Gap[] = GAPS): string {
+  const marks = marksOf(reports);
+  const markOf = (row: string, column: string): Mark => marks.get(`${row} (${column})`) ?? "–";
+  const rows = Object.keys(ROWS);
+  const empty = COLUMNS.filter((column) => rows.every((row) => markOf(row, column) === "–"));
+  const used = new Set<Gap>();
+  const cellOf = (row: string, column: string): string => {
+    const mark = markOf(row, column);
+    if (mark !== "–") return mark;
+    const gap = gaps.find((each) => each.column === column && (each.row ?? row) === row) ??
+      fail(`${row} in ${column} was not tested: run npm test, or say why in GAPS`);
+    if (gap.row === undefined && !empty.includes(column)) fail(`parts of ${column} were not tested: say why, by rows`);
+    used.add(gap);
+    return `– (${gaps.indexOf(gap) + 1})`;
+  };
+  const cells = rows.map((row) => [row, ...COLUMNS.map((column) => cellOf(row, column))]);
+  for (const gap of gaps) if (!used.has(gap)) fail(`there is no gap any more at ${gap.column}: take it out of GAPS`);
+  const notes = gaps.map(({ column, row, why }, index) => `(${index + 1}) ${column}${row ? `, ${row}` : ""}: ${why}.`);
+  const legend = rows.map((row) => `- ${row}: ${ROWS[row]}`).join("\n");
+  return [toTable(["", ...COLUMNS], cells), ...notes, legend].join("\n\n");
+}
+
+function fail(why: string): never {
+  throw new Error(`Cannot write the table of behaviours: ${why}`);
+}
+
+/** The part of the page. */
+export const BEHAVIOURS: Part = {
+  name: "behaviours",
+  files: ["docs/embedding.md"],
+  make: () => toBehaviours(globSync(".cache/*.xml").sort().map((file) => readFileSync(file, "utf8"))),
+};
