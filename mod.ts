@@ -26,7 +26,7 @@ export {
   parseConfig,
 } from "./src/config.ts";
 export type { ProviderConfig } from "./src/provider_config.ts";
-export type { KeyConfig, LimitSet, OwnKey, WrittenLimits } from "./src/key_config.ts";
+export type { KeyConfig, LimitSet } from "./src/key_config.ts";
 export { type ErrorCode, ERRORS, type ErrorSpec, GatewayError, type Outcome } from "./src/errors.ts";
 export type {
   Answer,
@@ -42,8 +42,9 @@ export type {
 } from "./src/exchange.ts";
 export { createGateway, type Gateway, type GatewayParts } from "./src/gateway.ts";
 export type { Digest } from "./src/access/gateway_key.ts";
-export type { GatewayKey, KeyStore } from "./src/access/key_store.ts";
+export type { OwnKey, WrittenLimits } from "./src/key_config.ts";
 export type { ResolveKey } from "./src/access/own_keys.ts";
+export type { GatewayKey, KeyStore } from "./src/access/key_store.ts";
 export type { Lease, Limiter, LimitSubject, Standing } from "./src/access/limits.ts";
 export type { Transport, UpstreamAnswer, UpstreamCall } from "./src/upstream/transport.ts";
 

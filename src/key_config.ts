@@ -165,6 +165,15 @@ export interface OwnKey {
   readonly metadata?: Readonly<Record<string, string>> | undefined;
 }
 
+/** @internal What an embedder's own store says of a key. */
+export const OwnKeySchema: v.GenericSchema<unknown, KeyConfig> = v.pipe(
+  v.strictObject(
+    { ...policy, id: v.pipe(nonEmpty, v.maxLength(64, "expected at most 64 characters")) },
+    "expected an object",
+  ),
+  v.transform(({ expires, ...rest }) => ({ ...rest, expiresAt: expires })),
+);
+
 /** An object of these entries, each of which may be `null`: it is then set to `undefined`, which takes it away. */
 function patchOf(entries: v.ObjectEntries, message: string) {
   const nullish = Object.entries(entries).map(([name, entry]) => [name, v.nullish(entry)]);
@@ -187,19 +196,11 @@ export const KeyPatchSchema = patchOf(
 // `inbound/credentials.ts` refuses these before any look-up: such a key would never be let in.
 const PROVIDER_KEY = /^(?:sk|gsk|xai)[-_]/;
 
-const id = v.pipe(nonEmpty, v.maxLength(64, "expected at most 64 characters"));
-
-/** @internal What an embedder's own store says of a key. */
-export const OwnKeySchema: v.GenericSchema<unknown, KeyConfig> = v.pipe(
-  v.strictObject({ ...policy, id }, "expected an object"),
-  v.transform(({ expires, ...rest }) => ({ ...rest, expiresAt: expires })),
-);
-
 /** @internal One key as it is written. */
 export const KeySchema: v.GenericSchema<unknown, KeyConfig> = v.pipe(
   v.strictObject({
     ...policy,
-    id,
+    id: v.pipe(nonEmpty, v.maxLength(64, "expected at most 64 characters")),
     key: v.optional(v.pipe(
       v.string("expected a string"),
       v.regex(/^[\x21-\x7e]{16,512}$/, "expected 16 to 512 visible ASCII characters"),
