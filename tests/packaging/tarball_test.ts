@@ -59,6 +59,7 @@ describe("the package", () => {
       "dist/gateway.schema.json",
       "dist/mod.js",
       "dist/sallyport.js",
+      "dist/workers.js",
       "package.json",
     ]);
     assert.ok(files.includes("dist/types/mod.d.ts"));

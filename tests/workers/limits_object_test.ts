@@ -1,0 +1,61 @@
+/** The Durable Object beside its runtime: what it stores, and that it clears away what is over. */
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { describe, it } from "@std/testing/bdd";
+import { build } from "esbuild";
+import type { SallyportLimits } from "../../src/cloudflare/limits_object.ts";
+import type { LimitSubject, WindowCounts } from "../../src/access/limits.ts";
+import { BUNDLE } from "../../scripts/bundle.ts";
+
+/** The class, over a stand-in for the platform's module. */
+async function load(): Promise<typeof SallyportLimits> {
+  const { outputFiles: [file] } = await build({
+    ...BUNDLE,
+    entryPoints: ["src/cloudflare/limits_object.ts"],
+    write: false,
+    plugins: [{
+      name: "platform",
+      setup({ onResolve, onLoad }) {
+        onResolve({ filter: /^cloudflare:workers$/ }, ({ path }) => ({ path, namespace: "platform" }));
+        const contents = "export class DurableObject { constructor(ctx) { this.ctx = ctx; } }";
+        onLoad({ filter: /./, namespace: "platform" }, () => ({ contents }));
+      },
+    }],
+  });
+  const text = Buffer.from(file?.contents ?? []).toString("base64");
+  return (await import(`data:text/javascript;base64,${text}`)).SallyportLimits;
+}
+
+const HOUR = 3_600_000;
+const subjectOf = (name: string, windowMs: number): LimitSubject => ({
+  name,
+  limits: { requests: { limit: 5, windowMs } },
+});
+
+describe("the Durable Object", () => {
+  it("stores what is counted, asks to be woken after the last of it is over, and then clears it away", async () => {
+    const Limits = await load();
+    const stored = new Map<string, unknown>();
+    const alarms: number[] = [];
+    const kv = {
+      get: <T>(name: string) => stored.get(name) as T | undefined,
+      put: (name: string, value: unknown) => void stored.set(name, structuredClone(value)),
+      delete: (name: string) => stored.delete(name),
+      list: <T>() => stored.entries() as IterableIterator<[string, T]>,
+    };
+    const storage = { kv, setAlarm: (at: number) => Promise.resolve(void alarms.push(at)) };
+    const object = new Limits({ storage }, {});
+    object.take("1", [subjectOf("key:short", 1), subjectOf("key:long", HOUR)]);
+    object.take("2", [subjectOf("key:long", HOUR)]);
+    const { requests: { used, until } } = stored.get("key:long") as WindowCounts;
+    assert.equal(used, 2);
+    assert.ok(alarms.length <= 2, "it is not asked for with every call");
+    assert.ok((alarms.at(-1) ?? 0) > until);
+    while (Date.now() <= (stored.get("key:short") as WindowCounts).requests.until);
+    object.alarm();
+    assert.deepEqual(Array.from(stored.keys()), ["key:long"]);
+    assert.ok((alarms.at(-1) ?? 0) > until, "it is asked for again");
+    const heir = new Limits({ storage }, {});
+    assert.equal(heir.standing(subjectOf("key:long", HOUR))[0]?.used, 2);
+  });
+});
