@@ -17,6 +17,20 @@ export interface ObjectNamespace {
   getByName(name: string): unknown;
 }
 
+/** What of a Durable Object's state is used: its storage has to be SQLite. */
+export interface ObjectState {
+  readonly storage: {
+    readonly kv: {
+      get<T>(name: string): T | undefined;
+      put(name: string, value: unknown): void;
+      delete(name: string): boolean;
+      list<T>(): Iterable<[string, T]>;
+    };
+    /** @param at Milliseconds since 1970 */
+    setAlarm(at: number): Promise<void>;
+  };
+}
+
 /** What a Worker is given: bindings, variables and secrets. Further ones are left alone. */
 export interface Bindings {
   /** Gateway keys; without it those of the configuration. */

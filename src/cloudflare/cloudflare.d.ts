@@ -3,7 +3,7 @@ declare module "cloudflare:workers" {
   /** Runs on after the answer, for the request that is being handled. */
   export function waitUntil(work: Promise<unknown>): void;
   export abstract class DurableObject {
-    protected readonly ctx: import("./limits_object.ts").ObjectState;
-    constructor(ctx: import("./limits_object.ts").ObjectState, env: unknown);
+    protected readonly ctx: import("./bindings.ts").ObjectState;
+    constructor(ctx: import("./bindings.ts").ObjectState, env: unknown);
   }
 }

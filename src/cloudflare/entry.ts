@@ -7,17 +7,22 @@
  * @module
  */
 import { waitUntil } from "cloudflare:workers";
+import type { RemoteBook } from "../access/limits_leased.ts";
 import { ConfigError } from "../config.ts";
 import { GatewayError, toErrorAnswer } from "../errors.ts";
 import type { Clock, ExchangeObserver, Tracer } from "../exchange.ts";
 import { toResponse } from "../fetch_handler.ts";
 import { createGateway, type Gateway } from "../gateway.ts";
 import { toJsonLine, toPrettyLine } from "../observe/access_log.ts";
-import { type Bindings, createParts, readConfig } from "./bindings.ts";
+import { type Bindings, createParts, type ObjectState, readConfig } from "./bindings.ts";
+import { SallyportLimits as LimitsObject } from "./limits_object.ts";
 
-export type { Bindings, ObjectNamespace } from "./bindings.ts";
+export type { Bindings, ObjectNamespace, ObjectState } from "./bindings.ts";
 export type { KvNamespace } from "./keys_kv.ts";
-export { type ObjectState, SallyportLimits } from "./limits_object.ts";
+export type { RemoteBook } from "../access/limits_leased.ts";
+
+/** The class of the Durable Object that counts limits. Its type names nothing of the platform's own types. */
+export const SallyportLimits: new (ctx: ObjectState, env: unknown) => RemoteBook = LimitsObject;
 
 /** Without it nobody is told that a caller left. */
 const FLAG = "enable_request_signal";

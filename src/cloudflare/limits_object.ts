@@ -6,20 +6,7 @@
 import { DurableObject } from "cloudflare:workers";
 import { LeaseBook, type Stand, type Taken } from "../access/lease_book.ts";
 import type { LimitSubject, WindowCounts } from "../access/limits.ts";
-
-/** What of a Durable Object's state is used: its storage has to be SQLite. */
-export interface ObjectState {
-  readonly storage: {
-    readonly kv: {
-      get<T>(name: string): T | undefined;
-      put(name: string, value: unknown): void;
-      delete(name: string): boolean;
-      list<T>(): Iterable<[string, T]>;
-    };
-    /** @param at Milliseconds since 1970 */
-    setAlarm(at: number): Promise<void>;
-  };
-}
+import type { ObjectState } from "./bindings.ts";
 
 /** So long after their ends counts are cleared away, all at once. Milliseconds. */
 const CLEAR_AFTER_MS = 60_000;
