@@ -93,32 +93,33 @@ function createWitness() {
   };
 }
 
-/** Fails: a Worker tells nobody how it does while it is at work. */
-const unknown = (): never =>
-  assert.fail("not to be known of a Worker: list the case in tests/support/workers_cases.ts");
-const HIDDEN: Gateway = {
-  fetch: unknown,
-  handle: unknown,
-  close: unknown,
-  drain: unknown,
-  get isReady() {
-    return unknown();
-  },
-  get openExchanges() {
-    return unknown();
-  },
-  get openStreams() {
-    return unknown();
-  },
-  get replicas() {
-    return unknown();
-  },
-};
+/** A Worker tells nobody how it does while it is at work; what is open can be counted from outside. */
+function hiddenGateway(countOpen: () => number): Gateway {
+  const unknown = () => assert.fail("not to be known of a Worker: list the case in tests/support/workers_cases.ts");
+  return {
+    fetch: unknown,
+    handle: unknown,
+    close: unknown,
+    drain: unknown,
+    get isReady() {
+      return unknown();
+    },
+    get openExchanges() {
+      return countOpen();
+    },
+    get openStreams() {
+      return unknown();
+    },
+    get replicas() {
+      return unknown();
+    },
+  };
+}
 
 /** The same in workerd: records are what its log says. */
 async function startWorkerUnderTest({ upstreams, provider = {}, config = {}, parts }: UnderTestOptions) {
   assert.equal(parts, undefined, "a Worker takes no parts: list the case in tests/support/workers_cases.ts");
-  const { startWorker } = await import("./worker.ts");
+  const { COUNTING, startWorker } = await import("./worker.ts");
   const key = generateGatewayKey();
   const [port, tlsPort] = [await freePort(), await freePort()];
   const whole = {
@@ -131,9 +132,9 @@ async function startWorkerUnderTest({ upstreams, provider = {}, config = {}, par
   };
   const ownKeys = (whole.keys as { key?: string }[]).flatMap(({ key: own }) => own ?? []);
   const variables = { SALLYPORT_CONFIG: JSON.stringify(whole) };
-  const worker = await startWorker({ variables, port, tlsPort, tls: testIdentity() });
+  const worker = await startWorker({ variables, port, tlsPort, tls: testIdentity(), main: COUNTING });
   return toUnderTest({
-    gateway: HIDDEN,
+    gateway: hiddenGateway(() => worker.begun() - worker.records.length),
     a: worker.url,
     b: worker.tlsUrl,
     key,

@@ -36,11 +36,19 @@ export interface TestWorker {
   told(): string;
   /** What the lines of its access log say. */
   readonly records: ExchangeRecord[];
+  /** Exchanges that have begun, for a Worker with {@link COUNTING} in front. */
+  begun(): number;
   close(): Promise<void>;
 }
 
 /** The date that the sample in `ops/workers/` has. */
 export const COMPATIBILITY_DATE = "2026-04-01";
+
+/** A module in front that says of each call that it has begun: a Worker tells nobody what is open. */
+export const COUNTING = `import worker from "./workers.js";
+export { SallyportLimits } from "./workers.js";
+export default { fetch: (request, env) => (console.log("begun"), worker.fetch(request, env)) };
+`;
 
 /** A line of the log as the record it was made of, as far as it says. */
 function toRecord(line: string): ExchangeRecord | undefined {
@@ -72,12 +80,14 @@ export async function startWorker(options: WorkerOptions): Promise<TestWorker> {
   const records: ExchangeRecord[] = [];
   let told = "";
   let line = "";
+  let begun = 0;
   const listen = (output: Readable) => {
     output.setEncoding("utf8");
     output.on("data", (text: string) => {
       told += text;
       const lines = (line + text).split("\n");
       line = lines.pop() ?? "";
+      begun += lines.filter((each) => each === "begun").length;
       records.push(...lines.map(toRecord).filter((record) => record !== undefined));
     });
   };
@@ -113,6 +123,7 @@ export async function startWorker(options: WorkerOptions): Promise<TestWorker> {
     tlsUrl,
     told: () => told,
     records,
+    begun: () => begun,
     async close() {
       await miniflare.dispose();
       assert.doesNotMatch(told, /Cannot perform I\/O|never generate a response|Disallowed operation/i, told);

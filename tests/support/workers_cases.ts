@@ -6,7 +6,7 @@
 /** Why a case is left out. */
 export type Reason =
   | "parts"
-  | "unseen"
+  | "drain"
   | "listener"
   | "half-close"
   | "connect"
@@ -19,7 +19,7 @@ export type Reason =
 /** The reasons, as they stand in `docs/workers.md`. */
 export const REASONS: Readonly<Record<Reason, string>> = {
   parts: "it puts a part of its own into the gateway, and a Worker takes none",
-  unseen: "it asks the running gateway how it does: a Worker has no drain, and tells nobody what is open",
+  drain: "it drains or closes the gateway, which the platform does to a Worker without asking",
   listener: "bytes on the wire are read by workerd, and in production by the edge, before the Worker is asked",
   "half-close": "workerd by itself takes the end of what a caller sends (FIN) for half a close, until its next write",
   connect: "fetch there does not tell a connection that never was from one that broke: no connect deadline, no retry",
@@ -51,16 +51,13 @@ export const WORKERS_CASES: Readonly<Record<string, Readonly<Record<string, Reas
   },
   "tests/exchange/models_test.ts": {},
   "tests/exchange/limits_test.ts": {
-    "holds a place as long as the exchange is open, whichever way it ends": "unseen",
     "takes both secrets of a key while a rotation overlaps, and none of a disabled or revoked one": "parts",
   },
   "tests/exchange/properties_test.ts": {
     "row 32: lets a text of 10 MB and an array of a million elements through": "memory",
   },
   "tests/exchange/errors_test.ts": {
-    "concurrency_limit_exceeded answers 429": "unseen",
-    "gateway_draining answers 503": "unseen",
-    "gateway_overloaded answers 503": "unseen",
+    "gateway_draining answers 503": "drain",
     "internal_error answers 500": "parts",
     "invalid_host answers 400": "listener",
     "key_store_unavailable answers 503": "parts",
@@ -72,18 +69,16 @@ export const WORKERS_CASES: Readonly<Record<string, Readonly<Record<string, Reas
       "connect",
   },
   "tests/faults/caller_test.ts": {
-    "rows 17 and 18: the upstream is closed within 100 ms of the caller's leaving, at every stage": "unseen",
     "row 19: a caller that reads nothing is let go after a while, and the upstream with it": "break",
-    "row 20: hundreds of idle streams stand in nobody's way": "unseen",
     "row 21: a flood of wrong keys costs malformed ones no look-up, and good callers nothing": "parts",
     "row 37: half a header, a dripping header and a dripping body end in bounded time, and nobody else notices":
       "listener",
-    "row 44: over the memory for bodies new ones are turned away at once, and what runs goes on": "unseen",
   },
   "tests/faults/gateway_test.ts": {
-    "row 38: closing lets open exchanges finish, refuses new ones, and tells the rest": "unseen",
+    "row 38: closing lets open exchanges finish, refuses new ones, and tells the rest": "drain",
     "row 42: a wall clock that jumps moves no deadline, and only the expiry of keys": "parts",
     "row 49: no key and no prompt is told, whatever goes wrong": "listener",
+    "row 50: a tracer that throws costs its own exchange": "parts",
     "row 50: what throws anywhere costs its own exchange and tells nothing": "parts",
   },
   "tests/clients/openai_test.ts": {
