@@ -44,12 +44,15 @@ export interface Bindings {
 
 /** A Worker has 128 MB for everything (Cloudflare, "Limits"); a body is held as bytes, as text and parsed. */
 const DEFAULT_LIMITS = { body: "8MB", bodies: "32MB" };
+const NO_USAGE = "a Worker has no reports of usage: leave it out";
 /** Settings of a process that listens, and what is there instead. */
 const ABSENT: Readonly<Record<string, string>> = {
   listen: "a Worker has routes: set them in the configuration of wrangler",
   admin: "a Worker has no second listener: leave it out",
   redis: "limits are in the Durable Object LIMITS and keys in the KV namespace KEYS: leave it out",
   drain: "the platform ends a Worker: leave it out",
+  prices: NO_USAGE,
+  currency: NO_USAGE,
 };
 
 function readInput(given: unknown): Json {
@@ -76,6 +79,9 @@ function layVariables(input: Json, env: Bindings, issues: ConfigIssue[]): Map<st
 function findForeign(input: Json, { KEYS }: Bindings): ConfigIssue[] {
   const issues: ConfigIssue[] = Object.entries(ABSENT).filter(([name]) => input[name] !== undefined)
     .map(([path, message]) => ({ path, message }));
+  for (const [name, provider] of Object.entries(input.providers ?? {})) {
+    if (provider?.prices !== undefined) issues.push({ path: `providers.${name}.prices`, message: NO_USAGE });
+  }
   if (KEYS !== undefined && input.keys !== undefined) {
     issues.push({ path: "keys", message: "expected either keys in the configuration or the KV namespace KEYS" });
   } else if (input.keys !== undefined && !Array.isArray(input.keys)) {

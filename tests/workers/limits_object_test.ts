@@ -5,6 +5,9 @@ import { describe, it } from "@std/testing/bdd";
 import { build } from "esbuild";
 import type { SallyportLimits } from "../../src/cloudflare/limits_object.ts";
 import type { LimitSubject, WindowCounts } from "../../src/access/limits.ts";
+import { createParts, readConfig } from "../../src/cloudflare/bindings.ts";
+import { ConfigError } from "../../src/config.ts";
+import { systemClock } from "../../src/exchange.ts";
 import { BUNDLE } from "../../scripts/bundle.ts";
 
 /** The class, over a stand-in for the platform's module. */
@@ -57,5 +60,47 @@ describe("the Durable Object", () => {
     assert.ok((alarms.at(-1) ?? 0) > until, "it is asked for again");
     const heir = new Limits({ storage }, {});
     assert.equal(heir.standing(subjectOf("key:long", HOUR))[0]?.used, 2);
+  });
+});
+
+describe("what a Worker is given", () => {
+  it("leads to an object for each key, or to one for all as soon as a provider has limits", async () => {
+    for (const limits of [undefined, { requests: "5/min" }]) {
+      const asked: string[] = [];
+      const taken = { isTaken: true, before: [] };
+      const LIMITS = {
+        getByName(name: string) {
+          asked.push(name);
+          return { take: () => Promise.resolve(taken) };
+        },
+      };
+      const env = { LIMITS, SALLYPORT_CONFIG: { providers: { a: { upstream: "openai", ...(limits && { limits }) } } } };
+      const { limiter } = createParts(env, readConfig(env), { clock: systemClock, keepAlive: () => {} });
+      for (const name of ["key:one", "key:two"]) await limiter?.take([subjectOf(name, HOUR)]);
+      assert.deepEqual(asked, limits === undefined ? ["key:one", "key:two"] : ["all", "all"]);
+    }
+  });
+
+  it("has no place for what a Worker does not do", () => {
+    const keys = { file: "gateway-keys.json" };
+    const providers = { a: { upstream: "openai", prices: {} } };
+    for (const more of [{ redis: "redis://x" }, { drain: {} }, { prices: {} }, { keys }, { listen: [] }, {}]) {
+      const refused = { SALLYPORT_CONFIG: JSON.stringify({ providers, ...more }) };
+      assert.throws(() => readConfig(refused), (error) => {
+        assert.ok(error instanceof ConfigError);
+        const expected = [...Object.keys(more), "providers.a.prices"].sort();
+        assert.deepEqual(error.issues.map(({ path }) => path).sort(), expected);
+        return true;
+      });
+    }
+    for (const SALLYPORT_CONFIG of ["no JSON", 7, [], "[]", "null"]) {
+      assert.throws(() => readConfig({ SALLYPORT_CONFIG }), /SALLYPORT_CONFIG: expected the configuration/);
+    }
+    const both = {
+      KEYS: { get: () => Promise.resolve(null) },
+      SALLYPORT_PROVIDER_A: "openai",
+      SALLYPORT_KEYS: "x".repeat(20),
+    };
+    assert.throws(() => readConfig(both), /keys: expected either .* \(SALLYPORT_KEYS\)/);
   });
 });
