@@ -4,6 +4,7 @@
  * - `src/admin/page_assets.ts`: the console's page, which the sources serve too
  * - `dist/sallyport.js`: the one file, command line and library, for Deno, Bun and Node from 20 on
  * - `dist/mod.js` and `dist/types/`: the library alone, with types
+ * - `dist/workers.js`: the Cloudflare Worker
  * - `dist/gateway.schema.json`: the schema of `gateway.jsonc`, for editors
  */
 import { execFileSync } from "node:child_process";
@@ -15,7 +16,7 @@ import { parseArgs } from "node:util";
 import { toJsonSchema } from "@valibot/to-json-schema";
 import { build } from "esbuild";
 import { ConfigSchema } from "../src/config.ts";
-import { LIBRARY, ONE_FILE } from "./bundle.ts";
+import { LIBRARY, ONE_FILE, WORKER } from "./bundle.ts";
 import { buildPage, PAGE_MODULE } from "./page.ts";
 
 const { values } = parseArgs({
@@ -34,6 +35,7 @@ rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
 await build({ ...ONE_FILE, outfile: join(out, "sallyport.js") });
 await build({ ...LIBRARY, outfile: join(out, "mod.js") });
+await build({ ...WORKER, outfile: join(out, "workers.js") });
 writeFileSync(
   join(out, "gateway.schema.json"),
   JSON.stringify(toJsonSchema(ConfigSchema, { typeMode: "input", errorMode: "ignore" }), null, 2) + "\n",
@@ -49,7 +51,7 @@ if (!values["no-types"]) {
     stdio: ["ignore", "inherit", "inherit"],
   });
 }
-for (const name of ["sallyport.js", "mod.js", "gateway.schema.json"]) {
+for (const name of ["sallyport.js", "mod.js", "workers.js", "gateway.schema.json"]) {
   const file = join(out, name);
   say(`${file}  ${(statSync(file).size / 1000).toFixed(1)} kB`);
 }

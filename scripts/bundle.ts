@@ -59,3 +59,10 @@ export const ONE_FILE: BuildOptions = {
 };
 /** The library alone. */
 export const LIBRARY: BuildOptions = { ...BUNDLE, ...ENTRY, define: { ...BUNDLE.define, "import.meta.main": "false" } };
+/** The Cloudflare Worker: what a runtime has to bring along for the others may not be reached from it. */
+export const WORKER: BuildOptions = {
+  ...BUNDLE,
+  entryPoints: ["src/cloudflare/entry.ts"],
+  external: ["cloudflare:workers"],
+  legalComments: "none",
+};

@@ -1,5 +1,5 @@
 /**
- * `npm test [-- --runtime deno,bun,"node 26"] [FILE...]`: every test file on every runtime, and a table of the counts.
+ * `npm test [-- --runtime deno,bun,"node 26",workers] [FILE...]`: every test file on every runtime, and a table of the counts.
  */
 import { Buffer } from "node:buffer";
 import { spawn } from "node:child_process";
@@ -10,6 +10,7 @@ import process from "node:process";
 import { parseArgs } from "node:util";
 import { build } from "esbuild";
 import { createSelfSignedCertificate } from "../src/cli/certificate.ts";
+import { WORKERS_CASES } from "../tests/support/workers_cases.ts";
 import { findRuntimes, type RuntimeOnMachine } from "./runtimes.ts";
 
 const CACHE = ".cache";
@@ -39,6 +40,37 @@ function prepareTls(): Record<string, string> {
   return { SALLYPORT_TEST_TLS: directory, NODE_EXTRA_CA_CERTS: join(directory, "cert.pem") };
 }
 
+/** Tests of the Worker alone. */
+const WORKERS_TESTS = "tests/workers/";
+
+/** One column of the table: a runtime, or the newest Node with workerd behind the tests. */
+interface Target extends RuntimeOnMachine {
+  readonly isWorkers: boolean;
+}
+
+function findTargets(): Target[] {
+  const runtimes = findRuntimes();
+  const newest = runtimes.find(({ kind, runsTypeScript }) => kind === "node" && runsTypeScript);
+  return [
+    ...runtimes.map((runtime) => ({ ...runtime, isWorkers: false })),
+    ...(newest === undefined ? [] : [{ ...newest, label: "workers", isWorkers: true }]),
+  ];
+}
+
+/** What of these files a target runs. */
+function filesOf({ isWorkers }: Target, all: readonly string[]): string[] {
+  return all.filter((file) => file.startsWith(WORKERS_TESTS) ? isWorkers : !isWorkers || file in WORKERS_CASES);
+}
+
+/** Takes cases out that make no sense on Workers. A name may hold `${…}`, as it does in the source. */
+function toSkipPatterns(files: readonly string[]): string[] {
+  const names = files.flatMap((file) => Object.keys(WORKERS_CASES[file] ?? {}));
+  return names.map((name) => {
+    const pattern = name.replace(/[.*+?^()|[\]\\]/g, "\\$&").replace(/\$\{\w+\}/g, ".*");
+    return `--test-skip-pattern=/${pattern}$/`;
+  });
+}
+
 /** The same files, their types taken off, for a Node that can't do so itself. */
 async function transpile(files: string[]): Promise<string[]> {
   const outdir = join(CACHE, "node");
@@ -65,7 +97,7 @@ function hasJsr(): boolean {
 }
 
 async function toCommand(
-  { kind, runsTypeScript }: RuntimeOnMachine,
+  { kind, runsTypeScript, isWorkers }: Target,
   files: string[],
   junit: string,
 ): Promise<string[]> {
@@ -84,7 +116,8 @@ async function toCommand(
     `--test-reporter-destination=${junit}`,
   ];
   const paths = runsTypeScript ? files : await transpile(files);
-  return ["--test", "--test-concurrency=1", "--test-timeout=120000", ...reporters, ...paths];
+  const skipped = isWorkers ? toSkipPatterns(files) : [];
+  return ["--test", "--test-concurrency=1", "--test-timeout=120000", ...skipped, ...reporters, ...paths];
 }
 
 /** Counts the cases of a JUnit report. Deno reports a `describe` as a case of the file beside its own cases. */
@@ -126,11 +159,12 @@ const { values, positionals } = parseArgs({
 });
 const wanted = values.runtime?.split(",").map((name) => name.trim());
 const files = positionals.length > 0 ? positionals : globSync("tests/**/*_test.ts").sort();
-const runtimes = findRuntimes().filter(({ label, kind }) =>
-  wanted?.some((name) => name === label || name === kind) ?? true
+const runtimes = findTargets().filter((target) =>
+  (wanted?.some((name) => name === target.label || (name === target.kind && !target.isWorkers)) ?? true) &&
+  (files.length === 0 || filesOf(target, files).length > 0)
 );
 if (files.length === 0 || runtimes.length === 0) {
-  console.error('test: nothing to run; --runtime takes deno, bun, node, or a label such as "node 20"');
+  console.error('test: nothing to run; --runtime takes deno, bun, node, workers, or a label such as "node 20"');
   process.exit(2);
 }
 const env = prepareTls();
@@ -143,11 +177,13 @@ if (builder.code !== 0) {
 const rows = new Map<string, [Counts, number]>();
 const waiting = [...runtimes];
 
-async function runOne(runtime: RuntimeOnMachine): Promise<void> {
+async function runOne(runtime: Target): Promise<void> {
   const junit = join(CACHE, `${runtime.label.replace(" ", "-")}.xml`);
   rmSync(junit, { force: true });
   const started = performance.now();
-  const { code, output } = await run(runtime.command, await toCommand(runtime, files, junit), env);
+  const command = await toCommand(runtime, filesOf(runtime, files), junit);
+  const own = runtime.isWorkers ? { ...env, SALLYPORT_UNDER_TEST: "workers" } : env;
+  const { code, output } = await run(runtime.command, command, own);
   const counts = count(junit, runtime.kind === "deno") ?? { passed: 0, failed: 0, skipped: 0 };
   // A run that died, or failed outside of any case, or that ran nothing, has failed too.
   if (counts.failed === 0 && (code !== 0 || counts.passed === 0)) counts.failed = 1;

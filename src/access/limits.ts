@@ -203,20 +203,26 @@ interface Times {
 const timeOf = (name: typeof WINDOWED[number], { now, today }: Times): number => name === "budget" ? today : now;
 
 /** What is counted until a point in time. */
-interface Count {
+export interface Count {
   readonly used: number;
   /** Monotonic for windows, wall clock for budgets; milliseconds. */
   readonly until: number;
 }
 
-interface Counts {
-  requests: Count;
-  tokens: Count;
-  budget: Count;
+/** What is counted of one subject, for engines that keep it, see {@link MemoryLimiter.counts}. */
+export interface WindowCounts {
+  readonly requests: Count;
+  readonly tokens: Count;
+  readonly budget: Count;
+}
+
+interface Counts extends Mutable<WindowCounts> {
   open: number;
   /** Exchanges whose provider stated no usage. */
   unmetered: number;
 }
+
+type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
 
 const NOTHING: Count = { used: 0, until: 0 };
 
@@ -259,21 +265,27 @@ export class MemoryLimiter implements Limiter {
       counts.requests = { used: used + 1, until };
       counts.tokens = tokens;
       counts.budget = budget;
-      counts.open++;
     }
-    let isHeld = true;
     const including = standings.map(({ subject, name, limit, used, resetMs }) => {
       const isCounted = name === "requests" || name === "concurrency";
       return { subject, name, limit, used: isCounted ? used + 1 : used, resetMs };
     });
-    return {
-      headers: toRateLimitHeaders(including),
-      observed,
-      release: (tokens) => {
-        if (!isHeld) return;
-        isHeld = false;
-        for (const subject of subjects) this.#charge(subject, tokens);
-      },
+    return { headers: toRateLimitHeaders(including), observed, release: this.hold(subjects) };
+  }
+
+  /**
+   * Counts an exchange as open without a decision: one that was admitted by a limiter that has since forgotten it.
+   *
+   * @param subjects Who is limited
+   * @returns As {@link Lease.release}
+   */
+  hold(subjects: readonly LimitSubject[]): Lease["release"] {
+    for (const { name } of subjects) this.#countsOf(name).open++;
+    let isHeld = true;
+    return (tokens) => {
+      if (!isHeld) return;
+      isHeld = false;
+      for (const subject of subjects) this.#charge(subject, tokens);
     };
   }
 
@@ -298,6 +310,17 @@ export class MemoryLimiter implements Limiter {
   /** Exchanges of a subject whose provider stated no usage, for as long as anything of it is remembered. */
   unmetered(subject: string): number {
     return this.#counts.get(subject)?.unmetered ?? 0;
+  }
+
+  /** What is counted of a subject, where anything is; monotonic times are for who makes the same clock again. */
+  counts(subject: string): WindowCounts | undefined {
+    const counts = this.#counts.get(subject);
+    return counts && { requests: counts.requests, tokens: counts.tokens, budget: counts.budget };
+  }
+
+  /** Puts back what {@link counts} gave. */
+  putBack(subject: string, counts: WindowCounts): void {
+    Object.assign(this.#countsOf(subject), counts);
   }
 
   /** What budgets have spent, to be kept beyond the end of the process. */

@@ -47,8 +47,12 @@ const ANSWER_HEADERS: ReadonlySet<string> = new Set([
 /** Families of provider's headers that callers read. */
 const ANSWER_PREFIXES = ["x-ratelimit-", "openai-"];
 
-/** This process in a `Via` field (RFC 9110 §7.6.3): a pseudonym, so that it tells nothing and is met nowhere else. */
-const PSEUDONYM = `sallyport-${crypto.randomUUID().slice(0, 8)}`;
+let ownPseudonym: string | undefined;
+/**
+ * This process in a `Via` field (RFC 9110 §7.6.3): a pseudonym, so that it tells nothing and is met nowhere else. Made
+ * when it is asked for: Workers have no random numbers before the first request.
+ */
+const pseudonym = (): string => ownPseudonym ??= `sallyport-${crypto.randomUUID().slice(0, 8)}`;
 /** As many gateways of this kind in a row are a loop through several of them. */
 const MAX_HOPS = 8;
 
@@ -61,7 +65,7 @@ const MAX_HOPS = 8;
 export function hasLooped(headers: { get(name: string): string | null }): boolean {
   const via = headers.get("via");
   if (via === null) return false;
-  return via.includes(PSEUDONYM) || via.split("sallyport-").length > MAX_HOPS;
+  return via.includes(pseudonym()) || via.split("sallyport-").length > MAX_HOPS;
 }
 
 // RFC 9110 §5.5 allows visible characters, space, tab and obs-text; anything else could split a header.
@@ -79,7 +83,7 @@ export function toUpstreamHeaders(headers: { get(name: string): string | null })
     accept: "*/*", // what is not set here, a runtime's fetch would fill in by itself, each differently
     "user-agent": "sallyport",
     "accept-encoding": "identity", // the relay reads what it passes on
-    "via": `1.1 ${PSEUDONYM}`,
+    "via": `1.1 ${pseudonym()}`,
   };
   const via = headers.get("via");
   // Only our own kind: the rest of the way the request took is none of the provider's business.

@@ -28,6 +28,15 @@ const response: Response = await gateway.fetch(new Request("http://a.example/v1/
 console.log(response.status);
 `;
 
+/** Not run: its module is Cloudflare's. */
+const WORKER = `
+import worker, { type Bindings, SallyportLimits } from "sallyport/workers";
+
+const env: Bindings = { SALLYPORT_CONFIG: {} };
+export const answer: Promise<Response> = worker.fetch(new Request("http://a.example/v1/models"), env);
+export class Limits extends SallyportLimits {}
+`;
+
 describe("the package", () => {
   let folder: ReturnType<typeof makeFolder>;
   let user: string;
@@ -59,6 +68,7 @@ describe("the package", () => {
       "dist/gateway.schema.json",
       "dist/mod.js",
       "dist/sallyport.js",
+      "dist/workers.js",
       "package.json",
     ]);
     assert.ok(files.includes("dist/types/mod.d.ts"));
@@ -113,7 +123,9 @@ describe("the package", () => {
       };
       writeFileSync(join(user, "program.ts"), PROGRAM);
       writeFileSync(join(user, "wrong.ts"), `${PROGRAM}\nconst wrong: number = gateway;\n`);
-      writeFileSync(project, JSON.stringify({ compilerOptions, files: [join(user, "program.ts")] }));
+      writeFileSync(join(user, "worker.ts"), WORKER);
+      const files = ["program.ts", "worker.ts"].map((name) => join(user, name));
+      writeFileSync(project, JSON.stringify({ compilerOptions, files }));
       assert.equal(run(node, [TSC, "-p", project]), "");
       writeFileSync(project, JSON.stringify({ compilerOptions, files: [join(user, "wrong.ts")] }));
       assert.throws(() => run(node, [TSC, "-p", project]), "types are not looked at");

@@ -11,6 +11,8 @@ import { AccessLog } from "../../src/observe/access_log.ts";
 import { Metrics } from "../../src/observe/metrics.ts";
 import { resolveServe, runtimeParts, type ServerName } from "../../src/serve/assemble.ts";
 import { closeListeners, openListeners } from "../../src/serve/lifecycle.ts";
+import { freePort } from "./front_proxy.ts";
+import { isWorkers } from "./runtimes.ts";
 import { until } from "./until.ts";
 
 /** What a test may choose. */
@@ -91,8 +93,61 @@ function createWitness() {
   };
 }
 
+/** A Worker tells nobody how it does while it is at work; what is open can be counted from outside. */
+function hiddenGateway(countOpen: () => number): Gateway {
+  const unknown = () => assert.fail("not to be known of a Worker: list the case in tests/support/workers_cases.ts");
+  return {
+    fetch: unknown,
+    handle: unknown,
+    close: unknown,
+    drain: unknown,
+    get isReady() {
+      return unknown();
+    },
+    get openExchanges() {
+      return countOpen();
+    },
+    get openStreams() {
+      return unknown();
+    },
+    get replicas() {
+      return unknown();
+    },
+  };
+}
+
+/** The same in workerd: records are what its log says. */
+async function startWorkerUnderTest({ upstreams, provider = {}, config = {}, parts }: UnderTestOptions) {
+  assert.equal(parts, undefined, "a Worker takes no parts: list the case in tests/support/workers_cases.ts");
+  const { COUNTING, startWorker } = await import("./worker.ts");
+  const key = generateGatewayKey();
+  const [port, tlsPort] = [await freePort(), await freePort()];
+  const whole = {
+    providers: {
+      a: { hosts: ["a.localhost", `127.0.0.1:${port}`], upstream: upstreams.a, ...provider },
+      b: { hosts: ["b.localhost", `127.0.0.1:${tlsPort}`], upstream: upstreams.b ?? upstreams.a, ...provider },
+    },
+    keys: [{ id: "tester", key }],
+    ...config,
+  };
+  const ownKeys = (whole.keys as { key?: string }[]).flatMap(({ key: own }) => own ?? []);
+  const variables = { SALLYPORT_CONFIG: JSON.stringify(whole) };
+  const worker = await startWorker({ variables, port, tlsPort, tls: testIdentity(), main: COUNTING });
+  return toUnderTest({
+    gateway: hiddenGateway(() => worker.begun() - worker.records.length),
+    a: worker.url,
+    b: worker.tlsUrl,
+    key,
+    records: worker.records,
+    told: () => Promise.resolve(worker.told()),
+    close: worker.close,
+    ownKeys,
+  });
+}
+
 /** Starts a gateway with both hosts. */
 export async function startUnderTest(options: UnderTestOptions): Promise<UnderTest> {
+  if (isWorkers) return await startWorkerUnderTest(options);
   const { upstreams, provider = {}, config = {}, parts = {}, server } = options;
   const records: ExchangeRecord[] = [];
   const key = generateGatewayKey();
@@ -144,29 +199,43 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
   const observers = [...parts.observers ?? [], observer, ...witness.observers];
   const gateway = built.gateway = createGateway(parsed, { ...runtimeParts(), ...parts, observers });
   const ownKeys = Array.isArray(parsed.keys) ? parsed.keys.flatMap(({ key: own }) => own ?? []) : [];
-  return {
+  return toUnderTest({
     gateway,
     a,
     b,
     key,
+    records,
+    told: witness.told,
+    async close() {
+      await closeListeners(late, listeners, { delayMs: 0, limitMs: 2000 });
+      const left = records.filter(({ outcome, status }) => outcome === "drained" && status !== 503);
+      assert.deepEqual(left, [], "an exchange was still open at the end of the test");
+    },
+    ownKeys,
+  });
+}
+
+/** What is the same wherever it runs. */
+function toUnderTest(
+  { ownKeys, close, ...rest }: Omit<UnderTest, "headers" | "settled"> & { readonly ownKeys: readonly string[] },
+): UnderTest {
+  const { key, records, told } = rest;
+  return {
+    ...rest,
     headers: {
       "authorization": `Bearer ${UPSTREAM_KEY}`,
       "gateway-auth": `Bearer ${key}`,
       "content-type": "application/json",
     },
-    records,
-    told: witness.told,
     async settled(count = 1) {
       await until(() => records.length >= count, `${count} settled exchanges`);
       return records.at(-1) ?? assert.fail("no exchange");
     },
     async close() {
-      await closeListeners(late, listeners, { delayMs: 0, limitMs: 2000 });
-      const left = records.filter(({ outcome, status }) => outcome === "drained" && status !== 503);
-      assert.deepEqual(left, [], "an exchange was still open at the end of the test");
-      const told = await witness.told();
+      await close();
+      const all = await told();
       for (const secret of [PROMPT, UPSTREAM_KEY, key, ...ownKeys]) {
-        assert.ok(!told.includes(secret), "a secret is told");
+        assert.ok(!all.includes(secret), "a secret is told");
       }
     },
   };

@@ -1,7 +1,11 @@
 /** Which runtime the tests run on, and what is known not to work there. */
+import process from "node:process";
 import { runtime, type RuntimeName } from "../../src/serve/assemble.ts";
 
 export { runtime };
+
+/** Whether the gateway under test runs in workerd, while the tests themselves run on Node: `--runtime workers`. */
+export const isWorkers: boolean = process.env.SALLYPORT_UNDER_TEST === "workers";
 
 /** Why a behaviour is not tested on a runtime. The reason is printed with the skipped test. */
 export interface Gap {

@@ -2,6 +2,7 @@
 import { Buffer } from "node:buffer";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { Worker } from "node:worker_threads";
+import { isWorkers } from "./runtimes.ts";
 
 /** A peer that listens. */
 export interface TcpPeer {
@@ -68,8 +69,20 @@ export function openRaw(url: string, text: string): RawConnection {
   const chunks: Buffer[] = [];
   let isClosed = false;
   const socket = connect({ host: hostname, port: Number(port) }, () => socket.write(text, "latin1"));
+  // By itself workerd takes an end of what is sent (FIN) for half a close, and goes on answering: only a reset is leaving.
+  const destroy = socket.destroy.bind(socket);
+  if (isWorkers) {
+    socket.destroy = () => {
+      socket.destroy = destroy; // a reset calls it too
+      return socket.resetAndDestroy();
+    };
+  }
   const received = () => Buffer.concat(chunks).toString("latin1");
-  socket.on("data", (data: Buffer) => chunks.push(data));
+  socket.on("data", (data: Buffer) => {
+    chunks.push(data);
+    // Nor does it close a connection because it is asked to, but after 5 s of silence.
+    if (isWorkers && /^connection: close\r$/m.test(text) && data.toString("latin1").endsWith("0\r\n\r\n")) socket.end();
+  });
   socket.on("error", () => {});
   const closed = new Promise<string>((resolve) =>
     socket.on("close", () => {

@@ -1,0 +1,87 @@
+/**
+ * The gateway as a Cloudflare Worker. `export { default, SallyportLimits } from "sallyport/workers"` is a whole one.
+ *
+ * What is made for one request must not be touched by another there, timers and streams among it: so each deadline is a
+ * timer of its own, and what an isolate keeps between requests is plain data.
+ *
+ * @module
+ */
+import { waitUntil } from "cloudflare:workers";
+import type { RemoteBook } from "../access/limits_leased.ts";
+import { ConfigError } from "../config.ts";
+import { GatewayError, toErrorAnswer } from "../errors.ts";
+import type { Clock, ExchangeObserver, Tracer } from "../exchange.ts";
+import { toResponse } from "../fetch_handler.ts";
+import { createGateway, type Gateway } from "../gateway.ts";
+import { toJsonLine, toPrettyLine } from "../observe/access_log.ts";
+import { type Bindings, createParts, type ObjectState, readConfig } from "./bindings.ts";
+import { SallyportLimits as LimitsObject } from "./limits_object.ts";
+
+export type { Bindings, ObjectNamespace, ObjectState } from "./bindings.ts";
+export type { KvNamespace } from "./keys_kv.ts";
+export type { RemoteBook } from "../access/limits_leased.ts";
+
+/** The class of the Durable Object that counts limits. Its type names nothing of the platform's own types. */
+export const SallyportLimits: new (ctx: ObjectState, env: unknown) => RemoteBook = LimitsObject;
+
+/** Without it nobody is told that a caller left. */
+const FLAG = "enable_request_signal";
+
+/** Times of the request that is being handled. */
+const clock: Clock = {
+  now: () => Date.now(),
+  monotonic: () => performance.now(),
+  timer(ms, fire) {
+    const handle = setTimeout(fire, ms);
+    return () => clearTimeout(handle);
+  },
+};
+
+/** Keeps the runtime at work until an exchange is over, also when its caller has left: else nothing would be settled. */
+const untilSettled: Tracer = {
+  begin(exchange) {
+    waitUntil(new Promise<void>((resolve) => exchange.onSettled(() => resolve())));
+    return { called: ({ headers }) => headers, answered() {}, failed() {} };
+  },
+};
+
+/** A line for each exchange; the platform keeps them. */
+function logTo(format: "json" | "pretty"): ExchangeObserver {
+  const toLine = format === "pretty" ? toPrettyLine : toJsonLine;
+  // deno-lint-ignore no-console -- a Worker has no other output
+  return { settled: (record) => console.log(toLine(record)) };
+}
+
+function assertFlag(): void {
+  const { Cloudflare } = globalThis as { Cloudflare?: { compatibilityFlags?: Record<string, boolean> } };
+  if (Cloudflare?.compatibilityFlags?.[FLAG] === true) return;
+  throw new ConfigError([{ path: "compatibility_flags", message: `expected "${FLAG}" among them` }]);
+}
+
+function create(env: Bindings): Gateway {
+  assertFlag();
+  const config = readConfig(env);
+  return createGateway(config, {
+    ...createParts(env, config, { clock, keepAlive: waitUntil }),
+    clock,
+    tracer: untilSettled,
+    observers: config.log === "off" ? [] : [logTo(config.log === "pretty" ? "pretty" : "json")],
+  });
+}
+
+let gateway: Gateway | undefined;
+
+/** The Worker. Its gateway is made at the first request: a mistake in the configuration is logged, and answered with 500. */
+const worker: { fetch(request: Request, env: Bindings): Promise<Response> } = {
+  async fetch(request, env) {
+    try {
+      gateway ??= create(env);
+    } catch (error) {
+      // deno-lint-ignore no-console -- as above
+      console.error(`sallyport: ${error instanceof ConfigError ? error.message : "Cannot start: an internal error"}`);
+      return toResponse(toErrorAnswer(new GatewayError("internal_error")));
+    }
+    return await gateway.fetch(request);
+  },
+};
+export default worker;

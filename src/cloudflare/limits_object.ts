@@ -1,0 +1,76 @@
+/**
+ * The Durable Object that counts limits.
+ *
+ * @module
+ */
+import { DurableObject } from "cloudflare:workers";
+import { LeaseBook, type Stand, type Taken } from "../access/lease_book.ts";
+import type { LimitSubject, WindowCounts } from "../access/limits.ts";
+import type { ObjectState } from "./bindings.ts";
+
+/** So long after their ends counts are cleared away, all at once. Milliseconds. */
+const CLEAR_AFTER_MS = 60_000;
+
+const endOf = ({ requests, tokens, budget }: WindowCounts): number =>
+  Math.max(requests.until, tokens.until, budget.until);
+
+/** Counts for one gateway key, or for all; see `bookOf` in `bindings.ts`. */
+export class SallyportLimits extends DurableObject {
+  readonly #book: LeaseBook;
+  #alarmAt = 0;
+
+  /**
+   * @param ctx Of the runtime
+   * @param env Not used
+   */
+  constructor(ctx: ObjectState, env: unknown) {
+    super(ctx, env);
+    const { kv } = ctx.storage;
+    this.#book = new LeaseBook(Date.now, {
+      get: (subject) => kv.get<WindowCounts>(subject),
+      put: (subject, counts) => {
+        kv.put(subject, counts);
+        this.#clearLater(endOf(counts));
+      },
+    });
+  }
+
+  /** As {@link LeaseBook.take}. */
+  take(id: string, subjects: readonly LimitSubject[]): Taken {
+    return this.#book.take(id, subjects);
+  }
+
+  /** As {@link LeaseBook.release}. */
+  release(id: string, subjects: readonly LimitSubject[], tokens: number | undefined): void {
+    this.#book.release(id, subjects, tokens);
+  }
+
+  /** As {@link LeaseBook.renew}. */
+  renew(id: string, subjects: readonly LimitSubject[]): void {
+    this.#book.renew(id, subjects);
+  }
+
+  /** As {@link LeaseBook.standing}. */
+  standing(subject: LimitSubject): Stand[] {
+    return this.#book.standing(subject);
+  }
+
+  /** Clears away what is over, so that a key that is gone leaves nothing behind. */
+  alarm(): void {
+    const { kv } = this.ctx.storage;
+    this.#alarmAt = 0;
+    let next = 0;
+    for (const [subject, counts] of Array.from(kv.list<WindowCounts>())) {
+      const end = endOf(counts);
+      if (end <= Date.now()) kv.delete(subject);
+      else next = Math.max(next, end);
+    }
+    if (next > 0) this.#clearLater(next);
+  }
+
+  #clearLater(end: number): void {
+    if (this.#alarmAt >= end) return;
+    this.#alarmAt = end + CLEAR_AFTER_MS;
+    this.ctx.storage.setAlarm(this.#alarmAt);
+  }
+}
