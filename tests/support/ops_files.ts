@@ -3,6 +3,7 @@
  * `gateway-N`, gets a loopback address of its own, so that all can have the same ports, as in containers.
  */
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
@@ -97,3 +98,48 @@ include ${folder}/sallyport.conf; }`,
     },
   },
 ];
+
+/**
+ * The documents of a YAML file.
+ *
+ * @param text Its content
+ */
+// deno-lint-ignore no-explicit-any
+export async function readYaml(text: string): Promise<any[]> {
+  const { parseAllDocuments } = await import("yaml");
+  return [...parseAllDocuments(text)].map((document) => {
+    assert.deepEqual([...document.errors, ...document.warnings], []);
+    return document.toJS();
+  });
+}
+
+/** Whether this user may make a mount namespace, in which all can be made read-only. Not every kernel lets one. */
+export const hasNamespaces: boolean = hasLoopbacks &&
+  spawnSync("unshare", ["--map-root-user", "--mount", "true"]).status === 0;
+
+/**
+ * A command that starts a runtime where nothing can be written, as in a container with a read-only root or under
+ * systemd's `ProtectSystem=strict`.
+ *
+ * @param folder Takes the command
+ * @param command The runtime
+ * @param writable A folder that stays writable
+ */
+export function makeReadOnly(folder: string, command: string, writable = "-"): string {
+  const file = join(folder, "read-only.sh");
+  writeFileSync(
+    file,
+    `#!/bin/sh
+exec unshare --map-root-user --mount /bin/sh -ec '
+writable="$0"
+[ "$writable" = - ] || mount --bind "$writable" "$writable"
+awk "\\$4 ~ /^rw/ { print \\$2 }" /proc/self/mounts | while read -r place; do
+  [ "$place" = "$writable" ] || mount -o remount,bind,ro "$place" 2>/dev/null || true
+done
+if touch ${file} 2>/dev/null; then echo "the file system is writable" >&2; exit 99; fi
+exec "$@"' "${writable}" "${command}" "$@"
+`,
+    { mode: 0o755 },
+  );
+  return file;
+}
