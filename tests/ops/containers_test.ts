@@ -3,7 +3,7 @@
  * what they are for where nothing can be written. That Docker builds and runs them is not tested: it takes Docker.
  */
 import assert from "node:assert/strict";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -144,5 +144,15 @@ describe("compose.yml", () => {
     const { redis, drain } = JSON.parse(stdout);
     assert.ok(new URL(redis).hostname in services);
     assert.ok(parseDuration(services["gateway-1"].stop_grace_period) > drain.delayMs + drain.limitMs + 1000);
+  });
+});
+
+describe("the page on operations", () => {
+  it("names every file of ops/, and none that is not there", () => {
+    const page = readFileSync("docs/operations.md", "utf8");
+    const named = new Set(page.match(/(?<=`)ops\/[\w./-]+(?=`)/g));
+    for (const file of named) assert.ok(existsSync(file), file);
+    const folders = readdirSync("ops", { withFileTypes: true }).filter((entry) => entry.isDirectory());
+    for (const { name } of folders) assert.ok(page.includes(`ops/${name}`), `ops/${name} is not on the page`);
   });
 });

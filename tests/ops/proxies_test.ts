@@ -1,7 +1,11 @@
 /** `ops/`: the files for HAProxy, nginx and Caddy, each started as it stands in front of a gateway. */
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
+import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, it } from "@std/testing/bdd";
+import { parseConfig } from "../../src/config.ts";
+import { parseDuration } from "../../src/units.ts";
 import { freePort } from "../support/front_proxy.ts";
 import { STREAM_BODY } from "../support/gateway.ts";
 import { addressOf, hasLoopbacks, OPS_PROXIES, type Ports } from "../support/ops_files.ts";
@@ -57,6 +61,24 @@ describe("the reverse proxies of ops/", () => {
     if (isHere) await endPrograms();
     await provider?.close();
     for (const folder of folders) folder.remove();
+  });
+
+  it("wait longer for an answer than the gateway does", () => {
+    const { deadlines, keepAliveMs } = parseConfig({ providers: { a: { upstream: "openai" } } }).providers.a ??
+      assert.fail();
+    const timeouts: [file: string, pattern: RegExp][] = [
+      ["haproxy/haproxy.cfg", /timeout server (\w+)/],
+      ["haproxy/haproxy.cfg", /timeout client (\w+)/],
+      ["nginx/sallyport.conf", /proxy_read_timeout (\w+);/],
+      ["caddy/Caddyfile", /response_header_timeout (\w+)/],
+    ];
+    for (const [file, pattern] of timeouts) {
+      const [, timeout = ""] = pattern.exec(readFileSync(join("ops", file), "utf8")) ?? [];
+      assert.ok(
+        parseDuration(timeout) > Math.max(deadlines.firstByteMs, deadlines.idleMs, keepAliveMs),
+        `${file}: ${timeout}`,
+      );
+    }
   });
 
   for (const { name, isInstalled, start } of OPS_PROXIES) {
