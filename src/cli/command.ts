@@ -35,6 +35,7 @@ export interface CommandOptions {
   readonly overlap?: string | undefined;
   readonly limit?: string | undefined;
   readonly search?: string | undefined;
+  readonly live?: boolean | undefined;
   readonly json?: boolean | undefined;
   readonly csv?: boolean | undefined;
   readonly by?: string | undefined;

@@ -17,6 +17,8 @@ Usage
                                     start the gateway
   sallyport demo [--once]           try it: two hosts, two stand-in providers, two calls
   sallyport check [--config FILE]   check the configuration and print the effective one
+  sallyport health [--config FILE] [--live]
+                                    ask the gateway that runs whether it is ready, or alive
   sallyport permissions [--config FILE]
                                     print the narrowest flags of deno run for this configuration
   sallyport keys create [--name NAME] [--providers a,b] [--models 'gpt-*,o3'] [--requests 600/min] [--tokens 100k/min]
@@ -37,12 +39,14 @@ Options
   --workers N     serve: so many processes on the same addresses, auto for one a core; SIGHUP replaces them one by one
   --log FORMAT    serve: the access log on standard output; pretty at a terminal, else json
   --once          demo: end after the two calls
+  --live          health: ask whether the process answers, though it may be draining
   --json          keys, usage, doctor, --version: print JSON
   --csv           usage: print comma-separated values
   --help          this text
   --version       the version
 
-Exit status: 0 on success, 1 where doctor finds a failure, 2 on a mistake in the command or the configuration.
+Exit status: 0 on success, 1 where doctor finds a failure or health finds nothing well, 2 on a mistake in the command or
+the configuration.
 `;
 
 const OPTIONS = {
@@ -72,6 +76,7 @@ const OPTIONS = {
   provider: { type: "string" },
   model: { type: "string" },
   json: { type: "boolean", default: false },
+  live: { type: "boolean", default: false },
   csv: { type: "boolean", default: false },
   "key-env": { type: "string" },
   help: { type: "boolean", short: "h", default: false },
@@ -92,6 +97,7 @@ const COMMANDS: Readonly<Record<string, readonly string[]>> = {
   "keys rotate": ["config", "json", "overlap"],
   serve: ["config", "server", "workers", "log"],
   check: ["config"],
+  health: ["config", "live"],
   permissions: ["config"],
   usage: ["config", "json", "csv", "by", "last", "from", "to", "key", "provider", "model", "limit"],
   doctor: ["config", "json", "model", "key-env"],
@@ -133,6 +139,7 @@ async function run(args: string[]): Promise<void> {
   const stray = given.find(([name]) => !allowed.includes(name));
   if (stray !== undefined) throw new UsageError(`${wanted} takes no --${stray[0]}`);
   if (command === "check") return (await import("./check.ts")).check(values);
+  if (command === "health") return await (await import("./health.ts")).healthCommand(values);
   if (command === "permissions") return (await import("./permissions.ts")).permissionsCommand(values);
   if (command === "usage") return await (await import("./usage.ts")).usageCommand(values);
   if (command === "doctor") {

@@ -6,7 +6,6 @@
  *
  * @module
  */
-import { request } from "node:http";
 import process from "node:process";
 import * as v from "valibot";
 import { UsageQuerySchema } from "../admin/usage.ts";
@@ -18,10 +17,10 @@ import {
   UsageReports,
   type UsageSums,
 } from "../admin/usage_report.ts";
-import type { Config } from "../config.ts";
 import { assemble } from "../serve/assemble.ts";
 import { loadConfig, type LoadedConfig } from "../serve/load_config.ts";
 import { USAGE_COUNTS, UsageUnavailable } from "../usage_counts.ts";
+import { type AdminAnswer, askAdmin, toAdminUrl } from "./ask_admin.ts";
 import { type CommandOptions, print, UsageError } from "./command.ts";
 import { alignColumns, bold, toPlain } from "./table.ts";
 
@@ -69,34 +68,16 @@ const ReportSchema = v.object({
   totals: v.object(sums),
 });
 
-/** The address of the admin listener as it is called from here. */
-function toAdminUrl({ hostname, port }: NonNullable<Config["admin"]>): string {
-  const host = hostname === "0.0.0.0" ? "127.0.0.1" : hostname === "::" ? "::1" : hostname;
-  return `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
-}
-
 /** Asks the gateway that runs. @returns Its answer; `undefined` where nobody listens */
-function askGateway(url: string, token: string): Promise<{ status: number; text: string } | undefined> {
-  return new Promise((resolve, reject) => {
-    const headers = { authorization: `Bearer ${token}` };
-    const asking = request(url, { headers, timeout: ASK_MS, agent: false }, (response) => {
-      let text = "";
-      response.setEncoding("utf8");
-      response.on("data", (part: string) => text += part);
-      response.on("end", () => resolve({ status: response.statusCode ?? 0, text }));
-      response.on("error", reject);
-    });
-    asking.on("timeout", () => asking.destroy(new Error("no answer")));
-    asking.on("error", (error) => {
-      const isAbsent = "code" in error && /^(?:ECONNREFUSED|ENOTFOUND|EHOSTUNREACH)$/.test(String(error.code));
-      if (isAbsent) resolve(undefined);
-      else reject(new UsageError(`the gateway at ${new URL(url).origin} does not answer as it should`));
-    });
-    asking.end();
-  });
+async function askGateway(url: string, token: string): Promise<AdminAnswer | undefined> {
+  try {
+    return await askAdmin(url, { timeout: ASK_MS, token });
+  } catch {
+    throw new UsageError(`the gateway at ${new URL(url).origin} does not answer as it should`);
+  }
 }
 
-function readAnswer({ status, text }: { status: number; text: string }, origin: string): UsageReport {
+function readAnswer({ status, text }: AdminAnswer, origin: string): UsageReport {
   let content: unknown;
   try {
     content = JSON.parse(text);

@@ -72,15 +72,19 @@ interface Engine {
   readonly buildConnector: typeof buildConnector;
 }
 
-/** Not the whole package, which brings a fetch, a cache and WebSockets along; and only where calls are made with it. */
+/**
+ * Not the whole package, which brings a fetch, a cache and WebSockets along; and only where calls are made with it.
+ * undici declares types for its main module only: `tsconfig.json` says where those of these two are, Deno infers others.
+ */
 async function loadEngine(): Promise<Engine> {
   const [client, connector] = await Promise.all([
-    // @ts-expect-error: undici declares types for its main module only
     import("undici/lib/dispatcher/client.js"),
-    // @ts-expect-error: as above
     import("undici/lib/core/connect.js"),
   ]);
-  return { Client: client.default, buildConnector: connector.default };
+  return {
+    Client: client.default as unknown as Engine["Client"],
+    buildConnector: connector.default as unknown as Engine["buildConnector"],
+  };
 }
 
 /** What undici says of an answer that is no readable HTTP: llhttp's findings, and its own. */

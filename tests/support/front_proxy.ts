@@ -1,4 +1,4 @@
-/** Debian's HAProxy and nginx in front of gateways. */
+/** Debian's HAProxy, nginx and Caddy in front of gateways. */
 import { spawn, spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { createServer } from "node:net";
@@ -8,12 +8,18 @@ import { openRaw } from "./tcp_peer.ts";
 
 const PATH = `${process.env.PATH}:/usr/sbin`;
 
-const isInstalled = (name: string): boolean => spawnSync(name, ["-v"], { env: { ...process.env, PATH } }).status === 0;
+const isInstalled = (name: string, flag = "-v"): boolean =>
+  spawnSync(name, [flag], { env: { ...process.env, PATH } }).status === 0;
 
 /** Whether it is installed. In CI it has to be: there a test that misses it fails. */
 export const hasHaproxy: boolean = process.env.CI !== undefined || isInstalled("haproxy");
 /** The same for nginx. */
 export const hasNginx: boolean = process.env.CI !== undefined || isInstalled("nginx");
+/** The same for Caddy. */
+export const hasCaddy: boolean = process.env.CI !== undefined || isInstalled("caddy", "version");
+
+/** How long the end of a proxy may take. Milliseconds. */
+const STOP_MS = 3000;
 
 /** One gateway behind the proxy. */
 export interface Backend {
@@ -41,18 +47,39 @@ export async function freePort(): Promise<number> {
   throw new Error("no port is free");
 }
 
-/** Starts a proxy in the foreground and waits until it answers; returns how to stop it. */
-async function startProxy(command: string, args: string[], port: number): Promise<() => Promise<void>> {
-  const child = spawn(command, args, { env: { ...process.env, PATH }, stdio: "ignore" });
+/**
+ * Starts a proxy in the foreground and waits until it answers.
+ *
+ * @param command Its name
+ * @param args That keep it there
+ * @param port That it listens on
+ * @param home A folder that it may take for the home of whoever started it
+ * @returns How to stop it
+ */
+export async function startProxy(
+  command: string,
+  args: readonly string[],
+  port: number,
+  home?: string,
+): Promise<() => Promise<void>> {
+  const env = { ...process.env, PATH, ...(home !== undefined && { HOME: home, XDG_DATA_HOME: home }) };
+  const child = spawn(command, args, { env, stdio: "ignore" });
+  const end = () => void child.kill("SIGKILL");
+  process.on("exit", end);
+  let fault = "";
+  child.once("error", (error) => fault = error.message);
   const ended = new Promise<void>((resolve) => child.once("close", () => resolve()));
   for (let isUp = false; !isUp;) {
-    if (child.exitCode !== null) throw new Error(`${command} ended with ${child.exitCode}`);
+    if (fault !== "" || child.exitCode !== null) throw new Error(`${command} ended: ${fault || child.exitCode}`);
     const probe = openRaw(`http://127.0.0.1:${port}`, "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     isUp = (await probe.closed).startsWith("HTTP/1.1 ");
   }
   return async () => {
+    process.removeListener("exit", end);
     child.kill("SIGTERM");
+    const timer = setTimeout(end, STOP_MS); // one that waits for connections which a failed test has left open
     await ended;
+    clearTimeout(timer);
   };
 }
 

@@ -35,7 +35,6 @@ export async function startPrometheus(
   folder: string,
   { rules, targets }: { rules: readonly string[]; targets: readonly string[] },
 ): Promise<Prometheus> {
-  const port = await freePort();
   const file = join(folder, "prometheus.json");
   // YAML takes JSON.
   writeFileSync(
@@ -46,6 +45,17 @@ export async function startPrometheus(
       scrape_configs: [{ job_name: "sallyport", static_configs: [{ targets }] }],
     }),
   );
+  return await startPrometheusWith(folder, file);
+}
+
+/**
+ * Starts one with this configuration.
+ *
+ * @param folder Takes what it writes
+ * @param file The configuration
+ */
+export async function startPrometheusWith(folder: string, file: string): Promise<Prometheus> {
+  const port = await freePort();
   const child = spawn("prometheus", [
     `--config.file=${file}`,
     `--storage.tsdb.path=${join(folder, "tsdb")}`,

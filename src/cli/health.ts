@@ -1,0 +1,57 @@
+/**
+ * `sallyport health`: for health checks of containers and for people; it needs no other program, and no token.
+ *
+ * @module
+ */
+import process from "node:process";
+import * as v from "valibot";
+import { loadConfig } from "../serve/load_config.ts";
+import { type AdminAnswer, askAdmin, toAdminUrl } from "./ask_admin.ts";
+import { type CommandOptions, print, UsageError } from "./command.ts";
+
+/** How long the gateway may be silent. Milliseconds. */
+const ASK_MS = 5000;
+
+const HealthSchema = v.object({
+  status: v.picklist(["alive", "ready", "draining"]),
+  openExchanges: v.exactOptional(v.number()),
+});
+
+function readHealth({ text }: AdminAnswer): v.InferOutput<typeof HealthSchema> | undefined {
+  try {
+    return v.parse(HealthSchema, JSON.parse(text));
+  } catch {
+    return undefined;
+  }
+}
+
+/** What is to be said, and whether all is well. */
+async function look(origin: string, path: string): Promise<[text: string, isWell: boolean]> {
+  const answer = await askAdmin(`${origin}${path}`, { timeout: ASK_MS }).catch(() => null);
+  if (answer === undefined) return [`no gateway runs at ${origin}`, false];
+  if (answer === null) return [`the gateway at ${origin} does not answer as it should`, false];
+  const health = readHealth(answer);
+  if (health === undefined) return [`what answers at ${origin} is no gateway: see admin in the configuration`, false];
+  const { status, openExchanges } = health;
+  const open = openExchanges === undefined ? "" : `, ${openExchanges} exchange${openExchanges === 1 ? "" : "s"} open`;
+  return [`the gateway at ${origin} is ${status}${open}`, answer.status === 200];
+}
+
+/**
+ * Asks the gateway of this configuration whether it is ready, or only whether it is alive, and says so; the exit status
+ * is 1 when it is not.
+ *
+ * @param options The configuration's file, and what is asked
+ * @throws {UsageError} When the configuration has no admin listener that can be asked
+ * @throws {ConfigError} For a mistake in the configuration
+ */
+export async function healthCommand({ config: file, live }: CommandOptions): Promise<void> {
+  const { admin } = loadConfig(file).config;
+  if (admin === undefined || admin.port === 0) {
+    throw new UsageError("health is asked for at the admin listener: configure admin with a port");
+  }
+  const [text, isWell] = await look(toAdminUrl(admin), live ? "/livez" : "/readyz");
+  if (isWell) return print(`${text}\n`);
+  print(`sallyport: ${text}\n`, process.stderr);
+  process.exitCode = 1;
+}

@@ -1,0 +1,143 @@
+/** `ops/`: the files for HAProxy, nginx and Caddy, each started as it stands in front of a gateway. */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import type { ServerResponse } from "node:http";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, describe, it } from "@std/testing/bdd";
+import { parseConfig } from "../../src/config.ts";
+import { parseDuration } from "../../src/units.ts";
+import { freePort } from "../support/front_proxy.ts";
+import { STREAM_BODY } from "../support/gateway.ts";
+import { addressOf, hasLoopbacks, OPS_PROXIES, type Ports } from "../support/ops_files.ts";
+import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
+import { chunk, type Provider, startProvider, stream } from "../support/provider.ts";
+import { runtime } from "../support/runtimes.ts";
+import { callRaw, openRaw, toRawRequest } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+
+const KEY = "0123456789-secret-key";
+const headers = {
+  "host": "b.example.com",
+  "accept-encoding": "gzip, br",
+  "authorization": "Bearer sk-1",
+  "gateway-auth": `Bearer ${KEY}`,
+  "content-type": "application/json",
+};
+/** What is tested are the proxies: one runtime is enough. */
+const isHere = runtime === "bun" && hasLoopbacks;
+
+describe("the reverse proxies of ops/", () => {
+  let provider: Provider;
+  let answering: ServerResponse | undefined;
+  let ports: Ports;
+  const folders: ReturnType<typeof makeFolder>[] = [];
+  const makeOwnFolder = () => {
+    const folder = makeFolder();
+    folders.push(folder);
+    return folder.path;
+  };
+
+  if (isHere) {
+    beforeAll(async () => {
+      provider = await startProvider((response) => void (answering = response)); // the test answers
+      ports = { gateway: await freePort(), admin: await freePort() };
+      // One of the three that the files name; the others are down.
+      const env = {
+        SALLYPORT_PROVIDER_A: "http://127.0.0.1:9/v1",
+        SALLYPORT_HOSTS_A: "a.example.com",
+        SALLYPORT_PROVIDER_B: provider.url,
+        SALLYPORT_HOSTS_B: "b.example.com",
+        SALLYPORT_KEYS: KEY,
+        SALLYPORT_LISTEN: `${addressOf(2)}:${ports.gateway}`,
+        SALLYPORT_ADMIN: `${addressOf(2)}:${ports.admin}`,
+        SALLYPORT_DRAIN_DELAY: "0s",
+      };
+      const program = startProgram(["serve"], { env });
+      await program.waitFor(/admin on (http:\S+)/);
+    });
+  }
+  afterEach(() => void (answering = undefined));
+  afterAll(async () => {
+    if (isHere) await endPrograms();
+    await provider?.close();
+    for (const folder of folders) folder.remove();
+  });
+
+  it("wait longer for an answer than the gateway does", () => {
+    const { deadlines, keepAliveMs } = parseConfig({ providers: { a: { upstream: "openai" } } }).providers.a ??
+      assert.fail();
+    const timeouts: [file: string, pattern: RegExp][] = [
+      ["haproxy/haproxy.cfg", /timeout server (\w+)/],
+      ["haproxy/haproxy.cfg", /timeout client (\w+)/],
+      ["nginx/sallyport.conf", /proxy_read_timeout (\w+);/],
+      ["caddy/Caddyfile", /response_header_timeout (\w+)/],
+    ];
+    for (const [file, pattern] of timeouts) {
+      const [, timeout = ""] = pattern.exec(readFileSync(join("ops", file), "utf8")) ?? [];
+      assert.ok(
+        parseDuration(timeout) > Math.max(deadlines.firstByteMs, deadlines.idleMs, keepAliveMs),
+        `${file}: ${timeout}`,
+      );
+    }
+  });
+
+  for (const { name, isInstalled, start } of OPS_PROXIES) {
+    const isTested = isHere && isInstalled;
+    const why = isTested
+      ? ""
+      : isInstalled
+      ? " (skipped: tested with Bun, on Linux)"
+      : " (skipped: it is not installed)";
+    (isTested ? it : it.skip)(
+      `${name} passes events one by one, and tells the provider when a caller leaves${why}`,
+      async () => {
+        const proxy = await start(makeOwnFolder(), ports);
+        try {
+          const post = { path: "/v1/chat/completions", headers };
+          // A gateway that is known to be well: the others are found to be down first.
+          await until(
+            async () =>
+              (await callRaw(proxy.url, { ...post, headers: { ...headers, "gateway-auth": "" }, body: "{}" }))
+                .status === 401,
+            "the gateway's own refusal comes through",
+          );
+
+          const open = async () => {
+            const count = provider.calls.length;
+            const connection = openRaw(proxy.url, toRawRequest(proxy.url, { ...post, body: STREAM_BODY }));
+            await until(() => provider.calls.length > count && answering !== undefined, "the call is at the provider");
+            const response = answering ?? assert.fail();
+            answering = undefined;
+            return { connection, response, call: provider.calls.at(-1) ?? assert.fail() };
+          };
+          const whole = await open();
+          whole.response.writeHead(200, { "content-type": "text/event-stream" });
+          for (const word of ["one", "two", "three"]) {
+            whole.response.write(chunk(word));
+            await until(
+              () => whole.connection.received().includes(chunk(word)),
+              `the event “${word}”, before the next`,
+            );
+          }
+          whole.response.end(stream("end"));
+          await until(() => whole.connection.received().includes("[DONE]"), "the stream's end");
+          assert.equal(whole.call.isCut, false);
+          whole.connection.socket.destroy();
+
+          const started = await open();
+          started.response.writeHead(200, { "content-type": "text/event-stream" });
+          started.response.write(chunk("one"));
+          await until(() => started.connection.received().includes(chunk("one")), "the first event");
+          started.connection.socket.destroy();
+          await until(() => started.call.isCut, "the provider is let go in the middle of a stream");
+
+          const silent = await open();
+          silent.connection.socket.destroy();
+          await until(() => silent.call.isCut, "the provider is let go before its answer");
+        } finally {
+          await proxy.stop();
+        }
+      },
+    );
+  }
+});

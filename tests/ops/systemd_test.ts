@@ -1,0 +1,104 @@
+/**
+ * `ops/systemd`: the unit is sound and hardened, and its command works where only its own folder can be written. That
+ * systemd starts it is not tested: it takes a machine that systemd runs.
+ */
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
+import { parseConfig } from "../../src/config.ts";
+import { hasLoopbacks, hasNamespaces, makeReadOnly, replaceIn } from "../support/ops_files.ts";
+import { endPrograms, makeFolder, runProgram, startProgram } from "../support/program.ts";
+import { runtime } from "../support/runtimes.ts";
+
+const UNIT = readFileSync("ops/systemd/sallyport.service", "utf8");
+const PROGRAM = "/usr/local/bin/sallyport";
+/** Tenths, as `systemd-analyze security` counts: 1.2 are what a server of many addresses with a compiler can't do without. */
+const MAX_EXPOSURE = 13;
+const TOKEN = "an-admin-token-of-32-characters!";
+
+const isHere = runtime === "bun";
+/** In CI it has to be there: a test that misses it fails. */
+const hasSystemd = hasLoopbacks &&
+  (process.env.CI !== undefined || spawnSync("systemd-analyze", ["--version"]).status === 0);
+const onSystemd = isHere && hasSystemd ? it : it.skip;
+const why = !isHere ? " (skipped: tested with Bun)" : hasSystemd ? "" : " (skipped: systemd-analyze is not installed)";
+const whyReadOnly = !isHere || hasNamespaces ? why : " (skipped: this user may not make a mount namespace)";
+
+const setting = (name: string): string =>
+  new RegExp(`^${name}=(.*)$`, "m").exec(UNIT)?.[1] ?? assert.fail(`no ${name}`);
+
+describe("the systemd unit", () => {
+  let folder: ReturnType<typeof makeFolder>;
+  beforeEach(() => void (folder = makeFolder()));
+  afterEach(async () => {
+    await endPrograms();
+    folder.remove();
+  });
+
+  /** Runs systemd-analyze on the unit, its program replaced by one that is there. */
+  const analyze = (...args: string[]) => {
+    const file = join(folder.path, "sallyport.service");
+    writeFileSync(file, replaceIn(UNIT, /(?<=^ExecStart=)\/usr\/local\/bin\/sallyport/gm, process.execPath));
+    const { status, stdout, stderr, error } = spawnSync("systemd-analyze", [...args, file], { encoding: "utf8" });
+    return { status, told: `${error?.message ?? ""}${stdout}${stderr}` };
+  };
+
+  onSystemd(`is one that systemd understands${why}`, () => {
+    assert.deepEqual(analyze("verify"), { status: 0, told: "" });
+  });
+
+  onSystemd(`leaves no more open than ${MAX_EXPOSURE / 10} of 10${why}`, () => {
+    const { status, told } = analyze("security", "--offline=true", `--threshold=${MAX_EXPOSURE}`, "--no-pager");
+    assert.equal(status, 0, told);
+    assert.match(told, /Overall exposure level/);
+  });
+
+  it("stops no gateway before its drain is over", () => {
+    const { delayMs, limitMs } = parseConfig({ admin: { port: 1 }, providers: { a: { upstream: "openai" } } }).drain;
+    const [, minutes = ""] = /^(\d+)min$/.exec(setting("TimeoutStopSec")) ?? [];
+    assert.ok(Number(minutes) * 60_000 > delayMs + limitMs + 1000);
+    assert.equal(setting("KillMode"), "mixed");
+  });
+
+  (isHere && hasNamespaces ? it : it.skip)(
+    `starts from credentials, and writes to its own folder alone${whyReadOnly}`,
+    async () => {
+      const [credentials, state] = [join(folder.path, "credentials"), join(folder.path, "state")];
+      for (const path of [credentials, state]) mkdirSync(path);
+      const { cert, key } = createSelfSignedCertificate(["localhost"]);
+      writeFileSync(join(credentials, "b.crt"), cert);
+      writeFileSync(join(credentials, "b.key"), key);
+      const [, credential = ""] = /^LoadCredential=([^:]+):/m.exec(UNIT) ?? [];
+      writeFileSync(
+        join(credentials, credential),
+        JSON.stringify({
+          listen: [{ port: 0, tls: { cert: "b.crt", key: "b.key" } }],
+          admin: { port: 0, token: TOKEN },
+          providers: { a: { upstream: "openai" } },
+          keys: { file: join(state, "gateway-keys.json") },
+          drain: { delay: "0s" },
+        }),
+      );
+      const config = join(credentials, credential);
+      assert.equal((await runProgram(["keys", "create", "--config", config])).status, 0);
+      const [program, ...args] = setting("ExecStart").replaceAll("%d", credentials).split(" ");
+      assert.equal(program, PROGRAM);
+      const on = { kind: "bun" as const, command: makeReadOnly(folder.path, process.execPath, state) };
+      const running = startProgram(args, { on, cwd: state });
+      await running.waitFor(/listening on (https:\S+)/);
+      const admin = await running.waitFor(/admin on (http:\S+)/);
+      const headers = { "authorization": `Bearer ${TOKEN}`, "content-type": "application/json" };
+      const made = await fetch(`${admin}/v1/keys`, { method: "POST", headers, body: `{"name":"made-while-it-runs"}` });
+      assert.equal(made.status, 201, await made.text());
+      running.kill(setting("KillSignal") as "SIGTERM");
+      assert.equal(await running.ended, 0, running.stderr());
+      assert.equal(running.stderr(), "");
+      const { stdout } = await runProgram(["keys", "list", "--json", "--config", config]);
+      assert.match(stdout, /"made-while-it-runs"/);
+    },
+  );
+});
