@@ -23,7 +23,10 @@ export interface Setting {
   /** Empty where there is no default. */
   readonly default: string;
   readonly isRequired: boolean;
+  /** Empty where nothing is said of it. */
   readonly description: string;
+  /** Whether it has settings of its own: then nothing needs to be said of it. */
+  readonly isGroup: boolean;
 }
 
 /** In the order in which a reader wants them; a path belongs to the last one that it begins with. */
@@ -47,26 +50,28 @@ function toDefault(value: unknown): string {
   return `\`${value}\``;
 }
 
-function* walk(schema: Schema, path: string, isRequired: boolean): Generator<Setting> {
-  const { description, properties = {}, items, additionalProperties, anyOf = [], required = [] } = schema;
-  if (description !== undefined) {
-    yield { path, default: toDefault(schema.default), isRequired, description };
-  }
+/** The settings inside one, or at the top. */
+function* walk(schema: Schema, path: string): Generator<Setting> {
+  const { properties = {}, items, additionalProperties, anyOf = [], required = [] } = schema;
   for (const [name, each] of Object.entries(properties)) {
-    yield* walk(each, path === "" ? name : `${path}.${name}`, required.includes(name));
+    const inner = path === "" ? name : `${path}.${name}`;
+    const own = Array.from(walk(each, inner));
+    const { description = "", default: fallback } = each;
+    const isRequired = required.includes(name);
+    yield { path: inner, default: toDefault(fallback), isRequired, description, isGroup: own.length > 0 };
+    yield* own;
   }
-  if (items !== undefined) yield* walk(items, `${path}[]`, false);
+  if (items !== undefined) yield* walk(items, `${path}[]`);
   if (typeof additionalProperties === "object") {
-    yield* walk(additionalProperties, `${path}.${path.endsWith("prices") ? "MODEL" : "NAME"}`, false);
+    yield* walk(additionalProperties, `${path}.${path.endsWith("prices") ? "MODEL" : "NAME"}`);
   }
-  for (const each of anyOf) yield* walk(each, path, false);
+  for (const each of anyOf) yield* walk(each, path);
 }
 
-/** @returns Every setting that has a word about it, each once */
+/** @returns Every setting that is described here, each once */
 export function listSettings(): Setting[] {
   const schema = toJsonSchema(ConfigSchema, { typeMode: "input", errorMode: "ignore" });
-  const all = Array.from(walk(schema as Schema, "", false));
-  return all.filter(({ path }, index) => all.findIndex((other) => other.path === path) === index);
+  return Array.from(walk(schema as Schema, "")).filter(({ path }) => !SAME_FORM.test(path));
 }
 
 const sectionOf = (path: string): string =>
@@ -81,7 +86,7 @@ const variablesOf = (path: string): string =>
 
 /** @returns A table for each section */
 export function makeSettings(): string {
-  const settings = listSettings().filter(({ path }) => !SAME_FORM.test(path));
+  const settings = listSettings().filter(({ description }) => description !== "");
   return SECTIONS.map(([prefix, title]) => {
     const own = settings.filter(({ path }) => sectionOf(path) === prefix);
     const rows = own.toSorted((a, b) => rankOf(b, prefix) - rankOf(a, prefix)).map(
