@@ -24,9 +24,13 @@ export type KeysConfig = KeyConfig[] | { readonly file: string } | "redis";
 
 /** A whole configuration, checked. */
 export interface Config {
+  /** Where callers are listened to, at least one. */
   readonly listen: readonly ListenConfig[];
+  /** By their names, at least one. */
   readonly providers: Readonly<Record<string, ProviderConfig>>;
+  /** Where gateway keys are. */
   readonly keys: KeysConfig;
+  /** What callers may take of the gateway itself. */
   readonly limits: LimitsConfig;
   /** Where health, readiness and keys are asked for, if anywhere; keys only with a token. */
   readonly admin?:
@@ -75,11 +79,16 @@ export interface ConfigIssue {
 
 /** All mistakes of a configuration at once. */
 export class ConfigError extends Error {
+  /** By which it is known where two copies of this module meet. */
   override readonly name = "ConfigError";
   /** The mistakes, at least one. */
   readonly issues: readonly ConfigIssue[];
 
-  /** @param issues The mistakes, at least one */
+  /**
+   * Its message names all of them, a line each.
+   *
+   * @param issues The mistakes, at least one
+   */
   constructor(issues: readonly ConfigIssue[]) {
     super(
       issues.map(({ path, message, source }) => `${path}: ${message}${source === undefined ? "" : ` (${source})`}`)
