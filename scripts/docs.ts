@@ -113,4 +113,4 @@ if (isWanted("pictures")) {
   mkdirSync("docs", { recursive: true });
   await takeScreenshots("docs");
 }
-if (wanted === "api") writeApi();
+if (wanted === "api") writeApi("docs/api");

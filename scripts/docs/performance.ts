@@ -76,7 +76,8 @@ const gatewaysOf = (session: Session): string[] =>
 
 const toName = (subject: string): string =>
   subject.replace(/^gateway (.*)/, (_, label: string) => `**Sallyport** on ${capitalize(label)}`)
-    .replace(/^bare (.*)/, (_, label: string) => `ten bare lines on ${capitalize(label)}`);
+    .replace(/^bare (.*)/, (_, label: string) => `ten bare lines on ${capitalize(label)}`)
+    .replace(/^portkey /, "Portkey ");
 
 function toPeerRow(session: Session, subject: string): string[] {
   return [
@@ -88,13 +89,17 @@ function toPeerRow(session: Session, subject: string): string[] {
   ];
 }
 
-/** @returns Everybody beside everybody else, and where and how it was measured */
-export function makePeers(): string {
-  const main = read(MAIN);
+/**
+ * @param mainFile Results of a whole run
+ * @param peersFile Those of a session of its own, which need not be there
+ * @returns Everybody beside everybody else, and where and how it was measured
+ */
+export function makePeers(mainFile: string = MAIN, peersFile: string = PEERS): string {
+  const main = read(mainFile);
   const rows = subjectsOf(main).map((subject) => toPeerRow(main, subject));
   const notes: string[] = [];
-  if (existsSync(PEERS)) {
-    const other = read(PEERS);
+  if (existsSync(peersFile)) {
+    const other = read(peersFile);
     const more = subjectsOf(other).filter((subject) => !subjectsOf(main).includes(subject));
     rows.push(...more.map((subject) => toPeerRow(other, subject)));
     const own = gatewaysOf(other).map((name) =>
@@ -103,7 +108,9 @@ export function makePeers(): string {
       }`
     );
     notes.push(
-      `${more.join(" and ")}: measured apart, on ${dayOf(other)}; there the gateway passed ${own.join(", ")} a second.`,
+      `${more.map(toName).join(" and ")}: measured apart, on ${dayOf(other)}; there the gateway passed ${
+        own.join(", ")
+      } a second.`,
     );
   }
   const versions = Object.entries(main.versions).map((pair) => pair.join(" ")).join(", ");

@@ -12,7 +12,7 @@ export const TABLES: readonly Part[] = [
   { name: "presets", files: ["docs/configuration.md"], make: makePresets },
   { name: "errors", files: ["docs/errors.md"], make: makeErrors },
   { name: "stream errors", files: ["docs/errors.md"], make: makeStreamErrors },
-  { name: "peers", files: ["README.md", ...PERFORMANCE], make: makePeers },
+  { name: "peers", files: ["README.md", ...PERFORMANCE], make: () => makePeers() },
   { name: "costs", files: PERFORMANCE, make: makeCosts },
   { name: "connections", files: PERFORMANCE, make: makeConnections },
   { name: "keys", files: PERFORMANCE, make: makeKeys },

@@ -1,10 +1,12 @@
 /** What `npm run docs -- tables` writes is what stands in the pages, and what it says of settings and errors is true. */
 import assert from "node:assert/strict";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import process from "node:process";
 import { afterEach, describe, it } from "@std/testing/bdd";
+import { writeApi } from "../../scripts/docs/api.ts";
 import { IN_STREAM } from "../../scripts/docs/errors.ts";
+import { makePeers } from "../../scripts/docs/performance.ts";
 import { readPart, toTable } from "../../scripts/docs/parts.ts";
 import { listSettings } from "../../scripts/docs/settings.ts";
 import { TABLES } from "../../scripts/docs/tables.ts";
@@ -12,6 +14,7 @@ import { VARIABLES } from "../../scripts/docs/variables.ts";
 import { ConfigError } from "../../src/config.ts";
 import { loadConfig } from "../../src/serve/load_config.ts";
 import { CASES } from "../support/error_cases.ts";
+import { makeFolder } from "../support/program.ts";
 import { PAGES } from "./blocks.ts";
 
 /** Pages that have one part more, which is made from the reports of a test run. */
@@ -132,6 +135,52 @@ describe("the table of errors", () => {
     for (const code of Object.keys(CASES)) {
       assert.ok(readFileSync("docs/errors.md", "utf8").includes(`\`${code}\``), `docs/errors.md does not name ${code}`);
     }
+  });
+});
+
+describe("the table of peers", () => {
+  const row = (subject: string, median: number, objections: string[] = []) => ({
+    subject,
+    spread: { median },
+    objections,
+  });
+  const session = (...rows: unknown[]) =>
+    JSON.stringify({
+      measuredAt: "2026-11-21T00:00:00Z",
+      machine: { cpu: "a machine" },
+      versions: { node: "26.0.0" },
+      effort: { rounds: 3 },
+      results: ["plain", "streamed"].map((name) => ({ name, rows, comparisons: [] })),
+    });
+
+  it("has what was measured apart, says so, and leaves out what must not be quoted", () => {
+    const folder = makeFolder();
+    const [main, peers] = [join(folder.path, "main.json"), join(folder.path, "peers.json")];
+    writeFileSync(main, session(row("gateway node 26", 12_345), row("nginx", 50_000, ["the load was the limit"])));
+    const alone = makePeers(main, peers);
+    assert.match(alone, /\| \*\*Sallyport\*\* on Node 26 \| 12,300 /);
+    assert.match(alone, /\| nginx +\| – /);
+    assert.doesNotMatch(alone, /measured apart/);
+    writeFileSync(peers, session(row("gateway node 26", 9_999), row("portkey 1.2.3", 1_234)));
+    const both = makePeers(main, peers);
+    folder.remove();
+    assert.match(both, /\| Portkey 1\.2\.3 +\| 1,200 /);
+    assert.match(both, /\| \*\*Sallyport\*\* on Node 26 \| 12,300 /);
+    assert.match(both, /Portkey 1\.2\.3: measured apart.* on Node 26 10,000 and 10,000 a second/);
+  });
+});
+
+describe("the reference of the library", () => {
+  it("is made of its docstrings, from what mod.ts exports", () => {
+    const folder = makeFolder();
+    writeApi(folder.path);
+    const pages = readdirSync(folder.path, { recursive: true }).map(String);
+    const page = readFileSync(
+      join(folder.path, pages.find((name) => name.endsWith("createGateway.html")) ?? ""),
+      "utf8",
+    );
+    folder.remove();
+    assert.match(page, /Makes a gateway\./);
   });
 });
 
