@@ -1,5 +1,9 @@
 /** Every code block of the README and of `docs/` is run as it stands there, in the order of its page. */
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import process from "node:process";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import { runsTypeScript } from "../support/program.ts";
 import { runtime } from "../support/runtimes.ts";
@@ -41,6 +45,38 @@ for (const name of PAGES) {
     }
   });
 }
+
+describe("the modules of the pages", () => {
+  run(`hold types under --strict${why}`, () => {
+    const folder = resolve(".cache", `pages-${process.pid}`); // from there, packages are found
+    mkdirSync(folder, { recursive: true });
+    try {
+      const names: string[] = [];
+      for (const blocks of PAGES.map((name) => readBlocks(name))) {
+        let before = "";
+        for (const block of blocks.filter(({ language }) => language === "ts")) {
+          before = block.words.includes("continued") ? before + block.text : block.text;
+          const isElsewhere = fateOf(block) !== "run as a module" || /\b(?:Deno|Bun)\./.test(before);
+          if (isElsewhere) continue; // the types of these runtimes are not installed
+          const name = `${block.page.replaceAll(/\W/g, "_")}_${block.line}.ts`;
+          writeFileSync(join(folder, name), `${before}\nexport {};\n`);
+          names.push(name);
+        }
+      }
+      assert.ok(names.length > 2);
+      const asReaders = { declaration: false, isolatedDeclarations: false, noUnusedLocals: false };
+      const compilerOptions = { ...asReaders, paths: { sallyport: [resolve("mod.ts")] } };
+      const project = { extends: resolve("tsconfig.json"), compilerOptions, include: names };
+      writeFileSync(join(folder, "tsconfig.json"), JSON.stringify(project));
+      const tsc = resolve("node_modules", "typescript", "bin", "tsc");
+      const { status, stdout } = spawnSync(process.execPath, [tsc, "-p", folder, "--noEmit"], { encoding: "utf8" });
+      assert.equal(stdout, "");
+      assert.equal(status, 0);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+});
 
 describe("a code block", () => {
   const read = (language: string, text: string) => readBlocks("x.md", `\n\`\`\`${language}\n${text}\n\`\`\`\n`);
