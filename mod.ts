@@ -22,11 +22,14 @@ export {
   ConfigError,
   type ConfigIssue,
   type KeysConfig,
+  type LimitsConfig,
   type ListenConfig,
   parseConfig,
 } from "./src/config.ts";
 export type { ProviderConfig } from "./src/provider_config.ts";
 export type { KeyConfig, LimitSet } from "./src/key_config.ts";
+export type { Price, Prices } from "./src/price_config.ts";
+export type { Budget, Rate } from "./src/units.ts";
 export { type ErrorCode, ERRORS, type ErrorSpec, GatewayError, type Outcome } from "./src/errors.ts";
 export type {
   Answer,
@@ -36,16 +39,19 @@ export type {
   ExchangeRecord,
   ExchangeTrace,
   InboundRequest,
+  TokenUsage,
   TracedCall,
   TracedExchange,
   Tracer,
 } from "./src/exchange.ts";
+export type { Handler } from "./src/fetch_handler.ts";
 export { createGateway, type Gateway, type GatewayParts } from "./src/gateway.ts";
 export type { Digest } from "./src/access/gateway_key.ts";
 export type { OwnKey, WrittenLimits } from "./src/key_config.ts";
 export type { ResolveKey } from "./src/access/own_keys.ts";
 export type { GatewayKey, KeyStore } from "./src/access/key_store.ts";
-export type { Lease, Limiter, LimitSubject, Standing } from "./src/access/limits.ts";
+export type { Lease, Limiter, LimitName, LimitSubject, Standing } from "./src/access/limits.ts";
+export type { ReplicaReport } from "./src/upstream/replicas.ts";
 export type { Transport, UpstreamAnswer, UpstreamCall } from "./src/upstream/transport.ts";
 
 if (import.meta.main) {

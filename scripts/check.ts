@@ -1,5 +1,5 @@
 /**
- * `npm run check [-- --fix]`: format, lint, types, house rules.
+ * `npm run check [-- --fix]`: format, lint, docstrings, types, house rules.
  */
 import { spawnSync } from "node:child_process";
 import process from "node:process";
@@ -13,6 +13,7 @@ const steps: readonly [string, readonly string[]][] = [
   ["format", [deno, "fmt", ...(isFix ? [] : ["--check"]), "--quiet"]],
   ["lint: product", [deno, "lint", "--quiet", "mod.ts", "src"]],
   ["lint: scripts and tests", [deno, "lint", "--quiet", "--rules-exclude=no-console", "scripts", "tests"]],
+  ["lint: docstrings of the library", [deno, "doc", "--quiet", "--lint", "mod.ts"]],
   ["types: the core names no runtime", [...tsc, "tsconfig.core.json"]],
   ["types: everything", [...tsc, "tsconfig.json"]],
   ["house rules", [process.execPath, "--test", "--test-reporter=dot", "tests/house_test.ts"]],

@@ -1,13 +1,17 @@
 /**
- * `npm run docs [-- faults|behaviours|pictures]`: the README's table of faults by runtime and that of behaviours in
- * `docs/embedding.md`, both from the reports that the last `npm test` left, and the pictures of the console in `docs/`,
- * of the one file that the last `npm run build` made.
+ * `npm run docs [-- tables|faults|behaviours|pictures|api]`: the generated parts of the README and of `docs/`. `tables`
+ * are made from the sources and from what `npm run bench` wrote; `faults` by runtime, and `behaviours` by runtime and
+ * framework, from the reports that the last `npm test` left; `pictures` of the console with the one file that the last
+ * `npm run build` made. `api` writes the reference of the library, from its docstrings, into `docs/api/`, which is not
+ * committed.
  */
-import { globSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { globSync, mkdirSync, readFileSync } from "node:fs";
 import { basename } from "node:path";
 import process from "node:process";
+import { writeApi } from "./docs/api.ts";
 import { BEHAVIOURS } from "./docs/behaviours.ts";
-import { writePart } from "./docs/parts.ts";
+import { type Part, toTable, writePart } from "./docs/parts.ts";
+import { TABLES } from "./docs/tables.ts";
 import { takeScreenshots } from "./screenshots.ts";
 
 /** What each row is about. A test that proves one is named by its number, such as `row 6: …`. */
@@ -63,9 +67,6 @@ const ROWS: Readonly<Record<number, string>> = {
   49: "secrets in what is told",
   50: "throws in every part",
 };
-const START = "<!-- faults: written by `npm run docs` -->";
-const END = "<!-- end of faults -->";
-
 type Mark = "yes" | "no" | "–";
 
 /** The rows that a JUnit report proves: `no` as soon as one of a row's tests failed. */
@@ -86,38 +87,33 @@ function marksOf(file: string): Map<number, Mark> {
   return marks;
 }
 
-/** Writes the table into the README. */
-function writeFaults(): void {
+/** The table, from the reports. */
+function makeFaults(): string {
   const reports = globSync(".cache/*.xml").sort();
   if (reports.length === 0) {
     console.error("docs: no reports; run npm test first");
     process.exit(2);
   }
   const runtimes = reports.map((file) => ({ name: basename(file, ".xml").replace("-", " "), marks: marksOf(file) }));
-  const lines = Object.entries(ROWS).map(([row, what]) =>
-    `| ${row} | ${what} | ${runtimes.map(({ marks }) => marks.get(Number(row)) ?? "–").join(" | ")} |`
+  return toTable(
+    ["", "fault", ...runtimes.map(({ name }) => name)],
+    Object.entries(ROWS).map(([row, what]) => [
+      row,
+      what,
+      ...runtimes.map(({ marks }) => marks.get(Number(row)) ?? "–"),
+    ]),
   );
-  const table = [
-    `|  | fault | ${runtimes.map(({ name }) => name).join(" | ")} |`,
-    `| --- | --- | ${runtimes.map(() => "---").join(" | ")} |`,
-    ...lines,
-  ].join("\n");
-  console.log(table);
-
-  const readme = readFileSync("README.md", "utf8");
-  const [before, after] = [readme.split(START)[0], readme.split(END)[1]];
-  if (before === undefined || after === undefined) {
-    console.error(`docs: README.md lacks the lines ${START} and ${END}`);
-    process.exit(1);
-  }
-  writeFileSync("README.md", `${before}${START}\n\n${table}\n\n${END}${after}`);
 }
+
+const FAULTS: Part = { name: "faults", files: ["docs/reliability.md"], make: makeFaults };
 
 const wanted = process.argv[2];
 const isWanted = (what: string) => wanted === undefined || wanted === what;
-if (isWanted("faults")) writeFaults();
+if (isWanted("tables")) TABLES.forEach(writePart);
+if (isWanted("faults")) writePart(FAULTS);
 if (isWanted("behaviours")) writePart(BEHAVIOURS);
 if (isWanted("pictures")) {
   mkdirSync("docs", { recursive: true });
   await takeScreenshots("docs");
 }
+if (wanted === "api") writeApi("docs/api");

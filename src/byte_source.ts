@@ -10,6 +10,8 @@ export interface ByteSource {
   /** Whether the first `read` brings all of it. */
   readonly isWhole?: boolean;
   /**
+   * Waits for more.
+   *
    * @returns The next bytes (never empty at will, but possibly), or `undefined` at the end
    * @throws Whatever broke the body
    */

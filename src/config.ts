@@ -7,7 +7,7 @@ import * as v from "valibot";
 import { type KeyConfig, KeySchema } from "./key_config.ts";
 import { CurrencySchema, type Prices, PricesSchema } from "./price_config.ts";
 import { type ProviderConfig, ProvidersSchema } from "./provider_config.ts";
-import { anyDuration, duration, nonEmpty, size } from "./setting_forms.ts";
+import { about, anyDuration, duration, nonEmpty, size } from "./setting_forms.ts";
 
 /** One address to listen on. */
 export interface ListenConfig {
@@ -24,9 +24,13 @@ export type KeysConfig = KeyConfig[] | { readonly file: string } | "redis";
 
 /** A whole configuration, checked. */
 export interface Config {
+  /** Where callers are listened to, at least one. */
   readonly listen: readonly ListenConfig[];
+  /** By their names, at least one. */
   readonly providers: Readonly<Record<string, ProviderConfig>>;
+  /** Where gateway keys are. */
   readonly keys: KeysConfig;
+  /** What callers may take of the gateway itself. */
   readonly limits: LimitsConfig;
   /** Where health, readiness and keys are asked for, if anywhere; keys only with a token. */
   readonly admin?:
@@ -75,11 +79,16 @@ export interface ConfigIssue {
 
 /** All mistakes of a configuration at once. */
 export class ConfigError extends Error {
+  /** By which it is known where two copies of this module meet. */
   override readonly name = "ConfigError";
   /** The mistakes, at least one. */
   readonly issues: readonly ConfigIssue[];
 
-  /** @param issues The mistakes, at least one */
+  /**
+   * Its message names all of them, a line each.
+   *
+   * @param issues The mistakes, at least one
+   */
   constructor(issues: readonly ConfigIssue[]) {
     super(
       issues.map(({ path, message, source }) => `${path}: ${message}${source === undefined ? "" : ` (${source})`}`)
@@ -91,23 +100,30 @@ export class ConfigError extends Error {
 
 const DEFAULT_DRAIN_DELAY_MS = 5000;
 const portForm = "expected a whole number from 0 to 65535";
-const port = v.pipe(v.number(portForm), v.integer(portForm), v.minValue(0, portForm), v.maxValue(65535, portForm));
-const hostname = v.optional(nonEmpty, "127.0.0.1");
+const port = v.pipe(
+  v.number(portForm),
+  v.integer(portForm),
+  v.minValue(0, portForm),
+  v.maxValue(65535, portForm),
+  v.description("0 takes any free one"),
+);
+const hostname = v.optional(about(nonEmpty, "Name or address of an interface"), "127.0.0.1");
 
 const limits = v.pipe(
   v.strictObject({
-    body: size("32MB"),
-    bodyTime: duration("60s"),
-    bodies: size("512MB"),
+    body: about(size("32MB"), "A caller's body at most"),
+    bodyTime: about(duration("60s"), "For a caller's body to arrive"),
+    bodies: about(size("512MB"), "All bodies that are held at once; over it new requests get 503"),
     exchanges: v.optional(
       v.pipe(
         v.number("expected a whole number"),
         v.integer("expected a whole number"),
         v.minValue(1, "expected at least 1"),
+        v.description("All exchanges that are open at once; over them new requests get 503"),
       ),
       10_000,
     ),
-    writeStall: duration("2m"),
+    writeStall: about(duration("2m"), "How long a caller may leave its answer unread"),
   }, "expected an object"),
   v.forward(v.check(({ body, bodies }) => body <= bodies, "expected at most bodies"), ["body"]),
   v.transform(({ body, bodyTime, bodies, exchanges, writeStall }) => ({
@@ -122,7 +138,13 @@ const limits = v.pipe(
 const listen = v.strictObject({
   hostname,
   port,
-  tls: v.optional(v.strictObject({ cert: nonEmpty, key: nonEmpty }, "expected an object with cert and key")),
+  tls: v.optional(about(
+    v.strictObject({
+      cert: about(nonEmpty, "PEM file of the certificate, relative to the configuration"),
+      key: about(nonEmpty, "PEM file of its private key, relative to the configuration"),
+    }, "expected an object with cert and key"),
+    "With it the listener speaks https",
+  )),
 }, "expected an object");
 
 const keysForm = 'expected an array of keys, { "file": "gateway-keys.json" } or "redis"';
@@ -131,7 +153,7 @@ const keys = v.union([
     v.array(KeySchema),
     v.check((keys) => new Set(keys.map(({ id }) => id)).size === keys.length, "expected each id once"),
   ),
-  v.strictObject({ file: nonEmpty }),
+  v.strictObject({ file: about(nonEmpty, "Where `sallyport keys` keeps them, relative to the configuration") }),
   v.literal("redis"),
 ], keysForm);
 
@@ -141,6 +163,7 @@ const admin = v.strictObject({
   token: v.optional(v.pipe(
     v.string("expected a string"),
     v.regex(/^[\x21-\x7e]{16,512}$/, "expected 16 to 512 visible ASCII characters"),
+    v.description("What operators show; needed beyond this machine, and for keys, usage and the console"),
   )),
 }, "expected an object with a port");
 
@@ -153,24 +176,35 @@ const redis = v.pipe(
 /** @internal The schema of `gateway.jsonc`. Unknown keys are mistakes. */
 export const ConfigSchema: v.GenericSchema<unknown, Config> = v.pipe(
   v.strictObject({
-    $schema: v.optional(v.string("expected a string")),
+    $schema: v.optional(about(v.string("expected a string"), "For editors: dist/gateway.schema.json")),
     listen: v.optional(
       v.pipe(v.array(listen, "expected an array"), v.nonEmpty("expected at least one address")),
       [{ port: 8787 }],
     ),
     providers: ProvidersSchema,
-    keys: v.optional(keys, []),
+    keys: v.optional(about(keys, 'Gateway keys: an array, `{ "file": "gateway-keys.json" }` or `"redis"`'), []),
     limits: v.optional(limits, {}),
-    admin: v.optional(admin),
-    redis: v.optional(redis),
-    prices: v.optional(PricesSchema, {}),
-    currency: v.optional(CurrencySchema, "USD"),
+    admin: v.optional(about(admin, "The listener for operators: health, metrics, keys, usage, the console")),
+    redis: v.optional(
+      about(redis, "`redis://` or `rediss://`: limits, usage, and keys if they are to be there, shared"),
+    ),
+    prices: v.optional(about(PricesSchema, "What a million tokens cost, by the model's name, for all providers"), {}),
+    currency: v.optional(about(CurrencySchema, "What all prices are in"), "USD"),
     log: v.optional(
-      v.picklist(["auto", "json", "pretty", "off"], 'expected "auto", "json", "pretty" or "off"'),
+      about(
+        v.picklist(["auto", "json", "pretty", "off"], 'expected "auto", "json", "pretty" or "off"'),
+        "The access log on standard output; pretty and auto are for a terminal: into a pipe they are json",
+      ),
       "auto",
     ),
     drain: v.optional(
-      v.strictObject({ delay: v.optional(anyDuration), limit: duration("10m") }, "expected an object"),
+      v.strictObject({
+        delay: about(
+          v.optional(anyDuration),
+          "After SIGTERM: served while not ready. Left out: 5s with admin, else 0s",
+        ),
+        limit: about(duration("10m"), "Then: time for open exchanges to finish"),
+      }, "expected an object"),
       {},
     ),
   }, "expected an object"),

@@ -32,6 +32,7 @@ export interface GatewayErrorDetails {
  * ```
  */
 export class GatewayError extends Error {
+  /** By which {@link GatewayError.is} knows it. */
   override readonly name = "GatewayError";
   /** The code; its row in {@link ERRORS} decides everything else. */
   readonly code: ErrorCode;
@@ -45,6 +46,8 @@ export class GatewayError extends Error {
   readonly limit: string | undefined;
 
   /**
+   * Its message is that of the code, and the detail.
+   *
    * @param code A code of {@link ERRORS}
    * @param details What may be said about this occurrence
    */

@@ -82,7 +82,9 @@ export class ClientClosed extends Error {
 export interface TokenUsage {
   /** What limits and budgets are charged. */
   readonly total: number;
+  /** Those of the prompt. */
   readonly input?: number;
+  /** Those of the answer, reasoning included. */
   readonly output?: number;
   /** Those of the input that came from the provider's cache. */
   readonly cached?: number;
@@ -140,21 +142,23 @@ export interface ExchangeRecord {
 
 /** Is told of every exchange, once. What it throws is dropped. */
 export interface ExchangeObserver {
-  /** @param record What is known, complete and for ever */
+  /** An exchange is over. @param record What is known, complete and for ever */
   settled(record: ExchangeRecord): void;
 }
 
 /** An upstream call that is about to leave. */
 export interface TracedCall {
+  /** In upper case. */
   readonly method: string;
   /** Holds no query. */
   readonly url: URL;
+  /** Lower-case names. */
   readonly headers: Record<string, string>;
 }
 
 /** Follows one exchange and its upstream calls. Does not throw. */
 export interface ExchangeTrace {
-  /** @returns The headers that the call goes out with */
+  /** A call is about to leave. @returns The headers that it goes out with */
   called(call: TracedCall): Record<string, string>;
   /** The call was answered. @param status HTTP status */
   answered(status: number): void;
@@ -163,11 +167,19 @@ export interface ExchangeTrace {
 }
 
 /** What of an exchange those who follow it see. */
-export type TracedExchange = Pick<Exchange, "startedAt" | "facts" | "retries" | "elapsed" | "onSettled">;
+export interface TracedExchange extends Pick<ExchangeRecord, "startedAt" | "retries"> {
+  /** What is known of it so far. */
+  readonly facts: Readonly<ExchangeFacts>;
+  /** Milliseconds since the first header. */
+  elapsed(): number;
+  /** Registers what to do when it is over. @param act Called once, with the closed books */
+  onSettled(act: (record: ExchangeRecord) => void): void;
+}
 
 /** Port: who follows exchanges from their first header on. Costs nothing where there is none. */
 export interface Tracer {
   /**
+   * A request has arrived.
    * @param exchange The exchange, just opened
    * @param request What arrived; its Host was not checked yet
    * @returns Who follows it

@@ -9,6 +9,8 @@ import { type Answer, type InboundRequest, isWhole } from "./exchange.ts";
 /** Answers requests. Never rejects. */
 export interface Handler {
   /**
+   * Answers a web request.
+   *
    * @param request A web request
    * @returns A web response
    */

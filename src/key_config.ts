@@ -4,6 +4,7 @@
  * @module
  */
 import * as v from "valibot";
+import { about } from "./setting_forms.ts";
 import { type Budget, formatBudget, formatRate, parseBudget, parseRate, type Rate } from "./units.ts";
 
 /** How much may be taken. What is left out is without limit. */
@@ -83,7 +84,6 @@ const rate = v.pipe(
     if (parsed === undefined) addIssue({ message: rateForm });
     return parsed ?? NEVER;
   }),
-  v.description("Such as 600/min, 100k/h or 5/10s"),
 );
 const budgetForm = 'expected a budget such as "5M/month" or "100k/day"';
 const budget = v.pipe(
@@ -93,19 +93,22 @@ const budget = v.pipe(
     if (parsed === undefined) addIssue({ message: budgetForm });
     return parsed ?? NEVER;
   }),
-  v.description("Tokens in a day or month (UTC), such as 5M/month or 100k/day"),
 );
 const countForm = "expected a whole number from 1 to 1000000";
 
 const limitForm = 'expected an object such as { requests: "600/min" }';
 const limitSet = {
-  requests: v.optional(rate),
-  tokens: v.optional(rate),
-  concurrency: v.optional(
+  requests: about(v.optional(rate), "Requests in a window, such as 600/min, 100k/h or 5/10s"),
+  tokens: about(v.optional(rate), "Tokens in a window, such as 100k/min"),
+  concurrency: v.optional(about(
     v.pipe(v.number(countForm), v.integer(countForm), v.minValue(1, countForm), v.maxValue(1e6, countForm)),
-  ),
-  budget: v.optional(budget),
-  mode: v.optional(v.picklist(["enforce", "observe"], 'expected "enforce" or "observe"')),
+    "Exchanges that are open at once",
+  )),
+  budget: about(v.optional(budget), "Tokens in a day or month (UTC), such as 5M/month or 100k/day"),
+  mode: v.optional(about(
+    v.picklist(["enforce", "observe"], 'expected "enforce" or "observe"'),
+    "`observe` counts without refusing; `enforce` if left out",
+  )),
 };
 
 /** @internal Limits as they are written. */
@@ -113,13 +116,21 @@ export const LimitSetSchema: v.GenericSchema<unknown, LimitSet> = v.strictObject
 
 /** What a person may decide about a key. */
 const policy = {
-  name: v.optional(nonEmpty),
-  providers: v.optional(v.array(nonEmpty, "expected an array of provider names")),
-  models: v.optional(v.array(nonEmpty, "expected an array of model names")),
-  limits: v.optional(LimitSetSchema),
-  metadata: v.optional(v.record(v.string(), nonEmpty, "expected an object of texts")),
-  disabled: v.optional(v.boolean("expected true or false")),
-  expires: v.optional(time),
+  name: v.optional(about(nonEmpty, "For people")),
+  providers: v.optional(about(
+    v.array(nonEmpty, "expected an array of provider names"),
+    "Names of the providers it may use; left out, all",
+  )),
+  models: v.optional(about(
+    v.array(nonEmpty, "expected an array of model names"),
+    "Models it may use, each a name with `*` for any characters; left out, all",
+  )),
+  limits: v.optional(about(LimitSetSchema, "How much it may take")),
+  metadata: v.optional(
+    about(v.record(v.string(), nonEmpty, "expected an object of texts"), "The operator's own notes"),
+  ),
+  disabled: v.optional(about(v.boolean("expected true or false"), "Refused as long as this is true")),
+  expires: about(v.optional(time), "From then on it is refused; such as 2027-01-31T00:00:00Z"),
 };
 
 /** What a new key is asked for with. */
@@ -200,19 +211,27 @@ const PROVIDER_KEY = /^(?:sk|gsk|xai)[-_]/;
 export const KeySchema: v.GenericSchema<unknown, KeyConfig> = v.pipe(
   v.strictObject({
     ...policy,
-    id: v.pipe(nonEmpty, v.maxLength(64, "expected at most 64 characters")),
+    id: v.pipe(
+      nonEmpty,
+      v.maxLength(64, "expected at most 64 characters"),
+      v.description("Names the key in logs and metrics"),
+    ),
     key: v.optional(v.pipe(
       v.string("expected a string"),
       v.regex(/^[\x21-\x7e]{16,512}$/, "expected 16 to 512 visible ASCII characters"),
       v.check((key) => !PROVIDER_KEY.test(key), "expected a gateway key: this looks like a provider's"),
+      v.description("The key itself: 16 to 512 visible ASCII characters"),
     )),
-    digest: v.optional(digest),
-    previous: v.optional(v.pipe(
-      v.strictObject({ digest, expires: time }, "expected an object with digest and expires"),
-      v.transform(({ digest, expires }) => ({ digest, expiresAt: expires })),
-    )),
-    revoked: v.optional(time),
-    created: v.optional(time),
+    digest: v.optional(about(digest, "Instead of the key: its SHA-256, 64 hexadecimal digits")),
+    previous: about(
+      v.optional(v.pipe(
+        v.strictObject({ digest, expires: time }, "expected an object with digest and expires"),
+        v.transform(({ digest, expires }) => ({ digest, expiresAt: expires })),
+      )),
+      "The secret before the last rotation: its digest, and until when it is good",
+    ),
+    revoked: about(v.optional(time), "When it was revoked, for good"),
+    created: about(v.optional(time), "When it was made"),
   }, "expected an object"),
   v.check(({ key, digest }) => (key === undefined) !== (digest === undefined), "expected either key or digest"),
   v.transform(({ expires, revoked, created, ...rest }) => ({

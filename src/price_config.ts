@@ -42,7 +42,13 @@ export const PricesSchema: v.GenericSchema<unknown, Prices> = v.record(
     v.maxLength(256, "expected at most 256 characters"),
   ),
   v.strictObject(
-    { input: price, output: price, cached: v.optional(price) },
+    {
+      input: v.pipe(price, v.description("A million tokens of prompts")),
+      output: v.pipe(price, v.description("A million tokens of answers, reasoning included")),
+      cached: v.optional(
+        v.pipe(price, v.description("Those of prompts from the provider's cache; as input if left out")),
+      ),
+    },
     "expected an object with input and output",
   ),
   pricesForm,

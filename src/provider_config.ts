@@ -7,7 +7,7 @@ import * as v from "valibot";
 import { type LimitSet, LimitSetSchema } from "./key_config.ts";
 import { PRESETS } from "./presets.ts";
 import { type Prices, PricesSchema } from "./price_config.ts";
-import { duration, durationForm, nonEmpty } from "./setting_forms.ts";
+import { about, duration, durationForm, nonEmpty } from "./setting_forms.ts";
 
 /** One provider. */
 export interface ProviderConfig {
@@ -67,10 +67,10 @@ const upstream = v.pipe(
 
 const deadlines = v.pipe(
   v.strictObject({
-    connect: duration("5s"),
-    firstByte: duration("5m"),
-    idle: duration("2m"),
-    total: duration("30m"),
+    connect: about(duration("5s"), "For a connection to the provider"),
+    firstByte: about(duration("5m"), "Until its answer begins"),
+    idle: about(duration("2m"), "The longest silence in an answer; comments in a stream do not count as speech"),
+    total: about(duration("30m"), "For the answer as a whole"),
   }, "expected an object"),
   v.forward(v.check(({ connect, firstByte }) => connect <= firstByte, "expected at most firstByte"), ["connect"]),
   v.forward(v.check(({ firstByte, total }) => firstByte <= total, "expected at most total"), ["firstByte"]),
@@ -97,26 +97,39 @@ const provider = v.strictObject({
       "expected an array of hosts",
     ),
     v.nonEmpty("expected at least one host"),
+    v.description("`host`, `host:port`, `*.suffix` or `*`. Left out: `NAME.localhost`, or `*` for the only provider"),
   )),
-  upstream: v.union(
-    [
-      upstream,
-      v.pipe(
-        v.array(upstream, upstreamForm),
-        v.nonEmpty("expected at least one upstream"),
-        v.check((urls) => new Set(urls).size === urls.length, "expected each upstream once"),
-      ),
-    ],
-    upstreamForm,
+  upstream: about(
+    v.union(
+      [
+        upstream,
+        v.pipe(
+          v.array(upstream, upstreamForm),
+          v.nonEmpty("expected at least one upstream"),
+          v.check((urls) => new Set(urls).size === urls.length, "expected each upstream once"),
+        ),
+      ],
+      upstreamForm,
+    ),
+    "A base URL, several of equal replicas, or the short name of a known provider",
   ),
   keepAlive: v.optional(
-    v.union([v.pipe(v.literal("off"), v.transform(() => 0)), duration("15s")], `${durationForm}, or "off"`),
+    about(
+      v.union([v.pipe(v.literal("off"), v.transform(() => 0)), duration("15s")], `${durationForm}, or "off"`),
+      "A stream that is quiet for so long is sent a comment, between events only; `off` for never",
+    ),
     "15s",
   ),
-  messages: v.optional(v.picklist(["ordered", "any"], 'expected "ordered" or "any"'), "ordered"),
+  messages: v.optional(
+    about(
+      v.picklist(["ordered", "any"], 'expected "ordered" or "any"'),
+      "`any` leaves the order of messages to the provider",
+    ),
+    "ordered",
+  ),
   deadlines: v.optional(deadlines, {}),
-  limits: v.optional(LimitSetSchema),
-  prices: v.optional(PricesSchema),
+  limits: v.optional(about(LimitSetSchema, "What all keys together may take of it")),
+  prices: v.optional(about(PricesSchema, "What its models cost; these come before the prices for all providers")),
 }, "expected an object");
 
 /** A provider's own host on a laptop; the only provider answers for any host. */

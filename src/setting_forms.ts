@@ -6,6 +6,19 @@
 import * as v from "valibot";
 import { parseDuration, parseSize } from "./units.ts";
 
+/**
+ * A setting and a word about it, for editors (`gateway.schema.json`) and for `docs/configuration.md`.
+ *
+ * @param schema Its form
+ * @param text What it does, without a full stop
+ */
+export function about<Schema extends v.GenericSchema>(
+  schema: Schema,
+  text: string,
+): v.SchemaWithPipe<readonly [Schema, v.DescriptionAction<v.InferOutput<Schema>, string>]> {
+  return v.pipe(schema, v.description(text));
+}
+
 /** What is said of a duration that is none. */
 export const durationForm: string = 'expected a duration with its unit, such as "5s", "2m" or "500ms"';
 /** From nothing to a day. */

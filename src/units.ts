@@ -6,6 +6,7 @@
 
 /** So many in a window that begins with the first one. */
 export interface Rate {
+  /** How many. */
   readonly limit: number;
   /** Milliseconds. */
   readonly windowMs: number;
@@ -13,7 +14,9 @@ export interface Rate {
 
 /** So many in a day or month of the calendar (UTC). */
 export interface Budget {
+  /** How many. */
   readonly limit: number;
+  /** Until when, in UTC. */
   readonly period: "day" | "month";
 }
 

@@ -20,6 +20,8 @@ export interface GatewayKey extends Omit<KeyConfig, "key"> {
 /** Port: where keys are looked up. */
 export interface KeyStore {
   /**
+   * Looks one up.
+   *
    * @param digest SHA-256 of the key that was shown
    * @returns The key whose secret, or secret before the last rotation, this is; `undefined` where there is none
    * @throws {GatewayError} `key_store_unavailable` when it can't be known

@@ -13,21 +13,23 @@ import { waitFor } from "../patience.ts";
 import { formatBudget, formatRate, periodEnd } from "../units.ts";
 
 /** What is limited, in the order in which engines report it. */
-export const LIMIT_NAMES = ["requests", "tokens", "budget", "concurrency"] as const;
-/** One of the things that are limited. */
-export type LimitName = typeof LIMIT_NAMES[number];
+export type LimitName = "requests" | "tokens" | "budget" | "concurrency";
 
 /** Who is limited: one key, or one provider. */
 export interface LimitSubject {
   /** Such as `key:x` or `provider:a`. */
   readonly name: string;
+  /** How much it may take. */
   readonly limits: LimitSet;
 }
 
 /** How one limit of one subject stands. */
 export interface Standing {
+  /** Whose it is. */
   readonly subject: LimitSubject;
+  /** Which one it is. */
   readonly name: LimitName;
+  /** How much there is to take. */
   readonly limit: number;
   /** What is taken of it, the exchange included that asked. */
   readonly used: number;
@@ -87,7 +89,7 @@ export function takeLease(
 export const ASK_AGAIN_MS = 1000;
 
 /**
- * The limits that a subject has, in the order of {@link LIMIT_NAMES}.
+ * The limits that a subject has, in the order of {@link LimitName}.
  *
  * @param subject Who is limited
  * @returns Each limit that is set

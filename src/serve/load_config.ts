@@ -151,7 +151,8 @@ export function loadConfig(named?: string): LoadedConfig {
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     issues.push(...error.issues.map(({ path, message }) => {
-      const [, variable] = Array.from(sources).find(([prefix]) => path.startsWith(prefix)) ?? [];
+      const [, variable] = Array.from(sources).filter(([prefix]) => path.startsWith(prefix))
+        .toSorted(([a], [b]) => b.length - a.length)[0] ?? []; // of admin and admin.token the one that is meant
       return { path, message, source: variable ?? found?.lineOf(path) };
     }));
   }

@@ -31,13 +31,13 @@ const USAGE = {
 const bodyOf = (stream: boolean) =>
   JSON.stringify({ model: "test-1", messages: [{ role: "user", content: "marked-prompt" }], stream });
 
-/** The README's own file, in a place from which packages are found. */
+/** The file that docs/observability.md shows, in a place from which packages are found. */
 function writeSdk(): { file: string; remove(): void } {
-  const [, text] = /```js\n(\/\/ otel\.mjs[^]*?)```/.exec(readFileSync("README.md", "utf8")) ?? [];
+  const [, text] = /```js\n(\/\/ otel\.mjs[^]*?)```/.exec(readFileSync("docs/observability.md", "utf8")) ?? [];
   const folder = resolve(".cache", `otel-${process.pid}`);
   mkdirSync(folder, { recursive: true });
   const file = join(folder, "otel.mjs");
-  writeFileSync(file, text ?? assert.fail("the README shows no otel.mjs"));
+  writeFileSync(file, text ?? assert.fail("docs/observability.md shows no otel.mjs"));
   return { file, remove: () => rmSync(folder, { recursive: true, force: true }) };
 }
 
@@ -309,7 +309,7 @@ describe("traces", () => {
     await serve({
       OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${silent.port}`,
       OTEL_BSP_SCHEDULE_DELAY: "10",
-      ...(runtime === "deno" && { OTEL_EXPORTER_OTLP_TIMEOUT: "1000" }), // as the README says
+      ...(runtime === "deno" && { OTEL_EXPORTER_OTLP_TIMEOUT: "1000" }), // as docs/observability.md says
     });
     for (let count = 0; count < 20; count++) assert.equal((await call()).status, 200);
     const started = performance.now();

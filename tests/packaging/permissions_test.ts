@@ -1,4 +1,4 @@
-/** Deno's sandbox: the gateway runs with exactly the permissions that the README names, and none can be left out. */
+/** Deno's sandbox: the gateway runs with exactly the permissions that docs/security.md names, and none can be left out. */
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -18,16 +18,16 @@ import { answerPlain, answerStream, COMPLETION, type Provider, startProvider, st
 import { runtime } from "../support/runtimes.ts";
 
 const KEY = "0123456789-secret-key";
-/** The addresses in the README's command; the test puts its own in their place. */
-const README_LISTEN = "127.0.0.1:8787";
-const README_UPSTREAM = "api.openai.com:443";
+/** The addresses in the page's command; the test puts its own in their place. */
+const PAGE_LISTEN = "127.0.0.1:8787";
+const PAGE_UPSTREAM = "api.openai.com:443";
 
-/** Flags and arguments of the README's command. */
+/** Flags and arguments of the page's command. */
 function readCommand(): { flags: string[]; args: string[] } {
   const command = /deno run (--no-prompt [^]*?)\\\n\s+dist\/sallyport\.js (serve .*)/.exec(
-    readFileSync("README.md", "utf8"),
+    readFileSync("docs/security.md", "utf8"),
   );
-  const [, flags = "", args = ""] = command ?? assert.fail("the README names no command for Deno's sandbox");
+  const [, flags = "", args = ""] = command ?? assert.fail("docs/security.md names no command for Deno's sandbox");
   return { flags: flags.trim().split(/\s+/), args: args.trim().split(/\s+/) };
 }
 
@@ -50,7 +50,7 @@ describe("under Deno's narrowest permissions", () => {
     folder.remove();
   });
 
-  /** Starts the README's command with this machine's addresses, its flags changed. */
+  /** Starts the page's command with this machine's addresses, its flags changed. */
   const start = async (change = (flag: string): string => flag, program = ONE_FILE): Promise<Program> => {
     const listen = `127.0.0.1:${await freePort()}`;
     writeFileSync(
@@ -63,7 +63,7 @@ describe("under Deno's narrowest permissions", () => {
     );
     const { flags, args } = readCommand();
     const permissions = flags.map(change).filter((flag) => flag !== "").map((flag) =>
-      flag.replace(README_LISTEN, listen).replace(README_UPSTREAM, new URL(provider.url).host)
+      flag.replace(PAGE_LISTEN, listen).replace(PAGE_UPSTREAM, new URL(provider.url).host)
     );
     return startProgram(args, { file: program, permissions, cwd: folder.path });
   };
@@ -77,9 +77,9 @@ describe("under Deno's narrowest permissions", () => {
     return await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body });
   };
 
-  onDeno(`the README allows two addresses and one file, nothing else${why}`, () => {
+  onDeno(`the page allows two addresses and one file, nothing else${why}`, () => {
     assert.deepEqual(readCommand(), {
-      flags: ["--no-prompt", `--allow-net=${README_LISTEN},${README_UPSTREAM}`, "--allow-read=gateway.jsonc"],
+      flags: ["--no-prompt", `--allow-net=${PAGE_LISTEN},${PAGE_UPSTREAM}`, "--allow-read=gateway.jsonc"],
       args: ["serve", "--config", "gateway.jsonc"],
     });
   });
@@ -107,7 +107,7 @@ describe("under Deno's narrowest permissions", () => {
   });
 
   onDeno(`it can't reach what is not allowed, and says so as an unreachable upstream${why}`, async () => {
-    const program = await start((flag) => flag.replace(`,${README_UPSTREAM}`, ""));
+    const program = await start((flag) => flag.replace(`,${PAGE_UPSTREAM}`, ""));
     for (const body of [GOOD_BODY, STREAM_BODY]) {
       const response = await post(program, body);
       assert.equal(response.status, 502);
@@ -120,7 +120,7 @@ describe("under Deno's narrowest permissions", () => {
 
   onDeno(`it says in one line that it may not listen, or not read its file${why}`, async () => {
     const cases: [(flag: string) => string, RegExp][] = [
-      [(flag) => flag.replace(`${README_LISTEN},`, ""), /^sallyport: listen\[0\]: cannot listen on .*: NotCapable\n$/],
+      [(flag) => flag.replace(`${PAGE_LISTEN},`, ""), /^sallyport: listen\[0\]: cannot listen on .*: NotCapable\n$/],
       [(flag) => flag.startsWith("--allow-read") ? "" : flag, /^sallyport: config: cannot read the file .*\n$/],
     ];
     for (const [change, says] of cases) {

@@ -1,0 +1,111 @@
+/** The tables of settings, from the schema of `gateway.jsonc`. */
+import { toJsonSchema } from "@valibot/to-json-schema";
+import { ConfigSchema } from "../../src/config.ts";
+import { PRESETS } from "../../src/presets.ts";
+import { toTable } from "./parts.ts";
+import { VARIABLES } from "./variables.ts";
+
+/** What of JSON Schema is looked at. */
+interface Schema {
+  readonly description?: string;
+  readonly default?: unknown;
+  readonly properties?: Readonly<Record<string, Schema>>;
+  readonly items?: Schema;
+  readonly additionalProperties?: Schema | boolean;
+  readonly anyOf?: readonly Schema[];
+  readonly required?: readonly string[];
+}
+
+/** One setting. */
+export interface Setting {
+  /** Such as `providers.NAME.deadlines.idle`. */
+  readonly path: string;
+  /** Empty where there is no default. */
+  readonly default: string;
+  readonly isRequired: boolean;
+  /** Empty where nothing is said of it. */
+  readonly description: string;
+  /** Whether it has settings of its own: then nothing needs to be said of it. */
+  readonly isGroup: boolean;
+}
+
+/** In the order in which a reader wants them; a path belongs to the last one that it begins with. */
+const SECTIONS: readonly (readonly [prefix: string, title: string])[] = [
+  ["", "At the top"],
+  ["listen[].", "`listen`: addresses to listen on, by default one: port 8787"],
+  ["providers.NAME.", "`providers.NAME`: at least one"],
+  ["providers.NAME.deadlines.", "`providers.NAME.deadlines`"],
+  ["keys[].", "`keys[]`: either `key` or `digest`, and an `id`"],
+  ["keys[].limits.", "`keys[].limits`, and `providers.NAME.limits` in the same form"],
+  ["prices.", "`prices.MODEL`, and `providers.NAME.prices.MODEL` in the same form"],
+  ["limits.", "`limits`: what callers may take of the gateway itself"],
+  ["admin.", "`admin`: the listener for operators"],
+  ["drain.", "`drain`: how a gateway leaves"],
+];
+/** Described once, elsewhere. */
+const SAME_FORM = /^providers\.NAME\.(?:limits|prices)\..|^keys\[\]\.metadata\.|^keys\[\]\.previous\./;
+
+function toDefault(value: unknown): string {
+  if (typeof value !== "string" && typeof value !== "number") return "";
+  return `\`${value}\``;
+}
+
+/** The settings inside one, or at the top. */
+function* walk(schema: Schema, path: string): Generator<Setting> {
+  const { properties = {}, items, additionalProperties, anyOf = [], required = [] } = schema;
+  for (const [name, each] of Object.entries(properties)) {
+    const inner = path === "" ? name : `${path}.${name}`;
+    const own = Array.from(walk(each, inner));
+    const { description = "", default: fallback } = each;
+    const isRequired = required.includes(name);
+    yield { path: inner, default: toDefault(fallback), isRequired, description, isGroup: own.length > 0 };
+    yield* own;
+  }
+  if (items !== undefined) yield* walk(items, `${path}[]`);
+  if (typeof additionalProperties === "object") {
+    yield* walk(additionalProperties, `${path}.${path.endsWith("prices") ? "MODEL" : "NAME"}`);
+  }
+  for (const each of anyOf) yield* walk(each, path);
+}
+
+/** @returns Every setting that is described here, each once */
+export function listSettings(): Setting[] {
+  const schema = toJsonSchema(ConfigSchema, { typeMode: "input", errorMode: "ignore" });
+  return Array.from(walk(schema as Schema, "")).filter(({ path }) => !SAME_FORM.test(path));
+}
+
+const sectionOf = (path: string): string =>
+  SECTIONS.filter(([prefix]) => path.startsWith(prefix)).toSorted(([a], [b]) => b.length - a.length)[0]?.[0] ?? "";
+
+/** What is needed comes first, but for the parts of what is not. */
+const rankOf = ({ path, isRequired }: Setting, prefix: string): number =>
+  Number(isRequired && !path.slice(prefix.length).includes("."));
+
+const variablesOf = (path: string): string =>
+  VARIABLES.filter((each) => each.path === path).map(({ name }) => `\`${name}\``).join(" ");
+
+/** @returns A table for each section */
+export function makeSettings(): string {
+  const settings = listSettings().filter(({ description }) => description !== "");
+  return SECTIONS.map(([prefix, title]) => {
+    const own = settings.filter(({ path }) => sectionOf(path) === prefix);
+    const rows = own.toSorted((a, b) => rankOf(b, prefix) - rankOf(a, prefix)).map(
+      ({ path, default: fallback, isRequired, description }) => [
+        `\`${path.slice(prefix.length)}\``,
+        isRequired ? "needed" : fallback,
+        variablesOf(path),
+        description,
+      ],
+    );
+    // A list, or an object without a word about it, has no row of its own.
+    const whole = prefix.replace(/(?:\[\])?\.$/, "");
+    const variables = settings.some(({ path }) => path === whole) ? "" : variablesOf(whole);
+    const head = variables === "" ? `### ${title}` : `### ${title}\n\nAs a variable: ${variables}.`;
+    return `${head}\n\n${toTable(["setting", "default", "variable", ""], rows)}`;
+  }).join("\n\n");
+}
+
+/** @returns The names of known providers, and what they stand for */
+export function makePresets(): string {
+  return toTable(["name", "base URL"], Object.entries(PRESETS).map(([name, url]) => [`\`${name}\``, `\`${url}\``]));
+}

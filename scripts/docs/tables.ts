@@ -1,0 +1,20 @@
+/** Every part of a page that is made from the sources and from measurements, and from nothing that a run leaves. */
+import { makeErrors, makeStreamErrors } from "./errors.ts";
+import type { Part } from "./parts.ts";
+import { makeConnections, makeCosts, makeKeys, makeObservers, makePeers } from "./performance.ts";
+import { makePresets, makeSettings } from "./settings.ts";
+
+const PERFORMANCE = ["docs/performance.md"];
+
+/** A test compares each with what its pages hold. */
+export const TABLES: readonly Part[] = [
+  { name: "settings", files: ["docs/configuration.md"], make: makeSettings },
+  { name: "presets", files: ["docs/configuration.md"], make: makePresets },
+  { name: "errors", files: ["docs/errors.md"], make: makeErrors },
+  { name: "stream errors", files: ["docs/errors.md"], make: makeStreamErrors },
+  { name: "peers", files: ["README.md", ...PERFORMANCE], make: () => makePeers() },
+  { name: "costs", files: PERFORMANCE, make: makeCosts },
+  { name: "connections", files: PERFORMANCE, make: makeConnections },
+  { name: "keys", files: PERFORMANCE, make: makeKeys },
+  { name: "observers", files: PERFORMANCE, make: makeObservers },
+];

@@ -1,0 +1,118 @@
+/** Every code block of the README and of `docs/` is run as it stands there, in the order of its page. */
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import process from "node:process";
+import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
+import { runsTypeScript } from "../support/program.ts";
+import { runtime } from "../support/runtimes.ts";
+import { type Block, fateOf, PAGES, readBlocks } from "./blocks.ts";
+import { PageRun } from "./page_run.ts";
+
+/** Blocks name the runtime that they are for; who runs the test does not matter. */
+const isRun = runtime === "node" && runsTypeScript;
+const run = isRun ? it : it.skip;
+const why = isRun ? "" : " (skipped: the newest Node runs them all)";
+
+function execute(page: PageRun, block: Block, later: readonly Block[]): Promise<void> | undefined {
+  switch (fateOf(block)) {
+    case "checked":
+      return page.check(block);
+    case "run by a shell":
+      return page.runShell(block);
+    case "run as a module":
+      return page.runModule(block, later);
+  }
+}
+
+for (const name of PAGES) {
+  const blocks = readBlocks(name);
+  describe(`the code of ${name}`, () => {
+    let page: PageRun;
+    beforeAll(async () => {
+      if (isRun) page = await PageRun.open();
+    });
+    afterAll(async () => {
+      if (isRun) await page.close();
+    });
+
+    for (const [index, block] of blocks.entries()) {
+      const [first = ""] = block.text.split("\n");
+      run(`line ${block.line}, ${block.language}: ${first}${why}`, async () => {
+        await execute(page, block, blocks.slice(index + 1));
+      });
+    }
+  });
+}
+
+describe("the modules of the pages", () => {
+  run(`hold types under --strict${why}`, () => {
+    const folder = resolve(".cache", `pages-${process.pid}`); // from there, packages are found
+    mkdirSync(folder, { recursive: true });
+    try {
+      const names: string[] = [];
+      for (const blocks of PAGES.map((name) => readBlocks(name))) {
+        let before = "";
+        for (const block of blocks.filter(({ language }) => language === "ts")) {
+          before = block.words.includes("continued") ? before + block.text : block.text;
+          const isElsewhere = fateOf(block) !== "run as a module" || /\b(?:Deno|Bun)\./.test(before);
+          if (isElsewhere) continue; // the types of these runtimes are not installed
+          const name = `${block.page.replaceAll(/\W/g, "_")}_${block.line}.ts`;
+          writeFileSync(join(folder, name), `${before}\nexport {};\n`);
+          names.push(name);
+        }
+      }
+      assert.ok(names.length > 2);
+      const asReaders = { declaration: false, isolatedDeclarations: false, noUnusedLocals: false };
+      const compilerOptions = { ...asReaders, paths: { sallyport: [resolve("mod.ts")] } };
+      const project = { extends: resolve("tsconfig.json"), compilerOptions, include: names };
+      writeFileSync(join(folder, "tsconfig.json"), JSON.stringify(project));
+      const tsc = resolve("node_modules", "typescript", "bin", "tsc");
+      const { status, stdout } = spawnSync(process.execPath, [tsc, "-p", folder, "--noEmit"], { encoding: "utf8" });
+      assert.equal(stdout, "");
+      assert.equal(status, 0);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+});
+
+describe("a code block", () => {
+  const read = (language: string, text: string) => readBlocks("x.md", `\n\`\`\`${language}\n${text}\n\`\`\`\n`);
+
+  it("has a rule, or is refused", () => {
+    const fate = (language: string, text: string) => read(language, text).map(fateOf)[0];
+    assert.equal(fate("sh", "# not tested: it needs Docker\ndocker run sallyport"), "not tested");
+    assert.equal(fate("text", "anything"), "shown");
+    for (const [language, text] of [["", "x"], ["python", "x"], ["sh", "# not tested: no time\ncurl x"]] as const) {
+      assert.throws(() => fate(language, text), /nobody runs|out of reach/);
+    }
+    assert.throws(() => readBlocks("x.md", "Such as\n\n    curl x\n"), /x\.md:3: write code as a block/);
+    assert.throws(() => readBlocks("x.md", "```sh\ncurl x\n"), /x\.md:1: this block has no end/);
+  });
+
+  run(`that is wrong fails${why}`, async () => {
+    const page = await PageRun.open();
+    try {
+      const wrong: readonly (readonly [string, string, RegExp])[] = [
+        ["jsonc", '{ "providers": { "a": { "upstream": "openai", "speed": 1 } } }', /unknown setting/],
+        ["jsonc", '"limits": { "body": "huge" }', /limits\.body: expected a size/],
+        ["sh", "false\ntrue", /1 !== 0/],
+        ["sh", "curl http://localhost:8787/v1/models", /missing_gateway_key/],
+        ["sh", "sallyport serve --config nowhere.jsonc", /cannot read the file/],
+        ["ts", 'import "sallyport";\nthrow new Error("so");', /Error: so/],
+        ["ts", "// left.mjs\nconst x = 1;", /left\.mjs is shown, and nothing uses it/],
+      ];
+      for (const [language, text, says] of wrong) {
+        const [block] = read(language, text);
+        await assert.rejects(async () => await execute(page, block ?? assert.fail("no block"), []), (error: Error) => {
+          assert.match(error.message, says);
+          return true;
+        });
+      }
+    } finally {
+      await page.close();
+    }
+  });
+});

@@ -1,0 +1,188 @@
+/** What `npm run docs -- tables` writes is what stands in the pages, and what it says of settings and errors is true. */
+import assert from "node:assert/strict";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import process from "node:process";
+import { afterEach, describe, it } from "@std/testing/bdd";
+import { writeApi } from "../../scripts/docs/api.ts";
+import { IN_STREAM } from "../../scripts/docs/errors.ts";
+import { makePeers } from "../../scripts/docs/performance.ts";
+import { readPart, toTable } from "../../scripts/docs/parts.ts";
+import { listSettings } from "../../scripts/docs/settings.ts";
+import { TABLES } from "../../scripts/docs/tables.ts";
+import { VARIABLES } from "../../scripts/docs/variables.ts";
+import { ConfigError } from "../../src/config.ts";
+import { loadConfig } from "../../src/serve/load_config.ts";
+import { CASES } from "../support/error_cases.ts";
+import { makeFolder } from "../support/program.ts";
+import { PAGES } from "./blocks.ts";
+
+/** Pages that have one part more, which is made from the reports of a test run. */
+const WITHOUT_TABLES = ["faults", "behaviours"];
+/** What a supervisor tells its workers. */
+const INTERNAL = ["SALLYPORT_WORKER"];
+/** What each kind of setting takes for a mistake, where "short" is none. */
+const MISTAKES: Readonly<Record<string, string>> = {
+  SALLYPORT_LISTEN: "127.0.0.1:99999",
+  SALLYPORT_ADMIN: "127.0.0.1:99999",
+  SALLYPORT_HOSTS_A: "no host",
+  SALLYPORT_DEADLINES_A: "idle=long",
+  SALLYPORT_SHARED_LIMITS_A: "requests=many",
+};
+
+describe("the pages", () => {
+  for (const { name, files, make } of TABLES) {
+    it(`hold ${name} as they are now: else run npm run docs -- tables`, () => {
+      for (const file of files) assert.equal(readPart(file, name), make(), `${file} is stale`);
+    });
+  }
+
+  it("mark no part that nobody writes", () => {
+    const names = [...TABLES.map(({ name }) => name), ...WITHOUT_TABLES];
+    for (const page of PAGES) {
+      const marked = readFileSync(page, "utf8").matchAll(/<!-- (.+): written by `npm run docs` -->/g);
+      for (const [, name = ""] of marked) assert.ok(names.includes(name), `${page} has a part ${name}`);
+    }
+  });
+
+  it("lead nowhere but to what is there", () => {
+    const anchorsOf = (file: string) =>
+      Array.from(
+        readFileSync(file, "utf8").matchAll(/^#+ (.+)$/gm),
+        ([, title = ""]) => title.toLowerCase().replace(/[^\w\- ]/g, "").replaceAll(" ", "-"),
+      );
+    for (const page of PAGES) {
+      const text = readFileSync(page, "utf8").replace(/```[^]*?```/g, "");
+      const links = text.matchAll(/\]\((?!https?:)([^)\s#]*)(?:#([^)\s]+))?\)|(?:src|srcset)="([^"]+)"/g);
+      for (const [whole, path = "", anchor, picture] of links) {
+        const target = picture ?? path;
+        const file = target === "" ? page : join(dirname(page), target);
+        assert.ok(existsSync(file), `${page}: ${whole} leads nowhere`);
+        if (anchor !== undefined) assert.ok(anchorsOf(file).includes(anchor), `${page}: ${whole}: no such heading`);
+      }
+    }
+  });
+
+  it("name no file that is not there", () => {
+    for (const page of PAGES) {
+      const named = readFileSync(page, "utf8").matchAll(/`((?:tests|scripts|ops|examples|src)\/[\w./-]+)`/g);
+      for (const [, file = ""] of named) assert.ok(existsSync(file), `${page} names ${file}`);
+    }
+  });
+});
+
+describe("the table of settings", () => {
+  const before = { ...process.env };
+  afterEach(() => {
+    for (const name of Object.keys(process.env)) if (name.startsWith("SALLYPORT_")) delete process.env[name];
+    Object.assign(process.env, before);
+  });
+
+  /** Of a configuration made by variables alone: the setting that is complained about, and where. */
+  const complain = (variables: Record<string, string>): readonly (string | undefined)[] => {
+    for (const name of Object.keys(process.env)) if (name.startsWith("SALLYPORT_")) delete process.env[name];
+    Object.assign(process.env, { SALLYPORT_PROVIDER_A: "openai", ...variables });
+    try {
+      loadConfig();
+    } catch (error) {
+      if (error instanceof ConfigError) return [error.issues[0]?.path, error.issues[0]?.source];
+      throw error;
+    }
+    return [];
+  };
+
+  it("has a word about every setting that the schema has", () => {
+    const settings = listSettings();
+    const paths = settings.map(({ path }) => path);
+    for (const path of ["log", "listen[].port", "keys[].limits.budget", "prices.MODEL.input", "admin.token"]) {
+      assert.ok(paths.includes(path), path);
+    }
+    assert.equal(new Set(paths).size, paths.length);
+    const wordless = settings.filter(({ description, isGroup }) => description === "" && !isGroup);
+    assert.deepEqual(wordless.map(({ path }) => path), [], "say a word by about()");
+  });
+
+  for (const { name, path } of VARIABLES) {
+    if (path === undefined || name === "SALLYPORT_KEYS_FILE") continue;
+    it(`${name} sets ${path}`, () => {
+      const [at = "", source] = complain({ SALLYPORT_ADMIN: "127.0.0.1:1", [name]: MISTAKES[name] ?? "short" });
+      assert.ok(at.startsWith(path.replace("NAME", "a")), `${at} instead of ${path}`);
+      assert.equal(source, name);
+    });
+  }
+
+  it("names every variable that there is", () => {
+    const sources = readdirSync("src", { recursive: true, withFileTypes: true }).filter(({ name }) =>
+      name.endsWith(".ts")
+    ).map(({ parentPath, name }) => readFileSync(join(parentPath, name), "utf8"));
+    const named = new Set(sources.join("\n").match(/SALLYPORT_[A-Z_]*[A-Z]/g));
+    const known = [...INTERNAL, ...VARIABLES.map(({ name }) => name.replace(/_A$/, ""))];
+    assert.deepEqual(Array.from(named).filter((name) => !known.includes(name)), []);
+  });
+
+  it("is right that beyond this machine the admin listener needs a token", () => {
+    assert.deepEqual(complain({ SALLYPORT_ADMIN: "0.0.0.0:1" })[0], "admin.token");
+  });
+});
+
+describe("the table of errors", () => {
+  it("tells apart what ends a stream and what comes before an answer", () => {
+    const page = readFileSync("docs/streaming.md", "utf8");
+    for (const code of IN_STREAM) assert.ok(page.includes(`\`${code}\``), `docs/streaming.md does not name ${code}`);
+    for (const code of Object.keys(CASES)) {
+      assert.ok(readFileSync("docs/errors.md", "utf8").includes(`\`${code}\``), `docs/errors.md does not name ${code}`);
+    }
+  });
+});
+
+describe("the table of peers", () => {
+  const row = (subject: string, median: number, objections: string[] = []) => ({
+    subject,
+    spread: { median },
+    objections,
+  });
+  const session = (...rows: unknown[]) =>
+    JSON.stringify({
+      measuredAt: "2026-11-21T00:00:00Z",
+      machine: { cpu: "a machine" },
+      versions: { node: "26.0.0" },
+      effort: { rounds: 3 },
+      results: ["plain", "streamed"].map((name) => ({ name, rows, comparisons: [] })),
+    });
+
+  it("has what was measured apart, says so, and leaves out what must not be quoted", () => {
+    const folder = makeFolder();
+    const [main, peers] = [join(folder.path, "main.json"), join(folder.path, "peers.json")];
+    writeFileSync(main, session(row("gateway node 26", 12_345), row("nginx", 50_000, ["the load was the limit"])));
+    const alone = makePeers(main, peers);
+    assert.match(alone, /\| \*\*Sallyport\*\* on Node 26 \| 12,300 /);
+    assert.match(alone, /\| nginx +\| – /);
+    assert.doesNotMatch(alone, /measured apart/);
+    writeFileSync(peers, session(row("gateway node 26", 9_999), row("portkey 1.2.3", 1_234)));
+    const both = makePeers(main, peers);
+    folder.remove();
+    assert.match(both, /\| Portkey 1\.2\.3 +\| 1,200 /);
+    assert.match(both, /\| \*\*Sallyport\*\* on Node 26 \| 12,300 /);
+    assert.match(both, /Portkey 1\.2\.3: measured apart.* on Node 26 10,000 and 10,000 a second/);
+  });
+});
+
+describe("the reference of the library", () => {
+  it("is made of its docstrings, from what mod.ts exports", () => {
+    const folder = makeFolder();
+    writeApi(folder.path);
+    const pages = readdirSync(folder.path, { recursive: true }).map(String);
+    const page = readFileSync(
+      join(folder.path, pages.find((name) => name.endsWith("createGateway.html")) ?? ""),
+      "utf8",
+    );
+    folder.remove();
+    assert.match(page, /Makes a gateway\./);
+  });
+});
+
+describe("a table", () => {
+  it("is padded by characters, and keeps its bars", () => {
+    assert.equal(toTable(["a", "µ"], [["1|2", "–"]]), "| a    | µ  |\n| ---- | -- |\n| 1\\|2 | –  |");
+  });
+});

@@ -1,0 +1,289 @@
+/**
+ * A page's blocks, run in its order in a folder of its own: a copy of the checkout with what the build makes, a
+ * `gateway.jsonc`, a certificate, and in front a stand-in for every provider. Ports are replaced by free ones.
+ *
+ * - `sh`: a shell that stops at the first failure, and hands its variables on to the next block. `serve` goes on beside
+ *   it until the next one; where none was started and a block speaks to the gateway's ports, one is.
+ * - `js`, `ts`: a module, on Node unless it says `Deno` or `Bun`. What serves is called. `continued` behind the fence
+ *   puts the module before it in front. A first line such as `// otel.mjs` names a file, which only is written.
+ * - `jsonc`: passes `sallyport check` as it stands. One that begins with `// gateway.jsonc` is then what serves.
+ */
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { cpSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import process from "node:process";
+import { findRuntimes } from "../../scripts/runtimes.ts";
+import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
+import { freePort } from "../support/front_proxy.ts";
+import { cleanEnvironment, makeFolder } from "../support/program.ts";
+import { answerStream, chunk, COMPLETION, type Provider, startProvider } from "../support/provider.ts";
+import { until } from "../support/until.ts";
+import { type Block, readBlocks } from "./blocks.ts";
+
+/** What a page's folder has of the checkout. */
+const COPIED = [
+  ...["dist", "examples", "ops", "scripts", "src", "LICENSE", "README.md", "deno.json", "mod.ts", "package.json"],
+  ...["package-lock.json", "tsconfig.core.json", "tsconfig.json", "tsconfig.types.json"],
+];
+/** Ports that pages name; 4318 is the collector's, for which the stand-in stands in. */
+const PORTS = /\b(?:3000|4318|8000|8080|878[789]|8790)\b/g;
+const COLLECTOR = "4318";
+/** A block that takes longer is stuck. Milliseconds. */
+const BLOCK_MS = 30_000;
+const KEY_VARIABLES = ["OPENAI_API_KEY", "GROQ_API_KEY", "SALLYPORT_UPSTREAM_KEY"];
+
+const STOP = chunk(null, "stop");
+const USAGE = `data: ${
+  JSON.stringify({ choices: [], usage: { prompt_tokens: 2, completion_tokens: 3, total_tokens: 5 } })
+}\n\n`;
+
+/** A provider that has every model and says the same of all; a long answer is told until its caller leaves. */
+async function startStandIn(): Promise<Provider> {
+  return await startProvider((response, { method, body }) => {
+    const { stream = false, messages = [] } = method === "POST" ? readJson(body.toString()) : {};
+    if (method === "POST" && stream === true) {
+      if (!String(messages[0]?.content).startsWith("Count")) {
+        return answerStream(response, `${chunk("Hello")}${STOP}${USAGE}data: [DONE]\n\n`);
+      }
+      return response.writeHead(200, { "content-type": "text/event-stream" }).write(chunk("one"));
+    }
+    response.writeHead(200, { "content-type": "application/json" });
+    response.end(method === "POST" ? COMPLETION : '{"object":"list","data":[{"id":"gpt-4o-mini","object":"model"}]}');
+  });
+}
+
+/** What a collector is sent is no JSON. */
+function readJson(text: string): { stream?: unknown; messages?: { content?: unknown }[] } {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return {};
+  }
+}
+
+/** Functions and wrappers that blocks find. */
+const PRELUDE = `
+set -aeu -o pipefail
+end_server() {
+  if [ -s .server ]; then kill -9 -- "-$(cat .server)" 2>/dev/null || true; fi
+  rm -f .server
+}
+serve_beside() {
+  end_server
+  set -m
+  "$@" >.served 2>&1 &
+  set +m
+  echo $! >.server
+  for _ in $(seq 400); do
+    if grep -q 'listening on' .served; then return 0; fi
+    if ! kill -0 "$(cat .server)" 2>/dev/null; then break; fi
+    sleep 0.05
+  done
+  cat .served >&2
+  return 1
+}
+curl() { command curl --silent --show-error --fail-with-body --max-time 20 "$@"; }
+npm() {
+  case "$*" in
+    ci) command npm ci --dry-run --offline --ignore-scripts --no-audit --no-fund ;;
+    "run demo") command npm run demo -- --once ;;
+    *) command npm "$@" ;;
+  esac
+}
+if [ -f .variables ]; then . ./.variables; fi
+`;
+
+/** Commands of several lines as one each. */
+const toCommands = (text: string): string[] => text.replace(/\\\n\s*/g, " ").split("\n");
+
+function toServing(command: string): string {
+  if (/^\s*#/.test(command) || !/\sserve(?:\s|$)/.test(command)) return command;
+  return `serve_beside ${/^\s*\w+=/.test(command) ? `env ${command.trim()}` : command}`;
+}
+
+/** A page that is run. */
+export class PageRun {
+  readonly #folder = makeFolder();
+  readonly #home: string;
+  readonly #ports = new Map<string, string>();
+  readonly #path: string;
+  #provider!: Provider; // set by open
+  #modules = "";
+
+  private constructor() {
+    this.#home = join(this.#folder.path, "page");
+    this.#path = `${join(this.#folder.path, "bin")}:${process.env.PATH}`;
+  }
+
+  /** Makes the folder. */
+  static async open(): Promise<PageRun> {
+    const run = new PageRun();
+    run.#provider = await startStandIn();
+    run.#ports.set(COLLECTOR, new URL(run.#provider.url).port);
+    run.#copy();
+    run.#writePrograms();
+    const example = readBlocks("README.md").find(({ text }) => text.startsWith("// gateway.jsonc"));
+    await run.#configure(example?.text ?? assert.fail("the README shows no configuration"));
+    return run;
+  }
+
+  /** Ends what still runs, and removes the folder. */
+  async close(): Promise<void> {
+    await this.#shell("end_server");
+    await this.#provider.close();
+    this.#folder.remove();
+  }
+
+  #copy(): void {
+    mkdirSync(this.#home);
+    for (const name of COPIED) cpSync(name, join(this.#home, name), { recursive: true });
+    symlinkSync(resolve("node_modules"), join(this.#home, "node_modules"));
+    // Node and Bun find the package of this folder by its name; for Deno, it is installed elsewhere in real life.
+    const manifest = JSON.parse(readFileSync("deno.json", "utf8"));
+    manifest.imports = { ...manifest.imports, "sallyport": "./dist/mod.js", "openai": "npm:openai" };
+    writeFileSync(join(this.#home, "deno.json"), JSON.stringify(manifest));
+    const { cert, key } = createSelfSignedCertificate(["localhost", "127.0.0.1", "a.localhost", "b.localhost"]);
+    writeFileSync(join(this.#home, "b.crt"), cert);
+    writeFileSync(join(this.#home, "b.key"), key);
+  }
+
+  /** `deno`, `bun`, the newest `node`, and `sallyport` as it is when it is installed. */
+  #writePrograms(): void {
+    const folder = join(this.#folder.path, "bin");
+    mkdirSync(folder);
+    const write = (name: string, command: string) =>
+      writeFileSync(join(folder, name), `#!/bin/sh\nexec ${command} "$@"\n`, { mode: 0o755 });
+    for (const { kind, command } of findRuntimes().filter(({ runsTypeScript }) => runsTypeScript)) {
+      write(kind, command);
+    }
+    write("sallyport", `node ${join(this.#home, "dist", "sallyport.js")}`);
+  }
+
+  /** Every port that a page names as one that is free, the same one throughout the page. */
+  async #withPorts(text: string): Promise<string> {
+    for (const port of text.match(PORTS) ?? []) {
+      if (!this.#ports.has(port)) this.#ports.set(port, String(await freePort()));
+    }
+    return text.replace(PORTS, (port) => this.#ports.get(port) ?? port);
+  }
+
+  /** Every provider as the stand-in. */
+  async #toRunnable(text: string): Promise<string> {
+    const upstream = /("?upstream"?: *)(?:"[^"]*"|\[[^\]]*\])/g;
+    return (await this.#withPorts(text)).replace(upstream, `$1"${this.#provider.url}"`);
+  }
+
+  async #configure(text: string): Promise<void> {
+    await this.#shell("end_server");
+    writeFileSync(join(this.#home, "gateway.jsonc"), await this.#toRunnable(text));
+  }
+
+  #environment(): Record<string, string> {
+    const own = Object.entries(cleanEnvironment()).filter((pair): pair is [string, string] => pair[1] !== undefined);
+    const certificate = join(this.#home, "b.crt");
+    return {
+      ...Object.fromEntries(own),
+      ...Object.fromEntries(KEY_VARIABLES.map((name) => [name, "sk-a-key-at-the-provider"])),
+      PATH: this.#path,
+      NODE_EXTRA_CA_CERTS: certificate,
+      CURL_CA_BUNDLE: certificate,
+      DENO_CERT: certificate,
+      DENO_NO_UPDATE_CHECK: "1",
+    };
+  }
+
+  /** Runs a script of bash in the folder, and fails with its output where it fails. */
+  async #shell(script: string): Promise<string> {
+    const child = spawn("bash", ["-c", `${PRELUDE}\n${script}\n`], {
+      cwd: this.#home,
+      env: this.#environment(),
+      stdio: ["ignore", "pipe", "pipe"],
+      detached: true, // in a group of its own, which can be ended as a whole
+    });
+    const timer = setTimeout(() => process.kill(-(child.pid ?? assert.fail("no shell")), "SIGKILL"), BLOCK_MS);
+    let output = "";
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding("utf8").on("data", (text: string) => output += text);
+    }
+    const status = await new Promise((settle) => child.on("close", settle));
+    clearTimeout(timer);
+    assert.equal(status, 0, output || `ended by ${child.signalCode}`);
+    return output;
+  }
+
+  /** @param block Passes `sallyport check`, and is what serves from now on if it says so */
+  async check({ text }: Block): Promise<void> {
+    const isWhole = /^(?:\s|\/\/.*\n)*\{/.test(text);
+    const provider = /^\s*"providers"/m.test(text) ? "" : '"providers": { "a": { "upstream": "openai" } },';
+    const file = join(this.#home, "checked.jsonc");
+    writeFileSync(file, isWhole ? text : `{ ${provider}\n${text}\n}`);
+    await this.#shell("sallyport check --config checked.jsonc");
+    if (text.startsWith("// gateway.jsonc")) await this.#configure(text);
+  }
+
+  /** @param block Runs to its end without a failure; what it serves goes on */
+  async runShell({ text }: Block): Promise<void> {
+    const commands = toCommands(await this.#withPorts(text)).map(toServing);
+    if (!commands.some((command) => command.startsWith("serve_beside"))) await this.#serveFor(text);
+    await this.#shell(`${commands.join("\n")}\nexport -p >.variables`);
+  }
+
+  /** @param block Ends without a failure, or answers calls */
+  async runModule({ text, language, words, line }: Block, later: readonly Block[]): Promise<void> {
+    const [, name] = /^\/\/ ([\w.-]+\.[cm]?[jt]s)\b/.exec(text) ?? [];
+    if (name !== undefined) {
+      assert.ok(later.some((other) => other.text.includes(name)), `${name} is shown, and nothing uses it`);
+      return writeFileSync(join(this.#home, name), await this.#toRunnable(text));
+    }
+    const whole = words.includes("continued") ? this.#modules + text : text;
+    this.#modules = whole;
+    const file = `block_${line}.${language}`;
+    writeFileSync(join(this.#home, file), await this.#toRunnable(whole));
+    const kind = words.find((word) => ["deno", "bun"].includes(word)) ??
+      /\b(Deno|Bun)\./.exec(whole)?.[1]?.toLowerCase() ?? "node";
+    const command = `${kind}${kind === "deno" ? " run -A --quiet" : ""} ${file}`;
+    if (/\b(?:serve|listen)\(/.test(whole)) return await this.#callServer(command, whole);
+    await this.#serveFor(text);
+    await this.#shell(command);
+  }
+
+  /** Starts the gateway where a block speaks to it and nothing serves yet. */
+  async #serveFor(text: string): Promise<void> {
+    if (!/localhost:878\d|127\.0\.0\.1:878\d/.test(text) || existsSync(join(this.#home, ".server"))) return;
+    await this.#shell("serve_beside sallyport serve --config gateway.jsonc");
+  }
+
+  /** A module that serves: is it there, and does the gateway answer in it, wherever it is mounted? */
+  async #callServer(command: string, text: string): Promise<void> {
+    await this.#shell("end_server");
+    const named = text.match(PORTS)?.[0];
+    const port = (named && this.#ports.get(named)) ?? String(await freePort());
+    const variables = `PORT=${port} BUN_PORT=${port} DENO_SERVE_ADDRESS=tcp:127.0.0.1:${port}`;
+    await this.#shell(`set -m\n${variables} ${command} >.served 2>&1 &\necho $! >.server`);
+    const keys = Array.from(text.matchAll(/key: "([^"]{16,})"/g), ([, key = ""]) => key);
+    const prefixes = ["", ...Array.from(text.matchAll(/"(\/[\w/]+?)(?:\/?[*:][^"]*)?"/g), ([, prefix = ""]) => prefix)];
+    const call = async (): Promise<boolean> => {
+      for (const prefix of prefixes) {
+        const answer = await fetch(`http://localhost:${port}${prefix}/v1/chat/completions`, {
+          method: "POST",
+          headers: {
+            "authorization": "Bearer sk-1",
+            "gateway-auth": `Bearer ${keys[0] ?? ""}`,
+            "content-type": "application/json",
+          },
+          body: '{"model":"gpt-4o-mini","messages":[{"role":"user","content":"Hello"}]}',
+        }).then((response) => response.text(), () => "");
+        if (answer === COMPLETION) return true;
+      }
+      return false;
+    };
+    const served = () => readFileSync(join(this.#home, ".served"), "utf8");
+    try {
+      await until(call, "the gateway answers in what the block serves", 10_000);
+    } catch (error) {
+      assert.fail(`${error}\n${served()}`);
+    }
+    await this.#shell("end_server");
+  }
+}
