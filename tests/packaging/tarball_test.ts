@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import process from "node:process";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
@@ -15,6 +15,7 @@ const runtimes = findRuntimes();
 const commandOf = (name: string) =>
   runtimes.find(({ kind, runsTypeScript }) => kind === name && runsTypeScript)?.command;
 const node = commandOf("node") ?? assert.fail("no Node that runs TypeScript");
+const pages = readdirSync("docs").filter((name) => name.endsWith(".md")).map((name) => `docs/${name}`);
 const TSC = resolve("node_modules", "typescript", "bin", "tsc");
 const PROGRAM = `
 import { createGateway, type ExchangeRecord, type Gateway, parseConfig } from "sallyport";
@@ -51,7 +52,8 @@ describe("the package", () => {
     const [packed, empty] = [join(folder.path, "packed"), join(folder.path, "user")];
     for (const path of [packed, empty]) mkdirSync(path);
     run(node, ["scripts/build.ts", "--quiet", "--out", join(packed, "dist")], process.cwd());
-    for (const name of ["package.json", "README.md", "LICENSE"]) copyFileSync(name, join(packed, name));
+    mkdirSync(join(packed, "docs"));
+    for (const name of ["package.json", "README.md", "LICENSE", ...pages]) copyFileSync(name, join(packed, name));
     const [tarball] = JSON.parse(run("npm", ["pack", "--json", "--ignore-scripts", "--silent"], packed));
     files = tarball.files.map(({ path }: { path: string }) => path);
     user = empty;
@@ -60,8 +62,10 @@ describe("the package", () => {
   });
   afterAll(() => folder.remove());
 
-  it("holds what is built, a word about it and the licence", () => {
-    const rest = files.filter((file) => !file.startsWith("dist/types/")).sort();
+  it("holds what is built, its pages and the licence", () => {
+    assert.ok(pages.includes("docs/embedding.md"));
+    assert.deepEqual(pages.filter((page) => !files.includes(page)), []);
+    const rest = files.filter((file) => !/^(?:dist\/types|docs)\//.test(file)).sort();
     assert.deepEqual(rest, [
       "LICENSE",
       "README.md",
