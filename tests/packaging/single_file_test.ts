@@ -8,7 +8,8 @@ import { makeFolder, ONE_FILE, runProgram, runsTypeScript, SOURCE } from "../sup
 
 /**
  * 195 kB of it are the Redis client, which is only run where Redis is configured, 67 kB the metrics, 26 kB usage, 13 kB
- * doctor, 10 kB what settings mean (for editors and for the pages), 121 kB the console's page as texts (half of which is uPlot, the charts).
+ * doctor, 10 kB what settings mean (for editors and for the pages), 121 kB the console's page as texts (half of which
+ * is uPlot, the charts).
  */
 const MAX_BYTES = 925_000;
 const EXPORTS = ["ConfigError", "ERRORS", "GatewayError", "createGateway", "parseConfig"];
