@@ -11,7 +11,7 @@ import { parseConfig } from "../../src/config.ts";
 import { type ExchangeObserver, type ExchangeRecord, type InboundRequest, systemClock } from "../../src/exchange.ts";
 import { createGateway, type Gateway } from "../../src/gateway.ts";
 import { resolveServe, runtimeParts } from "../../src/serve/assemble.ts";
-import { closeListeners, containCrashes, openListeners } from "../../src/serve/lifecycle.ts";
+import { closeListeners, containCrashes, keepExchangesYoung, openListeners } from "../../src/serve/lifecycle.ts";
 
 /** What to start. Each provider has a listener, and so a host, of its own. */
 export interface Setup {
@@ -117,6 +117,7 @@ async function start({ providers, key, limits, bodyTimeMs, tellsSettled }: Setup
   return { gateway, listeners, counts, urls, countLeases };
 }
 
+keepExchangesYoung(); // as `serve` does
 containCrashes((text) => tell({ type: "crash", text }));
 const lines = createInterface({ input: process.stdin });
 let running: Awaited<ReturnType<typeof start>> | undefined;

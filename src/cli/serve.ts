@@ -5,7 +5,6 @@
  */
 import { availableParallelism } from "node:os";
 import process from "node:process";
-import v8 from "node:v8";
 import { generateGatewayKey } from "../access/gateway_key.ts";
 import { KeyAdministration } from "../access/key_administration.ts";
 import { MemoryLimiter } from "../access/limits.ts";
@@ -22,7 +21,7 @@ import { Metrics } from "../observe/metrics.ts";
 import { type MetricsFormat, toMetricsText } from "../observe/metrics_text.ts";
 import { createTraces } from "../observe/traces.ts";
 import { assemble, type Assembly, resolveServe, runtime, type ServerName } from "../serve/assemble.ts";
-import { closeListeners, openListeners, waitForSignal } from "../serve/lifecycle.ts";
+import { closeListeners, keepExchangesYoung, openListeners, waitForSignal } from "../serve/lifecycle.ts";
 import type { Listener, Serve } from "../serve/listener.ts";
 import { callListener } from "../serve/loopback.ts";
 import { toStandardOutput } from "../serve/log_output.ts";
@@ -147,18 +146,6 @@ interface Loaded {
   readonly config: Config;
   readonly assembly: Assembly;
   readonly addresses: ReturnType<typeof readTlsFiles>;
-}
-
-/**
- * V8 learns at which places what is made survives, and makes it in the old generation from then on. At a stream's places
- * it does, while they are not optimised yet; and each exchange that died there keeps its young objects from the
- * collection of the young for good. Not on Node 20, where it gains nothing (measured); Deno takes such a flag only when
- * it starts.
- */
-function keepExchangesYoung(): void {
-  if (runtime === "node" && parseInt(process.versions.node) > 20) {
-    v8.setFlagsFromString("--no-allocation-site-pretenuring");
-  }
 }
 
 /** One process: it serves callers, as a worker of a supervisor or alone. */
