@@ -47,7 +47,8 @@ export function pinSelf(): void {
 }
 
 /**
- * Starts a process on a core; its output goes to a log.
+ * Starts a process on a core. What it writes to stderr goes to a log; its stdout goes nowhere, for what a disk takes to
+ * keep an access log is no cost of who writes it.
  *
  * @param core Its core
  * @param command Path and arguments
@@ -64,7 +65,7 @@ export function start(
   const output = openSync(path, "w");
   const child = spawn("taskset", ["-c", String(core), command, ...args], {
     env: { ...process.env, NO_COLOR: "1", ...env },
-    stdio: ["ignore", output, output],
+    stdio: ["ignore", "ignore", output],
   });
   closeSync(output);
   const { pid } = child;
