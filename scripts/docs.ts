@@ -74,7 +74,7 @@ function marksOf(file: string): Map<number, Mark> {
   const marks = new Map<number, Mark>();
   for (
     const [, attributes = "", content = ""] of readFileSync(file, "utf8").matchAll(
-      /<testcase\b([^>]*?)(?:\/>|>([\s\S]*?)<\/testcase>)/g,
+      /<testcase\b((?:[^">]|"[^"]*")*?)(?:\/>|>([\s\S]*?)<\/testcase>)/g,
     )
   ) {
     const numbers = /\brows? (\d+)(?: and (\d+))?:/.exec(attributes)?.slice(1) ?? [];

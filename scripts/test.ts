@@ -130,7 +130,9 @@ function count(junit: string, isDeno: boolean): Counts | undefined {
   }
   const counts: Counts = { passed: 0, failed: 0, skipped: 0 };
   for (
-    const [, attributes = "", content = ""] of report.matchAll(/<testcase\b([^>]*?)(?:\/>|>([\s\S]*?)<\/testcase>)/g)
+    const [, attributes = "", content = ""] of report.matchAll(
+      /<testcase\b((?:[^">]|"[^"]*")*?)(?:\/>|>([\s\S]*?)<\/testcase>)/g,
+    )
   ) {
     const hasFailed = /<(?:failure|error)\b/.test(content);
     if (isDeno && !attributes.includes('classname="ext:')) continue;

@@ -36,7 +36,9 @@ function marksOf(reports: readonly string[]): Map<string, Mark> {
   const marks = new Map<string, Mark>();
   for (const report of reports) {
     for (
-      const [, attributes = "", content = ""] of report.matchAll(/<testcase\b([^>]*?)(?:\/>|>([\s\S]*?)<\/testcase>)/g)
+      const [, attributes = "", content = ""] of report.matchAll(
+        /<testcase\b((?:[^">]|"[^"]*")*?)(?:\/>|>([\s\S]*?)<\/testcase>)/g,
+      )
     ) {
       const [, name] = /\bbehaviour: ([^"]+?\([^")]+\))/.exec(attributes) ?? [];
       if (name === undefined || /<skipped\b/.test(content)) continue;
