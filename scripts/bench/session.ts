@@ -101,6 +101,24 @@ export async function takeTurns(
   return all;
 }
 
+/**
+ * Readings of the same subjects, started several times, as one.
+ *
+ * @param starts What each start has given, the subjects in the same order
+ */
+export function joinStarts(starts: readonly (readonly Series[])[]): Series[] {
+  return (starts[0] ?? []).map((first, place) => {
+    const all = starts.flatMap((series) => series[place] ?? []);
+    const example = all.find((series) => series.example !== undefined)?.example;
+    return {
+      ...first,
+      readings: all.flatMap(({ readings }) => readings),
+      wrong: all.reduce((sum, { wrong }) => sum + wrong, 0),
+      ...(example !== undefined && { example }),
+    };
+  });
+}
+
 function medianOf(readings: readonly Reading[], get: (reading: Reading) => number): number {
   return toSpread(readings.map(get)).median;
 }

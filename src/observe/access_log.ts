@@ -92,6 +92,7 @@ export class AccessLog implements ExchangeObserver {
   #lines = 0;
   #isWriting = false;
   #isScheduled = false;
+  #isDue = false;
   #dropped = 0;
   #untold = 0;
 
@@ -118,13 +119,16 @@ export class AccessLog implements ExchangeObserver {
     if (this.#waiting.length >= FLUSH_LENGTH) this.flush();
     else if (!this.#isScheduled) {
       this.#isScheduled = true;
-      this.#clock.timer(FLUSH_MS, () => this.flush());
+      this.#clock.timer(FLUSH_MS, () => {
+        this.#isScheduled = false;
+        this.flush();
+      });
     }
   }
 
-  /** Hands on what waits, unless the last lines are still on their way. */
+  /** Hands on what waits; while the last lines are still on their way, as soon as they are taken. */
   flush(): void {
-    this.#isScheduled = false;
+    this.#isDue = this.#isWriting;
     if (this.#isWriting || this.#waiting === "") return;
     const lines = this.#lines;
     const text = this.#untold === 0
@@ -138,7 +142,7 @@ export class AccessLog implements ExchangeObserver {
     this.#write(text, (error) => {
       this.#isWriting = false;
       if (error !== null) this.#drop(lines);
-      else if (this.#waiting !== "") this.flush();
+      if (this.#isDue) this.flush(); // what came since waits for its time: a write a line would cost more than the line
     });
   }
 

@@ -115,6 +115,26 @@ describe("the access log", () => {
     assert.equal(taken.length, 1, "the reader has not taken the first ones yet");
     answer();
     assert.equal(taken.length, 2);
+    log.settled(record);
+    answer();
+    assert.equal(taken.length, 2, "its time has not come: a reader is not called for a line at a time");
+    fire();
+    assert.equal(taken.length, 3);
+  });
+
+  it("hands on what has become much before its time, and has one timer at most", () => {
+    const { clock, fire } = manualClock();
+    const { write, taken, answer } = manualReader();
+    let timers = 0;
+    const log = new AccessLog("json", write, { ...clock, timer: (...timer) => (timers++, clock.timer(...timer)) });
+    for (let count = 0; count < 3000; count++) {
+      log.settled(record);
+      answer();
+    }
+    assert.ok(taken.length > 2, String(taken.length));
+    assert.equal(timers, 1);
+    fire();
+    assert.equal(taken.join("").split("\n").length, 3001);
   });
 
   it("drops and counts what a reader that has stopped leaves no room for, and says so when it is back", () => {
