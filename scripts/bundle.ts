@@ -1,23 +1,5 @@
 /** How sources become one module that Deno, Bun and Node take alike. */
-import type { BuildOptions, Plugin } from "esbuild";
-
-/**
- * undici asserts its invariants many times a call, and the assert of Deno is dear: what holds is not passed on to
- * it, what does not is.
- */
-const CHEAP_ASSERTIONS: Plugin = {
-  name: "cheap assertions",
-  setup(build) {
-    build.onResolve(
-      { filter: /^node:assert$/ },
-      ({ importer }) => /[\\/]undici[\\/]/.test(importer) ? { path: "assert", namespace: "cheap" } : undefined,
-    );
-    build.onLoad({ filter: /^assert$/, namespace: "cheap" }, () => ({
-      contents: `module.exports = (value, message) => { if (!value) require("node:assert")(value, message); };`,
-      loader: "js",
-    }));
-  },
-};
+import type { BuildOptions } from "esbuild";
 
 /** For sources of any kind. */
 export const BUNDLE: BuildOptions = {
@@ -28,9 +10,6 @@ export const BUNDLE: BuildOptions = {
   conditions: ["import", "module", "default"],
   target: "es2023",
   external: ["node:*"],
-  plugins: [CHEAP_ASSERTIONS],
-  // undici's own variables: asked for, they would need a permission of Deno's.
-  define: { "process.env.JEST_WORKER_ID": "undefined", "process.env.UNDICI_NO_WASM_SIMD": "undefined" },
   logLevel: "warning",
 };
 /** First lines of a program: the Redis client is CommonJS and asks for the runtime's modules by `require`. */
@@ -54,11 +33,11 @@ export const ONE_FILE: BuildOptions = {
   ...PROGRAM_BUNDLE,
   ...ENTRY,
   minify: true,
-  define: { ...BUNDLE.define, "import.meta.main": "__main" },
+  define: { "import.meta.main": "__main" },
   banner: { js: MAIN_BANNER },
 };
 /** The library alone. */
-export const LIBRARY: BuildOptions = { ...BUNDLE, ...ENTRY, define: { ...BUNDLE.define, "import.meta.main": "false" } };
+export const LIBRARY: BuildOptions = { ...BUNDLE, ...ENTRY, define: { "import.meta.main": "false" } };
 /** The Cloudflare Worker: what a runtime has to bring along for the others may not be reached from it. */
 export const WORKER: BuildOptions = {
   ...BUNDLE,

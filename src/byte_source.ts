@@ -72,32 +72,6 @@ export function fromRequest(request: Request): ByteSource | null {
   };
 }
 
-/** What one read may bring: little while a stream is quiet, much once a read has filled its buffer. Bytes. */
-const QUIET_READ_BYTES = 2048;
-const BUSY_READ_BYTES = 65536;
-
-/**
- * The same with buffers of our own, for a runtime that keeps a large one ready for every read that waits.
- *
- * @param stream A stream of bytes
- * @returns The source
- */
-export function fromByteStream(stream: ReadableStream<Uint8Array>): ByteSource {
-  let reader: ReadableStreamBYOBReader | undefined;
-  let readBytes = QUIET_READ_BYTES;
-  return {
-    async read() {
-      reader ??= stream.getReader({ mode: "byob" });
-      const { done, value } = await reader.read(new Uint8Array(readBytes));
-      readBytes = value?.byteLength === readBytes ? BUSY_READ_BYTES : QUIET_READ_BYTES;
-      return done ? undefined : value;
-    },
-    cancel(reason) {
-      (reader ?? stream).cancel(reason).catch(() => {});
-    },
-  };
-}
-
 /**
  * A {@link ByteSource} as a web stream, for a `Response`. Nothing is read ahead.
  *

@@ -84,7 +84,7 @@ const FLOORS: Readonly<Record<string, number>> = {
 };
 
 /** Bound: may name a runtime or an engine. */
-const isBound = (file: string) => /_(?:file|redis|node)\.ts$|^src\/(?:observe|serve|cloudflare|cli)\//.test(file);
+const isBound = (file: string) => /_(?:file|redis|node|bun)\.ts$|^src\/(?:observe|serve|cloudflare|cli)\//.test(file);
 
 const CORE = sources.filter((file) =>
   /^src\/(?:errors|error_table|byte_source|exchange|open_exchanges|fetch_handler|gateway|inbound\/.*|upstream\/(?:headers|forward|event_stream|relay|replicas))\.ts$/

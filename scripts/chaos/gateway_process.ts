@@ -13,8 +13,6 @@ import type { Message, Settled, Setup, Stats } from "./gateway_main.ts";
 const CACHE = join(".cache", "chaos");
 /** Milliseconds for an answer of the process. */
 const ANSWER_MS = 20_000;
-/** Bun's cap on simultaneous upstream calls counts at start only; `serve` raises it likewise. */
-const BUN_CAP = { BUN_CONFIG_MAX_HTTP_REQUESTS: "65535" };
 /** So that memory is measured after a collection, not before one. */
 const GC_ARGS: Readonly<Record<RuntimeOnMachine["kind"], readonly string[]>> = {
   bun: ["run"],
@@ -58,7 +56,7 @@ async function bundle(): Promise<string> {
 export async function startGateway({ kind, command }: RuntimeOnMachine, setup: Setup): Promise<GatewayProcess> {
   const file = await bundle();
   const child = spawn(command, [...GC_ARGS[kind], file], {
-    env: { ...process.env, ...BUN_CAP },
+    env: process.env,
     stdio: ["pipe", "pipe", "pipe"],
   });
   const { pid } = child;

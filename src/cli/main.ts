@@ -7,7 +7,6 @@ import process from "node:process";
 import { parseArgs } from "node:util";
 import { ConfigError } from "../config.ts";
 import { containCrashes } from "../serve/lifecycle.ts";
-import { runtime } from "../serve/assemble.ts";
 import { print, UsageError, VERSION } from "./command.ts";
 
 const HELP = `sallyport ${VERSION}: a gateway in front of model providers
@@ -146,9 +145,6 @@ async function run(args: string[]): Promise<void> {
     return await (await import("./doctor.ts")).doctorCommand({ ...values, operands: rest });
   }
   if (isKeys) return await (await import("./keys.ts")).keysCommand({ ...values, operands: rest });
-  if (runtime === "bun") {
-    (await import("../serve/bun.ts")).raiseFetchCap((text) => print(`sallyport: ${text}\n`, process.stderr));
-  }
   containCrashes((text) => print(`sallyport: contained: ${text}\n`, process.stderr));
   return command === "serve"
     ? await (await import("./serve.ts")).serveCommand(values)

@@ -5,7 +5,6 @@
  */
 import nodeCrypto from "node:crypto";
 import { resolve } from "node:path";
-import process from "node:process";
 import type { RedisClient, RedisHealth } from "../access/client_redis.ts";
 import type { Digest } from "../access/gateway_key.ts";
 import { KeyStateFile } from "../access/key_state_file.ts";
@@ -20,8 +19,9 @@ import { UsageMeter } from "../observe/usage.ts";
 import { MemoryUsage } from "../observe/usage_book.ts";
 import { FileUsage } from "../observe/usage_file.ts";
 import type { UsageStore } from "../usage_counts.ts";
-import { createFetchTransport, type FetchTransportOptions } from "../upstream/transport.ts";
-import { canConnect, createNodeTransport } from "../upstream/transport_node.ts";
+import { dialBun } from "../upstream/dial_bun.ts";
+import { dialNode } from "../upstream/dial_node.ts";
+import { createHttp1Transport } from "../upstream/transport_node.ts";
 import type { Serve } from "./listener.ts";
 
 /** Name of a runtime. */
@@ -30,40 +30,10 @@ export type RuntimeName = "bun" | "deno" | "node";
 /** The runtime this is; Bun and Deno both have a `process` that says Node. */
 export const runtime: RuntimeName = "Bun" in globalThis ? "bun" : "Deno" in globalThis ? "deno" : "node";
 
-// What differs between the fetches, see FetchTransportOptions.
-const bunFetch: FetchTransportOptions = {
-  canConnect,
-  init: { timeout: false } as RequestInit,
-  isNeverSent: (error) =>
-    error instanceof Error && "code" in error &&
-    /^(?:ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH)$|CERT|SIGNATURE/.test(String(error.code)),
-};
-const denoFetch: FetchTransportOptions = {
-  canConnect,
-  toBody: (bytes) => new Blob([bytes]),
-  hasLargeReads: true, // 64 kB for every stream that is quiet
-  isNeverSent: (error) =>
-    error instanceof Error && error.cause instanceof Error && error.cause.message.includes("client error (Connect)"),
-};
-
 // In one call: twice as fast on Bun and Node, slower on Deno (measured). Node has it from 20.12 on.
 const digest: Digest = runtime !== "deno" && typeof nodeCrypto.hash === "function"
   ? (text) => nodeCrypto.hash("sha256", text, "hex")
   : (text) => nodeCrypto.createHash("sha256").update(text).digest("hex");
-
-/**
- * Whether undici can be used: it reads two variables of its own, for which Deno wants a permission. In the one file both
- * are replaced by their default, so only sources that run without `--allow-env` have to do without it.
- */
-function canUseUndici(): boolean {
-  if (runtime === "bun") return false; // its own fetch is faster
-  try {
-    void [process.env.JEST_WORKER_ID, process.env.UNDICI_NO_WASM_SIMD];
-    return true;
-  } catch {
-    return false;
-  }
-}
 
 /**
  * The parts that differ by runtime.
@@ -71,10 +41,7 @@ function canUseUndici(): boolean {
  * @returns Transport and digest
  */
 export function runtimeParts(): Pick<GatewayParts, "transport" | "digest"> {
-  const transport = canUseUndici()
-    ? createNodeTransport()
-    : createFetchTransport(runtime === "bun" ? bunFetch : denoFetch);
-  return { transport, digest };
+  return { transport: createHttp1Transport(runtime === "bun" ? dialBun : dialNode), digest };
 }
 
 /** Everything that a configuration asks for. */

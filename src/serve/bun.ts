@@ -33,11 +33,6 @@ declare const Bun: {
 
 /** Seconds for a header to arrive and for an idle connection to stay; Bun looks every four. */
 const IDLE_SECONDS = 10;
-/** Calls upstream at once that Bun allows by default; the rest would wait in line without a word. */
-const FETCH_CAP_VARIABLE = "BUN_CONFIG_MAX_HTTP_REQUESTS";
-/** The most that Bun takes. */
-const FETCH_CAP = "65535";
-
 /** A body that is there is handed on whole up to this size: a stream in JavaScript costs Bun as much as all the rest. Bytes. */
 const WHOLE_BYTES = 65536;
 
@@ -94,20 +89,4 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
 export function ownProgram(): string[] {
   const [, program = ""] = process.argv;
   return program.startsWith("/$bunfs/") ? [] : [program];
-}
-
-/**
- * Starts this program again in this process, with Bun's cap on simultaneous fetches raised: the variable counts at
- * start only. Returns when that was done already.
- *
- * @param warn Is told what to do by hand, on a Bun that can't replace a program by another
- */
-export function raiseFetchCap(warn: (text: string) => void): void {
-  if (process.env[FETCH_CAP_VARIABLE] !== undefined) return;
-  if (process.execve === undefined) return warn(`set ${FETCH_CAP_VARIABLE}=${FETCH_CAP} for over 256 calls at once`);
-  const { execPath, execArgv, argv, env } = process;
-  process.execve(execPath, [execPath, ...execArgv, ...ownProgram(), ...argv.slice(2)], {
-    ...env,
-    [FETCH_CAP_VARIABLE]: FETCH_CAP,
-  });
 }

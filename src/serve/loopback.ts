@@ -10,7 +10,7 @@ import { PLAYGROUND_HEADERS } from "../admin/operation.ts";
 import { AdminError } from "../admin/answers.ts";
 import type { ByteSource } from "../byte_source.ts";
 import type { Answer, InboundRequest } from "../exchange.ts";
-import { fromIncomingMessage } from "../upstream/transport_node.ts";
+import { fromIncomingMessage } from "./incoming_body.ts";
 
 /** What says how the connection is used, which is not the answer's. */
 const CONNECTION_HEADERS = ["connection", "keep-alive", "transfer-encoding"];

@@ -10,7 +10,7 @@ import { type AddressInfo, Server as NetServer } from "node:net";
 import type { ByteSource } from "../byte_source.ts";
 import { type InboundRequest, isWhole } from "../exchange.ts";
 import type { Handler } from "../fetch_handler.ts";
-import { fromIncomingMessage } from "../upstream/transport_node.ts";
+import { fromIncomingMessage } from "./incoming_body.ts";
 import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 
 /** For a header to arrive; Node checks as often as the interval says. Milliseconds. */

@@ -7,7 +7,7 @@
 import { GatewayError } from "../errors.ts";
 import type { Clock, Exchange } from "../exchange.ts";
 import type { Replica, Replicas } from "./replicas.ts";
-import { NeverSent, toIdentityCoding, type Transport, type UpstreamAnswer } from "./transport.ts";
+import { NeverSent, toIdentityCoding, type Transport, type UpstreamAnswer, type UpstreamCall } from "./transport.ts";
 
 /** Points in time that a call must reach, milliseconds from when it is sent. */
 export interface Deadlines {
@@ -109,6 +109,45 @@ export async function forward(call: ForwardCall, exchange: Exchange, parts: Forw
   }
 }
 
+/** A call as a transport takes it. A class, so that its signal is made when a transport asks for one. */
+class Outgoing implements UpstreamCall {
+  readonly url: URL;
+  readonly method: string;
+  readonly headers: Record<string, string>;
+  readonly body: Uint8Array | null;
+  readonly connectMs: number;
+  readonly #exchange: Exchange;
+
+  constructor(
+    { method, body }: ForwardCall,
+    { url, headers, connectMs }: Pick<UpstreamCall, "url" | "headers" | "connectMs">,
+    exchange: Exchange,
+  ) {
+    this.url = url;
+    this.method = method;
+    this.headers = headers;
+    this.body = body;
+    this.connectMs = connectMs;
+    this.#exchange = exchange;
+  }
+
+  get reason(): Error | undefined {
+    return this.#exchange.reason;
+  }
+
+  get signal(): AbortSignal {
+    return this.#exchange.signal;
+  }
+
+  onAbort(act: () => void): () => void {
+    return this.#exchange.onAbort(act);
+  }
+
+  abort(reason: GatewayError): void {
+    this.#exchange.abort(reason);
+  }
+}
+
 /** One call to one replica, which is told how it went. Throws {@link NeverSent} with its `reason` translated. */
 async function attempt(
   call: ForwardCall,
@@ -126,10 +165,9 @@ async function attempt(
   );
   try {
     if (exchange.reason !== undefined) throw exchange.reason;
-    const abort = (reason: GatewayError) => exchange.abort(reason);
     const url = toUrl(replica, call.path);
     const headers = exchange.trace?.called({ ...call, url }) ?? call.headers;
-    const answer = await transport.send({ ...call, headers, url, connectMs, signal: exchange.signal, abort });
+    const answer = await transport.send(new Outgoing(call, { url, headers, connectMs }, exchange));
     exchange.markFirstByte();
     exchange.trace?.answered(answer.status);
     if (NOBODY_THERE.has(answer.status)) replicas.failed(replica, clock.monotonic());

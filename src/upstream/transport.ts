@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type ByteSource, fromByteStream, fromReadableStream, toReadableStream } from "../byte_source.ts";
+import { type ByteSource, fromReadableStream, toReadableStream } from "../byte_source.ts";
 import { GatewayError } from "../errors.ts";
 
 /** One call. */
@@ -18,9 +18,13 @@ export interface UpstreamCall {
   readonly body: Uint8Array | null;
   /** Milliseconds for the connection to be there. */
   readonly connectMs: number;
-  /** Ends the call, at whatever stage. */
+  /** Why the call is to end, at whatever stage it is; nothing as long as it may go on. */
+  readonly reason: Error | undefined;
+  /** The same as a signal, for those who take nothing else: made when it is asked for. */
   readonly signal: AbortSignal;
-  /** Aborts {@link signal} with the transport's own finding: the connect deadline. */
+  /** Registers what ends the call. @returns Takes it back */
+  onAbort(act: () => void): () => void;
+  /** Ends the call with the transport's own finding: the connect deadline. */
   abort(reason: GatewayError): void;
 }
 
@@ -60,60 +64,27 @@ export interface Transport {
   send(call: UpstreamCall): Promise<UpstreamAnswer>;
 }
 
-/** What differs between the fetches of the runtimes. */
-export interface FetchTransportOptions {
-  /** The runtime's `fetch`. */
-  readonly fetch?: typeof fetch;
-  /** Makes the body that fetch gets. On Deno a `Blob`: bytes it would send again by itself on a stale connection. */
-  readonly toBody?: (bytes: Uint8Array<ArrayBuffer>) => BodyInit;
-  /** Further options, such as Bun's `timeout: false`. */
-  readonly init?: RequestInit;
-  /** Whether the runtime keeps a large buffer ready for every read of an answer that waits. */
-  readonly hasLargeReads?: boolean;
-  /** Whether an error of the runtime's fetch says that no connection was made. */
-  readonly isNeverSent?: (error: unknown) => boolean;
-  /** Whether the upstream accepts a connection within so many milliseconds. Without it a fetch that hangs may be connecting or waiting: nobody knows. */
-  readonly canConnect?: (url: URL, ms: number) => Promise<boolean>;
-}
-
 /**
- * Calls over the runtime's `fetch`. It does not tell connecting from waiting, so a call that has no answer after half
- * the connect deadline is checked with a connection of its own.
+ * Calls over the global `fetch`, which works anywhere. It does not tell connecting from waiting, so that no call counts
+ * as one that never left and the connect deadline is not watched: the one for the first byte is.
  *
- * @param options What differs between runtimes
  * @returns The transport
  */
-export function createFetchTransport(options: FetchTransportOptions = {}): Transport {
-  const { fetch: send = fetch, toBody = (bytes) => bytes, init, canConnect, isNeverSent, hasLargeReads } = options;
-  const toSource = hasLargeReads ? fromByteStream : fromReadableStream;
+export function createFetchTransport(): Transport {
   return {
-    async send({ url, method, headers, body, connectMs, signal, abort }) {
-      // The caller's bytes never sit in shared memory: they come from a network read.
-      const bytes = body as Uint8Array<ArrayBuffer> | null;
-      const check = canConnect && setTimeout(() => {
-        canConnect(url, connectMs / 2).then((isOpen) => {
-          if (!isOpen) abort(new GatewayError("upstream_connect_timeout"));
-        });
-      }, connectMs / 2);
-      try {
-        const response = await send(url, {
-          ...init,
-          method,
-          headers,
-          body: bytes && toBody(bytes),
-          redirect: "manual",
-          signal,
-        });
-        return {
-          status: response.status,
-          headers: response.headers,
-          body: response.body && toSource(response.body),
-        };
-      } catch (error) {
-        throw isNeverSent?.(error) ? new NeverSent(error) : error;
-      } finally {
-        clearTimeout(check);
-      }
+    async send({ url, method, headers, body, signal }) {
+      const response = await fetch(url, {
+        method,
+        headers,
+        body: body as Uint8Array<ArrayBuffer> | null, // never in shared memory: it comes from a network read
+        redirect: "manual",
+        signal,
+      });
+      return {
+        status: response.status,
+        headers: response.headers,
+        body: response.body && fromReadableStream(response.body),
+      };
     },
   };
 }

@@ -1,248 +1,312 @@
 /**
- * Calls over undici's `Client`, one to a connection: half of what `node:http` costs. It tells connecting from waiting,
- * decompresses nothing and follows nothing.
+ * Calls over connections of our own, one call at a time on each: HTTP/1.1 without the runtime's client in between. Of
+ * what the runtimes' clients do, it decompresses nothing, follows nothing and sends nothing a second time, and it tells
+ * connecting from waiting.
  *
  * @module
  */
 import { Buffer } from "node:buffer";
-import type { IncomingMessage } from "node:http";
-import { connect, type Socket } from "node:net";
-import type { buildConnector, Client, Dispatcher } from "undici";
 import type { ByteSource } from "../byte_source.ts";
 import { GatewayError } from "../errors.ts";
+import { AnswerReader, type AnswerSink, Garbled } from "./answer_reader_node.ts";
 import { NeverSent, type Transport, type UpstreamAnswer, type UpstreamCall } from "./transport.ts";
 
-/** Upstream headers beyond this are no readable answer. Bytes. */
-const MAX_HEADER_BYTES = 65536;
+/** A connection, as narrow as the client needs it. */
+export interface ClientSocket {
+  /** Whether it can take a call, as far as is known. */
+  readonly isAlive: boolean;
+  /** Whether all that was written has left. */
+  readonly isFlushed: boolean;
+  /** Sends bytes, now or when there is room. */
+  write(bytes: Uint8Array): void;
+  /** Reads nothing until {@link resume}, so that the other side has to wait. */
+  pause(): void;
+  resume(): void;
+  /** Closes it at whatever stage it is. */
+  destroy(): void;
+}
+
+/** What happens to it. None is told before the one that dialled has returned. */
+export interface SocketEvents {
+  /** It is connected and, where it is encrypted, the other side is who it should be. */
+  opened(): void;
+  /** Bytes came, which nobody else writes to. */
+  received(bytes: Buffer): void;
+  /** The other side has sent its last byte. */
+  ended(): void;
+  /** It is gone. @param error Why, if something broke it */
+  closed(error: Error | undefined): void;
+}
+
+/**
+ * Connects to the host of a URL, encrypted for `https:`.
+ *
+ * @param url Its host and port
+ * @param events Who is told what happens
+ * @returns The connection, under way
+ */
+export type Dial = (url: URL, events: SocketEvents) => ClientSocket;
+
 /** Idle connections kept for each upstream, and how long: less than common load balancers keep them (60 s). */
 const MAX_IDLE_CONNECTIONS = 1024;
 const IDLE_CONNECTION_MS = 50_000;
+/** So much earlier than a server says that it will close. Milliseconds. */
+const IDLE_MARGIN_MS = 1000;
+/** How often it is looked for idle connections that have become old. Milliseconds. */
+const SWEEP_MS = 5000;
 /** Bytes of an answer that wait for their reader before the upstream has to wait too. */
 const MAX_QUEUED_BYTES = 65536;
+/** A body of at most this size leaves together with its header. Bytes. */
+const SMALL_BODY_BYTES = 65536;
 
-/**
- * A Node stream as a {@link ByteSource}: paused, so that a reader that stops also stops the sender.
- *
- * @param stream A request's or an answer's body
- * @returns The source
- */
-export function fromIncomingMessage(stream: IncomingMessage): ByteSource {
-  let isWatched = false;
-  let isOver = false;
-  let failure: Error | undefined;
-  let wake = (): void => {};
-  const end = (error?: Error | null) => {
-    isOver = true;
-    failure ??= error ?? undefined;
-    wake();
-  };
-  const onClose = () => end(stream.complete ? undefined : new Error("The connection closed before the end"));
-  /** Not before somebody reads: a body with listeners that nobody reads would never be thrown away by the server. */
-  const watch = () => {
-    isWatched = true;
-    stream.on("readable", () => wake());
-    stream.on("end", () => end());
-    stream.on("error", end);
-    stream.on("close", onClose);
-    if (stream.destroyed) onClose();
-  };
-  return {
-    async read() {
-      if (!isWatched) watch();
-      while (true) {
-        const chunk: Uint8Array | null = isOver ? null : stream.read();
-        if (chunk !== null) return chunk;
-        if (failure !== undefined) throw failure;
-        if (isOver) return undefined;
-        await new Promise<void>((resolve) => wake = resolve);
-      }
-    },
-    cancel() {
-      isOver = true;
-      stream.on("error", () => {}); // destroying may report what nobody waits for
-      stream.destroy();
-      wake();
-    },
-  };
-}
-
-/** The parts of undici that are used. */
-interface Engine {
-  readonly Client: typeof Client;
-  readonly buildConnector: typeof buildConnector;
-}
-
-/**
- * Not the whole package, which brings a fetch, a cache and WebSockets along; and only where calls are made with it.
- * undici declares types for its main module only: `tsconfig.json` says where those of these two are, Deno infers others.
- */
-async function loadEngine(): Promise<Engine> {
-  const [client, connector] = await Promise.all([
-    import("undici/lib/dispatcher/client.js"),
-    import("undici/lib/core/connect.js"),
-  ]);
-  return {
-    Client: client.default as unknown as Engine["Client"],
-    buildConnector: connector.default as unknown as Engine["buildConnector"],
-  };
-}
-
-/** What undici says of an answer that is no readable HTTP: llhttp's findings, and its own. */
-function isGarbled(error: Error): boolean {
-  const code = "code" in error ? String(error.code) : "";
-  return error.name === "HTTPParserError" ||
-    /^UND_ERR_(?:HEADERS_OVERFLOW|RES_CONTENT_LENGTH_MISMATCH)$/.test(code) ||
-    (code === "UND_ERR_SOCKET" && error.message.startsWith("bad ")); // "bad response", "bad upgrade": a 1xx nobody asked for
-}
-
+const NO_FIELD_TEXT = /[^\t\x20-\x7e\x80-\xff]/; // RFC 9110 §5.5
+const KEEP_ALIVE_TIMEOUT = /\btimeout=(\d{1,6})\b/i;
 const ignore = (): void => {};
 
+/** The head of a request, and its body where that is small. RFC 9112 §3. */
+function toRequest({ method, url, headers, body }: UpstreamCall): Buffer {
+  let head = `${method} ${url.pathname}${url.search} HTTP/1.1\r\nhost: ${url.host}\r\n`;
+  for (const name in headers) {
+    const line = `${name}: ${headers[name]}`;
+    if (NO_FIELD_TEXT.test(line)) throw new Error(`Cannot send the header ${JSON.stringify(name.slice(0, 40))}`);
+    head += `${line}\r\n`;
+  }
+  const length = body?.byteLength ?? 0;
+  head += body === null ? "\r\n" : `content-length: ${length}\r\n\r\n`;
+  if (body === null || length > SMALL_BODY_BYTES) return Buffer.from(head, "latin1");
+  const bytes = Buffer.allocUnsafe(head.length + length);
+  bytes.write(head, "latin1");
+  bytes.set(body, head.length);
+  return bytes;
+}
+
 /** A connection to an upstream, and the call that has it. */
-class Connection {
+class Connection implements SocketEvents, AnswerSink {
+  /** When it grows too old to be used again, while it is idle. Monotonic, milliseconds. */
+  idleUntil = 0;
+  readonly #pool: Pool;
+  readonly #socket: ClientSocket;
+  readonly #reader: AnswerReader = new AnswerReader(this);
   /** The call that has it; none while it is idle. */
-  call: Call | undefined;
-  readonly #client: Client;
-  #socket: Socket | undefined;
+  #call: Call | undefined;
+  #idleMs = IDLE_CONNECTION_MS;
+  #isOpen = false;
 
-  constructor({ Client }: Engine, origin: string, connector: buildConnector.connector, onClosed: () => void) {
-    this.#client = new Client(origin, {
-      pipelining: 1,
-      maxHeaderSize: MAX_HEADER_BYTES,
-      keepAliveTimeout: IDLE_CONNECTION_MS,
-      headersTimeout: 0, // the gateway's own deadlines count
-      bodyTimeout: 0,
-      connect: (options, callback) => {
-        this.call?.connecting();
-        // Types say that a connector returns nothing; undici's own returns its socket.
-        this.#socket = connector(options, callback) as unknown as Socket;
-      },
-    });
-    this.#client.on("disconnect", onClosed);
+  constructor(dial: Dial, url: URL, pool: Pool) {
+    this.#pool = pool;
+    this.#socket = dial(url, this);
   }
 
-  send(call: Call, { url, method, headers, body }: UpstreamCall): void {
-    this.call = call;
-    const path = url.pathname + url.search;
-    this.#client.dispatch({ path, method: method as Dispatcher.HttpMethod, headers, body }, call);
+  get isAlive(): boolean {
+    return this.#socket.isAlive;
   }
 
-  /** The error that broke it. */
-  get broken(): Error | null {
-    return this.#socket?.errored ?? null;
+  /** Whether a call need not wait for it. */
+  get isOpen(): boolean {
+    return this.#isOpen;
   }
 
-  /** Closes it at whatever stage it is, and fails the call that has it. */
-  close(reason: Error): void {
-    queueMicrotask(() => { // not while undici still deals with an answer or an error
-      this.#client.destroy(reason, ignore);
-      this.#socket?.destroy();
-    });
+  /** Sends a call, as soon as it is open. */
+  carry(call: Call): void {
+    this.#call = call;
+    if (this.#isOpen) this.#send(call);
+  }
+
+  #send(call: Call): void {
+    this.#reader.next();
+    call.leaves();
+    this.#socket.write(call.request);
+    const { body } = call;
+    if (body !== null && body.byteLength > SMALL_BODY_BYTES) this.#socket.write(body);
+  }
+
+  pause(): void {
+    this.#socket.pause();
+  }
+
+  resume(): void {
+    this.#socket.resume();
+  }
+
+  /** What is left of an answer must not be taken for the next one's: the connection goes with it. */
+  destroy(): void {
+    this.#call = undefined;
+    this.#socket.destroy();
+  }
+
+  opened(): void {
+    this.#isOpen = true;
+    if (this.#call !== undefined) this.#send(this.#call);
+  }
+
+  received(bytes: Buffer): void {
+    if (this.#call === undefined) return this.#socket.destroy(); // nobody has asked
+    try {
+      this.#reader.feed(bytes);
+    } catch (error) {
+      if (!(error instanceof Garbled)) throw error;
+      this.#fail(new GatewayError("upstream_bad_response", { cause: error }));
+    }
+  }
+
+  ended(): void {
+    this.#reader.close();
+  }
+
+  closed(error: Error | undefined): void {
+    this.#pool.forget(this);
+    const cause = error ?? new Error("The connection closed before the end");
+    this.#fail(this.#isOpen ? cause : new NeverSent(cause));
+  }
+
+  #fail(error: Error): void {
+    const call = this.#call;
+    this.#call = undefined;
+    this.#socket.destroy();
+    call?.failed(error);
+  }
+
+  head(status: number, headers: Map<string, string>): void {
+    const [, seconds] = KEEP_ALIVE_TIMEOUT.exec(headers.get("keep-alive") ?? "") ?? [];
+    if (seconds !== undefined) this.#idleMs = Math.min(IDLE_CONNECTION_MS, Number(seconds) * 1000 - IDLE_MARGIN_MS);
+    this.#call?.answer(status, headers);
+  }
+
+  data(bytes: Uint8Array): void {
+    this.#call?.push(bytes);
+  }
+
+  end(): void {
+    const call = this.#call;
+    this.#call = undefined;
+    if (this.#reader.isReusable && this.#socket.isFlushed && this.#idleMs > 0) {
+      this.#socket.resume();
+      this.#pool.giveBack(this, this.#idleMs);
+    } else this.#socket.destroy();
+    call?.end();
   }
 }
 
 /** The connections to an upstream: as many as there are calls at the same time, and some that wait for the next. */
 class Pool {
+  readonly #dial: Dial;
   readonly #idle: Connection[] = [];
-  readonly #open: () => Connection;
+  #isSwept = false;
 
-  constructor(engine: Engine, origin: string) {
-    const connector = engine.buildConnector({ timeout: 0 }); // the call's own deadline counts
-    this.#open = () => {
-      const connection: Connection = new Connection(engine, origin, connector, () => this.#forget(connection));
-      return connection;
-    };
+  constructor(dial: Dial) {
+    this.#dial = dial;
   }
 
   /** The one that was used last: the others may grow old and close. */
-  take(): Connection {
-    return this.#idle.pop() ?? this.#open();
+  take(url: URL): Connection {
+    for (let kept = this.#idle.pop(); kept !== undefined; kept = this.#idle.pop()) {
+      if (kept.isAlive && kept.idleUntil > performance.now()) return kept;
+      kept.destroy();
+    }
+    return new Connection(this.#dial, url, this);
   }
 
-  giveBack(connection: Connection): void {
-    connection.call = undefined;
-    if (this.#idle.length < MAX_IDLE_CONNECTIONS) this.#idle.push(connection);
-    else connection.close(new Error("Enough connections are idle"));
+  giveBack(connection: Connection, idleMs: number): void {
+    if (this.#idle.length >= MAX_IDLE_CONNECTIONS) return connection.destroy();
+    connection.idleUntil = performance.now() + idleMs;
+    this.#idle.push(connection);
+    if (!this.#isSwept) this.#sweepLater();
   }
 
-  #forget(connection: Connection): void {
-    const index = connection.call === undefined ? this.#idle.lastIndexOf(connection) : -1;
+  forget(connection: Connection): void {
+    const index = this.#idle.lastIndexOf(connection);
     if (index !== -1) this.#idle.splice(index, 1);
+  }
+
+  #sweepLater(): void {
+    this.#isSwept = true;
+    const timer: unknown = setTimeout(() => {
+      const now = performance.now();
+      for (const connection of this.#idle.filter(({ idleUntil }) => idleUntil <= now)) {
+        this.forget(connection);
+        connection.destroy();
+      }
+      this.#isSwept = false;
+      if (this.#idle.length > 0) this.#sweepLater();
+    }, SWEEP_MS);
+    (timer as { unref?: () => void }).unref?.(); // a program that has no more to do may end
   }
 }
 
-/** A call on its way, what undici tells of it, and the body of its answer. */
-class Call implements Dispatcher.DispatchHandler, ByteSource {
+/** A call on its way, and the body of its answer. */
+class Call implements ByteSource {
   readonly answered: Promise<UpstreamAnswer>;
+  /** Its first bytes. */
+  readonly request: Buffer;
+  readonly #call: UpstreamCall;
+  readonly #connection: Connection;
+  readonly #forgetAbort: () => void;
   #resolve: (answer: UpstreamAnswer) => void = ignore;
   #reject: (error: unknown) => void = ignore;
-
-  readonly #call: UpstreamCall;
-  readonly #pool: Pool;
-  readonly #connection: Connection;
   #connectTimer: ReturnType<typeof setTimeout> | undefined;
-  #controller: Dispatcher.DispatchController | undefined;
   #chunks: Uint8Array[] = [];
   #queuedBytes = 0;
+  #isPaused = false;
   #isOver = false;
   #failure: Error | undefined;
   #wake = ignore;
 
   constructor(call: UpstreamCall, pool: Pool) {
     this.#call = call;
-    this.#pool = pool;
-    this.#connection = pool.take();
+    this.request = toRequest(call);
     this.answered = new Promise((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
     });
-    call.signal.addEventListener("abort", this.#onAbort);
-    this.#connection.send(this, call);
+    this.#connection = pool.take(call.url);
+    this.#forgetAbort = call.onAbort(() => this.#stop(call.reason ?? new Error("It is not wanted any more")));
+    if (!this.#connection.isOpen) {
+      const late = () => call.abort(new GatewayError("upstream_connect_timeout"));
+      this.#connectTimer = setTimeout(late, call.connectMs);
+    }
+    this.#connection.carry(this);
   }
 
-  /** No kept connection was there, or it has just closed without a byte of this call. */
-  connecting(): void {
-    const { abort, connectMs } = this.#call;
-    this.#connectTimer ??= setTimeout(() => abort(new GatewayError("upstream_connect_timeout")), connectMs);
+  /** What of the request does not leave with its header. */
+  get body(): Uint8Array | null {
+    return this.#call.body;
   }
 
   /** From here on bytes may have left. */
-  onRequestStart(controller: Dispatcher.DispatchController): void {
-    clearTimeout(this.#connectTimer);
-    this.#controller = controller;
+  leaves(): void {
+    if (this.#connectTimer !== undefined) clearTimeout(this.#connectTimer);
   }
 
-  onResponseStart(_: Dispatcher.DispatchController, status: number, fields: Record<string, string | string[]>): void {
-    if (status < 200) return;
-    const headers = new Map<string, string>();
-    for (const name in fields) {
-      const value = fields[name] ?? "";
-      headers.set(name, typeof value === "string" ? value : value.join(", "));
-    }
+  answer(status: number, headers: Map<string, string>): void {
     this.#resolve({ status, headers, body: this });
   }
 
-  onResponseData(controller: Dispatcher.DispatchController, chunk: Uint8Array): void {
-    if (this.#isOver) return;
+  push(chunk: Uint8Array): void {
     this.#chunks.push(chunk);
     this.#queuedBytes += chunk.byteLength;
-    if (this.#queuedBytes >= MAX_QUEUED_BYTES) controller.pause();
+    if (this.#queuedBytes >= MAX_QUEUED_BYTES && !this.#isPaused) {
+      this.#isPaused = true;
+      this.#connection.pause();
+    }
     this.#wake();
   }
 
-  onResponseEnd(): void {
-    if (this.#isOver) return;
-    // An answer that ends where its connection does is complete at a FIN only; undici takes a reset for one as well.
-    if (this.#connection.broken !== null) return this.#fail(this.#connection.broken);
-    this.#end();
-    this.#pool.giveBack(this.#connection);
+  end(): void {
+    this.#isOver = true;
+    this.leaves();
+    this.#forgetAbort();
+    this.#wake();
   }
 
-  /** Also for what undici finds wrong before it connects. */
-  onResponseError(_: unknown, error: Error): void {
-    if (this.#isOver) return;
-    const hasLeft = this.#controller !== undefined;
-    if (isGarbled(error)) this.#fail(error, new GatewayError("upstream_bad_response", { cause: error }));
-    else this.#fail(error, hasLeft ? error : new NeverSent(error));
+  failed(error: Error): void {
+    this.#failure = error;
+    this.end();
+    this.#reject(error);
+  }
+
+  /** Whether all of the body is there. */
+  get isWhole(): boolean {
+    return this.#isOver && this.#failure === undefined;
   }
 
   /** All that has come, in one piece. */
@@ -256,73 +320,45 @@ class Call implements Dispatcher.DispatchHandler, ByteSource {
     const bytes = this.#chunks.length === 1 ? first : Buffer.concat(this.#chunks, this.#queuedBytes);
     this.#chunks = [];
     this.#queuedBytes = 0;
-    if (this.#controller?.paused && !this.#isOver) this.#controller.resume();
+    if (this.#isPaused && !this.#isOver) {
+      this.#isPaused = false;
+      this.#connection.resume();
+    }
     return bytes;
   }
 
   cancel(): void {
     this.#chunks = [];
-    if (!this.#isOver) this.#fail(new Error("The rest of the answer is not wanted"));
+    if (!this.#isOver) this.#stop(new Error("The rest of the answer is not wanted"));
     this.#failure = undefined;
   }
 
-  readonly #onAbort = (): void => this.#fail(this.#call.signal.reason);
-
-  /** The connection goes with it: what is left of the answer must not be taken for the next one's. */
-  #fail(failure: Error, thrown: unknown = failure): void {
-    this.#failure = failure;
-    this.#end();
-    this.#reject(thrown);
-    this.#connection.close(failure);
-  }
-
-  #end(): void {
-    this.#isOver = true;
-    clearTimeout(this.#connectTimer);
-    this.#call.signal.removeEventListener("abort", this.#onAbort);
-    this.#wake();
+  #stop(reason: Error): void {
+    if (this.#isOver) return;
+    this.#connection.destroy();
+    this.failed(reason);
   }
 }
 
 /**
- * Calls over undici, with connections kept for the next call. A call is sent once: what undici would send again by
- * itself are calls behind others on one connection, and there are none.
+ * Calls over connections that are kept for the next call.
  *
+ * @param dial Connects
  * @returns The transport
  */
-export function createNodeTransport(): Transport {
+export function createHttp1Transport(dial: Dial): Transport {
   const pools = new Map<string, Pool>();
-  const loading = loadEngine();
   return {
-    async send(call) {
-      const engine = await loading;
-      call.signal.throwIfAborted();
+    send(call) {
+      if (call.reason !== undefined) return Promise.reject(call.reason);
       const { origin } = call.url;
       let pool = pools.get(origin);
-      if (pool === undefined) pools.set(origin, pool = new Pool(engine, origin));
-      return new Call(call, pool).answered;
+      if (pool === undefined) pools.set(origin, pool = new Pool(dial));
+      try {
+        return new Call(call, pool).answered;
+      } catch (error) {
+        return Promise.reject(new NeverSent(error));
+      }
     },
   };
-}
-
-/**
- * Whether a host accepts a connection, for runtimes whose fetch does not say.
- *
- * @param url Its host and port
- * @param ms How long to wait, milliseconds
- * @returns `false` only when time ran out: a refusal is for the call itself to find
- */
-export function canConnect(url: URL, ms: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const port = Number(url.port || (url.protocol === "https:" ? 443 : 80));
-    const socket = connect({ host: url.hostname.replace(/^\[|\]$/g, ""), port });
-    const settle = (isOpen: boolean) => {
-      clearTimeout(timer);
-      socket.destroy();
-      resolve(isOpen);
-    };
-    const timer = setTimeout(() => settle(false), ms);
-    socket.once("connect", () => settle(true));
-    socket.once("error", () => settle(true));
-  });
 }

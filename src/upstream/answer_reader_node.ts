@@ -1,0 +1,224 @@
+/**
+ * Reads answers off a connection, one after another: HTTP/1.1 as RFC 9112 has it, from the client's side. What a lenient
+ * reader would guess is refused, for where one answer ends and the next begins must be beyond doubt: the next is
+ * another caller's.
+ *
+ * @module
+ */
+import { Buffer } from "node:buffer";
+
+/** The header of an answer, or a line between chunks, beyond this is no readable answer. Bytes. */
+export const MAX_HEADER_BYTES = 65536;
+
+const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: [\t\x20-\x7e\x80-\xff]*)?$/;
+const STATUS_START = "HTTP/1.";
+const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/; // RFC 9110 §5.6.2
+const NO_FIELD_TEXT = /[^\t\x20-\x7e\x80-\xff]/; // RFC 9110 §5.5
+const LENGTH = /^\d{1,15}$/;
+const MAX_SIZE_DIGITS = 12;
+const EXTENSION = /^[\t ]*(?:;[\t\x20-\x7e\x80-\xff]*)?$/; // of a chunk, RFC 9112 §7.1.1: ignored
+const CR = 0x0d;
+const LF = 0x0a;
+
+/** What came is no readable HTTP/1.1. */
+export class Garbled extends Error {
+  override readonly name = "Garbled";
+}
+
+/** Who is told. */
+export interface AnswerSink {
+  /**
+   * The header of an answer is there, other than an interim one.
+   *
+   * @param status HTTP status
+   * @param headers Lower-case names; a field that came more than once is joined with `", "`
+   */
+  head(status: number, headers: Map<string, string>): void;
+  /** Some of its body, decoded. Not empty. */
+  data(bytes: Uint8Array): void;
+  /** It is complete. */
+  end(): void;
+}
+
+/** What comes next. */
+type Awaited = "head" | "sized" | "chunk" | "chunk data" | "chunk end" | "trailer" | "rest" | "nothing";
+
+/** The parser of one connection. */
+export class AnswerReader {
+  readonly #sink: AnswerSink;
+  #awaited: Awaited = "head";
+  /** Of the body, or of the chunk. Bytes. */
+  #left = 0;
+  /** What has come of a header or a line that is not complete. */
+  #begun: Buffer | undefined;
+  #trailerBytes = 0;
+  #isLasting = false;
+
+  /** @param sink Who is told of what comes */
+  constructor(sink: AnswerSink) {
+    this.#sink = sink;
+  }
+
+  /** Whether the connection can carry another call: the last answer is complete, nothing came after it, and nobody said no. */
+  get isReusable(): boolean {
+    return this.#awaited === "nothing" && this.#isLasting;
+  }
+
+  /** Another answer is to come. */
+  next(): void {
+    this.#awaited = "head";
+  }
+
+  /**
+   * Takes what came.
+   *
+   * @param came Bytes that nobody else writes to: chunks are put together in their place
+   * @throws {Garbled} For what is no answer, or is none that was asked for
+   */
+  feed(came: Buffer): void {
+    const bytes = this.#begun === undefined ? came : Buffer.concat([this.#begun, came]);
+    this.#begun = undefined;
+    let first = 0; // where the body stands of what came, and where it ends
+    let last = 0;
+    let at = 0;
+    while (at < bytes.length && this.#awaited !== "nothing") {
+      const from = at;
+      if (this.#awaited === "head") at = this.#readHead(bytes, at);
+      else if (this.#awaited === "sized" || this.#awaited === "chunk data" || this.#awaited === "rest") {
+        at = Math.min(at + this.#left, bytes.length);
+        if (first === last) first = last = from;
+        else bytes.copyWithin(last, from, at);
+        last += at - from;
+        this.#left -= at - from;
+        if (this.#left === 0) this.#awaited = this.#awaited === "sized" ? "nothing" : "chunk end";
+      } else at = this.#readLine(bytes, at);
+      if (at === from) {
+        this.#begun = bytes.subarray(at);
+        break;
+      }
+    }
+    if (at < bytes.length && this.#awaited === "nothing") this.#isLasting = false; // more than was asked for
+    if (first < last) this.#sink.data(bytes.subarray(first, last));
+    if (this.#awaited === "nothing") this.#sink.end();
+  }
+
+  /**
+   * The connection ended as its other side meant it to.
+   *
+   * @returns Whether that was the end of an answer
+   */
+  close(): boolean {
+    const isEnd = this.#awaited === "rest";
+    if (isEnd) this.#awaited = "nothing";
+    this.#isLasting = false;
+    if (isEnd) this.#sink.end();
+    return isEnd;
+  }
+
+  /** @returns Where it ends, or `at` while it has not all come */
+  #readHead(bytes: Buffer, at: number): number {
+    const end = bytes.indexOf("\r\n\r\n", at, "latin1");
+    if ((end === -1 ? bytes.length : end) - at > MAX_HEADER_BYTES) throw new Garbled("The header is too large");
+    if (end === -1) {
+      const start = bytes.toString("latin1", at, at + STATUS_START.length);
+      if (!STATUS_START.startsWith(start)) throw new Garbled("It is no HTTP/1.1");
+      return at;
+    }
+    const [line = "", ...fields] = bytes.toString("latin1", at, end).split("\r\n");
+    const [, minor, code] = STATUS_LINE.exec(line) ?? [];
+    if (code === undefined) throw new Garbled("It does not begin with a status");
+    const headers = toHeaders(fields);
+    const status = Number(code);
+    if (status === 101) throw new Garbled("It changes to another protocol");
+    if (status < 200) return end + 4;
+    this.#frame(status, headers, minor === "1");
+    this.#sink.head(status, headers);
+    return end + 4;
+  }
+
+  /** How the body ends: RFC 9112 §6.3. */
+  #frame(status: number, headers: ReadonlyMap<string, string>, isCurrent: boolean): void {
+    const length = headers.get("content-length");
+    const coding = headers.get("transfer-encoding");
+    const options = (headers.get("connection") ?? "").toLowerCase();
+    this.#isLasting = isCurrent && !options.split(",").some((option) => option.trim() === "close");
+    if (coding !== undefined) {
+      if (length !== undefined || !isCurrent || coding.toLowerCase() !== "chunked") {
+        throw new Garbled("Where its body ends can't be told");
+      }
+      this.#awaited = "chunk";
+      this.#trailerBytes = 0;
+    } else if (length !== undefined && !LENGTH.test(length)) throw new Garbled("Its length is no number");
+    else if (status === 204 || status === 304) this.#awaited = "nothing";
+    else if (length !== undefined) {
+      this.#left = Number(length);
+      this.#awaited = this.#left === 0 ? "nothing" : "sized";
+    } else {
+      this.#awaited = "rest";
+      this.#left = Infinity;
+      this.#isLasting = false;
+    }
+  }
+
+  /** What stands between the data of chunks. @returns Where it ends, or `at` while it has not all come */
+  #readLine(bytes: Buffer, at: number): number {
+    if (this.#awaited === "chunk end") {
+      if (bytes[at] !== CR || (at + 1 < bytes.length && bytes[at + 1] !== LF)) {
+        throw new Garbled("A chunk is longer than it says");
+      }
+      if (at + 1 === bytes.length) return at;
+      this.#awaited = "chunk";
+      return at + 2;
+    }
+    const end = endOfLine(bytes, at);
+    if ((end === -1 ? bytes.length : end) - at > MAX_HEADER_BYTES) throw new Garbled("A line is too large");
+    if (end === -1) return at;
+    if (this.#awaited === "chunk") {
+      this.#left = readSize(bytes, at, end);
+      this.#awaited = this.#left === 0 ? "trailer" : "chunk data";
+    } else if (end === at) this.#awaited = "nothing";
+    else if ((this.#trailerBytes += end - at) > MAX_HEADER_BYTES) throw new Garbled("The trailer is too large");
+    else toHeaders([bytes.toString("latin1", at, end)]); // nobody asks for one, but it has to be one
+    return end + 2;
+  }
+}
+
+/** Where a line's CRLF begins, -1 while it has not come. Lines between chunks are a few bytes: a call costs more than a look. */
+function endOfLine(bytes: Buffer, at: number): number {
+  for (let index = at; index + 1 < bytes.length; index++) {
+    if (bytes[index] === CR && bytes[index + 1] === LF) return index;
+  }
+  return -1;
+}
+
+/** The size of a chunk. */
+function readSize(bytes: Buffer, at: number, end: number): number {
+  let size = 0;
+  let index = at;
+  for (; index < end; index++) {
+    const byte = bytes[index] ?? 0;
+    const digit = byte <= 0x39 ? byte - 0x30 : (byte | 0x20) - 0x57; // 0-9, then a-f in either case
+    if (digit < 0 || digit > 15 || (byte > 0x39 && digit < 10)) break;
+    size = size * 16 + digit;
+  }
+  if (index === end && index > at && index - at <= MAX_SIZE_DIGITS) return size;
+  if (index === at || index - at > MAX_SIZE_DIGITS || !EXTENSION.test(bytes.toString("latin1", index, end))) {
+    throw new Garbled("A chunk has no size");
+  }
+  return size;
+}
+
+function toHeaders(fields: readonly string[]): Map<string, string> {
+  const headers = new Map<string, string>();
+  for (const field of fields) {
+    const colon = field.indexOf(":");
+    const name = field.slice(0, Math.max(0, colon));
+    const value = field.slice(colon + 1).trim();
+    // A folded line begins with a space, which no name does.
+    if (!TOKEN.test(name) || NO_FIELD_TEXT.test(value)) throw new Garbled("A header is malformed");
+    const key = name.toLowerCase();
+    const earlier = headers.get(key);
+    headers.set(key, earlier === undefined ? value : `${earlier}, ${value}`);
+  }
+  return headers;
+}

@@ -1,0 +1,66 @@
+/**
+ * Connections of `node:net` and `node:tls`.
+ *
+ * @module
+ */
+import type { Buffer } from "node:buffer";
+import { connect, isIP, type Socket } from "node:net";
+import { connect as connectTls } from "node:tls";
+import type { ClientSocket, Dial, SocketEvents } from "./transport_node.ts";
+
+const KEEP_ALIVE_MS = 60_000;
+
+function open({ hostname, port, protocol }: URL, onOpen: () => void): Socket {
+  const host = hostname.replace(/^\[|\]$/g, "");
+  const isSecure = protocol === "https:";
+  const options = {
+    host,
+    port: Number(port || (isSecure ? 443 : 80)),
+    noDelay: true,
+    keepAlive: true,
+    keepAliveInitialDelay: KEEP_ALIVE_MS,
+  };
+  if (!isSecure) return connect(options, onOpen);
+  return connectTls({ ...options, ...(isIP(host) === 0 && { servername: host }) }, onOpen);
+}
+
+/** A connection, under way or open. */
+class NodeSocket implements ClientSocket {
+  readonly #socket: Socket;
+  #error: Error | undefined;
+
+  constructor(url: URL, events: SocketEvents) {
+    this.#socket = open(url, () => events.opened())
+      .on("data", (bytes: Buffer) => events.received(bytes))
+      .on("end", () => events.ended())
+      .on("error", (error) => this.#error = error)
+      .on("close", () => events.closed(this.#error));
+  }
+
+  get isAlive(): boolean {
+    return !this.#socket.destroyed && this.#socket.writable;
+  }
+
+  get isFlushed(): boolean {
+    return this.#socket.writableLength === 0;
+  }
+
+  write(bytes: Uint8Array): void {
+    this.#socket.write(bytes);
+  }
+
+  pause(): void {
+    this.#socket.pause();
+  }
+
+  resume(): void {
+    this.#socket.resume();
+  }
+
+  destroy(): void {
+    this.#socket.destroy();
+  }
+}
+
+/** Connects with Node's sockets. */
+export const dialNode: Dial = (url: URL, events: SocketEvents): ClientSocket => new NodeSocket(url, events);
