@@ -261,7 +261,8 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     const { writeStallMs } = limits;
     const { deadlines: { idleMs }, keepAliveMs } = provider;
     const isPacked = (headers.get("content-encoding") ?? "") !== "";
-    if (!isEventStream && !isPacked && Number(headers.get("content-length") ?? Infinity) <= MAX_WHOLE_BYTES) {
+    const isSmall = body.isWhole === true || Number(headers.get("content-length") ?? Infinity) <= MAX_WHOLE_BYTES;
+    if (!isEventStream && !isPacked && isSmall) {
       return readWhole(body, { exchange, idleMs, clock }).then((whole) => {
         meter?.push(whole);
         const usage = meter?.usage;

@@ -45,6 +45,9 @@ export function readWhole(
   body: ByteSource,
   { exchange, idleMs, clock }: Pick<RelayOptions, "exchange" | "idleMs" | "clock">,
 ): Promise<Uint8Array> {
+  if (body.isWhole === true && exchange.reason === undefined) {
+    return body.read().then((whole = new Uint8Array()) => whole);
+  }
   return new Promise((resolve, reject) => {
     const chunks: Uint8Array[] = [];
     const watch = () => clock.timer(idleMs, () => exchange.abort(new GatewayError("upstream_idle_timeout")));

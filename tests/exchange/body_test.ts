@@ -36,6 +36,22 @@ describe("the body", () => {
     assert.deepEqual(provider.calls.map((call) => call.body.toString() === body), [true, true]);
   });
 
+  it("of many at once arrives whole, also where there are more of them than are read in one piece", async () => {
+    await start({ bodies: "200MB" });
+    const content = "x".repeat(3_500_000); // 24 of them are more than Bun reads whole
+    const bodyOf = (index: number) =>
+      JSON.stringify({ model: `m${index}`, messages: [{ role: "user", content: content + index }] });
+    const statuses = await Promise.all(Array.from({ length: 24 }, async (_, index) => {
+      const init = { method: "POST", headers: under.headers, body: bodyOf(index) };
+      const response = await fetch(`${under.a}/v1/chat/completions`, init);
+      await response.text();
+      return response.status;
+    }));
+    assert.ok(statuses.every((status) => status === 200), String(statuses));
+    const sent = new Set(provider.calls.map((call) => call.body.toString()));
+    assert.ok(Array.from({ length: 24 }, (_, index) => bodyOf(index)).every((body) => sent.has(body)));
+  });
+
   it("may come in chunks, and goes up with its length", async () => {
     await start();
     const half = GOOD_BODY.length >> 1;
@@ -66,10 +82,14 @@ describe("the body", () => {
 
   it("row 28: that stops coming is given up", async () => {
     await start({ bodyTime: "300ms" });
-    const raw = openRaw(under.a, chunked("{"));
-    await until(() => raw.received().includes("body_timeout"), "408");
-    raw.socket.destroy();
-    assert.equal((await under.settled()).code, "body_timeout");
+    const announced = (length: string) =>
+      toRawRequest(under.a, { headers: { ...under.headers, "content-length": length }, body: "{" });
+    for (const bytes of [chunked("{"), announced("200"), announced("200000")]) {
+      const raw = openRaw(under.a, bytes);
+      await until(() => raw.received().includes("body_timeout"), "408");
+      raw.socket.destroy();
+      assert.equal((await under.settled()).code, "body_timeout");
+    }
     assert.equal(provider.calls.length, 0);
   });
 
