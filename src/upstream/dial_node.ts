@@ -3,14 +3,17 @@
  *
  * @module
  */
-import type { Buffer } from "node:buffer";
+import { Buffer } from "node:buffer";
 import { connect, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import type { ClientSocket, Dial, SocketEvents } from "./transport_node.ts";
 
 const KEEP_ALIVE_MS = 60_000;
 
-function open({ hostname, port, protocol }: URL, onOpen: () => void): Socket {
+/** What one read brings at most, for all connections: it is copied before the next. */
+const shared = new Uint8Array(65536);
+
+function open({ hostname, port, protocol }: URL, onOpen: () => void, onData: (bytes: Buffer) => void): Socket {
   const host = hostname.replace(/^\[|\]$/g, "");
   const isSecure = protocol === "https:";
   const options = {
@@ -19,6 +22,13 @@ function open({ hostname, port, protocol }: URL, onOpen: () => void): Socket {
     noDelay: true,
     keepAlive: true,
     keepAliveInitialDelay: KEEP_ALIVE_MS,
+    onread: {
+      buffer: () => shared,
+      callback(length: number) {
+        onData(Buffer.from(shared.subarray(0, length)));
+        return true;
+      },
+    },
   };
   if (!isSecure) return connect(options, onOpen);
   return connectTls({ ...options, ...(isIP(host) === 0 && { servername: host }) }, onOpen);
@@ -30,8 +40,7 @@ class NodeSocket implements ClientSocket {
   #error: Error | undefined;
 
   constructor(url: URL, events: SocketEvents) {
-    this.#socket = open(url, () => events.opened())
-      .on("data", (bytes: Buffer) => events.received(bytes))
+    this.#socket = open(url, () => events.opened(), (bytes) => events.received(bytes))
       .on("end", () => events.ended())
       .on("error", (error) => this.#error = error)
       .on("close", () => events.closed(this.#error));
