@@ -98,10 +98,10 @@ const BANNED: readonly { pattern: RegExp; home: RegExp; reason: string }[] = [
     home: /serve\/deno|cloudflare\/entry/,
     reason: "a log line has one way out; cli/ writes to process.stdout",
   },
-  { pattern: /(?:await|return|=>|=) fetch\(/, home: /upstream\/|gateway\.ts/, reason: "only a transport calls out" },
+  { pattern: /(?:await|return|=>|=) fetch\(/, home: /upstream\/transport\.ts/, reason: "only a transport calls out" },
   {
     pattern: /\bsetTimeout\(/,
-    home: /timers\.ts|transport|serve\/(?:lifecycle|deno|workers|log_output)|cloudflare\/entry|cli\//,
+    home: /timers\.ts|transport_node|serve\/(?:lifecycle|deno|workers|log_output)|cloudflare\/entry|cli\//,
     reason: "times come from the Clock, so that tests can pass their own",
   },
   { pattern: /\.tee\(\)/, home: /^$/, reason: "tee() buffers without bound when one side is slow" },

@@ -6,6 +6,7 @@ import { createServer } from "node:net";
 import { basename, join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
+import { freePort } from "../support/front_proxy.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import {
   endPrograms,
@@ -108,7 +109,7 @@ describe("sallyport serve", () => {
     assert.doesNotMatch(program.stdout() + program.stderr(), /secret|sk-1/);
   });
 
-  it("calls the provider as often at once as callers come: Bun alone would stop at 256", async () => {
+  it("calls the provider as often at once as callers come, where Bun's fetch would stop at 256", async () => {
     const { program, url } = await serve();
     const waiting: (() => void)[] = [];
     await provider.close();
@@ -126,6 +127,19 @@ describe("sallyport serve", () => {
     for (const { status } of await Promise.all(calls)) assert.equal(status, 200);
     program.kill("SIGTERM");
     assert.equal(await program.ended, 0);
+  });
+
+  it("calls the provider directly, whatever the environment says of proxies", async () => {
+    const nobody = `http://127.0.0.1:${await freePort()}`;
+    const names = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].flatMap((name) => [name, name.toLowerCase()]);
+    const { url } = await serve({
+      ...Object.fromEntries(names.map((name) => [name, nobody])),
+      NO_PROXY: "",
+      no_proxy: "",
+      NODE_USE_ENV_PROXY: "1",
+    });
+    const { status, body } = await callRaw(url, { headers, body: GOOD_BODY });
+    assert.deepEqual([status, body], [200, COMPLETION]);
   });
 
   for (const signal of ["SIGINT", "SIGTERM"] as const) {

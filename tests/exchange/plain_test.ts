@@ -9,8 +9,7 @@ describe("a small plain answer", () => {
   it("that breaks off is an error of its own, for its header has not gone out yet", async () => {
     const provider = await startProvider((response) => {
       response.writeHead(200, { "content-type": "application/json", "content-length": "1000" });
-      response.write("{");
-      setTimeout(() => response.destroy(), 50);
+      response.write("{", () => response.destroy());
     });
     const under = await startUnderTest({ upstreams: { a: provider.url } });
     const { status, headers } = await callRaw(under.a, { headers: under.headers, body: GOOD_BODY });

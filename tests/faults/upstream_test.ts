@@ -73,8 +73,7 @@ describe("faults of the upstream", () => {
     assert.equal(codeOf(body), "upstream_first_byte_timeout");
     assert.equal(headers["x-should-retry"], "false");
     await until(() => silent.sockets.filter((socket) => !socket.destroyed).length === 0, "the upstream is closed");
-    const spoken = silent.sockets.filter((socket) => socket.bytesRead > 0);
-    assert.equal(spoken.length, 1, "never a second call: the first one may be billed");
+    assert.equal(silent.sockets.length, 1, "never a second call: the first one may be billed");
   });
 
   it("row 5: a kept connection that breaks before an answer is no reason to call twice", async () => {

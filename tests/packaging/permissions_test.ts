@@ -1,7 +1,10 @@
 /** Deno's sandbox: the gateway runs with exactly the permissions that docs/security.md names, and none can be left out. */
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:https";
+import type { AddressInfo } from "node:net";
 import { join } from "node:path";
+import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { freePort } from "../support/front_proxy.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
@@ -98,6 +101,22 @@ describe("under Deno's narrowest permissions", () => {
     const program = await start();
     assert.equal(await (await post(program, GOOD_BODY)).text(), COMPLETION);
   });
+
+  const identity = process.env.SALLYPORT_TEST_TLS;
+  (isDeno && identity !== undefined ? it : it.skip)(
+    `a provider over https needs no further permission${isDeno ? " (not in a bare run)" : why}`,
+    async () => {
+      const [cert, key] = ["cert.pem", "key.pem"].map((file) => readFileSync(join(identity ?? "", file), "utf8"));
+      const secure = createServer({ cert, key }, (_, response) => response.end(COMPLETION));
+      await new Promise<void>((resolve) => secure.listen(0, "127.0.0.1", resolve));
+      provider = Object.assign(provider, { url: `https://localhost:${(secure.address() as AddressInfo).port}/v1` });
+      const program = await start();
+      assert.equal(await (await post(program, GOOD_BODY)).text(), COMPLETION);
+      assert.equal(program.stderr(), "");
+      secure.closeAllConnections();
+      await new Promise((resolve) => secure.close(resolve));
+    },
+  );
 
   onDeno(`from its sources, it needs no variable either${why}`, async () => {
     const program = await start((flag) => flag.startsWith("--allow-read") ? "--allow-read" : flag, SOURCE);

@@ -57,9 +57,7 @@ const begun = (then: (end: () => void, destroy: () => void) => void): Case => ({
   call: send(STREAM_BODY),
   upstream: answering((response) => {
     response.writeHead(200, { "content-type": "text/event-stream" });
-    response.write(chunk("Hel"));
-    // Bun drops what has just arrived when the connection breaks right behind it.
-    then(() => response.end(), () => setTimeout(() => response.destroy(), 50));
+    response.write(chunk("Hel"), () => then(() => response.end(), () => response.destroy()));
   }),
 });
 

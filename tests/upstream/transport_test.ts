@@ -5,7 +5,7 @@ import type { Socket } from "node:net";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { type ErrorCode, GatewayError } from "../../src/errors.ts";
 import { runtimeParts } from "../../src/serve/assemble.ts";
-import { NeverSent, type Transport, type UpstreamAnswer } from "../../src/upstream/transport.ts";
+import { createFetchTransport, NeverSent, type Transport, type UpstreamAnswer } from "../../src/upstream/transport.ts";
 import { startBlackHole, startTcpPeer, type TcpPeer } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
@@ -115,6 +115,12 @@ describe("a transport", () => {
     await assert.rejects(send({ url: "http://nobody.invalid/v1" }), NeverSent);
   });
 
+  it("over fetch never says that a call did not leave", async () => {
+    await peer.close();
+    transport = createFetchTransport();
+    await assert.rejects(send(), (error) => !(error instanceof NeverSent));
+  });
+
   it("gives up on a connection at its deadline, and when its caller leaves", async () => {
     const hole = await startBlackHole();
     const late = new AbortController();
@@ -167,6 +173,21 @@ describe("a transport", () => {
       setTimeout(() => socket.end("}"), 30);
     };
     assert.equal(await textOf(await send()), "{}");
+  });
+
+  it("row 6: hands on all that came before an answer breaks off, however close behind", async () => {
+    const endings: Record<string, (socket: Socket) => unknown> = {
+      "a close": (socket) => socket.destroy(),
+      "a reset": (socket) => socket.resetAndDestroy(),
+    };
+    for (const [name, end] of Object.entries(endings)) {
+      for (let number = 0; number < 20; number++) {
+        answer = (socket) => socket.write(`${HEAD}content-length: 9\r\n\r\n{1}`, () => end(socket));
+        const { body } = await send();
+        assert.equal(Buffer.from(await body?.read() ?? []).toString(), "{1}", name);
+        await assert.rejects(body?.read() ?? Promise.resolve(), name);
+      }
+    }
   });
 
   it("reads no further than its reader, and closes when the rest is not wanted", async () => {
