@@ -11,7 +11,7 @@ import { PLAIN } from "./requests.ts";
 /** Milliseconds for a process to give its first right answer, and between two looks. */
 const READY_MS = 60_000;
 const LOOK_MS = 2;
-/** Bun's cap on simultaneous upstream calls counts at start only; `serve` raises it by itself. */
+/** Bun's fetch makes 256 calls at once unless it is told otherwise; the gateway does not use it. */
 const BUN_CAP = { BUN_CONFIG_MAX_HTTP_REQUESTS: "65535" };
 /** Portkey's gateway, as its npm package comes; never a dependency. */
 const PORTKEY = { name: "@portkey-ai/gateway", version: "1.15.2" };

@@ -66,7 +66,7 @@ function describeError(error: unknown): string {
   if (error instanceof OpenAI.APIUserAbortError) return "left";
   if (error instanceof OpenAI.APIConnectionError) return "connection broke";
   if (error instanceof OpenAI.APIError) return error.code ?? `status ${error.status}`;
-  // undici's word for an answer that broke off after its header.
+  // The word of Node's fetch for an answer that broke off after its header.
   return error instanceof TypeError || error instanceof SyntaxError ? "answer broke off" : String(error);
 }
 

@@ -253,8 +253,8 @@ export interface Traces extends Tracer {
 type DenoGlobal = { readonly Deno?: { readonly telemetry?: { readonly tracerProvider?: unknown } } };
 
 /**
- * Deno makes spans of its own for what it serves and fetches. They hold the whole URL, the query in it, and a second
- * `traceparent` goes out with them: the gateway's stand in their place.
+ * Deno makes spans of its own for what it serves. They hold the whole URL, the query in it: the gateway's stand in their
+ * place.
  */
 function replaceBuiltIn(tracer: ApiTracer): void {
   const prototype: ApiTracer = Object.getPrototypeOf(tracer);
