@@ -34,6 +34,7 @@ export const REASONS: Readonly<Record<Reason, string>> = {
 export const WORKERS_CASES: Readonly<Record<string, Readonly<Record<string, Reason>>>> = {
   "tests/exchange/plain_test.ts": {},
   "tests/exchange/stream_test.ts": {
+    "breaks the connection when a plain answer can't be completed": "break",
     "hands on each event before the next one is sent": "pieces",
     "lets a stream be silent for longer than any default of the runtime's listener": "wait",
     "the record tells when the first event came that is no comment": "log",
