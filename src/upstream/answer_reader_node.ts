@@ -16,9 +16,14 @@ const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/; // RFC 9110 §5.6.2
 const NO_FIELD_TEXT = /[^\t\x20-\x7e\x80-\xff]/; // RFC 9110 §5.5
 const LENGTH = /^\d{1,15}$/;
 const MAX_SIZE_DIGITS = 12;
+const BARE_LF = /(?:^|[^\r])\n/; // ends no line here, RFC 9112 §2.2 leaves it to the reader
+/** So much larger than what it holds of a body, what came is not kept for it. */
+const MAX_KEPT_RATIO = 16;
 const EXTENSION = /^[\t ]*(?:;[\t\x20-\x7e\x80-\xff]*)?$/; // of a chunk, RFC 9112 §7.1.1: ignored
 const CR = 0x0d;
 const LF = 0x0a;
+const SPACE = 0x20;
+const TAB = 0x09;
 
 /** What came is no readable HTTP/1.1. */
 export class Garbled extends Error {
@@ -98,7 +103,10 @@ export class AnswerReader {
       }
     }
     if (at < bytes.length && this.#awaited === "nothing") this.#isLasting = false; // more than was asked for
-    if (first < last) this.#sink.data(bytes.subarray(first, last));
+    if (first < last) {
+      const data = bytes.subarray(first, last);
+      this.#sink.data(bytes.length > data.length * MAX_KEPT_RATIO ? Buffer.from(data) : data);
+    }
     if (this.#awaited === "nothing") this.#sink.end();
   }
 
@@ -118,10 +126,12 @@ export class AnswerReader {
   /** @returns Where it ends, or `at` while it has not all come */
   #readHead(bytes: Buffer, at: number): number {
     const end = bytes.indexOf("\r\n\r\n", at, "latin1");
-    if ((end === -1 ? bytes.length : end) - at > MAX_HEADER_BYTES) throw new Garbled("The header is too large");
+    const length = (end === -1 ? bytes.length - "\r\n\r".length : end) - at;
+    if (length > MAX_HEADER_BYTES) throw new Garbled("The header is too large");
     if (end === -1) {
-      const start = bytes.toString("latin1", at, at + STATUS_START.length);
-      if (!STATUS_START.startsWith(start)) throw new Garbled("It is no HTTP/1.1");
+      const start = bytes.toString("latin1", at);
+      if (!STATUS_START.startsWith(start.slice(0, STATUS_START.length))) throw new Garbled("It is no HTTP/1.1");
+      if (BARE_LF.test(start)) throw new Garbled("A line of the header does not end as it should");
       return at;
     }
     const [line = "", ...fields] = bytes.toString("latin1", at, end).split("\r\n");
@@ -146,11 +156,15 @@ export class AnswerReader {
       if (length !== undefined || !isCurrent || coding.toLowerCase() !== "chunked") {
         throw new Garbled("Where its body ends can't be told");
       }
+    } else if (length !== undefined && !LENGTH.test(length)) throw new Garbled("Its length is no number");
+    if (status === 204 || status === 304) {
+      this.#awaited = "nothing";
+      // It has no body whatever it says; one that comes all the same must not be the next one's answer.
+      if (coding !== undefined || Number(length ?? 0) > 0) this.#isLasting = false;
+    } else if (coding !== undefined) {
       this.#awaited = "chunk";
       this.#trailerBytes = 0;
-    } else if (length !== undefined && !LENGTH.test(length)) throw new Garbled("Its length is no number");
-    else if (status === 204 || status === 304) this.#awaited = "nothing";
-    else if (length !== undefined) {
+    } else if (length !== undefined) {
       this.#left = Number(length);
       this.#awaited = this.#left === 0 ? "nothing" : "sized";
     } else {
@@ -171,7 +185,7 @@ export class AnswerReader {
       return at + 2;
     }
     const end = endOfLine(bytes, at);
-    if ((end === -1 ? bytes.length : end) - at > MAX_HEADER_BYTES) throw new Garbled("A line is too large");
+    if ((end === -1 ? bytes.length - 1 : end) - at > MAX_HEADER_BYTES) throw new Garbled("A line is too large");
     if (end === -1) return at;
     if (this.#awaited === "chunk") {
       this.#left = readSize(bytes, at, end);
@@ -185,8 +199,10 @@ export class AnswerReader {
 
 /** Where a line's CRLF begins, -1 while it has not come. Lines between chunks are a few bytes: a call costs more than a look. */
 function endOfLine(bytes: Buffer, at: number): number {
-  for (let index = at; index + 1 < bytes.length; index++) {
-    if (bytes[index] === CR && bytes[index + 1] === LF) return index;
+  for (let index = at; index < bytes.length; index++) {
+    if (bytes[index] !== LF) continue;
+    if (index > at && bytes[index - 1] === CR) return index - 1;
+    throw new Garbled("A line between chunks does not end as it should");
   }
   return -1;
 }
@@ -213,12 +229,22 @@ function toHeaders(fields: readonly string[]): Map<string, string> {
   for (const field of fields) {
     const colon = field.indexOf(":");
     const name = field.slice(0, Math.max(0, colon));
-    const value = field.slice(colon + 1).trim();
     // A folded line begins with a space, which no name does.
-    if (!TOKEN.test(name) || NO_FIELD_TEXT.test(value)) throw new Garbled("A header is malformed");
+    if (!TOKEN.test(name) || NO_FIELD_TEXT.test(field)) throw new Garbled("A header is malformed");
+    const value = trimBlanks(field.slice(colon + 1));
     const key = name.toLowerCase();
     const earlier = headers.get(key);
     headers.set(key, earlier === undefined ? value : `${earlier}, ${value}`);
   }
   return headers;
+}
+
+/** Without spaces and tabs around it. What else `trim` takes off is either refused or text here. */
+function trimBlanks(text: string): string {
+  const isBlank = (index: number) => text.charCodeAt(index) === SPACE || text.charCodeAt(index) === TAB;
+  let first = 0;
+  let last = text.length;
+  while (isBlank(first)) first++;
+  while (last > first && isBlank(last - 1)) last--;
+  return text.slice(first, last);
 }
