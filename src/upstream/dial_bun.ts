@@ -6,6 +6,7 @@
 import type { Buffer } from "node:buffer";
 import { isIP } from "node:net";
 import { checkServerIdentity, type PeerCertificate } from "node:tls";
+import { dialNode } from "./dial_node.ts";
 import type { ClientSocket, Dial, SocketEvents } from "./transport_node.ts";
 
 /** The part of Bun's types that is used here: the official ones clash with those of Node and Deno. */
@@ -16,6 +17,8 @@ interface BunTcpSocket {
   write(bytes: Uint8Array): number;
   pause(): void;
   resume(): void;
+  ref(): void;
+  unref(): void;
   terminate(): void;
   setNoDelay(isOn: boolean): boolean;
   setKeepAlive(isOn: boolean, afterMs: number): boolean;
@@ -36,7 +39,6 @@ declare const Bun: {
       end(socket: BunTcpSocket): void;
       close(socket: BunTcpSocket, error?: Error): void;
       error(socket: BunTcpSocket, error: Error): void;
-      connectError(socket: BunTcpSocket, error: Error): void;
     };
   }): Promise<unknown>;
 };
@@ -44,6 +46,15 @@ declare const Bun: {
 /** `readyState` of an open socket. */
 const OPEN = 1;
 const KEEP_ALIVE_MS = 60_000;
+
+/** How many attempts to connect are under way that nobody wants any more, by host. */
+const abandoned = new Map<string, number>();
+
+function countAbandoned(host: string, change: 1 | -1): void {
+  const count = (abandoned.get(host) ?? 0) + change;
+  if (count > 0) abandoned.set(host, count);
+  else abandoned.delete(host);
+}
 
 /** A connection, under way or open. */
 class BunSocket implements ClientSocket {
@@ -54,9 +65,11 @@ class BunSocket implements ClientSocket {
   #waiting: Uint8Array[] = [];
   #isDestroyed = false;
   #isClosed = false;
+  readonly #place: string;
 
-  constructor({ hostname, port, protocol }: URL, events: SocketEvents) {
+  constructor({ host, hostname, port, protocol }: URL, events: SocketEvents) {
     this.events = events;
+    this.#place = host;
     this.host = hostname.replace(/^\[|\]$/g, "");
     this.isSecure = protocol === "https:";
     const serverName = isIP(this.host) === 0 ? { serverName: this.host } : {};
@@ -80,10 +93,14 @@ class BunSocket implements ClientSocket {
   /** @returns Whether it is still wanted */
   connected(socket: BunTcpSocket): boolean {
     this.#socket = socket;
-    if (this.#isDestroyed) socket.terminate();
+    if (this.#isDestroyed) {
+      countAbandoned(this.#place, -1);
+      socket.terminate();
+      return false;
+    }
     socket.setNoDelay(true);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
-    return !this.#isDestroyed;
+    return true;
   }
 
   write(bytes: Uint8Array): void {
@@ -109,15 +126,23 @@ class BunSocket implements ClientSocket {
     this.#socket?.resume();
   }
 
+  hold(isHeld: boolean): void {
+    if (isHeld) this.#socket?.ref();
+    else this.#socket?.unref();
+  }
+
   destroy(): void {
+    if (this.#isDestroyed) return;
     this.#isDestroyed = true;
-    this.#socket?.terminate();
+    if (this.#socket !== undefined) this.#socket.terminate();
+    else if (!this.#isClosed) countAbandoned(this.#place, 1);
   }
 
   /** Tells it once. */
   closed(error?: Error): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
+    if (this.#socket === undefined && this.#isDestroyed) countAbandoned(this.#place, -1);
     this.events.closed(error);
   }
 }
@@ -146,8 +171,11 @@ const HANDLERS: Parameters<typeof Bun.connect>[0]["socket"] = {
     own.closed(error);
     own.destroy();
   },
-  connectError: ({ data: own }, error) => own.closed(error),
 };
 
-/** Connects with Bun's sockets. */
-export const dialBun: Dial = (url: URL, events: SocketEvents): ClientSocket => new BunSocket(url, events);
+/**
+ * Connects with Bun's sockets. Bun takes no attempt back, so that it lasts until the system gives up, after minutes:
+ * while there is such a one at a host, the next ones are Bun's `node:net`, which can be taken back.
+ */
+export const dialBun: Dial = (url: URL, events: SocketEvents): ClientSocket =>
+  abandoned.has(url.host) ? dialNode(url, events) : new BunSocket(url, events);

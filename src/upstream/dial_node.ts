@@ -66,6 +66,11 @@ class NodeSocket implements ClientSocket {
     this.#socket.resume();
   }
 
+  hold(isHeld: boolean): void {
+    if (isHeld) this.#socket.ref();
+    else this.#socket.unref();
+  }
+
   destroy(): void {
     this.#socket.destroy();
   }

@@ -6,6 +6,7 @@
  * @module
  */
 import { Buffer } from "node:buffer";
+import { setTimeout as startTimer } from "node:timers";
 import type { ByteSource } from "../byte_source.ts";
 import { GatewayError } from "../errors.ts";
 import { AnswerReader, type AnswerSink, Garbled } from "./answer_reader_node.ts";
@@ -22,6 +23,8 @@ export interface ClientSocket {
   /** Reads nothing until {@link resume}, so that the other side has to wait. */
   pause(): void;
   resume(): void;
+  /** @param isHeld Whether a program that has nothing else to do waits for it */
+  hold(isHeld: boolean): void;
   /** Closes it at whatever stage it is. */
   destroy(): void;
 }
@@ -109,7 +112,9 @@ class Connection implements SocketEvents, AnswerSink {
   /** Sends a call, as soon as it is open. */
   carry(call: Call): void {
     this.#call = call;
-    if (this.#isOpen) this.#send(call);
+    if (!this.#isOpen) return;
+    this.#socket.hold(true);
+    this.#send(call);
   }
 
   #send(call: Call): void {
@@ -135,12 +140,13 @@ class Connection implements SocketEvents, AnswerSink {
   }
 
   opened(): void {
+    if (this.#isOpen) return; // a second TLS handshake: the call is on its way
     this.#isOpen = true;
     if (this.#call !== undefined) this.#send(this.#call);
   }
 
   received(bytes: Buffer): void {
-    if (this.#call === undefined) return this.#socket.destroy(); // nobody has asked
+    if (this.#call === undefined || !this.#isOpen) return this.#fail(new Error("Nobody has asked yet"));
     try {
       this.#reader.feed(bytes);
     } catch (error) {
@@ -150,20 +156,20 @@ class Connection implements SocketEvents, AnswerSink {
   }
 
   ended(): void {
-    this.#reader.close();
+    // Whether it closes or not (it may wait for what is still to be written): no answer comes any more.
+    if (!this.#reader.close()) this.#fail(new Error("The connection ended before the answer"));
   }
 
   closed(error: Error | undefined): void {
     this.#pool.forget(this);
-    const cause = error ?? new Error("The connection closed before the end");
-    this.#fail(this.#isOpen ? cause : new NeverSent(cause));
+    this.#fail(error ?? new Error("The connection closed before the end"));
   }
 
   #fail(error: Error): void {
     const call = this.#call;
     this.#call = undefined;
     this.#socket.destroy();
-    call?.failed(error);
+    call?.failed(this.#isOpen ? error : new NeverSent(error));
   }
 
   head(status: number, headers: Map<string, string>): void {
@@ -181,6 +187,7 @@ class Connection implements SocketEvents, AnswerSink {
     this.#call = undefined;
     if (this.#reader.isReusable && this.#socket.isFlushed && this.#idleMs > 0) {
       this.#socket.resume();
+      this.#socket.hold(false);
       this.#pool.giveBack(this, this.#idleMs);
     } else this.#socket.destroy();
     call?.end();
@@ -220,7 +227,7 @@ class Pool {
 
   #sweepLater(): void {
     this.#isSwept = true;
-    const timer: unknown = setTimeout(() => {
+    startTimer(() => {
       const now = performance.now();
       for (const connection of this.#idle.filter(({ idleUntil }) => idleUntil <= now)) {
         this.forget(connection);
@@ -228,8 +235,7 @@ class Pool {
       }
       this.#isSwept = false;
       if (this.#idle.length > 0) this.#sweepLater();
-    }, SWEEP_MS);
-    (timer as { unref?: () => void }).unref?.(); // a program that has no more to do may end
+    }, SWEEP_MS).unref(); // a program that has no more to do may end
   }
 }
 

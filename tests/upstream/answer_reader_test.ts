@@ -343,7 +343,9 @@ describe("the reader of answers", () => {
       data: (bytes) => void kept.push(bytes.buffer),
       end: () => {},
     });
-    const came = [CHUNKED, `1;${"a".repeat(60_000)}\r\nx\r\n`].map((text) => Buffer.from(new TextEncoder().encode(text).buffer));
+    const came = [CHUNKED, `1;${"a".repeat(60_000)}\r\nx\r\n`].map((text) =>
+      Buffer.from(new TextEncoder().encode(text).buffer)
+    );
     for (const bytes of came) reader.feed(bytes);
     assert.equal(kept.length, 1);
     assert.notEqual(kept[0], came[1]?.buffer);

@@ -5,9 +5,10 @@ import type { Socket } from "node:net";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { type ErrorCode, GatewayError } from "../../src/errors.ts";
 import { runtimeParts } from "../../src/serve/assemble.ts";
-import { createFetchTransport, NeverSent, type Transport, type UpstreamAnswer } from "../../src/upstream/transport.ts";
+import { createFetchTransport, NeverSent, type Transport } from "../../src/upstream/transport.ts";
 import { startBlackHole, startTcpPeer, type TcpPeer } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
+import { type CallOptions, textOf, toUpstreamCall } from "../support/upstream_call.ts";
 
 const HEAD = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
 const GOOD = `${HEAD}content-length: 2\r\n\r\n{}`;
@@ -28,36 +29,8 @@ describe("a transport", () => {
   });
   afterEach(() => peer.close());
 
-  interface Sending {
-    readonly url?: string;
-    readonly method?: string;
-    readonly connectMs?: number;
-    readonly controller?: AbortController;
-  }
-  const send = (
-    { url = peer.url, method = "POST", connectMs = 5000, controller = new AbortController() }: Sending = {},
-  ) =>
-    transport.send({
-      url: new URL(url),
-      method,
-      headers: { "content-type": "application/json" },
-      body: method === "POST" ? new TextEncoder().encode("{1}").subarray(1, 2) : null,
-      connectMs,
-      get reason() {
-        return controller.signal.reason;
-      },
-      signal: controller.signal,
-      onAbort(act) {
-        controller.signal.addEventListener("abort", act);
-        return () => controller.signal.removeEventListener("abort", act);
-      },
-      abort: (reason) => controller.abort(reason),
-    });
-  const textOf = async ({ body }: UpstreamAnswer): Promise<string> => {
-    const chunks: Uint8Array[] = [];
-    for (let chunk = await body?.read(); chunk !== undefined; chunk = await body?.read()) chunks.push(chunk);
-    return Buffer.concat(chunks).toString();
-  };
+  const send = ({ url = peer.url, ...options }: CallOptions & { readonly url?: string } = {}) =>
+    transport.send(toUpstreamCall(url, options));
   const openSockets = () => peer.sockets.filter((socket) => !socket.destroyed).length;
 
   it("keeps a connection for the next call, and makes as many as there are calls at the same time", async () => {

@@ -1,0 +1,17 @@
+/** A program that makes calls and has nothing else to do: `URL` answers, `URL silent` does not. Told by `connections_test.ts`. */
+import process from "node:process";
+import { runtimeParts } from "../../src/serve/assemble.ts";
+import { textOf, toUpstreamCall } from "./upstream_call.ts";
+
+const { transport } = runtimeParts();
+const [, , answering = "", ...silent] = process.argv;
+for (let number = 0; number < 2; number++) {
+  process.stdout.write(`${await textOf(await transport.send(toUpstreamCall(answering)))}\n`);
+}
+for (const url of silent) {
+  const controller = new AbortController();
+  setTimeout(() => controller.abort(new Error("left")), 100);
+  await transport.send(toUpstreamCall(url, { controller, connectMs: 60_000 })).then(textOf).catch((error: unknown) =>
+    process.stdout.write(`${error}\n`)
+  );
+}

@@ -1,0 +1,48 @@
+/** Calls to a transport, and their answers, without a gateway around them. */
+import { Buffer } from "node:buffer";
+import type { UpstreamAnswer, UpstreamCall } from "../../src/upstream/transport.ts";
+
+/** What of a call a test may choose. */
+export interface CallOptions {
+  readonly method?: string;
+  readonly headers?: Record<string, string>;
+  /** One byte if left out; nothing for `GET`. */
+  readonly body?: Uint8Array | null;
+  readonly connectMs?: number;
+  readonly controller?: AbortController;
+}
+
+/** A call as a transport takes it. */
+export function toUpstreamCall(url: string, options: CallOptions = {}): UpstreamCall {
+  const { method = "POST", headers = { "content-type": "application/json" }, connectMs = 5000 } = options;
+  const { controller = new AbortController() } = options;
+  const { body = method === "POST" ? new TextEncoder().encode("{1}").subarray(1, 2) : null } = options;
+  return {
+    url: new URL(url),
+    method,
+    headers,
+    body,
+    connectMs,
+    get reason() {
+      return controller.signal.reason;
+    },
+    signal: controller.signal,
+    onAbort(act) {
+      controller.signal.addEventListener("abort", act);
+      return () => controller.signal.removeEventListener("abort", act);
+    },
+    abort: (reason) => controller.abort(reason),
+  };
+}
+
+/** The whole body of an answer. */
+export async function bytesOf({ body }: UpstreamAnswer): Promise<Buffer> {
+  const chunks: Uint8Array[] = [];
+  for (let chunk = await body?.read(); chunk !== undefined; chunk = await body?.read()) chunks.push(chunk);
+  return Buffer.concat(chunks);
+}
+
+/** The same as text. */
+export async function textOf(answer: UpstreamAnswer): Promise<string> {
+  return (await bytesOf(answer)).toString();
+}

@@ -1,0 +1,216 @@
+/** A transport over connections whose every event a test tells itself, in whatever order. */
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { beforeEach, describe, it } from "@std/testing/bdd";
+import { GatewayError } from "../../src/errors.ts";
+import { NeverSent, type Transport } from "../../src/upstream/transport.ts";
+import { type ClientSocket, createHttp1Transport, type SocketEvents } from "../../src/upstream/transport_node.ts";
+import { bytesOf, textOf, toUpstreamCall } from "../support/upstream_call.ts";
+
+const GOOD = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+
+/** A connection that does nothing of its own accord, but to say that it closed. */
+class Dialled implements ClientSocket {
+  isAlive = true;
+  isFlushed = true;
+  isPaused = false;
+  isHolding = true;
+  written = "";
+  readonly events: SocketEvents;
+
+  constructor(events: SocketEvents) {
+    this.events = events;
+  }
+
+  write(bytes: Uint8Array): void {
+    assert.ok(this.isAlive);
+    this.written += Buffer.from(bytes).toString("latin1");
+  }
+
+  pause(): void {
+    this.isPaused = true;
+  }
+
+  resume(): void {
+    this.isPaused = false;
+  }
+
+  hold(isHolding: boolean): void {
+    this.isHolding = isHolding;
+  }
+
+  destroy(): void {
+    if (!this.isAlive) return;
+    this.isAlive = false;
+    this.events.closed(undefined); // at once, as Bun does
+  }
+
+  tell(text: string): void {
+    this.events.received(Buffer.from(text, "latin1"));
+  }
+}
+
+describe("a transport, whatever its connections tell", () => {
+  let transport: Transport;
+  let dialled: Dialled[];
+  beforeEach(() => {
+    dialled = [];
+    transport = createHttp1Transport((_, events) => {
+      const socket = new Dialled(events);
+      dialled.push(socket);
+      return socket;
+    });
+  });
+  const send = (controller = new AbortController()) =>
+    transport.send(toUpstreamCall("http://upstream.invalid/", { controller }));
+  /** A call whose connection is open, and which has been sent. */
+  const sent = () => {
+    const answered = send();
+    answered.catch(() => {});
+    const socket = dialled.at(-1) ?? assert.fail("nothing is dialled");
+    socket.events.opened();
+    return { answered, socket };
+  };
+  /** A connection that is kept, its call answered. */
+  const kept = async (): Promise<Dialled> => {
+    const { answered, socket } = sent();
+    socket.tell(GOOD);
+    assert.equal(await textOf(await answered), "{}");
+    return socket;
+  };
+  const isBroken = (error: unknown) => error instanceof Error && !(error instanceof NeverSent);
+
+  it("sends a call once, however often its connection says that it is open", async () => {
+    const { answered, socket } = sent();
+    socket.events.opened(); // as after a second TLS handshake
+    assert.equal(socket.written.split("POST").length, 2);
+    socket.tell(GOOD);
+    assert.equal(await textOf(await answered), "{}");
+  });
+
+  it("takes no answer from whom it does not know yet", async () => {
+    const answered = send();
+    dialled[0]?.tell(GOOD);
+    await assert.rejects(answered, NeverSent);
+    assert.equal(dialled[0]?.isAlive, false);
+    assert.equal(dialled[0]?.written, "");
+    await kept();
+    assert.equal(dialled.length, 2);
+  });
+
+  it("gives up at once on an answer whose connection ends too early, even if it never closes", async () => {
+    for (const begun of ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{"]) {
+      const { answered, socket } = sent();
+      socket.tell(begun);
+      socket.events.ended();
+      await assert.rejects(async () => await textOf(await answered), isBroken);
+      assert.equal(socket.isAlive, false);
+    }
+    const answered = send();
+    dialled.at(-1)?.events.ended();
+    await assert.rejects(answered, NeverSent);
+  });
+
+  it("uses no connection again whose other side has ended it, or has spoken unasked", async () => {
+    const tellings: ((socket: Dialled) => unknown)[] = [
+      (socket) => socket.events.ended(),
+      (socket) => socket.tell(GOOD),
+      (socket) => socket.tell("HTTP/1.1 408 Request Timeout\r\nconnection: close\r\n\r\n"),
+      (socket) => socket.events.closed(new Error("reset")),
+    ];
+    for (const tell of tellings) {
+      const socket = await kept();
+      const { length } = dialled;
+      tell(socket);
+      await kept();
+      assert.equal(dialled.length, length + 1);
+      assert.equal(socket.written.split("POST").length, 2);
+      dialled.at(-1)?.destroy();
+    }
+  });
+
+  it("uses no connection again whose request has not left whole", async () => {
+    const { answered, socket } = sent();
+    socket.isFlushed = false;
+    socket.tell(GOOD);
+    assert.equal(await textOf(await answered), "{}");
+    assert.equal(socket.isAlive, false);
+  });
+
+  it("lets the next call read where the last one's reader had stopped", async () => {
+    const { answered, socket } = sent();
+    const size = 1_000_000;
+    socket.tell(`HTTP/1.1 200 OK\r\ncontent-length: ${size}\r\n\r\n`);
+    socket.tell("a".repeat(size / 2));
+    assert.equal(socket.isPaused, true);
+    socket.tell("a".repeat(size / 2));
+    assert.equal(socket.isPaused, false, "nobody else would resume it");
+    const { body } = await answered;
+    const next = send();
+    assert.equal(dialled.length, 1);
+    socket.tell("HTTP/1.1 200 OK\r\ncontent-length: 200000\r\n\r\n");
+    socket.tell("b".repeat(100_000));
+    assert.equal(socket.isPaused, true);
+    assert.equal((await body?.read())?.byteLength, size);
+    assert.equal(await body?.read(), undefined);
+    body?.cancel();
+    assert.equal(socket.isPaused, true, "it is the next one's reader who decides");
+    assert.equal(socket.isAlive, true);
+    const whole = bytesOf(await next);
+    await Promise.resolve();
+    assert.equal(socket.isPaused, false);
+    socket.tell("b".repeat(100_000));
+    assert.equal((await whole).toString(), "b".repeat(200_000));
+  });
+
+  it("gives what comes after a caller left to nobody", async () => {
+    const controller = new AbortController();
+    const left = send(controller);
+    const [socket] = dialled;
+    socket?.events.opened();
+    controller.abort(new Error("left"));
+    await assert.rejects(left, /left/);
+    assert.equal(socket?.isAlive, false);
+    const next = sent();
+    socket?.tell(GOOD);
+    socket?.events.ended();
+    socket?.events.closed(new Error("late"));
+    next.socket.tell("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n");
+    assert.equal((await next.answered).status, 404);
+  });
+
+  it("tells once why a call failed, whatever follows", async () => {
+    const { answered, socket } = sent();
+    socket.tell("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{");
+    socket.events.closed(new Error("first"));
+    socket.events.closed(new Error("second"));
+    socket.events.ended();
+    socket.tell("garbled");
+    const { body } = await answered;
+    assert.equal((await body?.read())?.byteLength, 1);
+    await assert.rejects(async () => await body?.read(), /first/);
+    const garbled = sent();
+    garbled.socket.tell("garbled");
+    await assert.rejects(
+      garbled.answered,
+      (error) => GatewayError.is(error) && error.code === "upstream_bad_response",
+    );
+  });
+
+  it("says that a call never left when there is nothing to dial", async () => {
+    const none = createHttp1Transport(() => {
+      throw new Error("no such thing");
+    });
+    await assert.rejects(none.send(toUpstreamCall("http://upstream.invalid/")), NeverSent);
+  });
+
+  it("holds no program back with a connection that waits for a call", async () => {
+    const socket = await kept();
+    assert.equal(socket.isHolding, false);
+    const next = send();
+    assert.equal(socket.isHolding, true);
+    socket.tell(GOOD);
+    await next;
+    assert.equal(socket.isHolding, false);
+  });
+});
