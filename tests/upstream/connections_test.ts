@@ -32,6 +32,13 @@ function toBytes(size: number): Buffer {
 const digestOf = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex");
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
+/** The certificate that tests trust. */
+function trusted(): { cert: string; key: string } {
+  const directory = process.env.SALLYPORT_TEST_TLS ?? assert.fail("npm test makes a certificate");
+  const read = (name: string) => readFileSync(join(directory, name), "utf8");
+  return { cert: read("cert.pem"), key: read("key.pem") };
+}
+
 /** The ways to connect of this runtime: Bun has a second one, see `dial_bun.ts`. */
 const DIALS = runtime === "bun" ? { "Bun's sockets": dialBun, "node:net": dialNode } : { "node:net": dialNode };
 
@@ -267,11 +274,6 @@ for (const [way, dial] of Object.entries(DIALS)) {
     });
 
     it("speaks TLS with whom it can trust, and tells nobody else a byte", async () => {
-      const directory = process.env.SALLYPORT_TEST_TLS ?? assert.fail("npm test makes a certificate");
-      const trusted = {
-        cert: readFileSync(join(directory, "cert.pem"), "utf8"),
-        key: readFileSync(join(directory, "key.pem"), "utf8"),
-      };
       let heard = "";
       const startTls = async (identity: { cert: string; key: string }, host: string): Promise<number> => {
         const server = createTlsServer(identity, (socket: TLSSocket) => {
@@ -286,7 +288,7 @@ for (const [way, dial] of Object.entries(DIALS)) {
       };
       const isDistrust = (error: unknown) =>
         error instanceof NeverSent && /certificate|altnames/i.test(`${error.reason}`) || assert.fail(`${error}`);
-      const misnamed = await startTls(trusted, "127.0.0.2");
+      const misnamed = await startTls(trusted(), "127.0.0.2");
       await assert.rejects(send(`https://127.0.0.2:${misnamed}/`), isDistrust);
       const unknown = await startTls(createSelfSignedCertificate(["localhost"]), "127.0.0.1");
       await assert.rejects(send(`https://localhost:${unknown}/`), isDistrust);
@@ -295,13 +297,48 @@ for (const [way, dial] of Object.entries(DIALS)) {
       await pause(50);
       assert.equal(heard, "");
       // Not before: servers of one process may take up each other's TLS sessions, and do on Deno.
-      const port = await startTls(trusted, "127.0.0.1");
+      const port = await startTls(trusted(), "127.0.0.1");
       const { length } = sockets;
       for (const host of ["localhost", "127.0.0.1", "localhost"]) {
         assert.equal(await textOf(await send(`https://${host}:${port}/`)), "{}", host);
       }
       assert.equal(heard.split("POST").length, 4);
       assert.equal(sockets.length, length + 2, "kept, each for its host");
+    });
+
+    it("lets the other side of a TLS connection wait for the reader", async () => {
+      const size = 64_000_000;
+      let left = size;
+      const piece = toBytes(1_000_000);
+      const server = createTlsServer(trusted(), (socket: TLSSocket) => {
+        sockets.push(socket);
+        const more = () => {
+          while (left > 0 && socket.write(piece)) left -= piece.byteLength;
+        };
+        socket.on("error", () => {}).on("drain", () => {
+          left -= piece.byteLength;
+          more();
+        });
+        socket.on("data", () => {
+          left = size;
+          socket.write(`HTTP/1.1 200 OK\r\ncontent-length: ${size}\r\n\r\n`);
+          more();
+        });
+      });
+      const url = `https://localhost:${await listen(server, "127.0.0.1")}/`;
+      for (const isWanted of [true, false]) {
+        const { body } = await send(url);
+        await pause(300);
+        const before = left;
+        await pause(100);
+        assert.ok(left > 0 && left === before, `${left} bytes of ${before} are left`);
+        let came = 0;
+        if (!isWanted) body?.cancel();
+        for (let chunk = await body?.read(); chunk !== undefined; chunk = await body?.read()) came += chunk.byteLength;
+        assert.equal(came, isWanted ? size : 0);
+      }
+      await until(() => !isOpen(sockets[0]), "the connection is closed");
+      assert.equal(sockets.length, 1);
     });
   });
 }
@@ -313,17 +350,21 @@ function attemptsTo(port: number): number {
 }
 
 describe("a program that has made its calls", () => {
-  afterEach(endPrograms);
+  const closing: (() => Promise<void>)[] = [];
+  afterEach(async () => {
+    await endPrograms();
+    for (const close of closing.splice(0)) await close();
+  });
 
   const title = "ends (not on a Node that can't run TypeScript)";
   (runsTypeScript ? it : it.skip)(title, async () => {
     const answering = await startTcpPeer((socket) => socket.write(GOOD));
     const mute = await startTcpPeer(() => {});
     const begun = await startTcpPeer((socket) => socket.write("HTTP/1.1 200 OK\r\n\r\n{"));
-    const peers = [answering, mute, begun];
     // An attempt of Bun's own to connect holds it until the system gives up.
     const hole = runtime === "bun" ? undefined : await startBlackHole();
     const silent = [mute, begun, ...(hole === undefined ? [] : [hole])];
+    closing.push(...[answering, ...silent].map(({ close }) => close));
     const program = startProgram([answering, ...silent].map(({ url }) => url), {
       file: resolve("tests/support/calls_of_a_program.ts"),
       cwd: process.cwd(),
@@ -334,6 +375,5 @@ describe("a program that has made its calls", () => {
     assert.equal(await program.ended, 0, program.stderr());
     assert.equal(program.stdout(), `{}\n{}\n${"Error: left\n".repeat(silent.length)}`);
     assert.equal(answering.sockets.length, 1);
-    for (const { close } of [...peers, ...(hole === undefined ? [] : [hole])]) await close();
   });
 });
