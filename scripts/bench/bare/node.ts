@@ -11,5 +11,6 @@ createServer((inbound, response) => {
     answer.pipe(response);
   });
   outbound.on("error", () => response.destroy());
+  response.on("close", () => response.writableFinished || outbound.destroy()); // else a stream would go on to nobody
   inbound.pipe(outbound);
 }).listen(Number(process.env.PORT), "127.0.0.1");
