@@ -4,7 +4,7 @@
  * @module
  */
 import process from "node:process";
-import { type ByteSource, fromRequest, SMALL_BYTES } from "../byte_source.ts";
+import { type ByteSource, fromRequest } from "../byte_source.ts";
 import { isWhole } from "../exchange.ts";
 import { type Handler, toResponse, WebRequest } from "../fetch_handler.ts";
 import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
@@ -36,42 +36,10 @@ const IDLE_SECONDS = 10;
 /** A body that is there is handed on whole up to this size: a stream in JavaScript costs Bun as much as all the rest. Bytes. */
 const WHOLE_BYTES = 65536;
 
-/**
- * Bodies up to this size are read whole: their pieces cost Bun as much as all that is done with them. Until the last byte
- * is there nobody counts what it holds, hence the bound on all of them together; what is beyond it comes in pieces.
- * Bytes.
- */
-const MAX_WHOLE_BODY_BYTES = 4_000_000;
-const MAX_WHOLE_BODIES_BYTES = 64_000_000;
-let wholeBodiesBytes = 0;
-
-/** The body of a request, in one piece or in several, as there is room when it is read. */
-function toBody(request: Request): ByteSource | null {
-  const length = Number(request.headers.get("content-length") ?? NaN);
-  if (!(length > SMALL_BYTES && length <= MAX_WHOLE_BODY_BYTES)) return fromRequest(request);
-  let source: ByteSource | null = null;
-  return {
-    get isWhole() {
-      return source?.isWhole === true;
-    },
-    read() {
-      if (source !== null) return source.read();
-      const isRoom = wholeBodiesBytes + length <= MAX_WHOLE_BODIES_BYTES;
-      source = fromRequest(request, isRoom ? length : 0);
-      if (source === null || !isRoom) return source?.read() ?? Promise.resolve(undefined);
-      wholeBodiesBytes += length;
-      return source.read().finally(() => wholeBodiesBytes -= length);
-    },
-    cancel: (reason) => (source ?? fromRequest(request, 0))?.cancel(reason),
-  };
-}
-
 /** Calls `onEnd` when the body is there, for the deadlines of the listener end with it. */
 function withEnd(body: ByteSource, onEnd: () => void): ByteSource {
   return {
-    get isWhole() {
-      return body.isWhole === true;
-    },
+    ...(body.isWhole && { isWhole: true }),
     async read() {
       const chunk = await body.read();
       if (chunk === undefined || body.isWhole) onEnd();
@@ -96,7 +64,7 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
     async fetch(request, listener) {
       // Quiet answers, and bodies that come slowly, are the gateway's to judge: Bun would cut both after 12 s.
       const isPatient = () => listener.timeout(request, 0);
-      const body = toBody(request);
+      const body = fromRequest(request);
       if (body === null) isPatient();
       else listener.timeout(request, bodySeconds);
       const answer = await handler.handle(new WebRequest(request, body && withEnd(body, isPatient)));

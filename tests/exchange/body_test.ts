@@ -36,9 +36,9 @@ describe("the body", () => {
     assert.deepEqual(provider.calls.map((call) => call.body.toString() === body), [true, true]);
   });
 
-  it("of many at once arrives whole, also where there are more of them than are read in one piece", async () => {
+  it("of many at once arrives whole", async () => {
     await start({ bodies: "200MB" });
-    const content = "x".repeat(3_500_000); // 24 of them are more than Bun reads whole
+    const content = "x".repeat(3_500_000);
     const bodyOf = (index: number) =>
       JSON.stringify({ model: `m${index}`, messages: [{ role: "user", content: content + index }] });
     const statuses = await Promise.all(Array.from({ length: 24 }, async (_, index) => {
