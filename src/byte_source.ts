@@ -47,19 +47,20 @@ export function fromReadableStream(stream: ReadableStream<Uint8Array>): ByteSour
   };
 }
 
-/** An announced body of at most this size is taken in one piece. Bytes. */
+/** An announced body of at most this size is taken in one piece, unless a listener says otherwise. Bytes. */
 const SMALL_BYTES = 65536;
 
 /**
  * The body of a web request.
  *
  * @param request The request
+ * @param wholeBytes An announced body of at most this size is taken in one piece
  * @returns The source; `null` where there is no body
  */
-export function fromRequest(request: Request): ByteSource | null {
+export function fromRequest(request: Request, wholeBytes: number = SMALL_BYTES): ByteSource | null {
   const length = Number(request.headers.get("content-length") ?? NaN);
   // A stream costs the runtimes more than everything else about a small body.
-  if (!(length > 0 && length <= SMALL_BYTES)) return request.body && fromReadableStream(request.body);
+  if (!(length > 0 && length <= wholeBytes)) return request.body && fromReadableStream(request.body);
   let isRead = false;
   return {
     isWhole: true,

@@ -174,9 +174,10 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
   async function carry(request: InboundRequest, exchange: Exchange): Promise<Answer> {
     const { headers } = request;
     // 2 Address
-    const provider = resolveProvider(headers.get("host") ?? hostOfUrl(request.url));
+    const { url } = request; // HTTP/2 has no Host field: its `:authority` stands here
+    const provider = resolveProvider(headers.get("host") ?? (URL.canParse(url) ? new URL(url).host : null));
     exchange.facts.provider = provider.name;
-    const resolved = resolveOperation(request.method, request.url);
+    const resolved = resolveOperation(request.method, url);
     const operation = isPromise(resolved) ? await resolved : resolved;
     exchange.facts.operation = operation.name;
     // 3 Identify
@@ -372,11 +373,6 @@ function addOwnHeaders(answered: Record<string, string>, exchange: Exchange): Re
   answered["x-request-id"] = exchange.id;
   answered["server-timing"] = exchange.serverTiming;
   return answered;
-}
-
-/** HTTP/2 has no Host field: its `:authority` stands in the URL. */
-function hostOfUrl(url: string): string | null {
-  return URL.canParse(url) ? new URL(url).host : null;
 }
 
 /** Whether the connection can go on after a refusal: what is left of the body, if anything, is small. */

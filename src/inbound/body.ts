@@ -27,19 +27,11 @@ export class BodyMemory {
   }
 
   /**
-   * @param bytes How many are announced
-   * @throws {GatewayError} `gateway_overloaded` when there is no room for them
-   */
-  assertRoom(bytes: number): void {
-    if (this.#takenBytes + bytes > this.#maxBytes) throw new GatewayError("gateway_overloaded");
-  }
-
-  /**
-   * @param bytes How many are about to be held
+   * @param bytes How many are announced, or about to be held
    * @throws {GatewayError} `gateway_overloaded` when there is no room for them
    */
   take(bytes: number): void {
-    this.assertRoom(bytes);
+    if (this.#takenBytes + bytes > this.#maxBytes) throw new GatewayError("gateway_overloaded");
     this.#takenBytes += bytes;
   }
 
@@ -67,29 +59,34 @@ export const MAX_DEPTH = 128;
  * (measured; all different, in objects of 1 to 200,000).
  */
 export const MAX_MEMBERS = 200_000;
-const TOO_MANY_MEMBERS = `expected at most ${MAX_MEMBERS} keys, objects and arrays`;
 /** Keys on which a policy decides. Given twice, parsers differ in which one wins: a way around the policy. */
 const SINGLE_KEYS: ReadonlySet<string> = new Set(["model", "messages", "stream"]);
 
 // `application/json`, with at most a charset, and that UTF-8 (RFC 8259 §8.1).
 const JSON_TYPE = /^application\/json *(?:; *charset *= *"?utf-8"? *)?;?$/i;
 
-function assertJsonHeaders(headers: InboundRequest["headers"], maxBodyBytes: number): void {
+/** Returns how many bytes are announced; 0 where none are. */
+function checkHeaders(headers: InboundRequest["headers"], maxBodyBytes: number): number {
   if (!JSON_TYPE.test(headers.get("content-type") ?? "")) throw new GatewayError("unsupported_media_type");
   if ((headers.get("content-encoding") ?? "identity").toLowerCase() !== "identity") {
     throw new GatewayError("unsupported_content_encoding");
   }
-  if (Number(headers.get("content-length") ?? 0) > maxBodyBytes) throw new GatewayError("body_too_large");
+  const length = Number(headers.get("content-length") ?? 0);
+  if (length > maxBodyBytes) throw new GatewayError("body_too_large");
+  return Number.isSafeInteger(length) && length > 0 ? length : 0; // a framework may hand on what no listener would
 }
 
 function readBytes(
   source: ByteSource,
+  announced: number,
   { limits: { maxBodyBytes, bodyTimeMs }, memory, clock, exchange }: ReadBodyOptions,
 ): Promise<Uint8Array> {
   return new Promise((resolve, reject) => {
     if (exchange.reason !== undefined) return reject(exchange.reason);
     const chunks: Uint8Array[] = [];
     let byteLength = 0;
+    let held = announced; // from the start: what comes in one piece can't be counted before it is there
+    memory.take(held);
     let isOver = false;
     const end = () => {
       isOver = true;
@@ -99,7 +96,7 @@ function readBytes(
     const fail = (reason: unknown) => {
       if (isOver) return;
       end();
-      memory.give(byteLength);
+      memory.give(held);
       reject(reason);
     };
     // Whatever a runtime calls it: a body that breaks is a caller that left.
@@ -109,11 +106,15 @@ function readBytes(
       try {
         if (chunk !== undefined) {
           if (byteLength + chunk.byteLength > maxBodyBytes) throw new GatewayError("body_too_large");
-          memory.take(chunk.byteLength);
           byteLength += chunk.byteLength;
+          if (byteLength > held) {
+            memory.take(byteLength - held);
+            held = byteLength;
+          }
           chunks.push(chunk);
           if (source.isWhole !== true) return void source.read().then(take, onBroken);
         }
+        memory.give(held - byteLength);
         resolve(joinChunks(chunks));
         end();
       } catch (error) {
@@ -159,7 +160,9 @@ export function assertShape(text: string): void {
   let depth = 0;
   let members = 0;
   const count = () => {
-    if (++members > MAX_MEMBERS) throw new GatewayError("invalid_body", { detail: TOO_MANY_MEMBERS });
+    if (++members > MAX_MEMBERS) {
+      throw new GatewayError("invalid_body", { detail: `expected at most ${MAX_MEMBERS} keys, objects and arrays` });
+    }
   };
   let open = 0; // The quotes of the last string: before a colon it is a key
   let close = 0;
@@ -228,8 +231,7 @@ export function parseJson(bytes: Uint8Array): unknown {
  * @throws {ClientClosed} When the caller left half-way
  */
 export function readBody(request: InboundRequest, options: ReadBodyOptions): Promise<Uint8Array> {
-  assertJsonHeaders(request.headers, options.limits.maxBodyBytes);
+  const announced = checkHeaders(request.headers, options.limits.maxBodyBytes);
   if (request.body === null) throw new GatewayError("invalid_json");
-  options.memory.assertRoom(Number(request.headers.get("content-length") ?? 0));
-  return readBytes(request.body, options);
+  return readBytes(request.body, announced, options);
 }

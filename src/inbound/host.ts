@@ -32,10 +32,9 @@ export function createHostTable<Provider>(entries: Iterable<[string, Provider]>)
   return (host) => {
     if (host === null || host.length > MAX_HOST_LENGTH) throw new GatewayError("invalid_host");
     const address = host.toLowerCase();
-    const groups = HOST.exec(address)?.groups;
-    if (groups?.hostname === undefined || Number(groups.port ?? 0) > 65535) throw new GatewayError("invalid_host");
-    const hostname = groups.hostname;
-    const provider = exact.get(groups.port === undefined ? hostname : `${hostname}:${groups.port}`) ??
+    const { hostname, port } = HOST.exec(address)?.groups ?? {};
+    if (hostname === undefined || Number(port ?? 0) > 65535) throw new GatewayError("invalid_host");
+    const provider = exact.get(port === undefined ? hostname : `${hostname}:${port}`) ??
       exact.get(hostname) ?? suffixes.find(([suffix]) => hostname.endsWith(suffix))?.[1] ?? rest;
     if (provider === undefined) throw new GatewayError("unknown_host");
     return provider;

@@ -5,6 +5,7 @@
  */
 import { type IRequestStrict, Router } from "itty-router";
 import { GatewayError } from "../errors.ts";
+import { CONTROL_CHARACTER, MAX_MODEL_LENGTH } from "./chat_completion.ts";
 
 /** An operation that is carried through. */
 export interface Operation {
@@ -17,9 +18,6 @@ export interface Operation {
 
 /** Segments that a URL parser would resolve or that name nothing. */
 const UNSAFE_SEGMENTS = ["", ".", ".."];
-const MAX_MODEL_LENGTH = 256;
-// deno-lint-ignore no-control-regex -- control characters are what it looks for
-const UNSAFE_MODEL = /[\u0000-\u001f\u007f-\u009f]/;
 
 /** A model's id is the only part of a request that reaches the upstream URL: decoded, checked, encoded anew. */
 function modelOperation(id: string): Operation {
@@ -30,7 +28,8 @@ function modelOperation(id: string): Operation {
     throw new GatewayError("not_found");
   }
   const model = segments.join("/");
-  const isUnsafe = model.split(/[/\\]/).some((piece) => UNSAFE_SEGMENTS.includes(piece)) || UNSAFE_MODEL.test(model);
+  const isUnsafe = model.split(/[/\\]/).some((piece) => UNSAFE_SEGMENTS.includes(piece)) ||
+    CONTROL_CHARACTER.test(model);
   if (isUnsafe || model.length > MAX_MODEL_LENGTH) throw new GatewayError("not_found");
   return { name: "models.get", path: `/models/${segments.map(encodeURIComponent).join("/")}`, model };
 }

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { joinChunks } from "../byte_source.ts";
 import type { TokenUsage } from "../exchange.ts";
 import { readUsage } from "./usage.ts";
 
@@ -132,12 +133,7 @@ export class EventStreamScanner {
     if (this.#lineBytes === 0) return this.#line(chunk, from, end, end - from <= MAX_WATCHED_LINE_BYTES);
     this.#keep(chunk.subarray(0, end), from);
     const isWhole = this.#lineBytes === this.#partBytes;
-    const line = new Uint8Array(this.#partBytes);
-    let offset = 0;
-    for (const part of this.#parts) {
-      line.set(part, offset);
-      offset += part.length;
-    }
+    const line = joinChunks(this.#parts);
     this.#parts = [];
     this.#partBytes = this.#lineBytes = 0;
     this.#line(line, 0, line.length, isWhole);
