@@ -137,23 +137,22 @@ function policyOf({ subject, name }: Pick<Standing, "subject" | "name">): string
  */
 export function toRateLimitHeaders(standings: readonly Standing[]): Record<string, string> {
   if (standings.length === 0) return {};
-  const policies: string[] = [];
-  const rests: string[] = [];
+  let policies = "";
+  let rests = "";
   for (const { subject, name, limit, used, resetMs } of standings) {
-    const policy = `"${policyOf({ subject, name })}"`;
+    const policy = `${policies === "" ? "" : ", "}"${policyOf({ subject, name })}"`;
     const window = name === "requests"
       ? subject.limits.requests
       : name === "tokens"
       ? subject.limits.tokens
       : undefined;
     const unit = name === "requests" ? "" : `;qu="${name === "concurrency" ? "concurrent-requests" : "tokens"}"`;
-    policies.push(
-      `${policy};q=${toInteger(limit)}${unit}${window === undefined ? "" : `;w=${Math.ceil(window.windowMs / 1000)}`}`,
-    );
+    const every = window === undefined ? "" : `;w=${Math.ceil(window.windowMs / 1000)}`;
+    policies += `${policy};q=${toInteger(limit)}${unit}${every}`;
     const reset = name === "concurrency" ? "" : `;t=${Math.ceil(resetMs / 1000)}`;
-    rests.push(`${policy};r=${toInteger(Math.max(0, limit - used))}${reset}`);
+    rests += `${policy};r=${toInteger(Math.max(0, limit - used))}${reset}`;
   }
-  return { "ratelimit-policy": policies.join(", "), ratelimit: rests.join(", ") };
+  return { "ratelimit-policy": policies, ratelimit: rests };
 }
 
 /**
@@ -257,22 +256,20 @@ export class MemoryLimiter implements Limiter {
   }
 
   take(subjects: readonly LimitSubject[]): Lease {
-    this.#forget();
-    const standings: Standing[] = [];
-    for (const subject of subjects) standings.push(...this.standing(subject));
+    const times = this.#times();
+    this.#forget(times);
+    const standings: Mutable<Standing>[] = [];
+    for (const subject of subjects) this.#stand(subject, times, standings);
     const observed = judge(standings.filter(({ limit, used }) => used >= limit), standings);
     for (const subject of subjects) {
       const counts = this.#countsOf(subject.name);
-      const { requests: { used, until }, tokens, budget } = this.#windowsOf(subject);
-      counts.requests = { used: used + 1, until };
-      counts.tokens = tokens;
-      counts.budget = budget;
+      for (const name of WINDOWED) counts[name] = this.#windowOf(name, subject, times);
+      counts.requests = { used: counts.requests.used + 1, until: counts.requests.until };
     }
-    const including = standings.map(({ subject, name, limit, used, resetMs }) => {
-      const isCounted = name === "requests" || name === "concurrency";
-      return { subject, name, limit, used: isCounted ? used + 1 : used, resetMs };
-    });
-    return { headers: toRateLimitHeaders(including), observed, release: this.hold(subjects) };
+    for (const standing of standings) {
+      if (standing.name === "requests" || standing.name === "concurrency") standing.used++;
+    }
+    return { headers: toRateLimitHeaders(standings), observed, release: this.hold(subjects) };
   }
 
   /**
@@ -292,16 +289,9 @@ export class MemoryLimiter implements Limiter {
   }
 
   standing(subject: LimitSubject): Standing[] {
-    const times = this.#times();
-    const windows = this.#windowsOf(subject, times);
-    return limitsOf(subject).map(([name, whole]) => {
-      const limit = Math.ceil(whole / this.#share());
-      if (name === "concurrency") {
-        return { subject, name, limit, used: this.#counts.get(subject.name)?.open ?? 0, resetMs: ASK_AGAIN_MS };
-      }
-      const { used, until } = windows[name];
-      return { subject, name, limit, used, resetMs: until - timeOf(name, times) };
-    });
+    const standings: Standing[] = [];
+    this.#stand(subject, this.#times(), standings);
+    return standings;
   }
 
   /** How many subjects are remembered. */
@@ -356,15 +346,26 @@ export class MemoryLimiter implements Limiter {
     return limits.budget === undefined ? now : periodEnd(limits.budget.period, now);
   }
 
-  /** The windows of a subject as they are now. One that is over begins now, once something is taken. */
-  #windowsOf(subject: LimitSubject, times: Times = this.#times()): Pick<Counts, typeof WINDOWED[number]> {
-    const counts = this.#counts.get(subject.name);
-    const windowOf = (name: typeof WINDOWED[number]): Count => {
-      const count = counts?.[name] ?? NOTHING;
-      const end = this.#endOf(name, subject, times);
-      return count.until <= timeOf(name, times) || count.until > end + SKEW_MS ? { used: 0, until: end } : count;
-    };
-    return { requests: windowOf("requests"), tokens: windowOf("tokens"), budget: windowOf("budget") };
+  /** A window of a subject as it is now. One that is over begins now, once something is taken. */
+  #windowOf(name: typeof WINDOWED[number], subject: LimitSubject, times: Times): Count {
+    if (subject.limits[name] === undefined) return NOTHING;
+    const count = this.#counts.get(subject.name)?.[name] ?? NOTHING;
+    const end = this.#endOf(name, subject, times);
+    return count.until <= timeOf(name, times) || count.until > end + SKEW_MS ? { used: 0, until: end } : count;
+  }
+
+  /** Adds how the limits of a subject stand. */
+  #stand(subject: LimitSubject, times: Times, standings: Standing[]): void {
+    for (const [name, whole] of limitsOf(subject)) {
+      const limit = Math.ceil(whole / this.#share());
+      if (name === "concurrency") {
+        const used = this.#counts.get(subject.name)?.open ?? 0;
+        standings.push({ subject, name, limit, used, resetMs: ASK_AGAIN_MS });
+      } else {
+        const { used, until } = this.#windowOf(name, subject, times);
+        standings.push({ subject, name, limit, used, resetMs: until - timeOf(name, times) });
+      }
+    }
   }
 
   #charge(subject: LimitSubject, tokens: number | undefined): void {
@@ -374,6 +375,7 @@ export class MemoryLimiter implements Limiter {
     if (tokens === undefined || tokens === 0) return;
     const times = this.#times();
     for (const name of ["tokens", "budget"] as const) {
+      if (subject.limits[name] === undefined) continue;
       const { used, until } = counts[name];
       counts[name] = until <= timeOf(name, times)
         ? { used: tokens, until: this.#endOf(name, subject, times) }
@@ -381,7 +383,7 @@ export class MemoryLimiter implements Limiter {
     }
   }
 
-  #forget(): void {
+  #forget({ now, today }: Times): void {
     for (let looked = 0; looked < SWEPT_AT_ONCE; looked++) {
       const next = this.#sweep.next();
       if (next.done === true) {
@@ -389,7 +391,6 @@ export class MemoryLimiter implements Limiter {
         return;
       }
       const [name, { requests, tokens, budget, open }] = next.value;
-      const [now, today] = [this.#clock.monotonic(), this.#clock.now()];
       if (open === 0 && requests.until <= now && tokens.until <= now && budget.until <= today) {
         this.#counts.delete(name);
       }
