@@ -29,7 +29,7 @@ import {
 } from "./exchange.ts";
 import { type Handler, toHandler } from "./fetch_handler.ts";
 import { BodyMemory, parseJson, readBody } from "./inbound/body.ts";
-import { readChatCompletion } from "./inbound/chat_completion.ts";
+import { type ChatCompletionRequest, readChatCompletion } from "./inbound/chat_completion.ts";
 import { readGatewayCredential, readUpstreamCredential } from "./inbound/credentials.ts";
 import { createHostTable } from "./inbound/host.ts";
 import { resolveOperation } from "./inbound/operation.ts";
@@ -193,9 +193,9 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
       hold(isPromise(lease) ? await lease : lease, exchange);
     }
     // 5 Read
-    const completion = operation.name === "chat.completions"
-      ? await readCompletion(request, { provider, key, exchange })
-      : undefined;
+    const isRead = operation.name === "chat.completions";
+    const bytes = isRead ? await readBody(request, { limits, memory: bodyMemory, clock, exchange }) : null;
+    const completion = bytes === null ? undefined : check(bytes, key, { provider, exchange });
     // 6 Forward
     let answer: UpstreamAnswer;
     try {
@@ -204,7 +204,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
           path: operation.path,
           method: request.method,
           headers: toUpstreamHeaders(headers),
-          body: completion?.bytes ?? null,
+          body: bytes,
           deadlines: shorten(provider.deadlines, headers, completion?.isStream ?? false),
         },
         exchange,
@@ -217,22 +217,18 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     return relay(answer, { exchange, provider, completion });
   }
 
-  /** 5: the bytes to forward, and from a parsed view what must be known of them. */
-  async function readCompletion(
-    request: InboundRequest,
-    { provider, key, exchange }: { provider: ProviderConfig; key: KeyConfig; exchange: Exchange },
-  ) {
-    const readAt = exchange.elapsed();
-    const bytes = await readBody(request, { limits, memory: bodyMemory, clock, exchange });
-    exchange.waitedMs += exchange.elapsed() - readAt;
-    exchange.bytesIn = bytes.byteLength;
+  /** 5: from a parsed view of the bytes what must be known of them. */
+  function check(bytes: Uint8Array, key: KeyConfig, { provider: { messages }, exchange }: {
+    provider: ProviderConfig;
+    exchange: Exchange;
+  }): ChatCompletionRequest {
     try {
-      const completion = readChatCompletion(parseJson(bytes), provider.messages);
+      const completion = readChatCompletion(parseJson(bytes), messages);
       exchange.facts.model = completion.model;
       exchange.facts.stream = completion.isStream;
       admitModel(key, completion.model);
       if (completion.users.some(holdsGatewayKey)) throw new GatewayError("gateway_key_misplaced", { param: "user" });
-      return { bytes, ...completion };
+      return completion;
     } catch (error) {
       bodyMemory.give(bytes.byteLength);
       throw error;

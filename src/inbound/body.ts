@@ -87,9 +87,11 @@ function readBytes(
     let byteLength = 0;
     let held = announced; // from the start: what comes in one piece can't be counted before it is there
     memory.take(held);
+    const beganAt = exchange.elapsed();
     let isOver = false;
     const end = () => {
       isOver = true;
+      exchange.waitedMs += exchange.elapsed() - beganAt;
       cancelTimer();
       forgetAbort();
     };
@@ -115,6 +117,7 @@ function readBytes(
           if (source.isWhole !== true) return void source.read().then(take, onBroken);
         }
         memory.give(held - byteLength);
+        exchange.bytesIn = byteLength;
         resolve(joinChunks(chunks));
         end();
       } catch (error) {

@@ -92,20 +92,33 @@ function toUrl(replica: Replica, path: string): URL {
  * @throws {ClientClosed} When the caller left
  */
 export async function forward(call: ForwardCall, exchange: Exchange, parts: ForwardParts): Promise<UpstreamAnswer> {
-  const { replicas, clock } = parts;
-  exchange.onSettled(clock.timer(call.deadlines.totalMs, () => exchange.abort(new GatewayError("upstream_timeout"))));
+  const { replicas, transport, clock } = parts;
+  const { totalMs, firstByteMs } = call.deadlines;
+  exchange.onSettled(clock.timer(totalMs, () => exchange.abort(new GatewayError("upstream_timeout"))));
   const first = replicas.pick(clock.monotonic());
   if (first === undefined) throw new GatewayError("upstream_unavailable");
-  try {
-    return await attempt(call, first, exchange, parts);
-  } catch (error) {
-    if (!(error instanceof NeverSent)) throw error;
-    const second = replicas.pickAgain(clock.monotonic(), first);
-    if (second === undefined) throw error.reason;
-    exchange.resume(error.reason);
-    return await attempt(call, second, exchange, parts).catch((again) => {
-      throw again instanceof NeverSent ? again.reason : again;
-    });
+  let replica = first;
+  for (let isSecond = false;; isSecond = true) {
+    const sentAt = exchange.elapsed();
+    exchange.facts.replica = replica.index;
+    const late = () => exchange.abort(new GatewayError("upstream_first_byte_timeout"));
+    const cancelFirstByte = clock.timer(firstByteMs, late);
+    try {
+      return receive(await transport.send(toOutgoing(call, replica, exchange)), replica, exchange, parts);
+    } catch (error) {
+      const failure = translate(error, exchange.reason, replica, parts);
+      const reason = failure instanceof NeverSent ? failure.reason : failure;
+      exchange.trace?.failed(reason);
+      const second: Replica | undefined = failure instanceof NeverSent && !isSecond
+        ? replicas.pickAgain(clock.monotonic(), replica)
+        : undefined;
+      if (second === undefined) throw reason;
+      exchange.resume(reason);
+      replica = second;
+    } finally {
+      exchange.waitedUpstream(sentAt);
+      cancelFirstByte();
+    }
   }
 }
 
@@ -148,44 +161,30 @@ class Outgoing implements UpstreamCall {
   }
 }
 
-/** One call to one replica, which is told how it went. Throws {@link NeverSent} with its `reason` translated. */
-async function attempt(
-  call: ForwardCall,
+function toOutgoing(call: ForwardCall, replica: Replica, exchange: Exchange): UpstreamCall {
+  if (exchange.reason !== undefined) throw exchange.reason;
+  const url = toUrl(replica, call.path);
+  const headers = exchange.trace?.called({ ...call, url }) ?? call.headers;
+  return new Outgoing(call, { url, headers, connectMs: call.deadlines.connectMs }, exchange);
+}
+
+/** Tells the replica, and refuses what is no answer. */
+function receive(
+  answer: UpstreamAnswer,
   replica: Replica,
   exchange: Exchange,
-  parts: ForwardParts,
-): Promise<UpstreamAnswer> {
-  const { replicas, transport, clock } = parts;
-  const { firstByteMs, connectMs } = call.deadlines;
-  const sentAt = exchange.elapsed();
-  exchange.facts.replica = replica.index;
-  const cancelFirstByte = clock.timer(
-    firstByteMs,
-    () => exchange.abort(new GatewayError("upstream_first_byte_timeout")),
-  );
-  try {
-    if (exchange.reason !== undefined) throw exchange.reason;
-    const url = toUrl(replica, call.path);
-    const headers = exchange.trace?.called({ ...call, url }) ?? call.headers;
-    const answer = await transport.send(new Outgoing(call, { url, headers, connectMs }, exchange));
-    exchange.markFirstByte();
-    exchange.trace?.answered(answer.status);
-    if (NOBODY_THERE.has(answer.status)) replicas.failed(replica, clock.monotonic());
-    else replicas.succeeded(replica);
-    // A redirect is never followed: upstreams are config. A 1xx or 9xx here is no answer.
-    if (answer.status < 200 || answer.status > 599 || (answer.status >= 300 && answer.status < 400)) {
-      answer.body?.cancel();
-      throw new GatewayError("upstream_bad_response");
-    }
-    return toIdentityCoding(answer);
-  } catch (error) {
-    const failure = translate(error, exchange.reason, replica, parts);
-    exchange.trace?.failed(failure instanceof NeverSent ? failure.reason : failure);
-    throw failure;
-  } finally {
-    exchange.waitedUpstream(sentAt);
-    cancelFirstByte();
+  { replicas, clock }: ForwardParts,
+): UpstreamAnswer {
+  exchange.markFirstByte();
+  exchange.trace?.answered(answer.status);
+  if (NOBODY_THERE.has(answer.status)) replicas.failed(replica, clock.monotonic());
+  else replicas.succeeded(replica);
+  // A redirect is never followed: upstreams are config. A 1xx or 9xx here is no answer.
+  if (answer.status < 200 || answer.status > 599 || (answer.status >= 300 && answer.status < 400)) {
+    answer.body?.cancel();
+    throw new GatewayError("upstream_bad_response");
   }
+  return toIdentityCoding(answer);
 }
 
 /** Tells the replica, and turns whatever was thrown into an error of ours. */
