@@ -42,7 +42,7 @@ import { hasLooped, toCallerHeaders, toUpstreamHeaders } from "./upstream/header
 import { MAX_WHOLE_BYTES, readWhole, Relay } from "./upstream/relay.ts";
 import { type ReplicaReport, Replicas } from "./upstream/replicas.ts";
 import { createFetchTransport, type Transport, type UpstreamAnswer } from "./upstream/transport.ts";
-import { PlainAnswerMeter } from "./upstream/usage.ts";
+import { PlainAnswerMeter, readPlainUsage } from "./upstream/usage.ts";
 
 /** The parts that differ by runtime or engine. Left out, each is one that works anywhere. */
 export interface GatewayParts {
@@ -253,16 +253,13 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
       return { status, headers: answered, body: null };
     }
     const isCompletion = completion !== undefined && status === 200;
-    const scanner = isCompletion && isEventStream ? new EventStreamScanner(completion.choices) : undefined;
-    const meter = isCompletion && !isEventStream ? new PlainAnswerMeter() : undefined;
     const { writeStallMs } = limits;
     const { deadlines: { idleMs }, keepAliveMs } = provider;
     const isPacked = (headers.get("content-encoding") ?? "") !== "";
     const isSmall = body.isWhole === true || Number(headers.get("content-length") ?? Infinity) <= MAX_WHOLE_BYTES;
     if (!isEventStream && !isPacked && isSmall) {
       return readWhole(body, { exchange, idleMs, clock }).then((whole) => {
-        meter?.push(whole);
-        const usage = meter?.usage;
+        const usage = isCompletion ? readPlainUsage(whole) : undefined;
         if (usage !== undefined) exchange.facts.usage = usage;
         exchange.status = status;
         exchange.bytesOut = whole.byteLength;
@@ -270,6 +267,8 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
         return { status, headers: answered, body: whole };
       });
     }
+    const scanner = isCompletion && isEventStream ? new EventStreamScanner(completion.choices) : undefined;
+    const meter = isCompletion && !isEventStream ? new PlainAnswerMeter() : undefined;
     exchange.status = status;
     const relayed = new Relay(body, { exchange, scanner, meter, idleMs, keepAliveMs, writeStallMs, clock });
     return { status, headers: answered, body: relayed };

@@ -125,25 +125,27 @@ export class AnswerReader {
 
   /** @returns Where it ends, or `at` while it has not all come */
   #readHead(bytes: Buffer, at: number): number {
-    const end = bytes.indexOf("\r\n\r\n", at, "latin1");
-    const length = (end === -1 ? bytes.length - "\r\n\r".length : end) - at;
-    if (length > MAX_HEADER_BYTES) throw new Garbled("The header is too large");
-    if (end === -1) {
-      const start = bytes.toString("latin1", at);
+    const start = bytes.toString("latin1", at, at + MAX_HEADER_BYTES + "\r\n\r\n".length);
+    const length = start.indexOf("\r\n\r\n"); // in a text: bytes are searched slowly by Deno
+    if (length > MAX_HEADER_BYTES || (length === -1 && start.length - "\r\n\r".length > MAX_HEADER_BYTES)) {
+      throw new Garbled("The header is too large");
+    }
+    if (length === -1) {
       if (!STATUS_START.startsWith(start.slice(0, STATUS_START.length))) throw new Garbled("It is no HTTP/1.1");
       if (BARE_LF.test(start)) throw new Garbled("A line of the header does not end as it should");
       return at;
     }
-    const [line = "", ...fields] = bytes.toString("latin1", at, end).split("\r\n");
+    const [line = "", ...fields] = start.slice(0, length).split("\r\n");
     const [, minor, code] = STATUS_LINE.exec(line) ?? [];
     if (code === undefined) throw new Garbled("It does not begin with a status");
     const headers = toHeaders(fields);
     const status = Number(code);
     if (status === 101) throw new Garbled("It changes to another protocol");
-    if (status < 200) return end + 4;
+    const end = at + length + "\r\n\r\n".length;
+    if (status < 200) return end;
     this.#frame(status, headers, minor === "1");
     this.#sink.head(status, headers);
-    return end + 4;
+    return end;
   }
 
   /** How the body ends: RFC 9112 §6.3. */

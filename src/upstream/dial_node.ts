@@ -25,7 +25,9 @@ function open({ hostname, port, protocol }: URL, onOpen: () => void, onData: (by
     onread: {
       buffer: () => shared,
       callback(length: number) {
-        onData(Buffer.from(shared.subarray(0, length)));
+        const bytes = Buffer.allocUnsafe(length);
+        bytes.set(shared.subarray(0, length));
+        onData(bytes);
         return true;
       },
     },

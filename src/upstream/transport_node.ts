@@ -64,21 +64,25 @@ const SMALL_BODY_BYTES = 65536;
 
 const NO_FIELD_TEXT = /[^\t\x20-\x7e\x80-\xff]/; // RFC 9110 §5.5
 const KEEP_ALIVE_TIMEOUT = /\btimeout=(\d{1,6})\b/i;
+const utf8 = new TextEncoder();
 const ignore = (): void => {};
 
 /** The head of a request, and its body where that is small. RFC 9112 §3. */
 function toRequest({ method, url, headers, body }: UpstreamCall): Buffer {
   let head = `${method} ${url.pathname}${url.search} HTTP/1.1\r\nhost: ${url.host}\r\n`;
   for (const name in headers) {
-    const line = `${name}: ${headers[name]}`;
-    if (NO_FIELD_TEXT.test(line)) throw new Error(`Cannot send the header ${JSON.stringify(name.slice(0, 40))}`);
-    head += `${line}\r\n`;
+    const value = headers[name] ?? "";
+    if (NO_FIELD_TEXT.test(name) || NO_FIELD_TEXT.test(value)) {
+      throw new Error(`Cannot send the header ${JSON.stringify(name.slice(0, 40))}`);
+    }
+    head += `${name}: ${value}\r\n`;
   }
   const length = body?.byteLength ?? 0;
   head += body === null ? "\r\n" : `content-length: ${length}\r\n\r\n`;
   if (body === null || length > SMALL_BODY_BYTES) return Buffer.from(head, "latin1");
   const bytes = Buffer.allocUnsafe(head.length + length);
-  bytes.write(head, "latin1");
+  const { read, written } = utf8.encodeInto(head, bytes); // the same for ASCII, and on Deno many times as fast
+  if (read !== written) bytes.write(head, "latin1");
   bytes.set(body, head.length);
   return bytes;
 }

@@ -42,6 +42,24 @@ const USAGE = /"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})/g;
 
 const utf8 = new TextDecoder();
 
+function readText(text: string): TokenUsage | undefined {
+  try {
+    return readUsage(JSON.parse(text));
+  } catch {
+    return undefined; // no JSON: the provider's business
+  }
+}
+
+/**
+ * Reads the usage of a plain answer.
+ *
+ * @param answer All of it
+ * @returns Its tokens, as far as they are stated
+ */
+export function readPlainUsage(answer: Uint8Array): TokenUsage | undefined {
+  return readText(utf8.decode(answer)); // in one go: keeps no state, and Deno is fast at it
+}
+
 /** Watches a plain answer go by and keeps its end. */
 export class PlainAnswerMeter {
   #parts: Uint8Array[] = [];
@@ -64,13 +82,9 @@ export class PlainAnswerMeter {
 
   /** The tokens, once the answer is over. */
   get usage(): TokenUsage | undefined {
-    const text = utf8.decode(joinChunks(this.#parts)); // in one go: keeps no state, and Deno is fast at it
-    try {
-      if (this.#isWhole) return readUsage(JSON.parse(text));
-      const [, stated = "null"] = Array.from(text.matchAll(USAGE)).at(-1) ?? [];
-      return readUsage({ usage: JSON.parse(stated) });
-    } catch {
-      return undefined; // no JSON: the provider's business
-    }
+    const bytes = joinChunks(this.#parts);
+    if (this.#isWhole) return readPlainUsage(bytes);
+    const [, stated = "null"] = Array.from(utf8.decode(bytes).matchAll(USAGE)).at(-1) ?? [];
+    return readText(`{"usage":${stated}}`);
   }
 }

@@ -261,6 +261,22 @@ for (const [way, dial] of Object.entries(DIALS)) {
       assert.equal(sockets.length, 0);
     });
 
+    it("sends each character of a header as one byte, with a body and without", async () => {
+      let came = "";
+      const url = await start((socket) =>
+        socket.on("data", (bytes: Buffer) => {
+          came += bytes.toString("latin1");
+          socket.write(GOOD);
+        })
+      );
+      for (const body of [null, new Uint8Array(), Buffer.from("a"), Buffer.from("\xe9".repeat(200), "latin1")]) {
+        came = "";
+        await textOf(await send(url, { headers: { a: "caf\xe9 \x80\xff", b: "c" }, body }));
+        assert.ok(came.includes("\r\na: caf\xe9 \x80\xff\r\nb: c\r\n"), came);
+        assert.ok(came.endsWith(`\r\n\r\n${Buffer.from(body ?? []).toString("latin1")}`), came);
+      }
+    });
+
     it("finds the way to an address of IPv6", async () => {
       const server = createServer((socket) => {
         sockets.push(socket);
