@@ -116,9 +116,9 @@ function readBytes(
           chunks.push(chunk);
           if (source.isWhole !== true) return void source.read().then(take, onBroken);
         }
+        resolve(joinChunks(chunks));
         memory.give(held - byteLength);
         exchange.bytesIn = byteLength;
-        resolve(joinChunks(chunks));
         end();
       } catch (error) {
         fail(error);
