@@ -57,8 +57,10 @@ export type ErrorCode =
 
 /** How an exchange ended. The code says why; metrics count outcomes, callers read codes. */
 export type Outcome =
-  /** The provider's answer, whatever its status, was relayed whole. */
+  /** The provider's answer was relayed whole. */
   | "ok"
+  /** The provider answered with an error of its own, a 4xx or 5xx or an error event, and it was relayed as it came. */
+  | "upstream_error"
   /** The gateway refused it: address, identity, policy, limits or body. */
   | "refused"
   /** The caller left first. */
