@@ -1,7 +1,10 @@
 /**
  * `npm run bench -- [--quick] [--runtime bun,deno] [--only plain,streamed] [--portkey] [--file dist/sallyport.js]
- * [--rounds 5] [--seconds 3]`: the gateway on each runtime, beside ten bare lines on the same runtime and beside its
+ * [--rounds 5] [--seconds 3] [--against OTHER_FILE]`: the gateway on each runtime, beside ten bare lines on the same runtime and beside its
  * peers, all in front of one provider. Each has one core to itself; the load has the other. The readings take turns.
+ *
+ * With `--against`, only two builds of the one file are compared with each other, in turns and over several starts, by
+ * processor time.
  *
  * A whole run writes `scripts/bench/results.json` and `chart.svg`; a quick or partial one writes to `.cache/bench/`.
  * Ends with 1 when an answer was wrong.
@@ -30,7 +33,7 @@ import {
   conclude,
   concludePlainly,
   type Effort,
-  joinStarts,
+  measurePair,
   type Result,
   type Series,
   takeTurns,
@@ -50,6 +53,8 @@ import { buildUnobserved } from "./bench/unobserved.ts";
 
 /** Gateway keys of every run but the key curve. */
 const KEYS = 1000;
+/** What two builds are compared by. */
+const AGAINST: ReadonlySet<MeasurementName> = new Set(["plain", "streamed", "events"]);
 const STARTS = 5;
 const FULL: Effort = { rounds: 5, seconds: 3, warmUpSeconds: 3 };
 const FAST: Effort = { rounds: 3, seconds: 1, warmUpSeconds: 1 };
@@ -61,6 +66,7 @@ const { values } = parseArgs({
     only: { type: "string" },
     portkey: { type: "boolean", default: false },
     file: { type: "string" },
+    against: { type: "string" },
     rounds: { type: "string" },
     seconds: { type: "string" },
   },
@@ -146,27 +152,30 @@ async function measureKeys(provider: Provider): Promise<void> {
   }
 }
 
-/**
- * The gateway with what watches exchanges and without, against itself: from one start of a process to the next the same
- * code costs some percent more or less, as the runtime happens to compile it, so that one start decides nothing.
- */
+/** The gateway with what watches exchanges and without, against itself. */
 async function measureObservers(provider: Provider): Promise<void> {
   const unobserved = await buildUnobserved();
   const measurement = await createObserverMeasurement(provider);
   for (const runtime of runtimes) {
     const base = `unobserved ${runtime.label}`;
     const pair = [{ ...gatewayOn(runtime, unobserved, KEYS), name: base }, { ...gatewayOn(runtime, file, KEYS), base }];
-    const starts: Series[][] = [];
-    for (let start = 0; start < STARTS; start++) {
-      const running: RunningSubject[] = [];
-      try {
-        for (const subject of pair) running.push(await startSubject(subject, provider.url));
-        starts.push(await takeTurns(measurement, [asSubject(provider), ...running], effort));
-      } finally {
-        for (const { process: child } of running) await child.stop();
-      }
+    for (const result of await measurePair(pair, [measurement], { provider, starts: STARTS, effort })) {
+      conclusion(result);
     }
-    conclusion(conclude(measurement, joinStarts(starts)));
+  }
+}
+
+/** This build against another one: processor time for a call, a stream of 20 events, and an event of a paced stream. */
+async function measureAgainst(other: string, provider: Provider): Promise<void> {
+  const measurements = await createMeasurements(provider, values.only === undefined ? AGAINST : names);
+  const byCpu = measurements.map((each): Measurement => ({ ...each, compare: "ratio", isByCpu: true }));
+  for (const runtime of runtimes) {
+    const base = `previous ${runtime.label}`;
+    const pair = [
+      { ...gatewayOn(runtime, other, KEYS), name: base },
+      { ...gatewayOn(runtime, file, KEYS), name: `this ${runtime.label}`, base },
+    ];
+    for (const result of await measurePair(pair, byCpu, { provider, starts: STARTS, effort })) conclusion(result);
   }
 }
 
@@ -206,15 +215,18 @@ const peers = [
 const own = runtimes.flatMap((runtime) => [bareOn(runtime), gatewayOn(runtime, file, KEYS)]);
 const provider = await startProvider();
 try {
-  if (names.has("startup")) await measureStartUp(own, provider);
-  await measureAll([...peers, ...own], provider);
-  if (names.has("keys")) await measureKeys(provider);
-  if (names.has("observers")) await measureObservers(provider);
+  if (values.against === undefined) {
+    if (names.has("startup")) await measureStartUp(own, provider);
+    await measureAll([...peers, ...own], provider);
+    if (names.has("keys")) await measureKeys(provider);
+    if (names.has("observers")) await measureObservers(provider);
+  } else await measureAgainst(values.against, provider);
 } finally {
   await provider.process.stop();
 }
 
-const isWhole = !values.quick && values.only === undefined && values.runtime === undefined;
+const isWhole = !values.quick && values.against === undefined && values.only === undefined &&
+  values.runtime === undefined;
 const directory = isWhole ? join("scripts", "bench") : CACHE;
 const machine = { cpu: cpus()[0]?.model ?? "", cores: availableParallelism(), kernel: release() };
 const versions = Object.fromEntries(runtimes.map(({ kind, command }) => [kind, readVersion(command)]));

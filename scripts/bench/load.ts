@@ -223,6 +223,7 @@ export async function measureStreams(
   await new Promise((resolve) => setTimeout(resolve, REST_MS)); // else they would close in somebody else's turn
   const { events, wrong, p50, p99, p999, max }: StreamsReport = JSON.parse(output);
   const details = {
+    cpuUs: usage.cpuNs / 1000 / Math.max(1, events),
     p50Ms: p50 / 1000,
     p99Ms: p99 / 1000,
     p999Ms: p999 / 1000,

@@ -1,9 +1,9 @@
 /** Takes the readings, in turn, and says which of them may be quoted. */
 import { type Goal, goalFor, isWithin } from "./goals.ts";
-import type { Reading } from "./load.ts";
+import { asSubject, type Provider, type Reading } from "./load.ts";
 import type { Measurement, MeasurementName } from "./measurements.ts";
 import { comparePairs, type Spread, toSpread } from "./statistics.ts";
-import type { RunningSubject } from "./subjects.ts";
+import { type RunningSubject, startSubject, type Subject } from "./subjects.ts";
 
 /** The load's side alone must be so many times as fast as what is measured through it. */
 const MIN_HEADROOM = 1.5;
@@ -101,12 +101,8 @@ export async function takeTurns(
   return all;
 }
 
-/**
- * Readings of the same subjects, started several times, as one.
- *
- * @param starts What each start has given, the subjects in the same order
- */
-export function joinStarts(starts: readonly (readonly Series[])[]): Series[] {
+/** Readings of the same subjects, started several times, as one. */
+function joinStarts(starts: readonly (readonly Series[])[]): Series[] {
   return (starts[0] ?? []).map((first, place) => {
     const all = starts.flatMap((series) => series[place] ?? []);
     const example = all.find((series) => series.example !== undefined)?.example;
@@ -196,6 +192,35 @@ export function conclude(measurement: Measurement, all: readonly Series[]): Resu
     return base === undefined ? [] : [toComparison(series, base, measurement, byName)];
   });
   return { name, title, unit, compare, ...(at !== undefined && { at }), rows, comparisons };
+}
+
+/**
+ * Compares two builds: from one start of a process to the next the same code costs some percent more or less, as the
+ * runtime happens to compile it, so that one start decides nothing.
+ *
+ * @param pair The base first
+ * @param measurements What is measured at each start
+ * @param options Where the calls go, how often both are started, and for how long they are measured
+ */
+export async function measurePair(
+  pair: readonly Subject[],
+  measurements: readonly Measurement[],
+  { provider, starts, effort }: { provider: Provider; starts: number; effort: Effort },
+): Promise<Result[]> {
+  const all: Series[][][] = measurements.map(() => []);
+  for (let start = 0; start < starts; start++) {
+    const running: RunningSubject[] = [];
+    try {
+      for (const subject of pair) running.push(await startSubject(subject, provider.url));
+      for (const [index, measurement] of measurements.entries()) {
+        const reference = measurement.isThroughput ? [asSubject(provider)] : [];
+        all[index]?.push(await takeTurns(measurement, [...reference, ...running], effort));
+      }
+    } finally {
+      for (const { process: child } of running) await child.stop();
+    }
+  }
+  return measurements.map((measurement, index) => conclude(measurement, joinStarts(all[index] ?? [])));
 }
 
 /**
