@@ -9,6 +9,7 @@ import { Agent, createServer, request as requestHttp, type ServerResponse } from
 import type { AddressInfo } from "node:net";
 import { parseArgs } from "node:util";
 import { Worker } from "node:worker_threads";
+import { createSelfSignedCertificate } from "../src/cli/certificate.ts";
 import { GOOD_BODY, STREAM_BODY } from "../tests/support/gateway.ts";
 import { chunk, COMPLETION } from "../tests/support/provider.ts";
 import {
@@ -19,7 +20,7 @@ import {
   readCount,
   startGateway,
 } from "./chaos/gateway_process.ts";
-import { type Harm, type HarmOrder, type HarmReport, HARMS, type Refusals } from "./chaos/harms.ts";
+import { BODY_MEMORY_BYTES, type Harm, type HarmOrder, type HarmReport, HARMS, type Refusals } from "./chaos/harms.ts";
 
 const CALLS_A_SECOND = 100;
 const ANSWER_MS = 100;
@@ -27,6 +28,7 @@ const TURN_MS = 3000;
 /** Milliseconds for what one turn left behind to be over: the deadlines of the failing provider are a second. */
 const REST_MS = 1500;
 const TICK_MS = 5;
+const OTHER_KEY = "a-gateway-key-of-harmful-callers";
 /** How much longer the slowest hundredth of bystanders may take. */
 const MAX_RATIO = 1.1;
 /** The slowest hundredth of wrong keys is refused within so many milliseconds. */
@@ -46,8 +48,11 @@ const pause = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve,
 const percentile = (sorted: readonly number[], share: number) => sorted[Math.floor((sorted.length - 1) * share)] ?? NaN;
 const inOrder = (times: readonly number[]) => [...times].sort((one, other) => one - other);
 
-async function answer(response: ServerResponse, isStream: boolean): Promise<void> {
-  if (!isStream) {
+async function answer(response: ServerResponse, body: string): Promise<void> {
+  const { model } = JSON.parse(body);
+  if (model === "resets") return void response.destroy();
+  if (model === "unavailable") return void response.writeHead(503).end();
+  if (body !== STREAM_BODY) {
     await pause(ANSWER_MS);
     return void response.writeHead(200, { "content-type": "application/json" }).end(COMPLETION);
   }
@@ -62,7 +67,7 @@ const provider = createServer((request, response) => {
   let text = "";
   request.setEncoding("utf8");
   request.on("data", (part: string) => text += part);
-  request.on("end", () => void answer(response, text === STREAM_BODY));
+  request.on("end", () => void answer(response, text));
 });
 await new Promise<void>((resolve) => provider.listen(0, "127.0.0.1", resolve));
 
@@ -87,12 +92,14 @@ const gateway = await startGateway(runtime, {
     c: { upstream: quiet },
   },
   key: LONG_RUN_KEY,
-  limits: { bodyTime: "10s", writeStall: "10s" },
+  otherKey: OTHER_KEY,
+  limits: { bodyTime: "10s", writeStall: "10s", bodies: `${BODY_MEMORY_BYTES}B` },
   bodyTimeMs: 10_000,
+  tls: createSelfSignedCertificate(["127.0.0.1"]),
   tellsSettled: false,
 });
-const { a = "", b = "", c = "" } = gateway.urls;
-order({ type: "target", key: LONG_RUN_KEY, b, c });
+const { a = "", b = "", c = "", tls = "" } = gateway.urls;
+order({ type: "target", key: LONG_RUN_KEY, otherKey: OTHER_KEY, a, b, c, tls });
 
 const agent = new Agent({ keepAlive: true });
 const steady = { method: "POST", agent, headers: LONG_RUN_HEADERS, timeout: 30_000 };

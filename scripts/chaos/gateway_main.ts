@@ -12,14 +12,19 @@ import { type ExchangeObserver, type ExchangeRecord, type InboundRequest, system
 import { createGateway, type Gateway } from "../../src/gateway.ts";
 import { resolveServe, runtimeParts } from "../../src/serve/assemble.ts";
 import { closeListeners, containCrashes, keepExchangesYoung, openListeners } from "../../src/serve/lifecycle.ts";
+import type { TlsIdentity } from "../../src/serve/listener.ts";
 
 /** What to start. Each provider has a listener, and so a host, of its own. */
 export interface Setup {
   /** Settings of each provider, without `hosts`. */
   readonly providers: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
   readonly key: string;
+  /** Another gateway key. */
+  readonly otherKey?: string;
   readonly limits: Readonly<Record<string, unknown>>;
   readonly bodyTimeMs: number;
+  /** With it there is one more listener, `tls`, that speaks TLS. */
+  readonly tls?: TlsIdentity;
   /** Whether to say each settled exchange, which costs time. */
   readonly tellsSettled: boolean;
 }
@@ -68,7 +73,7 @@ function tell(message: Message): void {
   process.stdout.write(JSON.stringify(message) + "\n");
 }
 
-async function start({ providers, key, limits, bodyTimeMs, tellsSettled }: Setup) {
+async function start({ providers, key, otherKey, limits, bodyTimeMs, tls, tellsSettled }: Setup) {
   const counts = { begun: 0, settled: 0 };
   // The hosts hold ports, which are known only once the listeners are open.
   const built: { gateway?: Gateway } = {};
@@ -86,8 +91,13 @@ async function start({ providers, key, limits, bodyTimeMs, tellsSettled }: Setup
       return ready().handle(request);
     },
   };
-  const names = Object.keys(providers);
-  const addresses = names.map(() => ({ hostname: "127.0.0.1", port: 0, bodyTimeMs }));
+  const names = [...Object.keys(providers), ...(tls === undefined ? [] : ["tls"])];
+  const addresses = names.map((name) => ({
+    hostname: "127.0.0.1",
+    port: 0,
+    bodyTimeMs,
+    tls: name === "tls" ? tls : undefined,
+  }));
   const listeners = await openListeners(handler, await resolveServe(), addresses);
   const urls = Object.fromEntries(names.map((name, index) => [name, listeners[index]?.url ?? ""]));
   const config = parseConfig({
@@ -97,7 +107,10 @@ async function start({ providers, key, limits, bodyTimeMs, tellsSettled }: Setup
         ...settings,
       }]),
     ),
-    keys: [{ id: "caller", key, limits: KEY_LIMITS }],
+    keys: [
+      { id: "caller", key, limits: KEY_LIMITS },
+      ...(otherKey === undefined ? [] : [{ id: "other", key: otherKey }]),
+    ],
     limits,
   });
   const observer: ExchangeObserver = {

@@ -10,7 +10,15 @@ import { fileURLToPath } from "node:url";
 import { parentPort } from "node:worker_threads";
 import { GOOD_BODY, STREAM_BODY, UPSTREAM_KEY } from "../../tests/support/gateway.ts";
 import { toRawRequest } from "../../tests/support/tcp_peer.ts";
-import type { Harm, HarmOrder, HarmReport, Refusals } from "./harms.ts";
+import {
+  BODY_MEMORY_BYTES,
+  FAILING_MODELS,
+  type Harm,
+  type HarmOrder,
+  type HarmReport,
+  type Refusals,
+  type Target,
+} from "./harms.ts";
 import { createRandom } from "./random.ts";
 import { type Mood, startChaotic, startQuiet } from "./upstreams.ts";
 
@@ -18,6 +26,13 @@ const IDLE_STREAMS = 1000;
 const SLOW_CALLERS = 500;
 const SILENT_CALLS = 200;
 const FAILING_A_SECOND = 200;
+const FAILING_MODEL_A_SECOND = 200;
+const HELD_BODIES = 150;
+const HELD_BODY_BYTES = 4_000_000;
+const HALF_HANDSHAKES = 500;
+const ANNOUNCED_BODIES = 16;
+/** The first bytes of a TLS record that goes on (RFC 8446 §5.1: handshake, version, a length of 512). */
+const TLS_START = "\x16\x03\x01\x02\x00";
 const WRONG_KEYS_A_SECOND = 10_000;
 const WRONG_KEY_SOCKETS = 64;
 const TICK_MS = 1;
@@ -39,7 +54,7 @@ const port = parentPort;
 if (port === null) throw new Error("Cannot run by itself: scripts/bystanders.ts starts this");
 const tell = (report: HarmReport) => port.postMessage(report);
 const random = createRandom(7);
-let target = { key: "", b: "", c: "" };
+let target: Target = { key: "", otherKey: "", a: "", b: "", c: "", tls: "" };
 let isOn = false;
 const sockets = new Set<Socket>();
 let complaints = new Set<string>();
@@ -63,7 +78,7 @@ function headersOf(gatewayKey: string): Record<string, string> {
 
 const request = (url: string, body: string, more: Record<string, string> = {}) =>
   toRawRequest(url, { headers: { ...headersOf(target.key), ...more }, body });
-const withMood = (body: string, model: Mood) => JSON.stringify({ ...JSON.parse(body), model });
+const withMood = (body: string, model: string) => JSON.stringify({ ...JSON.parse(body), model });
 
 /** As many connections as wanted, each made anew when it ends; resolves when all have begun and come to rest. */
 async function keepOpen(count: number, make: (place: number) => Socket): Promise<void> {
@@ -89,6 +104,21 @@ function slowCaller(place: number): Socket {
   const socket = open(target.b, whole);
   socket.pause();
   return socket;
+}
+
+/** A stream whose body is large; it stays open. */
+function holdBody(): Socket {
+  const { messages, ...rest } = JSON.parse(STREAM_BODY);
+  const large = [{ ...messages[0], content: "x".repeat(HELD_BODY_BYTES) }];
+  const body = JSON.stringify({ ...rest, messages: large });
+  return open(target.c, request(target.c, body, { connection: "keep-alive" }));
+}
+
+/** A body of which nearly nothing comes. */
+function announceBody(): Socket {
+  const bytes = BODY_MEMORY_BYTES / ANNOUNCED_BODIES;
+  const more = { "gateway-auth": `Bearer ${target.otherKey}`, "content-length": String(bytes) };
+  return open(target.a, request(target.a, "{", more));
 }
 
 /** Calls `act` so many times a second, as evenly as the timer allows. */
@@ -146,6 +176,13 @@ const BEGIN: Readonly<Record<Harm, () => unknown>> = {
     }),
   "silent provider": () =>
     keepOpen(SILENT_CALLS, () => open(target.b, request(target.b, withMood(GOOD_BODY, "hang"))).resume()),
+  "held bodies": () => keepOpen(HELD_BODIES, holdBody),
+  "half handshakes": () => keepOpen(HALF_HANDSHAKES, (place) => open(target.tls, place % 2 === 0 ? "" : TLS_START)),
+  "failing model": () =>
+    pace(FAILING_MODEL_A_SECOND, () => {
+      open(target.a, request(target.a, withMood(GOOD_BODY, random.pick(FAILING_MODELS)))).resume();
+    }),
+  "announced bodies": () => keepOpen(ANNOUNCED_BODIES, announceBody),
 };
 
 const [chaotic, quiet] = [await startChaotic(11), await startQuiet()];
