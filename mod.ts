@@ -30,7 +30,8 @@ export type { ProviderConfig } from "./src/provider_config.ts";
 export type { KeyConfig, LimitSet } from "./src/key_config.ts";
 export type { Price, Prices } from "./src/price_config.ts";
 export type { Budget, Rate } from "./src/units.ts";
-export { type ErrorCode, ERRORS, type ErrorSpec, GatewayError, type Outcome } from "./src/errors.ts";
+export { type ErrorCode, ERRORS, type ErrorSpec, GatewayError } from "./src/errors.ts";
+export { type Concern, concernOf, type FailureCause, type Outcome } from "./src/outcomes.ts";
 export type {
   Answer,
   Clock,

@@ -2,10 +2,11 @@
  * Every error that the gateway itself makes, in one table.
  *
  * An upstream's own 4xx or 5xx is not an error of the gateway (it passes untouched), and neither is a caller
- * that left (that is an outcome, see `exchange.ts`).
+ * that left (both are outcomes, see `outcomes.ts`).
  *
  * @module
  */
+import type { FailureCause, Outcome } from "./outcomes.ts";
 
 /** The word that callers switch on; client libraries expose it as `err.code`. */
 export type ErrorCode =
@@ -55,29 +56,6 @@ export type ErrorCode =
   | "upstream_idle_timeout"
   | "upstream_disconnected";
 
-/** How an exchange ended. The code says why; metrics count outcomes, callers read codes. */
-export type Outcome =
-  /** The provider's answer was relayed whole. */
-  | "ok"
-  /** The provider answered with an error of its own, a 4xx or 5xx or an error event, and it was relayed as it came. */
-  | "upstream_error"
-  /** The gateway refused it: address, identity, policy, limits or body. */
-  | "refused"
-  /** The caller left first. */
-  | "client_closed"
-  /** The provider gave no usable answer. */
-  | "upstream_failed"
-  /** The provider's answer broke off after it had begun. */
-  | "upstream_cut"
-  /** A deadline of the provider's passed. */
-  | "timeout"
-  /** The gateway turned it away to stay up, or to give a failing provider a pause. */
-  | "shed"
-  /** The gateway shut down before it was complete. */
-  | "drained"
-  /** A bug in the gateway. */
-  | "failed";
-
 /** What one code means on the wire. */
 export interface ErrorSpec {
   /** HTTP status, used when no header has been sent yet. */
@@ -92,6 +70,8 @@ export interface ErrorSpec {
   readonly shouldRetry: boolean;
   /** How an exchange that ends with this error has ended. */
   readonly outcome: Outcome;
+  /** Why a call to the provider failed that ends with this error, unless the place that throws knows better. */
+  readonly failureCause?: FailureCause;
   /** Seconds for `retry-after`, where waiting helps. */
   readonly retryAfterS?: number;
 }
@@ -239,6 +219,7 @@ export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
   upstream_unreachable: {
     ...upstream,
     outcome: "upstream_failed",
+    failureCause: "unknown",
     status: 502,
     shouldRetry: true,
     message: "Cannot reach the provider: the connection failed before an answer began",
@@ -246,6 +227,7 @@ export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
   upstream_bad_response: {
     ...upstream,
     outcome: "upstream_failed",
+    failureCause: "malformed",
     status: 502,
     shouldRetry: true,
     message: "Cannot use the provider's answer: it is a redirect or no readable HTTP",
@@ -253,6 +235,7 @@ export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
   upstream_connect_timeout: {
     ...upstream,
     outcome: "timeout",
+    failureCause: "timeout",
     status: 504,
     shouldRetry: true,
     message: "Cannot reach the provider: it did not accept a connection in time",
@@ -260,6 +243,7 @@ export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
   upstream_first_byte_timeout: {
     ...upstream,
     outcome: "timeout",
+    failureCause: "timeout",
     status: 504,
     shouldRetry: false,
     message: "Cannot wait longer for the provider: its answer did not begin in time. The call may have been billed",
@@ -267,6 +251,7 @@ export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
   upstream_timeout: {
     ...upstream,
     outcome: "timeout",
+    failureCause: "timeout",
     status: 504,
     shouldRetry: false,
     message: "Cannot wait longer for the provider: the answer took too long as a whole. The call may have been billed",
@@ -320,6 +305,7 @@ export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
   upstream_stream_truncated: {
     ...upstream,
     outcome: "upstream_cut",
+    failureCause: "closed",
     status: 502,
     shouldRetry: false,
     message: "Cannot complete the stream: the provider ended it before it was finished",
@@ -327,6 +313,7 @@ export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
   upstream_idle_timeout: {
     ...upstream,
     outcome: "timeout",
+    failureCause: "timeout",
     status: 504,
     shouldRetry: false,
     message: "Cannot complete the stream: the provider went quiet for too long",
@@ -334,6 +321,7 @@ export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
   upstream_disconnected: {
     ...upstream,
     outcome: "upstream_cut",
+    failureCause: "unknown",
     status: 502,
     shouldRetry: false,
     message: "Cannot complete the answer: the connection to the provider broke",

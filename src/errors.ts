@@ -4,8 +4,9 @@
  * @module
  */
 import { type ErrorCode, ERRORS } from "./error_table.ts";
+import type { FailureCause } from "./outcomes.ts";
 
-export { type ErrorCode, ERRORS, type ErrorSpec, type Outcome } from "./error_table.ts";
+export { type ErrorCode, ERRORS, type ErrorSpec } from "./error_table.ts";
 
 /** What may be said about one occurrence of an error. */
 export interface GatewayErrorDetails {
@@ -19,6 +20,8 @@ export interface GatewayErrorDetails {
   readonly retryAfterMs?: number;
   /** The limit that refused, as `RateLimit` names it. For the record. */
   readonly limit?: string;
+  /** Why a call to the provider failed; the table's word if left out. For the record. */
+  readonly failureCause?: FailureCause | undefined;
   /** The foreign error behind this one. For the log; never reaches the caller. */
   readonly cause?: unknown;
 }
@@ -44,6 +47,8 @@ export class GatewayError extends Error {
   readonly retryAfterMs: number | undefined;
   /** The limit that refused, such as `requests` or `provider-requests`. */
   readonly limit: string | undefined;
+  /** Why a call to the provider failed, if that is what happened. */
+  readonly failureCause: FailureCause | undefined;
 
   /**
    * Its message is that of the code, and the detail.
@@ -52,7 +57,7 @@ export class GatewayError extends Error {
    * @param details What may be said about this occurrence
    */
   constructor(code: ErrorCode, details: GatewayErrorDetails = {}) {
-    const { message, param } = ERRORS[code];
+    const { message, param, failureCause } = ERRORS[code];
     super(
       details.detail === undefined ? message : `${message}: ${details.detail}`,
       details.cause === undefined ? undefined : { cause: details.cause },
@@ -62,6 +67,7 @@ export class GatewayError extends Error {
     this.headers = details.headers ?? {};
     this.retryAfterMs = details.retryAfterMs;
     this.limit = details.limit;
+    this.failureCause = details.failureCause ?? failureCause;
   }
 
   /**

@@ -4,8 +4,12 @@
  * @module
  */
 import type { ByteSource } from "./byte_source.ts";
-import { type ErrorCode, ERRORS, GatewayError, type Outcome } from "./errors.ts";
+import { type ErrorCode, GatewayError } from "./errors.ts";
+import type { FailureCause, Outcome } from "./outcomes.ts";
+import { type Settlement, toOutcome } from "./settlement.ts";
 import { runtimeClock } from "./timers.ts";
+
+export { ClientClosed, type Settlement, toSettlement } from "./settlement.ts";
 
 /** What arrived, as narrow as the gateway needs it. A `Request` converts to it, and so does Node's `IncomingMessage`. */
 export interface InboundRequest {
@@ -70,14 +74,6 @@ export interface Clock {
 /** The clock of the runtime. */
 export const systemClock: Clock = runtimeClock;
 
-/** The abort reason for a caller that left. An outcome, not an error: nothing is sent, logs say 499. */
-export class ClientClosed extends Error {
-  override readonly name = "ClientClosed";
-  constructor() {
-    super("The caller closed the connection");
-  }
-}
-
 /** Tokens of one answer, as its provider stated them. */
 export interface TokenUsage {
   /** What limits and budgets are charged. */
@@ -112,6 +108,10 @@ export interface ExchangeRecord {
   readonly status: number;
   /** The gateway's error, if it made one. */
   readonly code?: ErrorCode;
+  /** Why the call to the provider failed, where that is how it ended. */
+  readonly cause?: FailureCause;
+  /** Why the first call failed that was made again, see `retries`. */
+  readonly retryCause?: FailureCause;
   /** Name of the provider in the config. */
   readonly provider?: string;
   /** Id of the gateway key. */
@@ -136,8 +136,8 @@ export interface ExchangeRecord {
   readonly limit?: string;
   /** The limit that would have refused it, had it not been set to observe. */
   readonly observedLimit?: string;
-  /** The error behind `internal_error` or an upstream failure. May name addresses: for the operator's log only. */
-  readonly cause?: unknown;
+  /** The error behind `internal_error` or an upstream failure. May name addresses: for the operator alone. */
+  readonly error?: unknown;
 }
 
 /** Is told of every exchange, once. What it throws is dropped. */
@@ -190,28 +190,11 @@ export interface Tracer {
 /** What the steps learn on the way. */
 export type ExchangeFacts = {
   -readonly [
-    Name in "provider" | "keyId" | "operation" | "model" | "stream" | "usage" | "limit" | "observedLimit" | "replica"
+    Name in
+      | ("provider" | "keyId" | "operation" | "model" | "stream" | "usage")
+      | ("limit" | "observedLimit" | "replica" | "retryCause")
   ]?: ExchangeRecord[Name];
 };
-
-/**
- * How an exchange ends that a reason ends.
- *
- * @param reason A `GatewayError`, {@link ClientClosed}, or a bug
- * @returns The settlement
- */
-export function toSettlement(reason: unknown): Settlement {
-  if (reason instanceof ClientClosed) return { outcome: "client_closed" };
-  if (!GatewayError.is(reason)) return { outcome: "failed", code: "internal_error", cause: reason };
-  return { outcome: ERRORS[reason.code].outcome, code: reason.code, cause: reason.cause };
-}
-
-/** How an exchange is closed. */
-export interface Settlement {
-  readonly outcome: Outcome;
-  readonly code?: ErrorCode | undefined;
-  readonly cause?: unknown;
-}
 
 /** Milliseconds to the nearest hundredth: what is finer is the clock's noise. */
 const toTiming = (ms: number): number => Math.max(0, Math.round(ms * 100) / 100);
@@ -343,10 +326,11 @@ export class Exchange {
   /**
    * Goes on with a fresh {@link signal} after an abort that ended one upstream call only.
    *
-   * @param overcome The reason of that abort; any other that came meanwhile stays in force
+   * @param overcome Why that call failed; any other that came meanwhile stays in force
    */
   resume(overcome: unknown): void {
     this.retries++;
+    if (GatewayError.is(overcome)) this.facts.retryCause = overcome.failureCause ?? "unknown";
     if (this.#reason === undefined) return;
     this.#controller = this.#reason = undefined;
     if (this.#lastReason !== undefined && this.#lastReason !== overcome) this.abort(this.#lastReason);
@@ -369,7 +353,7 @@ export class Exchange {
   settle(settlement: Settlement): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
-    const { outcome, code, cause } = settlement;
+    const { code, cause, error } = settlement;
     const durationMs = this.elapsed();
     const record: { -readonly [Name in keyof ExchangeRecord]: ExchangeRecord[Name] } = {
       ...this.facts, // first: the runtimes copy an object faster than they add one to another
@@ -377,7 +361,7 @@ export class Exchange {
       startedAt: this.startedAt,
       durationMs,
       overheadMs: Math.max(0, (this.#firstByteMs ?? durationMs) - this.waitedMs),
-      outcome,
+      outcome: toOutcome(settlement, this.status),
       status: this.status,
       bytesIn: this.bytesIn,
       bytesOut: this.bytesOut,
@@ -387,6 +371,7 @@ export class Exchange {
     if (this.#firstTokenMs !== undefined) record.firstTokenMs = this.#firstTokenMs;
     if (code !== undefined) record.code = code;
     if (cause !== undefined) record.cause = cause;
+    if (error !== undefined) record.error = error;
     Object.freeze(record);
     for (const give of this.#onSettled) {
       try {

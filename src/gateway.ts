@@ -11,7 +11,7 @@ import { type Digest, holdsGatewayKey } from "./access/gateway_key.ts";
 import { createInlineKeyStore, findGatewayKey, type KeyStore } from "./access/key_store.ts";
 import { type Lease, type Limiter, type LimitSubject, MemoryLimiter, takeLease } from "./access/limits.ts";
 import type { ResolveKey } from "./access/own_keys.ts";
-import { admitKey, admitModel } from "./access/policy.ts";
+import { admitKey, admitModel, allowsModel } from "./access/policy.ts";
 import { type Config, ConfigError } from "./config.ts";
 import { GatewayError, toErrorAnswer } from "./errors.ts";
 import {
@@ -39,6 +39,7 @@ import type { ProviderConfig } from "./provider_config.ts";
 import { EventStreamScanner } from "./upstream/event_stream.ts";
 import { forward, shorten } from "./upstream/forward.ts";
 import { hasLooped, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
+import { filterModelList } from "./upstream/model_list.ts";
 import { MAX_WHOLE_BYTES, readWhole, Relay } from "./upstream/relay.ts";
 import { type ReplicaReport, Replicas } from "./upstream/replicas.ts";
 import { createFetchTransport, type Transport, type UpstreamAnswer } from "./upstream/transport.ts";
@@ -214,6 +215,10 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
       bodyMemory.give(exchange.bytesIn);
     }
     // 7 Relay
+    if (operation.name === "models.list" && key.models !== undefined) {
+      const { deadlines: { idleMs } } = provider;
+      answer = await filterModelList(answer, (model) => allowsModel(key, model), { exchange, idleMs, clock });
+    }
     return relay(answer, { exchange, provider, completion });
   }
 

@@ -1,5 +1,6 @@
-/** The tables of errors, from the one in the sources. */
+/** The tables of errors, outcomes and causes, from those in the sources. */
 import { ERRORS, type ErrorSpec } from "../../src/error_table.ts";
+import { concernOf, FAILURE_CAUSES, type Outcome, OUTCOMES } from "../../src/outcomes.ts";
 import { toTable } from "./parts.ts";
 
 /** Those that a stream can end with. `tests/docs/stale_test.ts` compares with what tests provoke. */
@@ -35,4 +36,23 @@ export function makeStreamErrors(): string {
   const rows = entries.filter(([code]) => IN_STREAM.includes(code))
     .map(([code, { outcome, message }]) => [`\`${code}\``, `\`${outcome}\``, message]);
   return toTable(["code", "outcome in the log", "message"], rows);
+}
+
+/** @returns How exchanges end, and whom that concerns */
+export function makeOutcomes(): string {
+  const rows = (Object.keys(OUTCOMES) as Outcome[]).map((outcome) => {
+    const [usual, of4xx] = [502, 404].map((status) => concernOf({ outcome, status }));
+    // The gateway answers none of the others with a 4xx.
+    const concern = outcome === "upstream_error" ? `${usual}, with a 4xx ${of4xx}` : usual ?? "";
+    return [`\`${outcome}\``, concern, OUTCOMES[outcome]];
+  });
+  return toTable(["outcome", "concerns", "meaning"], rows);
+}
+
+/** @returns Why calls to a provider fail */
+export function makeCauses(): string {
+  return toTable(
+    ["cause", "meaning"],
+    Object.entries(FAILURE_CAUSES).map(([cause, meaning]) => [`\`${cause}\``, meaning]),
+  );
 }

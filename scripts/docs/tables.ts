@@ -1,5 +1,5 @@
 /** Every part of a page that is made from the sources and from measurements, and from nothing that a run leaves. */
-import { makeErrors, makeStreamErrors } from "./errors.ts";
+import { makeCauses, makeErrors, makeOutcomes, makeStreamErrors } from "./errors.ts";
 import type { Part } from "./parts.ts";
 import { makeConnections, makeCosts, makeKeys, makeObservers, makePeers } from "./performance.ts";
 import { makePresets, makeSettings } from "./settings.ts";
@@ -12,6 +12,8 @@ export const TABLES: readonly Part[] = [
   { name: "presets", files: ["docs/configuration.md"], make: makePresets },
   { name: "errors", files: ["docs/errors.md"], make: makeErrors },
   { name: "stream errors", files: ["docs/errors.md"], make: makeStreamErrors },
+  { name: "outcomes", files: ["docs/observability.md"], make: makeOutcomes },
+  { name: "causes", files: ["docs/observability.md"], make: makeCauses },
   { name: "peers", files: ["README.md", ...PERFORMANCE], make: () => makePeers() },
   { name: "costs", files: PERFORMANCE, make: makeCosts },
   { name: "connections", files: PERFORMANCE, make: makeConnections },

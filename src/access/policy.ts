@@ -50,7 +50,15 @@ export function admitKey(key: KeyConfig | undefined, provider: string, now: numb
  * @throws {GatewayError} `model_not_allowed`
  */
 export function admitModel(key: KeyConfig, model: string): void {
-  if (key.models !== undefined && !key.models.some((pattern) => matchesGlob(model, pattern))) {
-    throw new GatewayError("model_not_allowed");
-  }
+  if (!allowsModel(key, model)) throw new GatewayError("model_not_allowed");
+}
+
+/**
+ * Tells whether a key may use a model.
+ *
+ * @param key The key
+ * @param model As the caller or the provider named it
+ */
+export function allowsModel({ models }: KeyConfig, model: string): boolean {
+  return models === undefined || models.some((pattern) => matchesGlob(model, pattern));
 }

@@ -9,6 +9,7 @@
 import type { ByteSource } from "../byte_source.ts";
 import type { Clock, ExchangeObserver, ExchangeRecord } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
+import { concernOf } from "../outcomes.ts";
 import {
   binOf,
   BINS,
@@ -28,6 +29,7 @@ class Second {
   tokens = 0;
   outputTokens = 0;
   readonly errors = new Map<string, number>();
+  readonly callers = new Map<string, number>();
   readonly providers = new Map<string, [exchanges: number, errors: number]>();
   readonly duration = new Uint32Array(BINS);
   readonly firstToken = new Uint32Array(BINS);
@@ -38,16 +40,18 @@ class Second {
     this.at = at;
     this.exchanges = this.tokens = this.outputTokens = 0;
     this.errors.clear();
+    this.callers.clear();
     this.providers.clear();
     for (const bins of [this.duration, this.firstToken, this.overhead]) bins.fill(0);
   }
 
   toJson(): LiveSecond {
-    const { at, exchanges, tokens, outputTokens, errors, providers } = this;
+    const { at, exchanges, tokens, outputTokens, errors, callers, providers } = this;
     return {
       at,
       exchanges,
       errors: Object.fromEntries(errors),
+      callers: Object.fromEntries(callers),
       tokens,
       outputTokens,
       duration: toDurations(this.duration),
@@ -72,11 +76,9 @@ function addTo(bins: Uint32Array, ms: number): void {
   bins[bin] = (bins[bin] ?? 0) + 1;
 }
 
-/** What went wrong, in a word of which there are not many; `undefined` where nothing did. */
-function errorOf({ code, outcome, status }: ExchangeRecord): string | undefined {
-  if (code !== undefined) return code;
-  if (outcome !== "ok") return outcome;
-  return status >= 400 ? `upstream_${status}` : undefined;
+/** The word for an end that concerns somebody; there are not many. */
+function wordOf({ code, outcome, status }: ExchangeRecord): string {
+  return code ?? (outcome === "upstream_error" && status >= 400 ? `upstream_${status}` : outcome);
 }
 
 /** Collects what settles. */
@@ -100,14 +102,18 @@ export class LiveFeed implements ExchangeObserver {
   settled(record: ExchangeRecord): void {
     const at = Math.floor(this.#now() / 1000);
     // The error behind a failure may hold anything, and hold on to it.
-    this.#exchanges[this.#next] = record.cause === undefined ? record : { ...record, cause: undefined } as LiveExchange;
+    this.#exchanges[this.#next] = record.error === undefined ? record : { ...record, error: undefined } as LiveExchange;
     this.#endedIn[this.#next] = at;
     this.#next = (this.#next + 1) % KEPT_EXCHANGES;
     const second = this.#seconds[at % KEPT_SECONDS] ??= new Second();
     if (second.at !== at) second.start(at);
-    const error = errorOf(record);
+    const concern = concernOf(record);
     second.exchanges++;
-    if (error !== undefined) second.errors.set(error, (second.errors.get(error) ?? 0) + 1);
+    if (concern !== "nobody") {
+      const counts = concern === "operator" ? second.errors : second.callers;
+      const word = wordOf(record);
+      counts.set(word, (counts.get(word) ?? 0) + 1);
+    }
     addTo(second.duration, record.durationMs);
     addTo(second.overhead, record.overheadMs);
     if (record.firstTokenMs !== undefined) addTo(second.firstToken, record.firstTokenMs);
@@ -119,7 +125,7 @@ export class LiveFeed implements ExchangeObserver {
     let counts = second.providers.get(record.provider);
     if (counts === undefined) second.providers.set(record.provider, counts = [0, 0]);
     counts[0]++;
-    if (error !== undefined) counts[1]++;
+    if (concern === "operator") counts[1]++;
   }
 
   /**

@@ -6,6 +6,8 @@
  */
 import type { ExchangeRecord } from "../exchange.ts";
 
+export { concernOf } from "../outcomes.ts";
+
 /** How many seconds are kept. */
 export const KEPT_SECONDS = 300;
 /** How many exchanges are kept. */
@@ -62,8 +64,10 @@ export interface LiveSecond {
   /** Seconds since 1970. */
   readonly at: number;
   readonly exchanges: number;
-  /** Of those, by the gateway's error, `client_closed`, or `upstream_` and the status that the provider answered. */
+  /** Errors among them, by the gateway's code, or `upstream_` and the status that the provider answered. */
   readonly errors: Readonly<Record<string, number>>;
+  /** Those that are their callers' own: refused, with a provider's 4xx, or left by the caller (`client_closed`). */
+  readonly callers: Readonly<Record<string, number>>;
   /** Tokens as providers stated them. */
   readonly tokens: number;
   readonly outputTokens: number;
@@ -78,7 +82,7 @@ export interface LiveSecond {
 }
 
 /** One exchange as an operator sees it: its record without the error behind it, which may name addresses. */
-export type LiveExchange = Omit<ExchangeRecord, "cause">;
+export type LiveExchange = Omit<ExchangeRecord, "error">;
 
 /** A replica as all processes see it together. */
 export interface LiveReplica {
@@ -134,6 +138,7 @@ function mergeSeconds(all: readonly LiveSecond[]): LiveSecond[] {
     at: one.at,
     exchanges: one.exchanges + other.exchanges,
     errors: addUp([...Object.entries(one.errors), ...Object.entries(other.errors)], (a, b) => a + b),
+    callers: addUp([...Object.entries(one.callers), ...Object.entries(other.callers)], (a, b) => a + b),
     tokens: one.tokens + other.tokens,
     outputTokens: one.outputTokens + other.outputTokens,
     duration: [...one.duration, ...other.duration],

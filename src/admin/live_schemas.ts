@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { FAILURE_CAUSES, OUTCOMES } from "../outcomes.ts";
 
 const text = { type: "string" };
 const count = { type: "integer", minimum: 0 };
@@ -22,7 +23,12 @@ const second = object({
   errors: {
     type: "object",
     additionalProperties: count,
-    description: "By the gateway's error, client_closed, or upstream_ and the status that the provider answered",
+    description: "By the gateway's code, or upstream_ and the status that the provider answered",
+  },
+  callers: {
+    type: "object",
+    additionalProperties: count,
+    description: "What is the callers' own: refused, with a provider's 4xx, or client_closed",
   },
   tokens: count,
   outputTokens: count,
@@ -40,6 +46,8 @@ const OPTIONAL_FACTS = [
   "firstByteMs",
   "firstTokenMs",
   "code",
+  "cause",
+  "retryCause",
   "provider",
   "keyId",
   "operation",
@@ -57,9 +65,11 @@ const exchange = object({
   firstByteMs: { ...ms, description: "Until the provider's answer began" },
   firstTokenMs: { ...ms, description: "Until the first event of a stream" },
   overheadMs: { ...ms, description: "The gateway's own time" },
-  outcome: text,
+  outcome: { enum: Object.keys(OUTCOMES) },
   status: count,
   code: text,
+  cause: { enum: Object.keys(FAILURE_CAUSES), description: "Why the call to the provider failed" },
+  retryCause: { enum: Object.keys(FAILURE_CAUSES), description: "Why a call failed that was made again" },
   provider: text,
   keyId: text,
   operation: text,

@@ -40,9 +40,13 @@ function altName(host: string): Buffer {
  * Makes a key and a certificate that it signs itself.
  *
  * @param hosts Names and IPv4 addresses it is good for, the first one also as its common name
+ * @param now Wall clock, milliseconds since 1970: a week later it is expired
  * @returns Both as PEM
  */
-export function createSelfSignedCertificate(hosts: readonly [string, ...string[]]): { cert: string; key: string } {
+export function createSelfSignedCertificate(
+  hosts: readonly [string, ...string[]],
+  now: number = Date.now(),
+): { cert: string; key: string } {
   const { publicKey, privateKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
   const spki = publicKey.export({ type: "spki", format: "der" });
   const name = sequence(der(0x31, sequence(COMMON_NAME, der(0x0c, Buffer.from(hosts[0])))));
@@ -53,7 +57,6 @@ export function createSelfSignedCertificate(hosts: readonly [string, ...string[]
   ];
   const serial = randomBytes(16);
   serial[0] = 0x40 | serial.readUInt8(0) >> 2; // positive, without a leading zero
-  const now = Date.now();
   const content = sequence(
     der(0xa0, der(0x02, Buffer.from([2]))), // version 3
     der(0x02, serial),

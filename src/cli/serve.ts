@@ -32,9 +32,9 @@ import { type CommandOptions, print, UsageError, VERSION } from "./command.ts";
 
 /** Tells the operator of bugs: the name of what was thrown and where, without its message, which may quote a caller. */
 const bugReporter: ExchangeObserver = {
-  settled({ id, outcome, cause }) {
+  settled({ id, outcome, error }) {
     if (outcome !== "failed") return;
-    const { name, stack = "" } = cause instanceof Error ? cause : new Error();
+    const { name, stack = "" } = error instanceof Error ? error : new Error();
     const places = stack.split("\n").filter((line) => /^\s+at /.test(line)).join("\n");
     print(`sallyport: internal_error in request ${id}: ${name}\n${places}\n`, process.stderr);
   },

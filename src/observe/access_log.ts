@@ -50,6 +50,8 @@ export function toJsonLine(record: ExchangeRecord): string {
     status: record.status,
     outcome: record.outcome,
     code: record.code,
+    cause: record.cause,
+    retryCause: record.retryCause,
     limit: record.limit,
     observedLimit: record.observedLimit,
     bytesIn: record.bytesIn,
@@ -66,11 +68,11 @@ export function toJsonLine(record: ExchangeRecord): string {
 
 /** @returns A line for a person */
 export function toPrettyLine(record: ExchangeRecord): string {
-  const { startedAt, status, outcome, code, provider, operation, model, stream, keyId, usage } = record;
+  const { startedAt, status, outcome, code, cause, provider, operation, model, stream, keyId, usage } = record;
   const words = [
     toIsoTime(startedAt).slice(11, 23),
     String(status),
-    code ?? outcome,
+    `${code ?? outcome}${cause === undefined ? "" : ` (${cause})`}`,
     provider,
     model ?? operation,
     stream === true ? "stream" : undefined,

@@ -37,10 +37,11 @@ export function createFamilies(instruments: Instruments): MetricFamilies {
   const histogram = (name: string, help: string, bounds: readonly number[], ...labels: string[]) =>
     instruments.histogram({ name: PREFIX + name, help, labels }, bounds);
   const ofStreams = ["provider", "stream"];
+  const ofExchanges = ["provider", "operation", "outcome", "code", "status", "cause"];
   const overhead = "What the gateway itself took until the answer began";
   const observed = "Exchanges that a limit would have refused, were it enforced";
   return {
-    exchanges: counter("exchanges_total", "Settled exchanges", "provider", "operation", "outcome", "code", "status"),
+    exchanges: counter("exchanges_total", "Settled exchanges", ...ofExchanges),
     durations: histogram("exchange_duration_seconds", "First header to last byte", DURATION_BOUNDS, ...ofStreams),
     overheads: histogram("overhead_seconds", overhead, OVERHEAD_BOUNDS, "provider"),
     firstBytes: histogram("first_byte_seconds", "Until the provider's answer began", DURATION_BOUNDS, ...ofStreams),
@@ -50,8 +51,9 @@ export function createFamilies(instruments: Instruments): MetricFamilies {
       "provider",
       "replica",
       "result",
+      "cause",
     ),
-    retries: counter("upstream_retries_total", "Calls that were made a second time", "provider"),
+    retries: counter("upstream_retries_total", "Calls that were made a second time", "provider", "cause"),
     bytes: counter("bytes_total", "Bytes of bodies", "provider", "direction"),
     refused: counter("limits_refused_total", "Exchanges that a limit refused", "limit"),
     observed: counter("limits_observed_total", observed, "limit"),

@@ -50,7 +50,9 @@ export interface MetricSources {
 
 /** What exchanges have in common that count in the same series. */
 type Kind = {
-  readonly [Name in "provider" | "operation" | "outcome" | "code" | "status" | "stream" | "replica" | "model"]:
+  readonly [
+    Name in "provider" | "operation" | "outcome" | "code" | "cause" | "status" | "stream" | "replica" | "model"
+  ]:
     | ExchangeRecord[Name]
     | undefined;
 };
@@ -58,7 +60,7 @@ type Kind = {
 function isSameKind(record: ExchangeRecord, kind: Kind): boolean {
   return record.status === kind.status && record.outcome === kind.outcome && record.stream === kind.stream &&
     record.replica === kind.replica && record.provider === kind.provider && record.operation === kind.operation &&
-    record.code === kind.code && record.model === kind.model;
+    record.code === kind.code && record.cause === kind.cause && record.model === kind.model;
 }
 
 /** What exchanges of one kind count in; a part is made when it is needed, for what is made is shown. */
@@ -79,7 +81,6 @@ interface Series {
   cached?: Tally;
   reasoning?: Tally;
   unmetered?: Tally;
-  retries?: Tally;
 }
 
 const CHAT = "chat.completions";
@@ -105,7 +106,8 @@ export class Metrics implements ExchangeObserver {
   }
 
   settled(record: ExchangeRecord): void {
-    const { bytesIn, bytesOut, durationMs, firstByteMs, retries, limit, observedLimit } = record;
+    const { bytesIn, bytesOut, durationMs, firstByteMs, retries, retryCause = "unknown", limit, observedLimit } =
+      record;
     const last = this.#last;
     const series = last !== undefined && isSameKind(record, last.kind) ? last : this.#seriesOf(record);
     const { provider = "none", stream } = series.kind;
@@ -120,7 +122,7 @@ export class Metrics implements ExchangeObserver {
     if (bytesIn > 0) (series.bytesIn ??= families.bytes(provider, "in")).add(bytesIn);
     if (bytesOut > 0) (series.bytesOut ??= families.bytes(provider, "out")).add(bytesOut);
     if (series.chat !== undefined) this.#countChat(record, series);
-    if (retries > 0) (series.retries ??= families.retries(provider)).add(retries);
+    if (retries > 0) families.retries(provider, retryCause).add(retries);
     if (limit !== undefined) families.refused(limit).add(1);
     if (observedLimit !== undefined) families.observed(observedLimit).add(1);
   }
@@ -152,21 +154,22 @@ export class Metrics implements ExchangeObserver {
   }
 
   #seriesOf(record: ExchangeRecord): Series {
-    const { provider = "none", operation = "none", outcome, code = "none", status, stream, replica } = record;
+    const { provider = "none", operation = "none", outcome, code, cause, status, stream, replica } = record;
     const model = this.#models.labelOf(record);
-    const id = `${provider} ${operation} ${outcome} ${code} ${status} ${stream} ${replica} ${model}`;
+    const id = `${provider} ${operation} ${outcome} ${code} ${cause} ${status} ${stream} ${replica} ${model}`;
     let series = this.#series.get(id);
     if (series === undefined) {
       const families = this.#families;
       const isChat = operation === CHAT && replica !== undefined;
-      const result = record.code ?? (outcome === "client_closed" ? outcome : `${Math.floor(status / 100)}xx`);
+      const result = resultOf(record);
       const failure = result === "2xx" ? "" : result;
+      const [codeLabel, causeLabel] = [code ?? "none", cause ?? "none"];
       series = {
-        kind: { provider, operation: record.operation, outcome, code: record.code, status, stream, replica, model },
-        exchanges: families.exchanges(provider, operation, outcome, code, String(status)),
+        kind: { provider, operation: record.operation, outcome, code, cause, status, stream, replica, model },
+        exchanges: families.exchanges(provider, operation, outcome, codeLabel, String(status), causeLabel),
         duration: families.durations(provider, String(stream === true)),
         overhead: families.overheads(provider),
-        upstream: replica === undefined ? undefined : families.upstream(provider, String(replica), result),
+        upstream: replica === undefined ? undefined : families.upstream(provider, String(replica), result, causeLabel),
         chat: isChat ? families.chats("chat", provider, model, failure) : undefined,
       };
       if (this.#series.size >= MAX_KINDS) this.#series.clear(); // the counts themselves are kept elsewhere
@@ -186,6 +189,12 @@ export class Metrics implements ExchangeObserver {
   toText(format: MetricsFormat): Promise<string> {
     return toMetricsText([this.toJson()], format);
   }
+}
+
+/** How a call to a provider ended: with a class of statuses, or with what kept the answer from being one. */
+function resultOf({ code, outcome, status }: ExchangeRecord): string {
+  const isStatus = outcome === "ok" || (outcome === "upstream_error" && status >= 400);
+  return code ?? (isStatus ? `${Math.floor(status / 100)}xx` : outcome);
 }
 
 /** All that is read at the time of asking. */

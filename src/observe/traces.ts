@@ -123,7 +123,8 @@ class Spans implements ExchangeTrace {
 
   failed(reason: unknown): void {
     if (!(reason instanceof ClientClosed)) {
-      quietly(() => fail(this.#client, GatewayError.is(reason) ? reason.code : "internal_error"));
+      const type = GatewayError.is(reason) ? reason.failureCause ?? reason.code : "internal_error";
+      quietly(() => fail(this.#client, type));
     }
     this.#endClient(this.#parts.exchange.elapsed());
   }
@@ -177,12 +178,11 @@ class Spans implements ExchangeTrace {
   }
 
   #settled(record: ExchangeRecord): void {
-    const { outcome, status, code, durationMs } = record;
-    const isAnswered = outcome === "ok" && status >= 400; // by the provider, with its own error
-    const type = code ?? (isAnswered ? String(status) : undefined);
+    const { status, cause, durationMs } = record;
+    const type = errorTypeOf(record);
     if (this.#client?.isRecording()) {
       this.#client.setAttributes(toAnswerAttributes(record, this.#calledMs));
-      if (type !== undefined) fail(this.#client, type);
+      if (type !== undefined) fail(this.#client, cause ?? type);
     }
     this.#endClient(durationMs);
     const server = this.#server ?? this.#begin(record.keyId !== undefined);
@@ -194,6 +194,12 @@ class Spans implements ExchangeTrace {
     }
     server.end(record.startedAt + durationMs);
   }
+}
+
+/** What went wrong: the gateway's error, or the provider's own, as its status or as an event. */
+function errorTypeOf({ outcome, status, code }: ExchangeRecord): string | undefined {
+  if (code !== undefined || outcome !== "upstream_error") return code;
+  return status >= 400 ? String(status) : outcome;
 }
 
 /** An attribute is set once: Deno keeps each of several values. */
@@ -222,13 +228,14 @@ function toAnswerAttributes({ usage, firstTokenMs }: ExchangeRecord, calledMs: n
 }
 
 function toExchangeAttributes(record: ExchangeRecord): Attributes {
-  const { id, outcome, status, provider, keyId } = record;
+  const { id, outcome, status, cause, provider, keyId } = record;
   return {
-    ...((status !== NO_STATUS || outcome === "ok") && { "http.response.status_code": status }),
+    ...((status !== NO_STATUS || outcome !== "client_closed") && { "http.response.status_code": status }),
     ...(provider !== undefined && { "sallyport.provider": provider }),
     ...(keyId !== undefined && { "sallyport.key.id": keyId }),
     "sallyport.request.id": id,
     "sallyport.outcome": outcome,
+    ...(cause !== undefined && { "sallyport.cause": cause }),
     "sallyport.overhead": record.overheadMs / 1000,
   };
 }

@@ -100,7 +100,7 @@ export class UsageMeter implements ExchangeObserver {
     if (usage !== undefined && isSound(usage)) {
       if (outcome !== "ok") bump(counts, PARTIAL);
       addTokens(counts, usage);
-    } else bump(counts, (outcome === "ok" && !isAnswered) || NEVER_SENT.has(code) ? FAILED : UNSTATED);
+    } else bump(counts, (outcome === "upstream_error" && !isAnswered) || NEVER_SENT.has(code) ? FAILED : UNSTATED);
     this.#flushLater();
   }
 

@@ -6,7 +6,7 @@
 import type { Buffer } from "node:buffer";
 import { isIP } from "node:net";
 import { checkServerIdentity, type PeerCertificate } from "node:tls";
-import { dialNode } from "./dial_node.ts";
+import { dialNode, toHandshakeError } from "./dial_node.ts";
 import type { ClientSocket, Dial, SocketEvents } from "./transport_node.ts";
 
 /** The part of Bun's types that is used here: the official ones clash with those of Node and Deno. */
@@ -65,6 +65,8 @@ class BunSocket implements ClientSocket {
   #waiting: Uint8Array[] = [];
   #isDestroyed = false;
   #isClosed = false;
+  /** Whether it is connected and its TLS handshake is not complete. */
+  #isInHandshake = false;
   readonly #place: string;
 
   constructor({ host, hostname, port, protocol }: URL, events: SocketEvents) {
@@ -100,7 +102,19 @@ class BunSocket implements ClientSocket {
     }
     socket.setNoDelay(true);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
+    this.#isInHandshake = this.isSecure;
     return true;
+  }
+
+  /** The other side of a TLS connection is the right one. */
+  trusted(): void {
+    this.#isInHandshake = false;
+    this.events.opened();
+  }
+
+  ended(): void {
+    if (this.#isInHandshake) this.closed();
+    else this.events.ended();
   }
 
   write(bytes: Uint8Array): void {
@@ -143,7 +157,7 @@ class BunSocket implements ClientSocket {
     if (this.#isClosed) return;
     this.#isClosed = true;
     if (this.#socket === undefined && this.#isDestroyed) countAbandoned(this.#place, -1);
-    this.events.closed(error);
+    this.events.closed(this.#isInHandshake ? toHandshakeError(error) : error);
   }
 }
 
@@ -159,13 +173,13 @@ const HANDLERS: Parameters<typeof Bun.connect>[0]["socket"] = {
       (isDone && socket.authorized
         ? checkServerIdentity(own.host, socket.getPeerCertificate())
         : new Error("The other side of the TLS connection can't be trusted"));
-    if (found === undefined) return own.events.opened();
+    if (found === undefined) return own.trusted();
     own.closed(found);
     own.destroy();
   },
   data: ({ data: own }, bytes) => own.events.received(bytes),
   drain: ({ data: own }) => own.flush(),
-  end: ({ data: own }) => own.events.ended(),
+  end: ({ data: own }) => own.ended(),
   close: ({ data: own }, error) => own.closed(error),
   error: ({ data: own }, error) => {
     own.closed(error);

@@ -6,6 +6,7 @@
 import { Buffer } from "node:buffer";
 import { connect, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
+import { CallFailed } from "./transport.ts";
 import type { ClientSocket, Dial, SocketEvents } from "./transport_node.ts";
 
 const KEEP_ALIVE_MS = 60_000;
@@ -51,16 +52,32 @@ function underneath(socket: Socket): Underneath | undefined {
   return "Deno" in globalThis ? handle?._parent : undefined;
 }
 
+/**
+ * An error of the TLS handshake: whatever ended it, a reset or a close included, that is where to look.
+ *
+ * @param cause What the runtime says
+ */
+export function toHandshakeError(cause: Error | undefined): CallFailed {
+  return new CallFailed("tls", cause?.message ?? "The connection ended in the TLS handshake", { cause });
+}
+
 /** A connection, under way or open. */
 class NodeSocket implements ClientSocket {
   readonly #socket: Socket;
   #error: Error | undefined;
+  /** Whether it is connected and its TLS handshake is not complete. */
+  #isInHandshake = false;
 
   constructor(url: URL, events: SocketEvents) {
-    this.#socket = open(url, () => events.opened(), (bytes) => events.received(bytes))
-      .on("end", () => events.ended())
+    const opened = () => {
+      this.#isInHandshake = false;
+      events.opened();
+    };
+    this.#socket = open(url, opened, (bytes) => events.received(bytes))
+      .on("end", () => this.#isInHandshake || events.ended()) // an error follows it there
       .on("error", (error) => this.#error = error)
-      .on("close", () => events.closed(this.#error));
+      .on("close", () => events.closed(this.#isInHandshake ? toHandshakeError(this.#error) : this.#error));
+    if (url.protocol === "https:") this.#socket.prependOnceListener("connect", () => this.#isInHandshake = true);
   }
 
   get isAlive(): boolean {

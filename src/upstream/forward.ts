@@ -6,6 +6,7 @@
  */
 import { GatewayError } from "../errors.ts";
 import type { Clock, Exchange } from "../exchange.ts";
+import { toUpstreamError } from "./failure_cause.ts";
 import type { Replica, Replicas } from "./replicas.ts";
 import { NeverSent, toIdentityCoding, type Transport, type UpstreamAnswer, type UpstreamCall } from "./transport.ts";
 
@@ -180,9 +181,10 @@ function receive(
   if (NOBODY_THERE.has(answer.status)) replicas.failed(replica, clock.monotonic());
   else replicas.succeeded(replica);
   // A redirect is never followed: upstreams are config. A 1xx or 9xx here is no answer.
-  if (answer.status < 200 || answer.status > 599 || (answer.status >= 300 && answer.status < 400)) {
+  const isRedirect = answer.status >= 300 && answer.status < 400;
+  if (isRedirect || answer.status < 200 || answer.status > 599) {
     answer.body?.cancel();
-    throw new GatewayError("upstream_bad_response");
+    throw new GatewayError("upstream_bad_response", isRedirect ? { failureCause: "redirect" } : {});
   }
   return toIdentityCoding(answer);
 }
@@ -205,6 +207,6 @@ function translate(error: unknown, aborted: Error | undefined, replica: Replica,
     return error;
   }
   replicas.failed(replica, now, !(error instanceof NeverSent));
-  if (!(error instanceof NeverSent)) return new GatewayError("upstream_unreachable", { cause: error });
-  return new NeverSent(new GatewayError("upstream_unreachable", { cause: error.reason }));
+  if (!(error instanceof NeverSent)) return toUpstreamError("upstream_unreachable", error);
+  return new NeverSent(toUpstreamError("upstream_unreachable", error.reason));
 }

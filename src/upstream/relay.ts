@@ -8,6 +8,7 @@ import { type ByteSource, joinChunks } from "../byte_source.ts";
 import { GatewayError, toErrorEvent } from "../errors.ts";
 import { ClientClosed, type Clock, type Exchange, type Settlement, toSettlement } from "../exchange.ts";
 import type { EventStreamScanner } from "./event_stream.ts";
+import { toUpstreamError } from "./failure_cause.ts";
 import type { PlainAnswerMeter } from "./usage.ts";
 
 /** What a relay needs beside the body. */
@@ -61,7 +62,7 @@ export function readWhole(
     };
     const fail = (cause: unknown) => {
       end();
-      reject(exchange.reason ?? new GatewayError("upstream_disconnected", { cause }));
+      reject(exchange.reason ?? toUpstreamError("upstream_disconnected", cause));
     };
     const take = (chunk: Uint8Array | undefined): void => {
       if (exchange.reason !== undefined) return fail(exchange.reason);
@@ -129,7 +130,7 @@ export class Relay implements ByteSource {
       chunk = await this.#next(this.#pending);
       if (chunk === KEEP_ALIVE) return this.#send(chunk);
     } catch (cause) {
-      return this.#fail(exchange.reason ?? new GatewayError("upstream_disconnected", { cause }));
+      return this.#fail(exchange.reason ?? toUpstreamError("upstream_disconnected", cause));
     } finally {
       this.#isReading = false;
     }

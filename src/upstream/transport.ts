@@ -5,6 +5,7 @@
  */
 import { type ByteSource, fromReadableStream, toReadableStream } from "../byte_source.ts";
 import { GatewayError } from "../errors.ts";
+import type { FailureCause } from "../outcomes.ts";
 
 /** One call. */
 export interface UpstreamCall {
@@ -51,6 +52,23 @@ export class NeverSent extends Error {
   }
 }
 
+/** The error of a transport that knows why a call failed, where the error below it does not tell by its code. */
+export class CallFailed extends Error {
+  override readonly name = "CallFailed";
+  /** Why. */
+  readonly failureCause: FailureCause;
+
+  /**
+   * @param failureCause Why
+   * @param message The same for an operator
+   * @param options The error below it
+   */
+  constructor(failureCause: FailureCause, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.failureCause = failureCause;
+  }
+}
+
 /** Port: how calls reach a provider. */
 export interface Transport {
   /**
@@ -60,6 +78,7 @@ export interface Transport {
    * @returns The answer, as soon as its header is there
    * @throws {GatewayError} `upstream_bad_response` for what is no readable HTTP
    * @throws {NeverSent} When not a byte of the call can have arrived; anything else it throws means that no answer began
+   * @throws {CallFailed} Where the transport knows why; of any other error `toFailureCause` looks at the code
    */
   send(call: UpstreamCall): Promise<UpstreamAnswer>;
 }

@@ -10,7 +10,7 @@ import { setTimeout as startTimer } from "node:timers";
 import type { ByteSource } from "../byte_source.ts";
 import { GatewayError } from "../errors.ts";
 import { AnswerReader, type AnswerSink, Garbled } from "./answer_reader_node.ts";
-import { NeverSent, type Transport, type UpstreamAnswer, type UpstreamCall } from "./transport.ts";
+import { CallFailed, NeverSent, type Transport, type UpstreamAnswer, type UpstreamCall } from "./transport.ts";
 
 /** A connection, as narrow as the client needs it. */
 export interface ClientSocket {
@@ -161,12 +161,12 @@ class Connection implements SocketEvents, AnswerSink {
 
   ended(): void {
     // Whether it closes or not (it may wait for what is still to be written): no answer comes any more.
-    if (!this.#reader.close()) this.#fail(new Error("The connection ended before the answer"));
+    if (!this.#reader.close()) this.#fail(new CallFailed("closed", "The connection ended before the answer"));
   }
 
   closed(error: Error | undefined): void {
     this.#pool.forget(this);
-    this.#fail(error ?? new Error("The connection closed before the end"));
+    this.#fail(error ?? new CallFailed("closed", "The connection closed before the end"));
   }
 
   #fail(error: Error): void {

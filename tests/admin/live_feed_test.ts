@@ -35,13 +35,17 @@ describe("the live feed", () => {
     const feed = new LiveFeed(PROVIDERS, () => now);
     for (let count = 0; count < 20_000; count++) {
       now = count * 100;
-      feed.settled(record({ id: String(count), code: count % 2 ? "internal_error" : "invalid_json" }));
+      const ends = [{ outcome: "refused", code: "invalid_json" }, {
+        outcome: "failed",
+        code: "internal_error",
+      }] as const;
+      feed.settled(record({ id: String(count), ...ends[count % 2] }));
     }
     const { seconds, exchanges } = feed.look(gateway, 0, 1e9);
     assert.equal(seconds.length, 300);
     assert.deepEqual([seconds[0]?.at, seconds.at(-1)?.at], [1700, 1999]);
-    assert.deepEqual(seconds[7]?.errors, { invalid_json: 5, internal_error: 5 });
-    assert.deepEqual(seconds[7]?.providers, { a: [10, 10] });
+    assert.deepEqual([seconds[7]?.errors, seconds[7]?.callers], [{ internal_error: 5 }, { invalid_json: 5 }]);
+    assert.deepEqual(seconds[7]?.providers, { a: [10, 5] });
     assert.deepEqual(seconds[7]?.duration, [binOf(10), 10]);
     assert.equal(exchanges.length, 500);
     assert.deepEqual([exchanges[0]?.id, exchanges.at(-1)?.id], ["19500", "19999"]);
@@ -52,21 +56,24 @@ describe("the live feed", () => {
 
   it("keeps no error behind a failure: it may hold anything", () => {
     const feed = new LiveFeed(PROVIDERS, () => 5000);
-    feed.settled(record({ outcome: "failed", code: "internal_error", cause: new Error("a-secret") }));
+    feed.settled(record({ outcome: "failed", code: "internal_error", cause: "reset", error: new Error("a-secret") }));
     const [kept]: readonly ExchangeRecord[] = feed.look(gateway, 0, 9).exchanges;
-    assert.deepEqual([kept?.code, kept?.cause], ["internal_error", undefined]);
+    assert.deepEqual([kept?.code, kept?.cause, kept?.error], ["internal_error", "reset", undefined]);
   });
 
   it("names what went wrong in a word", () => {
     const feed = new LiveFeed(PROVIDERS, () => 5000);
-    feed.settled(record({ status: 429 }));
+    feed.settled(record());
+    feed.settled(record({ outcome: "upstream_error", status: 429 }));
     feed.settled(record({ outcome: "client_closed", status: 499 }));
     feed.settled(record({ outcome: "refused", status: 401, code: "invalid_gateway_key" }));
-    assert.deepEqual(feed.look(gateway, 0, 9).seconds[0]?.errors, {
-      upstream_429: 1,
-      client_closed: 1,
-      invalid_gateway_key: 1,
-    });
+    feed.settled(record({ outcome: "upstream_error", status: 500 }));
+    feed.settled(record({ outcome: "upstream_error", status: 200, stream: true }));
+    feed.settled(record({ outcome: "timeout", status: 504, code: "upstream_timeout" }));
+    const [second] = feed.look(gateway, 0, 9).seconds;
+    assert.deepEqual(second?.errors, { upstream_500: 1, upstream_error: 1, upstream_timeout: 1 });
+    assert.deepEqual(second?.callers, { upstream_429: 1, client_closed: 1, invalid_gateway_key: 1 });
+    assert.deepEqual(second?.providers, { a: [7, 3] });
   });
 
   it("puts durations into bins that are at most 5 % off in their middle", () => {
@@ -87,6 +94,7 @@ describe("the live feed", () => {
     const [one, other] = [new LiveFeed(PROVIDERS, () => 5000), new LiveFeed(PROVIDERS, () => 5000)];
     one.settled(record({ id: "late", startedAt: 4900, usage: { total: 3, output: 2 } }));
     other.settled(record({ id: "early", startedAt: 4800, code: "invalid_json", status: 400, outcome: "refused" }));
+    other.settled(record({ id: "earlier", startedAt: 4700, code: "internal_error", status: 500, outcome: "failed" }));
     const parts: LivePart[] = [one, other].map((feed) => feed.look(gateway, 0, 9));
     const { openExchanges, openStreams, providers, seconds, exchanges } = mergeParts(parts);
     assert.deepEqual([openExchanges, openStreams], [4, 2]);
@@ -98,10 +106,11 @@ describe("the live feed", () => {
       ],
     );
     const [second] = seconds;
-    assert.deepEqual([second?.exchanges, second?.tokens, second?.outputTokens], [2, 3, 2]);
-    assert.deepEqual([second?.errors, second?.providers], [{ invalid_json: 1 }, { a: [2, 1] }]);
+    assert.deepEqual([second?.exchanges, second?.tokens, second?.outputTokens], [3, 3, 2]);
+    assert.deepEqual([second?.errors, second?.callers], [{ internal_error: 1 }, { invalid_json: 1 }]);
+    assert.deepEqual(second?.providers, { a: [3, 1] });
     assert.equal(percentile([second?.duration ?? []], 1), percentile([[binOf(10), 1]], 1));
-    assert.deepEqual(exchanges.map(({ id }) => id), ["early", "late"]);
+    assert.deepEqual(exchanges.map(({ id }) => id), ["earlier", "early", "late"]);
     assert.deepEqual(mergeParts([]).providers, []);
   });
 

@@ -159,7 +159,7 @@ describe("an operator", () => {
     assert.equal(new Set(seconds.map(({ at }) => at)).size, seconds.length, "no second is told of twice");
     assert.equal(seconds.reduce((sum, second) => sum + second.exchanges, 0), 3);
     assert.equal(seconds.reduce((sum, { tokens }) => sum + tokens, 0), 2);
-    assert.equal(seconds.reduce((sum, { errors }) => sum + (errors.invalid_gateway_key ?? 0), 0), 1);
+    assert.equal(seconds.reduce((sum, { callers }) => sum + (callers.invalid_gateway_key ?? 0), 0), 1);
     assert.equal(seconds.reduce((sum, { providers }) => sum + (providers.a?.[0] ?? 0), 0), 3);
     const last = watcher.reports.at(-1) ?? assert.fail();
     assert.deepEqual(last.providers.map(({ name, replicas }) => [name, replicas.map(({ inService }) => inService)]), [

@@ -122,6 +122,8 @@ const open = (page: Page, view: string): Promise<void> => page.getByRole("link",
     assert.equal(await page.locator(".plot canvas").count(), 5);
     await open(page, "Exchanges");
     await page.getByRole("button", { name: "Errors" }).click();
+    await page.getByText("None of those that are kept").waitFor(); // a refusal is no error
+    await page.getByRole("button", { name: "Callers' own" }).click();
     await page.getByRole("cell", { name: "401" }).first().waitFor();
     assert.equal(await page.getByRole("cell", { name: "200" }).count(), 0);
     await page.getByRole("button", { name: "Streams" }).click();

@@ -99,7 +99,7 @@ describe("hooks of embedders", () => {
       for (const keys of [resolveAs(toThrow), resolveAs(toReject)]) {
         const gateway = await start({ keys });
         assert.equal(codeOf(await call(gateway, ANN)), "503 key_store_unavailable");
-        assert.equal(String((await gateway.settled()).cause), `Error: ${SECRET}`);
+        assert.equal(String((await gateway.settled()).error), `Error: ${SECRET}`);
         assert.equal((await call(gateway, BOB)).body, COMPLETION);
         await gateway.close();
       }
@@ -115,9 +115,9 @@ describe("hooks of embedders", () => {
       ) {
         const gateway = await start({ keys: resolveAs(() => answer) });
         assert.equal(codeOf(await call(gateway, ANN)), "500 internal_error");
-        const { cause } = await gateway.settled();
-        assert.match(String(cause), mistake);
-        assert.ok(!String(cause).includes(SECRET));
+        const { error } = await gateway.settled();
+        assert.match(String(error), mistake);
+        assert.ok(!String(error).includes(SECRET));
         assert.equal((await call(gateway, BOB)).body, COMPLETION);
         await gateway.close();
       }
@@ -173,7 +173,7 @@ describe("hooks of embedders", () => {
       };
       const gateway = await start({ limiter: slow, clock: impatient }, LIMITED);
       assert.equal(codeOf(await call(gateway, ANN)), "500 internal_error");
-      assert.match(String((await gateway.settled()).cause), /the limiter is silent/);
+      assert.match(String((await gateway.settled()).error), /the limiter is silent/);
       grant();
       const subject = { name: "key:ann", limits: { concurrency: 1 } };
       await until(() => limiter.standing(subject)[0]?.used === 0, "the lease is given back");

@@ -22,7 +22,7 @@ const record: ExchangeRecord = {
   bytesOut: 2000,
   retries: 1,
   usage: { total: 7, input: 3, output: 4 },
-  cause: new Error("connect 10.0.0.1"),
+  error: new Error("connect 10.0.0.1"),
 };
 
 /** A clock whose timers fire when told to. */
@@ -99,7 +99,9 @@ describe("the access log", () => {
       "12:00:01.000  200  ok  a  gpt-4o  stream  1235 ms  (first byte 300 ms)  7 tokens  key team  0b5c",
     );
     const refused = { ...record, outcome: "refused", code: "invalid_gateway_key", status: 401 } as const;
-    assert.match(toPrettyLine(refused), /401 {2}invalid_gateway_key/);
+    assert.match(toPrettyLine(refused), /401 {2}invalid_gateway_key {2}/);
+    const failed = { ...record, outcome: "upstream_failed", code: "upstream_unreachable", status: 502 } as const;
+    assert.match(toPrettyLine({ ...failed, cause: "dns" }), /502 {2}upstream_unreachable \(dns\) {2}/);
   });
 
   it("hands lines on together, and those that came meanwhile when the last are taken", () => {

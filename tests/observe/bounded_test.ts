@@ -4,6 +4,7 @@ import v8 from "node:v8";
 import vm from "node:vm";
 import process from "node:process";
 import { describe, it } from "@std/testing/bdd";
+import { FAILURE_CAUSES, type FailureCause } from "../../src/outcomes.ts";
 import { ERRORS } from "../../src/errors.ts";
 import { type Clock, type ExchangeRecord, systemClock } from "../../src/exchange.ts";
 import { AccessLog } from "../../src/observe/access_log.ts";
@@ -27,6 +28,9 @@ function readHeap(): number {
   return process.memoryUsage().heapUsed;
 }
 
+const CAUSES = Object.keys(FAILURE_CAUSES) as FailureCause[];
+const REFUSAL = { outcome: "upstream_error", status: 429 } as const;
+
 /** The n-th exchange: every key, id and model is a new one; some are answered, some fail in every way there is. */
 function toRecord(n: number): ExchangeRecord {
   const failures = Object.entries(ERRORS);
@@ -47,11 +51,13 @@ function toRecord(n: number): ExchangeRecord {
   if (n % 4 === 0) {
     const [code, { status, outcome }] = failures[n / 4 % failures.length] ?? assert.fail();
     const isForwarded = code.startsWith("upstream_");
-    return { ...common, code: code as keyof typeof ERRORS, status, outcome, ...(isForwarded && { replica: n % 3 }) };
+    const cause = CAUSES[n % CAUSES.length] ?? assert.fail();
+    const calls = isForwarded && { replica: n % 3, cause, retryCause: cause };
+    return { ...common, code: code as keyof typeof ERRORS, status, outcome, ...calls };
   }
   const usage = { total: n % 999, input: n % 333, output: n % 666, cached: n % 10, reasoning: n % 20 };
   const times = { firstByteMs: n % 50, firstTokenMs: n % 60, replica: n % 3 };
-  return { ...common, ...times, outcome: "ok", status: n % 9 === 0 ? 429 : 200, usage };
+  return { ...common, ...times, ...(n % 9 === 0 ? REFUSAL : { outcome: "ok", status: 200, usage }) };
 }
 
 describe("a million exchanges", () => {

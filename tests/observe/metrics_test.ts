@@ -38,6 +38,7 @@ const record: ExchangeRecord = {
   bytesIn: 10,
   bytesOut: 20,
   retries: 1,
+  retryCause: "refused",
   usage: { total: 7, input: 3, output: 4, cached: 2, reasoning: 1 },
 };
 
@@ -87,20 +88,21 @@ describe("metrics", () => {
     const labels = 'provider="a",operation="chat.completions"';
     const genAi = 'gen_ai_operation_name="chat",gen_ai_provider_name="a",gen_ai_request_model="gpt"';
     const expected = {
-      [`sallyport_exchanges_total{${labels},outcome="ok",code="none",status="200"}`]: "3",
-      [`sallyport_exchanges_total{${labels},outcome="refused",code="invalid_gateway_key",status="401"}`]: "1",
+      [`sallyport_exchanges_total{${labels},outcome="ok",code="none",status="200",cause="none"}`]: "3",
+      [`sallyport_exchanges_total{${labels},outcome="refused",code="invalid_gateway_key",status="401",cause="none"}`]:
+        "1",
       'sallyport_overhead_seconds_bucket{provider="a",le="0.00005"}': "0",
       'sallyport_overhead_seconds_bucket{provider="a",le="0.0001"}': "5",
       'sallyport_overhead_seconds_bucket{provider="a",le="+Inf"}': "5",
       'sallyport_first_byte_seconds_count{provider="a",stream="true"}': "2",
       'sallyport_first_byte_seconds_sum{provider="a",stream="true"}': "0.1",
-      'sallyport_upstream_results_total{provider="a",replica="1",result="2xx"}': "3",
+      'sallyport_upstream_results_total{provider="a",replica="1",result="2xx",cause="none"}': "3",
       'sallyport_tokens_total{provider="a",model="gpt",type="input"}': "6",
       'sallyport_tokens_total{provider="a",model="gpt",type="output"}': "8",
       'sallyport_tokens_total{provider="a",model="gpt",type="cached"}': "4",
       'sallyport_tokens_total{provider="a",model="gpt",type="reasoning"}': "2",
       'sallyport_bytes_total{provider="a",direction="out"}': "100",
-      'sallyport_upstream_retries_total{provider="a"}': "5",
+      'sallyport_upstream_retries_total{provider="a",cause="refused"}': "5",
       'sallyport_unmetered_exchanges_total{provider="a"}': "1",
       'sallyport_limits_observed_total{limit="tokens"}': "1",
       'sallyport_limits_refused_total{limit="provider-tokens"}': "1",
@@ -172,7 +174,8 @@ describe("metrics", () => {
 
   it("name a model once a provider has answered 200 for it, so many at most, and no sentence", async () => {
     const metrics = make();
-    const asked = (model: string, status = 200) => metrics.settled({ ...record, model, status });
+    const asked = (model: string, status = 200) =>
+      metrics.settled({ ...record, model, status, outcome: status === 200 ? "ok" : "upstream_error" });
     asked("first", 404);
     asked("first");
     asked("first", 404);
@@ -218,7 +221,7 @@ describe("metrics", () => {
     const told = all.map((metrics) => JSON.parse(JSON.stringify(metrics.toJson())));
     const gone = new Totals();
     const series =
-      'sallyport_exchanges_total{provider="a",operation="chat.completions",outcome="ok",code="none",status="200"}';
+      'sallyport_exchanges_total{provider="a",operation="chat.completions",outcome="ok",code="none",status="200",cause="none"}';
     for (let living = 3; living > 0; living--) {
       for (const format of ["text", "openmetrics"] as const) {
         const text = await toMetricsText([...told.slice(0, living), gone.counts], format);

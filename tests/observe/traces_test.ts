@@ -187,12 +187,13 @@ describe("traces", () => {
     await serve();
     assert.equal((await call({}, { stream: true })).status, 200);
     const [client, server] = await spans();
-    for (const span of [client, server]) {
+    for (const [span, type] of [[client, "closed"], [server, "upstream_stream_truncated"]] as const) {
       assert.equal(span?.isError, true);
-      assert.equal(span?.attributes["error.type"], "upstream_stream_truncated");
+      assert.equal(span?.attributes["error.type"], type);
       assert.equal(span?.attributes["http.response.status_code"], 200);
     }
     assert.equal(server?.attributes["sallyport.outcome"], "upstream_cut");
+    assert.equal(server?.attributes["sallyport.cause"], "closed");
   });
 
   it("show a call that failed beside the one that replaced it", async () => {
@@ -203,7 +204,7 @@ describe("traces", () => {
     const [first, second, server] = await spans();
     assert.ok(first && second && server);
     assert.deepEqual([first, second].map(({ parentSpanId }) => parentSpanId), [server.spanId, server.spanId]);
-    assert.deepEqual([first.isError, first.attributes["error.type"]], [true, "upstream_unreachable"]);
+    assert.deepEqual([first.isError, first.attributes["error.type"]], [true, "refused"]);
     assert.equal(first.attributes["server.port"], Number(new URL(gone.url).port));
     assert.deepEqual([second.isError, second.attributes["http.request.resend_count"]], [false, 1]);
     assert.equal(server.isError, false);
@@ -238,7 +239,7 @@ describe("traces", () => {
     );
     assert.deepEqual(
       list.filter(({ name }) => name === "GET /v1/models").map(({ attributes }) => attributes["error.type"]),
-      ["upstream_bad_response", "upstream_bad_response"],
+      ["redirect", "upstream_bad_response"],
     );
   });
 

@@ -64,7 +64,14 @@ const COUNTED: readonly [what: string, more: Partial<ExchangeRecord>, counts: Re
     requests: 1,
     unstated: 1,
   }],
-  ["the provider's own refusal", { status: 404, usage: undefined as never }, { requests: 1, failed: 1 }],
+  ["the provider's own refusal", { outcome: "upstream_error", status: 404, usage: undefined as never }, {
+    requests: 1,
+    failed: 1,
+  }],
+  ["a stream that ended in the provider's error event", { outcome: "upstream_error", usage: undefined as never }, {
+    requests: 1,
+    unstated: 1,
+  }],
   ["one that could not be sent", {
     status: 502,
     outcome: "upstream_failed",
@@ -121,7 +128,7 @@ describe("usage", () => {
 
   it("gives a name of its own to a model that its provider has answered for", async () => {
     const { meter } = newMeter();
-    const refused = { model: "o9", status: 404, usage: undefined as never };
+    const refused = { model: "o9", outcome: "upstream_error", status: 404, usage: undefined as never } as const;
     meter.settled(exchange(refused));
     meter.settled(exchange({ model: "o3" }));
     meter.settled(exchange({ ...refused, model: "o3" }));

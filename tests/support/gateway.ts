@@ -63,7 +63,7 @@ export const STREAM_BODY: string = JSON.stringify({
 });
 
 /** The certificate that `npm test` makes every runtime trust, or, in a bare run, one of its own. */
-function testIdentity(): { cert: string; key: string } {
+export function testIdentity(): { cert: string; key: string } {
   const directory = process.env.SALLYPORT_TEST_TLS;
   if (directory === undefined) return createSelfSignedCertificate(["localhost", "127.0.0.1"]);
   return { cert: readFileSync(`${directory}/cert.pem`, "utf8"), key: readFileSync(`${directory}/key.pem`, "utf8") };

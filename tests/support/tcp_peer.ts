@@ -1,6 +1,7 @@
 /** Raw TCP on both ends, where a client library or an HTTP server would hide what is tested. */
 import { Buffer } from "node:buffer";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { createServer as createTlsServer } from "node:tls";
 import { Worker } from "node:worker_threads";
 import { isWorkers } from "./runtimes.ts";
 
@@ -17,11 +18,16 @@ export interface TcpPeer {
  * An upstream that writes bytes of the test's choosing.
  *
  * @param onRequest Called with the socket once a whole request (header and body by content-length) has arrived
+ * @param onConnection Called with each socket at once
  */
-export async function startTcpPeer(onRequest: (socket: Socket, request: Buffer) => unknown): Promise<TcpPeer> {
+export async function startTcpPeer(
+  onRequest: (socket: Socket, request: Buffer) => unknown,
+  onConnection: (socket: Socket) => unknown = () => {},
+): Promise<TcpPeer> {
   const sockets: Socket[] = [];
   const server = createServer((socket) => {
     sockets.push(socket);
+    onConnection(socket);
     let received = Buffer.alloc(0);
     socket.on("error", () => {});
     socket.on("data", (data: Buffer) => {
@@ -46,6 +52,25 @@ export async function startTcpPeer(onRequest: (socket: Socket, request: Buffer) 
         for (const socket of sockets) socket.destroy();
         server.close(() => resolve());
       }),
+  };
+}
+
+/**
+ * An upstream over TLS that answers nothing readable: for certificates that must not be trusted.
+ *
+ * @param identity Its certificate and key
+ * @param address The one of loopback at which it listens
+ */
+export async function startTlsPeer(
+  identity: { readonly cert: string; readonly key: string },
+  address = "127.0.0.1",
+): Promise<{ readonly url: string; close(): Promise<void> }> {
+  const server = createTlsServer(identity, (socket) => socket.on("error", () => {}).end("no HTTP"));
+  server.on("tlsClientError", () => {});
+  await new Promise<void>((resolve) => server.listen(0, address, resolve));
+  return {
+    url: `https://${address}:${(server.address() as AddressInfo).port}/v1`,
+    close: () => new Promise((resolve) => server.close(() => resolve())),
   };
 }
 

@@ -5,14 +5,15 @@
  */
 import { Component, type JSX } from "preact";
 import { useRef, useState } from "preact/hooks";
-import type { LiveExchange } from "../live_report.ts";
+import { concernOf, type LiveExchange } from "../live_report.ts";
 import { amount, bytes, clock, duration, words } from "./format.ts";
 import { Pill } from "./parts.tsx";
 import type { Snapshot } from "./store.ts";
 
 const SHOWN_AT_ONCE = 100;
 
-const isError = ({ outcome, status }: LiveExchange): boolean => outcome !== "ok" || status >= 400;
+/** How an end looks, by whom it concerns. */
+const LOOKS = { nobody: "good", caller: "warn", operator: "bad" } as const;
 
 /** The parts of an exchange's time, in their order; each from and to milliseconds after its start. */
 function phasesOf(exchange: LiveExchange): { name: string; from: number; to: number; kind: string }[] {
@@ -53,16 +54,19 @@ function Details({ exchange }: { exchange: LiveExchange }): JSX.Element {
     usage,
     observedLimit,
     stream,
+    cause,
+    retryCause,
   } = exchange;
   const facts: [string, string | undefined][] = [
     ["Request id", id],
     ["Started", new Date(startedAt).toISOString()],
     ["Outcome", words(outcome)],
+    ["Cause", cause],
     ["Operation", operation],
     ["Key", keyId],
     ["Provider", replica === undefined ? provider : `${provider}, replica ${replica}`],
     ["Stream", stream === undefined ? undefined : stream ? "yes" : "no"],
-    ["Retries", retries > 0 ? String(retries) : undefined],
+    ["Retries", retries > 0 ? `${retries}${retryCause === undefined ? "" : `, after ${retryCause}`}` : undefined],
     ["Body", `${bytes(bytesIn)} in, ${bytes(bytesOut)} out`],
     ["Tokens", usage && `${usage.input ?? "–"} in, ${usage.output ?? "–"} out, ${usage.total} in all`],
     ["Limit that was only observed", observedLimit],
@@ -108,8 +112,6 @@ class Row extends Component<RowProps> {
   override render(): JSX.Element {
     const { exchange, scaleMs, isOpen, onToggle } = this.props;
     const { id, startedAt, status, code, outcome, provider, model, keyId, durationMs, usage } = exchange;
-    const isOurs = status >= 500 || (status === 200 && outcome !== "client_closed");
-    const kind = isError(exchange) ? isOurs ? "bad" : "warn" : "good";
     return (
       <>
         <tr class={isOpen ? "open" : ""}>
@@ -119,8 +121,8 @@ class Row extends Component<RowProps> {
             </button>
           </td>
           <td>
-            <Pill kind={kind}>{status}</Pill>{" "}
-            <span class="code">{isError(exchange) && words(code ?? (outcome === "ok" ? "" : outcome))}</span>
+            <Pill kind={LOOKS[concernOf(exchange)]}>{status}</Pill>{" "}
+            <span class="code">{outcome === "ok" ? "" : words(code ?? outcome)}</span>
           </td>
           <td class="wide">{provider ?? "–"}</td>
           <td class="model">{model ?? "–"}</td>
@@ -143,15 +145,22 @@ class Row extends Component<RowProps> {
   }
 }
 
-type Kind = "all" | "errors" | "streams";
-const KINDS: readonly [Kind, string][] = [["all", "All"], ["errors", "Errors"], ["streams", "Streams"]];
+type Kind = "all" | "errors" | "callers" | "streams";
+const KINDS: readonly [Kind, string][] = [
+  ["all", "All"],
+  ["errors", "Errors"],
+  ["callers", "Callers' own"],
+  ["streams", "Streams"],
+];
 
 function matches(exchange: LiveExchange, kind: Kind, text: string): boolean {
-  if (kind === "errors" && !isError(exchange)) return false;
+  if (kind === "errors" && concernOf(exchange) !== "operator") return false;
+  if (kind === "callers" && concernOf(exchange) !== "caller") return false;
   if (kind === "streams" && exchange.stream !== true) return false;
   if (text === "") return true;
-  const { id, provider, model, keyId, code, status, outcome } = exchange;
-  return [id, provider, model, keyId, code, String(status), outcome].some((each) => each?.toLowerCase().includes(text));
+  const { id, provider, model, keyId, code, cause, status, outcome } = exchange;
+  return [id, provider, model, keyId, code, cause, String(status), outcome]
+    .some((each) => each?.toLowerCase().includes(text));
 }
 
 /** A round length that most of what is shown fits into. */

@@ -47,6 +47,8 @@ export interface Summary {
   readonly exchanges: number;
   readonly errors: number;
   readonly byError: ReadonlyMap<string, number>;
+  /** What is the callers' own. */
+  readonly byCaller: ReadonlyMap<string, number>;
   readonly byProvider: ReadonlyMap<string, readonly [exchanges: number, errors: number]>;
   readonly tokens: number;
   readonly outputTokens: number;
@@ -96,10 +98,14 @@ export class Store {
   summary(count: number): Summary {
     const last = this.#snapshot.points.at(-1)?.at ?? 0;
     const seconds = Array.from(this.#seconds.values()).filter(({ at }) => at > last - count && at <= last);
-    const byError = new Map<string, number>();
+    const [byError, byCaller] = [new Map<string, number>(), new Map<string, number>()];
+    const addTo = (sums: Map<string, number>, counts: Readonly<Record<string, number>>) => {
+      for (const [code, count] of Object.entries(counts)) sums.set(code, (sums.get(code) ?? 0) + count);
+    };
     const byProvider = new Map<string, [number, number]>();
-    for (const { errors, providers } of seconds) {
-      for (const [code, errorCount] of Object.entries(errors)) byError.set(code, (byError.get(code) ?? 0) + errorCount);
+    for (const { errors, callers, providers } of seconds) {
+      addTo(byError, errors);
+      addTo(byCaller, callers);
       for (const [name, [exchanges, failed]] of Object.entries(providers)) {
         const [before, failedBefore] = byProvider.get(name) ?? [0, 0];
         byProvider.set(name, [before + exchanges, failedBefore + failed]);
@@ -110,6 +116,7 @@ export class Store {
       exchanges: sum(seconds.map(({ exchanges }) => exchanges)),
       errors: sum(byError.values()),
       byError,
+      byCaller,
       byProvider,
       tokens: sum(seconds.map(({ tokens }) => tokens)),
       outputTokens: sum(seconds.map(({ outputTokens }) => outputTokens)),

@@ -76,29 +76,31 @@ function Tiles({ minute, report }: { minute: Summary; report: Snapshot["report"]
   );
 }
 
-function Errors({ summary }: { summary: Summary }): JSX.Element {
-  const codes = [...summary.byError].sort(([, one], [, other]) => other - one);
+function Codes({ title, counts, none }: {
+  title: string;
+  counts: ReadonlyMap<string, number>;
+  none: string;
+}): JSX.Element {
+  const codes = [...counts].sort(([, one], [, other]) => other - one);
   const most = codes[0]?.[1] ?? 1;
   return (
     <section class="card">
       <header>
-        <h2>Errors by code</h2>
+        <h2>{title}</h2>
         <span class="legend">last 5 minutes</span>
       </header>
-      {codes.length === 0
-        ? <p class="empty">None. Refusals and failures show here by their code.</p>
-        : (
-          <ul class="bars">
-            {codes.slice(0, 8).map(([code, count]) => (
-              <li key={code}>
-                <span>{words(code)}</span>
-                <b>{amount(count)}</b>
-                <i style={{ width: `${Math.max(1, count / most * 100)}%` }} />
-              </li>
-            ))}
-            {codes.length > 8 && <li class="hint">and {codes.length - 8} more</li>}
-          </ul>
-        )}
+      {codes.length === 0 ? <p class="empty">{none}</p> : (
+        <ul class="bars">
+          {codes.slice(0, 8).map(([code, count]) => (
+            <li key={code}>
+              <span>{words(code)}</span>
+              <b>{amount(count)}</b>
+              <i style={{ width: `${Math.max(1, count / most * 100)}%` }} />
+            </li>
+          ))}
+          {codes.length > 8 && <li class="hint">and {codes.length - 8} more</li>}
+        </ul>
+      )}
     </section>
   );
 }
@@ -173,7 +175,16 @@ export function Traffic({ snapshot, store, theme }: {
             <Chart title="Time to first token" lines={FIRST_TOKEN} format={duration} {...chart} />
             <Chart title="Tokens a second" lines={TOKENS} format={amount} {...chart} />
             <Chart title="Open" lines={OPEN} format={amount} {...chart} />
-            <Errors summary={all} />
+            <Codes
+              title="Errors by code"
+              counts={all.byError}
+              none="None. What the gateway or a provider owed a caller and did not give shows here by its code."
+            />
+            <Codes
+              title="Callers' own by code"
+              counts={all.byCaller}
+              none="None. Refusals, a provider's 4xx and callers that left show here; they are no errors."
+            />
           </div>
         </>
       )}

@@ -1,0 +1,91 @@
+/**
+ * How exchanges end, and why calls to a provider fail: one word each. Log, metrics, traces, console, alerts and pages
+ * take the words and their meaning from these tables.
+ *
+ * @module
+ */
+
+/** How an exchange ended. The code says why; metrics count outcomes, callers read codes. */
+export type Outcome =
+  | "ok"
+  | "upstream_error"
+  | "refused"
+  | "client_closed"
+  | "upstream_failed"
+  | "upstream_cut"
+  | "timeout"
+  | "shed"
+  | "drained"
+  | "failed";
+
+/** The meaning of each outcome, one sentence, for pages. */
+export const OUTCOMES: Readonly<Record<Outcome, string>> = {
+  ok: "The provider's answer was relayed whole",
+  upstream_error:
+    "The provider answered with an error of its own, a 4xx, a 5xx or an error event, and it was relayed as it came",
+  refused: "The gateway refused it: address, identity, policy, limits or body",
+  client_closed: "The caller left first",
+  upstream_failed: "The provider gave no usable answer",
+  upstream_cut: "The provider's answer broke off after it had begun",
+  timeout: "A deadline for the provider passed",
+  shed: "The gateway turned it away to stay up, or to give a failing provider a pause",
+  drained: "The gateway shut down before it was complete",
+  failed: "A bug in the gateway",
+};
+
+/** Who has to act on an end. What concerns the operator is an error, and counts against availability. */
+export type Concern = "nobody" | "caller" | "operator";
+
+const CONCERNS: Readonly<Record<Outcome, Concern>> = {
+  ok: "nobody",
+  upstream_error: "operator", // but for a 4xx
+  refused: "caller",
+  client_closed: "caller",
+  upstream_failed: "operator",
+  upstream_cut: "operator",
+  timeout: "operator",
+  shed: "operator",
+  drained: "operator",
+  failed: "operator",
+};
+
+/**
+ * Tells who has to act on an exchange's end. A 4xx is about the one call that was made and concerns its caller, also
+ * when the provider answered it.
+ *
+ * @param end Its outcome and status
+ * @returns `operator` for an error that counts against availability
+ */
+export function concernOf({ outcome, status }: { readonly outcome: Outcome; readonly status: number }): Concern {
+  const concern = CONCERNS[outcome];
+  return concern === "operator" && status >= 400 && status < 500 ? "caller" : concern;
+}
+
+/** Why a call to a provider failed. Operators read it; callers do not. */
+export type FailureCause =
+  | "dns"
+  | "refused"
+  | "unreachable"
+  | "tls"
+  | "reset"
+  | "closed"
+  | "timeout"
+  | "malformed"
+  | "redirect"
+  | "exhausted"
+  | "unknown";
+
+/** The meaning of each cause, one sentence, for pages. */
+export const FAILURE_CAUSES: Readonly<Record<FailureCause, string>> = {
+  dns: "The name of the upstream does not resolve",
+  refused: "Nothing listens at the address and port",
+  unreachable: "There is no route to the address",
+  tls: "The TLS handshake failed, or the certificate is expired, for another name or of an unknown authority",
+  reset: "The upstream reset the connection",
+  closed: "The upstream closed the connection, or ended its stream, before the answer was complete",
+  timeout: "A deadline passed, one of the gateway's or the system's own",
+  malformed: "The answer is not readable: not HTTP, a coding that was not asked for, or a broken one",
+  redirect: "The upstream answered with a redirect, which the gateway does not follow",
+  exhausted: "This machine has no file descriptor, port or memory left for a connection",
+  unknown: "The runtime does not tell",
+};

@@ -1,0 +1,90 @@
+/**
+ * The provider's list of models, cut down to those that a key may use.
+ *
+ * @module
+ */
+import type { ByteSource } from "../byte_source.ts";
+import { GatewayError } from "../errors.ts";
+import { readWhole, type RelayOptions } from "./relay.ts";
+import type { UpstreamAnswer } from "./transport.ts";
+
+/** Four times the longest list known, OpenRouter's. Bytes. */
+const MAX_LIST_BYTES = 4_194_304;
+
+const unreadable = () =>
+  new GatewayError("upstream_bad_response", { detail: "its list of models is too large or has no known form" });
+
+/** The body, which ends its exchange when it grows over the bound. */
+function bound(body: ByteSource, exchange: RelayOptions["exchange"]): ByteSource {
+  let left = MAX_LIST_BYTES;
+  return {
+    async read() {
+      const chunk = await body.read();
+      left -= chunk?.byteLength ?? 0;
+      if (left < 0) exchange.abort(unreadable());
+      return chunk;
+    },
+    cancel: (reason) => body.cancel(reason),
+  };
+}
+
+/** The name of one entry: of OpenAI's form and most others, llama.cpp's, Ollama's, or a plain name. */
+function nameOf(entry: unknown): unknown {
+  if (typeof entry !== "object" || entry === null) return entry;
+  const { id, model, name } = entry as Record<string, unknown>;
+  return id ?? model ?? name;
+}
+
+/** A list stands alone (Together's), or under `data`, `models` or any other name, also twice (llama.cpp's). */
+function filterLists(text: string, isAllowed: (model: string) => boolean): unknown {
+  const list: unknown = JSON.parse(text);
+  const keep = (entries: readonly unknown[]) =>
+    entries.filter((entry) => {
+      const name = nameOf(entry);
+      return typeof name === "string" && isAllowed(name);
+    });
+  if (Array.isArray(list)) return keep(list);
+  const fields = Object.entries(list as object);
+  if (!fields.some(([, value]) => Array.isArray(value))) throw unreadable();
+  return Object.fromEntries(fields.map(([name, value]) => [name, Array.isArray(value) ? keep(value) : value]));
+}
+
+/**
+ * Rebuilds the provider's list of models without those that a key may not use. Everything else about the list stays,
+ * and so does an error of the provider's.
+ *
+ * @param answer The provider's
+ * @param isAllowed Whether the key may use a model
+ * @param options As for a relay
+ * @returns The answer for the key
+ * @throws {GatewayError} `upstream_bad_response` for a list that can't be read: it might name any model
+ */
+export async function filterModelList(
+  answer: UpstreamAnswer,
+  isAllowed: (model: string) => boolean,
+  options: Pick<RelayOptions, "exchange" | "idleMs" | "clock">,
+): Promise<UpstreamAnswer> {
+  if (answer.status !== 200 || answer.body === null) return answer;
+  const bytes = await readWhole(bound(answer.body, options.exchange), options);
+  let filtered: Uint8Array | undefined;
+  try {
+    filtered = new TextEncoder().encode(JSON.stringify(filterLists(new TextDecoder().decode(bytes), isAllowed)));
+  } catch {
+    throw unreadable(); // no JSON, or nested deeper than a runtime's parser goes
+  }
+  return { status: answer.status, headers: answer.headers, body: fromBytes(filtered) };
+}
+
+/** Bytes as a body that is there whole. */
+function fromBytes(bytes: Uint8Array): ByteSource {
+  let rest: Uint8Array | undefined = bytes;
+  return {
+    isWhole: true,
+    read() {
+      const read = rest;
+      rest = undefined;
+      return Promise.resolve(read);
+    },
+    cancel() {},
+  };
+}
