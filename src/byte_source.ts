@@ -22,6 +22,11 @@ export interface ByteSource {
    * @param reason Why
    */
   cancel(reason?: unknown): void;
+  /**
+   * Answers the wait for the first bytes with some that mean nothing, if the body has such: for listeners that send a
+   * header only together with them.
+   */
+  announce?(): void;
   /** Set by whoever writes the body: called when it must break off although nobody reads it. */
   onBroken?: () => void;
 }

@@ -52,6 +52,7 @@ export type ErrorCode =
   | "key_store_unavailable"
   | "internal_error"
   // in a stream that has begun
+  | "upstream_first_event_timeout"
   | "upstream_stream_truncated"
   | "upstream_idle_timeout"
   | "upstream_disconnected";
@@ -301,6 +302,13 @@ export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
     status: 500,
     shouldRetry: true,
     message: "Cannot serve the request: the gateway failed. Its operator finds the cause under this request's id",
+  },
+  upstream_first_event_timeout: {
+    ...upstream,
+    outcome: "timeout",
+    status: 504,
+    shouldRetry: false,
+    message: "Cannot wait longer for the provider: the first event of its stream did not come in time",
   },
   upstream_stream_truncated: {
     ...upstream,

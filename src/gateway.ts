@@ -259,7 +259,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     }
     const isCompletion = completion !== undefined && status === 200;
     const { writeStallMs } = limits;
-    const { deadlines: { idleMs }, keepAliveMs } = provider;
+    const { deadlines: { idleMs, firstEventMs }, keepAliveMs } = provider;
     const isPacked = (headers.get("content-encoding") ?? "") !== "";
     const isSmall = body.isWhole === true || Number(headers.get("content-length") ?? Infinity) <= MAX_WHOLE_BYTES;
     if (!isEventStream && !isPacked && isSmall) {
@@ -275,7 +275,16 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     const scanner = isCompletion && isEventStream ? new EventStreamScanner(completion.choices) : undefined;
     const meter = isCompletion && !isEventStream ? new PlainAnswerMeter() : undefined;
     exchange.status = status;
-    const relayed = new Relay(body, { exchange, scanner, meter, idleMs, keepAliveMs, writeStallMs, clock });
+    const relayed = new Relay(body, {
+      exchange,
+      scanner,
+      meter,
+      idleMs,
+      firstEventMs,
+      keepAliveMs,
+      writeStallMs,
+      clock,
+    });
     return { status, headers: answered, body: relayed };
   }
 

@@ -8,6 +8,7 @@ import { type LimitSet, LimitSetSchema } from "./key_config.ts";
 import { PRESETS } from "./presets.ts";
 import { type Prices, PricesSchema } from "./price_config.ts";
 import { about, duration, durationForm, nonEmpty } from "./setting_forms.ts";
+import { parseDuration } from "./units.ts";
 
 /** One provider. */
 export interface ProviderConfig {
@@ -21,6 +22,7 @@ export interface ProviderConfig {
   readonly deadlines: {
     readonly connectMs: number;
     readonly firstByteMs: number;
+    readonly firstEventMs: number;
     readonly idleMs: number;
     readonly totalMs: number;
   };
@@ -65,20 +67,42 @@ const upstream = v.pipe(
   }, "expected a URL without credentials, query and fragment"),
 );
 
+/** The defaults; OpenAI's client libraries wait ten minutes for a header. */
+const DEADLINES = { connect: "5s", firstByte: "10m", firstEvent: "10m", idle: "2m", total: "30m" } as const;
+
+/** Checks a deadline against the one that bounds it. The default is never a mistake: it gives way to a shorter bound. */
+const isBounded = (name: keyof typeof DEADLINES, ms: number, boundMs: number): boolean =>
+  ms <= boundMs || ms === parseDuration(DEADLINES[name]);
+
 const deadlines = v.pipe(
   v.strictObject({
-    connect: about(duration("5s"), "For a connection to the provider"),
-    firstByte: about(duration("5m"), "Until its answer begins"),
-    idle: about(duration("2m"), "The longest silence in an answer; comments in a stream do not count as speech"),
-    total: about(duration("30m"), "For the answer as a whole"),
+    connect: about(duration(DEADLINES.connect), "For a connection to the provider"),
+    firstByte: about(duration(DEADLINES.firstByte), "Until its answer begins"),
+    firstEvent: about(
+      duration(DEADLINES.firstEvent),
+      "From then until the first event of a stream; until it comes, comments count as speech",
+    ),
+    idle: about(
+      duration(DEADLINES.idle),
+      "The longest silence in an answer; after the first event of a stream, comments do not count as speech",
+    ),
+    total: about(duration(DEADLINES.total), "For the answer as a whole; shortens the others that are left out"),
   }, "expected an object"),
-  v.forward(v.check(({ connect, firstByte }) => connect <= firstByte, "expected at most firstByte"), ["connect"]),
-  v.forward(v.check(({ firstByte, total }) => firstByte <= total, "expected at most total"), ["firstByte"]),
-  v.forward(v.check(({ idle, total }) => idle <= total, "expected at most total"), ["idle"]),
-  v.transform(({ connect, firstByte, idle, total }) => ({
-    connectMs: connect,
-    firstByteMs: firstByte,
-    idleMs: idle,
+  v.forward(v.check((set) => isBounded("connect", set.connect, set.firstByte), "expected at most firstByte"), [
+    "connect",
+  ]),
+  v.forward(v.check((set) => isBounded("firstByte", set.firstByte, set.total), "expected at most total"), [
+    "firstByte",
+  ]),
+  v.forward(v.check((set) => isBounded("firstEvent", set.firstEvent, set.total), "expected at most total"), [
+    "firstEvent",
+  ]),
+  v.forward(v.check((set) => isBounded("idle", set.idle, set.total), "expected at most total"), ["idle"]),
+  v.transform(({ connect, firstByte, firstEvent, idle, total }) => ({
+    connectMs: Math.min(connect, firstByte, total),
+    firstByteMs: Math.min(firstByte, total),
+    firstEventMs: Math.min(firstEvent, total),
+    idleMs: Math.min(idle, total),
     totalMs: total,
   })),
 );

@@ -46,8 +46,9 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   "an endless deadline": [withDeadline(`${"9".repeat(400)}s`), "providers.a.deadlines.idle", /at most 24h/],
   "a deadline of two days": [withDeadlines({ total: "48h" }), "providers.a.deadlines.total", /at most 24h/],
   "an idle deadline above the total": [withDeadline("2h"), "providers.a.deadlines.idle", /at most total/],
-  "a late connect": [withDeadlines({ connect: "6m" }), "providers.a.deadlines.connect", /at most firstByte/],
+  "a late connect": [withDeadlines({ connect: "11m" }), "providers.a.deadlines.connect", /at most firstByte/],
   "a late first byte": [withDeadlines({ firstByte: "31m" }), "providers.a.deadlines.firstByte", /at most total/],
+  "a late first event": [withDeadlines({ firstEvent: "31m" }), "providers.a.deadlines.firstEvent", /at most total/],
   "no exchanges": [{ providers, limits: { exchanges: 0 } }, "limits.exchanges", /at least 1/],
   "half an exchange": [{ providers, limits: { exchanges: 1.5 } }, "limits.exchanges", /whole number/],
   "bodies below one body": [{ providers, limits: { bodies: "1MB" } }, "limits.body", /at most bodies/],
@@ -251,6 +252,12 @@ describe("the configuration", () => {
     assert.equal(config.keys[0]?.expiresAt, Date.UTC(2027, 0, 30, 22, 0, 0, 500));
   });
 
+  it("shortens deadlines that were left out to those that bound them", () => {
+    const { a } = parseConfig(withProvider({ deadlines: { firstByte: "3s", total: "1m" } })).providers;
+    const expected = { connectMs: 3000, firstByteMs: 3000, firstEventMs: 60_000, idleMs: 60_000, totalMs: 60_000 };
+    assert.deepEqual(a?.deadlines, expected);
+  });
+
   it("never repeats a value that may be secret", () => {
     const text = issuesOf(withKey({ id: "k", key: "tiny-secret", digest: 5, providers: "hush" }))
       .map(({ message }) => message).join();
@@ -274,7 +281,13 @@ describe("the configuration", () => {
           keepAliveMs: 15_000,
           hosts: ["*"],
           messages: "ordered",
-          deadlines: { connectMs: 5000, firstByteMs: 300_000, idleMs: 120_000, totalMs: 1_800_000 },
+          deadlines: {
+            connectMs: 5000,
+            firstByteMs: 600_000,
+            firstEventMs: 600_000,
+            idleMs: 120_000,
+            totalMs: 1_800_000,
+          },
         },
       },
       keys: [],
@@ -323,6 +336,7 @@ describe("the configuration", () => {
     assert.deepEqual(config.providers.a?.deadlines, {
       connectMs: 1500,
       firstByteMs: 90_000,
+      firstEventMs: 600_000,
       idleMs: 500,
       totalMs: 3_600_000,
     });

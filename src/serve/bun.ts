@@ -7,6 +7,7 @@ import process from "node:process";
 import { type ByteSource, fromRequest } from "../byte_source.ts";
 import { isWhole } from "../exchange.ts";
 import { type Handler, toResponse, WebRequest } from "../fetch_handler.ts";
+import { runtimeClock } from "../timers.ts";
 import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 import { takeAhead } from "./take_ahead.ts";
 
@@ -37,6 +38,9 @@ const IDLE_SECONDS = 10;
 const WHOLE_BYTES = 65536;
 /** A caller's body is read whole up to this size: its pieces cost Bun a quarter of all that is done with it. Bytes. */
 const WHOLE_BODY_BYTES = 4_000_000;
+
+/** The longest time for which Bun holds the header of a quiet stream back: it sends it with the first bytes. Milliseconds. */
+const HEADER_MS = 100;
 
 /** Calls `onEnd` when the body is there, for the deadlines of the listener end with it. */
 function withEnd(body: ByteSource, onEnd: () => void): ByteSource {
@@ -70,7 +74,11 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
       if (body === null) isPatient();
       else listener.timeout(request, bodySeconds);
       const answer = await handler.handle(new WebRequest(request, body && withEnd(body, isPatient)));
-      if (!isWhole(answer.body)) answer.body = await takeAhead(answer.body, WHOLE_BYTES);
+      const { body: relayed } = answer;
+      if (!isWhole(relayed)) {
+        answer.body = await takeAhead(relayed, WHOLE_BYTES);
+        if (!isWhole(answer.body)) runtimeClock.timer(HEADER_MS, () => relayed.announce?.());
+      }
       return toResponse(answer);
     },
     error: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default shows the error

@@ -10,13 +10,15 @@ import { toUpstreamError } from "./failure_cause.ts";
 import type { Replica, Replicas } from "./replicas.ts";
 import { NeverSent, toIdentityCoding, type Transport, type UpstreamAnswer, type UpstreamCall } from "./transport.ts";
 
-/** Points in time that a call must reach, milliseconds from when it is sent. */
+/** Points in time that a call must reach, milliseconds from when it is sent where nothing else is said. */
 export interface Deadlines {
   /** The connection is there. */
   readonly connectMs: number;
   /** The answer's header is there. */
   readonly firstByteMs: number;
-  /** The longest silence in a stream; comments do not count as speech. */
+  /** The first event of a stream is there, counted from its header. */
+  readonly firstEventMs: number;
+  /** The longest silence in an answer; after the first event of a stream, comments do not end it. */
   readonly idleMs: number;
   /** The answer is complete. */
   readonly totalMs: number;
@@ -24,6 +26,16 @@ export interface Deadlines {
 
 /** The caller's own clock, in seconds, as the OpenAI client libraries send it. */
 const CALLER_TIMEOUT = "x-stainless-timeout";
+const SECONDS = /^\d+(?:\.\d+)?$/;
+
+/**
+ * The end of the caller's clock. Client libraries cut what they send to whole seconds (`Math.trunc` in openai-node,
+ * `int` in openai-go): the clock behind 1 ends before 2 s, and that behind 0 before 1 s.
+ */
+function toCallerMs(text: string): number {
+  if (!SECONDS.test(text)) return NaN;
+  return (text.includes(".") ? Number(text) : Number(text) + 1) * 1000;
+}
 
 /**
  * The deadlines, shortened to the caller's own clock: nobody waits for what comes later. A library's clock for a stream
@@ -39,7 +51,7 @@ export function shorten(
   headers: { get(name: string): string | null },
   isStream: boolean,
 ): Deadlines {
-  const callerMs = Number(headers.get(CALLER_TIMEOUT) ?? 0) * 1000;
+  const callerMs = toCallerMs(headers.get(CALLER_TIMEOUT) ?? "");
   if (!(callerMs > 0)) return deadlines;
   return {
     ...deadlines,

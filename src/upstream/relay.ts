@@ -5,7 +5,7 @@
  * @module
  */
 import { type ByteSource, joinChunks } from "../byte_source.ts";
-import { GatewayError, toErrorEvent } from "../errors.ts";
+import { type ErrorCode, GatewayError, toErrorEvent } from "../errors.ts";
 import { ClientClosed, type Clock, type Exchange, type Settlement, toSettlement } from "../exchange.ts";
 import type { EventStreamScanner } from "./event_stream.ts";
 import { toUpstreamError } from "./failure_cause.ts";
@@ -19,8 +19,13 @@ export interface RelayOptions {
   readonly scanner?: EventStreamScanner | undefined;
   /** Watches a plain answer for the tokens that it states. */
   readonly meter?: PlainAnswerMeter | undefined;
-  /** The longest time without payload, milliseconds. Time in which the caller does not read does not count. */
+  /**
+   * The longest time without payload, milliseconds; before the first event of a stream, the longest time without any
+   * byte. Time in which the caller does not read does not count, here and in `firstEventMs`.
+   */
   readonly idleMs: number;
+  /** The longest time until the first event of a stream, milliseconds. */
+  readonly firstEventMs: number;
   /** After so long a quiet a stream of events is sent a comment, milliseconds; 0 for never. */
   readonly keepAliveMs: number;
   /** The longest time in which the caller reads nothing of what is there, milliseconds. */
@@ -145,8 +150,20 @@ export class Relay implements ByteSource {
   cancel(): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#settle(this.#options.scanner?.isComplete ? { outcome: "ok" } : toSettlement(new ClientClosed()));
+    this.#settle(this.#ended ?? toSettlement(new ClientClosed()));
     this.#body.cancel();
+  }
+
+  /** Answers a waiting read with a comment, if nothing came yet of a stream that is sent comments at all. */
+  announce(): void {
+    if (this.#options.exchange.bytesOut === 0 && this.#isReading) this.#sayAlive?.();
+  }
+
+  /** The outcome that the provider's own words give a stream; `undefined` while it goes on. */
+  get #ended(): Settlement | undefined {
+    const { scanner } = this.#options;
+    if (scanner?.hasError) return { outcome: "upstream_error" };
+    return scanner?.isComplete ? { outcome: "ok" } : undefined;
   }
 
   /** Closes the books, with the tokens that were stated until then. */
@@ -188,13 +205,17 @@ export class Relay implements ByteSource {
   #end(): Uint8Array | undefined {
     const { scanner } = this.#options;
     scanner?.end();
-    if (scanner !== undefined && !scanner.isComplete) return this.#fail(new GatewayError("upstream_stream_truncated"));
+    const ended = scanner === undefined ? { outcome: "ok" } as const : this.#ended;
+    if (ended === undefined) return this.#fail(new GatewayError("upstream_stream_truncated"));
     this.#isOver = true;
-    this.#settle({ outcome: "ok" });
+    this.#settle(ended);
     return undefined;
   }
 
-  /** Ends with an error: as an event where there are events, else by throwing. */
+  /**
+   * Ends with an error: as an event where there are events, else by throwing. A stream that had its end needs no event;
+   * if its connection broke before `[DONE]`, so does the caller's, for usage or more may have been lost.
+   */
   #fail(reason: unknown): Uint8Array | undefined {
     if (this.#isOver) return undefined;
     if (reason instanceof ClientClosed) {
@@ -204,12 +225,17 @@ export class Relay implements ByteSource {
     this.#isOver = true;
     this.#body.cancel();
     const { scanner } = this.#options;
-    const isComplete = scanner?.isComplete ?? false;
-    const event = scanner && !isComplete && GatewayError.is(reason)
+    const ended = this.#ended;
+    const isBroken = GatewayError.is(reason) && reason.code === "upstream_disconnected" && !scanner?.isDone;
+    if (ended !== undefined && !isBroken) {
+      this.#settle(ended);
+      return undefined;
+    }
+    const event = scanner !== undefined && ended === undefined && GatewayError.is(reason)
       ? this.#send(new TextEncoder().encode(scanner.boundary + toErrorEvent(reason)))
       : undefined;
-    this.#settle(isComplete ? { outcome: "ok" } : toSettlement(reason));
-    if (event === undefined && !isComplete) throw reason;
+    this.#settle(ended !== undefined && scanner?.hasError ? ended : toSettlement(reason));
+    if (event === undefined) throw reason;
     return event;
   }
 
@@ -220,27 +246,42 @@ export class Relay implements ByteSource {
     if (reason instanceof ClientClosed) return this.cancel();
     this.#body.cancel();
     // A caller that has stopped reading must not keep the books open.
-    if (!this.#isReading) this.#settle(toSettlement(reason));
+    if (!this.#isReading) this.#settle(this.#ended ?? toSettlement(reason));
   }
 
   /** One timer for everything that time decides; it sleeps until the earliest of them can be due. */
   #watch(): void {
-    const { clock, idleMs, keepAliveMs, writeStallMs, scanner } = this.#options;
+    const { clock, keepAliveMs, writeStallMs, scanner } = this.#options;
     const now = clock.monotonic();
     const quietMs = now - this.#lastSentAt;
-    let leftMs: number;
-    if (this.#isReading) {
-      leftMs = idleMs - this.#waitedMs - (now - this.#pendingSince);
-      if (leftMs <= 0) return this.#options.exchange.abort(new GatewayError("upstream_idle_timeout"));
-    } else {
+    const due = this.#silence(this.#isReading ? now - this.#pendingSince : 0);
+    if (due.leftMs <= 0) return this.#options.exchange.abort(new GatewayError(due.code));
+    let { leftMs } = due;
+    if (!this.#isReading) {
       if (quietMs >= writeStallMs) return this.#stall();
-      leftMs = Math.min(writeStallMs - quietMs, idleMs);
+      leftMs = Math.min(leftMs, writeStallMs - quietMs);
     }
     if (scanner !== undefined && keepAliveMs > 0) {
       if (quietMs >= keepAliveMs && this.#isReading && scanner.isAtBoundary) this.#sayAlive?.();
       leftMs = Math.min(leftMs, quietMs >= keepAliveMs ? keepAliveMs : keepAliveMs - quietMs);
     }
     this.#cancelTimer = clock.timer(Math.max(1, Math.ceil(leftMs)), () => this.#watch());
+  }
+
+  /**
+   * Computes how much longer the provider may be silent. Before the first event of a stream any byte ends its silence:
+   * providers send comments while a call waits for its turn.
+   */
+  #silence(pendingMs: number): { leftMs: number; code: ErrorCode } {
+    const { scanner, idleMs, firstEventMs } = this.#options;
+    const silentMs = this.#waitedMs + pendingMs;
+    if (scanner === undefined || scanner.payloads > 0) {
+      return { leftMs: idleMs - silentMs, code: "upstream_idle_timeout" };
+    }
+    const isFirstEvent = firstEventMs - silentMs <= idleMs - pendingMs;
+    return isFirstEvent
+      ? { leftMs: firstEventMs - silentMs, code: "upstream_first_event_timeout" }
+      : { leftMs: idleMs - pendingMs, code: "upstream_idle_timeout" };
   }
 
   /** The caller takes nothing any more, and is held to have left. */

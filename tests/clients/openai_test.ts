@@ -6,7 +6,7 @@ import { afterEach, describe, it } from "@std/testing/bdd";
 import OpenAI, { type ClientOptions } from "openai";
 import { assertJournal, closeAll, lastBody, startBefore, startWith, startWithMock } from "../support/aimock.ts";
 import { type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
-import { answerStream, chunk } from "../support/provider.ts";
+import { answerPlain, answerStream, chunk, stream } from "../support/provider.ts";
 import { startTcpPeer } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
@@ -280,6 +280,32 @@ describe("the openai client", () => {
     assert.deepEqual([failure.status, failure.code], [502, "upstream_unreachable"]);
     const { id, outcome } = await under.settled(2);
     assert.deepEqual([failure.requestID, outcome, under.records.length], [id, "upstream_failed", 2]);
+  });
+
+  it("waits as long as its own clock says, which it sends cut to whole seconds", async () => {
+    const { under } = await startWith((response) => void setTimeout(() => answerPlain(response), 2200));
+    const completion = await clientOf(under).chat.completions.create({ ...HI }, { timeout: 2900 });
+    assert.equal(completion.choices[0]?.finish_reason, "stop");
+  });
+
+  it("gets the header of a stream in time, however late its first event", async () => {
+    const { under } = await startWith((response) => {
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.flushHeaders();
+      setTimeout(() => response.end(stream("late")), 1600);
+    });
+    const chunks = await clientOf(under).chat.completions.create({ ...HI, stream: true }, { timeout: 1000 });
+    assert.equal(await readText(chunks), "late");
+  });
+
+  it("throws the provider's own error event as it is", async () => {
+    const { under } = await startWith((response) =>
+      answerStream(response, `${chunk("Hel")}data: {"error":{"message":"busy","code":"own-code"}}\n\n`)
+    );
+    const chunks = await clientOf(under).chat.completions.create({ ...HI, stream: true });
+    assert.equal((await failureOf(readText(chunks))).code, "own-code");
+    const { outcome, code } = await under.settled();
+    assert.deepEqual([outcome, code], ["upstream_error", undefined]);
   });
 
   it("obeys the provider's own retry advice, and reads the provider's own errors", async () => {

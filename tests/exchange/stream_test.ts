@@ -6,7 +6,6 @@ import { setImmediate } from "node:timers";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { type Answering, chunk, type Provider, startProvider, stream } from "../support/provider.ts";
 import { startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
-import { hasGap } from "../support/runtimes.ts";
 import { openRaw, parseAnswer, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
@@ -94,7 +93,7 @@ describe("a streamed chat completion", () => {
     assert.equal(rest, chunk(null, "stop") + ENDINGS);
   });
 
-  (hasGap("headers before the first event") ? it.skip : it)("hands on the header before the first event", async () => {
+  it("hands on the header before the first event", async () => {
     let finish = (): void => {};
     await start((response) => {
       response.writeHead(200, { "content-type": "text/event-stream" });
@@ -104,7 +103,7 @@ describe("a streamed chat completion", () => {
     const response = await call(under.a);
     assert.equal(response.status, 200);
     finish();
-    assert.equal(await response.text(), stream("a"));
+    assert.equal((await response.text()).replace(": keep-alive\n\n", ""), stream("a"));
   });
 
   it("ends an unfinished event before the error event", async () => {

@@ -146,6 +146,16 @@ export const CASES: Readonly<Record<ErrorCode, Case>> = {
       },
     },
   },
+  upstream_first_event_timeout: {
+    call: send(STREAM_BODY),
+    upstream: answering((response) => {
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.flushHeaders();
+      const timer = setInterval(() => response.write(": queued\n\n"), 20);
+      response.on("close", () => clearInterval(timer));
+    }),
+    options: { provider: { deadlines: { firstEvent: "300ms" } } },
+  },
   upstream_stream_truncated: begun((end) => end()),
   upstream_idle_timeout: { ...begun(() => {}), options: { provider: { deadlines: { idle: "200ms" } } } },
   upstream_disconnected: begun((_end, destroy) => destroy()),
@@ -153,6 +163,7 @@ export const CASES: Readonly<Record<ErrorCode, Case>> = {
 
 /** They come when a stream has begun: as an event under the status of the stream. */
 export const IN_STREAM: readonly ErrorCode[] = [
+  "upstream_first_event_timeout",
   "upstream_stream_truncated",
   "upstream_idle_timeout",
   "upstream_disconnected",

@@ -69,6 +69,13 @@ export const WORKERS_CASES: Readonly<Record<string, Readonly<Record<string, Reas
     "row 3: a black hole answers 504 at the connect deadline, and goes to another replica where there is one":
       "connect",
   },
+  "tests/faults/streams_test.ts": {
+    "row 60: ten minutes of comments, by default": "parts",
+    "row 61: a plain answer after nine minutes, by default": "parts",
+    "row 62: a caller's clock in whole seconds ends with the second that was cut off": "parts",
+    "row 63: a cut between the finish and the usage is one for the caller too": "break",
+    "row 63: a cut after an error event of the provider's own is one for the caller too": "break",
+  },
   "tests/faults/caller_test.ts": {
     "row 19: a caller that reads nothing is let go after a while, and the upstream with it": "break",
     "row 21: a flood of wrong keys costs malformed ones no look-up, and good callers nothing": "parts",

@@ -1,0 +1,121 @@
+/**
+ * A JSON text of any length in little memory: content that is nested deep, and most of a long string, is left out.
+ *
+ * @module
+ */
+
+const TAB = 0x09;
+const LF = 0x0a;
+const CR = 0x0d;
+const SPACE = 0x20;
+const QUOTE = 0x22;
+const OPEN_ARRAY = 0x5b;
+const BACKSLASH = 0x5c;
+const CLOSE_ARRAY = 0x5d;
+const OPEN_OBJECT = 0x7b;
+const CLOSE_OBJECT = 0x7d;
+
+/** `choices[].delta.audio` is the deepest object that is looked into. */
+const MAX_OBJECT_DEPTH = 5;
+/** `choices` is the only array that is looked into. */
+const MAX_ARRAY_DEPTH = 2;
+/** Characters kept of a string: longer than every name and every value that is looked for. */
+const MAX_STRING = 64;
+/** Characters kept in all; a text that has more is given up. */
+const MAX_KEPT = 65536;
+
+/** Takes a JSON text in pieces and keeps its skeleton: objects near the root, short strings, numbers and literals. */
+export class JsonSkeleton {
+  #kept = "";
+  #depth = 0;
+  /** The depth of the object or array whose content is left out; 0 while nothing is. */
+  #emptyDepth = 0;
+  #isInString = false;
+  #isEscaped = false;
+  /** Characters of the current string that are still kept. */
+  #stringLeft = 0;
+  #hasBegun = false;
+
+  /**
+   * Takes the next bytes of the text.
+   *
+   * @param bytes The bytes that hold them
+   * @param from The offset of the first one
+   * @param end The offset after the last one
+   */
+  push(bytes: Uint8Array, from: number, end: number): void {
+    let at = from;
+    while (at < end) {
+      if (this.#isInString) at = this.#string(bytes, at, end);
+      else this.#structure(bytes[at++] ?? SPACE);
+    }
+  }
+
+  /** The skeleton as JSON, once the object is closed; `undefined` before, and when there is too much of it. */
+  get text(): string | undefined {
+    return this.#hasBegun && this.#depth === 0 && this.#kept.length <= MAX_KEPT ? this.#kept : undefined;
+  }
+
+  #keep(byte: number): void {
+    if (this.#emptyDepth === 0 && this.#kept.length <= MAX_KEPT) this.#kept += String.fromCharCode(byte);
+  }
+
+  /** Takes the part of a string that stands here, and returns the offset after it. */
+  #string(bytes: Uint8Array, from: number, end: number): number {
+    let at = from;
+    while (at < end && (this.#isEscaped || (this.#stringLeft > 0 && this.#emptyDepth === 0))) {
+      const byte = bytes[at] ?? QUOTE;
+      if (this.#isEscaped) this.#isEscaped = false;
+      else if (byte === QUOTE) return this.#endString(at);
+      else if (byte === BACKSLASH) {
+        this.#isEscaped = true;
+        this.#stringLeft = 0; // no name or value that is looked for holds an escape
+        this.#keep(SPACE); // in its place, for an empty string means something else
+      } else {
+        this.#stringLeft--;
+        this.#keep(byte);
+      }
+      at++;
+    }
+    while (at < end) {
+      const quote = bytes.indexOf(QUOTE, at);
+      const stop = quote === -1 || quote > end ? end : quote;
+      let slash = stop;
+      while (slash > at && bytes[slash - 1] === BACKSLASH) slash--;
+      const isEscaped = (stop - slash) % 2 === 1;
+      if (stop === end) {
+        this.#isEscaped = isEscaped;
+        return end;
+      }
+      if (!isEscaped) return this.#endString(stop);
+      at = stop + 1;
+    }
+    return end;
+  }
+
+  #endString(at: number): number {
+    this.#isInString = false;
+    this.#keep(QUOTE);
+    return at + 1;
+  }
+
+  #structure(byte: number): void {
+    if (byte === SPACE || byte === TAB || byte === LF || byte === CR) return;
+    if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
+      this.#keep(byte);
+      this.#hasBegun = true;
+      this.#depth++;
+      const maxDepth = byte === OPEN_OBJECT ? MAX_OBJECT_DEPTH : MAX_ARRAY_DEPTH;
+      if (this.#emptyDepth === 0 && this.#depth > maxDepth) this.#emptyDepth = this.#depth;
+      return;
+    }
+    if (byte === CLOSE_OBJECT || byte === CLOSE_ARRAY) {
+      if (this.#emptyDepth === this.#depth) this.#emptyDepth = 0;
+      this.#depth--;
+    } else if (byte === QUOTE) {
+      this.#isInString = true;
+      this.#stringLeft = MAX_STRING;
+    }
+    this.#keep(byte);
+  }
+}

@@ -1,0 +1,284 @@
+/** Streams and deadlines as real providers and client libraries have them, rows 60 to 65: each has one right outcome. */
+import assert from "node:assert/strict";
+import type { ServerResponse } from "node:http";
+import { afterEach, describe, it } from "@std/testing/bdd";
+import { type Clock, type ExchangeRecord, systemClock } from "../../src/exchange.ts";
+import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
+import { type Answering, chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
+import { runtime } from "../support/runtimes.ts";
+import { openRaw, parseAnswer, type RawConnection, toRawRequest } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+
+const DONE = "data: [DONE]\n\n";
+const MINUTE_MS = 60_000;
+
+/** A clock that only the test sets forward. */
+class HandClock implements Clock {
+  #elapsed = 0;
+  readonly #timers = new Set<{ readonly dueAt: number; fire(): void }>();
+
+  now(): number {
+    return systemClock.now() + this.#elapsed;
+  }
+
+  monotonic(): number {
+    return this.#elapsed;
+  }
+
+  timer(ms: number, fire: () => void): () => void {
+    const timer = { dueAt: this.#elapsed + ms, fire };
+    this.#timers.add(timer);
+    return () => void this.#timers.delete(timer);
+  }
+
+  advance(ms: number): void {
+    this.#elapsed += ms;
+    for (const timer of this.#timers) { // those that are set meanwhile come last
+      if (timer.dueAt <= this.#elapsed && this.#timers.delete(timer)) timer.fire();
+    }
+  }
+}
+
+/** An event that is no chunk of a completion. */
+const event = (data: unknown): string => `data: ${JSON.stringify(data)}\n\n`;
+const choice = (choice: Record<string, unknown>): Record<string, unknown> => ({ choices: [choice] });
+const ERROR = { message: "Provider disconnected", code: 502 };
+/** A chunk as some servers send it, with an empty finish reason in each. */
+const emptyReason = (content: string): string => chunk(content, "");
+/** A chunk whose JSON stands in several lines. */
+const inLines = (data: unknown): string =>
+  `${JSON.stringify(data, null, 1).split("\n").map((line) => `data: ${line}`).join("\n")}\n\n`;
+
+/** Errors of a provider's own, all of which pass as they are. */
+const OWN_ERRORS: Readonly<Record<string, string>> = {
+  "an error event": chunk("a") + event({ error: ERROR }),
+  "an error event before all others": event({ error: ERROR }),
+  "an event that is named an error": `${chunk("a")}event: error\n${event({ message: "overloaded" })}`,
+  "an error as finish reason": chunk("a") + chunk("", "error"),
+  "an error beside choices, and [DONE]": chunk("a") +
+    event({ id: "gen-1", error: ERROR, ...choice({ index: 0, delta: { content: "" }, finish_reason: "error" }) }) +
+    DONE,
+  "an error beside choices that are not finished": chunk("a") +
+    event({ ...choice({ index: 0, delta: {}, finish_reason: null }), error: ERROR }),
+  "an error that is a text, without a line end": `${chunk("a")}data: {"error":"model crashed"}`,
+};
+
+const long = "x".repeat(70_000);
+/** Streams that end well without [DONE], each in a way of its own. */
+const ODD_ENDS: Readonly<Record<string, string>> = {
+  "in a chunk of over 64 KiB": chunk("a") + chunk(long, "stop"),
+  "in a chunk of many small things": chunk("a") + event(choice({
+    index: 0,
+    delta: {},
+    logprobs: { content: Array.from({ length: 5000 }, () => ({ token: "a", logprob: -0.5, bytes: [97] })) },
+    finish_reason: "stop",
+  })),
+  "in a chunk over several lines": chunk("a") + inLines(choice({ index: 0, delta: {}, finish_reason: "stop" })),
+  "in a long chunk over several lines": chunk("a") +
+    inLines(choice({ index: 0, delta: { content: long }, finish_reason: "stop" })),
+  "with an index that is a text": chunk("a") + event(choice({ index: "0", delta: {}, finish_reason: "stop" })),
+  "with the end of its audio": event(choice({ index: 0, delta: { audio: { id: "audio_1", data: "AAAA" } } })) +
+    event(choice({ index: 0, delta: { audio: { expires_at: 1_741_000_000 } } })),
+};
+
+describe("streams and deadlines", () => {
+  const closing: (() => Promise<void>)[] = [];
+  afterEach(async () => {
+    for (const close of closing.splice(0).reverse()) await close();
+  });
+  const start = async (answering: Answering, options: Partial<UnderTestOptions> = {}) => {
+    const provider = await startProvider(answering);
+    closing.push(() => provider.close());
+    const under = await startUnderTest({ ...options, upstreams: { a: provider.url } });
+    closing.push(() => under.close());
+    return { provider, under };
+  };
+  const open = (under: UnderTest, body: string, headers: Record<string, string> = {}): RawConnection =>
+    openRaw(under.a, toRawRequest(under.a, { headers: { ...under.headers, ...headers }, body }));
+  /** What a caller gets of a stream. */
+  const call = async (under: UnderTest, body = STREAM_BODY) => parseAnswer(await open(under, body).closed);
+  const beginStream = (response: ServerResponse) => {
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    response.flushHeaders();
+  };
+  const dripping = (response: ServerResponse, drop: string, drops: number, end: string) => {
+    const timer = setInterval(() => {
+      if (drops-- > 0) return response.write(drop);
+      clearInterval(timer);
+      response.end(end);
+    }, 30);
+    response.on("close", () => clearInterval(timer));
+  };
+  const isBroken = (received: string): boolean => !/\r\n0\r\n\r\n$/.test(received);
+
+  it("row 60: comments for longer than the idle deadline, then the first event", async () => {
+    const { under } = await start((response) => {
+      beginStream(response);
+      dripping(response, ": queued\n\n", 25, stream("a"));
+    }, { provider: { deadlines: { idle: "400ms" } } });
+    assert.equal((await call(under)).body.replaceAll(": queued\n\n", ""), stream("a"));
+    assert.equal((await under.settled()).outcome, "ok");
+  });
+
+  it("row 60: nothing at all after the header ends at the idle deadline", async () => {
+    const { under } = await start(beginStream, { provider: { deadlines: { idle: "300ms" } } });
+    assert.match((await call(under)).body, /"code":"upstream_idle_timeout"/);
+    assert.equal((await under.settled()).outcome, "timeout");
+  });
+
+  it("row 60: blank lines for longer than the idle deadline, then a plain answer", async () => {
+    const { under } = await start((response) => {
+      response.writeHead(200, { "content-type": "application/json" });
+      dripping(response, "\n", 25, COMPLETION);
+    }, { provider: { deadlines: { idle: "400ms" } } });
+    assert.deepEqual(JSON.parse((await call(under, GOOD_BODY)).body), JSON.parse(COMPLETION));
+    const { outcome, usage } = await under.settled();
+    assert.equal(outcome, "ok");
+    assert.equal(usage?.total, 2);
+  });
+
+  it("row 60: ten minutes of comments, by default", async () => {
+    const clock = new HandClock();
+    const held: { response?: ServerResponse } = {};
+    const { under } = await start((response) => {
+      beginStream(response);
+      held.response = response;
+    }, { parts: { clock }, provider: { keepAlive: "off" } });
+    const raw = open(under, STREAM_BODY);
+    await until(() => held.response !== undefined, "the provider is called");
+    for (let number = 1; number <= 10; number++) {
+      held.response?.write(`: ${number}.\n\n`);
+      await until(() => raw.received().includes(`: ${number}.`), `comment ${number}`);
+      clock.advance(MINUTE_MS - 1);
+    }
+    held.response?.end(stream("a"));
+    assert.ok(parseAnswer(await raw.closed).body.endsWith(stream("a")));
+    assert.equal((await under.settled()).outcome, "ok");
+  });
+
+  it("row 61: a plain answer after nine minutes, by default", async () => {
+    const clock = new HandClock();
+    const held: { response?: ServerResponse } = {};
+    const { under } = await start((response) => void (held.response = response), { parts: { clock } });
+    const raw = open(under, GOOD_BODY);
+    await until(() => held.response !== undefined, "the provider is called");
+    clock.advance(9 * MINUTE_MS);
+    held.response?.writeHead(200, { "content-type": "application/json" }).end(COMPLETION);
+    assert.equal(parseAnswer(await raw.closed).status, 200);
+  });
+
+  it("row 62: a caller's clock in whole seconds ends with the second that was cut off", async () => {
+    const cases = [["1", 1600, 200], ["1", 2000, 504], ["0", 900, 200], ["0", 1000, 504], ["1.5", 1499, 200]] as const;
+    for (const body of [GOOD_BODY, STREAM_BODY]) {
+      for (const [timeout, ms, status] of [...cases, ["1.5", 1500, 504] as const]) {
+        const clock = new HandClock();
+        const held: { response?: ServerResponse } = {};
+        const { under } = await start((response) => void (held.response = response), { parts: { clock } });
+        const raw = open(under, body, { "x-stainless-timeout": timeout });
+        await until(() => held.response !== undefined, "the provider is called");
+        clock.advance(ms);
+        if (status === 200) held.response?.writeHead(200, { "content-type": "application/json" }).end(COMPLETION);
+        assert.equal(parseAnswer(await raw.closed).status, status, `${timeout}: ${ms} ms`);
+      }
+    }
+  });
+
+  for (const [name, events] of Object.entries(OWN_ERRORS)) {
+    it(`row 63: ${name} of the provider's own passes as it is, with nothing after it`, async () => {
+      const { under } = await start((response) => {
+        beginStream(response);
+        response.end(events);
+      });
+      assert.equal((await call(under)).body, events);
+      const { outcome, code } = await under.settled();
+      assert.deepEqual([outcome, code], ["upstream_error", undefined]);
+    });
+  }
+
+  it("row 63: an empty finish reason is none", async () => {
+    const events = emptyReason("a") + emptyReason("b");
+    const { under } = await start((response) => {
+      beginStream(response);
+      response.end(events);
+    });
+    const { body } = await call(under);
+    assert.ok(body.startsWith(events));
+    assert.match(body.slice(events.length), /^data: \{"error":\{.*"code":"upstream_stream_truncated"\}\}\n\n$/);
+    assert.equal((await under.settled()).outcome, "upstream_cut");
+  });
+
+  /** A provider whose connection breaks as soon as its events are with the caller. */
+  async function cutAfter(events: string): Promise<{ received: string; record: ExchangeRecord }> {
+    const held: { response?: ServerResponse } = {};
+    const { under } = await start((response) => {
+      beginStream(response);
+      response.write(events);
+      held.response = response;
+    });
+    const raw = open(under, STREAM_BODY);
+    await until(() => raw.received().includes(events.slice(-20)), "the events");
+    held.response?.destroy();
+    return { received: await raw.closed, record: await under.settled() };
+  }
+
+  it("row 63: a cut between the finish and the usage is one for the caller too", async () => {
+    const events = chunk("a") + chunk(null, "stop");
+    const { received, record } = await cutAfter(events);
+    assert.ok(isBroken(received));
+    assert.equal(parseAnswer(received).body, events);
+    assert.deepEqual([record.outcome, record.code], ["upstream_cut", "upstream_disconnected"]);
+  });
+
+  it("row 63: a cut after an error event of the provider's own is one for the caller too", async () => {
+    const events = chunk("a") + event({ error: ERROR });
+    const { received, record } = await cutAfter(events);
+    assert.ok(isBroken(received));
+    assert.equal(parseAnswer(received).body, events);
+    assert.deepEqual([record.outcome, record.code], ["upstream_error", undefined]);
+  });
+
+  it("row 63: a cut after [DONE] is no loss", async () => {
+    const { received, record } = await cutAfter(stream("a"));
+    assert.ok(!isBroken(received));
+    assert.equal(record.outcome, "ok");
+  });
+
+  it("row 63: a caller that leaves after the error event has seen the end", async () => {
+    const { under } = await start((response) => {
+      beginStream(response);
+      response.write(chunk("a") + event({ error: ERROR }));
+    });
+    const raw = open(under, STREAM_BODY);
+    await until(() => raw.received().includes(ERROR.message), "the error event");
+    raw.socket.destroy();
+    assert.equal((await under.settled()).outcome, "upstream_error");
+  });
+
+  for (const [name, events] of Object.entries(ODD_ENDS)) {
+    it(`row 64: a stream that ends ${name} is complete`, async () => {
+      const { under } = await start((response) => {
+        beginStream(response);
+        response.end(events);
+      });
+      assert.equal((await call(under)).body, events);
+      assert.equal((await under.settled()).outcome, "ok");
+    });
+  }
+
+  it("row 65: the header comes before the first event, and a comment only where the listener needs one", async () => {
+    const held: { response?: ServerResponse } = {};
+    const { under } = await start((response) => {
+      beginStream(response);
+      held.response = response;
+    });
+    const raw = open(under, STREAM_BODY);
+    await until(() => raw.received().includes("\r\n\r\n"), "the header");
+    held.response?.end(stream("a"));
+    const { status, headers, body } = parseAnswer(await raw.closed);
+    assert.equal(status, 200);
+    assert.equal(headers["content-type"], "text/event-stream");
+    assert.equal(body, runtime === "bun" ? `: keep-alive\n\n${stream("a")}` : stream("a"));
+    const { bytesOut, outcome } = await under.settled();
+    assert.deepEqual([bytesOut, outcome], [body.length, "ok"]);
+  });
+});
