@@ -40,6 +40,7 @@ export type ErrorCode =
   // upstream
   | "upstream_unreachable"
   | "upstream_bad_response"
+  | "upstream_unsupported_encoding"
   | "upstream_connect_timeout"
   | "upstream_first_byte_timeout"
   | "upstream_timeout"
@@ -249,6 +250,13 @@ export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
     status: 502,
     shouldRetry: true,
     message: "Cannot use the provider's answer: it is a redirect or no readable HTTP",
+  },
+  upstream_unsupported_encoding: {
+    ...upstream,
+    outcome: "upstream_failed",
+    status: 502,
+    shouldRetry: false,
+    message: "Cannot unpack the provider's answer: its content encoding is not supported here",
   },
   upstream_connect_timeout: {
     ...upstream,

@@ -7,7 +7,8 @@
 import { GatewayError } from "../errors.ts";
 import type { Clock, Exchange } from "../exchange.ts";
 import type { Replica, Replicas } from "./replicas.ts";
-import { NeverSent, toIdentityCoding, type Transport, type UpstreamAnswer, type UpstreamCall } from "./transport.ts";
+import { NeverSent, type Transport, type UpstreamAnswer, type UpstreamCall } from "./transport.ts";
+import { toIdentityCoding } from "./unpack.ts";
 
 /** Points in time that a call must reach, milliseconds from when it is sent. */
 export interface Deadlines {
@@ -88,7 +89,8 @@ function toUrl(replica: Replica, path: string): URL {
  * @param exchange Its abort ends the call; the total deadline stays until it is settled
  * @param parts What the call is made with
  * @returns The answer, identity-coded
- * @throws {GatewayError} `upstream_unreachable`, `upstream_bad_response`, `upstream_unavailable`, `upstream_*_timeout`
+ * @throws {GatewayError} `upstream_unreachable`, `upstream_bad_response`, `upstream_unsupported_encoding`,
+ *   `upstream_unavailable`, `upstream_*_timeout`
  * @throws {ClientClosed} When the caller left
  */
 export async function forward(call: ForwardCall, exchange: Exchange, parts: ForwardParts): Promise<UpstreamAnswer> {
@@ -173,7 +175,7 @@ function receive(
   answer: UpstreamAnswer,
   replica: Replica,
   exchange: Exchange,
-  { replicas, clock }: ForwardParts,
+  { replicas, transport, clock }: ForwardParts,
 ): UpstreamAnswer {
   exchange.markFirstByte();
   exchange.trace?.answered(answer.status);
@@ -184,7 +186,7 @@ function receive(
     answer.body?.cancel();
     throw new GatewayError("upstream_bad_response");
   }
-  return toIdentityCoding(answer);
+  return toIdentityCoding(answer, transport);
 }
 
 /** Tells the replica, and turns whatever was thrown into an error of ours. */

@@ -11,6 +11,7 @@ import type { ByteSource } from "../byte_source.ts";
 import { GatewayError } from "../errors.ts";
 import { AnswerReader, type AnswerSink, Garbled } from "./answer_reader_node.ts";
 import { NeverSent, type Transport, type UpstreamAnswer, type UpstreamCall } from "./transport.ts";
+import { unpackNode } from "./unpack_node.ts";
 
 /** A connection, as narrow as the client needs it. */
 export interface ClientSocket {
@@ -368,6 +369,7 @@ class Call implements ByteSource {
 export function createHttp1Transport(dial: Dial, now: () => number = () => performance.now()): Transport {
   const pools = new Map<string, Pool>();
   return {
+    unpack: unpackNode,
     send(call) {
       if (call.reason !== undefined) return Promise.reject(call.reason);
       const { origin } = call.url;

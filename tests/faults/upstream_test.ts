@@ -1,7 +1,10 @@
 /** Faults of the upstream, rows 1 to 16, 45 to 47, 53, 56 and 59 of the list: each has one right outcome. */
 import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import process from "node:process";
+import { brotliCompressSync, deflateSync, gzipSync } from "node:zlib";
 import { afterEach, describe, it } from "@std/testing/bdd";
-import { answerPlain, answerStream, chunk, type Provider, startProvider, stream } from "../support/provider.ts";
+import { answerPlain, answerStream, chunk, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
 import { callRaw, openRaw, parseAnswer, startBlackHole, startTcpPeer, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
@@ -182,6 +185,73 @@ describe("faults of the upstream", () => {
     for (let number = 0; number < 5; number++) assert.equal((await call(under)).body, "busy");
     assert.equal(codeOf((await call(under)).body), "upstream_unavailable");
     assert.equal(provider.calls.length, 5);
+  });
+
+  it("row 56: packed answers are unpacked, plain and streamed, and one that is cut or goes on never looks whole", async () => {
+    const packs: Record<string, (text: string) => Uint8Array> = {
+      gzip: (text) => Buffer.concat([gzipSync(text.slice(0, 9)), gzipSync(text.slice(9))]),
+      deflate: deflateSync,
+      br: brotliCompressSync,
+    };
+    let sent: [coding: string, bytes: Uint8Array] = ["gzip", Buffer.alloc(0)];
+    let type = "application/json";
+    const provider = keep(
+      await startProvider((response) => {
+        response.writeHead(200, { "content-type": type, "content-encoding": sent[0] });
+        response.end(sent[1]);
+      }),
+    );
+    const under = await start(provider.url);
+    for (const [coding, pack] of Object.entries(packs)) {
+      type = "application/json";
+      const packed = pack(COMPLETION);
+      sent = [coding, packed];
+      assert.equal((await call(under)).body, COMPLETION, coding);
+      type = "text/event-stream";
+      sent = [coding, pack(stream("a", "b"))];
+      assert.equal((await call(under, STREAM_BODY)).body, stream("a", "b"), coding);
+      const { records } = under;
+      assert.deepEqual(records.slice(-2).map(({ outcome }) => outcome), ["ok", "ok"]);
+      const broken = pack(chunk("a"));
+      for (const bytes of [broken.subarray(0, -3), Buffer.concat([broken, Buffer.from("more")])]) {
+        sent = [coding, bytes];
+        assert.match((await call(under, STREAM_BODY)).body, /"code":"upstream_disconnected"/, coding);
+      }
+      type = "application/json";
+      for (const bytes of [packed.subarray(0, -3), Buffer.concat([packed, Buffer.from("more")])]) {
+        sent = [coding, bytes];
+        const received = await openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }))
+          .closed;
+        assert.doesNotMatch(received, /content-length|\r\n0\r\n\r\n$/, `${coding}: it has no end`);
+        assert.equal(records.at(-1)?.outcome, "upstream_cut", coding);
+      }
+    }
+  });
+
+  it("row 56: 16 callers that do not read what 130 kB unpack to cost no more than their buffers", async () => {
+    const bomb = gzipSync(Buffer.alloc(128_000_000));
+    const provider = keep(
+      await startProvider((response) => {
+        response.writeHead(200, { "content-type": "application/json", "content-encoding": "gzip" });
+        response.end(bomb);
+      }),
+    );
+    const under = await start(provider.url);
+    const before = process.memoryUsage.rss();
+    const callers = Array.from({ length: 16 }, () => {
+      const caller = openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }));
+      caller.socket.once("data", () => caller.socket.pause());
+      return caller;
+    });
+    await until(() => callers.every(({ socket }) => socket.isPaused()), "all are answered");
+    let largest = 0;
+    for (let look = 0; look < 20; look++) {
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      largest = Math.max(largest, process.memoryUsage.rss() - before);
+    }
+    for (const { socket } of callers) socket.destroy();
+    await under.settled(16);
+    assert.ok(largest < 300_000_000, `${Math.round(largest / 1e6)} MB`);
   });
 
   it("row 59: a 205 is answered at once, however the provider frames it, and its connection is not mixed up", async () => {

@@ -106,6 +106,9 @@ export const CASES: Readonly<Record<ErrorCode, Case>> = {
   upstream_bad_response: {
     upstream: answering((response) => response.writeHead(307, { location: "http://127.0.0.1:1/" }).end()),
   },
+  upstream_unsupported_encoding: {
+    upstream: answering((response) => response.writeHead(200, { "content-encoding": "compress" }).end("{}")),
+  },
   upstream_connect_timeout: { upstream: startBlackHole, options: { provider: { deadlines: { connect: "300ms" } } } },
   upstream_first_byte_timeout: {
     upstream: () => startTcpPeer(() => {}),
