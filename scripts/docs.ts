@@ -66,6 +66,9 @@ const ROWS: Readonly<Record<number, string>> = {
   48: "operators' paths asked by callers",
   49: "secrets in what is told",
   50: "throws in every part",
+  53: "one model fails, or one caller's calls do",
+  56: "packed answers: bombs, several members, cut ones",
+  59: "an answer without content (205)",
 };
 type Mark = "yes" | "no" | "–";
 

@@ -44,7 +44,6 @@ export type ErrorCode =
   | "upstream_connect_timeout"
   | "upstream_first_byte_timeout"
   | "upstream_timeout"
-  | "upstream_unavailable"
   | "upstream_loop"
   // gateway
   | "gateway_overloaded"
@@ -72,7 +71,7 @@ export type Outcome =
   | "upstream_cut"
   /** A deadline of the provider's passed. */
   | "timeout"
-  /** The gateway turned it away to stay up, or to give a failing provider a pause. */
+  /** The gateway turned it away to stay up. */
   | "shed"
   /** The gateway shut down before it was complete. */
   | "drained"
@@ -278,14 +277,6 @@ export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
     status: 504,
     shouldRetry: false,
     message: "Cannot wait longer for the provider: the answer took too long as a whole. The call may have been billed",
-  },
-  upstream_unavailable: {
-    ...upstream,
-    outcome: "shed",
-    status: 503,
-    shouldRetry: true,
-    retryAfterS: 5,
-    message: "Cannot reach the provider: it has kept failing and is given a pause. Send the request again later",
   },
   upstream_loop: {
     ...upstream,

@@ -4,7 +4,7 @@ import { Buffer } from "node:buffer";
 import process from "node:process";
 import { brotliCompressSync, deflateSync, gzipSync } from "node:zlib";
 import { afterEach, describe, it } from "@std/testing/bdd";
-import { answerPlain, answerStream, chunk, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
+import { answerPlain, answerStream, chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
 import { callRaw, openRaw, parseAnswer, startBlackHole, startTcpPeer, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
@@ -163,28 +163,54 @@ describe("faults of the upstream", () => {
     assert.equal((await under.settled()).outcome, "ok");
   });
 
-  it("row 45: a failing provider is given a pause, and the other one is not touched", async () => {
+  it("row 45: a failing provider answers 502 at once each time, and the other one is not touched", async () => {
     const dead = await refusing();
     const alive = keep(await startProvider());
     const under = keep(
       await startUnderTest({ upstreams: { a: dead, b: alive.url } }),
     );
-    for (let number = 0; number < 5; number++) assert.equal(codeOf((await call(under)).body), "upstream_unreachable");
-    const { status, headers, body } = await call(under);
-    assert.equal(status, 503);
-    assert.equal(codeOf(body), "upstream_unavailable");
-    assert.equal(headers["retry-after"], "5");
     for (let number = 0; number < 10; number++) {
+      assert.equal(codeOf((await call(under)).body), "upstream_unreachable");
       assert.equal((await call(under, GOOD_BODY, { host: "b.localhost" })).status, 200);
     }
   });
 
-  it("row 45: a provider that says 503 itself is given a pause too, its answers passing until then", async () => {
-    const provider: Provider = keep(await startProvider((response) => response.writeHead(503).end("busy")));
-    const under = await start(provider.url);
-    for (let number = 0; number < 5; number++) assert.equal((await call(under)).body, "busy");
-    assert.equal(codeOf((await call(under)).body), "upstream_unavailable");
-    assert.equal(provider.calls.length, 5);
+  /** A body that asks for a model of which the provider answers each call in its own way. */
+  const bodyFor = (model: string) => GOOD_BODY.replace("test-1", model);
+
+  it("row 53: one model that is answered 502, 503 or 504 takes the provider from nobody", async () => {
+    const provider = keep(
+      await startProvider((response, { body }) => {
+        const [, status] = /"cold-(\d+)"/.exec(body.toString()) ?? [];
+        if (status === undefined) answerPlain(response);
+        else response.writeHead(Number(status), { "content-type": "text/plain" }).end("busy");
+      }),
+    );
+    const under = await start([provider.url, `${provider.url}/other`]);
+    for (let number = 0; number < 30; number++) {
+      const status = 502 + number % 3;
+      const cold = await call(under, bodyFor(`cold-${status}`));
+      assert.deepEqual([cold.status, cold.body], [status, "busy"]);
+    }
+    for (let number = 0; number < 10; number++) assert.equal((await call(under)).status, 200);
+    for (const path of ["/v1/chat", "/v1/other/chat"]) {
+      assert.equal(provider.calls.filter((each) => each.path.startsWith(path)).length, 20, "both replicas go on");
+    }
+  });
+
+  it("row 53: one model whose calls are reset takes the provider from nobody", async () => {
+    const provider = keep(
+      await startProvider((response, { body }) => {
+        if (body.includes('"cold"')) response.destroy();
+        else answerPlain(response);
+      }),
+    );
+    for (const replicas of [1, 2, 3]) {
+      const under = await start(Array.from({ length: replicas }, (_, index) => `${provider.url}/${index}`));
+      const cold = Array.from({ length: 8 * replicas }, () => call(under, bodyFor("cold")));
+      for (const { body } of await Promise.all(cold)) assert.equal(codeOf(body), "upstream_unreachable");
+      for (let number = 0; number < 6; number++) assert.equal((await call(under)).status, 200);
+    }
   });
 
   it("row 56: packed answers are unpacked, plain and streamed, and one that is cut or goes on never looks whole", async () => {

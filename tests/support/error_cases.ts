@@ -118,12 +118,6 @@ export const CASES: Readonly<Record<ErrorCode, Case>> = {
     upstream: () => startTcpPeer(() => {}),
     options: { provider: { deadlines: { connect: "200ms", firstByte: "300ms", idle: "300ms", total: "300ms" } } },
   },
-  upstream_unavailable: {
-    upstream: refusing,
-    async before(under) {
-      for (let call = 0; call < 5; call++) await callRaw(under.a, { headers: under.headers, body: GOOD_BODY });
-    },
-  },
   upstream_loop: { call: change({ via: Array.from({ length: 8 }, () => "1.1 sallyport-0123abcd").join(", ") }) },
   gateway_overloaded: {
     options: { config: { limits: { exchanges: 1 } } },
