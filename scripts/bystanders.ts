@@ -19,7 +19,7 @@ import {
   readCount,
   startGateway,
 } from "./chaos/gateway_process.ts";
-import { type Harm, type HarmOrder, type HarmReport, HARMS, type Refusals } from "./chaos/harms.ts";
+import { FAILING_MODEL, type Harm, type HarmOrder, type HarmReport, HARMS, type Refusals } from "./chaos/harms.ts";
 
 const CALLS_A_SECOND = 100;
 const ANSWER_MS = 100;
@@ -58,11 +58,17 @@ async function answer(response: ServerResponse, isStream: boolean): Promise<void
   response.end(`${chunk(null, "stop")}data: [DONE]\n\n`);
 }
 
+let failures = 0;
 const provider = createServer((request, response) => {
   let text = "";
   request.setEncoding("utf8");
   request.on("data", (part: string) => text += part);
-  request.on("end", () => void answer(response, text === STREAM_BODY));
+  request.on("end", () => {
+    if (!text.includes(FAILING_MODEL)) return void answer(response, text === STREAM_BODY);
+    failures++;
+    if (failures % 2 === 0) response.destroy();
+    else response.writeHead(503).end();
+  });
 });
 await new Promise<void>((resolve) => provider.listen(0, "127.0.0.1", resolve));
 
@@ -92,7 +98,7 @@ const gateway = await startGateway(runtime, {
   tellsSettled: false,
 });
 const { a = "", b = "", c = "" } = gateway.urls;
-order({ type: "target", key: LONG_RUN_KEY, b, c });
+order({ type: "target", key: LONG_RUN_KEY, a, b, c });
 
 const agent = new Agent({ keepAlive: true });
 const steady = { method: "POST", agent, headers: LONG_RUN_HEADERS, timeout: 30_000 };

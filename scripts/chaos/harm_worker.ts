@@ -10,7 +10,7 @@ import { fileURLToPath } from "node:url";
 import { parentPort } from "node:worker_threads";
 import { GOOD_BODY, STREAM_BODY, UPSTREAM_KEY } from "../../tests/support/gateway.ts";
 import { toRawRequest } from "../../tests/support/tcp_peer.ts";
-import type { Harm, HarmOrder, HarmReport, Refusals } from "./harms.ts";
+import { FAILING_MODEL, type Harm, type HarmOrder, type HarmReport, type Refusals } from "./harms.ts";
 import { createRandom } from "./random.ts";
 import { type Mood, startChaotic, startQuiet } from "./upstreams.ts";
 
@@ -39,7 +39,7 @@ const port = parentPort;
 if (port === null) throw new Error("Cannot run by itself: scripts/bystanders.ts starts this");
 const tell = (report: HarmReport) => port.postMessage(report);
 const random = createRandom(7);
-let target = { key: "", b: "", c: "" };
+let target = { key: "", a: "", b: "", c: "" };
 let isOn = false;
 const sockets = new Set<Socket>();
 let complaints = new Set<string>();
@@ -63,7 +63,7 @@ function headersOf(gatewayKey: string): Record<string, string> {
 
 const request = (url: string, body: string, more: Record<string, string> = {}) =>
   toRawRequest(url, { headers: { ...headersOf(target.key), ...more }, body });
-const withMood = (body: string, model: Mood) => JSON.stringify({ ...JSON.parse(body), model });
+const withMood = (body: string, model: Mood | typeof FAILING_MODEL) => JSON.stringify({ ...JSON.parse(body), model });
 
 /** As many connections as wanted, each made anew when it ends; resolves when all have begun and come to rest. */
 async function keepOpen(count: number, make: (place: number) => Socket): Promise<void> {
@@ -144,6 +144,8 @@ const BEGIN: Readonly<Record<Harm, () => unknown>> = {
       const body = withMood(random.chance(0.5) ? STREAM_BODY : GOOD_BODY, random.pick(FAILURES));
       open(target.b, request(target.b, body)).resume();
     }),
+  "failing model": () =>
+    pace(FAILING_A_SECOND, () => open(target.a, request(target.a, withMood(GOOD_BODY, FAILING_MODEL))).resume()),
   "silent provider": () =>
     keepOpen(SILENT_CALLS, () => open(target.b, request(target.b, withMood(GOOD_BODY, "hang"))).resume()),
 };

@@ -6,14 +6,17 @@ export const HARMS = {
   "wrong keys": "10,000 wrong gateway keys a second, half of them well-formed",
   "slow callers": "500 connections that stop in the header, in the body, or reading",
   "failing provider": "another provider that resets, truncates, garbles and refuses 200 calls a second",
+  "failing model": "200 calls a second of a model that the bystanders' own provider resets or answers with 503",
   "silent provider": "200 calls that another provider never answers",
 } as const;
+/** The model that fails at the provider of the bystanders. */
+export const FAILING_MODEL = "failing-model";
 /** One of them. */
 export type Harm = keyof typeof HARMS;
 
 /** What the worker is told. */
 export type HarmOrder =
-  | { readonly type: "target"; readonly key: string; readonly b: string; readonly c: string }
+  | { readonly type: "target"; readonly key: string; readonly a: string; readonly b: string; readonly c: string }
   | { readonly type: "begin"; readonly harm: Harm }
   | { readonly type: "end" };
 
