@@ -61,13 +61,6 @@ async function drain({ body, headers }: Request): Promise<void> {
   clearTimeout(timer);
 }
 
-/**
- * The answer as Deno can end it. It sends a 205 without a length and takes an own one off, so that callers wait for a
- * body until the connection closes (RFC 9110 §15.3.6 wants it framed). A 204 says the same and never has a body.
- */
-const toFramed = (response: Response): Response =>
-  response.status === 205 ? new Response(null, { status: 204, headers: response.headers }) : response;
-
 /** After a listener broke, when to open it again. Milliseconds. */
 const REOPEN_MS = 100;
 
@@ -89,11 +82,11 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
       onError: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default prints the error
     }, async (request) => {
       const isHttp2 = !request.headers.has("host"); // its :authority stands in the URL
-      if (!isHttp2) return toFramed(await handler.fetch(request));
+      if (!isHttp2) return await handler.fetch(request);
       void request.signal; // asked for later, it would not tell of a stream that was reset before
       const response = await handler.fetch(request);
       await drain(request);
-      return toFramed(response);
+      return response;
     });
     server.finished.catch(() => isStopped || reopen(server.addr.port));
     return server;

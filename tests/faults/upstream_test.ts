@@ -289,7 +289,7 @@ describe("faults of the upstream", () => {
       const request = toRawRequest(under.a, { headers, body: GOOD_BODY });
       const caller = openRaw(under.a, request);
       for (let answers = 1; answers <= 2; answers++) {
-        // Deno.serve can't say where a 205 ends: there it is a 204, which says the same without a body.
+        // A web response can't say everywhere where a 205 ends: there it is a 204, which says the same without a body.
         const ends = /^HTTP\/1\.1 20(?:4 |5 [^]*?\r\n(?:content-length: 0\r\n[^]*?\r\n|[^]*?\r\n0\r\n\r\n))/gim;
         await until(() => caller.received().match(ends)?.length === answers, `answer ${answers} is whole`);
         if (answers === 1) caller.socket.write(request);
