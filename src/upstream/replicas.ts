@@ -51,8 +51,8 @@ export interface ReplicaReport {
 interface State extends Replica {
   /** Since the last success. */
   failures: number;
-  /** Whether it would be ejected, if enough others were in service. */
-  isFailing: boolean;
+  /** Whether it is in service for want of another one only: there was no connection to it. */
+  isUnreachable: boolean;
   /** Ejections since the start. */
   allEjections: number;
   /** Ejections since the last success. */
@@ -75,7 +75,7 @@ export class Replicas {
       url,
       index,
       failures: 0,
-      isFailing: false,
+      isUnreachable: false,
       allEjections: 0,
       ejections: 0,
       ejectedUntil: 0,
@@ -85,8 +85,8 @@ export class Replicas {
 
   /**
    * Chooses the replica for a call, in turn among those in service; one whose pause is over comes first, for a few
-   * calls at a time. When all those in service fail, pauses are disregarded (Envoy's panic mode). Report the outcome
-   * with {@link succeeded}, {@link failed} or {@link forgotten}.
+   * calls at a time. When none in service can be connected to, pauses are disregarded (Envoy's panic mode). Report the
+   * outcome with {@link succeeded}, {@link failed} or {@link forgotten}.
    *
    * @param now Monotonic milliseconds
    * @returns The replica
@@ -123,7 +123,7 @@ export class Replicas {
       next ??= state;
       if (state.ejectedUntil === 0) {
         inService ??= state;
-        if (!state.isFailing) isPanic = false;
+        if (!state.isUnreachable) isPanic = false;
       } else if (state.ejectedUntil <= now && mayProbe(state, now)) return probe(state, now);
     }
     const chosen = isPanic ? next : inService;
@@ -137,7 +137,7 @@ export class Replicas {
     const state = this.#stateOf(replica);
     if (state.ejectedUntil > 0 && !state.probes.has(replica)) return; // a call from before the ejection
     state.failures = state.ejections = state.ejectedUntil = 0;
-    state.isFailing = false;
+    state.isUnreachable = false;
     state.probes.clear();
   }
 
@@ -154,11 +154,10 @@ export class Replicas {
       // Only a probe tells how it does now, and of several that fail together one prolongs the pause.
       if (!state.probes.delete(replica) || state.ejectedUntil > now) return;
     } else {
+      state.isUnreachable = !wasConnected;
       if (wasConnected && state.failures < FAILURES_TO_EJECT) return;
-      state.isFailing = true;
       if (this.#countInService() - 1 < (wasConnected ? this.#states.length / 2 : 1)) return;
     }
-    state.isFailing = false;
     state.probes.clear();
     state.ejections++;
     state.allEjections++;

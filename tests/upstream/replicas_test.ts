@@ -75,7 +75,14 @@ describe("replicas", () => {
     }
   });
 
-  it("are all used when those in service fail, until one succeeds", () => {
+  it("row 53: are left alone in their pause, though a caller breaks the connections of all others", () => {
+    const replicas = new Replicas(URLS.slice(0, 2));
+    replicas.failed(replicas.pick(0), 0, false);
+    for (let call = 0; call < 20; call++) replicas.failed(replicas.pick(0), 0);
+    assert.deepEqual(nextOf(replicas, 1, 2), [URLS[1], URLS[1]]);
+  });
+
+  it("are all used when none in service can be connected to, until one succeeds", () => {
     const replicas = new Replicas(URLS);
     for (const _ of URLS) replicas.failed(replicas.pick(0), 0, false);
     assert.deepEqual(ejectedOf(replicas), [0, 1]);
