@@ -72,6 +72,9 @@ const ROWS: Readonly<Record<number, string>> = {
   63: "upstream's own error event, cut after the finish",
   64: "stream that ends in an odd form",
   65: "header long before the first event",
+  53: "one model fails, or one caller's calls do",
+  56: "packed answers: bombs, several members, cut ones",
+  59: "an answer without content (205)",
 };
 type Mark = "yes" | "no" | "–";
 

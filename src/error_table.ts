@@ -41,10 +41,10 @@ export type ErrorCode =
   // upstream
   | "upstream_unreachable"
   | "upstream_bad_response"
+  | "upstream_unsupported_encoding"
   | "upstream_connect_timeout"
   | "upstream_first_byte_timeout"
   | "upstream_timeout"
-  | "upstream_unavailable"
   | "upstream_loop"
   // gateway
   | "gateway_overloaded"
@@ -233,6 +233,13 @@ export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
     shouldRetry: true,
     message: "Cannot use the provider's answer: it is a redirect or no readable HTTP",
   },
+  upstream_unsupported_encoding: {
+    ...upstream,
+    outcome: "upstream_failed",
+    status: 502,
+    shouldRetry: false,
+    message: "Cannot unpack the provider's answer: its content encoding is not supported here",
+  },
   upstream_connect_timeout: {
     ...upstream,
     outcome: "timeout",
@@ -256,14 +263,6 @@ export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
     status: 504,
     shouldRetry: false,
     message: "Cannot wait longer for the provider: the answer took too long as a whole. The call may have been billed",
-  },
-  upstream_unavailable: {
-    ...upstream,
-    outcome: "shed",
-    status: 503,
-    shouldRetry: true,
-    retryAfterS: 5,
-    message: "Cannot reach the provider: it has kept failing and is given a pause. Send the request again later",
   },
   upstream_loop: {
     ...upstream,

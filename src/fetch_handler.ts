@@ -79,7 +79,11 @@ export function toHandler(handle: Handler["handle"]): Handler {
   return {
     handle,
     async fetch(request) {
-      return toResponse(await handle(new WebRequest(request)));
+      const answer = await handle(new WebRequest(request));
+      // Deno.serve sends a 205 without a length and takes one that is given off: callers would wait for its body until
+      // the connection closes (RFC 9110 §15.3.6 wants it framed). A 204 says the same, and nobody waits for more.
+      if (answer.status === 205) answer.status = 204;
+      return toResponse(answer);
     },
   };
 }

@@ -8,7 +8,8 @@ import { GatewayError } from "../errors.ts";
 import type { Clock, Exchange } from "../exchange.ts";
 import { toUpstreamError } from "./failure_cause.ts";
 import type { Replica, Replicas } from "./replicas.ts";
-import { NeverSent, toIdentityCoding, type Transport, type UpstreamAnswer, type UpstreamCall } from "./transport.ts";
+import { NeverSent, type Transport, type UpstreamAnswer, type UpstreamCall } from "./transport.ts";
+import { toIdentityCoding } from "./unpack.ts";
 
 /** Points in time that a call must reach, milliseconds from when it is sent where nothing else is said. */
 export interface Deadlines {
@@ -77,9 +78,6 @@ export interface ForwardParts {
   readonly clock: Clock;
 }
 
-/** Statuses with which a proxy in front says that nobody stands behind it (RFC 9110 §15.6.3 to §15.6.5). */
-const NOBODY_THERE: ReadonlySet<number> = new Set([502, 503, 504]);
-
 /** The URL of a replica's last call: nearly every call has the same, and building one costs more than sending it. */
 const lastUrls = new WeakMap<Replica, { readonly path: string; readonly url: URL }>();
 
@@ -101,23 +99,23 @@ function toUrl(replica: Replica, path: string): URL {
  * @param exchange Its abort ends the call; the total deadline stays until it is settled
  * @param parts What the call is made with
  * @returns The answer, identity-coded
- * @throws {GatewayError} `upstream_unreachable`, `upstream_bad_response`, `upstream_unavailable`, `upstream_*_timeout`
+ * @throws {GatewayError} `upstream_unreachable`, `upstream_bad_response`, `upstream_unsupported_encoding`,
+ *   `upstream_*_timeout`
  * @throws {ClientClosed} When the caller left
  */
 export async function forward(call: ForwardCall, exchange: Exchange, parts: ForwardParts): Promise<UpstreamAnswer> {
   const { replicas, transport, clock } = parts;
   const { totalMs, firstByteMs } = call.deadlines;
   exchange.onSettled(clock.timer(totalMs, () => exchange.abort(new GatewayError("upstream_timeout"))));
-  const first = replicas.pick(clock.monotonic());
-  if (first === undefined) throw new GatewayError("upstream_unavailable");
-  let replica = first;
+  let replica = replicas.pick(clock.monotonic());
   for (let isSecond = false;; isSecond = true) {
     const sentAt = exchange.elapsed();
     exchange.facts.replica = replica.index;
     const late = () => exchange.abort(new GatewayError("upstream_first_byte_timeout"));
     const cancelFirstByte = clock.timer(firstByteMs, late);
+    let answer: UpstreamAnswer;
     try {
-      return receive(await transport.send(toOutgoing(call, replica, exchange)), replica, exchange, parts);
+      answer = await transport.send(toOutgoing(call, replica, exchange));
     } catch (error) {
       const failure = translate(error, exchange.reason, replica, parts);
       const reason = failure instanceof NeverSent ? failure.reason : failure;
@@ -128,10 +126,13 @@ export async function forward(call: ForwardCall, exchange: Exchange, parts: Forw
       if (second === undefined) throw reason;
       exchange.resume(reason);
       replica = second;
+      continue;
     } finally {
       exchange.waitedUpstream(sentAt);
       cancelFirstByte();
     }
+    replicas.succeeded(replica); // whatever it says: a 503 for one model must not take the replica from the others
+    return receive(answer, exchange, transport);
   }
 }
 
@@ -181,24 +182,22 @@ function toOutgoing(call: ForwardCall, replica: Replica, exchange: Exchange): Up
   return new Outgoing(call, { url, headers, connectMs: call.deadlines.connectMs }, exchange);
 }
 
-/** Tells the replica, and refuses what is no answer. */
-function receive(
-  answer: UpstreamAnswer,
-  replica: Replica,
-  exchange: Exchange,
-  { replicas, clock }: ForwardParts,
-): UpstreamAnswer {
+/** Refuses what is no answer, or none that can be read. */
+function receive(answer: UpstreamAnswer, exchange: Exchange, transport: Transport): UpstreamAnswer {
   exchange.markFirstByte();
   exchange.trace?.answered(answer.status);
-  if (NOBODY_THERE.has(answer.status)) replicas.failed(replica, clock.monotonic());
-  else replicas.succeeded(replica);
-  // A redirect is never followed: upstreams are config. A 1xx or 9xx here is no answer.
-  const isRedirect = answer.status >= 300 && answer.status < 400;
-  if (isRedirect || answer.status < 200 || answer.status > 599) {
-    answer.body?.cancel();
-    throw new GatewayError("upstream_bad_response", isRedirect ? { failureCause: "redirect" } : {});
+  try {
+    // A redirect is never followed: upstreams are config. A 1xx or 9xx here is no answer.
+    const isRedirect = answer.status >= 300 && answer.status < 400;
+    if (isRedirect || answer.status < 200 || answer.status > 599) {
+      answer.body?.cancel();
+      throw new GatewayError("upstream_bad_response", isRedirect ? { failureCause: "redirect" } : {});
+    }
+    return toIdentityCoding(answer, transport);
+  } catch (error) {
+    exchange.trace?.failed(error);
+    throw error;
   }
-  return toIdentityCoding(answer);
 }
 
 /** Tells the replica, and turns whatever was thrown into an error of ours. */

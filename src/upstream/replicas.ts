@@ -2,9 +2,11 @@
  * The replicas of one provider: which one takes the next call, which one is given a pause, and how many calls may be
  * made twice. A pure state machine: times are passed in.
  *
- * Outlier ejection as Envoy does it (docs: arch_overview/upstream/outlier): consecutive failures eject, each further
- * ejection lasts longer, and afterwards one call at a time probes. A replica that can't even be connected to goes at
- * once, as long as there is another.
+ * Outlier ejection as Envoy does it (docs: arch_overview/upstream/outlier), with connections alone as evidence: an HTTP
+ * answer of any status proves that a replica can be reached. One that can't be connected to is ejected at once; one
+ * whose connections break after a call was sent, after five in a row. A caller may be the reason for the latter (a
+ * request that makes the provider reset), so at most half of the replicas can be out of service because of it. The last
+ * one in service is never ejected: without it all callers would lose the provider.
  *
  * @module
  */
@@ -14,6 +16,9 @@ const FAILURES_TO_EJECT = 5;
 /** The n-th ejection in a row lasts n times this, up to the limit. Milliseconds. */
 const BASE_EJECTION_MS = 5_000;
 const MAX_EJECTION_MS = 300_000;
+/** Calls at a time that probe a replica after its pause. One that is older waits for a slow answer and does not count. */
+const MAX_PROBES = 3;
+const PROBE_MS = 5_000;
 /** Envoy's default budget: retries are at most a fifth of the calls, with a few to begin with. */
 const RETRIES_A_CALL = 0.2;
 const MAX_SAVED_RETRIES = 10;
@@ -33,7 +38,7 @@ export interface ReplicaReport {
   readonly replica: number;
   /** Whether it is given a pause, or was and has not answered since. */
   readonly isEjected: boolean;
-  /** How long it still gets no call, milliseconds; 0 also when one call at a time probes it. */
+  /** How long it still gets no call, milliseconds; 0 also when it is probed. */
   readonly ejectedMs: number;
   /** Pauses since the start. */
   readonly ejections: number;
@@ -44,15 +49,18 @@ export interface ReplicaReport {
 }
 
 interface State extends Replica {
+  /** Since the last success. */
   failures: number;
+  /** Whether it is in service for want of another one only: there was no connection to it. */
+  isUnreachable: boolean;
   /** Ejections since the start. */
   allEjections: number;
   /** Ejections since the last success. */
   ejections: number;
   /** Monotonic time until which it gets no call; 0 when it is in service. */
   ejectedUntil: number;
-  /** Whether the one call that probes it after an ejection is under way. */
-  isProbing: boolean;
+  /** Calls to it since its pause, or in it where nobody else is left, and when they began. Monotonic milliseconds. */
+  readonly probes: Map<Replica, number>;
 }
 
 /** The replicas of one provider. */
@@ -67,23 +75,27 @@ export class Replicas {
       url,
       index,
       failures: 0,
+      isUnreachable: false,
       allEjections: 0,
       ejections: 0,
       ejectedUntil: 0,
-      isProbing: false,
+      probes: new Map(),
     }));
   }
 
   /**
-   * Chooses the replica for a call, in turn among those in service; one whose ejection is over comes first, for one
-   * call at a time. Report the outcome with {@link succeeded}, {@link failed} or {@link forgotten}.
+   * Chooses the replica for a call, in turn among those in service; one whose pause is over comes first, for a few
+   * calls at a time. When none in service can be connected to, pauses are disregarded (Envoy's panic mode). Report the
+   * outcome with {@link succeeded}, {@link failed} or {@link forgotten}.
    *
    * @param now Monotonic milliseconds
-   * @returns The replica, or `undefined` when all are ejected
+   * @returns The replica
    */
-  pick(now: number): Replica | undefined {
+  pick(now: number): Replica {
     this.#savedRetries = Math.min(this.#savedRetries + RETRIES_A_CALL, MAX_SAVED_RETRIES);
-    return this.#choose(now);
+    const chosen = this.#choose(now);
+    if (chosen === undefined) throw new TypeError("Cannot choose a replica: there is none");
+    return chosen;
   }
 
   /**
@@ -102,41 +114,51 @@ export class Replicas {
 
   #choose(now: number, except?: Replica): Replica | undefined {
     const count = this.#states.length;
-    let chosen: State | undefined;
+    let next: State | undefined;
+    let inService: State | undefined;
+    let isPanic = true;
     for (let step = 0; step < count; step++) {
       const state = this.#states[(this.#next + step) % count];
-      if (state === undefined || state === except || state.isProbing) continue;
-      if (state.ejectedUntil === 0) chosen ??= state;
-      else if (state.ejectedUntil <= now) {
-        state.isProbing = true;
-        return state;
-      }
+      if (state === undefined || state.index === except?.index) continue;
+      next ??= state;
+      if (state.ejectedUntil === 0) {
+        inService ??= state;
+        if (!state.isUnreachable) isPanic = false;
+      } else if (state.ejectedUntil <= now && mayProbe(state, now)) return probe(state, now);
     }
-    if (chosen !== undefined) this.#next = (this.#states.indexOf(chosen) + 1) % count;
-    return chosen;
+    const chosen = isPanic ? next : inService;
+    if (chosen === undefined) return undefined;
+    this.#next = (chosen.index + 1) % count;
+    return chosen.ejectedUntil === 0 ? chosen : probe(chosen, now);
   }
 
-  /** @param replica It answered */
+  /** @param replica It answered, whatever the status */
   succeeded(replica: Replica): void {
     const state = this.#stateOf(replica);
-    if (state.ejectedUntil > 0 && !state.isProbing) return; // a call from before the ejection
+    if (state.ejectedUntil > 0 && !state.probes.has(replica)) return; // a call from before the ejection
     state.failures = state.ejections = state.ejectedUntil = 0;
-    state.isProbing = false;
+    state.isUnreachable = false;
+    state.probes.clear();
   }
 
   /**
-   * @param replica It gave no answer, or one that says that nobody stands behind it
+   * @param replica Its connection failed
    * @param now Monotonic milliseconds
-   * @param wasConnected Whether there was a connection. Without one, the first failure ejects where another replica is
-   *   in service: it takes the calls over without anybody noticing
+   * @param wasConnected Whether there was a connection. Without one, the first failure ejects: another replica takes
+   *   the calls over without anybody noticing
    */
   failed(replica: Replica, now: number, wasConnected = true): void {
     const state = this.#stateOf(replica);
     state.failures++;
-    const hasOther = this.#states.some((each) => each !== state && each.ejectedUntil === 0);
-    const limit = !wasConnected && hasOther ? 1 : FAILURES_TO_EJECT;
-    if (!state.isProbing && (state.ejectedUntil > 0 || state.failures < limit)) return;
-    state.isProbing = false;
+    if (state.ejectedUntil > 0) {
+      // Only a probe tells how it does now, and of several that fail together one prolongs the pause.
+      if (!state.probes.delete(replica) || state.ejectedUntil > now) return;
+    } else {
+      state.isUnreachable = !wasConnected;
+      if (wasConnected && state.failures < FAILURES_TO_EJECT) return;
+      if (this.#countInService() - 1 < (wasConnected ? this.#states.length / 2 : 1)) return;
+    }
+    state.probes.clear();
     state.ejections++;
     state.allEjections++;
     state.ejectedUntil = now + Math.min(BASE_EJECTION_MS * state.ejections, MAX_EJECTION_MS);
@@ -144,7 +166,11 @@ export class Replicas {
 
   /** @param replica The call ended for a reason that says nothing about it, such as a caller that left */
   forgotten(replica: Replica): void {
-    this.#stateOf(replica).isProbing = false;
+    this.#stateOf(replica).probes.delete(replica);
+  }
+
+  #countInService(): number {
+    return this.#states.filter(({ ejectedUntil }) => ejectedUntil === 0).length;
   }
 
   /**
@@ -163,9 +189,23 @@ export class Replicas {
     }));
   }
 
-  #stateOf(replica: Replica): State {
-    const state = this.#states.find((each) => each === replica);
-    if (state === undefined) throw new TypeError("Cannot report on a replica of another provider");
+  #stateOf({ index, url }: Replica): State {
+    const state = this.#states[index];
+    if (state?.url !== url) throw new TypeError("Cannot report on a replica of another provider");
     return state;
   }
+}
+
+/** Whether another call may probe a replica whose pause is over: a few at a time, but none waits for a slow one. */
+function mayProbe({ probes }: State, now: number): boolean {
+  let young = 0;
+  for (const startedAt of probes.values()) if (now - startedAt < PROBE_MS) young++;
+  return young < MAX_PROBES;
+}
+
+/** An ejected replica, by an object of its own: so a probe is told from the calls of before. */
+function probe(state: State, now: number): Replica {
+  const call: Replica = { url: state.url, index: state.index };
+  state.probes.set(call, now);
+  return call;
 }

@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { type ByteSource, fromReadableStream, toReadableStream } from "../byte_source.ts";
-import { GatewayError } from "../errors.ts";
+import { type ByteSource, fromReadableStream } from "../byte_source.ts";
+import type { GatewayError } from "../errors.ts";
 import type { FailureCause } from "../outcomes.ts";
 
 /** One call. */
@@ -81,6 +81,15 @@ export interface Transport {
    * @throws {CallFailed} Where the transport knows why; of any other error `toFailureCause` looks at the code
    */
   send(call: UpstreamCall): Promise<UpstreamAnswer>;
+  /**
+   * Unpacks the body of an answer in a content encoding, no further than its reader reads. One that ends too early, or
+   * is followed by something else, rejects. If left out, gzip is unpacked, as far as `fetch` has not done so.
+   *
+   * @param coding One coding, lower case, such as `gzip`
+   * @param body The packed body
+   * @returns The unpacked one, or `undefined` for a coding that can't be read
+   */
+  unpack?(coding: string, body: ByteSource): ByteSource | undefined;
 }
 
 /**
@@ -106,55 +115,4 @@ export function createFetchTransport(): Transport {
       };
     },
   };
-}
-
-/** First byte of a gzip member (RFC 1952 §2.3.1); no JSON and no event stream begins with it. */
-const GZIP_FIRST_BYTE = 0x1f;
-
-/** Unpacks gzip, unless the runtime's fetch has done so already: it leaves the header as it was. */
-function gunzip(source: ByteSource): ByteSource {
-  let unpacked: ByteSource | undefined;
-  return {
-    async read() {
-      if (unpacked !== undefined) return unpacked.read();
-      const first = await source.read();
-      if (first?.[0] !== GZIP_FIRST_BYTE) {
-        unpacked = source;
-        return first;
-      }
-      let head: Uint8Array | undefined = first;
-      const whole = toReadableStream({
-        read() {
-          const chunk = head;
-          head = undefined;
-          return chunk === undefined ? source.read() : Promise.resolve(chunk);
-        },
-        cancel: (reason) => source.cancel(reason),
-      });
-      unpacked = fromReadableStream(whole.pipeThrough(new DecompressionStream("gzip") as GzipStream));
-      return unpacked.read();
-    },
-    cancel: (reason) => (unpacked ?? source).cancel(reason),
-  };
-}
-
-/** The DOM types say `BufferSource` for what is written; bytes are all we write. */
-type GzipStream = ReadableWritablePair<Uint8Array<ArrayBuffer>, Uint8Array>;
-
-/**
- * The answer in identity coding. It was asked for; an upstream that sends gzip all the same is understood, anything
- * else is refused rather than passed on mislabelled.
- *
- * @param answer As the transport gave it
- * @returns The same, its body decoded
- * @throws {GatewayError} `upstream_bad_response`
- */
-export function toIdentityCoding(answer: UpstreamAnswer): UpstreamAnswer {
-  const coding = (answer.headers.get("content-encoding") ?? "identity").trim().toLowerCase();
-  if (coding === "identity" || coding === "" || answer.body === null) return answer;
-  if (coding !== "gzip") {
-    answer.body.cancel();
-    throw new GatewayError("upstream_bad_response");
-  }
-  return { status: answer.status, headers: answer.headers, body: gunzip(answer.body) };
 }

@@ -11,6 +11,7 @@ import type { ByteSource } from "../byte_source.ts";
 import { GatewayError } from "../errors.ts";
 import { AnswerReader, type AnswerSink, Garbled } from "./answer_reader_node.ts";
 import { CallFailed, NeverSent, type Transport, type UpstreamAnswer, type UpstreamCall } from "./transport.ts";
+import { unpackNode } from "./unpack_node.ts";
 
 /** A connection, as narrow as the client needs it. */
 export interface ClientSocket {
@@ -53,6 +54,8 @@ export type Dial = (url: URL, events: SocketEvents) => ClientSocket;
 /** Idle connections kept for each upstream, and how long: less than common load balancers keep them (60 s). */
 const MAX_IDLE_CONNECTIONS = 1024;
 const IDLE_CONNECTION_MS = 50_000;
+/** The longest time a connection is used: a new one is made to the address that the name has by then. Milliseconds. */
+const MAX_AGE_MS = 300_000;
 /** So much earlier than a server says that it will close. Milliseconds. */
 const IDLE_MARGIN_MS = 1000;
 /** How often it is looked for idle connections that have become old. Milliseconds. */
@@ -89,6 +92,8 @@ function toRequest({ method, url, headers, body }: UpstreamCall): Buffer {
 
 /** A connection to an upstream, and the call that has it. */
 class Connection implements SocketEvents, AnswerSink {
+  /** When it is given to no call any more. Monotonic, milliseconds. */
+  readonly usedUntil: number;
   /** When it grows too old to be used again, while it is idle. Monotonic, milliseconds. */
   idleUntil = 0;
   readonly #pool: Pool;
@@ -101,6 +106,7 @@ class Connection implements SocketEvents, AnswerSink {
 
   constructor(dial: Dial, url: URL, pool: Pool) {
     this.#pool = pool;
+    this.usedUntil = pool.now() + MAX_AGE_MS;
     this.#socket = dial(url, this);
   }
 
@@ -200,26 +206,29 @@ class Connection implements SocketEvents, AnswerSink {
 
 /** The connections to an upstream: as many as there are calls at the same time, and some that wait for the next. */
 class Pool {
+  readonly now: () => number;
   readonly #dial: Dial;
   readonly #idle: Connection[] = [];
   #isSwept = false;
 
-  constructor(dial: Dial) {
+  constructor(dial: Dial, now: () => number) {
     this.#dial = dial;
+    this.now = now;
   }
 
   /** The one that was used last: the others may grow old and close. */
   take(url: URL): Connection {
     for (let kept = this.#idle.pop(); kept !== undefined; kept = this.#idle.pop()) {
-      if (kept.isAlive && kept.idleUntil > performance.now()) return kept;
+      if (kept.isAlive && kept.idleUntil > this.now()) return kept;
       kept.destroy();
     }
     return new Connection(this.#dial, url, this);
   }
 
   giveBack(connection: Connection, idleMs: number): void {
-    if (this.#idle.length >= MAX_IDLE_CONNECTIONS) return connection.destroy();
-    connection.idleUntil = performance.now() + idleMs;
+    const now = this.now();
+    if (this.#idle.length >= MAX_IDLE_CONNECTIONS || connection.usedUntil <= now) return connection.destroy();
+    connection.idleUntil = Math.min(now + idleMs, connection.usedUntil);
     this.#idle.push(connection);
     if (!this.#isSwept) this.#sweepLater();
   }
@@ -232,7 +241,7 @@ class Pool {
   #sweepLater(): void {
     this.#isSwept = true;
     startTimer(() => {
-      const now = performance.now();
+      const now = this.now();
       for (const connection of this.#idle.filter(({ idleUntil }) => idleUntil <= now)) {
         this.forget(connection);
         connection.destroy();
@@ -354,16 +363,18 @@ class Call implements ByteSource {
  * Calls over connections that are kept for the next call.
  *
  * @param dial Connects
+ * @param now The time, by which connections grow old. Milliseconds that only grow
  * @returns The transport
  */
-export function createHttp1Transport(dial: Dial): Transport {
+export function createHttp1Transport(dial: Dial, now: () => number = () => performance.now()): Transport {
   const pools = new Map<string, Pool>();
   return {
+    unpack: unpackNode,
     send(call) {
       if (call.reason !== undefined) return Promise.reject(call.reason);
       const { origin } = call.url;
       let pool = pools.get(origin);
-      if (pool === undefined) pools.set(origin, pool = new Pool(dial));
+      if (pool === undefined) pools.set(origin, pool = new Pool(dial, now));
       try {
         return new Call(call, pool).answered;
       } catch (error) {

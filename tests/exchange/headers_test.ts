@@ -138,14 +138,25 @@ describe("headers", () => {
     }
   });
 
-  it("row 15: that announce another coding make the answer unusable", async () => {
+  it("rows 15 and 56: that announce a coding nobody can read here make the answer unusable, and the error names it", async () => {
+    let coding = "gzip, gzip";
     await start((response) => {
-      response.writeHead(200, { "content-type": "application/json", "content-encoding": "gzip, gzip" });
+      response.writeHead(200, { "content-type": "application/json", "content-encoding": coding });
       response.end(gzipSync(gzipSync(COMPLETION)));
     });
-    const { status, body } = await call();
-    assert.equal(status, 502);
-    assert.match(body, /upstream_bad_response/);
+    const refused = async () => {
+      const { status, headers, body } = await call();
+      assert.equal(status, 502);
+      assert.equal(headers["x-should-retry"], "false", "the call was answered, and is billed");
+      const { error } = JSON.parse(body);
+      assert.equal(error.code, "upstream_unsupported_encoding");
+      return error.message;
+    };
+    assert.match(await refused(), /: gzip, gzip$/);
+    coding = "compress";
+    assert.match(await refused(), /: compress$/);
+    coding = "sk-a-secret-that-came-back-in-the-wrong-place";
+    assert.match(await refused(), /not supported here$/);
   });
 
   it("row 13: of a redirect are neither followed nor told", async () => {

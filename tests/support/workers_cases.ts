@@ -14,6 +14,7 @@ export type Reason =
   | "pieces"
   | "memory"
   | "log"
+  | "process"
   | "wait";
 
 /** The reasons, as they stand in `docs/workers.md`. */
@@ -26,6 +27,7 @@ export const REASONS: Readonly<Record<Reason, string>> = {
   break: "workerd ends a body that breaks off like a whole one when its length was not announced",
   pieces: "workerd may cut an event in two on its way: the bytes and their order are the same",
   memory: "it sends more than a Worker takes by default",
+  process: "it measures the process of the gateway, which is another one there",
   wait: "it waits 14 s for what listeners of other runtimes do; the behaviour `silent stream` has a case of its own",
   log: "records of a Worker are lines of its log, which hold less and come a moment later",
 };
@@ -68,6 +70,9 @@ export const WORKERS_CASES: Readonly<Record<string, Readonly<Record<string, Reas
     "row 1: a refused connection answers 502 at once, and goes to another replica where there is one": "connect",
     "row 3: a black hole answers 504 at the connect deadline, and goes to another replica where there is one":
       "connect",
+    "row 56: 16 callers that do not read what 130 kB unpack to cost no more than their buffers": "process",
+    "row 56: packed answers are unpacked, plain and streamed, and one that is cut or goes on never looks whole":
+      "break",
   },
   "tests/faults/streams_test.ts": {
     "row 60: ten minutes of comments, by default": "parts",

@@ -53,13 +53,15 @@ class Dialled implements ClientSocket {
 describe("a transport, whatever its connections tell", () => {
   let transport: Transport;
   let dialled: Dialled[];
+  let nowMs: number;
   beforeEach(() => {
     dialled = [];
+    nowMs = 0;
     transport = createHttp1Transport((_, events) => {
       const socket = new Dialled(events);
       dialled.push(socket);
       return socket;
-    });
+    }, () => nowMs);
   });
   const send = (controller = new AbortController()) =>
     transport.send(toUpstreamCall("http://upstream.invalid/", { controller }));
@@ -195,6 +197,26 @@ describe("a transport, whatever its connections tell", () => {
       garbled.answered,
       (error) => GatewayError.is(error) && error.code === "upstream_bad_response",
     );
+  });
+
+  it("uses a connection for five minutes at most, however busy it is, and cuts no call", async () => {
+    const minuteMs = 60_000;
+    let socket = await kept();
+    for (; nowMs < 4.5 * minuteMs; nowMs += minuteMs / 2) assert.equal(await kept(), socket);
+    nowMs = 5 * minuteMs;
+    const next = await kept();
+    assert.notEqual(next, socket, "it is not taken any more");
+    assert.equal(socket.isAlive, false);
+    socket = next;
+    nowMs += 4 * minuteMs;
+    const { answered } = sent(); // not answered before the connection is too old
+    assert.equal(dialled.length, 3, "the one before was idle for too long");
+    nowMs += 10 * minuteMs;
+    const last = dialled.at(-1) ?? assert.fail();
+    assert.equal(last.isAlive, true);
+    last.tell(GOOD);
+    assert.equal(await textOf(await answered), "{}");
+    assert.equal(last.isAlive, false, "it is not given back any more");
   });
 
   it("says that a call never left when there is nothing to dial", async () => {

@@ -2,17 +2,14 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { type Replica, Replicas } from "../../src/upstream/replicas.ts";
+import { Replicas } from "../../src/upstream/replicas.ts";
 
 const URLS = ["https://one.example", "https://two.example", "https://three.example"];
 
-function pick(replicas: Replicas, now: number): Replica {
-  return replicas.pick(now) ?? assert.fail("all are ejected");
-}
-
+/** Ejects one by five broken connections in a row; others succeed. */
 function eject(replicas: Replicas, url: string, now: number): void {
   for (let failures = 0; failures < 5;) {
-    const replica = pick(replicas, now);
+    const replica = replicas.pick(now);
     if (replica.url === url) {
       replicas.failed(replica, now);
       failures++;
@@ -20,61 +17,136 @@ function eject(replicas: Replicas, url: string, now: number): void {
   }
 }
 
+/** Those that are ejected. */
+function ejectedOf(replicas: Replicas, now = 0): number[] {
+  return replicas.report(now).filter(({ isEjected }) => isEjected).map(({ replica }) => replica);
+}
+
+/** What the next calls are given; they say nothing about it. */
+function nextOf(replicas: Replicas, now: number, count: number): string[] {
+  return Array.from({ length: count }, () => {
+    const replica = replicas.pick(now);
+    replicas.forgotten(replica);
+    return replica.url;
+  });
+}
+
 describe("replicas", () => {
   it("take calls in turn", () => {
-    const replicas = new Replicas(URLS);
-    assert.deepEqual(Array.from({ length: 4 }, () => pick(replicas, 0).url), [...URLS, URLS[0]]);
+    assert.deepEqual(nextOf(new Replicas(URLS), 0, 4), [...URLS, URLS[0]]);
   });
 
-  it("are ejected after five failures in a row, and a success in between starts anew", () => {
-    const replicas = new Replicas(URLS.slice(0, 1));
-    for (let call = 0; call < 12; call++) {
-      const replica = pick(replicas, 0);
-      if (call % 4 === 3) replicas.succeeded(replica);
+  it("are ejected after five broken connections in a row, and a success in between starts anew", () => {
+    const replicas = new Replicas(URLS.slice(0, 2));
+    for (let call = 0; call < 24; call++) {
+      const replica = replicas.pick(0);
+      if (replica.index === 1 || call % 8 === 6) replicas.succeeded(replica);
       else replicas.failed(replica, 0);
     }
+    assert.deepEqual(ejectedOf(replicas), []);
     eject(replicas, URLS[0] ?? "", 0);
-    assert.equal(replicas.pick(4999), undefined);
+    assert.deepEqual(ejectedOf(replicas), [0]);
+    assert.deepEqual(nextOf(replicas, 4999, 3), [URLS[1], URLS[1], URLS[1]]);
   });
 
-  it("that can't be connected to are ejected at once where another one is in service", () => {
-    const replicas = new Replicas(URLS.slice(0, 2));
-    const first = pick(replicas, 0);
+  it("that can't be connected to are ejected at once, as long as another one is in service", () => {
+    const replicas = new Replicas(URLS);
+    const first = replicas.pick(0);
     replicas.failed(first, 0, false);
     const second = replicas.pickAgain(0, first) ?? assert.fail();
-    for (let call = 0; call < 4; call++) {
-      replicas.failed(second, 0, false);
-      assert.equal(pick(replicas, 0), second, "the last one stays for five failures");
-    }
     replicas.failed(second, 0, false);
-    assert.equal(replicas.pick(0), undefined);
+    const third = replicas.pick(0);
+    for (let call = 0; call < 20; call++) replicas.failed(third, 0, false);
+    assert.deepEqual(ejectedOf(replicas), [first.index, second.index], "the last one stays");
   });
 
-  it("are probed one call at a time after a pause that grows with each ejection", () => {
+  it("row 53: stay in service when there is one alone, whatever fails", () => {
     const replicas = new Replicas(URLS.slice(0, 1));
-    eject(replicas, URLS[0] ?? "", 0);
+    for (let call = 0; call < 100; call++) replicas.failed(replicas.pick(call), call, call % 2 === 0);
+    assert.deepEqual(ejectedOf(replicas), []);
+    assert.equal(replicas.pick(100).url, URLS[0]);
+  });
+
+  it("row 53: are ejected up to the half of them by connections that a caller can break", () => {
+    for (const [count, most] of [[2, 1], [3, 1], [4, 2], [5, 2]] as const) {
+      const replicas = new Replicas(Array.from({ length: count }, (_, index) => `https://${index}.example`));
+      for (let call = 0; call < 200; call++) replicas.failed(replicas.pick(0), 0);
+      assert.equal(ejectedOf(replicas).length, most, `of ${count}`);
+    }
+  });
+
+  it("row 53: are left alone in their pause, though a caller breaks the connections of all others", () => {
+    const replicas = new Replicas(URLS.slice(0, 2));
+    replicas.failed(replicas.pick(0), 0, false);
+    for (let call = 0; call < 20; call++) replicas.failed(replicas.pick(0), 0);
+    assert.deepEqual(nextOf(replicas, 1, 2), [URLS[1], URLS[1]]);
+  });
+
+  it("are all used when none in service can be connected to, until one succeeds", () => {
+    const replicas = new Replicas(URLS);
+    for (const _ of URLS) replicas.failed(replicas.pick(0), 0, false);
+    assert.deepEqual(ejectedOf(replicas), [0, 1]);
+    assert.deepEqual([...new Set(nextOf(replicas, 1, 3))].sort(), [...URLS].sort(), "pauses are disregarded");
+    const last = replicas.report(1)[2] ?? assert.fail();
+    assert.deepEqual([last.isEjected, last.failures], [false, 1]);
+    const again = replicas.pickAgain(1, { index: 2, url: URLS[2] ?? "" }) ?? assert.fail("another one is tried");
+    replicas.failed(again, 1, false);
+    assert.equal(replicas.report(1)[again.index]?.ejections, 1, "its pause does not grow by that");
+    const other = replicas.pick(1);
+    replicas.succeeded(other);
+    assert.deepEqual(nextOf(replicas, 1, 2).filter((url) => url !== other.url && url !== URLS[2]), []);
+  });
+
+  it("are probed after a pause that grows with each ejection", () => {
+    const replicas = new Replicas(URLS.slice(0, 2));
+    const [first = ""] = URLS;
+    eject(replicas, first, 0);
     let now = 0;
     for (let ejections = 1; ejections <= 70; ejections++) {
       const pauseMs = Math.min(5000 * ejections, 300_000);
-      assert.equal(replicas.pick(now + pauseMs - 1), undefined);
+      assert.ok(!nextOf(replicas, now + pauseMs - 1, 2).includes(first));
       now += pauseMs;
-      const probe = pick(replicas, now);
-      assert.equal(replicas.pick(now), undefined, "one probe at a time");
-      replicas.failed(probe, now);
+      const probes = [replicas.pick(now), replicas.pick(now)];
+      assert.deepEqual(probes.map(({ url }) => url), [first, first]);
+      for (const probe of probes) replicas.failed(probe, now);
+      assert.equal(replicas.report(now)[0]?.ejections, ejections + 1, "two that fail together count once");
     }
     now += 300_000;
-    replicas.succeeded(pick(replicas, now));
-    for (let call = 0; call < 10; call++) pick(replicas, now);
-    eject(replicas, URLS[0] ?? "", now);
-    assert.ok(replicas.pick(now + 5000), "the pauses begin anew after a success");
+    replicas.succeeded(replicas.pick(now));
+    assert.deepEqual(ejectedOf(replicas), []);
+    eject(replicas, first, now);
+    assert.equal(replicas.report(now)[0]?.ejectedMs, 5000, "the pauses begin anew after a success");
   });
 
-  it("in service are not touched by the failures of another, and a call from before an ejection changes nothing", () => {
+  it("row 53: are probed by a few calls at a time, and a slow one keeps nobody out", () => {
+    const replicas = new Replicas(URLS.slice(0, 2));
+    const [first = "", second = ""] = URLS;
+    eject(replicas, first, 0);
+    const slow = [1, 2, 3].map(() => replicas.pick(5000));
+    assert.deepEqual(slow.map(({ url }) => url), [first, first, first]);
+    assert.deepEqual([replicas.pick(5000).url, replicas.pick(9999).url], [second, second]);
+    const later = replicas.pick(10_000);
+    assert.equal(later.url, first);
+    replicas.forgotten(later);
+    assert.equal(replicas.pick(10_000).url, first, "its place is free again");
+    replicas.succeeded(slow[0] ?? assert.fail());
+    assert.deepEqual(ejectedOf(replicas), [], "the slow one counts when it is answered");
+  });
+
+  it("are not touched by the failures of another, nor by a call from before an ejection", () => {
     const replicas = new Replicas(URLS);
-    const early = pick(replicas, 0);
+    const early = replicas.pick(0);
     eject(replicas, early.url, 0);
     replicas.succeeded(early);
-    const others = Array.from({ length: 6 }, () => pick(replicas, 1).url);
+    assert.deepEqual(ejectedOf(replicas), [early.index]);
+    const probe = replicas.pick(5000);
+    replicas.failed(early, 5000);
+    assert.equal(replicas.report(5000)[early.index]?.ejections, 1);
+    replicas.failed(probe, 5000);
+    replicas.succeeded(probe);
+    assert.equal(replicas.report(5000)[early.index]?.ejections, 2);
+    assert.deepEqual(ejectedOf(replicas), [early.index]);
+    const others = nextOf(replicas, 5001, 6);
     assert.ok(!others.includes(early.url));
     assert.equal(new Set(others).size, 2);
   });
@@ -83,18 +155,10 @@ describe("replicas", () => {
     const replicas = new Replicas(["a", "b"]);
     const report = () => replicas.report(1000).map((each) => [each.isEjected, each.ejections, each.ejectedMs]);
     assert.deepEqual(report(), [[false, 0, 0], [false, 0, 0]]);
-    const first = replicas.pick(0) ?? assert.fail();
-    replicas.failed(first, 0, false);
+    replicas.failed(replicas.pick(0), 0, false);
     assert.deepEqual(report(), [[true, 1, 4000], [false, 0, 0]]);
-    replicas.succeeded(replicas.pick(10_000) ?? assert.fail());
+    replicas.succeeded(replicas.pick(10_000));
     assert.deepEqual(report(), [[false, 1, 0], [false, 0, 0]]);
-  });
-
-  it("that are probed are freed when the call says nothing about them", () => {
-    const replicas = new Replicas(URLS.slice(0, 1));
-    eject(replicas, URLS[0] ?? "", 0);
-    replicas.forgotten(pick(replicas, 5000));
-    assert.ok(replicas.pick(5000));
   });
 
   it("give a retry to another one, for a fifth of the calls at most", () => {
@@ -102,14 +166,15 @@ describe("replicas", () => {
       const replicas = new Replicas(URLS);
       let retries = 0;
       for (const isFailing of fails) {
-        const first = pick(replicas, 0);
+        const first = replicas.pick(0);
         const second = isFailing ? replicas.pickAgain(0, first) : undefined;
         if (second !== undefined) retries++;
         assert.notEqual(second, first);
       }
       assert.ok(retries <= 3 + 0.2 * fails.length, `${retries} retries of ${fails.length} calls`);
     }));
+    assert.throws(() => new Replicas([]).pick(0), /there is none/);
     const lone = new Replicas(URLS.slice(0, 1));
-    assert.equal(lone.pickAgain(0, pick(lone, 0)), undefined);
+    assert.equal(lone.pickAgain(0, lone.pick(0)), undefined);
   });
 });

@@ -99,8 +99,9 @@ export function Providers({ snapshot: { report }, store }: { snapshot: Snapshot;
       </div>
       {report !== undefined && <Engines health={report.health} />}
       <p class="hint">
-        A replica that fails five times in a row, or that can't be connected to while another can, is ejected: it gets
-        no call for a while, then one at a time until one succeeds.
+        A replica that can't be connected to, or whose connections break five times in a row, is ejected while others
+        are in service: it gets no call for a while, then a few until one is answered. An error that it answers does not
+        count.
       </p>
     </>
   );

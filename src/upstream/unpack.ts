@@ -1,0 +1,83 @@
+/**
+ * Answers without their content encoding. None was asked for; a provider or a proxy in front of it that uses one all
+ * the same is understood, as far as the runtime can.
+ *
+ * @module
+ */
+import { type ByteSource, fromReadableStream, toReadableStream } from "../byte_source.ts";
+import { GatewayError } from "../errors.ts";
+import type { Transport, UpstreamAnswer } from "./transport.ts";
+
+/** First byte of a gzip member (RFC 1952 §2.3.1); no JSON and no event stream begins with it. */
+const GZIP_FIRST_BYTE = 0x1f;
+/** Fed at once: a `DecompressionStream` unpacks all of it (up to 1032 times as much) before anybody reads. Bytes. */
+const SLICE_BYTES = 512;
+/** What of a header may be told to the caller. */
+const CODINGS = /^[a-z0-9-]{1,16}(?:, ?[a-z0-9-]{1,16}){0,4}$/;
+
+/** The DOM types say `BufferSource` for what is written; bytes are all we write. */
+type GzipStream = ReadableWritablePair<Uint8Array<ArrayBuffer>, Uint8Array>;
+
+/** A body in small pieces. */
+function toSlices(first: Uint8Array, rest: ByteSource): ByteSource {
+  let left = first;
+  return {
+    async read() {
+      if (left.byteLength === 0) {
+        const next = await rest.read();
+        if (next === undefined) return undefined;
+        left = next;
+      }
+      const slice = left.subarray(0, SLICE_BYTES);
+      left = left.subarray(SLICE_BYTES);
+      return slice;
+    },
+    cancel: (reason) => rest.cancel(reason),
+  };
+}
+
+/**
+ * Unpacks gzip of one member with what any runtime has, unless its `fetch` has done so already: that leaves the header
+ * as it was.
+ *
+ * @param coding One content coding, lower case
+ * @param body The packed body
+ * @returns The unpacked one, or `undefined` for another coding
+ */
+export function unpackGzip(coding: string, body: ByteSource): ByteSource | undefined {
+  if (coding !== "gzip") return undefined;
+  let unpacked: ByteSource | undefined;
+  return {
+    async read() {
+      if (unpacked !== undefined) return await unpacked.read();
+      const first = await body.read();
+      if (first?.[0] !== GZIP_FIRST_BYTE) {
+        unpacked = body;
+        return first;
+      }
+      const packed = toReadableStream(toSlices(first, body));
+      unpacked = fromReadableStream(packed.pipeThrough(new DecompressionStream("gzip") as GzipStream));
+      return await unpacked.read();
+    },
+    cancel: (reason) => (unpacked ?? body).cancel(reason),
+  };
+}
+
+/**
+ * The answer in identity coding. What can't be unpacked is refused rather than passed on mislabelled.
+ *
+ * @param answer As the transport gave it
+ * @param transport That transport
+ * @returns The same, its body unpacked
+ * @throws {GatewayError} `upstream_unsupported_encoding`
+ */
+export function toIdentityCoding(answer: UpstreamAnswer, transport: Pick<Transport, "unpack">): UpstreamAnswer {
+  const { status, headers, body } = answer;
+  const coding = headers.get("content-encoding")?.trim().toLowerCase() ?? "";
+  if (coding === "" || coding === "identity" || body === null) return answer;
+  const known = coding === "x-gzip" ? "gzip" : coding; // RFC 9110 §8.4.1.3
+  const unpacked = transport.unpack ? transport.unpack(known, body) : unpackGzip(known, body);
+  if (unpacked !== undefined) return { status, headers, body: unpacked };
+  body.cancel();
+  throw new GatewayError("upstream_unsupported_encoding", CODINGS.test(coding) ? { detail: coding } : {});
+}
