@@ -4,15 +4,7 @@ import { Buffer } from "node:buffer";
 import process from "node:process";
 import { brotliCompressSync, deflateSync, gzipSync } from "node:zlib";
 import { afterEach, describe, it } from "@std/testing/bdd";
-import {
-  answerPlain,
-  answerStream,
-  chunk,
-  COMPLETION,
-  type Provider,
-  startProvider,
-  stream,
-} from "../support/provider.ts";
+import { answerPlain, answerStream, chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
 import {
   GOOD_BODY,
   startUnderTest,
