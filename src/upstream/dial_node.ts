@@ -54,9 +54,11 @@ function underneath(socket: Socket): Underneath | undefined {
 /** A connection, under way or open. */
 class NodeSocket implements ClientSocket {
   readonly #socket: Socket;
+  readonly #onWritten: (error?: Error | null) => void;
   #error: Error | undefined;
 
   constructor(url: URL, events: SocketEvents) {
+    this.#onWritten = (error) => error ?? events.flushed();
     this.#socket = open(url, () => events.opened(), (bytes) => events.received(bytes))
       .on("end", () => events.ended())
       .on("error", (error) => this.#error = error)
@@ -72,7 +74,7 @@ class NodeSocket implements ClientSocket {
   }
 
   write(bytes: Uint8Array): void {
-    this.#socket.write(bytes);
+    this.#socket.write(bytes, this.#onWritten);
   }
 
   pause(): void {

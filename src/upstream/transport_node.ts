@@ -33,6 +33,8 @@ export interface ClientSocket {
 export interface SocketEvents {
   /** It is connected and, where it is encrypted, the other side is who it should be. */
   opened(): void;
+  /** Bytes have left that had to wait; not told from within {@link ClientSocket.write}. */
+  flushed(): void;
   /** Bytes came, which nobody else writes to. */
   received(bytes: Buffer): void;
   /** The other side has sent its last byte. */
@@ -67,8 +69,8 @@ const KEEP_ALIVE_TIMEOUT = /\btimeout=(\d{1,6})\b/i;
 const utf8 = new TextEncoder();
 const ignore = (): void => {};
 
-/** The head of a request, and its body where that is small. RFC 9112 §3. */
-function toRequest({ method, url, headers, body }: UpstreamCall): Buffer {
+/** A request in the pieces in which it leaves: a small body together with the head. RFC 9112 §3. */
+function toRequest({ method, url, headers, body }: UpstreamCall): Uint8Array[] {
   let head = `${method} ${url.pathname}${url.search} HTTP/1.1\r\nhost: ${url.host}\r\n`;
   for (const name in headers) {
     const value = headers[name] ?? "";
@@ -79,12 +81,13 @@ function toRequest({ method, url, headers, body }: UpstreamCall): Buffer {
   }
   const length = body?.byteLength ?? 0;
   head += body === null ? "\r\n" : `content-length: ${length}\r\n\r\n`;
-  if (body === null || length > SMALL_BODY_BYTES) return Buffer.from(head, "latin1");
+  if (body === null) return [Buffer.from(head, "latin1")];
+  if (length > SMALL_BODY_BYTES) return [Buffer.from(head, "latin1"), body];
   const bytes = Buffer.allocUnsafe(head.length + length);
   const { read, written } = utf8.encodeInto(head, bytes); // the same for ASCII, and on Deno many times as fast
   if (read !== written) bytes.write(head, "latin1");
   bytes.set(body, head.length);
-  return bytes;
+  return [bytes];
 }
 
 /** A connection to an upstream, and the call that has it. */
@@ -123,10 +126,12 @@ class Connection implements SocketEvents, AnswerSink {
 
   #send(call: Call): void {
     this.#reader.next();
-    call.leaves();
-    this.#socket.write(call.request);
-    const { body } = call;
-    if (body !== null && body.byteLength > SMALL_BODY_BYTES) this.#socket.write(body);
+    for (const piece of call.leaves()) this.#socket.write(piece);
+    this.flushed();
+  }
+
+  flushed(): void {
+    if (this.#socket.isFlushed) this.#call?.left();
   }
 
   pause(): void {
@@ -246,9 +251,9 @@ class Pool {
 /** A call on its way, and the body of its answer. */
 class Call implements ByteSource {
   readonly answered: Promise<UpstreamAnswer>;
-  /** Its first bytes. */
-  readonly request: Buffer;
   readonly #call: UpstreamCall;
+  /** The request, until it is handed to a connection. */
+  #request: readonly Uint8Array[];
   readonly #connection: Connection;
   readonly #forgetAbort: () => void;
   #resolve: (answer: UpstreamAnswer) => void = ignore;
@@ -263,7 +268,7 @@ class Call implements ByteSource {
 
   constructor(call: UpstreamCall, pool: Pool) {
     this.#call = call;
-    this.request = toRequest(call);
+    this.#request = toRequest(call);
     this.answered = new Promise((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
@@ -277,14 +282,17 @@ class Call implements ByteSource {
     this.#connection.carry(this);
   }
 
-  /** What of the request does not leave with its header. */
-  get body(): Uint8Array | null {
-    return this.#call.body;
+  /** Says that bytes may leave from here on. @returns The request, of which nothing is kept */
+  leaves(): readonly Uint8Array[] {
+    this.#stopConnectTimer();
+    const request = this.#request;
+    this.#request = [];
+    return request;
   }
 
-  /** From here on bytes may have left. */
-  leaves(): void {
-    if (this.#connectTimer !== undefined) clearTimeout(this.#connectTimer);
+  /** Says that no byte of the request waits to leave. */
+  left(): void {
+    this.#call.releaseBody();
   }
 
   answer(status: number, headers: Map<string, string>): void {
@@ -302,15 +310,25 @@ class Call implements ByteSource {
   }
 
   end(): void {
+    this.#over();
+    this.left(); // also of an answer that did not wait for the whole request: the connection is gone
+  }
+
+  #over(): void {
     this.#isOver = true;
-    this.leaves();
+    this.#stopConnectTimer();
     this.#forgetAbort();
     this.#wake();
   }
 
+  #stopConnectTimer(): void {
+    if (this.#connectTimer !== undefined) clearTimeout(this.#connectTimer);
+  }
+
   failed(error: Error): void {
     this.#failure = error;
-    this.end();
+    this.#over();
+    if (this.#request.length === 0) this.left(); // else none of it left, and it may be sent elsewhere
     this.#reject(error);
   }
 
