@@ -10,6 +10,13 @@ export interface ByteSource {
   /** Whether the first `read` brings all of it. */
   readonly isWhole?: boolean;
   /**
+   * The same body in pieces, where it would come whole: for a reader that counts bytes as they arrive. To be called
+   * before the first `read`, and read instead.
+   *
+   * @returns The source; `null` where there is none
+   */
+  inPieces?(): ByteSource | null;
+  /**
    * Waits for more.
    *
    * @returns The next bytes (never empty at will, but possibly), or `undefined` at the end
@@ -64,11 +71,13 @@ const SMALL_BYTES = 65536;
  */
 export function fromRequest(request: Request, wholeBytes: number = SMALL_BYTES): ByteSource | null {
   const length = Number(request.headers.get("content-length") ?? NaN);
+  const inPieces = () => request.body && fromReadableStream(request.body);
   // A stream costs the runtimes more than everything else about a small body.
-  if (!(length > 0 && length <= wholeBytes)) return request.body && fromReadableStream(request.body);
+  if (!(length > 0 && length <= wholeBytes)) return inPieces();
   let isRead = false;
   return {
     isWhole: true,
+    inPieces,
     read() {
       if (isRead) return Promise.resolve(undefined);
       isRead = true;

@@ -28,7 +28,8 @@ import {
   type Tracer,
 } from "./exchange.ts";
 import { type Handler, toHandler } from "./fetch_handler.ts";
-import { BodyMemory, parseJson, readBody } from "./inbound/body.ts";
+import { parseJson, readBody } from "./inbound/body.ts";
+import { BodyMemory, type RequestBody } from "./inbound/body_memory.ts";
 import { type ChatCompletionRequest, readChatCompletion } from "./inbound/chat_completion.ts";
 import { readGatewayCredential, readUpstreamCredential } from "./inbound/credentials.ts";
 import { createHostTable } from "./inbound/host.ts";
@@ -90,6 +91,9 @@ const WATCH_CALLER_MS = 20;
 function portableDigest(text: string): string {
   return bytesToHex(sha256(utf8ToBytes(text)));
 }
+
+/** What is remembered of a chat completion's body. */
+type CheckedCompletion = Pick<ChatCompletionRequest, "isStream" | "choices">;
 
 /** Whose limits count: the key's, and those of the provider. */
 function subjectsOf({ id, limits }: KeyConfig, ofProvider: readonly LimitSubject[]): readonly LimitSubject[] {
@@ -195,25 +199,23 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     }
     // 5 Read
     const isRead = operation.name === "chat.completions";
-    const bytes = isRead ? await readBody(request, { limits, memory: bodyMemory, clock, exchange }) : null;
-    const completion = bytes === null ? undefined : check(bytes, key, { provider, exchange });
+    const body = isRead
+      ? await readBody(request, { limits, memory: bodyMemory, owner: key.id, clock, exchange })
+      : null;
+    const completion = body === null ? undefined : check(body, key, { provider, exchange });
     // 6 Forward
-    let answer: UpstreamAnswer;
-    try {
-      answer = await forward(
-        {
-          path: operation.path,
-          method: request.method,
-          headers: toUpstreamHeaders(headers),
-          body: bytes,
-          deadlines: shorten(provider.deadlines, headers, completion?.isStream ?? false),
-        },
-        exchange,
-        provider,
-      );
-    } finally {
-      bodyMemory.give(exchange.bytesIn);
-    }
+    const mayStream = completion !== undefined && (completion.isStream ?? true);
+    let answer = await forward(
+      {
+        path: operation.path,
+        method: request.method,
+        headers: toUpstreamHeaders(headers),
+        body,
+        deadlines: shorten(provider.deadlines, headers, mayStream),
+      },
+      exchange,
+      provider,
+    );
     // 7 Relay
     if (operation.name === "models.list" && key.models !== undefined) {
       const { deadlines: { idleMs } } = provider;
@@ -222,22 +224,17 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     return relay(answer, { exchange, provider, completion });
   }
 
-  /** 5: from a parsed view of the bytes what must be known of them. */
-  function check(bytes: Uint8Array, key: KeyConfig, { provider: { messages }, exchange }: {
+  /** 5: from a parsed view of the bytes what must be known of them. Of what it returns nothing is as large as they. */
+  function check({ bytes }: RequestBody, key: KeyConfig, { provider: { messages }, exchange }: {
     provider: ProviderConfig;
     exchange: Exchange;
-  }): ChatCompletionRequest {
-    try {
-      const completion = readChatCompletion(parseJson(bytes), messages);
-      exchange.facts.model = completion.model;
-      exchange.facts.stream = completion.isStream;
-      admitModel(key, completion.model);
-      if (completion.users.some(holdsGatewayKey)) throw new GatewayError("gateway_key_misplaced", { param: "user" });
-      return completion;
-    } catch (error) {
-      bodyMemory.give(bytes.byteLength);
-      throw error;
-    }
+  }): CheckedCompletion {
+    const { model, isStream, choices, users } = readChatCompletion(parseJson(bytes ?? new Uint8Array()), messages);
+    exchange.facts.model = model;
+    if (isStream !== undefined) exchange.facts.stream = isStream;
+    admitModel(key, model);
+    if (users.some(holdsGatewayKey)) throw new GatewayError("gateway_key_misplaced", { param: "user" });
+    return { isStream, choices };
   }
 
   /** 7: status and headers at once, the body as it comes; its end settles the exchange. A small answer goes whole. */
@@ -246,11 +243,12 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     { exchange, provider, completion }: {
       exchange: Exchange;
       provider: ProviderConfig;
-      completion: { choices: number } | undefined;
+      completion: CheckedCompletion | undefined;
     },
   ): Answer | Promise<Answer> {
     const isEventStream = (headers.get("content-type") ?? "").toLowerCase().startsWith("text/event-stream");
     const answered = addOwnHeaders(toCallerHeaders(headers, isEventStream), exchange);
+    if (completion !== undefined) exchange.facts.stream ??= isEventStream;
     if (body === null || status === 204 || status === 205) {
       body?.cancel();
       exchange.status = status;

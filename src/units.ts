@@ -93,6 +93,14 @@ export function formatCount(count: number): string {
   return String(count);
 }
 
+/** @returns A size for people to read, exact to the byte, such as `32 MB` */
+export function formatSize(bytes: number): string {
+  for (const [unit, factor] of Object.entries(SIZES).reverse()) {
+    if (bytes >= factor && (bytes * 10) % factor === 0) return `${bytes / factor} ${unit}`;
+  }
+  return `${bytes} B`;
+}
+
 /** @returns What {@link parseRate} reads as the same rate */
 export function formatRate({ limit, windowMs }: Rate): string {
   for (const [unit, factor] of Object.entries(WINDOWS).reverse()) {

@@ -7,6 +7,8 @@
 import { type ByteSource, joinChunks } from "../byte_source.ts";
 import { GatewayError } from "../errors.ts";
 import { ClientClosed, type Clock, type Exchange, type InboundRequest } from "../exchange.ts";
+import { formatSize } from "../units.ts";
+import type { BodyMemory, RequestBody } from "./body_memory.ts";
 
 /** How much and how long. */
 export interface BodyLimits {
@@ -16,54 +18,44 @@ export interface BodyLimits {
   readonly bodyTimeMs: number;
 }
 
-/** The memory that all bodies share. What is taken must be given back. */
-export class BodyMemory {
-  readonly #maxBytes: number;
-  #takenBytes = 0;
-
-  /** @param maxBytes Bytes that may be held at once */
-  constructor(maxBytes: number) {
-    this.#maxBytes = maxBytes;
-  }
-
-  /**
-   * @param bytes How many are announced, or about to be held
-   * @throws {GatewayError} `gateway_overloaded` when there is no room for them
-   */
-  take(bytes: number): void {
-    if (this.#takenBytes + bytes > this.#maxBytes) throw new GatewayError("gateway_overloaded");
-    this.#takenBytes += bytes;
-  }
-
-  /** @param bytes How many are no longer held */
-  give(bytes: number): void {
-    this.#takenBytes -= bytes;
-  }
-}
-
 /** What a body is read within. */
 export interface ReadBodyOptions {
   readonly limits: BodyLimits;
-  /** Holds the bytes from here on; give them back when they are no longer needed. */
+  /** Counts the bytes from here on. */
   readonly memory: BodyMemory;
+  /** Id of the gateway key. */
+  readonly owner: string;
   readonly clock: Clock;
-  /** Its abort ends the read. */
+  /** Its abort ends the read; its end releases the body, if nobody did so before. */
   readonly exchange: Exchange;
 }
 
+/** A body is read in one piece only where this many times as much may be held for it: its bytes are reserved at once. */
+const SPARE_FACTOR = 8;
 /** Deeper nesting than any provider's schema needs; parsers of some fail or recurse beyond it. */
 export const MAX_DEPTH = 128;
 /**
- * Keys and array items of one body; an empty object or array counts once more. Thousands of messages and hundreds of
- * tools stay far below. JSON.parse holds everyone up meanwhile: a million keys 0.6 s to 1 s, so many 0.1 s to 0.3 s
- * (measured; all different, in objects of 1 to 200,000).
+ * Keys, objects and arrays of one body. Thousands of messages and hundreds of tools stay far below. JSON.parse holds
+ * everyone up meanwhile: a million keys 0.6 s to 1 s, so many 0.1 s to 0.3 s (measured; all different, in objects of 1
+ * to 200,000).
  */
 export const MAX_MEMBERS = 200_000;
+/**
+ * Values of one body, told by its commas; a string counts for {@link STRING_WEIGHT}, for a parser takes so much longer
+ * over it. A million numbers pass. JSON.parse takes 0.1 s to 0.3 s for so many, as for the keys above (measured: numbers
+ * of 17 digits, short strings that all differ).
+ */
+export const MAX_VALUES = 1_100_000;
+const STRING_WEIGHT = 3;
 /** Keys on which a policy decides. Given twice, parsers differ in which one wins: a way around the policy. */
 const SINGLE_KEYS: ReadonlySet<string> = new Set(["model", "messages", "stream"]);
 
 // `application/json`, with at most a charset, and that UTF-8 (RFC 8259 §8.1).
 const JSON_TYPE = /^application\/json *(?:; *charset *= *"?utf-8"? *)?;?$/i;
+
+function tooLarge(maxBodyBytes: number): GatewayError {
+  return new GatewayError("body_too_large", { detail: `the limit is ${formatSize(maxBodyBytes)}` });
+}
 
 /** Returns how many bytes are announced; 0 where none are. */
 function checkHeaders(headers: InboundRequest["headers"], maxBodyBytes: number): number {
@@ -72,21 +64,40 @@ function checkHeaders(headers: InboundRequest["headers"], maxBodyBytes: number):
     throw new GatewayError("unsupported_content_encoding");
   }
   const length = Number(headers.get("content-length") ?? 0);
-  if (length > maxBodyBytes) throw new GatewayError("body_too_large");
+  if (length > maxBodyBytes) throw tooLarge(maxBodyBytes);
   return Number.isSafeInteger(length) && length > 0 ? length : 0; // a framework may hand on what no listener would
 }
 
+/** A body that nobody is to read in one piece is read in several. What is read whole is reserved before it is there. */
+function choosePieces(source: ByteSource, announced: number, body: RequestBody): ByteSource {
+  if (source.isWhole !== true) return source;
+  if (announced * SPARE_FACTOR > body.room) {
+    const pieces = source.inPieces?.() ?? null;
+    if (pieces !== null) return pieces;
+  }
+  body.reserve(announced); // what comes in one piece can't be counted before it is there
+  return source;
+}
+
+/** A function of its own: what it registers would else keep all variables of {@link readBytes}, the pieces among them. */
+function openBody({ memory, owner, exchange }: Pick<ReadBodyOptions, "memory" | "owner" | "exchange">): RequestBody {
+  const body = memory.open(owner);
+  exchange.onSettled(() => body.release());
+  return body;
+}
+
 function readBytes(
-  source: ByteSource,
+  given: ByteSource,
   announced: number,
-  { limits: { maxBodyBytes, bodyTimeMs }, memory, clock, exchange }: ReadBodyOptions,
-): Promise<Uint8Array> {
+  { limits: { maxBodyBytes, bodyTimeMs }, memory, owner, clock, exchange }: ReadBodyOptions,
+): Promise<RequestBody> {
   return new Promise((resolve, reject) => {
     if (exchange.reason !== undefined) return reject(exchange.reason);
+    const body = openBody({ memory, owner, exchange });
+    const source = choosePieces(given, announced, body);
     const chunks: Uint8Array[] = [];
     let byteLength = 0;
-    let held = announced; // from the start: what comes in one piece can't be counted before it is there
-    memory.take(held);
+    let reserved = source.isWhole === true ? announced : 0;
     const beganAt = exchange.elapsed();
     let isOver = false;
     const end = () => {
@@ -98,7 +109,8 @@ function readBytes(
     const fail = (reason: unknown) => {
       if (isOver) return;
       end();
-      memory.give(held);
+      chunks.length = 0; // a read that never ends keeps this function's variables
+      body.release(); // at once: what else arrives in this turn has room then
       reject(reason);
     };
     // Whatever a runtime calls it: a body that breaks is a caller that left.
@@ -107,19 +119,19 @@ function readBytes(
       if (isOver) return;
       try {
         if (chunk !== undefined) {
-          if (byteLength + chunk.byteLength > maxBodyBytes) throw new GatewayError("body_too_large");
           byteLength += chunk.byteLength;
-          if (byteLength > held) {
-            memory.take(byteLength - held);
-            held = byteLength;
+          if (byteLength > maxBodyBytes) throw tooLarge(maxBodyBytes);
+          if (byteLength > reserved) {
+            body.reserve(byteLength - reserved);
+            reserved = byteLength;
           }
           chunks.push(chunk);
           if (source.isWhole !== true) return void source.read().then(take, onBroken);
         }
-        resolve(joinChunks(chunks));
-        memory.give(held - byteLength);
+        body.keep(joinChunks(chunks));
         exchange.bytesIn = byteLength;
         end();
+        resolve(body);
       } catch (error) {
         fail(error);
       }
@@ -162,9 +174,17 @@ export function assertShape(text: string): void {
   const seen = new Set<string>();
   let depth = 0;
   let members = 0;
+  let values = 0;
   const count = () => {
     if (++members > MAX_MEMBERS) {
       throw new GatewayError("invalid_body", { detail: `expected at most ${MAX_MEMBERS} keys, objects and arrays` });
+    }
+  };
+  const countValue = (weight: number) => {
+    values += weight;
+    if (values > MAX_VALUES) {
+      const detail = `expected at most ${MAX_VALUES} values, of which a string counts for ${STRING_WEIGHT}`;
+      throw new GatewayError("invalid_body", { detail });
     }
   };
   let open = 0; // The quotes of the last string: before a colon it is a key
@@ -177,6 +197,9 @@ export function assertShape(text: string): void {
       close = endOfString(text, index + 1);
       if (close === -1) return; // No JSON, and JSON.parse says so
       index = close;
+      countValue(STRING_WEIGHT - 1); // and its comma
+    } else if (code === 0x2c) { // ,
+      countValue(1);
     } else if (code === 0x3a) { // :
       count();
       if (depth !== 1) continue;
@@ -228,12 +251,12 @@ export function parseJson(bytes: Uint8Array): unknown {
  *
  * @param request Its headers are checked before its body is touched
  * @param options What it is read within
- * @returns Exactly what the caller sent; held in `options.memory`
+ * @returns Exactly what the caller sent, counted in `options.memory` until it is released
  * @throws {GatewayError} `unsupported_media_type`, `unsupported_content_encoding`, `body_too_large`, `body_timeout`,
  *   `invalid_json`, `gateway_overloaded`
  * @throws {ClientClosed} When the caller left half-way
  */
-export function readBody(request: InboundRequest, options: ReadBodyOptions): Promise<Uint8Array> {
+export function readBody(request: InboundRequest, options: ReadBodyOptions): Promise<RequestBody> {
   const announced = checkHeaders(request.headers, options.limits.maxBodyBytes);
   if (request.body === null) throw new GatewayError("invalid_json");
   return readBytes(request.body, announced, options);

@@ -11,15 +11,15 @@ import { GatewayError } from "../errors.ts";
 export interface ChatCompletionRequest {
   /** As the caller named it. */
   readonly model: string;
-  /** Whether the answer is to be a stream of events. */
-  readonly isStream: boolean;
+  /** Whether the answer is to be a stream of events; `undefined` for a value that is the provider's to understand. */
+  readonly isStream: boolean | undefined;
   /** How many choices were asked for (`n`), at least 1. */
   readonly choices: number;
   /** Who the caller says it acts for: `user`, or what took its place. */
   readonly users: readonly string[];
 }
 
-/** Who decides on the order of messages: the gateway (`ordered`) or the provider (`any`). */
+/** Who decides on messages and their order: the gateway (`ordered`) or the provider (`any`). */
 export type MessageOrder = "ordered" | "any";
 
 /** Characters of a model's name at most. */
@@ -47,26 +47,34 @@ const isPlain = (entry: Partial<Message> | null): boolean =>
   typeof entry?.content === "string" && typeof entry.role === "string" && entry.role !== "";
 const messages = v.array(v.lazy((entry) => isPlain(entry as Message) ? accepted : message), "expected an array");
 
-const request = v.object({
+const atLeastOne = "expected at least one message";
+const entries = v.custom<readonly unknown[]>(Array.isArray, "expected an array");
+
+const shared = {
   model: v.pipe(
     v.string("expected a string"),
     v.nonEmpty("expected a non-empty string"),
     v.maxLength(MAX_MODEL_LENGTH, `expected at most ${MAX_MODEL_LENGTH} characters`),
     v.check((model) => !CONTROL_CHARACTER.test(model), "expected no control characters"),
   ),
-  messages: v.pipe(messages, v.nonEmpty("expected at least one message")),
   n: v.optional(v.unknown()),
   user: v.optional(v.unknown()),
   safety_identifier: v.optional(v.unknown()),
-  stream: v.nullish(v.boolean("expected true, false or null")),
-}, "expected an object");
+  stream: v.optional(v.unknown()),
+};
+const orderedRequest = v.object({ ...shared, messages: v.pipe(messages, v.nonEmpty(atLeastOne)) });
+const anyRequest = v.object({ ...shared, messages: v.pipe(entries, v.nonEmpty(atLeastOne)) });
 
 function toParam(path: readonly { key: unknown }[] | undefined): string {
   return (path ?? []).map(({ key }) => typeof key === "number" ? `[${key}]` : `.${String(key)}`).join("").slice(1);
 }
 
+/** Follows every refusal of a single message, for a provider may well take it. */
+const HINT = 'This is a rule of the gateway: its operator turns it off with "messages": "any" for the provider';
+
 function refuse(param: string, detail: string): never {
-  throw new GatewayError("invalid_body", { param, detail });
+  const isRule = param.startsWith("messages[");
+  throw new GatewayError("invalid_body", { param, detail: isRule ? `${detail}. ${HINT}` : detail });
 }
 
 /** Whether a message may come without content: the schema alone can't say, it depends on the role. */
@@ -93,25 +101,40 @@ function assertOrder(messages: readonly Message[]): void {
   if (late !== -1) refuse(`messages[${late}].role`, "expected system messages before all others");
 }
 
+/** Runs a schema over the body, and words what it finds. */
+function check<Output>(schema: v.GenericSchema<unknown, Output>, json: object): Output {
+  const result = v.safeParse(schema, json, { abortEarly: true });
+  if (result.success) return result.output;
+  const [issue] = result.issues;
+  const isMissing = issue.input === undefined && issue.received === "undefined";
+  refuse(toParam(issue.path), isMissing ? "expected the key to be there" : issue.message);
+}
+
+function checkOrdered(json: object): v.InferOutput<typeof orderedRequest> {
+  const view = check(orderedRequest, json);
+  assertContent(view.messages, json);
+  assertOrder(view.messages);
+  return view;
+}
+
+/** Whether a stream is asked for; `1`, `"true"` and the like are not the gateway's to understand. */
+function readStream(value: unknown): boolean | undefined {
+  if (typeof value === "boolean") return value;
+  return (value ?? null) === null ? false : undefined;
+}
+
 /**
  * Checks a chat completion request.
  *
  * @param json The parsed body
- * @param order Whether the order of messages is checked
+ * @param order Whether messages and their order are checked, or only that there are some
  * @returns What the later steps need
  * @throws {GatewayError} `invalid_json` for what is no object, `invalid_body` with the path for everything else
  */
 export function readChatCompletion(json: unknown, order: MessageOrder): ChatCompletionRequest {
   if (typeof json !== "object" || json === null || Array.isArray(json)) throw new GatewayError("invalid_json");
-  const result = v.safeParse(request, json, { abortEarly: true });
-  if (!result.success) {
-    const [issue] = result.issues;
-    const isMissing = issue.input === undefined && issue.received === "undefined";
-    refuse(toParam(issue.path), isMissing ? "expected the key to be there" : issue.message);
-  }
-  const { model, messages, stream, n, user, safety_identifier: successor } = result.output;
-  assertContent(messages, json);
-  if (order === "ordered") assertOrder(messages);
+  const view = order === "ordered" ? checkOrdered(json) : check(anyRequest, json);
+  const { model, stream, n, user, safety_identifier: successor } = view;
   const users = [user, successor].filter((name) => typeof name === "string");
-  return { model, isStream: stream === true, choices: typeof n === "number" && n > 1 ? n : 1, users };
+  return { model, isStream: readStream(stream), choices: typeof n === "number" && n > 1 ? n : 1, users };
 }

@@ -44,11 +44,16 @@ const HEADER_MS = 100;
 
 /** Calls `onEnd` when the body is there, for the deadlines of the listener end with it. */
 function withEnd(body: ByteSource, onEnd: () => void): ByteSource {
+  const { isWhole = false } = body;
   return {
-    ...(body.isWhole && { isWhole: true }),
+    isWhole,
+    inPieces() {
+      const pieces = body.inPieces?.() ?? null;
+      return pieces && withEnd(pieces, onEnd);
+    },
     async read() {
       const chunk = await body.read();
-      if (chunk === undefined || body.isWhole) onEnd();
+      if (chunk === undefined || isWhole) onEnd();
       return chunk;
     },
     cancel: (reason) => body.cancel(reason),

@@ -148,6 +148,7 @@ class BunSocket implements ClientSocket {
   destroy(): void {
     if (this.#isDestroyed) return;
     this.#isDestroyed = true;
+    this.#waiting = [];
     if (this.#socket !== undefined) this.#socket.terminate();
     else if (!this.#isClosed) countAbandoned(this.#place, 1);
   }
@@ -178,7 +179,10 @@ const HANDLERS: Parameters<typeof Bun.connect>[0]["socket"] = {
     own.destroy();
   },
   data: ({ data: own }, bytes) => own.events.received(bytes),
-  drain: ({ data: own }) => own.flush(),
+  drain({ data: own }) {
+    own.flush();
+    own.events.flushed();
+  },
   end: ({ data: own }) => own.ended(),
   close: ({ data: own }, error) => own.closed(error),
   error: ({ data: own }, error) => {

@@ -64,11 +64,13 @@ export function toHandshakeError(cause: Error | undefined): CallFailed {
 /** A connection, under way or open. */
 class NodeSocket implements ClientSocket {
   readonly #socket: Socket;
+  readonly #onWritten: (error?: Error | null) => void;
   #error: Error | undefined;
   /** Whether it is connected and its TLS handshake is not complete. */
   #isInHandshake = false;
 
   constructor(url: URL, events: SocketEvents) {
+    this.#onWritten = (error) => error ?? events.flushed();
     const opened = () => {
       this.#isInHandshake = false;
       events.opened();
@@ -89,7 +91,7 @@ class NodeSocket implements ClientSocket {
   }
 
   write(bytes: Uint8Array): void {
-    this.#socket.write(bytes);
+    this.#socket.write(bytes, this.#onWritten);
   }
 
   pause(): void {

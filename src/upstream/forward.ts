@@ -61,13 +61,21 @@ export function shorten(
   };
 }
 
+/** Bytes that are held until they have left. */
+export interface HeldBody {
+  /** `null` once they were released. */
+  readonly bytes: Uint8Array | null;
+  /** Lets go of them. Safe to call again. */
+  release(): void;
+}
+
 /** What to send. */
 export interface ForwardCall {
   /** Path below the base URL. */
   readonly path: string;
   readonly method: string;
   readonly headers: Record<string, string>;
-  readonly body: Uint8Array | null;
+  readonly body: HeldBody | null;
   readonly deadlines: Deadlines;
 }
 
@@ -141,8 +149,8 @@ class Outgoing implements UpstreamCall {
   readonly url: URL;
   readonly method: string;
   readonly headers: Record<string, string>;
-  readonly body: Uint8Array | null;
   readonly connectMs: number;
+  readonly #body: HeldBody | null;
   readonly #exchange: Exchange;
 
   constructor(
@@ -153,9 +161,17 @@ class Outgoing implements UpstreamCall {
     this.url = url;
     this.method = method;
     this.headers = headers;
-    this.body = body;
     this.connectMs = connectMs;
+    this.#body = body;
     this.#exchange = exchange;
+  }
+
+  get body(): Uint8Array | null {
+    return this.#body?.bytes ?? null;
+  }
+
+  releaseBody(): void {
+    this.#body?.release();
   }
 
   get reason(): Error | undefined {
@@ -178,7 +194,8 @@ class Outgoing implements UpstreamCall {
 function toOutgoing(call: ForwardCall, replica: Replica, exchange: Exchange): UpstreamCall {
   if (exchange.reason !== undefined) throw exchange.reason;
   const url = toUrl(replica, call.path);
-  const headers = exchange.trace?.called({ ...call, url }) ?? call.headers;
+  const { method } = call;
+  const headers = exchange.trace?.called({ method, url, headers: call.headers }) ?? call.headers;
   return new Outgoing(call, { url, headers, connectMs: call.deadlines.connectMs }, exchange);
 }
 

@@ -15,7 +15,7 @@ export interface UpstreamCall {
   readonly method: string;
   /** Lower-case names. */
   readonly headers: Record<string, string>;
-  /** The caller's bytes. */
+  /** The caller's bytes; `null` where there are none, and from {@link releaseBody} on. */
   readonly body: Uint8Array | null;
   /** Milliseconds for the connection to be there. */
   readonly connectMs: number;
@@ -25,6 +25,11 @@ export interface UpstreamCall {
   readonly signal: AbortSignal;
   /** Registers what ends the call. @returns Takes it back */
   onAbort(act: () => void): () => void;
+  /**
+   * Lets go of the body's bytes, for all have left or no more of them will. Without it they are held, and counted, until
+   * the exchange is over. A call that throws {@link NeverSent} is made again with them.
+   */
+  releaseBody(): void;
   /** Ends the call with the transport's own finding: the connect deadline. */
   abort(reason: GatewayError): void;
 }
@@ -94,7 +99,8 @@ export interface Transport {
 
 /**
  * Calls over the global `fetch`, which works anywhere. It does not tell connecting from waiting, so that no call counts
- * as one that never left and the connect deadline is not watched: the one for the first byte is.
+ * as one that never left and the connect deadline is not watched: the one for the first byte is. It holds a body until the
+ * end of the answer (measured on Bun, Deno and Node), so that the body is not released before.
  *
  * @returns The transport
  */

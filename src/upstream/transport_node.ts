@@ -6,10 +6,10 @@
  * @module
  */
 import { Buffer } from "node:buffer";
-import { setTimeout as startTimer } from "node:timers";
 import type { ByteSource } from "../byte_source.ts";
 import { GatewayError } from "../errors.ts";
 import { AnswerReader, type AnswerSink, Garbled } from "./answer_reader_node.ts";
+import { ConnectionPool, type Pooled } from "./connection_pool_node.ts";
 import { CallFailed, NeverSent, type Transport, type UpstreamAnswer, type UpstreamCall } from "./transport.ts";
 import { unpackNode } from "./unpack_node.ts";
 
@@ -34,6 +34,8 @@ export interface ClientSocket {
 export interface SocketEvents {
   /** It is connected and, where it is encrypted, the other side is who it should be. */
   opened(): void;
+  /** Bytes have left that had to wait; not told from within {@link ClientSocket.write}. */
+  flushed(): void;
   /** Bytes came, which nobody else writes to. */
   received(bytes: Buffer): void;
   /** The other side has sent its last byte. */
@@ -51,15 +53,12 @@ export interface SocketEvents {
  */
 export type Dial = (url: URL, events: SocketEvents) => ClientSocket;
 
-/** Idle connections kept for each upstream, and how long: less than common load balancers keep them (60 s). */
-const MAX_IDLE_CONNECTIONS = 1024;
+/** How long idle connections are kept: less than common load balancers keep them (60 s). Milliseconds. */
 const IDLE_CONNECTION_MS = 50_000;
 /** The longest time a connection is used: a new one is made to the address that the name has by then. Milliseconds. */
 const MAX_AGE_MS = 300_000;
 /** So much earlier than a server says that it will close. Milliseconds. */
 const IDLE_MARGIN_MS = 1000;
-/** How often it is looked for idle connections that have become old. Milliseconds. */
-const SWEEP_MS = 5000;
 /** Bytes of an answer that wait for their reader before the upstream has to wait too. */
 const MAX_QUEUED_BYTES = 65536;
 /** A body of at most this size leaves together with its header. Bytes. */
@@ -70,8 +69,8 @@ const KEEP_ALIVE_TIMEOUT = /\btimeout=(\d{1,6})\b/i;
 const utf8 = new TextEncoder();
 const ignore = (): void => {};
 
-/** The head of a request, and its body where that is small. RFC 9112 §3. */
-function toRequest({ method, url, headers, body }: UpstreamCall): Buffer {
+/** A request in the pieces in which it leaves: a small body together with the head. RFC 9112 §3. */
+function toRequest({ method, url, headers, body }: UpstreamCall): Uint8Array[] {
   let head = `${method} ${url.pathname}${url.search} HTTP/1.1\r\nhost: ${url.host}\r\n`;
   for (const name in headers) {
     const value = headers[name] ?? "";
@@ -82,21 +81,22 @@ function toRequest({ method, url, headers, body }: UpstreamCall): Buffer {
   }
   const length = body?.byteLength ?? 0;
   head += body === null ? "\r\n" : `content-length: ${length}\r\n\r\n`;
-  if (body === null || length > SMALL_BODY_BYTES) return Buffer.from(head, "latin1");
+  if (body === null) return [Buffer.from(head, "latin1")];
+  if (length > SMALL_BODY_BYTES) return [Buffer.from(head, "latin1"), body];
   const bytes = Buffer.allocUnsafe(head.length + length);
   const { read, written } = utf8.encodeInto(head, bytes); // the same for ASCII, and on Deno many times as fast
   if (read !== written) bytes.write(head, "latin1");
   bytes.set(body, head.length);
-  return bytes;
+  return [bytes];
 }
 
 /** A connection to an upstream, and the call that has it. */
-class Connection implements SocketEvents, AnswerSink {
+class Connection implements SocketEvents, AnswerSink, Pooled {
   /** When it is given to no call any more. Monotonic, milliseconds. */
   readonly usedUntil: number;
   /** When it grows too old to be used again, while it is idle. Monotonic, milliseconds. */
   idleUntil = 0;
-  readonly #pool: Pool;
+  readonly #pool: ConnectionPool<Connection>;
   readonly #socket: ClientSocket;
   readonly #reader: AnswerReader = new AnswerReader(this);
   /** The call that has it; none while it is idle. */
@@ -104,7 +104,7 @@ class Connection implements SocketEvents, AnswerSink {
   #idleMs = IDLE_CONNECTION_MS;
   #isOpen = false;
 
-  constructor(dial: Dial, url: URL, pool: Pool) {
+  constructor(dial: Dial, url: URL, pool: ConnectionPool<Connection>) {
     this.#pool = pool;
     this.usedUntil = pool.now() + MAX_AGE_MS;
     this.#socket = dial(url, this);
@@ -129,10 +129,12 @@ class Connection implements SocketEvents, AnswerSink {
 
   #send(call: Call): void {
     this.#reader.next();
-    call.leaves();
-    this.#socket.write(call.request);
-    const { body } = call;
-    if (body !== null && body.byteLength > SMALL_BODY_BYTES) this.#socket.write(body);
+    for (const piece of call.leaves()) this.#socket.write(piece);
+    this.flushed();
+  }
+
+  flushed(): void {
+    if (this.#socket.isFlushed) this.#call?.left();
   }
 
   pause(): void {
@@ -204,60 +206,12 @@ class Connection implements SocketEvents, AnswerSink {
   }
 }
 
-/** The connections to an upstream: as many as there are calls at the same time, and some that wait for the next. */
-class Pool {
-  readonly now: () => number;
-  readonly #dial: Dial;
-  readonly #idle: Connection[] = [];
-  #isSwept = false;
-
-  constructor(dial: Dial, now: () => number) {
-    this.#dial = dial;
-    this.now = now;
-  }
-
-  /** The one that was used last: the others may grow old and close. */
-  take(url: URL): Connection {
-    for (let kept = this.#idle.pop(); kept !== undefined; kept = this.#idle.pop()) {
-      if (kept.isAlive && kept.idleUntil > this.now()) return kept;
-      kept.destroy();
-    }
-    return new Connection(this.#dial, url, this);
-  }
-
-  giveBack(connection: Connection, idleMs: number): void {
-    const now = this.now();
-    if (this.#idle.length >= MAX_IDLE_CONNECTIONS || connection.usedUntil <= now) return connection.destroy();
-    connection.idleUntil = Math.min(now + idleMs, connection.usedUntil);
-    this.#idle.push(connection);
-    if (!this.#isSwept) this.#sweepLater();
-  }
-
-  forget(connection: Connection): void {
-    const index = this.#idle.lastIndexOf(connection);
-    if (index !== -1) this.#idle.splice(index, 1);
-  }
-
-  #sweepLater(): void {
-    this.#isSwept = true;
-    startTimer(() => {
-      const now = this.now();
-      for (const connection of this.#idle.filter(({ idleUntil }) => idleUntil <= now)) {
-        this.forget(connection);
-        connection.destroy();
-      }
-      this.#isSwept = false;
-      if (this.#idle.length > 0) this.#sweepLater();
-    }, SWEEP_MS).unref(); // a program that has no more to do may end
-  }
-}
-
 /** A call on its way, and the body of its answer. */
 class Call implements ByteSource {
   readonly answered: Promise<UpstreamAnswer>;
-  /** Its first bytes. */
-  readonly request: Buffer;
   readonly #call: UpstreamCall;
+  /** The request, until it is handed to a connection. */
+  #request: readonly Uint8Array[];
   readonly #connection: Connection;
   readonly #forgetAbort: () => void;
   #resolve: (answer: UpstreamAnswer) => void = ignore;
@@ -270,14 +224,14 @@ class Call implements ByteSource {
   #failure: Error | undefined;
   #wake = ignore;
 
-  constructor(call: UpstreamCall, pool: Pool) {
+  constructor(call: UpstreamCall, connect: () => Connection) {
     this.#call = call;
-    this.request = toRequest(call);
+    this.#request = toRequest(call);
     this.answered = new Promise((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
     });
-    this.#connection = pool.take(call.url);
+    this.#connection = connect();
     this.#forgetAbort = call.onAbort(() => this.#stop(call.reason ?? new Error("It is not wanted any more")));
     if (!this.#connection.isOpen) {
       const late = () => call.abort(new GatewayError("upstream_connect_timeout"));
@@ -286,14 +240,17 @@ class Call implements ByteSource {
     this.#connection.carry(this);
   }
 
-  /** What of the request does not leave with its header. */
-  get body(): Uint8Array | null {
-    return this.#call.body;
+  /** Says that bytes may leave from here on. @returns The request, of which nothing is kept */
+  leaves(): readonly Uint8Array[] {
+    this.#stopConnectTimer();
+    const request = this.#request;
+    this.#request = [];
+    return request;
   }
 
-  /** From here on bytes may have left. */
-  leaves(): void {
-    if (this.#connectTimer !== undefined) clearTimeout(this.#connectTimer);
+  /** Says that no byte of the request waits to leave. */
+  left(): void {
+    this.#call.releaseBody();
   }
 
   answer(status: number, headers: Map<string, string>): void {
@@ -311,15 +268,25 @@ class Call implements ByteSource {
   }
 
   end(): void {
+    this.#over();
+    this.left(); // also of an answer that did not wait for the whole request: the connection is gone
+  }
+
+  #over(): void {
     this.#isOver = true;
-    this.leaves();
+    this.#stopConnectTimer();
     this.#forgetAbort();
     this.#wake();
   }
 
+  #stopConnectTimer(): void {
+    if (this.#connectTimer !== undefined) clearTimeout(this.#connectTimer);
+  }
+
   failed(error: Error): void {
     this.#failure = error;
-    this.end();
+    this.#over();
+    if (this.#request.length === 0) this.left(); // else none of it left, and it may be sent elsewhere
     this.#reject(error);
   }
 
@@ -367,16 +334,16 @@ class Call implements ByteSource {
  * @returns The transport
  */
 export function createHttp1Transport(dial: Dial, now: () => number = () => performance.now()): Transport {
-  const pools = new Map<string, Pool>();
+  const pools = new Map<string, ConnectionPool<Connection>>();
   return {
     unpack: unpackNode,
     send(call) {
       if (call.reason !== undefined) return Promise.reject(call.reason);
       const { origin } = call.url;
-      let pool = pools.get(origin);
-      if (pool === undefined) pools.set(origin, pool = new Pool(dial, now));
+      const pool = pools.get(origin) ?? new ConnectionPool<Connection>(now);
+      pools.set(origin, pool);
       try {
-        return new Call(call, pool).answered;
+        return new Call(call, () => pool.take() ?? new Connection(dial, call.url, pool)).answered;
       } catch (error) {
         return Promise.reject(new NeverSent(error));
       }

@@ -4,8 +4,7 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import { type ErrorCode, GatewayError } from "../../src/errors.ts";
-import { Exchange, systemClock } from "../../src/exchange.ts";
-import { assertShape, BodyMemory, MAX_DEPTH, MAX_MEMBERS, parseJson, readBody } from "../../src/inbound/body.ts";
+import { assertShape, MAX_DEPTH, MAX_MEMBERS, MAX_VALUES, parseJson } from "../../src/inbound/body.ts";
 
 function codeOf(run: () => unknown): ErrorCode | undefined {
   try {
@@ -169,7 +168,9 @@ describe("parsing a body", () => {
     const real = {
       "20,000 messages of 5 keys": `{"model":"m","messages":[${many(20_000, call)}]}`,
       "99,999 keys with an empty object each": `{${many(99_999, '"k":{}')}}`,
-      "a million numbers": `[${many(1_000_000, "1")}]`,
+      "a million numbers": `{"model":"m","messages":[],"x":[${many(1_000_000, "1")}]}`,
+      "200,000 keys with a text each": `{${many(MAX_MEMBERS - 1, '"k":"x"')}}`,
+      "366,000 texts": `[${many(366_000, '"x"')}]`,
       "commas, brackets and colons in strings": JSON.stringify({ a: ",[{:".repeat(MAX_MEMBERS) }),
     };
     for (const [name, text] of Object.entries(real)) assert.equal(codeOf(() => parse(text)), undefined, name);
@@ -177,6 +178,8 @@ describe("parsing a body", () => {
       keys: `{${many(MAX_MEMBERS + 1, '"k" : 1')}}`,
       "keys in objects of their own": `[${many(MAX_MEMBERS / 2 + 1, '{"k":1}')}]`,
       "empty arrays": `[${many(MAX_MEMBERS, "[]")}]`,
+      numbers: `[${many(MAX_VALUES + 2, "1")}]`,
+      texts: `[${many(367_000, '"x"')}]`,
     };
     for (const [name, text] of Object.entries(over)) {
       assert.equal(codeOf(() => assertShape(text)), "invalid_body", name); // before any parser sees it
@@ -184,6 +187,10 @@ describe("parsing a body", () => {
     assert.throws(
       () => assertShape(over.keys),
       /Cannot accept the body: expected at most 200000 keys, objects and arrays$/,
+    );
+    assert.throws(
+      () => assertShape(over.texts),
+      /Cannot accept the body: expected at most 1100000 values, of which a string counts for 3$/,
     );
   });
 
@@ -209,54 +216,5 @@ describe("parsing a body", () => {
       assert.equal(codeOf(() => parse(`{"${key}"::1}`)), "invalid_json");
     }
     assert.equal(codeOf(() => parse('{"temperature":1,"temperature":2}')), undefined);
-  });
-});
-
-describe("the memory for bodies", () => {
-  const memory = new BodyMemory(1000);
-  const limits = { maxBodyBytes: 1000, bodyTimeMs: 60_000 };
-  const read = (length: string | undefined, chunks: readonly number[], isWhole = false) => {
-    const headers = new Headers({ "content-type": "application/json", ...(length && { "content-length": length }) });
-    const left = chunks.map((size) => new Uint8Array(size));
-    const body = { isWhole, read: () => Promise.resolve(left.shift()), cancel() {} };
-    const request = { method: "POST", url: "/", headers, body };
-    return readBody(request, { limits, memory, clock: systemClock, exchange: new Exchange(systemClock) });
-  };
-  const isFull = (bytes: number) => {
-    try {
-      memory.take(bytes);
-    } catch {
-      return true;
-    }
-    memory.give(bytes);
-    return false;
-  };
-
-  it("is taken when a body is announced, and what was announced beyond it is given back", async () => {
-    for (const isWhole of [true, false]) {
-      const reading = read("600", isWhole ? [500] : [200, 300], isWhole);
-      assert.ok(isFull(401) && !isFull(400));
-      assert.equal((await reading).byteLength, 500);
-      assert.ok(isFull(501) && !isFull(500));
-      memory.give(500);
-    }
-  });
-
-  it("is taken as it comes where nothing is announced, or less", async () => {
-    for (const length of [undefined, "100"]) {
-      await read(length, [200, 300]);
-      assert.ok(isFull(501) && !isFull(500));
-      memory.give(500);
-      await assert.rejects(read(length, [400, 500, 600]), { code: "body_too_large" });
-      assert.ok(isFull(1001) && !isFull(1000));
-    }
-  });
-
-  it("is not upset by a length that a framework hands on and no listener would", async () => {
-    for (const length of ["x", "-400", "0.5", "NaN"]) {
-      await read(length, [200]);
-      assert.ok(isFull(801) && !isFull(800), length);
-      memory.give(200);
-    }
   });
 });

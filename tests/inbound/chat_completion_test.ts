@@ -65,9 +65,6 @@ const REFUSED: Readonly<Record<string, [json: unknown, param: string | null, cod
     "messages[1].content",
   ],
   "an assistant with nothing": [withMessages(user, { role: "assistant", content: null }), "messages[1].content"],
-  "a stream that is a text": [{ ...withMessages(user), stream: "true" }, "stream"],
-  "a stream that is a number": [{ ...withMessages(user), stream: 0 }, "stream"],
-  "a stream that is an object": [{ ...withMessages(user), stream: {} }, "stream"],
   "a developer message alone": [withMessages({ role: "developer", content: "x" }), "messages[0].role"],
   "two system messages alone": [withMessages(system, system), "messages[1].role"],
   "a tool first": [withMessages({ role: "tool", tool_call_id: "1", content: "x" }, user), "messages[0].role"],
@@ -110,6 +107,23 @@ const PASSED: Readonly<Record<string, unknown>> = {
   "unknown fields": { ...withMessages({ ...user, name: "n", x: {} }), temperature: 99, tools: "odd", __proto__: null },
   "a stream that is null": { ...withMessages(user), stream: null },
   "no stream": { ...withMessages(user), stream: false },
+  "a stream that is a text": { ...withMessages(user), stream: "true" },
+  "a stream that is a number": { ...withMessages(user), stream: 1 },
+  "a stream that is an object": { ...withMessages(user), stream: {} },
+};
+
+/** What only a provider can judge: refused by the gateway's own rules, passed where they are off. */
+const LEFT_TO_PROVIDER: Readonly<Record<string, unknown>> = {
+  "a system message alone": withMessages(system),
+  "a late system message": withMessages(user, system),
+  "an assistant first": withMessages({ role: "assistant", content: "x" }),
+  "content without parts": withMessages({ role: "user", content: [] }),
+  "null beside reasoning": withMessages(user, { role: "assistant", content: null, reasoning_content: "x" }),
+  "null beside images": withMessages(user, { role: "assistant", content: null, images: [{}] }),
+  "null beside reasoning details": withMessages(user, { role: "assistant", content: null, reasoning_details: [{}] }),
+  "a tool with null": withMessages(user, { role: "tool", tool_call_id: "1", content: null }),
+  "a message without a role": withMessages({ content: "x" }),
+  "a message that is a text": withMessages("x"),
 };
 
 function refusalOf(json: unknown, order: MessageOrder = "ordered"): GatewayError {
@@ -180,7 +194,7 @@ describe("a chat completion request", () => {
       fc.property(json, fc.constantFrom<MessageOrder>("ordered", "any"), (value, order) => {
         try {
           const { model, isStream, choices } = readChatCompletion(value, order);
-          assert.ok(model.length > 0 && typeof isStream === "boolean" && choices >= 1);
+          assert.ok(model.length > 0 && (isStream === undefined || typeof isStream === "boolean") && choices >= 1);
         } catch (error) {
           if (!GatewayError.is(error)) throw error;
           assert.match(error.param ?? "", /^(?:|model|stream|messages(?:\[\d+\](?:\.(?:role|content))?)?)$/);
@@ -190,9 +204,33 @@ describe("a chat completion request", () => {
     );
   });
 
-  it("may have any order where the provider decides", () => {
-    for (const messages of [[system], [user, system], [{ role: "assistant", content: "x" }]]) {
-      assert.equal(readChatCompletion({ model: "m", messages }, "any").model, "m");
+  for (const [name, json] of Object.entries(LEFT_TO_PROVIDER)) {
+    it(`with ${name} is refused by a rule that says how it is turned off, and passes then`, () => {
+      const { code, message } = refusalOf(json);
+      assert.equal(code, "invalid_body");
+      assert.match(message, /This is a rule of the gateway: its operator turns it off with "messages": "any"/);
+      assert.equal(readChatCompletion(json, "any").model, "m");
+    });
+  }
+
+  it("has a model and at least one message, whoever judges them", () => {
+    for (const messages of [undefined, null, [], {}, "Hi"]) {
+      for (const order of ["ordered", "any"] as const) {
+        const { param, message } = refusalOf({ model: "m", messages }, order);
+        assert.equal(param, "messages");
+        assert.doesNotMatch(message, /rule of the gateway/);
+      }
+    }
+    assert.equal(refusalOf({ messages: [user] }, "any").param, "model");
+  });
+
+  it("leaves it to the provider what a stream is that is no boolean", () => {
+    const streams = [[true, true], [false, false], [null, false], [undefined, false], [1, undefined], [
+      "true",
+      undefined,
+    ]];
+    for (const [stream, expected] of streams) {
+      assert.equal(readChatCompletion({ ...withMessages(user), stream }, "ordered").isStream, expected);
     }
   });
 

@@ -10,6 +10,8 @@ export interface CallOptions {
   readonly body?: Uint8Array | null;
   readonly connectMs?: number;
   readonly controller?: AbortController;
+  /** Called when the body is released. */
+  readonly onReleased?: () => void;
 }
 
 /** A call as a transport takes it. */
@@ -31,6 +33,7 @@ export function toUpstreamCall(url: string, options: CallOptions = {}): Upstream
       controller.signal.addEventListener("abort", act);
       return () => controller.signal.removeEventListener("abort", act);
     },
+    releaseBody: () => options.onReleased?.(),
     abort: (reason) => controller.abort(reason),
   };
 }

@@ -165,6 +165,46 @@ describe("a transport, whatever its connections tell", () => {
     assert.equal((await whole).toString(), "b".repeat(200_000));
   });
 
+  it("releases a body once it has left, however the answer comes meanwhile, and keeps one that never left", async () => {
+    const body = new Uint8Array(100_000);
+    const begin = (isFlushed: boolean) => {
+      let releases = 0;
+      const options = { body, onReleased: () => void releases++ };
+      const answered = transport.send(toUpstreamCall("http://upstream.invalid/", options));
+      const socket = dialled.at(-1) ?? assert.fail("nothing was dialled");
+      socket.isFlushed = isFlushed;
+      return { answered, socket, isReleased: () => releases > 0 };
+    };
+    const early = begin(false);
+    assert.equal(early.isReleased(), false);
+    early.socket.events.opened();
+    early.socket.events.flushed();
+    early.socket.tell("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{");
+    await early.answered;
+    assert.equal(early.isReleased(), false, "some of it still waits");
+    early.socket.isFlushed = true;
+    early.socket.events.flushed();
+    assert.equal(early.isReleased(), true);
+    const atOnce = begin(true);
+    atOnce.socket.events.opened();
+    assert.equal(atOnce.isReleased(), true);
+    const ends: Record<string, (socket: Dialled) => void> = {
+      "a whole answer": (socket) => socket.tell(GOOD),
+      "a break": (socket) => socket.events.closed(new Error("gone")),
+    };
+    for (const [name, end] of Object.entries(ends)) {
+      const waiting = begin(false);
+      waiting.socket.events.opened();
+      end(waiting.socket);
+      await waiting.answered.catch(() => {});
+      assert.deepEqual([waiting.isReleased(), waiting.socket.isAlive], [true, false], name);
+    }
+    const refused = begin(false);
+    refused.socket.events.closed(new Error("refused"));
+    await assert.rejects(refused.answered, NeverSent);
+    assert.equal(refused.isReleased(), false, "it may be sent elsewhere");
+  });
+
   it("gives what comes after a caller left to nobody", async () => {
     const controller = new AbortController();
     const left = send(controller);

@@ -1,0 +1,123 @@
+/**
+ * The memory that the bodies of all callers share: counted as bytes arrive, until they have left for the provider, and
+ * shared out so that one key leaves room for the others.
+ *
+ * @module
+ */
+import { GatewayError } from "../errors.ts";
+
+/** The bodies of one key. */
+interface Share {
+  heldBytes: number;
+  bodies: number;
+}
+
+/**
+ * The memory that all bodies share.
+ *
+ * The only body of a key may take all that is free. Beside another one of the same key it may grow as long as no more is
+ * held for the key than stays free. So a key never holds more than half of the memory, or one body; and as every key
+ * leaves free what it holds itself, there is room for the next one (Choudhury and Hahne, "Dynamic queue length
+ * thresholds", 1998).
+ */
+export class BodyMemory {
+  readonly #maxBytes: number;
+  readonly #shares: Map<string, Share> = new Map();
+  #heldBytes = 0;
+
+  /** @param maxBytes Bytes that may be held at once */
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  /** Bytes of all bodies that are held. */
+  get heldBytes(): number {
+    return this.#heldBytes;
+  }
+
+  /**
+   * Opens the account of a body. Whoever does so sees to its release.
+   *
+   * @param owner Id of the gateway key
+   */
+  open(owner: string): RequestBody {
+    let share = this.#shares.get(owner);
+    if (share === undefined) this.#shares.set(owner, share = { heldBytes: 0, bodies: 0 });
+    share.bodies++;
+    return new RequestBody(this, owner, share);
+  }
+
+  /** Bytes by which a body may grow that holds so many. */
+  room(share: Share, heldBytes: number): number {
+    const freeBytes = this.#maxBytes - this.#heldBytes;
+    const isOnly = share.heldBytes === heldBytes;
+    return isOnly ? freeBytes : Math.floor((freeBytes - share.heldBytes) / 2);
+  }
+
+  /** Counts what a body holds more, or less. */
+  count(share: Share, bytes: number): void {
+    this.#heldBytes += bytes;
+    share.heldBytes += bytes;
+  }
+
+  /** Closes the account of a body that holds nothing. */
+  close(owner: string, share: Share): void {
+    if (--share.bodies === 0) this.#shares.delete(owner);
+  }
+}
+
+/** The caller's body, held in memory until it is released. */
+export class RequestBody {
+  readonly #memory: BodyMemory;
+  readonly #owner: string;
+  readonly #share: Share;
+  #heldBytes = 0;
+  #bytes: Uint8Array | null = null;
+  #isReleased = false;
+
+  /** @internal See {@link BodyMemory.open} */
+  constructor(memory: BodyMemory, owner: string, share: Share) {
+    this.#memory = memory;
+    this.#owner = owner;
+    this.#share = share;
+  }
+
+  /** All of it, exactly as the caller sent it; `null` before it is there, and once it was released. */
+  get bytes(): Uint8Array | null {
+    return this.#bytes;
+  }
+
+  /** Bytes that may still be reserved for it at this moment. */
+  get room(): number {
+    return this.#memory.room(this.#share, this.#heldBytes);
+  }
+
+  /**
+   * Counts bytes that are held for it, or are about to be.
+   *
+   * @param bytes How many more
+   * @throws {GatewayError} `gateway_overloaded` when there is no room for them
+   */
+  reserve(bytes: number): void {
+    if (bytes > this.room) throw new GatewayError("gateway_overloaded");
+    this.#heldBytes += bytes;
+    this.#memory.count(this.#share, bytes);
+  }
+
+  /** @param bytes All of it: from now on exactly these are held */
+  keep(bytes: Uint8Array): void {
+    this.#bytes = bytes;
+    this.#memory.count(this.#share, bytes.byteLength - this.#heldBytes);
+    this.#heldBytes = bytes.byteLength;
+  }
+
+  /** Lets go of the bytes. Safe to call again. */
+  release(): void {
+    if (this.#isReleased) return;
+    this.#isReleased = true;
+    this.#bytes = null;
+    this.#memory.count(this.#share, -this.#heldBytes);
+    this.#heldBytes = 0;
+    this.#memory.close(this.#owner, this.#share);
+  }
+}

@@ -1,0 +1,203 @@
+/** Memory and time that callers' bodies take, rows 51, 54 and 57 of the list. */
+import assert from "node:assert/strict";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { afterEach, describe, it } from "@std/testing/bdd";
+import { createFetchTransport } from "../../src/upstream/transport.ts";
+import { startUnderTest, type UnderTest, type UnderTestOptions, UPSTREAM_KEY } from "../support/gateway.ts";
+import { endPrograms, startProgram } from "../support/program.ts";
+import { answerPlain, chunk, startProvider, stream } from "../support/provider.ts";
+import { callRaw, openRaw, parseAnswer, type RawConnection, toRawRequest } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+
+const MB = 1024 * 1024;
+const KEYS = [{ id: "one", key: "0123456789-key-of-one" }, { id: "other", key: "0123456789-key-of-other" }];
+const headersOf = (index: number) => ({
+  "authorization": `Bearer ${UPSTREAM_KEY}`,
+  "gateway-auth": `Bearer ${KEYS[index]?.key}`,
+  "content-type": "application/json",
+});
+const bodyOf = (bytes: number, isStream = false) => {
+  const [head, tail] = [`{"model":"m","stream":${isStream},"messages":[{"role":"user","content":"`, '"}]}'];
+  return head + "x".repeat(Math.max(0, bytes - head.length - tail.length)) + tail;
+};
+
+describe("bodies of callers", () => {
+  const closing: (() => Promise<unknown>)[] = [];
+  afterEach(async () => {
+    for (const close of closing.splice(0).reverse()) await close();
+  });
+  const start = async (upstream: string, options: Partial<UnderTestOptions> = {}) => {
+    const { config = {}, ...rest } = options;
+    const under = await startUnderTest({ ...rest, upstreams: { a: upstream }, config: { keys: KEYS, ...config } });
+    closing.push(() => under.close());
+    return under;
+  };
+  const send = ({ a }: UnderTest, bytes: number, key = 0) =>
+    callRaw(a, { headers: headersOf(key), body: bodyOf(bytes) });
+  /** An upstream that begins to answer the largest bodies at once, and reads them only when it is told to. */
+  const startReluctant = async () => {
+    const held: { request: IncomingMessage; response: ServerResponse }[] = [];
+    const server = createServer((request, response) => {
+      if (Number(request.headers["content-length"]) < 18 * MB) {
+        return void request.resume().on("end", () => answerPlain(response));
+      }
+      held.push({ request: request.on("error", () => {}), response });
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.write(chunk("a"));
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    closing.push(() =>
+      new Promise((resolve) => {
+        server.closeAllConnections();
+        server.close(resolve);
+      })
+    );
+    return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`, held };
+  };
+
+  for (const transport of ["its own", "fetch"]) {
+    const parts = transport === "fetch" ? { parts: { transport: createFetchTransport() } } : {};
+    it(`row 51: a body counts until it has left, not until the answer begins (transport: ${transport})`, async () => {
+      const { url, held } = await startReluctant();
+      const under = await start(url, { ...parts, config: { limits: { body: "24MB", bodies: "32MB" } } });
+      const body = bodyOf(20 * MB, true);
+      const running = openRaw(under.a, toRawRequest(under.a, { headers: headersOf(0), body }));
+      await until(() => running.received().includes("data: "), "the answer begins, and the body waits");
+      const refused = await send(under, 16 * MB, 1);
+      assert.deepEqual([refused.status, refused.headers["sallyport-error"]], [503, "gateway_overloaded"]);
+      assert.equal((await send(under, 1 * MB, 1)).status, 200, "what there is room for passes");
+      held[0]?.request.resume();
+      const end = () => held[0]?.response.end(stream("b"));
+      if (transport === "fetch") end(); // it holds a body for as long as the answer goes on
+      for (let status = 503; status !== 200;) ({ status } = await send(under, 16 * MB, 1));
+      assert.equal(under.gateway.openStreams, transport === "fetch" ? 0 : 1);
+      end();
+      assert.equal(parseAnswer(await running.closed).body, chunk("a") + stream("b"));
+    });
+  }
+
+  it("row 51: a body that does not leave counts no longer than its exchange, however that ends", async () => {
+    const { url, held } = await startReluctant();
+    const limits = { body: "24MB", bodies: "32MB" };
+    const under = await start(url, { config: { limits } });
+    const ends: Record<string, (running: RawConnection) => unknown> = {
+      "the caller leaves": ({ socket }) => socket.destroy(),
+      "the provider breaks the connection": () => held.at(-1)?.request.socket.resetAndDestroy(),
+      "the provider ends its answer": () => held.at(-1)?.response.end(stream("b")),
+    };
+    let settled = 0;
+    for (const [name, end] of Object.entries(ends)) {
+      const running = openRaw(under.a, toRawRequest(under.a, { headers: headersOf(0), body: bodyOf(20 * MB, true) }));
+      await until(() => running.received().includes("data: "), "the answer begins");
+      assert.equal((await send(under, 16 * MB, 1)).status, 503, name);
+      end(running);
+      settled += 2;
+      await until(() => under.records.length >= settled, `the exchange is over: ${name}`);
+      assert.equal((await send(under, 16 * MB, 1)).status, 200, name);
+      settled++;
+      running.socket.destroy();
+    }
+  });
+
+  it("row 51: 80 streams with 5 MB bodies that stay open cost the process what may be held, and no more", async () => {
+    let open = 0;
+    const server = createServer((request, response) => {
+      request.resume().on("end", () => {
+        open++;
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(chunk("a"));
+      });
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const callers: RawConnection[] = [];
+    try {
+      const program = startProgram(["serve"], {
+        env: {
+          SALLYPORT_PROVIDER_A: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
+          SALLYPORT_KEYS: KEYS[0]?.key ?? "",
+          SALLYPORT_LISTEN: "127.0.0.1:0",
+          SALLYPORT_ADMIN: "127.0.0.1:0",
+          SALLYPORT_LIMITS_BODIES: "64MB",
+          SALLYPORT_DRAIN_DELAY: "0s",
+        },
+      });
+      const url = await program.waitFor(/listening on (http:\S+)/);
+      const admin = await program.waitFor(/admin on (http:\S+)/);
+      const memory = async () => {
+        const { body } = await callRaw(admin, { method: "GET", path: "/metrics" });
+        return Number(/^process_resident_memory_bytes\S* (\S+)/m.exec(body)?.[1]);
+      };
+      const request = toRawRequest(url, { headers: headersOf(0), body: bodyOf(5_000_000, true) });
+      const call = async () => {
+        const caller = openRaw(url, request);
+        callers.push(caller);
+        await until(() => caller.received().includes("data: "), "a stream begins", 20_000);
+      };
+      for (let number = 0; number < 5; number++) await call(); // what the runtime itself takes for bodies of this size
+      const before = await memory();
+      for (let number = 0; number < 75; number++) await call();
+      const grown = await memory() - before;
+      assert.equal(open, 80);
+      assert.ok(grown < 180 * MB, `${grown / MB} MB for 375 MB of bodies`);
+    } finally {
+      for (const { socket } of callers) socket.destroy();
+      await endPrograms();
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    }
+  });
+
+  it("row 54: bodies that are announced and do not come keep nobody out", async () => {
+    const provider = await startProvider();
+    closing.push(() => provider.close());
+    const under = await start(provider.url);
+    const announce = (bytes: number, body = "{") =>
+      openRaw(under.a, toRawRequest(under.a, { headers: { ...headersOf(0), "content-length": String(bytes) }, body }));
+    // 512 MB in all, in pieces; and more than that in such as Bun reads whole where there is room.
+    const waiting = Array.from({ length: 16 }, () => announce(32 * MB));
+    for (let number = 0; number < 160; number++) waiting.push(announce(4_000_000));
+    await until(() => under.gateway.openExchanges === waiting.length, "all are on their way");
+    for (const key of [1, 0]) assert.equal((await send(under, 100, key)).status, 200);
+    assert.equal((await send(under, 5 * MB, 1)).status, 200);
+    assert.ok(waiting.every(({ received }) => received() === ""), "none was refused");
+    for (const { socket } of waiting) socket.destroy();
+    await until(() => under.gateway.openExchanges === 0, "all are over");
+  });
+
+  it("row 54: a key that sends all that it may leaves room for the bodies of another", async () => {
+    const provider = await startProvider();
+    closing.push(() => provider.close());
+    const under = await start(provider.url, { config: { limits: { body: "4MB", bodies: "16MB" } } });
+    // All but the last byte: of eight together twice as much as all may hold.
+    const body = bodyOf(4 * MB).slice(0, -1);
+    const request = toRawRequest(under.a, { headers: { ...headersOf(0), "content-length": String(4 * MB) }, body });
+    const waiting = Array.from({ length: 8 }, () => openRaw(under.a, request));
+    const refused = () => waiting.filter(({ received }) => received().includes("gateway_overloaded"));
+    await until(() => refused().length >= 6, "what goes beyond its share is refused");
+    assert.equal((await send(under, 4 * MB, 1)).status, 200);
+    assert.ok(refused().length < waiting.length);
+    // What it held may be taken again.
+    for (const { socket } of waiting) socket.destroy();
+    await until(() => under.gateway.openExchanges === 0, "all are over");
+    assert.equal((await send(under, 4 * MB, 0)).status, 200);
+  });
+
+  it("row 57: ten million items of an array are refused by their count, before they are parsed", async () => {
+    const provider = await startProvider();
+    closing.push(() => provider.close());
+    const under = await start(provider.url);
+    const [head, tail] = ['{"model":"m","messages":[{"role":"user","content":"x"}],"x":[', "0]}"];
+    for (const [item, count] of [['"",', 10_000_000], ["0,", 10_000_000], ["null,", 2_000_000]] as const) {
+      const { status, body } = await callRaw(under.a, {
+        headers: headersOf(0),
+        body: head + item.repeat(count) + tail,
+      });
+      assert.equal(status, 400);
+      assert.match(body, /expected at most 1100000 values/);
+    }
+    const million = head + "0,".repeat(999_999) + tail;
+    assert.equal((await callRaw(under.a, { headers: headersOf(0), body: million })).status, 200);
+    assert.equal(provider.calls.length, 1);
+  });
+});
