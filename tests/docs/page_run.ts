@@ -88,6 +88,7 @@ npm() {
   case "$*" in
     ci) command npm ci --dry-run --offline --ignore-scripts --no-audit --no-fund ;;
     "run demo") command npm run demo -- --once ;;
+    test) test -f scripts/test.ts ;; # it is what runs this
     *) command npm "$@" ;;
   esac
 }
