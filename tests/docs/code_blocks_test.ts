@@ -31,7 +31,7 @@ for (const name of PAGES) {
   describe(`the code of ${name}`, () => {
     let page: PageRun;
     beforeAll(async () => {
-      if (isMet) page = await PageRun.open();
+      if (isMet) page = await PageRun.open(name);
     });
     afterAll(async () => {
       if (isMet) await page.close();
