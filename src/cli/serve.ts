@@ -124,6 +124,7 @@ async function openAdmin(served: Served, serve: Serve, { config, assembly }: Loa
     keys: new KeyAdministration({ keys, limiter, digest, now: Date.now, providers: Object.keys(providers) }),
     usage: new UsageReports({ usage, config, keys, now: Date.now }),
     token: admin?.token,
+    hostname: admin?.hostname,
     digest,
     version: VERSION,
     metrics: (format) => served.metrics(format),
