@@ -55,7 +55,5 @@ export type { Lease, Limiter, LimitName, LimitSubject, Standing } from "./src/ac
 export type { ReplicaReport } from "./src/upstream/replicas.ts";
 export type { Transport, UpstreamAnswer, UpstreamCall } from "./src/upstream/transport.ts";
 
-if (import.meta.main) {
-  const { main } = await import("./src/cli/main.ts");
-  await main();
-}
+// No await here: CommonJS can't `require` a module that has one at its top.
+if (import.meta.main) import("./src/cli/main.ts").then(({ main }) => main());

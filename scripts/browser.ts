@@ -12,6 +12,9 @@ const PLACES = [
   "/Applications/Google Chrome.app/Contents/MacOS",
 ];
 
+/** Where systems keep what is no program for everybody. */
+const SYSTEM_PLACES = ["/usr/sbin"];
+
 function isProgram(file: string): boolean {
   try {
     accessSync(file, constants.X_OK);
@@ -21,9 +24,22 @@ function isProgram(file: string): boolean {
   }
 }
 
+function find(names: readonly string[], places: readonly string[]): string | undefined {
+  const folders = [...(process.env.PATH ?? "").split(delimiter), ...places];
+  return folders.flatMap((folder) => names.map((name) => join(folder, name))).find(isProgram);
+}
+
 /** @returns The program; `undefined` where there is none */
 export function findBrowser(): string | undefined {
-  const folders = [...(process.env.PATH ?? "").split(delimiter), ...PLACES];
-  const names = [...NAMES, "Chromium", "Google Chrome"];
-  return folders.flatMap((folder) => names.map((name) => join(folder, name))).find(isProgram);
+  return find([...NAMES, "Chromium", "Google Chrome"], PLACES);
+}
+
+/**
+ * Finds a program as a shell would, and in the folders of the system's administrator.
+ *
+ * @param name Its name
+ * @returns Its path; `undefined` where there is none
+ */
+export function findProgram(name: string): string | undefined {
+  return find([name], SYSTEM_PLACES);
 }

@@ -38,6 +38,8 @@ export const ONE_FILE: BuildOptions = {
 };
 /** The library alone. */
 export const LIBRARY: BuildOptions = { ...BUNDLE, ...ENTRY, define: { "import.meta.main": "false" } };
+/** The library for `require`, which takes no other modules before Node 20.19. */
+export const COMMONJS_LIBRARY: BuildOptions = { ...LIBRARY, format: "cjs" };
 /** The Cloudflare Worker: what a runtime has to bring along for the others may not be reached from it. */
 export const WORKER: BuildOptions = {
   ...BUNDLE,

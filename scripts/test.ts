@@ -12,6 +12,7 @@ import { build } from "esbuild";
 import { createSelfSignedCertificate } from "../src/cli/certificate.ts";
 import { WORKERS_CASES } from "../tests/support/workers_cases.ts";
 import { findRuntimes, type RuntimeOnMachine } from "./runtimes.ts";
+import { describeSkipped, hasReason, readTitle } from "./skipped.ts";
 
 const CACHE = ".cache";
 /** It is good for a week; a run that goes on beside this one keeps its own. */
@@ -24,7 +25,8 @@ const AT_ONCE = 2;
 interface Counts {
   passed: number;
   failed: number;
-  skipped: number;
+  /** Titles. */
+  skipped: string[];
 }
 
 /** A certificate that all runtimes trust in one and the same way, so that tests use https without a word of code. */
@@ -128,15 +130,17 @@ function count(junit: string, isDeno: boolean): Counts | undefined {
   } catch {
     return undefined;
   }
-  const counts: Counts = { passed: 0, failed: 0, skipped: 0 };
+  const counts: Counts = { passed: 0, failed: 0, skipped: [] };
   for (
     const [, attributes = "", content = ""] of report.matchAll(
       /<testcase\b((?:[^">]|"[^"]*")*?)(?:\/>|>([\s\S]*?)<\/testcase>)/g,
     )
   ) {
     const hasFailed = /<(?:failure|error)\b/.test(content);
-    if (isDeno && !attributes.includes('classname="ext:')) continue;
-    counts[hasFailed ? "failed" : /<skipped\b/.test(content) ? "skipped" : "passed"]++;
+    const title = /<skipped\b/.test(content) ? readTitle(attributes) : undefined;
+    if (isDeno && !attributes.includes('classname="ext:') && !hasReason(title ?? "")) continue;
+    if (title !== undefined && !hasFailed) counts.skipped.push(title);
+    else counts[hasFailed ? "failed" : "passed"]++;
   }
   return counts;
 }
@@ -186,12 +190,12 @@ async function runOne(runtime: Target): Promise<void> {
   const command = await toCommand(runtime, filesOf(runtime, files), junit);
   const own = runtime.isWorkers ? { ...env, SALLYPORT_UNDER_TEST: "workers" } : env;
   const { code, output } = await run(runtime.command, command, own);
-  const counts = count(junit, runtime.kind === "deno") ?? { passed: 0, failed: 0, skipped: 0 };
+  const counts = count(junit, runtime.kind === "deno") ?? { passed: 0, failed: 0, skipped: [] };
   // A run that died, or failed outside of any case, or that ran nothing, has failed too.
   if (counts.failed === 0 && (code !== 0 || counts.passed === 0)) counts.failed = 1;
   if (counts.failed > 0 || values.verbose) console.log(`---- ${runtime.label}\n${output}`);
   rows.set(runtime.label, [counts, (performance.now() - started) / 1000]);
-  console.log(`${runtime.label}: ${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`);
+  console.log(`${runtime.label}: ${counts.passed} passed, ${counts.failed} failed, ${counts.skipped.length} skipped`);
 }
 
 async function runNext(): Promise<void> {
@@ -199,12 +203,16 @@ async function runNext(): Promise<void> {
 }
 await Promise.all(Array.from({ length: Math.min(AT_ONCE, availableParallelism()) }, runNext));
 
-const total = (name: keyof Counts) => [...rows.values()].reduce((sum, [counts]) => sum + counts[name], 0);
+const total = (of: (counts: Counts) => number) => [...rows.values()].reduce((sum, [counts]) => sum + of(counts), 0);
+const [passed, failed] = [total((counts) => counts.passed), total((counts) => counts.failed)];
 console.log("\nruntime    passed  failed  skipped  seconds");
 for (const { label } of runtimes) {
-  const [{ passed, failed, skipped }, seconds] = rows.get(label) ?? [{ passed: 0, failed: 1, skipped: 0 }, 0];
-  const cells = [passed, failed, skipped].map((number) => String(number).padStart(8)).join("");
+  const [counts, seconds] = rows.get(label) ?? [{ passed: 0, failed: 1, skipped: [] }, 0];
+  const cells = [counts.passed, counts.failed, counts.skipped.length].map((number) => String(number).padStart(8)).join(
+    "",
+  );
   console.log(`${label.padEnd(9)}${cells}${seconds.toFixed(1).padStart(9)}`);
 }
-console.log(`\n${total("passed")} passed, ${total("failed")} failed`);
-process.exit(total("failed") > 0 || total("passed") === 0 ? 1 : 0);
+console.log(describeSkipped(new Map(runtimes.map(({ label }) => [label, rows.get(label)?.[0].skipped ?? []]))));
+console.log(`${passed} passed, ${failed} failed, ${total(({ skipped }) => skipped.length)} skipped`);
+process.exit(failed > 0 || passed === 0 ? 1 : 0);

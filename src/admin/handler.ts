@@ -5,12 +5,12 @@
  */
 import { Router } from "itty-router";
 import * as v from "valibot";
-import type { Digest } from "../access/gateway_key.ts";
 import { type KeyAdministration, UnknownKey } from "../access/key_administration.ts";
 import { KeyStoreError, KeyStoreUnavailable } from "../access/key_store.ts";
 import type { Answer, InboundRequest } from "../exchange.ts";
 import { type Handler, toHandler } from "../fetch_handler.ts";
 import { AdminError, toAnswer } from "./answers.ts";
+import { Guard, type GuardParts } from "./guard.ts";
 import { type AdminCall, type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { toOpenApi } from "./openapi.ts";
 import { Operation, OPERATION_ROUTES, type OperationParts } from "./operation.ts";
@@ -20,12 +20,9 @@ import { USAGE_ROUTES } from "./usage.ts";
 import { UsageRefusal, type UsageReports } from "./usage_report.ts";
 
 /** What the admin listener tells of and acts on. */
-export interface AdminParts extends OperationParts {
+export interface AdminParts extends OperationParts, GuardParts {
   readonly keys: KeyAdministration;
   readonly usage: UsageReports;
-  /** What a caller must show for anything but health; left out, nobody gets further. */
-  readonly token?: string | undefined;
-  readonly digest: Digest;
   /** What is counted, in a form that Prometheus reads. */
   readonly metrics: (format: "text" | "openmetrics") => Promise<string>;
 }
@@ -127,25 +124,6 @@ function readName(text = ""): string {
   }
 }
 
-/** Compares by digest: what differs where takes no time that could be measured. */
-function assertToken({ headers }: InboundRequest, { token, digest }: AdminParts, header = "Authorization"): void {
-  if (token === undefined) {
-    throw new AdminError(
-      403,
-      "no_admin_token",
-      "Cannot manage keys or tell of usage: set admin.token in the configuration first",
-    );
-  }
-  const shown = /^Bearer ([\x21-\x7e]+)$/i.exec(headers.get(header.toLowerCase()) ?? "")?.[1] ?? "";
-  const [a, b] = [digest(shown), digest(token)];
-  let difference = 0;
-  for (let index = 0; index < b.length; index++) difference |= a.charCodeAt(index) ^ b.charCodeAt(index);
-  if (difference === 0) return;
-  throw new AdminError(401, "invalid_admin_token", `Cannot act: send ${header}: Bearer <admin token>`, {
-    headers: { "www-authenticate": 'Bearer realm="admin"' },
-  });
-}
-
 /** All that itty-router looks at, and what the routes need beside. */
 interface Routed {
   readonly method: string;
@@ -159,7 +137,7 @@ function bind<Service>(routes: readonly AdminRoute<Service>[], service: Service)
   return routes.map((route) => ({ ...route, run: (call: AdminCall) => route.run(service, call) }));
 }
 
-function createRouter(parts: AdminParts) {
+function createRouter(parts: AdminParts, guard: Guard) {
   const { gateway, keys, usage, version } = parts;
   const routes = [...bind(KEY_ROUTES, keys), ...bind(USAGE_ROUTES, usage)];
   const router = Router<Routed>();
@@ -174,7 +152,7 @@ function createRouter(parts: AdminParts) {
     router[method]?.("/readyz", ready);
   }
   router.get("/metrics", async ({ inbound }) => {
-    if (parts.token !== undefined) assertToken(inbound, parts);
+    if (parts.token !== undefined) await guard.assertToken(inbound);
     const format = OPENMETRICS_ASKED.test(inbound.headers.get("accept") ?? "") ? "openmetrics" : "text";
     const headers = { "content-type": METRICS_TYPES[format], "cache-control": "no-store", vary: "accept" };
     return { status: 200, headers, body: await parts.metrics(format) };
@@ -182,7 +160,7 @@ function createRouter(parts: AdminParts) {
   router.get("/openapi.json", () => toAnswer(200, toOpenApi(version)));
   for (const route of routes) {
     router[route.method]?.(route.path.replace("{id}", ":id"), async ({ params, inbound, url }) => {
-      assertToken(inbound, parts);
+      await guard.assertToken(inbound);
       const given = Object.fromEntries(new URL(url).searchParams);
       const query = route.query && check(route.query.schema, given, "invalid_query");
       const body = await readBody(route, inbound);
@@ -191,8 +169,8 @@ function createRouter(parts: AdminParts) {
   }
   for (const path of PAGE_PATHS) router.get(path, () => toPageAnswer(path));
   for (const { method, path, tokenIn, run } of OPERATION_ROUTES) {
-    router[method]?.(path.replace("{provider}", ":provider"), ({ params, inbound }) => {
-      assertToken(inbound, parts, tokenIn);
+    router[method]?.(path.replace("{provider}", ":provider"), async ({ params, inbound }) => {
+      await guard.assertToken(inbound, tokenIn);
       return run(operation, { provider: readName(params.provider), inbound, readBytes: () => readBytes(inbound) });
     });
   }
@@ -221,12 +199,14 @@ function createRouter(parts: AdminParts) {
  * @returns The handler
  */
 export function createAdminHandler(parts: AdminParts): Handler {
-  const router = createRouter(parts);
+  const guard = new Guard(parts);
+  const router = createRouter(parts, guard);
   return toHandler(async (inbound) => {
-    // The caller's Host plays no part: a URL of our own is built from the path.
+    // The caller's Host plays no further part: a URL of our own is built from the path.
     const url = `http://admin${inbound.url.replace(/^https?:\/\/[^/]*/i, "")}`;
     const { method } = inbound;
     try {
+      guard.assertLocal(inbound);
       const answer: Answer | undefined = URL.canParse(url)
         ? await router.fetch({ method, url, inbound } as unknown as Routed)
         : undefined;

@@ -1,11 +1,12 @@
 /**
- * A certificate made on the fly, for the demo's https host: self-signed, P-256, a week long (RFC 5280). The libraries
- * that do this are larger than the whole gateway.
+ * A certificate made on the fly, for the demo's https host and for a try-out: self-signed, P-256 (RFC 5280). The
+ * libraries that do this are larger than the whole gateway.
  *
  * @module
  */
 import { Buffer } from "node:buffer";
 import { createHash, generateKeyPairSync, randomBytes, sign } from "node:crypto";
+import { isIPv4, isIPv6 } from "node:net";
 
 const WEEK_MS = 7 * 24 * 3_600_000;
 
@@ -29,24 +30,33 @@ function utcTime(ms: number): Buffer {
   return der(0x17, Buffer.from(new Date(ms).toISOString().replace(/[-:T]|\.\d+/g, "").slice(2)));
 }
 
+/** The 16 bytes of an IPv6 address. */
+function toBytes(address: string): Buffer {
+  // The URL's own spelling has hexadecimal groups alone (RFC 5952).
+  const [head = "", tail] = new URL(`http://[${address}]`).hostname.slice(1, -1).split("::");
+  const groupsOf = (text = "") => text === "" ? [] : text.split(":").map((group) => parseInt(group, 16));
+  const [before, after] = [groupsOf(head), groupsOf(tail)];
+  const groups = [...before, ...Array<number>(8 - before.length - after.length).fill(0), ...after];
+  return Buffer.from(groups.flatMap((group) => [group >> 8, group & 0xff]));
+}
+
 function altName(host: string): Buffer {
-  const octets = host.split(".").map(Number);
-  return octets.length === 4 && octets.every((octet) => octet >= 0 && octet < 256)
-    ? der(0x87, Buffer.from(octets))
-    : der(0x82, Buffer.from(host));
+  if (isIPv4(host)) return der(0x87, Buffer.from(host.split(".").map(Number)));
+  return isIPv6(host) ? der(0x87, toBytes(host)) : der(0x82, Buffer.from(host));
 }
 
 /**
  * Makes a key and a certificate that it signs itself.
  *
- * @param hosts Names and IPv4 addresses it is good for, the first one also as its common name
- * @param now Wall clock, milliseconds since 1970: a week later it is expired
+ * @param hosts Names and addresses it is good for, the first one also as its common name
+ * @param lifeMs How long it is good for, milliseconds, negative for one that is expired; not beyond 2049, where its form of a date ends
  * @returns Both as PEM
  */
 export function createSelfSignedCertificate(
   hosts: readonly [string, ...string[]],
-  now: number = Date.now(),
+  lifeMs: number = WEEK_MS,
 ): { cert: string; key: string } {
+  const now = Date.now();
   const { publicKey, privateKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
   const spki = publicKey.export({ type: "spki", format: "der" });
   const name = sequence(der(0x31, sequence(COMMON_NAME, der(0x0c, Buffer.from(hosts[0])))));
@@ -62,7 +72,7 @@ export function createSelfSignedCertificate(
     der(0x02, serial),
     ECDSA_WITH_SHA256,
     name,
-    sequence(utcTime(now - 60_000), utcTime(now + WEEK_MS)),
+    sequence(utcTime(now - 60_000), utcTime(now + lifeMs)),
     name,
     spki,
     der(0xa3, sequence(...extensions)),

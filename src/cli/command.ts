@@ -20,7 +20,7 @@ export interface CommandOptions {
   readonly server?: string | undefined;
   readonly workers?: string | undefined;
   readonly log?: string | undefined;
-  /** `keys`: the verb, and the id that it is about. `doctor`: the provider. */
+  /** `keys`: the verb, and the id that it is about. `doctor`: the provider. `certificate`: the name of its files. */
   readonly operands?: readonly string[] | undefined;
   readonly name?: string | undefined;
   readonly providers?: string | undefined;
@@ -46,6 +46,8 @@ export interface CommandOptions {
   readonly provider?: string | undefined;
   readonly model?: string | undefined;
   readonly "key-env"?: string | undefined;
+  readonly hosts?: string | undefined;
+  readonly force?: boolean | undefined;
 }
 
 /**

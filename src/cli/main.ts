@@ -29,6 +29,8 @@ Usage
   sallyport keys revoke ID
   sallyport usage [--by key,model] [--last 7d | --from 2027-01-01] [--to 2027-02-01] [--key ID] [--provider NAME]
       [--model NAME] [--limit N]    show what was used and what it costs, by key, provider, model, day or hour (UTC)
+  sallyport certificate [NAME] [--hosts localhost,127.0.0.1] [--expires 90d] [--force]
+                                    make NAME.crt and NAME.key for a listener that speaks https, signed by itself
   sallyport doctor PROVIDER --model NAME [--key-env VARIABLE]
                                     call a provider directly and through the gateway, and say what differs
 
@@ -78,6 +80,8 @@ const OPTIONS = {
   live: { type: "boolean", default: false },
   csv: { type: "boolean", default: false },
   "key-env": { type: "string" },
+  hosts: { type: "string" },
+  force: { type: "boolean", default: false },
   help: { type: "boolean", short: "h", default: false },
   version: { type: "boolean", short: "v", default: false },
 } as const;
@@ -100,8 +104,12 @@ const COMMANDS: Readonly<Record<string, readonly string[]>> = {
   permissions: ["config"],
   usage: ["config", "json", "csv", "by", "last", "from", "to", "key", "provider", "model", "limit"],
   doctor: ["config", "json", "model", "key-env"],
+  certificate: ["hosts", "expires", "force"],
   demo: ["once"],
 };
+
+/** Commands that take a name, beside those of `keys`. */
+const WITH_OPERANDS = ["certificate", "doctor"];
 
 function readArguments(args: string[]) {
   try {
@@ -133,7 +141,9 @@ async function run(args: string[]): Promise<void> {
       isKeys ? "keys takes create, list, show, update, revoke or rotate" : `unknown command: ${command}`,
     );
   }
-  if (rest.length > 0 && !isKeys && command !== "doctor") throw new UsageError(`unexpected argument: ${rest[0]}`);
+  if (rest.length > 0 && !isKeys && !WITH_OPERANDS.includes(command)) {
+    throw new UsageError(`unexpected argument: ${rest[0]}`);
+  }
   const given = Object.entries(values).filter(([, value]) => value !== undefined && value !== false);
   const stray = given.find(([name]) => !allowed.includes(name));
   if (stray !== undefined) throw new UsageError(`${wanted} takes no --${stray[0]}`);
@@ -141,6 +151,9 @@ async function run(args: string[]): Promise<void> {
   if (command === "health") return await (await import("./health.ts")).healthCommand(values);
   if (command === "permissions") return (await import("./permissions.ts")).permissionsCommand(values);
   if (command === "usage") return await (await import("./usage.ts")).usageCommand(values);
+  if (command === "certificate") {
+    return (await import("./certificate_command.ts")).certificateCommand({ ...values, operands: rest });
+  }
   if (command === "doctor") {
     return await (await import("./doctor.ts")).doctorCommand({ ...values, operands: rest });
   }

@@ -28,6 +28,7 @@ import { toStandardOutput } from "../serve/log_output.ts";
 import { loadConfig, readTlsFiles } from "../serve/load_config.ts";
 import { connectToSupervisor, type Supervised } from "../serve/worker.ts";
 import { Workers } from "../serve/workers.ts";
+import { toBanner } from "./banner.ts";
 import { type CommandOptions, print, UsageError, VERSION } from "./command.ts";
 
 /** Tells the operator of bugs: the name of what was thrown and where, without its message, which may quote a caller. */
@@ -123,6 +124,7 @@ async function openAdmin(served: Served, serve: Serve, { config, assembly }: Loa
     keys: new KeyAdministration({ keys, limiter, digest, now: Date.now, providers: Object.keys(providers) }),
     usage: new UsageReports({ usage, config, keys, now: Date.now }),
     token: admin?.token,
+    hostname: admin?.hostname,
     digest,
     version: VERSION,
     metrics: (format) => served.metrics(format),
@@ -133,12 +135,7 @@ async function openAdmin(served: Served, serve: Serve, { config, assembly }: Loa
     health: () => ({ ...assembly.health(), ...(served.health !== undefined && { workers: served.health }) }),
   });
   const admins = await openListeners(handler, serve, admin === undefined ? [] : [{ ...admin, bodyTimeMs }]);
-  print(`sallyport ${VERSION}\n`);
-  for (const url of served.urls) print(`listening on ${url}\n`);
-  for (const { url } of admins) print(`admin on ${url}\n`);
-  for (const [name, { hosts, upstreams }] of Object.entries(providers)) {
-    print(`provider ${name}: ${hosts.join(", ")} -> ${upstreams.join(", ")}\n`);
-  }
+  print(toBanner({ version: VERSION, urls: served.urls, admins: admins.map(({ url }) => url), providers }));
   return admins;
 }
 

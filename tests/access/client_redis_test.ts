@@ -1,11 +1,11 @@
 /** The connection to Redis: deadlines, a failing Redis left alone, and what the operator is told. */
 import assert from "node:assert/strict";
 import { setImmediate } from "node:timers/promises";
-import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { afterEach, beforeEach, it } from "@std/testing/bdd";
 import { Redis } from "ioredis";
 import { REDIS_DEADLINE_MS, RedisClient, RedisFailed } from "../../src/access/client_redis.ts";
 import { type Clock, systemClock } from "../../src/exchange.ts";
-import { hasRedis, type RedisServer, startRedis } from "../support/redis.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 
 /** A clock that a test sets forward; its deadlines are kept on a busy machine too, unless they are fired by hand. */
@@ -26,7 +26,7 @@ class TestClock implements Clock {
   }
 }
 
-(hasRedis ? describe : describe.skip)("a connection to Redis", () => {
+withRedis.describe("a connection to Redis", () => {
   let server: RedisServer;
   let clock: TestClock;
   let client: RedisClient;

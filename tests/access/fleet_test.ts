@@ -1,13 +1,13 @@
 /** Gateways of different runtimes, each a process of its own, on one Redis: what holds for one holds for all. */
 import assert from "node:assert/strict";
-import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
+import { afterAll, beforeAll, it } from "@std/testing/bdd";
 import { findRuntimes } from "../../scripts/runtimes.ts";
 import { LEASE_MS } from "../../src/access/limits_redis.ts";
 import { endPrograms, type Program, startProgram } from "../support/program.ts";
 import { answerPlain, chunk, type Provider, startProvider } from "../support/provider.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { runtime } from "../support/runtimes.ts";
-import { hasRedis, type RedisServer, startRedis } from "../support/redis.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 
 const ADMIN_TOKEN = "0123456789-admin-token";
@@ -67,7 +67,7 @@ async function localDecisions(members: readonly Member[]): Promise<number> {
   return health.reduce((sum, { redis }) => sum + redis.localDecisions, 0);
 }
 
-(hasRedis ? describe : describe.skip)("a fleet of gateways on one Redis", () => {
+withRedis.describe("a fleet of gateways on one Redis", () => {
   let redis: RedisServer;
   let provider: Provider;
   let fleet: Member[] = [];

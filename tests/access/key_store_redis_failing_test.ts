@@ -3,17 +3,16 @@ import assert from "node:assert/strict";
 import { connect, createServer, type Socket } from "node:net";
 import process from "node:process";
 import { setImmediate } from "node:timers/promises";
-import { describe, it } from "@std/testing/bdd";
+import { it } from "@std/testing/bdd";
 import { REDIS_DEADLINE_MS, RedisFailed } from "../../src/access/client_redis.ts";
 import { KeyStoreUnavailable } from "../../src/access/key_store.ts";
 import { STALE_MS } from "../../src/access/key_store_redis.ts";
 import { freePort } from "../support/front_proxy.ts";
-import { hasRedis, startRedis } from "../support/redis.ts";
+import { startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 import { Fleet, type Member } from "./key_store_redis_fleet.ts";
 import { digest, record, SOME_DAY } from "./key_store_suite.ts";
 
-const describeRedis = hasRedis ? describe : describe.skip;
 const [ONE, TWO, STRANGER] = [record("one"), record("two"), { digest: digest("nobody has this one") }];
 const MINUTE_MS = 60_000;
 /** What a look-up may take while Redis is silent. Milliseconds. */
@@ -76,7 +75,7 @@ async function layWire(port: number): Promise<{ url: string; cut(): void; connec
   };
 }
 
-describeRedis("keys in a Redis that is down", () => {
+withRedis.describe("keys in a Redis that is down", () => {
   it("stay good for the stated time where they are known; nobody else is turned away as a stranger", () =>
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE, TWO);
@@ -162,7 +161,7 @@ describeRedis("keys in a Redis that is down", () => {
   });
 });
 
-describeRedis("keys in a Redis that is silent", () => {
+withRedis.describe("keys in a Redis that is silent", () => {
   it("cost the first look-up a short wait, and the others none", () =>
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE, TWO);
@@ -222,7 +221,7 @@ describeRedis("keys in a Redis that is silent", () => {
     }));
 });
 
-describeRedis("keys in a Redis that is not what it was", () => {
+withRedis.describe("keys in a Redis that is not what it was", () => {
   it("are not strangers all at once when it comes back empty", () =>
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE, TWO);

@@ -1,7 +1,7 @@
 /** Keys in Redis: the suite of all stores, and what is true of Redis alone while it is well. */
 import assert from "node:assert/strict";
 import { setImmediate } from "node:timers/promises";
-import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
+import { afterAll, beforeAll, it } from "@std/testing/bdd";
 import { Redis } from "ioredis";
 import type { RedisClient } from "../../src/access/client_redis.ts";
 import { revokeKey } from "../../src/access/key_lifecycle.ts";
@@ -9,15 +9,14 @@ import { type GatewayKey, KeyStoreUnavailable } from "../../src/access/key_store
 import { RedisKeyStore } from "../../src/access/key_store_redis.ts";
 import { systemClock } from "../../src/exchange.ts";
 import { toKeyJson } from "../../src/key_config.ts";
-import { hasRedis, type RedisServer, startRedis } from "../support/redis.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 import { Fleet, Member } from "./key_store_redis_fleet.ts";
 import { CHANGE_HOLDS_MS, describeKeyRegistry, digest, record, SOME_DAY } from "./key_store_suite.ts";
 
-const describeRedis = hasRedis ? describe : describe.skip;
 const [ONE, TWO] = [record("one"), record("two", { createdAt: SOME_DAY + 1 })];
 
-describeRedis("one Redis for all of these", () => {
+withRedis.describe("one Redis for all of these", () => {
   let server: RedisServer | undefined;
   beforeAll(async () => void (server = await startRedis()));
   afterAll(() => server?.stop());
@@ -48,7 +47,7 @@ describeRedis("one Redis for all of these", () => {
   });
 });
 
-describeRedis("a change of keys in Redis", () => {
+withRedis.describe("a change of keys in Redis", () => {
   it("is heard at once", () =>
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE, TWO);
@@ -117,7 +116,7 @@ describeRedis("a change of keys in Redis", () => {
   });
 });
 
-describeRedis("keys in Redis", () => {
+withRedis.describe("keys in Redis", () => {
   it("are asked for once, whoever waits, and asked again beside before they grow old", () =>
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE);

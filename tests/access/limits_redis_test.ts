@@ -1,6 +1,6 @@
 /** Limits in Redis: the suite of all limiters, memory beside them at each step, and what a fleet adds. */
 import assert from "node:assert/strict";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, it } from "@std/testing/bdd";
+import { afterAll, afterEach, beforeAll, beforeEach, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import { Redis } from "ioredis";
 import { RedisClient } from "../../src/access/client_redis.ts";
@@ -9,7 +9,7 @@ import { LEASE_MS, PERIOD_END, RedisLimiter } from "../../src/access/limits_redi
 import { type Clock, systemClock } from "../../src/exchange.ts";
 import type { LimitSet } from "../../src/key_config.ts";
 import { periodEnd } from "../../src/units.ts";
-import { hasRedis, type RedisServer, startRedis } from "../support/redis.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 import { commandsFor, runPair, type Side } from "./limits_model.ts";
 import { describeLimiter, keyWith, refusalOf, usedOf } from "./limits_suite.ts";
@@ -72,7 +72,7 @@ const passFor = ({ limiter }: Member) => async (ms: number): Promise<void> => {
   await raw.eval(PASS, 0, ms);
 };
 
-(hasRedis ? describe : describe.skip)("in Redis", () => {
+withRedis.describe("in Redis", () => {
   beforeAll(open);
   afterAll(close);
   describeLimiter("in Redis", async () => {
@@ -87,7 +87,7 @@ const passFor = ({ limiter }: Member) => async (ms: number): Promise<void> => {
   });
 });
 
-(hasRedis ? describe : describe.skip)("limits in Redis beside those in memory", () => {
+withRedis.describe("limits in Redis beside those in memory", () => {
   beforeAll(open);
   afterAll(close);
 
@@ -148,7 +148,7 @@ const passFor = ({ limiter }: Member) => async (ms: number): Promise<void> => {
   });
 });
 
-(hasRedis ? describe : describe.skip)("limits that gateways share through Redis", () => {
+withRedis.describe("limits that gateways share through Redis", () => {
   beforeEach(open);
   afterEach(close);
   const used = (member: Member, subject: LimitSubject) => usedOf(member.limiter, subject);

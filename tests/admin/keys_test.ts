@@ -8,7 +8,7 @@ import { KEY_ROUTES } from "../../src/admin/keys.ts";
 import { assertRefusal, type Call, POLICY, type Running, startAdmin, TOKEN } from "../support/admin.ts";
 import { openRaw, parseAnswer } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
-import { hasRedis, type RedisServer, startRedis } from "../support/redis.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 
 const DAY_MS = 86_400_000;
 const MAX_BODY_BYTES = 65536;
@@ -353,7 +353,7 @@ describe("the admin API of keys, elsewhere", () => {
     assert.equal(await chat(key), 200);
   });
 
-  (hasRedis ? it : it.skip)("while Redis is down, 503 and why; afterwards all is well again", async () => {
+  withRedis.it("while Redis is down, 503 and why; afterwards all is well again", async () => {
     redis = await startRedis();
     const { call, chat } = running = await startAdmin({}, redis);
     const made = await call("POST", "/v1/keys", { body: { name: "x", limits: { requests: "9/min" } } });

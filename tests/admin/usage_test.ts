@@ -9,7 +9,7 @@ import formats from "ajv-formats";
 import { assertRefusal, type Running, startAdmin, TOKEN } from "../support/admin.ts";
 import { endPrograms, makeFolder, type Program, startProgram } from "../support/program.ts";
 import { answerPlain, chunk, type Provider, startProvider } from "../support/provider.ts";
-import { hasRedis, startRedis } from "../support/redis.ts";
+import { startRedis, withRedis } from "../support/redis.ts";
 import { openRaw, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
@@ -276,7 +276,7 @@ describe("usage of a gateway", () => {
     assert.match(readFileSync(join(folder.path, "keys.usage.jsonl"), "utf8"), /"test-1",\[6,/);
   });
 
-  (hasRedis ? it : it.skip)("of two gateways on one Redis is one (not without redis-server)", async () => {
+  withRedis.it("of two gateways on one Redis is one", async () => {
     const redis = await startRedis();
     try {
       const [one, two] = [await serve({ SALLYPORT_REDIS: redis.url }), await serve({ SALLYPORT_REDIS: redis.url })];

@@ -7,7 +7,7 @@ import { GOOD_BODY } from "../support/gateway.ts";
 import { assertRefused, makePlace, manyKeys, type Place } from "../support/key_place.ts";
 import { startProgram } from "../support/program.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
-import { hasRedis, type RedisServer, startRedis } from "../support/redis.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 
 const DAY_MS = 86_400_000;
 /** A change holds at every gateway within this. Milliseconds. */
@@ -41,7 +41,7 @@ const ALL_POLICY = {
 const countOf = (text: string, part: string) => text.split(part).length - 1;
 
 for (const engine of ["a file", "Redis"]) {
-  (engine === "a file" || hasRedis ? describe : describe.skip)(`sallyport keys in ${engine}`, () => {
+  (engine === "a file" ? describe : withRedis.describe)(`sallyport keys in ${engine}`, () => {
     let provider: Provider;
     let redis: RedisServer | undefined;
     let at: Place;

@@ -1,16 +1,13 @@
 /** `--log`: lines for programs in a pipe, lines for people at a terminal. */
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
 import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { GOOD_BODY } from "../support/gateway.ts";
 import { endPrograms, ONE_FILE, startProgram } from "../support/program.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
+import { needs } from "../support/requires.ts";
 import { runtime } from "../support/runtimes.ts";
 import { callRaw } from "../support/tcp_peer.ts";
-
-// Of util-linux: runs a command at a terminal of its own.
-const hasScript = process.env.CI !== undefined || spawnSync("script", ["--version"]).status === 0;
 
 describe("--log", () => {
   let provider: Provider;
@@ -47,10 +44,9 @@ describe("--log", () => {
     });
   }
 
-  const atTerminal = hasScript ? it : it.skip;
+  const { it: atTerminal } = needs(["bsdutils"]); // its `script` runs a command at a terminal of its own
   for (const [args, wanted, other] of [["", PRETTY_LINE, JSON_LINE], ["--log json", JSON_LINE, PRETTY_LINE]] as const) {
-    const why = hasScript ? "" : " (skipped: there is no script command)";
-    atTerminal(`${args || "left out"} at a terminal${why}`, async () => {
+    atTerminal(`${args || "left out"} at a terminal`, async () => {
       const command = [process.execPath, ...(runtime === "deno" ? ["run", "-A"] : []), ONE_FILE, "serve", args].join(
         " ",
       );

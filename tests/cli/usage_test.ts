@@ -10,7 +10,7 @@ import { assertRefused, makePlace, type Place, type Ran } from "../support/key_p
 import { runProgram, startProgram } from "../support/program.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
-import { hasRedis, startRedis } from "../support/redis.ts";
+import { startRedis, withRedis } from "../support/redis.ts";
 
 /** This hour, so that it is not forgotten. */
 const HOUR = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
@@ -240,7 +240,7 @@ unpriced: tokens without a price, which are no part of the cost; see prices in t
     assert.match((await run()).stdout, /^nothing was used/);
   });
 
-  (hasRedis ? it : it.skip)("reads Redis, whether or not a gateway runs (not without redis-server)", async () => {
+  withRedis.it("reads Redis, whether or not a gateway runs", async () => {
     const redis = await startRedis();
     try {
       at.configure({ keys: [{ id: "team", key: KEY }], admin: { port: 0, token: TOKEN }, redis: redis.url });

@@ -2,10 +2,11 @@
 import assert from "node:assert/strict";
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import process from "node:process";
-import { afterEach, describe, it } from "@std/testing/bdd";
+import { afterEach, it } from "@std/testing/bdd";
 import { assertJournal, closeAll, startWith, startWithMock } from "../support/aimock.ts";
 import { GOOD_BODY, STREAM_BODY, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
 import { answerStream, chunk, COMPLETION, stream } from "../support/provider.ts";
+import { needs } from "../support/requires.ts";
 import { until } from "../support/until.ts";
 
 /** A curl that runs. */
@@ -59,7 +60,7 @@ async function curl(under: UnderTest, options?: CurlOptions): Promise<string> {
   return out();
 }
 
-describe("curl", () => {
+needs(["curl"]).describe("curl", () => {
   afterEach(closeAll);
 
   for (const host of ["a", "b"] as const) {

@@ -1,11 +1,12 @@
 /** The console in Chromium, on a gateway that runs as a program of its own on the runtime that runs the test. */
 import assert from "node:assert/strict";
-import { afterAll, afterEach, beforeAll, describe, it } from "@std/testing/bdd";
+import { afterAll, afterEach, beforeAll, it } from "@std/testing/bdd";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
 import { type AdminOptions, type Running, startAdmin, TOKEN } from "../support/admin.ts";
-import { findBarriers, hasBrowser, openPage, overflowOf, startBrowser, type Watched } from "../support/browser.ts";
+import { findBarriers, openPage, overflowOf, startBrowser, type Watched } from "../support/browser.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { answerPlain, chunk } from "../support/provider.ts";
+import { needs } from "../support/requires.ts";
 import { until } from "../support/until.ts";
 
 const VIEWS = ["Traffic", "Exchanges", "Providers", "Keys", "Playground"];
@@ -37,7 +38,7 @@ async function signIn(page: Page, admin: string, token = TOKEN): Promise<void> {
 
 const open = (page: Page, view: string): Promise<void> => page.getByRole("link", { name: view, exact: true }).click();
 
-(hasBrowser ? describe : describe.skip)("the console (needs Chromium: install the package chromium)", () => {
+needs(["chromium"]).describe("the console", () => {
   let browser: Browser;
   let running: Running;
   let watched: Watched;

@@ -6,14 +6,14 @@ import { join, resolve } from "node:path";
 import process from "node:process";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import { runsTypeScript } from "../support/program.ts";
+import { needs } from "../support/requires.ts";
 import { runtime } from "../support/runtimes.ts";
 import { type Block, fateOf, PAGES, readBlocks } from "./blocks.ts";
 import { PageRun } from "./page_run.ts";
 
 /** Blocks name the runtime that they are for; who runs the test does not matter. */
 const isRun = runtime === "node" && runsTypeScript;
-const run = isRun ? it : it.skip;
-const why = isRun ? "" : " (skipped: the newest Node runs them all)";
+const { isMet, it: run } = needs(["curl"], isRun ? undefined : "the newest Node runs them all");
 
 function execute(page: PageRun, block: Block, later: readonly Block[]): Promise<void> | undefined {
   switch (fateOf(block)) {
@@ -31,15 +31,15 @@ for (const name of PAGES) {
   describe(`the code of ${name}`, () => {
     let page: PageRun;
     beforeAll(async () => {
-      if (isRun) page = await PageRun.open();
+      if (isMet) page = await PageRun.open(name);
     });
     afterAll(async () => {
-      if (isRun) await page.close();
+      if (isMet) await page.close();
     });
 
     for (const [index, block] of blocks.entries()) {
       const [first = ""] = block.text.split("\n");
-      run(`line ${block.line}, ${block.language}: ${first}${why}`, async () => {
+      run(`line ${block.line}, ${block.language}: ${first}`, async () => {
         await execute(page, block, blocks.slice(index + 1));
       });
     }
@@ -47,7 +47,7 @@ for (const name of PAGES) {
 }
 
 describe("the modules of the pages", () => {
-  run(`hold types under --strict${why}`, () => {
+  run(`hold types under --strict`, () => {
     const folder = resolve(".cache", `pages-${process.pid}`); // from there, packages are found
     mkdirSync(folder, { recursive: true });
     try {
@@ -92,7 +92,7 @@ describe("a code block", () => {
     assert.throws(() => readBlocks("x.md", "```sh\ncurl x\n"), /x\.md:1: this block has no end/);
   });
 
-  run(`that is wrong fails${why}`, async () => {
+  run(`that is wrong fails`, async () => {
     const page = await PageRun.open();
     try {
       const wrong: readonly (readonly [string, string, RegExp])[] = [

@@ -1,6 +1,6 @@
 /**
  * A page's blocks, run in its order in a folder of its own: a copy of the checkout with what the build makes, a
- * `gateway.jsonc`, a certificate, and in front a stand-in for every provider. Ports are replaced by free ones.
+ * `gateway.jsonc`, a certificate unless the page makes one, and in front a stand-in for every provider. Ports are replaced by free ones.
  *
  * - `sh`: a shell that stops at the first failure, and hands its variables on to the next block. `serve` goes on beside
  *   it until the next one; where none was started and a block speaks to the gateway's ports, one is.
@@ -88,6 +88,7 @@ npm() {
   case "$*" in
     ci) command npm ci --dry-run --offline --ignore-scripts --no-audit --no-fund ;;
     "run demo") command npm run demo -- --once ;;
+    test) test -f scripts/test.ts ;; # it is what runs this
     *) command npm "$@" ;;
   esac
 }
@@ -111,14 +112,23 @@ export class PageRun {
   #provider!: Provider; // set by open
   #modules = "";
 
-  private constructor() {
+  /** Whether there is a certificate that everybody trusts; else the page makes its own, and says who does. */
+  readonly #hasCertificate: boolean;
+
+  private constructor(hasCertificate: boolean) {
+    this.#hasCertificate = hasCertificate;
     this.#home = join(this.#folder.path, "page");
     this.#path = `${join(this.#folder.path, "bin")}:${process.env.PATH}`;
   }
 
-  /** Makes the folder. */
-  static async open(): Promise<PageRun> {
-    const run = new PageRun();
+  /**
+   * Makes the folder.
+   *
+   * @param page Whose blocks are run
+   */
+  static async open(page?: string): Promise<PageRun> {
+    const isOwn = page !== undefined && readBlocks(page).some(({ text }) => /\bcertificate b\b/.test(text));
+    const run = new PageRun(!isOwn);
     run.#provider = await startStandIn();
     run.#ports.set(COLLECTOR, new URL(run.#provider.url).port);
     run.#copy();
@@ -143,6 +153,7 @@ export class PageRun {
     const manifest = JSON.parse(readFileSync("deno.json", "utf8"));
     manifest.imports = { ...manifest.imports, "sallyport": "./dist/mod.js", "openai": "npm:openai" };
     writeFileSync(join(this.#home, "deno.json"), JSON.stringify(manifest));
+    if (!this.#hasCertificate) return;
     const { cert, key } = createSelfSignedCertificate(["localhost", "127.0.0.1", "a.localhost", "b.localhost"]);
     writeFileSync(join(this.#home, "b.crt"), cert);
     writeFileSync(join(this.#home, "b.key"), key);
@@ -186,9 +197,8 @@ export class PageRun {
       ...Object.fromEntries(own),
       ...Object.fromEntries(KEY_VARIABLES.map((name) => [name, "sk-a-key-at-the-provider"])),
       PATH: this.#path,
-      NODE_EXTRA_CA_CERTS: certificate,
-      CURL_CA_BUNDLE: certificate,
-      DENO_CERT: certificate,
+      ...(this.#hasCertificate &&
+        { NODE_EXTRA_CA_CERTS: certificate, CURL_CA_BUNDLE: certificate, DENO_CERT: certificate }),
       DENO_NO_UPDATE_CHECK: "1",
     };
   }

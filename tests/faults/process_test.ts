@@ -7,10 +7,11 @@ import { join } from "node:path";
 import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { generateGatewayKey } from "../../src/access/gateway_key.ts";
-import { freePort, hasHaproxy, startHaproxy } from "../support/front_proxy.ts";
+import { freePort, startHaproxy } from "../support/front_proxy.ts";
 import { cleanEnvironment, endPrograms, makeFolder, ONE_FILE, type Program, startProgram } from "../support/program.ts";
 import { answerPlain, chunk, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
+import { needs } from "../support/requires.ts";
 import { runtime } from "../support/runtimes.ts";
 import { callRaw, openRaw, parseAnswer, type RawConnection } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
@@ -71,7 +72,7 @@ describe("faults around the process", () => {
     assert.equal(await program.ended, 0, program.stderr());
   });
 
-  (hasHaproxy ? it : it.skip)("row 38: behind HAProxy a restart under load loses no request", async () => {
+  needs(["haproxy"]).it("row 38: behind HAProxy a restart under load loses no request", async () => {
     const ports = [[await freePort(), await freePort()], [await freePort(), await freePort()]] as const;
     const programs: Program[] = [];
     for (const [port, adminPort] of ports) programs.push((await serve(port, adminPort)).program);

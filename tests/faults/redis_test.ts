@@ -1,7 +1,7 @@
 /** Faults of the Redis that gateways share: row 40 of the list. */
 import assert from "node:assert/strict";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
-import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { afterEach, beforeEach, it } from "@std/testing/bdd";
 import { Redis } from "ioredis";
 import { RedisClient } from "../../src/access/client_redis.ts";
 import { generateGatewayKey } from "../../src/access/gateway_key.ts";
@@ -14,7 +14,7 @@ import type { LimitSet } from "../../src/key_config.ts";
 import { runtimeParts } from "../../src/serve/assemble.ts";
 import { answerPlain, chunk, type Provider, startProvider, stream } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
-import { hasRedis, type RedisServer, startRedis } from "../support/redis.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { callRaw, openRaw, parseAnswer, type RawAnswer, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
@@ -112,7 +112,7 @@ function assertQuick(calls: readonly Told[], normal: readonly Told[]): void {
   assert.ok(Math.max(...times) < HANG_MS + 10 * usual, `it hangs: ${times}`);
 }
 
-(hasRedis ? describe : describe.skip)("faults of Redis", () => {
+withRedis.describe("faults of Redis", () => {
   const closing: (() => Promise<unknown>)[] = [];
   let redis: RedisServer;
   let provider: Provider;

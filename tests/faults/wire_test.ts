@@ -1,10 +1,11 @@
 /** Hostile bytes, rows 34 to 36 of the list, sent raw: directly, and behind Debian's nginx and HAProxy. */
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { hasHaproxy, hasNginx, startHaproxy, startNginx } from "../support/front_proxy.ts";
+import { startHaproxy, startNginx } from "../support/front_proxy.ts";
 import { GOOD_BODY, startUnderTest, type UnderTest } from "../support/gateway.ts";
 import { makeFolder } from "../support/program.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
+import { needs } from "../support/requires.ts";
 import { callRaw, openRaw, type RawConnection } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
@@ -104,7 +105,7 @@ describe("hostile bytes", () => {
 
   it("row 35: one request never becomes two, sent directly", () => sendAll(under.a));
 
-  (hasHaproxy ? it : it.skip)("row 35: one request never becomes two, behind HAProxy", async () => {
+  needs(["haproxy"]).it("row 35: one request never becomes two, behind HAProxy", async () => {
     const port = Number(new URL(under.a).port);
     const proxy = await startHaproxy(folder.path, [{ port }]);
     stopping.push(proxy.stop);
@@ -112,7 +113,7 @@ describe("hostile bytes", () => {
     await sendAll(proxy.url, "a length beyond 2^64");
   });
 
-  (hasNginx ? it : it.skip)("row 35: one request never becomes two, behind nginx", async () => {
+  needs(["nginx"]).it("row 35: one request never becomes two, behind nginx", async () => {
     const proxy = await startNginx(folder.path, Number(new URL(under.a).port));
     stopping.push(proxy.stop);
     await sendAll(proxy.url);

@@ -12,7 +12,7 @@ import { PROMPT, UPSTREAM_KEY } from "../support/gateway.ts";
 import { dumpRedis, makePlace } from "../support/key_place.ts";
 import { findMarks, LARGE_BYTES, MARKS, secretOf, sendMarked, startMarkedProvider } from "../support/marks.ts";
 import { makeFolder, type Program, startProgram } from "../support/program.ts";
-import { hasRedis, type RedisServer, startRedis } from "../support/redis.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { runtime } from "../support/runtimes.ts";
 import { openRaw, type RawCall } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
@@ -120,8 +120,7 @@ describe("canaries", () => {
     }
   });
 
-  const withRedis = hasRedis ? it : it.skip;
-  withRedis(`nothing of it reaches Redis${hasRedis ? "" : " (skipped: redis-server is not installed)"}`, async () => {
+  withRedis.it("nothing of it reaches Redis", async () => {
     const redis = await startRedis();
     closing.push(() => redis.stop());
     const watch = openRaw(`http://127.0.0.1:${redis.port}`, "MONITOR\r\n");

@@ -1,6 +1,6 @@
 /** Usage in Redis: that of several gateways as one, and what happens to it while Redis is away. */
 import assert from "node:assert/strict";
-import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { afterEach, beforeEach, it } from "@std/testing/bdd";
 import { RedisClient } from "../../src/access/client_redis.ts";
 import { systemClock } from "../../src/exchange.ts";
 import { UsageMeter } from "../../src/observe/usage.ts";
@@ -14,7 +14,7 @@ import {
   OTHER,
   UsageUnavailable,
 } from "../../src/usage_counts.ts";
-import { hasRedis, type RedisServer, startRedis } from "../support/redis.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { exchange, StillClock, tell } from "../support/usage.ts";
 import { until } from "../support/until.ts";
 
@@ -25,7 +25,7 @@ const HOUR = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
 const DAY = HOUR - HOUR % DAY_MS;
 const range = { from: HOUR, to: HOUR + HOUR_MS };
 
-(hasRedis ? describe : describe.skip)("usage in Redis (not without redis-server)", () => {
+withRedis.describe("usage in Redis", () => {
   let redis: RedisServer;
   const clients: RedisClient[] = [];
   beforeEach(async () => {

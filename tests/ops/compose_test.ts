@@ -5,14 +5,15 @@
 import assert from "node:assert/strict";
 import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
+import { afterAll, beforeAll, describe } from "@std/testing/bdd";
 import { freePort } from "../support/front_proxy.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { addressOf, hasLoopbacks, OPS_PROXIES, type Ports, withAddresses } from "../support/ops_files.ts";
 import { endPrograms, makeFolder, type Program, startProgram } from "../support/program.ts";
-import { hasPrometheus, type Prometheus, runPromtool, startPrometheusWith } from "../support/prometheus.ts";
+import { type Prometheus, runPromtool, startPrometheusWith } from "../support/prometheus.ts";
 import { answerPlain, answerStream, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
-import { hasRedis, type RedisServer, startRedis } from "../support/redis.ts";
+import { type RedisServer, startRedis } from "../support/redis.ts";
+import { needs } from "../support/requires.ts";
 import { runtime } from "../support/runtimes.ts";
 import { callRaw } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
@@ -27,15 +28,8 @@ const ASKED_MS = 40_000;
 const PAUSE_MS = 10;
 
 const haproxy = OPS_PROXIES.find(({ name }) => name === "HAProxy") ?? assert.fail();
-const isInstalled = hasRedis && hasPrometheus && haproxy.isInstalled;
-const isHere = runtime === "bun" && hasLoopbacks && isInstalled;
-const why = isHere
-  ? ""
-  : isInstalled
-  ? " (skipped: tested with Bun, as in the image, on Linux)"
-  : " (skipped: redis-server, prometheus and haproxy are not all installed)";
-
-const test = isHere ? it : it.skip;
+const gap = runtime === "bun" && hasLoopbacks ? undefined : "tested with Bun, as in the image, on Linux";
+const { isMet: isHere, it: test } = needs(["redis-server", "prometheus", "haproxy"], gap);
 
 const headersOf = (key: string) => ({
   "host": "a.example.com",
@@ -137,7 +131,7 @@ describe("the topology of ops/compose", () => {
     return { key, statuses };
   };
 
-  test(`limits hold across three gateways${why}`, async () => {
+  test(`limits hold across three gateways`, async () => {
     let before = await localDecisions();
     let spent = await spend();
     for (let tries = 0; tries < 5 && await localDecisions() > before; tries++) {
@@ -151,7 +145,7 @@ describe("the topology of ops/compose", () => {
     spentKey = key;
   });
 
-  test(`a restart of one under load loses nothing: no call, and no count${why}`, async () => {
+  test(`a restart of one under load loses nothing: no call, and no count`, async () => {
     const key = await makeKey(2, {});
     const wrong: string[] = [];
     let [isLoading, right] = [true, 0];
@@ -177,7 +171,7 @@ describe("the topology of ops/compose", () => {
     assert.equal((await call(spentKey, GOOD_BODY, direct)).status, 429, "it knows what was spent before");
   });
 
-  test(`Prometheus sees all three${why}`, async () => {
+  test(`Prometheus sees all three`, async () => {
     let healths: string[] = [];
     await until(
       async () => {

@@ -2,13 +2,14 @@
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, describe, it } from "@std/testing/bdd";
+import { afterEach, describe } from "@std/testing/bdd";
 import { freePort } from "../support/front_proxy.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
-import { hasPrometheus, runPromtool, startPrometheus } from "../support/prometheus.ts";
+import { runPromtool, startPrometheus } from "../support/prometheus.ts";
 import { answerPlain, answerStream, chunk, startProvider } from "../support/provider.ts";
-import { hasRedis, startRedis } from "../support/redis.ts";
+import { startRedis } from "../support/redis.ts";
+import { needs } from "../support/requires.ts";
 import { callRaw } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
@@ -16,9 +17,7 @@ const DASHBOARD = "ops/grafana/sallyport.json";
 const RULES = "ops/prometheus/alerts.yml";
 const RULE_TESTS = "ops/prometheus/alerts_test.yml";
 
-const canRun = hasPrometheus && hasRedis;
-const withPrometheus = canRun ? it : it.skip;
-const why = canRun ? "" : " (skipped: prometheus, promtool and redis-server are not all installed)";
+const { it: withPrometheus } = needs(["prometheus", "redis-server"]);
 
 const tokens = { prompt_tokens: 9, completion_tokens: 12, total_tokens: 21 };
 const usage = {
@@ -128,7 +127,7 @@ describe("what operators are given", () => {
   const toQuery = (expr: string) =>
     expr.replaceAll("$__rate_interval", "5s").replaceAll(/"\$(?:job|instance|provider|model)"/g, '".*"');
 
-  withPrometheus(`the rules of the alerts do what they say${why}`, () => {
+  withPrometheus(`the rules of the alerts do what they say`, () => {
     assert.equal(runPromtool(["check", "rules", RULES]), "");
     assert.equal(runPromtool(["check", "config", "ops/prometheus/prometheus.yml"]), "");
     assert.equal(runPromtool(["test", "rules", RULE_TESTS]), "");
@@ -139,7 +138,7 @@ describe("what operators are given", () => {
   });
 
   withPrometheus(
-    `every metric that dashboard and alerts name is there, and promtool finds no fault${why}`,
+    `every metric that dashboard and alerts name is there, and promtool finds no fault`,
     async () => {
       const { gateways, load, read } = await startGateways();
       for (let round = 0; round < 3; round++) await load();
@@ -158,7 +157,7 @@ describe("what operators are given", () => {
   );
 
   withPrometheus(
-    `a real Prometheus reads both gateways, answers every query, and can work with all rules${why}`,
+    `a real Prometheus reads both gateways, answers every query, and can work with all rules`,
     async () => {
       const { gateways, load } = await startGateways();
       await load();

@@ -11,6 +11,7 @@ import { STREAM_BODY } from "../support/gateway.ts";
 import { addressOf, hasLoopbacks, OPS_PROXIES, type Ports } from "../support/ops_files.ts";
 import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
 import { chunk, type Provider, startProvider, stream } from "../support/provider.ts";
+import { needs } from "../support/requires.ts";
 import { runtime } from "../support/runtimes.ts";
 import { callRaw, openRaw, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
@@ -81,15 +82,9 @@ describe("the reverse proxies of ops/", () => {
     }
   });
 
-  for (const { name, isInstalled, start } of OPS_PROXIES) {
-    const isTested = isHere && isInstalled;
-    const why = isTested
-      ? ""
-      : isInstalled
-      ? " (skipped: tested with Bun, on Linux)"
-      : " (skipped: it is not installed)";
-    (isTested ? it : it.skip)(
-      `${name} passes events one by one, and tells the provider when a caller leaves${why}`,
+  for (const { name, debianPackage, start } of OPS_PROXIES) {
+    needs([debianPackage], isHere ? undefined : "tested with Bun, on Linux").it(
+      `${name} passes events one by one, and tells the provider when a caller leaves`,
       async () => {
         const proxy = await start(makeOwnFolder(), ports);
         try {

@@ -12,6 +12,7 @@ import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
 import { parseConfig } from "../../src/config.ts";
 import { hasLoopbacks, hasNamespaces, makeReadOnly, replaceIn } from "../support/ops_files.ts";
 import { endPrograms, makeFolder, runProgram, startProgram } from "../support/program.ts";
+import { needs } from "../support/requires.ts";
 import { runtime } from "../support/runtimes.ts";
 
 const UNIT = readFileSync("ops/systemd/sallyport.service", "utf8");
@@ -21,12 +22,11 @@ const MAX_EXPOSURE = 13;
 const TOKEN = "an-admin-token-of-32-characters!";
 
 const isHere = runtime === "bun";
-/** In CI it has to be there: a test that misses it fails. */
-const hasSystemd = hasLoopbacks &&
-  (process.env.CI !== undefined || spawnSync("systemd-analyze", ["--version"]).status === 0);
-const onSystemd = isHere && hasSystemd ? it : it.skip;
-const why = !isHere ? " (skipped: tested with Bun)" : hasSystemd ? "" : " (skipped: systemd-analyze is not installed)";
-const whyReadOnly = !isHere || hasNamespaces ? why : " (skipped: this user may not make a mount namespace)";
+const withSystemd = needs(["systemd"], isHere && hasLoopbacks ? undefined : "tested with Bun, on Linux");
+const withReadOnly = needs(
+  [],
+  !isHere ? "tested with Bun, on Linux" : hasNamespaces ? undefined : "this user may not make a mount namespace",
+);
 
 const setting = (name: string): string =>
   new RegExp(`^${name}=(.*)$`, "m").exec(UNIT)?.[1] ?? assert.fail(`no ${name}`);
@@ -47,11 +47,11 @@ describe("the systemd unit", () => {
     return { status, told: `${error?.message ?? ""}${stdout}${stderr}` };
   };
 
-  onSystemd(`is one that systemd understands${why}`, () => {
+  withSystemd.it(`is one that systemd understands`, () => {
     assert.deepEqual(analyze("verify"), { status: 0, told: "" });
   });
 
-  onSystemd(`leaves no more open than ${MAX_EXPOSURE / 10} of 10${why}`, () => {
+  withSystemd.it(`leaves no more open than ${MAX_EXPOSURE / 10} of 10`, () => {
     const { status, told } = analyze("security", "--offline=true", `--threshold=${MAX_EXPOSURE}`, "--no-pager");
     assert.equal(status, 0, told);
     assert.match(told, /Overall exposure level/);
@@ -64,8 +64,8 @@ describe("the systemd unit", () => {
     assert.equal(setting("KillMode"), "mixed");
   });
 
-  (isHere && hasNamespaces ? it : it.skip)(
-    `starts from credentials, and writes to its own folder alone${whyReadOnly}`,
+  withReadOnly.it(
+    `starts from credentials, and writes to its own folder alone`,
     async () => {
       const [credentials, state] = [join(folder.path, "credentials"), join(folder.path, "state")];
       for (const path of [credentials, state]) mkdirSync(path);

@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { dirname, join, relative, resolve } from "node:path";
 import process from "node:process";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import { findRuntimes } from "../../scripts/runtimes.ts";
@@ -17,6 +17,8 @@ const commandOf = (name: string) =>
 const node = commandOf("node") ?? assert.fail("no Node that runs TypeScript");
 const pages = readdirSync("docs").filter((name) => name.endsWith(".md")).map((name) => `docs/${name}`);
 const TSC = resolve("node_modules", "typescript", "bin", "tsc");
+/** Turns `require` of modules off that are none of CommonJS. */
+const ONLY_COMMONJS = "--no-experimental-require-module";
 const PROGRAM = `
 import { createGateway, type ExchangeRecord, type Gateway, parseConfig } from "sallyport";
 
@@ -27,6 +29,24 @@ const gateway: Gateway = createGateway(
 );
 const response: Response = await gateway.fetch(new Request("http://a.example/v1/models"));
 console.log(response.status);
+`;
+
+const COMMONJS_PROGRAM = `
+const { createGateway, parseConfig } = require("sallyport");
+
+const gateway = createGateway(
+  parseConfig({ providers: { a: { upstream: "openai" } }, keys: [{ id: "me", key: "a-key-of-your-own" }] }),
+);
+gateway.fetch(new Request("http://a.example/v1/models")).then(({ status }) => console.log(status));
+`;
+
+/** The types as a program of CommonJS sees them, in TypeScript's two ways to write it. */
+const COMMONJS_TYPES = `
+import { createGateway, type Gateway, parseConfig } from "sallyport";
+import sallyport = require("sallyport");
+
+export const gateway: Gateway = createGateway(parseConfig({}));
+export const same: sallyport.Gateway = sallyport.createGateway(sallyport.parseConfig({}));
 `;
 
 /** Not run: its module is Cloudflare's. */
@@ -52,8 +72,14 @@ describe("the package", () => {
     const [packed, empty] = [join(folder.path, "packed"), join(folder.path, "user")];
     for (const path of [packed, empty]) mkdirSync(path);
     run(node, ["scripts/build.ts", "--quiet", "--out", join(packed, "dist")], process.cwd());
-    mkdirSync(join(packed, "docs"));
-    for (const name of ["package.json", "README.md", "LICENSE", ...pages]) copyFileSync(name, join(packed, name));
+    for (const pattern of ["package.json", ...manifest.files]) {
+      if (pattern.startsWith("dist/")) continue;
+      const [folder, ending] = [dirname(pattern), pattern.split("*")[1]];
+      const names = ending === undefined
+        ? [pattern]
+        : readdirSync(folder).filter((name) => name.endsWith(ending)).map((name) => join(folder, name));
+      for (const name of names) cpSync(name, join(packed, name), { recursive: true });
+    }
     const [tarball] = JSON.parse(run("npm", ["pack", "--json", "--ignore-scripts", "--silent"], packed));
     files = tarball.files.map(({ path }: { path: string }) => path);
     user = empty;
@@ -62,21 +88,47 @@ describe("the package", () => {
   });
   afterAll(() => folder.remove());
 
-  it("holds what is built, its pages and the licence", () => {
+  it("holds what is built, its pages and what they show", () => {
     assert.ok(pages.includes("docs/embedding.md"));
     assert.deepEqual(pages.filter((page) => !files.includes(page)), []);
-    const rest = files.filter((file) => !/^(?:dist\/types|docs)\//.test(file)).sort();
+    const rest = files.filter((file) => !/^(?:dist\/types|dist\/types-cjs|docs|examples|ops)\//.test(file)).sort();
     assert.deepEqual(rest, [
+      "CONTRIBUTING.md",
       "LICENSE",
       "README.md",
       "dist/gateway.schema.json",
+      "dist/mod.cjs",
       "dist/mod.js",
       "dist/sallyport.js",
       "dist/workers.js",
       "package.json",
+      "scripts/bench/chart.svg",
     ]);
     assert.ok(files.includes("dist/types/mod.d.ts"));
-    assert.deepEqual(files.filter((file) => file.startsWith("dist/types/") && !file.endsWith(".d.ts")), []);
+    assert.ok(files.includes("ops/Dockerfile"));
+    const isStray = (file: string) =>
+      /node_modules|^docs\/(?!.*\.(?:md|png)$)|^dist\/types(?:-cjs)?\/(?!.*\.d\.ts$)/.test(file);
+    assert.deepEqual(files.filter(isStray), ["dist/types-cjs/package.json"]);
+  });
+
+  it("has pages whose links and names of files lead to what is inside", () => {
+    const root = join(user, "node_modules", "sallyport");
+    const texts = files.filter((file) => file.endsWith(".md"));
+    assert.ok(texts.length > 10);
+    let count = 0;
+    for (const page of texts) {
+      const text = readFileSync(join(root, page), "utf8").replace(/```[^]*?```/g, "");
+      const links = text.matchAll(/\]\((?![a-z]+:|#)([^)\s#]+)[^)]*\)|(?:src|srcset|href)="(?![a-z]+:|#)([^"#]+)/g);
+      // What lies in tests/, src/ and scripts/ is named as part of the sources.
+      const names = page === "CONTRIBUTING.md" ? [] : text.matchAll(/`((?:docs|examples|ops)\/[\w./-]*)`/g);
+      const targets = [
+        ...Array.from(links, ([, link, picture]) => join(dirname(page), link ?? picture ?? "")),
+        ...Array.from(names, ([, name = ""]) => name),
+      ];
+      for (const target of targets) assert.ok(existsSync(join(root, target)), `${page} leads to ${target}`);
+      count += targets.length;
+    }
+    assert.ok(count > 50, String(count));
   });
 
   it("brings nothing along and runs nothing when it is installed", () => {
@@ -108,6 +160,41 @@ describe("the package", () => {
       if (!runsTypeScript) continue;
       const flags = kind === "deno" ? ["run", "-A", "--node-modules-dir=manual"] : [];
       assert.equal(run(command, [...flags, "program.ts"]), "refused\n401\n", kind);
+    }
+  });
+
+  it("is required on each runtime, by a Node that can't require other modules too", () => {
+    writeFileSync(join(user, "program.cjs"), COMMONJS_PROGRAM);
+    for (const { label, kind, command } of runtimes) {
+      // From 20.19 on Node takes others too, unless it is told not to: before, there was nothing to tell.
+      const flags = { deno: ["run", "-A", "--node-modules-dir=manual"], bun: [], node: [ONLY_COMMONJS] };
+      assert.equal(run(command, [...flags[kind], "program.cjs"]), "401\n", label);
+    }
+  });
+
+  it("has no await at the top of a module, which nobody could require", () => {
+    for (const { label, kind, command } of runtimes) {
+      if (kind !== "node") continue;
+      for (const name of ["mod.js", "sallyport.js"]) {
+        const script = `console.log(typeof require("./node_modules/sallyport/dist/${name}").createGateway)`;
+        assert.equal(run(command, ["--no-warnings", "-e", script]), "function\n", `${name} on ${label}`);
+      }
+    }
+  });
+
+  it("has types that hold where it is required, each resolved as what it is", () => {
+    const project = join(folder.path, "commonjs.json");
+    writeFileSync(join(user, "program.cts"), COMMONJS_TYPES);
+    writeFileSync(join(user, "program.mts"), PROGRAM);
+    const names = ["program.cts", "program.mts"];
+    // The way of Node 16 is the strict one: there a module that is none of CommonJS can't be required.
+    for (const module of ["node16", "nodenext"]) {
+      const compilerOptions = { module, strict: true, noEmit: true, lib: ["ES2023", "DOM", "DOM.Iterable"], types: [] };
+      writeFileSync(project, JSON.stringify({ compilerOptions, files: names.map((name) => join(user, name)) }));
+      const told = run(node, [TSC, "-p", project, "--target", "es2023", "--listFiles"]);
+      const found = told.split("\n").filter((line) => line.endsWith("mod.d.ts")).map((line) => relative(user, line));
+      const types = ["types-cjs", "types"].map((name) => join("node_modules", "sallyport", "dist", name, "mod.d.ts"));
+      assert.deepEqual(found.sort(), types.sort(), module);
     }
   });
 

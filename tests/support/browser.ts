@@ -9,9 +9,6 @@ import { findBrowser } from "../../scripts/browser.ts";
 
 const executablePath = findBrowser();
 
-/** Whether there is one. In CI there has to be: there a test that misses it fails. */
-export const hasBrowser: boolean = process.env.CI !== undefined || executablePath !== undefined;
-
 /** How long it may take to show what it should. Milliseconds. */
 const PATIENCE_MS = 15_000;
 

@@ -1,5 +1,5 @@
 /** Debian's HAProxy, nginx and Caddy in front of gateways. */
-import { spawn, spawnSync } from "node:child_process";
+import { spawn } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
@@ -7,16 +7,6 @@ import process from "node:process";
 import { openRaw } from "./tcp_peer.ts";
 
 const PATH = `${process.env.PATH}:/usr/sbin`;
-
-const isInstalled = (name: string, flag = "-v"): boolean =>
-  spawnSync(name, [flag], { env: { ...process.env, PATH } }).status === 0;
-
-/** Whether it is installed. In CI it has to be: there a test that misses it fails. */
-export const hasHaproxy: boolean = process.env.CI !== undefined || isInstalled("haproxy");
-/** The same for nginx. */
-export const hasNginx: boolean = process.env.CI !== undefined || isInstalled("nginx");
-/** The same for Caddy. */
-export const hasCaddy: boolean = process.env.CI !== undefined || isInstalled("caddy", "version");
 
 /** How long the end of a proxy may take. Milliseconds. */
 const STOP_MS = 3000;

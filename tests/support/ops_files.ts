@@ -7,7 +7,8 @@ import { spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
-import { freePort, hasCaddy, hasHaproxy, hasNginx, startProxy } from "./front_proxy.ts";
+import { freePort, startProxy } from "./front_proxy.ts";
+import type { DebianPackage } from "./requires.ts";
 
 /** Linux answers on all of 127.0.0.0/8; elsewhere these tests can't run. */
 export const hasLoopbacks: boolean = process.platform === "linux";
@@ -43,7 +44,7 @@ export function withAddresses(text: string, ports: Ports): string {
 /** A reverse proxy that `ops/` holds a file for. */
 export interface OpsProxy {
   readonly name: "HAProxy" | "nginx" | "Caddy";
-  readonly isInstalled: boolean;
+  readonly debianPackage: DebianPackage;
   /** Starts it with that file; `folder` takes what it writes. */
   start(folder: string, ports: Ports): Promise<{ url: string; stop(): Promise<void> }>;
 }
@@ -52,7 +53,7 @@ export interface OpsProxy {
 export const OPS_PROXIES: readonly OpsProxy[] = [
   {
     name: "HAProxy",
-    isInstalled: hasHaproxy,
+    debianPackage: "haproxy",
     async start(folder, ports) {
       const port = await freePort();
       let text = withAddresses(readFileSync("ops/haproxy/haproxy.cfg", "utf8"), ports);
@@ -65,7 +66,7 @@ export const OPS_PROXIES: readonly OpsProxy[] = [
   },
   {
     name: "nginx",
-    isInstalled: hasNginx,
+    debianPackage: "nginx",
     async start(folder, ports) {
       const port = await freePort();
       let text = withAddresses(readFileSync("ops/nginx/sallyport.conf", "utf8"), ports);
@@ -85,7 +86,7 @@ include ${folder}/sallyport.conf; }`,
   },
   {
     name: "Caddy",
-    isInstalled: hasCaddy,
+    debianPackage: "caddy",
     async start(folder, ports) {
       const port = await freePort();
       let text = withAddresses(readFileSync("ops/caddy/Caddyfile", "utf8"), ports);

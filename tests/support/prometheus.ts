@@ -6,10 +6,6 @@ import process from "node:process";
 import { freePort } from "./front_proxy.ts";
 import { until } from "./until.ts";
 
-/** Whether both are installed. In CI they have to be: there a test that misses them fails. */
-export const hasPrometheus: boolean = process.env.CI !== undefined ||
-  ["prometheus", "promtool"].every((name) => spawnSync(name, ["--version"]).status === 0);
-
 /** Runs promtool; what it has to complain of, or nothing. */
 export function runPromtool(args: readonly string[], options: { input?: string; cwd?: string } = {}): string {
   const { status, stdout, stderr, error } = spawnSync("promtool", args, { encoding: "utf8", ...options });

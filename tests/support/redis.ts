@@ -1,14 +1,15 @@
 /** Debian's `redis-server`, each test's own: on a free port of the loopback, keeping nothing on disk. */
-import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { freePort } from "./front_proxy.ts";
+import { type Needing, needs } from "./requires.ts";
 
-/** Whether it is installed. In CI it has to be: there a test that misses it fails. */
-export const hasRedis: boolean = process.env.CI !== undefined || spawnSync("redis-server", ["-v"]).status === 0;
+/** `it` and `describe` of tests that need it. */
+export const withRedis: Needing = needs(["redis-server"]);
 
 /** How long a start may take. Milliseconds. */
 const START_MS = 10_000;

@@ -1,0 +1,78 @@
+/**
+ * `sallyport certificate`: a certificate for a listener that speaks https, on a laptop or in a test.
+ *
+ * @module
+ */
+import { existsSync, rmSync, writeFileSync } from "node:fs";
+import { HOST } from "../provider_config.ts";
+import { parseDuration } from "../units.ts";
+import { createSelfSignedCertificate } from "./certificate.ts";
+import { type CommandOptions, print, UsageError } from "./command.ts";
+
+const DEFAULT_NAME = "gateway";
+const DEFAULT_HOSTS = "localhost,127.0.0.1,::1";
+const DEFAULT_LIFE = "90d";
+const DAY_MS = 24 * 3_600_000;
+/** Longer ones are refused by browsers and by Apple's systems (CA/Browser Forum Ballot SC-22). Days. */
+const MAX_LIFE_DAYS = 397;
+
+function readHosts(text: string): [string, ...string[]] {
+  const [first = "", ...rest] = text.split(",").map((host) => host.trim().toLowerCase());
+  const isHost = (host: string) => {
+    // An IPv6 address stands here without brackets, so that what has a port is none.
+    const plain = host.includes(":") ? `[${host}]` : host.replace(/^\*\./, "");
+    return HOST.test(plain) && URL.canParse(`http://${plain}`);
+  };
+  if (![first, ...rest].every(isHost)) {
+    throw new UsageError("--hosts takes names and addresses without ports, such as localhost,127.0.0.1,::1");
+  }
+  return [first, ...rest];
+}
+
+function readLife(text: string): number {
+  const lifeMs = parseDuration(text);
+  if (lifeMs >= DAY_MS && lifeMs <= MAX_LIFE_DAYS * DAY_MS) return lifeMs;
+  throw new UsageError(`--expires takes a duration from 1d to ${MAX_LIFE_DAYS}d, such as 90d`);
+}
+
+/** Writes a file that is not there yet: what stood there under its name had a mode, and perhaps readers, of its own. */
+function write(file: string, text: string, mode: number): void {
+  try {
+    rmSync(file, { force: true });
+    writeFileSync(file, text, { mode, flag: "wx" });
+  } catch (error) {
+    const why = error instanceof Error && "code" in error ? String(error.code) : "unknown";
+    throw new UsageError(`cannot write ${file}: ${why}`);
+  }
+}
+
+/**
+ * Writes a key and a certificate that it signs itself, and says how callers come to trust it.
+ *
+ * @param options The name of both files without their endings, whom it is for and how long, and whether files are replaced
+ * @throws {UsageError} Where a file is there already or can't be written, or an option is none
+ */
+export function certificateCommand({ operands = [], hosts, expires, force }: CommandOptions): void {
+  if (operands.length > 1) throw new UsageError("certificate takes one name, such as b for b.crt and b.key");
+  const [name = DEFAULT_NAME] = operands;
+  const files = { cert: `${name}.crt`, key: `${name}.key` };
+  const names = readHosts(hosts ?? DEFAULT_HOSTS);
+  const lifeMs = readLife(expires ?? DEFAULT_LIFE);
+  const taken = Object.values(files).filter((file) => existsSync(file));
+  if (taken.length > 0 && force !== true) {
+    throw new UsageError(`cannot write ${taken.join(" and ")}: already there. Use --force to replace what is there`);
+  }
+  const { cert, key } = createSelfSignedCertificate(names, lifeMs);
+  write(files.key, key, 0o600);
+  write(files.cert, cert, 0o644);
+  print(`${files.cert}  for ${names.join(", ")}, until ${new Date(Date.now() + lifeMs).toISOString().slice(0, 10)}
+${files.key}  its private key, for its owner alone
+
+Nobody trusts it by itself. For a try-out, callers are told to:
+  curl --cacert ${files.cert}
+  NODE_EXTRA_CA_CERTS=${files.cert}   Node and Bun
+  DENO_CERT=${files.cert}             Deno
+  SSL_CERT_FILE=${files.cert}         Python, Go and other users of OpenSSL
+Beyond that, take one from a certificate authority.
+`);
+}

@@ -1,0 +1,108 @@
+/** The first lines of `sallyport serve`: every URL in them answers as it stands. */
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { request as requestHttp } from "node:http";
+import { request as requestHttps } from "node:https";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { toBanner } from "../../src/cli/banner.ts";
+import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
+import { freePort } from "../support/front_proxy.ts";
+import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
+
+const KEY = "0123456789-secret-key";
+const to = (...hosts: string[]) => ({ hosts, upstreams: ["https://api.example/v1"] });
+const linesOf = (urls: string[], providers: Record<string, ReturnType<typeof to>>, admins: string[] = []) =>
+  toBanner({ version: "1.2.3", urls, admins, providers }).trimEnd().split("\n").slice(1);
+
+describe("the lines that serve prints", () => {
+  let folder: ReturnType<typeof makeFolder>;
+  beforeEach(() => void (folder = makeFolder()));
+  afterEach(async () => {
+    await endPrograms();
+    folder.remove();
+  });
+
+  /** The status that a URL answers with; `ca` is trusted. */
+  const ask = (url: string, ca = ""): Promise<number> =>
+    new Promise((resolve, reject) => {
+      const options = { ...(ca !== "" && { ca }), agent: false };
+      const call = (ca === "" ? requestHttp : requestHttps)(url, options, (response) => {
+        response.resume();
+        resolve(response.statusCode ?? 0);
+      });
+      call.on("error", reject);
+      call.end();
+    });
+
+  for (const workers of ["1", "2"]) {
+    it(`hold URLs that lead to each provider, as those of the README do, from ${workers} process(es)`, async () => {
+      const [plain, tls, admin] = [await freePort(), await freePort(), await freePort()];
+      const identity = createSelfSignedCertificate(["localhost"]);
+      for (const [name, text] of Object.entries(identity)) writeFileSync(join(folder.path, `b.${name}`), text);
+      writeFileSync(
+        join(folder.path, "gateway.jsonc"),
+        JSON.stringify({
+          listen: [{ port: plain }, { port: tls, tls: { cert: "b.cert", key: "b.key" } }],
+          admin: { port: admin },
+          providers: {
+            a: { hosts: ["a.localhost", `localhost:${plain}`], upstream: "openai" },
+            b: { hosts: ["b.localhost", `localhost:${tls}`], upstream: "groq" },
+          },
+          keys: [{ id: "me", key: KEY }],
+        }),
+      );
+      const program = startProgram(["serve", "--workers", workers], { cwd: folder.path });
+      await program.waitFor(/provider b: (.*)/);
+      const lines = program.stdout().trimEnd().split("\n").slice(1, 6);
+      assert.deepEqual(lines, [
+        `listening on http://localhost:${plain}`,
+        `listening on https://localhost:${tls}`,
+        `admin on http://127.0.0.1:${admin}`,
+        `provider a: http://localhost:${plain}/v1, also a.localhost -> https://api.openai.com/v1`,
+        `provider b: https://localhost:${tls}/v1, also b.localhost -> https://api.groq.com/openai/v1`,
+      ]);
+      assert.equal(await ask(`http://localhost:${plain}/v1/models`), 401);
+      assert.equal(await ask(`https://localhost:${tls}/v1/models`, identity.cert), 401);
+      assert.equal(await ask(`http://127.0.0.1:${admin}/readyz`), 200);
+    });
+  }
+
+  it("hold an address of this machine in the place of one that stands for all", async () => {
+    const env = {
+      SALLYPORT_PROVIDER_A: "openai",
+      SALLYPORT_KEYS: KEY,
+      SALLYPORT_LISTEN: "0.0.0.0:0",
+      SALLYPORT_ADMIN: "0.0.0.0:0",
+      SALLYPORT_ADMIN_TOKEN: "an-admin-token-of-mine",
+    };
+    const program = startProgram(["serve"], { env, cwd: folder.path });
+    const url = await program.waitFor(/^listening on (http:\/\/127\.\S+) \(all interfaces\)$/m);
+    assert.equal(await ask(`${url}/v1/models`), 401);
+    const admin = await program.waitFor(/^admin on (http:\/\/127\.\S+) \(all interfaces\)$/m);
+    assert.equal(await ask(`${admin}/livez`), 200);
+  });
+
+  it("say so where a listener's own address leads to no provider", () => {
+    assert.deepEqual(
+      linesOf(["http://127.0.0.1:8787"], { a: to("a.localhost"), b: to("b.example.com", "*.b.example") }),
+      [
+        "listening on http://127.0.0.1:8787 (callers name a host of a provider)",
+        "provider a: http://a.localhost:8787/v1 -> https://api.example/v1",
+        "provider b: b.example.com, *.b.example -> https://api.example/v1",
+      ],
+    );
+  });
+
+  it("invent no address for a name that may lead elsewhere", () => {
+    assert.deepEqual(
+      linesOf(["https://10.0.0.1:443", "http://[::]:80"], { a: to("a.localhost", "*"), b: to("b.example") }),
+      [
+        "listening on https://10.0.0.1",
+        "listening on http://127.0.0.1 (all interfaces)",
+        "provider a: https://10.0.0.1/v1, http://127.0.0.1/v1, also a.localhost -> https://api.example/v1",
+        "provider b: b.example -> https://api.example/v1",
+      ],
+    );
+  });
+});

@@ -1,0 +1,65 @@
+/**
+ * The Debian packages that some tests need. Where one is missing, its tests are skipped, and `npm test` names them at its
+ * end together with the line that installs it. In CI (`CI=true`) nothing is skipped for that: there the test fails.
+ */
+import process from "node:process";
+import { describe, it } from "@std/testing/bdd";
+import { findBrowser, findProgram } from "../../scripts/browser.ts";
+
+/** Name of a package. */
+export type DebianPackage =
+  | "bsdutils"
+  | "caddy"
+  | "chromium"
+  | "curl"
+  | "haproxy"
+  | "nginx"
+  | "prometheus"
+  | "redis-server"
+  | "systemd";
+
+/** Programs that tests start, by the package that holds them. README and `.ci/run` name the same packages. */
+const PROGRAMS: Readonly<Record<DebianPackage, readonly string[]>> = {
+  bsdutils: ["script"],
+  caddy: ["caddy"],
+  chromium: [], // goes by several names
+  curl: ["curl"],
+  haproxy: ["haproxy"],
+  nginx: ["nginx"],
+  prometheus: ["prometheus", "promtool"],
+  "redis-server": ["redis-server"],
+  systemd: ["systemd-analyze"],
+};
+
+/** All of them, in the order of their names. */
+export const DEBIAN_PACKAGES: readonly string[] = Object.keys(PROGRAMS);
+
+const isCi = !["", "0", "false"].includes(process.env.CI ?? "");
+
+function isInstalled(name: DebianPackage): boolean {
+  return name === "chromium" ? findBrowser() !== undefined : PROGRAMS[name].every((program) => findProgram(program));
+}
+
+/** What tests with needs are made with: `describe` and `it`, or their skipped forms. */
+export interface Needing {
+  readonly isMet: boolean;
+  it(name: string, fn: () => void | Promise<void>): void;
+  /** Where it is skipped, it counts as one case. */
+  describe(name: string, fn: () => void): void;
+}
+
+/**
+ * Makes tests that need packages.
+ *
+ * @param packages The packages
+ * @param gap Why these tests don't run here in any case; `undefined` where they may run
+ * @returns What to make them with
+ */
+export function needs(packages: readonly DebianPackage[], gap?: string): Needing {
+  const missing = isCi ? [] : packages.filter((name) => !isInstalled(name));
+  // scripts/skipped.ts reads both back from the report.
+  const reason = gap ?? `needs the Debian packages ${missing.join(" ")}`;
+  if (gap === undefined && missing.length === 0) return { isMet: true, it, describe };
+  const skip = (name: string) => it.skip(`${name} (skipped: ${reason})`, () => {});
+  return { isMet: false, it: skip, describe: skip };
+}
