@@ -13,8 +13,11 @@ import type { KeyState } from "./key_state_file.ts";
 
 /** How often the file is looked at. A change holds within a second. Milliseconds. */
 const WATCH_MS = 400;
-/** Callers with unknown keys make the file be looked at too, but no more often than this. Milliseconds. */
-const GLANCE_MS = 2;
+/**
+ * Callers with unknown keys make the file be looked at too, and those that come within this time after a look take its
+ * word: nobody is faster from the end of `sallyport keys create` to a call. Milliseconds.
+ */
+const GLANCE_MS = 1;
 /** For how long a caller with an unknown key waits for a file that has changed to be read. Milliseconds. */
 const RELOAD_WAIT_MS = 50;
 
@@ -38,12 +41,11 @@ export class FileKeyStore implements KeyRegistry {
   /** The content that the operator was told of last. */
   #reported = "";
   #refreshing: Promise<void> | undefined;
-  /** What the file was at the last glance, and when that began. */
+  /** What the file was, as a glance tells it, when it was last read for an unknown key. */
   #glance = "";
   #glancedAt = -Infinity;
-  #glancing: Promise<void> = Promise.resolve();
-  /** A glance that has not begun yet. */
-  #nextGlance: Promise<void> | undefined;
+  #glancing: Promise<string> | undefined;
+  #reading: { readonly glance: string; readonly done: Promise<void> } | undefined;
   #changing: Promise<unknown> = Promise.resolve();
   #isWatching = false;
   #cancelWatch = (): void => {};
@@ -78,8 +80,22 @@ export class FileKeyStore implements KeyRegistry {
 
   find(digest: string): GatewayKey | undefined | Promise<GatewayKey | undefined> {
     const found = this.#find(digest);
-    // It may be the key that was made a moment ago.
-    return found === undefined && this.#isWatching ? this.#glanceSoon().then(() => this.#find(digest)) : found;
+    if (found !== undefined || !this.#isWatching) return found;
+    if (this.#glancing === undefined && this.#reading === undefined) {
+      const now = this.#clock.monotonic();
+      if (now - this.#glancedAt < GLANCE_MS) return undefined;
+      this.#glancedAt = now;
+    }
+    return this.#findAnew(digest);
+  }
+
+  /** Finds a key that may have been made a moment ago. */
+  async #findAnew(digest: string): Promise<GatewayKey | undefined> {
+    this.#glancing ??= this.#file.glance().finally(() => this.#glancing = undefined);
+    const glance = await this.#glancing;
+    // A large file takes longer than a caller should wait: the keys before hold until it is read.
+    if (glance !== this.#glance) await Promise.race([this.#readAnew(glance), this.#pause(RELOAD_WAIT_MS)]);
+    return this.#find(digest);
   }
 
   #find(digest: string): GatewayKey | undefined {
@@ -159,25 +175,15 @@ export class FileKeyStore implements KeyRegistry {
     }
   }
 
-  /**
-   * Sees to it that the file is looked at from now on, and read where it has changed: once for all who ask meanwhile, and
-   * no more often than every {@link GLANCE_MS}, so that a flood of unknown keys costs next to nothing.
-   */
-  #glanceSoon(): Promise<void> {
-    this.#nextGlance ??= this.#glancing = this.#glancing.then(() => this.#glanceOnce());
-    return this.#nextGlance;
-  }
-
-  async #glanceOnce(): Promise<void> {
-    const restMs = this.#glancedAt + GLANCE_MS - this.#clock.monotonic();
-    if (restMs > 0) await this.#pause(restMs);
-    this.#nextGlance = undefined; // whoever asks from here on may know of a change that this glance misses
-    this.#glancedAt = this.#clock.monotonic();
-    const glance = await this.#file.glance();
-    if (glance === this.#glance) return;
-    // A large file takes longer than a caller should wait: the keys before hold until it is read.
-    const reloading = this.#refreshAnew().then(() => void (this.#glance = glance), () => void (this.#glance = glance));
-    await Promise.race([reloading, this.#pause(RELOAD_WAIT_MS)]);
+  /** Reads a file of which a glance says that it has changed, once for all to whom it says the same. */
+  #readAnew(glance: string): Promise<void> {
+    if (this.#reading?.glance === glance) return this.#reading.done;
+    const done = this.#refreshAnew().catch(() => {}).then(() => {
+      this.#glance = glance;
+      if (this.#reading?.done === done) this.#reading = undefined;
+    });
+    this.#reading = { glance, done };
+    return done;
   }
 
   #pause(ms: number): Promise<void> {
