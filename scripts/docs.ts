@@ -66,15 +66,16 @@ const ROWS: Readonly<Record<number, string>> = {
   48: "operators' paths asked by callers",
   49: "secrets in what is told",
   50: "throws in every part",
+  53: "one model fails, or one caller's calls do",
+  55: "a writer of keys, budgets or usage is killed",
+  56: "packed answers: bombs, several members, cut ones",
+  59: "an answer without content (205)",
   60: "comments for minutes before the first event",
   61: "plain answer after nine minutes",
   62: "caller's clock, cut to whole seconds",
   63: "upstream's own error event, cut after the finish",
   64: "stream that ends in an odd form",
   65: "header long before the first event",
-  53: "one model fails, or one caller's calls do",
-  56: "packed answers: bombs, several members, cut ones",
-  59: "an answer without content (205)",
 };
 type Mark = "yes" | "no" | "–";
 

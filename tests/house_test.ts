@@ -66,6 +66,7 @@ const FLOORS: Readonly<Record<string, number>> = {
   provider_config: 1,
   config: 1,
   fetch_handler: 1,
+  storage: 1,
   inbound: 2,
   observe: 2,
   access: 2,
@@ -79,7 +80,8 @@ const FLOORS: Readonly<Record<string, number>> = {
 };
 
 /** Bound: may name a runtime or an engine. */
-const isBound = (file: string) => /_(?:file|redis|node|bun)\.ts$|^src\/(?:observe|serve|cloudflare|cli)\//.test(file);
+const isBound = (file: string) =>
+  /_(?:file|redis|node|bun)\.ts$|^src\/(?:observe|serve|storage|cloudflare|cli)\//.test(file);
 
 /** A call that has one home. The pattern must not stand elsewhere in `src`. */
 const BANNED: readonly { pattern: RegExp; home: RegExp; reason: string }[] = [

@@ -5,7 +5,7 @@
  */
 import { type KeyPolicy, type LimitSet, toKeyJson } from "../key_config.ts";
 import type { Digest } from "./gateway_key.ts";
-import { createKey, keyState, type NewKey, revokeKey, rotateKey } from "./key_lifecycle.ts";
+import { createKey, keyState, type NewKey, revokeKey, rotateKey, suspendKey } from "./key_lifecycle.ts";
 import { type GatewayKey, type KeyQuery, type KeyRegistry, KeyStoreError } from "./key_store.ts";
 import type { Limiter } from "./limits.ts";
 
@@ -107,6 +107,16 @@ export class KeyAdministration {
   async revoke(id: string): Promise<KeyView> {
     const { keys, now } = this.#parts;
     return this.#view(await keys.change(id, (current = refuseUnknown()) => revokeKey(current, now())));
+  }
+
+  /** Suspends a key, with both its secrets, until it is enabled. */
+  async disable(id: string): Promise<KeyView> {
+    return this.#view(await this.#parts.keys.change(id, (current = refuseUnknown()) => suspendKey(current, true)));
+  }
+
+  /** Takes {@link disable} back. */
+  async enable(id: string): Promise<KeyView> {
+    return this.#view(await this.#parts.keys.change(id, (current = refuseUnknown()) => suspendKey(current, false)));
   }
 
   /** Gives a key a new secret. @param overlapMs For how long the old one stays good, milliseconds */

@@ -15,6 +15,8 @@ export interface LifecycleParts {
 
 /** A secret that stays good for longer than this has not been rotated. A year, in milliseconds. */
 const MAX_OVERLAP_MS = 365 * 86_400_000;
+/** For how long the secret before a rotation stays good, where nothing else is said. */
+export const DEFAULT_OVERLAP = "24h";
 
 /** A key that was just made: the only time that it is known whole. */
 export interface NewKey {
@@ -55,7 +57,8 @@ export function rotateKey(record: GatewayKey, overlapMs: number, { digest, now }
   if (overlapMs > 0 && previous !== undefined && previous.expiresAt > now) {
     const until = new Date(previous.expiresAt).toISOString();
     throw new KeyStoreError(
-      `Cannot rotate a key twice: the secret before is good until ${until}. Wait, or rotate with an overlap of 0s`,
+      `Cannot rotate a key twice: the secret before is good until ${until}. Wait, or end both at once: ` +
+        "keys rotate --now, or an overlap of 0s",
     );
   }
   // An operator's own key has an id of any form: its successor has the gateway's.
@@ -74,6 +77,22 @@ export function rotateKey(record: GatewayKey, overlapMs: number, { digest, now }
  */
 export function revokeKey(record: GatewayKey, now: number): GatewayKey {
   return { ...record, revokedAt: record.revokedAt ?? now };
+}
+
+/**
+ * Suspends a key, or takes that back.
+ *
+ * @param record The key
+ * @param isDisabled Whether it is refused from now on
+ * @returns What is kept of it
+ * @throws {KeyStoreError} For a revoked key, whose end can't be taken back
+ */
+export function suspendKey(record: GatewayKey, isDisabled: boolean): GatewayKey {
+  if (record.revokedAt !== undefined) {
+    throw new KeyStoreError(`Cannot ${isDisabled ? "disable" : "enable"} a revoked key: it has ended for good`);
+  }
+  const { disabled: _, ...rest } = record;
+  return isDisabled ? { ...rest, disabled: true } : rest;
 }
 
 /**

@@ -10,14 +10,16 @@ import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
 import * as v from "valibot";
 import { KeySchema, toKeyJson } from "../key_config.ts";
+import { PART_BYTES, Turns } from "../storage/shared_file.ts";
 import { HashIndex, hashOfDigest, hashOfText } from "./hash_index.ts";
 import { digestsOf, type GatewayKey, type KeyQuery, KeyStoreError, matchesSearch, refuseAfter } from "./key_store.ts";
 import { RecentMap } from "./recent_map.ts";
-import { PART_BYTES, Turns } from "./replace_file.ts";
 
 const HEAD = '{"keys":[';
 const TAIL = /\n\](?:,"checksum":"([0-9a-f]{64})")?\}\s*$/;
 const TAIL_BYTES = 256;
+/** New keys that are written at once. */
+const LINES = 500;
 /** So many keys that were asked for stay objects. */
 const MAX_PARSED = 50_000;
 /** Another form of JSON is read in one go, and only up to here. Bytes. */
@@ -223,39 +225,58 @@ export class KeyLines {
   }
 
   /**
-   * The content of a file with one key changed or added.
+   * The content of a file with keys changed or added.
    *
-   * @param key The key as it is to be
+   * @param keys The keys as they are to be, none of them twice; new ones come last, in this order
    * @returns The content, in parts
-   * @throws {KeyStoreError} When another key has one of its digests
+   * @throws {KeyStoreError} When two keys would have the same digest
    */
-  with(key: GatewayKey): AsyncIterable<Uint8Array> {
-    for (const digest of digestsOf(key)) {
-      const twin = this.find(digest);
-      if (twin !== undefined && twin.id !== key.id) {
-        throw new KeyStoreError(`Cannot add the key: ${twin.id} has the same digest`);
+  with(keys: readonly GatewayKey[]): AsyncIterable<Uint8Array> {
+    const owners = new Map<string, string>();
+    for (const key of keys) {
+      for (const digest of digestsOf(key)) {
+        const owner = owners.get(digest) ?? this.find(digest)?.id ?? key.id;
+        if (owner !== key.id) throw new KeyStoreError(`Cannot add the key: ${owner} has the same digest`);
+        owners.set(digest, key.id);
       }
     }
-    return this.#write(key);
+    return this.#write(keys);
   }
 
-  async *#write(key: GatewayKey): AsyncIterable<Uint8Array> {
-    const { bytes, start, end } = this.#frame;
-    const number = this.#numberOf(key.id);
-    const last = this.#ends[this.#size - 1] ?? start;
-    const [before, after] = number === undefined
-      ? [this.#size === 0 ? "" : ",\n", Buffer.from("\n")]
-      : ["", bytes.subarray(this.#ends[number], end)];
-    const upTo = number === undefined ? last : this.#starts[number];
+  async *#write(keys: readonly GatewayKey[]): AsyncIterable<Uint8Array> {
     const hash = createHash("sha256");
     yield Buffer.from(`${HEAD}\n`);
-    for (const piece of [bytes.subarray(start, upTo), Buffer.from(before + toLine(key)), after]) {
+    for (const piece of this.#piecesWith(keys)) {
       for await (const part of inParts(piece)) {
         hash.update(part);
         yield part;
       }
     }
     yield Buffer.from(`],"checksum":"${hash.digest("hex")}"}\n`);
+  }
+
+  /** The lines with these keys in their places: what is between them is not looked at. */
+  *#piecesWith(keys: readonly GatewayKey[]): Iterable<Uint8Array> {
+    const { bytes, start } = this.#frame;
+    const changed: [number: number, key: GatewayKey][] = [];
+    const added: GatewayKey[] = [];
+    for (const key of keys) {
+      const number = this.#numberOf(key.id);
+      if (number === undefined) added.push(key);
+      else changed.push([number, key]);
+    }
+    let from = start;
+    for (const [number, key] of changed.sort(([one], [other]) => one - other)) {
+      yield bytes.subarray(from, this.#starts[number]);
+      yield Buffer.from(toLine(key));
+      from = this.#ends[number] ?? from;
+    }
+    yield bytes.subarray(from, this.#ends[this.#size - 1] ?? start);
+    for (let index = 0; index < added.length; index += LINES) {
+      const lines = added.slice(index, index + LINES).map(toLine).join(",\n");
+      yield Buffer.from(index === 0 && this.#size === 0 ? lines : `,\n${lines}`);
+    }
+    yield Buffer.from("\n");
   }
 
   #add(start: number, end: number, place: string, isSound: boolean): void {

@@ -8,9 +8,9 @@ import { Buffer } from "node:buffer";
 import * as v from "valibot";
 import { ConfigError } from "../config.ts";
 import type { Clock } from "../exchange.ts";
+import { codeOf, type SharedFile, Turns } from "../storage/shared_file.ts";
 import { KeyStoreUnavailable } from "./key_store.ts";
 import type { MemoryLimiter, Spent } from "./limits.ts";
-import { codeOf, lookAtFile, readParts, replaceFile, Turns, withLock } from "./replace_file.ts";
 
 /** How often it is written, where something has changed. Milliseconds. */
 const WRITE_MS = 5000;
@@ -78,7 +78,7 @@ async function* toLines<T>(entries: Iterable<T>, toLine: (entry: T) => string): 
 
 /** The state in a file of its own. */
 export class KeyStateFile implements KeyState {
-  readonly #file: string;
+  readonly #file: SharedFile;
   readonly #clock: Clock;
   readonly #report: (text: string) => void;
   readonly #limiter: MemoryLimiter | undefined;
@@ -94,14 +94,14 @@ export class KeyStateFile implements KeyState {
   #cancelWrite = (): void => {};
 
   /**
-   * @param keyFile The file of keys that it stands beside
+   * @param file The file, beside that of the keys
    * @param options Where times come from; who is told in one line when it can't be written; whose budgets are kept
    */
   constructor(
-    keyFile: string,
+    file: SharedFile,
     options: { clock: Clock; report: (text: string) => void; limiter?: MemoryLimiter | undefined },
   ) {
-    this.#file = `${keyFile.replace(/\.json$/, "")}.state.json`;
+    this.#file = file;
     this.#clock = options.clock;
     this.#report = options.report;
     this.#limiter = options.limiter;
@@ -117,7 +117,7 @@ export class KeyStateFile implements KeyState {
       await this.#read();
     } catch (error) {
       const message = error instanceof Error ? error.message : "cannot read the file";
-      throw new ConfigError([{ path: "keys.file", message, source: this.#file }]);
+      throw new ConfigError([{ path: "keys.file", message, source: this.#file.path }]);
     }
     this.#limiter?.restore(this.#budgets.values());
     this.#writeLater(WRITE_MS);
@@ -165,7 +165,7 @@ export class KeyStateFile implements KeyState {
     if (!this.#hasChanged) return;
     this.#hasChanged = false;
     try {
-      await withLock(this.#file, async () => {
+      await this.#file.change(async (replace) => {
         await this.#read(); // other gateways may share the file
         const turns = new Turns();
         const now = this.#clock.now();
@@ -177,8 +177,8 @@ export class KeyStateFile implements KeyState {
           }
         }
         this.#budgets = budgets;
-        await replaceFile(this.#file, this.#toParts());
-        this.#version = await lookAtFile(this.#file);
+        await replace(this.#toParts());
+        this.#version = await this.#file.look();
       });
       this.#isFailing = false;
     } catch (error) {
@@ -198,10 +198,10 @@ export class KeyStateFile implements KeyState {
 
   /** Takes over what the file says, where it has changed; no file says nothing. */
   async #read(): Promise<void> {
-    const version = await lookAtFile(this.#file);
+    const version = await this.#file.look();
     if (version === "" || version === this.#version) return;
-    const text = await readParts(this.#file).then((bytes) => bytes.toString("utf8"), (cause) => {
-      throw new KeyStoreUnavailable(`Cannot read ${this.#file}: ${codeOf(cause)}`, { cause });
+    const text = await this.#file.read().then((bytes) => bytes.toString("utf8"), (cause) => {
+      throw new KeyStoreUnavailable(`Cannot read ${this.#file.path}: ${codeOf(cause)}`, { cause });
     });
     try {
       const turns = new Turns();
@@ -213,7 +213,7 @@ export class KeyStateFile implements KeyState {
       }
     } catch (cause) {
       throw new KeyStoreUnavailable(
-        `Cannot read ${this.#file}: it is broken. Remove it to begin its counts anew`,
+        `Cannot read ${this.#file.path}: it is broken. Remove it to begin its counts anew`,
         { cause },
       );
     }

@@ -39,6 +39,12 @@ export interface KeyQuery {
   readonly search?: string | undefined;
 }
 
+/**
+ * A change of one key, from what it is (`undefined` for a new one) to what it becomes. What it throws ends the change; it
+ * may be asked again of what somebody else has made of the key meanwhile.
+ */
+export type KeyChange = (id: string, current: GatewayKey | undefined) => GatewayKey;
+
 /** Port: where keys are kept and changed. */
 export interface KeyRegistry extends KeyStore {
   /** @returns The newest first */
@@ -64,6 +70,17 @@ export interface KeyRegistry extends KeyStore {
    * @throws {KeyStoreUnavailable} When it can't be written
    */
   change(id: string, change: (current: GatewayKey | undefined) => GatewayKey): Promise<GatewayKey>;
+  /**
+   * Changes several keys, or adds them in the order that is given. All changes are decided before the first is written;
+   * a key that a change returns as it was is not written.
+   *
+   * @param ids Their ids, none of them twice
+   * @param change From what each is to what it becomes
+   * @returns What they became
+   * @throws {KeyStoreError} When one of them is refused: then none is changed, unless that was decided too late
+   * @throws {KeyStoreUnavailable} When they can't be written. In a file it is all of them or none
+   */
+  changeAll(ids: readonly string[], change: KeyChange): Promise<readonly GatewayKey[]>;
 }
 
 /** A change of keys is refused. Its message is for the operator and says what to do. */
@@ -141,6 +158,10 @@ export class MemoryKeyStore implements KeyRegistry {
   }
 
   used(): void {}
+
+  changeAll(): Promise<never> {
+    return this.change();
+  }
 
   change(): Promise<never> {
     const fix = 'set keys to { "file": "gateway-keys.json" } or "redis"';

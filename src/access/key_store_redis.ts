@@ -15,6 +15,7 @@ import { type RedisClient, RedisFailed } from "./client_redis.ts";
 import {
   digestsOf,
   type GatewayKey,
+  type KeyChange,
   type KeyQuery,
   type KeyRegistry,
   KeyStoreError,
@@ -45,6 +46,8 @@ const WRITE_USED_MS = 5000;
 const WRITE_DEADLINE_MS = 1000;
 const PAGE = 1000;
 const MAX_TRIES = 20;
+/** Keys that are changed beside each other, where there are many. */
+const CHANGED_AT_ONCE = 50;
 
 // The key with its id. 1: nobody has this digest. 0: there are no keys yet. -1: they are gone, or a part of them.
 const FIND = `local id = redis.call('HGET', KEYS[2], ARGV[1])
@@ -202,6 +205,7 @@ export class RedisKeyStore implements KeyRegistry {
         const text = await this.#client.ask((redis) => redis.hget(KEYS, id), (answer) => answer as string | null);
         const current = text === null ? undefined : toKey(text, id);
         const next = change(current);
+        if (next === current) return next;
         const before = current === undefined ? "" : digestsOf(current).join(" ");
         const made = next.createdAt ?? this.#clock.now();
         const args = [id, text ?? "", JSON.stringify(toKeyJson(next)), made, before, digestsOf(next).join(" ")];
@@ -217,6 +221,19 @@ export class RedisKeyStore implements KeyRegistry {
       }
       throw new KeyStoreError("Cannot change the key: others keep changing it. Try again");
     });
+  }
+
+  async changeAll(ids: readonly string[], change: KeyChange): Promise<readonly GatewayKey[]> {
+    const ofEach = async (act: (id: string) => Promise<GatewayKey>): Promise<GatewayKey[]> => {
+      const done: GatewayKey[] = [];
+      for (let start = 0; start < ids.length; start += CHANGED_AT_ONCE) {
+        done.push(...await Promise.all(ids.slice(start, start + CHANGED_AT_ONCE).map(act)));
+      }
+      return done;
+    };
+    // Redis changes one key at a time: what is to be refused is refused before the first of them.
+    await ofEach(async (id) => change(id, await this.get(id)));
+    return await ofEach((id) => this.change(id, (current) => change(id, current)));
   }
 
   /** Writes what is left to write. */

@@ -5,6 +5,7 @@
  */
 import * as v from "valibot";
 import type { KeyAdministration } from "../access/key_administration.ts";
+import { DEFAULT_OVERLAP } from "../access/key_lifecycle.ts";
 import { KeyPatchSchema, KeyPolicySchema } from "../key_config.ts";
 import { parseDuration } from "../units.ts";
 
@@ -45,7 +46,7 @@ const durationForm = 'expected a duration such as "24h"; "0s" ends the old secre
 const RotationSchema = v.strictObject({
   overlap: v.optional(
     v.pipe(v.string(durationForm), v.check((text) => parseDuration(text) >= 0, durationForm)),
-    "0s",
+    DEFAULT_OVERLAP,
   ),
 }, "expected an object");
 
@@ -129,6 +130,24 @@ export const KEY_ROUTES: readonly AdminRoute[] = [
     status: 200,
     answers: "Key",
     run: (keys, { id }) => keys.revoke(id),
+  },
+  {
+    method: "post",
+    path: "/v1/keys/{id}/disable",
+    operationId: "disableKey",
+    summary: "Suspend a key, with both its secrets, until it is enabled",
+    status: 200,
+    answers: "Key",
+    run: (keys, { id }) => keys.disable(id),
+  },
+  {
+    method: "post",
+    path: "/v1/keys/{id}/enable",
+    operationId: "enableKey",
+    summary: "Let a disabled key in again",
+    status: 200,
+    answers: "Key",
+    run: (keys, { id }) => keys.enable(id),
   },
   {
     method: "post",

@@ -5,6 +5,7 @@
  */
 import { toJsonSchema } from "@valibot/to-json-schema";
 import type * as v from "valibot";
+import { DEFAULT_OVERLAP } from "../access/key_lifecycle.ts";
 import { KeyPatchSchema, KeyPolicySchema } from "../key_config.ts";
 import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { liveSchemas } from "./live_schemas.ts";
@@ -49,7 +50,7 @@ function schemas(): Record<string, unknown> {
     KeyPatch: { type: "object", properties: propertiesOf(KeyPatchSchema), additionalProperties: false },
     Rotation: {
       type: "object",
-      properties: { overlap: { ...text, default: "0s", examples: ["24h"] } },
+      properties: { overlap: { ...text, default: DEFAULT_OVERLAP, examples: ["0s"] } },
       additionalProperties: false,
     },
     Key: { type: "object", required: ["id", "state"], properties: key },

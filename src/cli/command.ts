@@ -33,6 +33,8 @@ export interface CommandOptions {
   readonly expires?: string | undefined;
   readonly metadata?: readonly string[] | undefined;
   readonly overlap?: string | undefined;
+  readonly now?: boolean | undefined;
+  readonly replace?: boolean | undefined;
   readonly limit?: string | undefined;
   readonly search?: string | undefined;
   readonly live?: boolean | undefined;

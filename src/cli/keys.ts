@@ -3,10 +3,14 @@
  *
  * @module
  */
+import { createReadStream } from "node:fs";
 import process from "node:process";
+import { createInterface } from "node:readline";
 import * as v from "valibot";
 import { KeyAdministration, type KeyView } from "../access/key_administration.ts";
-import { KeyStoreError } from "../access/key_store.ts";
+import { DEFAULT_OVERLAP } from "../access/key_lifecycle.ts";
+import { type KeyRegistry, KeyStoreError } from "../access/key_store.ts";
+import { exportKeys, importKeys, readKeyLines } from "../access/key_transfer.ts";
 import { KeyPatchSchema, type KeyPolicy } from "../key_config.ts";
 import { assemble } from "../serve/assemble.ts";
 import { loadConfig } from "../serve/load_config.ts";
@@ -173,6 +177,49 @@ async function list(keys: KeyAdministration, options: CommandOptions): Promise<v
   }
 }
 
+/** Lines that are printed at once. */
+const PRINTED_AT_ONCE = 1000;
+
+async function printExport(keys: KeyRegistry): Promise<void> {
+  const lines = await exportKeys(keys);
+  for (let start = 0; start < lines.length; start += PRINTED_AT_ONCE) {
+    print(undefined, lines.slice(start, start + PRINTED_AT_ONCE).join("\n"));
+  }
+}
+
+/** The lines of a file, or of standard input where none is named. */
+async function readLines(file: string | undefined): Promise<string[]> {
+  const input = file === undefined || file === "-" ? process.stdin : createReadStream(file);
+  const lines: string[] = [];
+  try {
+    // An error of the stream is none of readline's.
+    const failed = new Promise<never>((_, reject) => input.once("error", reject));
+    const reading = (async () => {
+      for await (const line of createInterface({ input, crlfDelay: Infinity })) lines.push(line);
+    })();
+    await Promise.race([reading, failed]);
+  } catch (error) {
+    const code = error instanceof Error && "code" in error ? error.code : "unknown";
+    throw new UsageError(`Cannot read the keys to import: ${code}`);
+  }
+  return lines;
+}
+
+async function printImport(keys: KeyRegistry, file: string | undefined, options: CommandOptions): Promise<void> {
+  const records = readKeyLines(await readLines(file));
+  const counts = await importKeys(keys, records, { isReplacing: options.replace === true });
+  const { added, replaced, same } = counts;
+  print(counts, options.json ? "" : `${added} keys added, ${replaced} replaced, ${same} there already`);
+}
+
+/** For how long the old secret stays good. Milliseconds. */
+function readOverlap({ overlap, now }: CommandOptions): number {
+  if (now && overlap !== undefined) throw new UsageError("keys rotate takes --now or --overlap, not both");
+  const overlapMs = now ? 0 : parseDuration(overlap ?? DEFAULT_OVERLAP);
+  if (Number.isNaN(overlapMs)) throw new UsageError('--overlap takes a duration such as "24h"');
+  return overlapMs;
+}
+
 async function act(
   keys: KeyAdministration,
   verb: string | undefined,
@@ -192,11 +239,12 @@ async function act(
       return show(await keys.update(id, readPatch(options)));
     case "revoke":
       return show(await keys.revoke(id));
-    case "rotate": {
-      const overlapMs = parseDuration(options.overlap ?? "0s");
-      if (Number.isNaN(overlapMs)) throw new UsageError('--overlap takes a duration such as "24h"');
-      return printNew(await keys.rotate(id, overlapMs), isJson);
-    }
+    case "disable":
+      return show(await keys.disable(id));
+    case "enable":
+      return show(await keys.enable(id));
+    case "rotate":
+      return printNew(await keys.rotate(id, readOverlap(options)), isJson);
   }
 }
 
@@ -208,8 +256,11 @@ async function act(
  */
 export async function keysCommand(options: CommandOptions): Promise<void> {
   const [verb, id, ...rest] = options.operands ?? [];
-  const needsId = verb !== "create" && verb !== "list";
-  if (rest.length > 0 || (!needsId && id !== undefined)) throw new UsageError(`unexpected argument: ${rest[0] ?? id}`);
+  const takesNothing = verb === "create" || verb === "list" || verb === "export";
+  const needsId = !takesNothing && verb !== "import";
+  if (rest.length > 0 || (takesNothing && id !== undefined)) {
+    throw new UsageError(`unexpected argument: ${rest[0] ?? id}`);
+  }
   if (needsId && verb !== undefined && id === undefined) throw new UsageError(`keys ${verb} takes the id of a key`);
   const { config, directory } = loadConfig(options.config);
   // Who counts plays no part here; and what goes wrong is thrown, so that it is said once.
@@ -218,7 +269,9 @@ export async function keysCommand(options: CommandOptions): Promise<void> {
   const { keys, parts: { digest } } = assembly;
   const providers = Object.keys(config.providers);
   try {
-    await act(new KeyAdministration({ keys, digest, now: Date.now, providers }), verb, id ?? "", options);
+    if (verb === "export") await printExport(keys);
+    else if (verb === "import") await printImport(keys, id, options);
+    else await act(new KeyAdministration({ keys, digest, now: Date.now, providers }), verb, id ?? "", options);
   } catch (error) {
     if (error instanceof KeyStoreError) throw new UsageError(error.message);
     throw error;

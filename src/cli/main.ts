@@ -25,8 +25,15 @@ Usage
   sallyport keys list [--search TEXT] [--limit N]
   sallyport keys show ID
   sallyport keys update ID          takes what create takes; off takes a setting away
-  sallyport keys rotate ID [--overlap 24h]
-  sallyport keys revoke ID
+  sallyport keys rotate ID [--overlap 24h | --now]
+                                    make a new secret; the old one ends after the overlap, 24h if left out, or now
+  sallyport keys disable ID         refuse a key until it is enabled
+  sallyport keys enable ID
+  sallyport keys revoke ID          end a key for good
+  sallyport keys export             print all keys, a line of JSON each: their digests, never a key itself
+  sallyport keys import [FILE] [--replace]
+                                    add keys that were exported, from FILE or standard input; with --replace those
+                                    of the same id are replaced
   sallyport usage [--by key,model] [--last 7d | --from 2027-01-01] [--to 2027-02-01] [--key ID] [--provider NAME]
       [--model NAME] [--limit N]    show what was used and what it costs, by key, provider, model, day or hour (UTC)
   sallyport certificate [NAME] [--hosts localhost,127.0.0.1] [--expires 90d] [--force]
@@ -67,6 +74,8 @@ const OPTIONS = {
   expires: { type: "string" },
   metadata: { type: "string", multiple: true },
   overlap: { type: "string" },
+  now: { type: "boolean", default: false },
+  replace: { type: "boolean", default: false },
   limit: { type: "string" },
   search: { type: "string" },
   by: { type: "string" },
@@ -97,7 +106,11 @@ const COMMANDS: Readonly<Record<string, readonly string[]>> = {
   "keys show": ["config", "json"],
   "keys update": ["config", "json", ...POLICY],
   "keys revoke": ["config", "json"],
-  "keys rotate": ["config", "json", "overlap"],
+  "keys rotate": ["config", "json", "overlap", "now"],
+  "keys disable": ["config", "json"],
+  "keys enable": ["config", "json"],
+  "keys export": ["config"],
+  "keys import": ["config", "json", "replace"],
   serve: ["config", "server", "workers", "log"],
   check: ["config"],
   health: ["config", "live"],
@@ -138,7 +151,9 @@ async function run(args: string[]): Promise<void> {
   const allowed = isKnown ? COMMANDS[wanted] : undefined;
   if (allowed === undefined) {
     throw new UsageError(
-      isKeys ? "keys takes create, list, show, update, revoke or rotate" : `unknown command: ${command}`,
+      isKeys
+        ? "keys takes create, list, show, update, rotate, disable, enable, revoke, export or import"
+        : `unknown command: ${command}`,
     );
   }
   if (rest.length > 0 && !isKeys && !WITH_OPERANDS.includes(command)) {

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { realpathSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import process from "node:process";
 import type { Config } from "../config.ts";
@@ -36,6 +37,15 @@ function netOf({ listen, admin, providers, redis }: Config): string[] {
   ];
 }
 
+/** The folder of a file of keys, and that of the file which it is a link to. */
+function foldersOf(file: string): string[] {
+  try {
+    return [dirname(file), dirname(realpathSync(file))];
+  } catch {
+    return [dirname(file)]; // there is none yet
+  }
+}
+
 /**
  * The narrowest flags of `deno run` under which one process serves this configuration.
  *
@@ -47,16 +57,16 @@ export function toDenoFlags({ config, file, directory }: LoadedConfig, variables
   const { listen, keys } = config;
   const pems = listen.flatMap(({ tls }) => tls === undefined ? [] : [tls.cert, tls.key]);
   // A file of keys is replaced by a draft beside it, with a lock, and what keys have spent stands there too.
-  const folder = typeof keys === "object" && "file" in keys ? [dirname(resolve(directory, keys.file))] : [];
+  const folders = typeof keys === "object" && "file" in keys ? foldersOf(resolve(directory, keys.file)) : [];
   return [
     "--no-prompt",
     ...toFlag("net", netOf(config)),
     ...toFlag("read", [
       ...(file === undefined ? [] : [file]),
       ...pems.map((pem) => resolve(directory, pem)),
-      ...folder,
+      ...folders,
     ]),
-    ...toFlag("write", folder),
+    ...toFlag("write", folders),
     // Names of providers stand in names of variables: without a file that tells them, all must be looked through.
     ...(variables.length === 0 ? [] : file === undefined ? ["--allow-env"] : toFlag("env", variables.toSorted())),
   ];

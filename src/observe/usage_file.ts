@@ -9,6 +9,7 @@ import { Buffer } from "node:buffer";
 import * as v from "valibot";
 import { ConfigError } from "../config.ts";
 import type { Clock } from "../exchange.ts";
+import type { SharedFile } from "../storage/shared_file.ts";
 import {
   USAGE_COUNTS,
   type UsageBatch,
@@ -23,18 +24,6 @@ import { inParts, UsageBook } from "./usage_book.ts";
 const WRITE_MS = 5000;
 /** What takes long is done less often: it is left alone for so many times as long. */
 const REST_FACTOR = 20;
-
-/** A file that is replaced as a whole. */
-export interface SharedFile {
-  /** Its path. */
-  readonly path: string;
-  /** Does something that nobody else does to it meanwhile. */
-  withLock<T>(act: () => Promise<T>): Promise<T>;
-  /** A text that is another one after each change; empty where there is no file. */
-  look(): Promise<string>;
-  read(): Promise<Uint8Array>;
-  replace(parts: AsyncIterable<Uint8Array>): Promise<void>;
-}
 
 /** What it needs beside the file. */
 export interface FileUsageOptions {
@@ -165,9 +154,9 @@ export class FileUsage implements UsageStore {
     const { clock, report, listed } = this.#options;
     const startedAt = clock.monotonic();
     try {
-      await this.#file.withLock(async () => {
+      await this.#file.change(async (replace) => {
         await this.#catchUp(); // other gateways may share the file
-        await this.#file.replace(toLines(this.#book));
+        await replace(toLines(this.#book));
         this.#unwritten = new UsageBook(listed);
         this.#version = await this.#file.look();
       });

@@ -10,7 +10,6 @@ import type { Digest } from "../access/gateway_key.ts";
 import { KeyStateFile } from "../access/key_state_file.ts";
 import { createInlineKeyStore, type KeyRegistry } from "../access/key_store.ts";
 import { FileKeyStore } from "../access/key_store_file.ts";
-import { sharedFile } from "../access/replace_file.ts";
 import { type Limiter, MemoryLimiter } from "../access/limits.ts";
 import type { Config } from "../config.ts";
 import { type Clock, type ExchangeObserver, systemClock } from "../exchange.ts";
@@ -18,6 +17,7 @@ import type { GatewayParts } from "../gateway.ts";
 import { UsageMeter } from "../observe/usage.ts";
 import { MemoryUsage } from "../observe/usage_book.ts";
 import { FileUsage } from "../observe/usage_file.ts";
+import { SharedFile } from "../storage/shared_file.ts";
 import type { UsageStore } from "../usage_counts.ts";
 import { dialBun } from "../upstream/dial_bun.ts";
 import { dialNode } from "../upstream/dial_node.ts";
@@ -91,9 +91,18 @@ function listedModels({ prices, providers }: Config): ReadonlySet<string> {
   return new Set(all.flatMap((some) => Object.keys(some)));
 }
 
+/** The file of keys, and those beside it: what keys have spent, and what they use. */
+function keyFiles(path: string): Readonly<Record<"keys" | "state" | "usage", SharedFile>> {
+  const stem = path.replace(/\.json$/, "");
+  return {
+    keys: new SharedFile(path),
+    state: new SharedFile(`${stem}.state.json`),
+    usage: new SharedFile(`${stem}.usage.jsonl`),
+  };
+}
+
 /** Usage beside the file of keys. */
-async function usageBeside(keyFile: string, config: Config, { report, isServing }: AssembleOptions) {
-  const file = sharedFile(`${keyFile.replace(/\.json$/, "")}.usage.jsonl`);
+async function usageBeside(file: SharedFile, config: Config, { report, isServing }: AssembleOptions) {
   const usage = new FileUsage(file, { clock: systemClock, report, listed: listedModels(config) });
   if (isServing) await usage.start();
   return usage;
@@ -132,11 +141,13 @@ async function localEngines(config: Config, options: AssembleOptions): Promise<E
     const usage = options.usage ?? new MemoryUsage(listedModels(config), systemClock.now);
     return { keys: createInlineKeyStore(keys, digest), limiter, usage, close: () => Promise.resolve() };
   }
-  const file = resolve(directory, keys.file);
+  const files = keyFiles(resolve(directory, keys.file));
   const clock: Clock = systemClock;
-  const state = new KeyStateFile(file, { clock, report, limiter: limiter === own ? own : undefined });
-  const store = new FileKeyStore(file, { clock, report, state });
-  const usage = options.usage ?? await usageBeside(file, config, options);
+  const state = new KeyStateFile(files.state, { clock, report, limiter: limiter === own ? own : undefined });
+  const store = new FileKeyStore(files.keys, { clock, report, state });
+  // A worker's supervisor has done so.
+  if (isServing && limiter === own) await Promise.all(Object.values(files).map((file) => file.tidy(report)));
+  const usage = options.usage ?? await usageBeside(files.usage, config, options);
   if (isServing) {
     await store.start();
     await state.start();

@@ -16,7 +16,7 @@ async function join(parts: AsyncIterable<Uint8Array>): Promise<Buffer> {
 }
 
 const change = async (lines: KeyLines, key: GatewayKey): Promise<KeyLines> =>
-  await KeyLines.read(await join(lines.with(key)));
+  await KeyLines.read(await join(lines.with([key])));
 const ONE = record("one", { name: 'größer \u2028 \\ \n " 🗝' });
 const TWO = record("two");
 const [one, two] = [ONE, TWO].map((key) => JSON.stringify(toKeyJson(key)));
@@ -55,7 +55,7 @@ describe("the lines of a file of keys", () => {
         assert.deepEqual(written(lines.get("two")), written(TWO), where);
         assert.equal(lines.size, step === "as it is" ? 2 : 3, where);
       }
-      const text2 = (await join(lines.with(TWO))).toString();
+      const text2 = (await join(lines.with([TWO]))).toString();
       assert.equal(JSON.parse(text2).keys.length, 3, form);
       assert.match(text2, /\n\],"checksum":"[0-9a-f]{64}"\}\n$/, form);
     }
@@ -79,7 +79,7 @@ describe("the lines of a file of keys", () => {
         for (const key of keys) {
           const twins = [ownerOf(key.digest), ownerOf(key.previous?.digest ?? "")];
           if (twins.some((twin) => twin !== undefined && twin.id !== key.id)) {
-            assert.throws(() => lines.with(key), KeyStoreError);
+            assert.throws(() => lines.with([key]), KeyStoreError);
             continue;
           }
           model.set(key.id, key);

@@ -8,6 +8,7 @@ import { KeyStateFile } from "../../src/access/key_state_file.ts";
 import { type LimitSubject, MemoryLimiter } from "../../src/access/limits.ts";
 import { ConfigError } from "../../src/config.ts";
 import { type Clock, systemClock } from "../../src/exchange.ts";
+import { SharedFile } from "../../src/storage/shared_file.ts";
 import { makeFolder } from "../support/program.ts";
 import { until } from "../support/until.ts";
 import { HOUR_MS, SOME_DAY } from "./key_store_suite.ts";
@@ -30,7 +31,11 @@ class Gateway {
     };
     this.limiter = new MemoryLimiter(clock);
     const report = (text: string): void => void this.reports.push(text);
-    this.state = new KeyStateFile(join(folder, "keys.json"), { clock, limiter: this.limiter, report });
+    this.state = new KeyStateFile(new SharedFile(join(folder, "keys.state.json")), {
+      clock,
+      limiter: this.limiter,
+      report,
+    });
   }
 
   /** Uses a key and spends some of its budget. */

@@ -5,6 +5,7 @@ import {
   existsSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -14,14 +15,15 @@ import {
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import process from "node:process";
+import { setImmediate } from "node:timers/promises";
 import { describe, it } from "@std/testing/bdd";
 import { type GatewayKey, KeyStoreUnavailable } from "../../src/access/key_store.ts";
 import { FileKeyStore } from "../../src/access/key_store_file.ts";
 import { KeyStateFile } from "../../src/access/key_state_file.ts";
-import { withLock } from "../../src/access/replace_file.ts";
 import { ConfigError } from "../../src/config.ts";
 import { type Clock, systemClock } from "../../src/exchange.ts";
 import { toKeyJson } from "../../src/key_config.ts";
+import { SharedFile } from "../../src/storage/shared_file.ts";
 import { makeFolder } from "../support/program.ts";
 import { until } from "../support/until.ts";
 import { CHANGE_HOLDS_MS, describeKeyRegistry, digest, record, SOME_DAY, written } from "./key_store_suite.ts";
@@ -52,8 +54,8 @@ class FilePlace {
   /** A store as a command has it: nothing is watched. */
   command(clock = hasty): FileKeyStore {
     const report = (text: string): void => void this.reports.push(text);
-    const state = new KeyStateFile(this.file, { clock, report });
-    const store = new FileKeyStore(this.file, { clock, report, state });
+    const state = new KeyStateFile(new SharedFile(this.file.replace(".json", ".state.json")), { clock, report });
+    const store = new FileKeyStore(new SharedFile(this.file), { clock, report, state });
     this.states.set(store, state);
     this.#toClose.push(async () => {
       store.close();
@@ -135,12 +137,12 @@ describe("a file of keys", () => {
       })().finally(() => isOver = true);
       while (!isOver) {
         assert.equal(JSON.parse(await readFile(place.file, "utf8")).keys.length, 5000);
-        assert.ok(reader.find(digest("key-4999")));
+        assert.ok(await reader.find(digest("key-4999")));
         reads++;
       }
       await changing;
       assert.ok(reads > 10, `${reads} reads`);
-      await until(() => reader.find(digest("key-2900"))?.name?.length === 30, "the last one is seen");
+      await until(async () => (await reader.find(digest("key-2900")))?.name?.length === 30, "the last one is seen");
       assert.deepEqual(place.reports.filter((text) => !text.endsWith("5000 keys hold from now on")), []);
     }));
 
@@ -148,7 +150,7 @@ describe("a file of keys", () => {
     within(toText([ONE]), async (place) => {
       let release = (): void => {};
       const isFree = new Promise<void>((resolve) => release = resolve);
-      const first = withLock(place.file, () => isFree);
+      const first = new SharedFile(place.file).change(() => isFree);
       await until(() => existsSync(`${place.file}.lock`), "the lock is taken");
       let isDone = false;
       const second = place.command().change("two", () => TWO).finally(() => isDone = true);
@@ -161,33 +163,100 @@ describe("a file of keys", () => {
       assert.equal(existsSync(`${place.file}.lock`), false);
     }));
 
-  it("with a lock that somebody left is not changed, and it is said what to do", () =>
-    within(toText([ONE]), async (place) => {
-      writeFileSync(`${place.file}.lock`, "");
-      const [store, before] = [place.command(), readFileSync(place.file, "utf8")];
-      await assert.rejects(() => store.change("two", () => TWO), (error) => {
-        assert.ok(error instanceof KeyStoreUnavailable);
-        const lock = `${place.file}.lock`;
-        const fix = `another writer holds ${lock}. If none is running any more, remove that file`;
-        assert.equal(error.message, `Cannot change ${place.file}: ${fix}`);
-        return true;
-      });
-      assert.equal(readFileSync(place.file, "utf8"), before);
-      rmSync(`${place.file}.lock`);
-      await store.change("two", () => TWO);
-    }));
-
   it("that can't be written stays as it was", () =>
     within(toText([ONE]), async (place) => {
       const [store, before] = [place.command(), readFileSync(place.file, "utf8")];
-      symlinkSync(join(place.folder.path, "no", "such", "folder"), `${place.file}.${process.pid}.draft`);
+      symlinkSync(join(place.folder.path, "no", "such", "folder", "keys.json"), `${place.file}.link`);
+      renameSync(place.file, `${place.file}.real`);
+      renameSync(`${place.file}.link`, place.file);
       await assert.rejects(() => store.change("two", () => TWO), (error) => {
         assert.ok(error instanceof KeyStoreUnavailable);
-        assert.match(error.message, /^Cannot write .*: ENOENT$/);
+        assert.match(error.message, /^Cannot write .*no\/such\/folder\/keys\.json\.lock: ENOENT$/);
         return true;
       });
-      assert.equal(readFileSync(place.file, "utf8"), before);
-      assert.deepEqual(readdirSync(place.folder.path), ["gateway-keys.json"]);
+      assert.equal(readFileSync(`${place.file}.real`, "utf8"), before);
+      assert.deepEqual(readdirSync(place.folder.path).sort(), ["gateway-keys.json", "gateway-keys.json.real"]);
+    }));
+});
+
+describe("keys that nobody has in a file", () => {
+  /** Tells how often it was glanced at. */
+  class Counted extends SharedFile {
+    glances = 0;
+    override glance(): Promise<string> {
+      this.glances++;
+      return super.glance();
+    }
+  }
+  const open = async (place: FilePlace) => {
+    const file = new Counted(place.file);
+    const report = (text: string): void => void place.reports.push(text);
+    const state = new KeyStateFile(new SharedFile(`${place.file}.state`), { clock: systemClock, report });
+    // Nothing is watched: what is found was found by asking.
+    const clock: Clock = { ...systemClock, timer: (ms, fire) => ms < 400 ? systemClock.timer(ms, fire) : () => {} };
+    const store = new FileKeyStore(file, { clock, report, state });
+    await store.start();
+    return { file, store };
+  };
+
+  it("are looked for in the file before they are refused: they may have been made a moment ago", () =>
+    within(toText([ONE]), async (place) => {
+      const { file, store } = await open(place);
+      const stranger = digest("stranger");
+      let isFlooding = true;
+      const flood = (async () => {
+        while (isFlooding) {
+          assert.equal(await store.find(stranger), undefined);
+          await setImmediate();
+        }
+      })();
+      for (let index = 0; index < 10; index++) {
+        await place.command().change(`made-${index}`, () => record(`made-${index}`));
+        await new Promise((resolve) => setTimeout(resolve, 2)); // the least that a command needs to end
+        const calls = Array.from({ length: 5 }, () => store.find(digest(`made-${index}`)));
+        for (const found of await Promise.all(calls)) assert.equal(found?.id, `made-${index}`);
+      }
+      isFlooding = false;
+      await flood;
+      assert.ok(!(store.find(ONE.digest) instanceof Promise), "who is known waits for nobody");
+      const before = file.glances;
+      store.find(ONE.digest);
+      assert.equal(file.glances, before);
+      store.close();
+    }));
+
+  it("row 21: cost a bounded number of looks, however many of them are shown", () =>
+    within(toText([ONE]), async (place) => {
+      const { file, store } = await open(place);
+      const start = performance.now();
+      for (let round = 0; round < 50; round++) {
+        const shown = Array.from({ length: 200 }, (_, index) => store.find(digest(`stranger-${round}-${index}`)));
+        for (const found of await Promise.all(shown)) assert.equal(found, undefined);
+        await setImmediate();
+      }
+      const mostGlances = 2 + performance.now() - start; // one a millisecond
+      assert.ok(file.glances <= mostGlances, `${file.glances} looks, ${mostGlances} at most`);
+      store.close();
+    }));
+
+  it("wait neither for a broken file nor for a large one that is being read", () =>
+    within(toText([ONE]), async (place) => {
+      const { store } = await open(place);
+      writeFileSync(place.file, "broken");
+      for (let times = 0; times < 3; times++) assert.equal(await store.find(TWO.digest), undefined);
+      assert.deepEqual(place.reports, [], "the watch reports it");
+      assert.equal((await store.find(ONE.digest))?.id, "one");
+      rmSync(place.file);
+      assert.equal(await store.find(TWO.digest), undefined);
+      const many = Array.from({ length: 60_000 }, (_, index) => record(`key-${index}`));
+      writeFileSync(place.file, toText(many));
+      const start = performance.now();
+      assert.equal(await store.find(digest("stranger")), undefined);
+      const answeredMs = performance.now() - start;
+      await until(async () => await store.find(digest("key-59999")) !== undefined, "it is read beside", 20_000);
+      const readMs = performance.now() - start;
+      assert.ok(answeredMs < readMs || readMs < 100, `${answeredMs} ms of ${readMs} ms`);
+      store.close();
     }));
 });
 
@@ -214,13 +283,13 @@ describe("a file of keys that people write", () => {
         }
         await new Promise((resolve) => setTimeout(resolve, 100)); // five looks
         assert.equal(place.reports.length, 1, place.reports.join("\n"));
-        assert.equal(store.find(ONE.digest)?.id, "one");
+        assert.equal((await store.find(ONE.digest))?.id, "one");
         assert.equal(existsSync(place.file) ? readFileSync(place.file, "utf8") : undefined, text);
       }
       place.reports.length = 0;
       writeFileSync(place.file, toText([TWO]));
-      await until(() => store.find(TWO.digest) !== undefined, "the mended file holds", CHANGE_HOLDS_MS);
-      assert.equal(store.find(ONE.digest), undefined);
+      await until(async () => await store.find(TWO.digest) !== undefined, "the mended file holds", CHANGE_HOLDS_MS);
+      assert.equal(await store.find(ONE.digest), undefined);
       await until(() => place.reports.length > 0, "the operator is told");
       assert.deepEqual(place.reports, [`${place.file}: 1 keys hold from now on`]);
     }));
@@ -231,7 +300,7 @@ describe("a file of keys that people write", () => {
       writeFileSync(place.file, toText([{ ...ONE, name: "by hand" }, TWO]));
       await store.change("three", () => record("three"));
       assert.equal((await store.get("one"))?.name, "by hand");
-      for (const key of [ONE, TWO, record("three")]) assert.equal(store.find(key.digest)?.id, key.id);
+      for (const key of [ONE, TWO, record("three")]) assert.equal((await store.find(key.digest))?.id, key.id);
     }));
 
   it("loses nothing to a change during its reading", () =>
@@ -243,7 +312,7 @@ describe("a file of keys that people write", () => {
       look();
       await store.change("three", () => record("three"));
       assert.equal(JSON.parse(readFileSync(place.file, "utf8")).keys.length, 3001);
-      assert.ok(store.find(digest("three")) && store.find(digest("key-2999")));
+      assert.ok(await store.find(digest("three")) && await store.find(digest("key-2999")));
     }));
 
   it("is read again when only its content tells that it changed", () =>
@@ -257,7 +326,7 @@ describe("a file of keys that people write", () => {
         writeFileSync(place.file, readFileSync(other.file));
         utimesSync(place.file, time, time);
         await other.close();
-        await until(() => store.find(digest(id)) !== undefined, `${id} is seen`);
+        await until(async () => await store.find(digest(id)) !== undefined, `${id} is seen`);
       }
     }));
 

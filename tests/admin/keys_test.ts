@@ -98,16 +98,23 @@ describe("the admin API of keys", () => {
     assert.equal(changed.state, "disabled");
     assert.equal(await running.chat(key), 401);
     await call("PATCH", `/v1/keys/${id}`, { body: { disabled: null } });
+    assert.equal(await running.chat(key), 200);
+    assert.equal((await call("POST", `/v1/keys/${id}/disable`)).json.state, "disabled");
+    assert.equal(await running.chat(key), 401);
+    assert.equal((await call("POST", `/v1/keys/${id}/enable`)).json.state, "active");
     const rotated = (await call("POST", `/v1/keys/${id}/rotate`, { body: { overlap: "24h" } })).json;
     assert.ok(Math.abs(Date.parse(rotated.previousExpires) - Date.now() - DAY_MS) < 60_000);
     assert.deepEqual([await running.chat(key), await running.chat(rotated.key)], [200, 200]);
-    const again = await call("POST", `/v1/keys/${id}/rotate`, { body: {} });
+    assertRefusal(await call("POST", `/v1/keys/${id}/rotate`, { body: {} }), 409, "refused");
+    const again = await call("POST", `/v1/keys/${id}/rotate`, { body: { overlap: "0s" } });
     assert.deepEqual([await running.chat(key), await running.chat(rotated.key)], [401, 401]);
     assert.equal(await running.chat(again.json.key), 200);
     const revoked = await call("POST", `/v1/keys/${id}/revoke`);
     assert.equal(revoked.json.state, "revoked");
     assert.equal(await running.chat(again.json.key), 401);
-    assertRefusal(await call("POST", `/v1/keys/${id}/rotate`, { body: {} }), 409, "refused");
+    for (const act of ["rotate", "disable", "enable"]) {
+      assertRefusal(await call("POST", `/v1/keys/${id}/${act}`, act === "rotate" ? { body: {} } : {}), 409, "refused");
+    }
     const said = [(await call("GET", "/v1/keys")).text, (await call("GET", `/v1/keys/${id}`)).text, revoked.text];
     const kept = [await running.at.kept(), running.program.stdout(), running.program.stderr()];
     for (const whole of [key, rotated.key, again.json.key]) {

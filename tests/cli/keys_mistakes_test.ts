@@ -8,10 +8,12 @@ import { promisify } from "node:util";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { GOOD_BODY } from "../support/gateway.ts";
 import { freePort } from "../support/front_proxy.ts";
+import { SharedFile } from "../../src/storage/shared_file.ts";
 import { assertRefused, makePlace, manyKeys, type Place } from "../support/key_place.ts";
 import { cleanEnvironment, ONE_FILE, runProgram, startProgram } from "../support/program.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
 import { runtime } from "../support/runtimes.ts";
+import { until } from "../support/until.ts";
 
 const run = promisify(execFile);
 
@@ -22,8 +24,8 @@ const INLINE = {
 
 /** What is wrong with the command, whatever the keys are. */
 const MISTAKES: readonly [args: readonly string[], says: RegExp][] = [
-  [[], /: keys takes create, list, show, update, revoke or rotate\./],
-  [["destroy", "x"], /: keys takes create, list, show, update, revoke or rotate\./],
+  [[], /: keys takes create, list, show, update, rotate, disable, enable, revoke, export or import\./],
+  [["destroy", "x"], /: keys takes create, list, show, update, rotate, disable, /],
   [["constructor"], /: keys takes create, list/],
   [["create", "x"], /: unexpected argument: x\./],
   [["list", "x"], /: unexpected argument: x\./],
@@ -64,6 +66,11 @@ const MISTAKES: readonly [args: readonly string[], says: RegExp][] = [
   [["update", "x"], /: keys update takes what to change: --name, --providers/],
   [["rotate", "x", "--overlap", "soon"], /: --overlap takes a duration such as "24h"/],
   [["rotate", "x", "--overlap", "-1h"], /--overlap/],
+  [["rotate", "x", "--overlap", "1h", "--now"], /: keys rotate takes --now or --overlap, not both\./],
+  [["enable"], /: keys enable takes the id of a key\./],
+  [["export", "keys.jsonl"], /: unexpected argument: keys\.jsonl\./],
+  [["import", "a.jsonl", "b.jsonl"], /: unexpected argument: b\.jsonl\./],
+  [["import", "none.jsonl"], /: Cannot read the keys to import: ENOENT\./],
   [["list", "--limit", "0"], /: --limit takes a whole number from 1/],
   [["list", "--limit", "1.5"], /: --limit takes a whole number from 1/],
   [["list", "--limit", ""], /: --limit takes a whole number from 1/],
@@ -135,13 +142,14 @@ describe("sallyport keys, where something is wrong", () => {
     at.configure({});
     const { id } = await at.create("--name", "x");
     const before = readFileSync(file(), "utf8");
-    writeFileSync(`${file()}.lock`, "");
-    await assertRefused(
-      at.keys("revoke", id),
-      /: Cannot change \S+: another writer holds \S+\.lock\. .*remove that file/,
-    );
-    assert.equal(readFileSync(file(), "utf8"), before);
+    let goOn = (): void => {};
+    const held = new SharedFile(file()).change(() => new Promise<void>((resolve) => goOn = resolve));
+    await until(() => existsSync(`${file()}.lock`), "the lock is held");
     assert.equal(JSON.parse(await at.good("list", "--json")).length, 1, "reading waits for nobody");
+    await assertRefused(at.keys("revoke", id), /: Cannot change \S+: others have held \S+\.lock for 5 s\. Try again/);
+    goOn();
+    await held;
+    assert.equal(readFileSync(file(), "utf8"), before);
   });
 
   it("names what is broken in the file, and leaves it as it is", async () => {

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { gatewayKeyId } from "../../src/access/gateway_key.ts";
+import { gatewayKeyId, generateGatewayKey } from "../../src/access/gateway_key.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
 import { assertRefused, makePlace, manyKeys, type Place } from "../support/key_place.ts";
 import { startProgram } from "../support/program.ts";
@@ -91,7 +91,7 @@ for (const engine of ["a file", "Redis"]) {
       assert.deepEqual(await at.show(id), shown);
       assert.deepEqual(JSON.parse(await at.good("list", "--json")), [shown]);
       assert.deepEqual(JSON.parse(await at.good("update", id, "--name", "x", "--json")), { ...shown, name: "x" });
-      const rotated = JSON.parse(await at.good("rotate", id, "--json"));
+      const rotated = JSON.parse(await at.good("rotate", id, "--now", "--json"));
       assert.deepEqual({ ...rotated, key: gatewayKeyId(rotated.key) }, { ...shown, name: "x", key: id });
       assert.notEqual(rotated.key, key);
       const revoked = JSON.parse(await at.good("revoke", id, "--json"));
@@ -214,8 +214,12 @@ for (const engine of ["a file", "Redis"]) {
       assert.equal(state, "active");
       const again = at.keys("rotate", id, "--overlap", "1h");
       await assertRefused(again, /Cannot rotate a key twice: .* is good until 20.*overlap of 0s/);
-      await at.good("rotate", id);
+      await at.good("rotate", id, "--now");
       assert.equal((await at.show(id)).previousExpires, undefined);
+      await at.good("rotate", id);
+      const { previousExpires: byItself } = await at.show(id);
+      assert.ok(Math.abs(Date.parse(String(byItself)) - Date.now() - DAY_MS) < 60_000, "24h if nothing is said");
+      await assertRefused(at.keys("rotate", id), /Cannot rotate a key twice: .*rotate --now/);
       // A time that no calendar writes in four digits made the whole file of keys unreadable.
       for (const overlap of ["4000000d", "99999999999999d"]) {
         await assertRefused(
@@ -230,10 +234,28 @@ for (const engine of ["a file", "Redis"]) {
       assert.equal((await at.show(id)).revoked, revoked, "revoked once");
     });
 
+    it("disable and enable are each other's opposite, and say nothing of a key that has ended", async () => {
+      const { id } = await at.create(...ALL);
+      const before = await at.show(id);
+      for (let times = 0; times < 2; times++) {
+        assert.deepEqual(JSON.parse(await at.good("disable", id, "--json")), {
+          ...before,
+          disabled: true,
+          state: "disabled",
+        });
+      }
+      for (let times = 0; times < 2; times++) {
+        assert.deepEqual(JSON.parse(await at.good("enable", id, "--json")), before);
+      }
+      await at.good("revoke", id);
+      await assertRefused(at.keys("disable", id), /Cannot disable a revoked key: it has ended for good/);
+      await assertRefused(at.keys("enable", id), /Cannot enable a revoked key: it has ended for good/);
+    });
+
     it("refuses an unknown id and a provider that is not configured, and changes nothing", async () => {
       const { id } = await at.create("--name", "x");
       const before = await at.good("list", "--json");
-      for (const args of [["show"], ["update", "--name", "y"], ["revoke"], ["rotate"]]) {
+      for (const args of [["show"], ["update", "--name", "y"], ["revoke"], ["rotate"], ["disable"], ["enable"]]) {
         const [verb = "", ...rest] = args;
         await assertRefused(
           at.keys(verb, "nobody", ...rest),
@@ -283,10 +305,24 @@ for (const engine of ["a file", "Redis"]) {
           await new Promise((resolve) => setTimeout(resolve, 10));
         }
       };
+      // In the very next call, also while others show keys that nobody has.
+      let isFlooding = true;
+      const flood = (async () => {
+        while (isFlooding) assert.equal((await call(generateGatewayKey())).status, 401);
+      })();
+      for (let times = 0; times < 3; times++) assert.equal((await call((await at.create()).key)).status, 200);
       const { key, id } = await at.create("--name", "w", "--providers", "a", "--models", "test-*");
+      assert.equal((await call(key)).status, 200);
+      isFlooding = false;
+      await flood;
+      await at.good("disable", id);
+      await holds(key, 401);
+      const toCode = ({ text }: { text: string }) => ({ ...JSON.parse(text).error });
+      assert.deepEqual(toCode(await call(key)), toCode(await call(generateGatewayKey())), "as if nobody had it");
+      await at.good("enable", id);
       await holds(key, 200);
       const rotated = (await at.good("rotate", id, "--overlap", "1h")).trim();
-      await holds(rotated, 200);
+      assert.equal((await call(rotated)).status, 200);
       await holds(key, 200);
       await at.good("update", id, "--models", "other");
       await holds(rotated, 403);

@@ -3,10 +3,10 @@ import assert from "node:assert/strict";
 import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { sharedFile } from "../../src/access/replace_file.ts";
 import { ConfigError } from "../../src/config.ts";
 import { UsageMeter } from "../../src/observe/usage.ts";
 import { FileUsage } from "../../src/observe/usage_file.ts";
+import { SharedFile } from "../../src/storage/shared_file.ts";
 import { UsageUnavailable } from "../../src/usage_counts.ts";
 import { makeFolder } from "../support/program.ts";
 import { exchange, NOON, StillClock, tell } from "../support/usage.ts";
@@ -27,7 +27,7 @@ describe("usage in a file", () => {
   async function open() {
     const clock = new StillClock();
     const reports: string[] = [];
-    const store = new FileUsage(sharedFile(path), {
+    const store = new FileUsage(new SharedFile(path), {
       clock,
       report: (text) => void reports.push(text),
       listed: NOBODY,
