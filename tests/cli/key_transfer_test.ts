@@ -7,7 +7,8 @@ import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { assertRefused, makePlace, manyKeys, type Place } from "../support/key_place.ts";
 import { cleanEnvironment, ONE_FILE } from "../support/program.ts";
-import { hasRedis, type RedisServer, startRedis } from "../support/redis.ts";
+import { type RedisServer, startRedis } from "../support/redis.ts";
+import { needs } from "../support/requires.ts";
 import { runtime } from "../support/runtimes.ts";
 
 const UPSTREAM = "http://127.0.0.1:9";
@@ -130,7 +131,7 @@ describe("sallyport keys export and import", () => {
     await assertRefused(from.keys("import", path), /Cannot change keys that stand in the configuration/);
   });
 
-  (hasRedis ? it : it.skip)("keys go from a file to Redis and back", async () => {
+  needs(["redis-server"]).it("keys go from a file to Redis and back", async () => {
     const redis: RedisServer = await startRedis();
     const there = makePlace(UPSTREAM, redis);
     try {
