@@ -66,6 +66,9 @@ const ROWS: Readonly<Record<number, string>> = {
   48: "operators' paths asked by callers",
   49: "secrets in what is told",
   50: "throws in every part",
+  51: "large bodies under many open streams",
+  54: "bodies that are announced and do not come",
+  57: "millions of items in an array",
 };
 type Mark = "yes" | "no" | "–";
 
