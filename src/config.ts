@@ -113,7 +113,7 @@ const limits = v.pipe(
   v.strictObject({
     body: about(size("32MB"), "A caller's body at most"),
     bodyTime: about(duration("60s"), "For a caller's body to arrive"),
-    bodies: about(size("512MB"), "All bodies announced or held at once; over it new requests get 503"),
+    bodies: about(size("512MB"), "All bodies that are held at once; over it, or over a key's share, requests get 503"),
     exchanges: v.optional(
       v.pipe(
         v.number("expected a whole number"),

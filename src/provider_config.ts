@@ -16,7 +16,7 @@ export interface ProviderConfig {
   readonly hosts: readonly string[];
   /** Base URLs of equal replicas, without a slash at their ends; at least one. */
   readonly upstreams: readonly string[];
-  /** Who decides on the order of messages. */
+  /** Who decides on messages and their order: the gateway or the provider. */
   readonly messages: "ordered" | "any";
   /** Milliseconds. */
   readonly deadlines: {
@@ -147,7 +147,7 @@ const provider = v.strictObject({
   messages: v.optional(
     about(
       v.picklist(["ordered", "any"], 'expected "ordered" or "any"'),
-      "`any` leaves the order of messages to the provider",
+      "`any` leaves messages and their order to the provider: one has to be there",
     ),
     "ordered",
   ),

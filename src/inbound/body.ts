@@ -163,6 +163,13 @@ function readKey(text: string, open: number, close: number): string | undefined 
   }
 }
 
+const MAX_MEMBERS_TEXT = `${MAX_MEMBERS} keys, objects and arrays`;
+const MAX_VALUES_TEXT = `${MAX_VALUES} values, of which a string counts for ${STRING_WEIGHT}`;
+
+function refuseCount(limit: string): never {
+  throw new GatewayError("invalid_body", { detail: `expected at most ${limit}` });
+}
+
 /**
  * Refuses, before a parser recurses over it, what is nested too deep, what holds too much, and what names a deciding
  * key twice. Strings are skipped at the speed of `indexOf`, so that a 10 MB image costs one look.
@@ -175,18 +182,6 @@ export function assertShape(text: string): void {
   let depth = 0;
   let members = 0;
   let values = 0;
-  const count = () => {
-    if (++members > MAX_MEMBERS) {
-      throw new GatewayError("invalid_body", { detail: `expected at most ${MAX_MEMBERS} keys, objects and arrays` });
-    }
-  };
-  const countValue = (weight: number) => {
-    values += weight;
-    if (values > MAX_VALUES) {
-      const detail = `expected at most ${MAX_VALUES} values, of which a string counts for ${STRING_WEIGHT}`;
-      throw new GatewayError("invalid_body", { detail });
-    }
-  };
   let open = 0; // The quotes of the last string: before a colon it is a key
   let close = 0;
   for (let index = 0; index < text.length; index++) {
@@ -197,11 +192,12 @@ export function assertShape(text: string): void {
       close = endOfString(text, index + 1);
       if (close === -1) return; // No JSON, and JSON.parse says so
       index = close;
-      countValue(STRING_WEIGHT - 1); // and its comma
+      values += STRING_WEIGHT - 1; // the rest is its comma
+      if (values > MAX_VALUES) refuseCount(MAX_VALUES_TEXT);
     } else if (code === 0x2c) { // ,
-      countValue(1);
+      if (++values > MAX_VALUES) refuseCount(MAX_VALUES_TEXT);
     } else if (code === 0x3a) { // :
-      count();
+      if (++members > MAX_MEMBERS) refuseCount(MAX_MEMBERS_TEXT);
       if (depth !== 1) continue;
       // Some parsers match keys in any case (Go's encoding/json does): "Model" beside "model" is twice to them.
       const key = readKey(text, open, close)?.toUpperCase().toLowerCase();
@@ -212,7 +208,7 @@ export function assertShape(text: string): void {
       }
     } else if (code === 0x7b || code === 0x5b) { // { [
       if (++depth > MAX_DEPTH) throw new GatewayError("invalid_json");
-      count();
+      if (++members > MAX_MEMBERS) refuseCount(MAX_MEMBERS_TEXT);
     } else if (code === 0x7d || code === 0x5d) { // } ]
       depth--;
     }

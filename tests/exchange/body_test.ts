@@ -1,7 +1,15 @@
 /** The caller's body through the front door: bounded, timed, strictly JSON. */
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
-import { type Provider, startProvider } from "../support/provider.ts";
+import {
+  type Answering,
+  answerPlain,
+  answerStream,
+  COMPLETION,
+  type Provider,
+  startProvider,
+  stream,
+} from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, type UnderTest } from "../support/gateway.ts";
 import { callRaw, openRaw, parseAnswer, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
@@ -9,9 +17,9 @@ import { until } from "../support/until.ts";
 describe("the body", () => {
   let provider: Provider;
   let under: UnderTest;
-  const start = async (limits: Record<string, string> = {}) => {
-    provider = await startProvider();
-    under = await startUnderTest({ upstreams: { a: provider.url }, config: { limits } });
+  const start = async (limits: Record<string, string> = {}, messages = "ordered", answering?: Answering) => {
+    provider = await startProvider(answering);
+    under = await startUnderTest({ upstreams: { a: provider.url }, config: { limits }, provider: { messages } });
   };
   afterEach(async () => {
     await under.close();
@@ -76,6 +84,7 @@ describe("the body", () => {
       const { status, headers } = parseAnswer(raw.received());
       assert.equal(status, 413);
       assert.equal(headers.connection, "close");
+      assert.match(raw.received(), /Cannot accept the body: it is larger than this gateway allows: the limit is 1 KB"/);
     }
     assert.equal(provider.calls.length, 0);
   });
@@ -126,6 +135,38 @@ describe("the body", () => {
     assert.equal(none.status, 415);
     const coded = { ...under.headers, "content-encoding": "identity" };
     assert.equal((await callRaw(under.a, { headers: coded, body: GOOD_BODY })).status, 200);
+  });
+
+  it("is judged by the gateway in its messages, unless that is left to the provider", async () => {
+    const body = JSON.stringify({ model: "m", messages: [{ role: "assistant", content: [] }, { role: "system" }] });
+    await start();
+    const refused = await callRaw(under.a, { headers: under.headers, body });
+    assert.equal(refused.status, 400);
+    assert.match(
+      refused.body,
+      /This is a rule of the gateway: its operator turns it off with \\"messages\\": \\"any\\"/,
+    );
+    assert.equal(provider.calls.length, 0);
+    await under.close();
+    await provider.close();
+    await start({}, "any");
+    assert.equal((await callRaw(under.a, { headers: under.headers, body })).status, 200);
+    assert.equal(provider.calls[0]?.body.toString(), body);
+    const empty = await callRaw(under.a, { headers: under.headers, body: '{"model":"m","messages":[]}' });
+    assert.equal(JSON.parse(empty.body).error.param, "messages");
+  });
+
+  it("may ask for a stream in the provider's own way: the answer's type says whether it is one", async () => {
+    let isStream = true;
+    await start({}, "ordered", (response) => isStream ? answerStream(response, stream("a")) : answerPlain(response));
+    const headers = { ...under.headers, "x-stainless-timeout": "1" };
+    const body = GOOD_BODY.replace("{", '{"stream":1,');
+    assert.equal((await callRaw(under.a, { headers, body })).body, stream("a"));
+    assert.equal((await under.settled()).stream, true);
+    isStream = false;
+    assert.equal((await callRaw(under.a, { headers, body })).body, COMPLETION);
+    assert.equal((await under.settled(2)).stream, false);
+    assert.equal(provider.calls[0]?.body.toString(), body);
   });
 
   it("that nobody read does not spoil the connection for the next request", async () => {
