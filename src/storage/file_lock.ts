@@ -25,7 +25,9 @@ const RETRY_MS = 20;
 const SIGN_MS = 100;
 /** Without a sign for so long, a holder is taken for dead; doubled whenever it was not. Milliseconds. */
 const LEASE_MS = 600;
-const MAX_LEASE_MS = 16 * LEASE_MS;
+const MAX_LEASE_MS = 4 * LEASE_MS;
+/** So often a writer begins anew whose lock was taken away. */
+const MAX_TRIES = 6;
 /** Signs are times that grow in steps which every file system can tell apart. Milliseconds. */
 const STEP_MS = 10_000;
 /** For the owner only. */
@@ -98,10 +100,27 @@ async function evict(holder: Holder, grave: string): Promise<void> {
   if (await unless(["ENOENT"], rename(holder.path, grave))) await rm(grave, { recursive: true, force: true });
 }
 
+const isThere = (path: string): Promise<boolean> => stat(path).then(() => true, () => false);
+
+/** Makes the folder that becomes the lock. A gateway that starts may sweep it away meanwhile, which shows later. */
 async function prepare(file: string, folder: string, name: string): Promise<void> {
   await unless(["EEXIST"], mkdir(folder, { mode: FOLDER_MODE }));
-  await mkdir(join(folder, name), { mode: FOLDER_MODE });
-  for (const made of [folder, join(folder, name)]) await keepOwner(file, made);
+  await unless(["EEXIST", "ENOENT"], mkdir(join(folder, name), { mode: FOLDER_MODE }));
+  for (const made of [folder, join(folder, name)]) await unless(["ENOENT"], keepOwner(file, made));
+}
+
+/** Puts a prepared folder into the place of the lock. @returns Whether the lock is held by its holder now */
+async function tryLock(file: string, folder: string, name: string): Promise<boolean> {
+  const lock = `${file}.lock`;
+  try {
+    await rename(folder, lock);
+  } catch (error) {
+    if (HELD.has(codeOf(error))) return false;
+    if (codeOf(error) !== "ENOENT") throw error;
+    await prepare(file, folder, name);
+    if (!(await unless([...HELD, "ENOENT"], rename(folder, lock)))) return false;
+  }
+  return await isThere(join(lock, name));
 }
 
 /** @returns The holder's folder, which is one's own now; `undefined` when others hold the lock for too long */
@@ -111,16 +130,8 @@ async function acquire(file: string, leaseMs: number, waitMs: number): Promise<s
   const folder = `${lock}.${name}`;
   let [sign, looks] = ["", 0];
   try {
-    await prepare(file, folder, name);
     for (const deadline = performance.now() + waitMs; performance.now() < deadline;) {
-      try {
-        await rename(folder, lock);
-        return join(lock, name);
-      } catch (error) {
-        // Swept by a gateway that starts.
-        if (codeOf(error) === "ENOENT") await prepare(file, folder, name);
-        else if (!HELD.has(codeOf(error))) throw error;
-      }
+      if (await tryLock(file, folder, name)) return join(lock, name);
       const holder = await findHolder(lock);
       if (holder === undefined) continue;
       looks = holder.sign === sign ? looks + 1 : 0;
@@ -171,8 +182,8 @@ export async function withLock<T>(
   waitMs: number = WAIT_MS,
 ): Promise<T> {
   const lock = `${file}.lock`;
-  for (let leaseMs = LEASE_MS;; leaseMs *= 2) {
-    const own = await acquire(file, leaseMs, waitMs);
+  for (let tries = 1;; tries++) {
+    const own = await acquire(file, Math.min(LEASE_MS * 2 ** (tries - 1), MAX_LEASE_MS), waitMs);
     if (own === undefined) {
       const seconds = Math.ceil(waitMs / 1000);
       throw new FileUnavailable(`Cannot change ${file}: others have held ${lock} for ${seconds} s. Try again`);
@@ -190,8 +201,7 @@ export async function withLock<T>(
         },
       });
     } catch (error) {
-      const isHeld = await stat(own).then(() => true, () => false);
-      if (isCommitted || isHeld || leaseMs >= MAX_LEASE_MS) throw error;
+      if (isCommitted || tries === MAX_TRIES || await isThere(own)) throw error;
     } finally {
       stop.abort();
       await release(lock, own);

@@ -1,6 +1,6 @@
 /** Deno's sandbox: the gateway runs with exactly the permissions that docs/security.md names, and none can be left out. */
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
@@ -211,6 +211,12 @@ describe("sallyport permissions", () => {
     const { flags, stderr } = await permissions();
     assert.deepEqual(flags.slice(2), [`--allow-read=${file()},${folder.path}`, `--allow-write=${folder.path}`]);
     assert.match(stderr, /port 0 takes any free one.*\n.*the folder of the key file is written to.*\n$/);
+    // A link to the file is written through.
+    const there = join(folder.path, "there");
+    mkdirSync(there);
+    writeFileSync(join(there, "keys.json"), '{"keys":[]}');
+    symlinkSync(join(there, "keys.json"), join(folder.path, "keys.json"));
+    assert.equal((await permissions()).flags.at(-1), `--allow-write=${folder.path},${there}`);
   });
 
   onDeno(`what it prints is enough, and no part of it can be left out${why}`, async () => {
