@@ -20,7 +20,7 @@ const CODES: Readonly<Partial<Record<FailureCause, readonly string[]>>> = {
     ...["ERR_TLS_CERT_ALTNAME_INVALID", "ERR_SSL_WRONG_VERSION_NUMBER", "HOSTNAME_MISMATCH", "INVALID_CA", "EPROTO"],
   ],
   malformed: ["HPE_INVALID_CONSTANT", "UND_ERR_HEADERS_OVERFLOW", "Malformed_HTTP_Response", "Z_DATA_ERROR"],
-  unknown: ["ERR_INVALID_ARG_TYPE", "", "EACCES"],
+  unknown: ["ERR_INVALID_ARG_TYPE", "UND_ERR_ABORTED", "", "EACCES"],
 };
 
 const sent = "error sending request for url (https://refused.example/v1): client error";
