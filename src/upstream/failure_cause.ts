@@ -18,7 +18,7 @@ const BY_CODE: readonly (readonly [RegExp, FailureCause])[] = [
   [/^(?:ETIMEDOUT|UND_ERR_\w+_TIMEOUT)$/, "timeout"],
   [/^(?:EMFILE|ENFILE|ENOBUFS|ENOMEM|EADDRNOTAVAIL)$/, "exhausted"],
   [/^(?:EPROTO|ERR_SSL_\w+|ERR_TLS_\w+|HOSTNAME_MISMATCH|INVALID_(?:CA|PURPOSE)|UNABLE_TO_\w+|\w*CERT\w*)$/, "tls"],
-  [/^(?:HPE_\w+|UND_ERR_\w+|Malformed_HTTP_Response|Z_\w+)$/, "malformed"],
+  [/^(?:HPE_\w+|UND_ERR_(?:HEADERS_OVERFLOW|RES\w+)|Malformed_HTTP_Response|Z_\w+)$/, "malformed"],
 ];
 
 /** The errors of Deno's fetch, after what names the URL. */

@@ -64,7 +64,7 @@ export async function filterModelList(
   isAllowed: (model: string) => boolean,
   options: Pick<RelayOptions, "exchange" | "idleMs" | "clock">,
 ): Promise<UpstreamAnswer> {
-  if (answer.status !== 200 || answer.body === null) return answer;
+  if (answer.status >= 400 || answer.body === null) return answer;
   const bytes = await readWhole(bound(answer.body, options.exchange), options);
   let filtered: Uint8Array | undefined;
   try {

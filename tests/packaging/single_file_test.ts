@@ -12,7 +12,7 @@ import { makeFolder, ONE_FILE, runProgram, runsTypeScript, SOURCE } from "../sup
  * the pages). Calls to providers take 9, for they need no client: one that came back would be seen here.
  */
 const MAX_BYTES = 660_000;
-const EXPORTS = ["ConfigError", "ERRORS", "GatewayError", "createGateway", "parseConfig"];
+const EXPORTS = ["ConfigError", "ERRORS", "GatewayError", "concernOf", "createGateway", "parseConfig"];
 
 describe("the one file", () => {
   let folder: ReturnType<typeof makeFolder>;
