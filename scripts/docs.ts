@@ -66,6 +66,7 @@ const ROWS: Readonly<Record<number, string>> = {
   48: "operators' paths asked by callers",
   49: "secrets in what is told",
   50: "throws in every part",
+  66: "reload by SIGHUP",
 };
 type Mark = "yes" | "no" | "–";
 

@@ -18,11 +18,16 @@ export interface BodyLimits {
 
 /** The memory that all bodies share. What is taken must be given back. */
 export class BodyMemory {
-  readonly #maxBytes: number;
+  #maxBytes: number;
   #takenBytes = 0;
 
   /** @param maxBytes Bytes that may be held at once */
   constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  /** @param maxBytes Bytes that may be held at once from now on; what is held already stays */
+  resize(maxBytes: number): void {
     this.#maxBytes = maxBytes;
   }
 

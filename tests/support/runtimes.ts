@@ -14,17 +14,13 @@ export interface Gap {
 }
 
 /** Names of the behaviours that some runtime lacks. */
-export type GapName = "headers before the first event" | "a listener that closes without resetting anybody";
+export type GapName = "headers before the first event";
 
 /** Every gap there is. */
 export const GAPS: Readonly<Record<GapName, Gap>> = {
   "headers before the first event": {
     runtimes: ["bun"],
     reason: "Bun.serve finishes the header block with the first chunk of a body",
-  },
-  "a listener that closes without resetting anybody": {
-    runtimes: ["bun", "deno"],
-    reason: "Linux resets what it has queued for one of several sockets on a port (SO_REUSEPORT) when that one closes",
   },
 };
 
