@@ -62,6 +62,16 @@ export interface GatewayParts {
   readonly tracer?: Tracer | undefined;
   /** Where times come from. */
   readonly clock: Clock;
+  /** @internal Exchanges under earlier configurations of the same process. */
+  readonly earlier?: EarlierExchanges | undefined;
+}
+
+/** @internal Exchanges that gateways before this one still have open: the limits of this one count them too. */
+export interface EarlierExchanges {
+  /** How many there are. */
+  readonly size: number;
+  /** Holds their bodies, and those of this gateway. */
+  readonly bodies: BodyMemory;
 }
 
 /** A gateway, ready to be mounted. */
@@ -132,10 +142,11 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     observers: overrides.observers ?? [],
     tracer: overrides.tracer,
     clock: overrides.clock ?? systemClock,
+    earlier: overrides.earlier,
   };
-  const { clock } = parts;
+  const { clock, earlier } = parts;
   const { limits } = config;
-  const bodyMemory = new BodyMemory(limits.maxBodiesBytes);
+  const bodyMemory = earlier?.bodies ?? new BodyMemory(limits.maxBodiesBytes);
   const providers = Object.entries(config.providers).map(([name, provider]) => ({
     name,
     ...provider,
@@ -334,7 +345,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     try {
       exchange.trace = parts.tracer?.begin(exchange, request);
       if (isClosing) throw new GatewayError("gateway_draining");
-      if (open.size > limits.maxExchanges) throw new GatewayError("gateway_overloaded");
+      if (open.size + (earlier?.size ?? 0) > limits.maxExchanges) throw new GatewayError("gateway_overloaded");
       return await carry(request, exchange);
     } catch (thrown) {
       return refuse(thrown, request, exchange);
@@ -364,7 +375,13 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
       isReady = false;
       isClosing = true;
       if (open.size === 0) return;
-      const idle = new Promise<void>((resolve) => onIdle = resolve);
+      const before = onIdle; // of an earlier call, with a limit of its own
+      const idle = new Promise<void>((resolve) => {
+        onIdle = () => {
+          before();
+          resolve();
+        };
+      });
       const cancelTimer = clock.timer(limitMs, () => {
         for (const exchange of open) exchange.abort(new GatewayError("gateway_draining"));
       });

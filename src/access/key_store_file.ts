@@ -67,15 +67,24 @@ export class FileKeyStore implements KeyRegistry {
    * @throws {ConfigError} When it can't be read, or is not as it should be
    */
   async start(): Promise<void> {
+    await this.check();
+    this.#reported = this.#version;
+    this.#isWatching = true;
+    this.#watch();
+  }
+
+  /**
+   * Reads the file where it has changed.
+   *
+   * @throws {ConfigError} When it can't be read, or is not as it should be
+   */
+  async check(): Promise<void> {
     try {
       await this.#refresh();
       if (this.#version === "") throw new BrokenFile("there is no such file: make a key by sallyport keys create");
     } catch (error) {
       throw new ConfigError([{ path: "keys.file", message: describe(error), source: this.#file.path }]);
     }
-    this.#reported = this.#version;
-    this.#isWatching = true;
-    this.#watch();
   }
 
   find(digest: string): GatewayKey | undefined | Promise<GatewayKey | undefined> {

@@ -320,11 +320,12 @@ export class MemoryLimiter implements Limiter {
     for (const [subject, { budget }] of this.#counts) if (budget.used > 0) yield { subject, ...budget };
   }
 
-  /** Puts back what {@link budgets} gave. */
+  /** Puts back what {@link budgets} gave, where no more was counted since. */
   restore(spent: Iterable<Spent>): void {
     for (const { subject, used, until } of spent) {
-      if (until <= this.#clock.now()) continue;
-      this.#countsOf(subject).budget = { used, until };
+      const { budget = NOTHING } = this.#counts.get(subject) ?? {};
+      const isMore = until > budget.until || (until === budget.until && used > budget.used);
+      if (isMore && until > this.#clock.now()) this.#countsOf(subject).budget = { used, until };
     }
   }
 
@@ -386,10 +387,7 @@ export class MemoryLimiter implements Limiter {
   #forget({ now, today }: Times): void {
     for (let looked = 0; looked < SWEPT_AT_ONCE; looked++) {
       const next = this.#sweep.next();
-      if (next.done === true) {
-        this.#sweep = this.#counts.entries();
-        return;
-      }
+      if (next.done === true) return void (this.#sweep = this.#counts.entries());
       const [name, { requests, tokens, budget, open }] = next.value;
       if (open === 0 && requests.until <= now && tokens.until <= now && budget.until <= today) {
         this.#counts.delete(name);

@@ -83,7 +83,7 @@ function wordOf({ code, outcome, status }: ExchangeRecord): string {
 
 /** Collects what settles. */
 export class LiveFeed implements ExchangeObserver {
-  readonly #providers: readonly (readonly [name: string, provider: { readonly hosts: readonly string[] }])[];
+  #providers: readonly (readonly [name: string, provider: { readonly hosts: readonly string[] }])[];
   readonly #now: () => number;
   readonly #seconds: Second[] = [];
   readonly #exchanges: LiveExchange[] = [];
@@ -97,6 +97,11 @@ export class LiveFeed implements ExchangeObserver {
   constructor(providers: Readonly<Record<string, { readonly hosts: readonly string[] }>>, now: () => number) {
     this.#providers = Object.entries(providers);
     this.#now = now;
+  }
+
+  /** @param providers Those that are told of from now on, by name */
+  show(providers: Readonly<Record<string, { readonly hosts: readonly string[] }>>): void {
+    this.#providers = Object.entries(providers);
   }
 
   settled(record: ExchangeRecord): void {

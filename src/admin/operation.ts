@@ -22,6 +22,14 @@ export interface OperationParts {
   readonly health: () => Readonly<Record<string, unknown>>;
   readonly version: string;
   readonly clock: Clock;
+  /** What stays when a gateway's configuration changes; made anew if left out. */
+  readonly state?: OperationState | undefined;
+}
+
+/** What operators have done, and how many watch. */
+export interface OperationState {
+  isDrained: boolean;
+  watchers: number;
 }
 
 /** The header of the admin token where `Authorization` is taken: the playground's, for the provider's key. */
@@ -123,18 +131,18 @@ function hostOf(name: string, providers: OperationParts["providers"]): string | 
 /** The state that operators change, and what they ask for. */
 export class Operation {
   readonly #parts: OperationParts;
-  #isDrained = false;
-  #watchers = 0;
+  readonly #state: OperationState;
 
   /** @param parts What it watches and acts on */
   constructor(parts: OperationParts) {
     this.#parts = parts;
+    this.#state = parts.state ?? { isDrained: false, watchers: 0 };
   }
 
   /** Whether callers are welcome, were turned elsewhere by an operator, or the process is about to end. */
   get state(): LiveReport["state"] {
     if (!this.#parts.gateway.isReady) return "leaving";
-    return this.#isDrained ? "draining" : "ready";
+    return this.#state.isDrained ? "draining" : "ready";
   }
 
   /** Turns load balancers elsewhere, or back. Who calls all the same is served: nothing is lost by either. */
@@ -143,16 +151,16 @@ export class Operation {
     if (!gateway.isReady) {
       throw new AdminError(409, "leaving", "Cannot do this: the gateway was told to end, and nothing takes that back");
     }
-    this.#isDrained = isDrained;
+    this.#state.isDrained = isDrained;
     return toAnswer(200, { state: this.state, openExchanges: gateway.openExchanges });
   }
 
   /** The feed, for one watcher more. */
   watch(): Answer {
-    if (this.#watchers >= MAX_WATCHERS) {
+    if (this.#state.watchers >= MAX_WATCHERS) {
       throw new AdminError(503, "too_many_watchers", `Cannot watch: ${MAX_WATCHERS} others do; close a console`);
     }
-    this.#watchers++;
+    this.#state.watchers++;
     const { clock, look, health, version } = this.#parts;
     const report = async (from: number, to: number): Promise<LiveReport> => {
       const part = await look(from, to);
@@ -166,7 +174,7 @@ export class Operation {
         "x-content-type-options": "nosniff",
         "x-accel-buffering": "no",
       },
-      body: createLiveEvents(report, clock, () => this.#watchers--),
+      body: createLiveEvents(report, clock, () => this.#state.watchers--),
     };
   }
 

@@ -44,7 +44,7 @@ Usage
 Options
   --config FILE   the configuration; else SALLYPORT_CONFIG, else ./gateway.jsonc, else the environment alone
   --server NAME   serve: native, the runtime's own server, or node, node:http, which on Deno bounds slow callers
-  --workers N     serve: so many processes on the same addresses, auto for one a core; SIGHUP replaces them one by one
+  --workers N     serve: so many processes on the same addresses, auto for one a core
   --log FORMAT    serve: the access log on standard output; pretty at a terminal, else json
   --once          demo: end after the two calls
   --live          health: ask whether the process answers, though it may be draining
@@ -53,6 +53,7 @@ Options
   --help          this text
   --version       the version
 
+SIGHUP: serve reads the configuration again; what the command line says stays as it is.
 Exit status: 0 on success, 1 where doctor finds a failure or health finds nothing well, 2 on a mistake in the command or
 the configuration.
 `;
@@ -162,7 +163,7 @@ async function run(args: string[]): Promise<void> {
   const given = Object.entries(values).filter(([, value]) => value !== undefined && value !== false);
   const stray = given.find(([name]) => !allowed.includes(name));
   if (stray !== undefined) throw new UsageError(`${wanted} takes no --${stray[0]}`);
-  if (command === "check") return (await import("./check.ts")).check(values);
+  if (command === "check") return await (await import("./check.ts")).check(values);
   if (command === "health") return await (await import("./health.ts")).healthCommand(values);
   if (command === "permissions") return (await import("./permissions.ts")).permissionsCommand(values);
   if (command === "usage") return await (await import("./usage.ts")).usageCommand(values);

@@ -6,26 +6,27 @@
 import { availableParallelism } from "node:os";
 import process from "node:process";
 import { generateGatewayKey } from "../access/gateway_key.ts";
-import { KeyAdministration } from "../access/key_administration.ts";
-import { MemoryLimiter } from "../access/limits.ts";
 import { type Config, ConfigError } from "../config.ts";
 import { type ExchangeObserver, type InboundRequest, systemClock } from "../exchange.ts";
-import type { Handler } from "../fetch_handler.ts";
-import { createGateway, type Gateway } from "../gateway.ts";
-import { createAdminHandler } from "../admin/handler.ts";
 import { LiveFeed } from "../admin/live_feed.ts";
 import { type LivePart, mergeParts } from "../admin/live_report.ts";
-import { UsageReports } from "../admin/usage_report.ts";
+import type { KeyConfig } from "../key_config.ts";
 import { AccessLog } from "../observe/access_log.ts";
 import { Metrics } from "../observe/metrics.ts";
 import { type MetricsFormat, toMetricsText } from "../observe/metrics_text.ts";
 import { createTraces } from "../observe/traces.ts";
-import { assemble, type Assembly, resolveServe, runtime, type ServerName } from "../serve/assemble.ts";
-import { closeListeners, keepExchangesYoung, openListeners, waitForSignal } from "../serve/lifecycle.ts";
-import type { Listener, Serve } from "../serve/listener.ts";
+import { AdminListener, type Served } from "../serve/admin_listener.ts";
+import { type RedisReport, resolveServe, runtime, type ServerName } from "../serve/assemble.ts";
+import { prepareAll } from "../serve/change.ts";
+import { Engines } from "../serve/engines.ts";
+import { closeListeners, keepExchangesYoung, waitForSignal } from "../serve/lifecycle.ts";
+import type { Serve } from "../serve/listener.ts";
+import { ListenerSet } from "../serve/listener_set.ts";
 import { callListener } from "../serve/loopback.ts";
 import { toStandardOutput } from "../serve/log_output.ts";
-import { loadConfig, readTlsFiles } from "../serve/load_config.ts";
+import { prepare, type Prepared, readSource, type Source } from "../serve/prepare.ts";
+import { catchHangups, Reloader } from "../serve/reload.ts";
+import { RunningGateway } from "../serve/running_gateway.ts";
 import { connectToSupervisor, type Supervised } from "../serve/worker.ts";
 import { Workers } from "../serve/workers.ts";
 import { toBanner } from "./banner.ts";
@@ -44,17 +45,14 @@ const bugReporter: ExchangeObserver = {
 const report = (text: string): void => print(`sallyport: ${text}\n`, process.stderr);
 
 /** On a laptop, a gateway without a key makes one that lives as long as the process; it is shown to a person only. */
-function withKey(config: Config): Config {
-  if (!Array.isArray(config.keys) || config.keys.length > 0) return config;
-  if (!process.stdout.isTTY) {
-    throw new ConfigError([{
-      path: "keys",
-      message: "expected at least one gateway key: configure keys, or set SALLYPORT_KEYS",
-    }]);
-  }
-  const key = generateGatewayKey();
-  print(`no gateway key is configured; this one lives until the process ends:\n  ${key}\n`);
-  return { ...config, keys: [{ id: "this-run", key }] };
+function createKeyMaker(): () => KeyConfig | undefined {
+  let made: KeyConfig | undefined;
+  return () => {
+    if (made !== undefined || !process.stdout.isTTY) return made;
+    made = { id: "this-run", key: generateGatewayKey() };
+    print(`no gateway key is configured; this one lives until the process ends:\n  ${made.key}\n`);
+    return made;
+  };
 }
 
 const MAX_WORKERS = 256;
@@ -64,16 +62,34 @@ const LAST_LINES_MS = 500;
 const LAST_SPANS_MS = 2000;
 
 /** JSON lines for programs; other lines for a person, who sits at a terminal and not at the end of a pipe. */
-function createLog(wanted: Config["log"]): AccessLog | undefined {
-  if (wanted === "off") return undefined;
-  const format = wanted !== "json" && process.stdout.isTTY ? "pretty" : "json";
-  return new AccessLog(format, toStandardOutput((ms, then) => void systemClock.timer(ms, then)), systemClock);
+class Logs {
+  /** One of each form: what it has counted stays when another configuration asks for the other. */
+  readonly #logs = new Map<"json" | "pretty", AccessLog>();
+
+  of(wanted: Config["log"]): AccessLog | undefined {
+    if (wanted === "off") return undefined;
+    const format = wanted !== "json" && process.stdout.isTTY ? "pretty" : "json";
+    let log = this.#logs.get(format);
+    if (log === undefined) {
+      log = new AccessLog(format, toStandardOutput((ms, then) => void systemClock.timer(ms, then)), systemClock);
+      this.#logs.set(format, log);
+    }
+    return log;
+  }
+
+  get dropped(): number {
+    return Array.from(this.#logs.values()).reduce((sum, { dropped }) => sum + dropped, 0);
+  }
+
+  async close(limitMs: number): Promise<void> {
+    await Promise.all(Array.from(this.#logs.values(), (log) => log.close(limitMs)));
+  }
 }
 
-function createMetrics({ redis }: Assembly, gateway: () => Gateway, log: AccessLog | undefined): Metrics {
+function createMetrics(gateway: RunningGateway, redis: () => ReturnType<RedisReport> | undefined, logs: Logs): Metrics {
   return new Metrics({
-    gateway,
-    droppedLogLines: () => log?.dropped ?? 0,
+    gateway: () => gateway,
+    droppedLogLines: () => logs.dropped,
     redis,
     version: VERSION,
     runtime,
@@ -100,94 +116,116 @@ function readWorkers(text = "1"): number {
   return count;
 }
 
-/** What is served, by this process or by its workers. */
-interface Served {
-  readonly isReady: boolean;
-  readonly openExchanges: number;
-  readonly urls: readonly string[];
-  /** More for readiness. */
-  readonly health?: readonly unknown[];
-  /** What is counted, for Prometheus. */
-  metrics(format: MetricsFormat): Promise<string>;
-  /** What settled from one second up to, but without, another. */
-  look(from: number, to: number): Promise<LivePart>;
-  /** Takes a call of the playground. */
-  readonly handle: Handler["handle"];
+/** What `serve` was told beside the configuration, and what stays when that changes. */
+interface Context {
+  readonly serve: Serve;
+  readonly engines: Engines;
+  /** Reads the configuration again. */
+  readonly read: (file: string | undefined) => Source;
+  /** What the command line says of the log. */
+  readonly log: Config["log"] | undefined;
+  /** Takes who is called on SIGHUP. */
+  readonly onHangup: (act: () => void) => void;
 }
 
-/** Opens the admin listener, and says what is served where. */
-async function openAdmin(served: Served, serve: Serve, { config, assembly }: Loaded): Promise<Listener[]> {
-  const { admin, limits: { bodyTimeMs }, providers } = config;
-  const { parts: { digest }, keys, limiter, usage } = assembly;
-  const handler = createAdminHandler({
-    gateway: served,
-    keys: new KeyAdministration({ keys, limiter, digest, now: Date.now, providers: Object.keys(providers) }),
-    usage: new UsageReports({ usage, config, keys, now: Date.now }),
-    token: admin?.token,
-    hostname: admin?.hostname,
-    digest,
-    version: VERSION,
-    metrics: (format) => served.metrics(format),
-    look: (from, to) => served.look(from, to),
-    handle: (request) => served.handle(request),
-    providers,
-    clock: systemClock,
-    health: () => ({ ...assembly.health(), ...(served.health !== undefined && { workers: served.health }) }),
-  });
-  const admins = await openListeners(handler, serve, admin === undefined ? [] : [{ ...admin, bodyTimeMs }]);
-  print(toBanner({ version: VERSION, urls: served.urls, admins: admins.map(({ url }) => url), providers }));
-  return admins;
+/** Says what is served where. */
+function printServed({ urls }: Served, admin: AdminListener, { config: { providers } }: Prepared): void {
+  print(toBanner({ version: VERSION, urls, admins: admin.urls, providers }));
 }
 
-interface Loaded {
-  readonly config: Config;
-  readonly assembly: Assembly;
-  readonly addresses: ReturnType<typeof readTlsFiles>;
+/** Follows SIGHUP until another signal ends the process. */
+async function reloadUntilSignal(reloader: Reloader, { onHangup }: Context): Promise<void> {
+  onHangup(() => void reloader.reload());
+  await waitForSignal();
+  reloader.end();
 }
 
-/** One process: it serves callers, as a worker of a supervisor or alone. */
-async function serveAlone(
-  { config, assembly, addresses }: Loaded,
-  serve: Serve,
-  supervised?: Supervised,
-): Promise<void> {
-  keepExchangesYoung();
-  const { parts } = assembly;
-  const { limits: { bodyTimeMs }, drain } = config;
-  const log = createLog(config.log);
-  const metrics = createMetrics(assembly, () => gateway, log);
+/** What serves callers in this process, under whichever configuration. */
+function createServing({ serve, log: wantedLog }: Context, supervised: Supervised | undefined) {
+  const logs = new Logs();
   const traces = createTraces(VERSION, report);
-  // Without a token nobody may watch.
-  const feed = config.admin?.token === undefined ? undefined : new LiveFeed(config.providers, Date.now);
-  const observers = [...parts.observers, bugReporter, metrics, log, feed].filter((each) => each !== undefined);
-  const gateway: Gateway = createGateway(config, { ...parts, observers, tracer: traces });
-  const look = (from: number, to: number) => feed?.look(gateway, from, to) ?? mergeParts([]);
+  let current: Prepared | undefined;
+  let feed: LiveFeed | undefined;
+  const observe = ({ config }: Prepared) => {
+    // Without a token nobody may watch.
+    if (config.admin?.token !== undefined) feed ??= new LiveFeed(config.providers, Date.now);
+    const watching = config.admin?.token === undefined ? undefined : feed;
+    return [bugReporter, metrics, logs.of(wantedLog ?? config.log), watching].filter((each) => each !== undefined);
+  };
+  const gateway = new RunningGateway({ observe, tracer: traces });
+  const metrics = createMetrics(gateway, () => current?.assembly.redis?.(), logs);
   const isShared = supervised !== undefined;
-  const listeners = await openListeners(
-    gateway,
+  const listeners = new ListenerSet({
+    handler: gateway.handler,
     serve,
-    addresses.map((address, index) => ({
-      ...address,
-      port: supervised?.ports[index] ?? address.port,
-      bodyTimeMs,
-      isShared,
-    })),
-  );
-  const urls = listeners.map(({ url }) => url);
-  if (supervised !== undefined) {
-    supervised.listening(urls);
-    const stopTelling = supervised.tell({
-      open: () => gateway.openExchanges,
-      counts: () => metrics.toJson(),
-      look,
+    toPath: (index) => `listen[${index}]`,
+    report,
+  });
+  return {
+    gateway,
+    metrics,
+    listeners,
+    look: (from: number, to: number): LivePart => feed?.look(gateway, from, to) ?? mergeParts([]),
+    prepareListeners({ config: { limits: { bodyTimeMs } }, addresses }: Prepared, ports: readonly number[] = []) {
+      return listeners.prepare(
+        addresses.map((address, index) => ({ ...address, givenPort: ports[index], bodyTimeMs, isShared })),
+      );
+    },
+    began(prepared: Prepared): void {
+      current = prepared;
+      feed?.show(prepared.config.providers);
+    },
+    /** Leaves as the configuration in force says. */
+    async close(delayMs = current?.config.drain.delayMs ?? 0): Promise<void> {
+      const { limitMs } = current?.config.drain ?? { limitMs: 0 };
+      await closeListeners(gateway, listeners.close(), { delayMs, limitMs });
+    },
+    async flush(): Promise<void> {
+      await traces?.flush(LAST_SPANS_MS);
+      await logs.close(LAST_LINES_MS);
+    },
+  };
+}
+
+/** One process that serves callers for a supervisor, which says by which configuration. */
+async function serveAsWorker(context: Context, supervised: Supervised): Promise<void> {
+  keepExchangesYoung();
+  const { gateway, metrics, listeners, look, ...serving } = createServing(context, supervised);
+  const { engines } = context;
+  const prepareAs = async (source: Source, ports: readonly number[]) => {
+    const prepared = await prepare(source, { engines, report });
+    let urls: readonly string[] = [];
+    const change = await prepareAll(() => gateway.prepare(prepared), async () => {
+      const listening = await serving.prepareListeners(prepared, ports);
+      ({ urls } = listening);
+      return listening;
     });
-    await supervised.leave;
-    stopTelling();
-    await closeListeners(gateway, listeners, { ...drain, delayMs: 0 });
-    await supervised.tellLast(metrics.toJson());
-    await traces?.flush(LAST_SPANS_MS);
-    return await log?.close(LAST_LINES_MS);
-  }
+    const apply = () => {
+      change.apply();
+      serving.began(prepared);
+    };
+    return { apply, abandon: change.abandon, urls };
+  };
+  const source = await Promise.race([supervised.source, supervised.leave]);
+  if (source === undefined) return; // the supervisor has gone
+  (await prepareAs(source, supervised.ports)).apply();
+  supervised.onPrepare(prepareAs);
+  supervised.listening(listeners.urls, source.digest);
+  const stopTelling = supervised.tell({ open: () => gateway.openExchanges, counts: () => metrics.toJson(), look });
+  await supervised.leave;
+  stopTelling();
+  await serving.close(0);
+  await supervised.tellLast(metrics.toJson());
+  await serving.flush();
+  await engines.close();
+  await gateway.release();
+}
+
+/** One process. */
+async function serveAlone(context: Context, source: Source): Promise<void> {
+  keepExchangesYoung();
+  const { engines, serve } = context;
+  const { gateway, metrics, listeners, look, ...serving } = createServing(context, undefined);
   const served: Served = {
     get isReady() {
       return gateway.isReady;
@@ -195,52 +233,95 @@ async function serveAlone(
     get openExchanges() {
       return gateway.openExchanges;
     },
-    urls,
+    get urls() {
+      return listeners.urls;
+    },
     metrics: (format) => metrics.toText(format),
     look: (from, to) => Promise.resolve(look(from, to)),
-    handle: gateway.handle,
+    handle: (request) => gateway.handler.handle(request),
   };
-  const admins = await openAdmin(served, serve, { config, assembly, addresses });
-  await waitForSignal();
-  await closeListeners(gateway, listeners, drain);
-  for (const listener of admins) listener.kill();
-  await traces?.flush(LAST_SPANS_MS);
-  await log?.close(LAST_LINES_MS);
+  const reloader = new Reloader({
+    read: context.read,
+    report,
+    async prepare(next) {
+      const prepared = await prepare(next, { engines, report });
+      const isFirst = served.urls.length === 0;
+      return await prepareAll(
+        () => gateway.prepare(prepared),
+        () => serving.prepareListeners(prepared),
+        () => admin.prepare(prepared),
+        () =>
+          Promise.resolve({
+            apply() {
+              serving.began(prepared);
+              if (isFirst) printServed(served, admin, prepared);
+            },
+            abandon: () => Promise.resolve(),
+          }),
+      );
+    },
+  });
+  const admin = new AdminListener({ served, serve, version: VERSION, inForce: () => reloader.inForce, report });
+  await reloader.start(source);
+  await reloadUntilSignal(reloader, context);
+  await serving.close();
+  admin.kill();
+  await serving.flush();
+  await engines.close();
+  await gateway.release();
 }
 
 /** One process that serves through others. */
-async function serveByWorkers(loaded: Loaded, serve: Serve, count: number, env: Record<string, string>): Promise<void> {
-  const { config: { drain }, assembly: { limiter, usage } } = loaded;
-  const args = process.argv.slice(2);
-  const workers = new Workers({
-    count,
-    args,
-    env,
-    report,
-    limiter: limiter instanceof MemoryLimiter ? limiter : undefined,
-    usage,
-  });
-  try {
-    await workers.start();
-  } catch {
-    workers.kill();
-    throw new ConfigError([{ path: "workers", message: "the first worker could not start: it says why above" }]);
-  }
+async function serveByWorkers(context: Context, source: Source, count: number): Promise<void> {
+  const { engines, serve } = context;
+  let current: Prepared | undefined;
+  const usage = {
+    add: (rows: Parameters<Prepared["assembly"]["usage"]["add"]>[0]) => current?.assembly.usage.add(rows),
+  };
+  const workers = new Workers({ count, args: process.argv.slice(2), report, limiter: engines.limiter, usage });
   const served = Object.assign(workers, {
     metrics: async (format: MetricsFormat) => toMetricsText(await workers.counts(), format),
     handle: (request: InboundRequest) => callListener(workers.urls[0] ?? "", request),
   });
-  const admins = await openAdmin(served, serve, loaded);
-  print(`${count} workers\n`);
-  let restarting: Promise<void> = Promise.resolve();
-  process.on("SIGHUP", () => {
-    restarting = restarting.then(() => workers.restart()).then(() => report("all workers were replaced"));
+  const admin = new AdminListener({ served, serve, version: VERSION, inForce: () => reloader.inForce, report });
+  const reloader = new Reloader({
+    read: context.read,
+    report,
+    async prepare(next) {
+      const prepared = await prepare(next, { engines, report });
+      const own = {
+        apply() {
+          const before = current;
+          current = prepared;
+          const begun = prepared.assembly.begin();
+          void begun.then(() => before?.assembly.close());
+        },
+        abandon: () => prepared.assembly.close(),
+      };
+      return await prepareAll(
+        () => Promise.resolve(own),
+        () => admin.prepare(prepared),
+        () => workers.prepare(next),
+      );
+    },
   });
-  await waitForSignal();
+  await reloader.start(source);
+  try {
+    await workers.start(source);
+  } catch {
+    workers.kill();
+    throw new ConfigError([{ path: "workers", message: "the first worker could not start: it says why above" }]);
+  }
+  if (current !== undefined) printServed(served, admin, current);
+  print(`${count} workers\n`);
+  await reloadUntilSignal(reloader, context);
   workers.drain();
-  await new Promise((resolve) => setTimeout(resolve, drain.delayMs));
-  await workers.close(drain.limitMs);
-  for (const listener of admins) listener.kill();
+  const { delayMs, limitMs } = current?.config.drain ?? { delayMs: 0, limitMs: 0 };
+  await new Promise((resolve) => setTimeout(resolve, delayMs));
+  await workers.close(limitMs);
+  admin.kill();
+  await engines.close();
+  await current?.assembly.close();
 }
 
 /**
@@ -253,16 +334,16 @@ export async function serveCommand({ config: file, server, workers, log }: Comma
   const serve = await resolveServe(readServer(server));
   const count = readWorkers(workers);
   const supervised = connectToSupervisor();
-  const { directory, config: loadedConfig } = loadConfig(file);
-  const given = { ...loadedConfig, log: readLog(log) ?? loadedConfig.log };
-  const addresses = readTlsFiles({ config: given, directory });
-  const config = withKey(given);
-  // A key that was made for this run is made once, for all workers.
-  const made = Array.isArray(config.keys) && config !== given ? config.keys[0]?.key : undefined;
-  const { limiter, usage } = supervised ?? {};
-  const assembly = await assemble(config, { directory, report, isServing: true, limiter, usage });
-  const loaded: Loaded = { config, assembly, addresses };
-  if (count === 1 || supervised !== undefined) await serveAlone(loaded, serve, supervised);
-  else await serveByWorkers(loaded, serve, count, made === undefined ? {} : { SALLYPORT_KEYS: made });
-  await assembly.close();
+  const makeKey = createKeyMaker();
+  const context: Context = {
+    serve,
+    engines: new Engines(supervised),
+    read: (inForce) => readSource(inForce ?? file, makeKey),
+    log: readLog(log),
+    onHangup: supervised === undefined ? catchHangups() : () => {},
+  };
+  if (supervised !== undefined) return await serveAsWorker(context, supervised);
+  const source = context.read(undefined);
+  if (count === 1) await serveAlone(context, source);
+  else await serveByWorkers(context, source, count);
 }

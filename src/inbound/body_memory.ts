@@ -21,12 +21,17 @@ interface Share {
  * thresholds", 1998).
  */
 export class BodyMemory {
-  readonly #maxBytes: number;
+  #maxBytes: number;
   readonly #shares: Map<string, Share> = new Map();
   #heldBytes = 0;
 
   /** @param maxBytes Bytes that may be held at once */
   constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  /** @param maxBytes Bytes that may be held at once from now on; what is held already stays */
+  resize(maxBytes: number): void {
     this.#maxBytes = maxBytes;
   }
 

@@ -39,9 +39,9 @@ export interface MetricSources {
     readonly replicas: readonly ReplicaState[];
   };
   readonly droppedLogLines: () => number;
-  /** Decisions on limits that were made without Redis, and calls of Redis that failed; left out without Redis. */
+  /** Decisions on limits that were made without Redis, and calls of Redis that failed; nothing while there is no Redis. */
   readonly redis?:
-    | (() => { readonly localDecisions: number; readonly failures: number; readonly isUp: boolean })
+    | (() => { readonly localDecisions: number; readonly failures: number; readonly isUp: boolean } | undefined)
     | undefined;
   readonly version: string;
   readonly runtime: string;
@@ -196,11 +196,12 @@ function resultOf({ code, outcome, status }: ExchangeRecord): string {
   const isStatus = outcome === "ok" || (outcome === "upstream_error" && status >= 400);
   return code ?? (isStatus ? `${Math.floor(status / 100)}xx` : outcome);
 }
+const toFlag = (is: boolean | undefined): number | undefined => is === undefined ? undefined : Number(is);
 
 /** All that is read at the time of asking. */
 function addSources(instruments: Instruments, sources: MetricSources): void {
   const { gateway, droppedLogLines, redis, version, runtime, runtimeVersion } = sources;
-  const read = (name: string, help: string, type: "counter" | "gauge", get: () => number) =>
+  const read = (name: string, help: string, type: "counter" | "gauge", get: () => number | undefined) =>
     instruments.read({ name: PREFIX + name, help }, type, get);
   read("open_exchanges", "Exchanges that are open", "gauge", () => gateway().openExchanges);
   read("open_streams", "Those that are streams", "gauge", () => gateway().openStreams);
@@ -223,15 +224,15 @@ function addSources(instruments: Instruments, sources: MetricSources): void {
     instruments.read(
       { name: `${PREFIX}redis_up`, help: "Whether Redis answered last" },
       "gauge",
-      () => redis().isUp ? 1 : 0,
+      () => toFlag(redis()?.isUp),
       "min",
     );
-    read("redis_failures_total", "Calls of Redis that failed", "counter", () => redis().failures);
+    read("redis_failures_total", "Calls of Redis that failed", "counter", () => redis()?.failures);
     read(
       "limits_local_decisions_total",
       "Decisions on limits that were made without Redis",
       "counter",
-      () => redis().localDecisions,
+      () => redis()?.localDecisions,
     );
   }
   instruments.read(

@@ -65,6 +65,7 @@ export interface UsageMeterOptions {
 /** Counts exchanges. */
 export class UsageMeter implements ExchangeObserver {
   readonly #options: UsageMeterOptions;
+  #store: UsageStore;
   /** What was counted and is not handed on yet, by hour. */
   #waiting = new Map<number, UsageTable>();
   /** What is being handed on, until it was taken. */
@@ -80,11 +81,12 @@ export class UsageMeter implements ExchangeObserver {
   /** @param options What it needs */
   constructor(options: UsageMeterOptions) {
     this.#options = options;
+    this.#store = options.store;
   }
 
   /** Where usage is kept. */
   get place(): UsageStore["place"] {
-    return this.#options.store.place;
+    return this.#store.place;
   }
 
   /** Counts a chat completion that was sent to its provider; what the gateway refused has used nothing. */
@@ -115,7 +117,16 @@ export class UsageMeter implements ExchangeObserver {
   /** @returns The rows of a range, with what was counted until now */
   async *read(range: UsageRange): AsyncIterable<readonly UsageRow[]> {
     await this.#flush();
-    yield* this.#options.store.read(range);
+    yield* this.#store.read(range);
+  }
+
+  /**
+   * Hands on what waits, and keeps usage elsewhere from then on. What the place before does not take goes to the new one.
+   *
+   * @param store Where
+   */
+  async moveTo(store: UsageStore): Promise<void> {
+    await (this.#flushing = this.#flush().then(() => void (this.#store = store)));
   }
 
   /** Hands on what is left. */
@@ -123,7 +134,7 @@ export class UsageMeter implements ExchangeObserver {
     this.#isClosed = true;
     this.#cancelFlush();
     await this.#flush();
-    await this.#options.store.close();
+    await this.#store.close();
   }
 
   /** A name that no provider knows is not worth a row: what it was called with failed. */
@@ -170,7 +181,7 @@ export class UsageMeter implements ExchangeObserver {
         this.#batch = { number: ++this.#batches, rows };
       }
       try {
-        await this.#options.store.add(this.#batch);
+        await this.#store.add(this.#batch);
         this.#batch = undefined;
       } catch {
         return this.#flushLater();

@@ -10,18 +10,18 @@ import type { Digest } from "../access/gateway_key.ts";
 import { KeyStateFile } from "../access/key_state_file.ts";
 import { createInlineKeyStore, type KeyRegistry } from "../access/key_store.ts";
 import { FileKeyStore } from "../access/key_store_file.ts";
-import { type Limiter, MemoryLimiter } from "../access/limits.ts";
+import type { Limiter } from "../access/limits.ts";
 import type { Config } from "../config.ts";
 import { type Clock, type ExchangeObserver, systemClock } from "../exchange.ts";
 import type { GatewayParts } from "../gateway.ts";
-import { UsageMeter } from "../observe/usage.ts";
-import { MemoryUsage } from "../observe/usage_book.ts";
+import type { UsageMeter } from "../observe/usage.ts";
 import { FileUsage } from "../observe/usage_file.ts";
 import { SharedFile } from "../storage/shared_file.ts";
 import type { UsageStore } from "../usage_counts.ts";
 import { dialBun } from "../upstream/dial_bun.ts";
 import { dialNode } from "../upstream/dial_node.ts";
 import { createHttp1Transport } from "../upstream/transport_node.ts";
+import { type EngineHold, Engines } from "./engines.ts";
 import type { Serve } from "./listener.ts";
 
 /** Name of a runtime. */
@@ -56,7 +56,9 @@ export interface Assembly {
   health(): Readonly<Record<string, unknown>>;
   /** How Redis does, where there is one. */
   readonly redis: RedisReport | undefined;
-  /** Writes what is left to write, and lets go. */
+  /** Makes it the one in force: from now on usage is kept where it says, and its prices say which models are named. */
+  begin(): Promise<void>;
+  /** Writes what is left to write, and lets go; of engines that were given, of its share in them. */
   close(): Promise<void>;
 }
 
@@ -68,10 +70,15 @@ export interface AssembleOptions {
   readonly report: (text: string) => void;
   /** Whether files are watched and leases renewed: for a gateway, not for a command that ends. */
   readonly isServing: boolean;
-  /** Who counts limits, where somebody else does. */
-  readonly limiter?: Limiter | undefined;
-  /** Who keeps usage, where somebody else does; with Redis each process sees to it itself. */
-  readonly usage?: UsageStore | undefined;
+  /** What the process keeps from one configuration to the next; its own if left out. */
+  readonly engines?: Engines | undefined;
+}
+
+/** What engines are made with. */
+interface EngineOptions extends AssembleOptions {
+  readonly engines: Engines;
+  /** Those that this configuration uses. */
+  readonly hold: EngineHold;
 }
 
 /** How Redis does. */
@@ -82,7 +89,6 @@ interface Engine {
   readonly limiter: Limiter;
   readonly redis?: RedisReport;
   readonly usage: UsageStore;
-  readonly close: () => Promise<void>;
 }
 
 /** Models that have a price of their own: they are counted by their names, however many others there are. */
@@ -92,7 +98,9 @@ function listedModels({ prices, providers }: Config): ReadonlySet<string> {
 }
 
 /** The file of keys, and those beside it: what keys have spent, and what they use. */
-function keyFiles(path: string): Readonly<Record<"keys" | "state" | "usage", SharedFile>> {
+type KeyFiles = Readonly<Record<"keys" | "state" | "usage", SharedFile>>;
+
+function keyFiles(path: string): KeyFiles {
   const stem = path.replace(/\.json$/, "");
   return {
     keys: new SharedFile(path),
@@ -102,61 +110,84 @@ function keyFiles(path: string): Readonly<Record<"keys" | "state" | "usage", Sha
 }
 
 /** Usage beside the file of keys. */
-async function usageBeside(file: SharedFile, config: Config, { report, isServing }: AssembleOptions) {
-  const usage = new FileUsage(file, { clock: systemClock, report, listed: listedModels(config) });
-  if (isServing) await usage.start();
-  return usage;
+async function usageBeside(file: SharedFile, { report, isServing, engines, hold }: EngineOptions): Promise<UsageStore> {
+  const open = async () => {
+    const usage = new FileUsage(file, { clock: systemClock, report, listed: engines.listed });
+    if (isServing) await usage.start();
+    return usage;
+  };
+  return await hold.use(`usage ${file.path}`, open, (usage) => usage.close());
 }
 
-/** Keys and limits in Redis; it is loaded only where it is asked for. */
-async function redisEngines(config: Config, url: string, options: AssembleOptions): Promise<Engine> {
+/** Limits and usage in Redis; it is loaded only where it is asked for. */
+async function openRedis(url: string, { report, isServing, engines }: EngineOptions) {
   const { RedisClient } = await import("../access/client_redis.ts");
-  const { RedisKeyStore } = await import("../access/key_store_redis.ts");
   const { RedisLimiter } = await import("../access/limits_redis.ts");
   const { RedisUsage } = await import("../observe/usage_redis.ts");
-  const client: RedisClient = new RedisClient(url, systemClock, options.report);
+  const client: RedisClient = new RedisClient(url, systemClock, report);
   await client.ready();
   const limiter = new RedisLimiter(client, systemClock);
-  if (options.isServing) await limiter.start();
-  const usage = new RedisUsage(client, listedModels(config));
-  const redis: RedisReport = () => ({ ...client.health, localDecisions: limiter.fallbacks });
-  if (config.keys !== "redis") {
-    const { keys, close } = await localEngines(config, { ...options, usage });
-    const closeAll = async () => void await Promise.all([close(), limiter.close()]).finally(() => client.close());
-    return { keys, limiter, redis, usage, close: closeAll };
-  }
-  const keys = new RedisKeyStore(client, systemClock);
-  const close = async () => void await Promise.all([keys.close(), limiter.close()]).finally(() => client.close());
-  return { keys, limiter, redis, usage, close };
+  if (isServing) await limiter.start();
+  return { client, limiter, usage: new RedisUsage(client, engines.listed) };
 }
 
-/** Keys in the configuration or a file, limits in this process. */
-async function localEngines(config: Config, options: AssembleOptions): Promise<Engine> {
-  const { keys } = config;
-  const { directory, report, isServing } = options;
-  const own = new MemoryLimiter(systemClock);
-  const limiter = options.limiter ?? own;
-  if (keys === "redis") throw new Error("these are not local");
-  if (!("file" in keys)) {
-    const usage = options.usage ?? new MemoryUsage(listedModels(config), systemClock.now);
-    return { keys: createInlineKeyStore(keys, digest), limiter, usage, close: () => Promise.resolve() };
-  }
-  const files = keyFiles(resolve(directory, keys.file));
+async function redisEngines(config: Config, url: string, options: EngineOptions): Promise<Engine> {
+  const { client, limiter, usage } = await options.hold.use(
+    `redis ${url}`,
+    () => openRedis(url, options),
+    ({ client, limiter }) => limiter.close().finally(() => client.close()),
+  );
+  const redis: RedisReport = () => ({ ...client.health, localDecisions: limiter.fallbacks });
+  if (config.keys !== "redis") return { ...await localEngines(config, options, usage), limiter, redis };
+  const { RedisKeyStore } = await import("../access/key_store_redis.ts");
+  const keys = await options.hold.use(
+    `keys in redis ${url}`,
+    () => Promise.resolve(new RedisKeyStore(client, systemClock)),
+    (store) => store.close(),
+  );
+  return { keys, limiter, redis, usage };
+}
+
+/** A file of keys, and beside it what is remembered of them. */
+async function openKeyFile(files: KeyFiles, { report, isServing, engines }: EngineOptions) {
   const clock: Clock = systemClock;
-  const state = new KeyStateFile(files.state, { clock, report, limiter: limiter === own ? own : undefined });
+  const limiter = engines.remote.limiter === undefined ? engines.limiter : undefined;
+  const state = new KeyStateFile(files.state, { clock, report, limiter });
   const store = new FileKeyStore(files.keys, { clock, report, state });
   // A worker's supervisor has done so.
-  if (isServing && limiter === own) await Promise.all(Object.values(files).map((file) => file.tidy(report)));
-  const usage = options.usage ?? await usageBeside(files.usage, config, options);
+  if (isServing && limiter !== undefined) await Promise.all(Object.values(files).map((file) => file.tidy(report)));
   if (isServing) {
     await store.start();
-    await state.start();
+    await state.start().catch((error) => {
+      store.close();
+      throw error;
+    });
   }
-  const close = async () => {
-    store.close();
-    await state.close();
-  };
-  return { keys: store, limiter, usage, close };
+  return { store, state };
+}
+
+/** Keys in the configuration or a file, limits in this process, usage in a place that is given or beside the keys. */
+async function localEngines(config: Config, options: EngineOptions, given?: UsageStore): Promise<Engine> {
+  const { keys } = config;
+  const { directory, isServing, engines, hold } = options;
+  const limiter = engines.remote.limiter ?? engines.limiter;
+  if (keys === "redis") throw new Error("these are not local");
+  const elsewhere = given ?? engines.remote.usage;
+  if (!("file" in keys)) {
+    return { keys: createInlineKeyStore(keys, digest), limiter, usage: elsewhere ?? engines.memoryUsage };
+  }
+  const files = keyFiles(resolve(directory, keys.file));
+  const { store } = await hold.use(
+    `keys ${files.keys.path}`,
+    () => openKeyFile(files, options),
+    async ({ store, state }) => {
+      store.close();
+      await state.close();
+    },
+  );
+  // One that is open already goes on with its last good form; as part of a new configuration it has to be good now.
+  if (isServing) await store.check();
+  return { keys: store, limiter, usage: elsewhere ?? await usageBeside(files.usage, options) };
 }
 
 /**
@@ -168,22 +199,42 @@ async function localEngines(config: Config, options: AssembleOptions): Promise<E
  * @throws {ConfigError} When a file of keys can't be used
  */
 export async function assemble(config: Config, options: AssembleOptions): Promise<Assembly> {
-  const { keys, limiter, redis, usage: store, close } = config.redis === undefined
-    ? await localEngines(config, options)
-    : await redisEngines(config, config.redis, options);
+  const engines = options.engines ?? new Engines();
+  const hold = engines.hold();
+  const all: EngineOptions = { ...options, engines, hold };
+  const list = () => {
+    engines.listed.clear();
+    for (const model of listedModels(config)) engines.listed.add(model);
+  };
+  let engine: Engine;
+  try {
+    if (options.engines === undefined) list();
+    engine = config.redis === undefined
+      ? await localEngines(config, all)
+      : await redisEngines(config, config.redis, all);
+  } catch (error) {
+    await hold.release();
+    throw error;
+  }
+  const { keys, limiter, redis, usage: store } = engine;
   const lastUse: ExchangeObserver = {
     settled: ({ keyId, startedAt }) => {
       if (keyId !== undefined) keys.used(keyId, startedAt);
     },
   };
-  const usage = new UsageMeter({ store, clock: systemClock, listed: listedModels(config) });
-  const parts = { ...runtimeParts(), keys, limiter, observers: [lastUse, usage] };
+  const usage = engines.meter(store);
+  const transport = engines.transport ??= runtimeParts().transport;
+  const parts = { transport, digest, keys, limiter, observers: [lastUse, usage] };
   const health = () => redis === undefined ? {} : { redis: redis() };
-  const closeAll = async () => {
-    await usage.close();
-    await close();
+  const begin = async () => {
+    list();
+    await usage.moveTo(store);
   };
-  return { parts, keys, limiter, usage, health, redis, close: closeAll };
+  const close = async () => {
+    if (options.engines === undefined) await engines.close();
+    await hold.release();
+  };
+  return { parts, keys, limiter, usage, health, redis, begin, close };
 }
 
 /** Which server listens: the runtime's own, or `node:http`, which Deno has too and which bounds slow callers. */

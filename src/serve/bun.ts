@@ -41,6 +41,8 @@ const WHOLE_BODY_BYTES = 4_000_000;
 
 /** The longest time for which Bun holds the header of a quiet stream back: it sends it with the first bytes. Milliseconds. */
 const HEADER_MS = 100;
+/** For a body to arrive: the gateway's own deadline comes first. */
+const toBodySeconds = (bodyTimeMs: number): number => Math.ceil(bodyTimeMs / 1000) + IDLE_SECONDS;
 
 /** Calls `onEnd` when the body is there, for the deadlines of the listener end with it. */
 function withEnd(body: ByteSource, onEnd: () => void): ByteSource {
@@ -63,7 +65,7 @@ function withEnd(body: ByteSource, onEnd: () => void): ByteSource {
 /** Opens a listener with `Bun.serve`. */
 export function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
   const { hostname, port, tls, bodyTimeMs } = options;
-  const bodySeconds = Math.ceil(bodyTimeMs / 1000) + IDLE_SECONDS;
+  let bodySeconds = toBodySeconds(bodyTimeMs);
   const server = Bun.serve({
     hostname,
     port,
@@ -90,6 +92,10 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
   });
   return Promise.resolve({
     url: toListenerUrl(options, server.port),
+    adjust({ bodyTimeMs, tls }) {
+      bodySeconds = toBodySeconds(bodyTimeMs);
+      return tls === undefined; // Bun's reload takes no other certificate
+    },
     stop: () => server.stop(),
     kill: () => void server.stop(true),
   });

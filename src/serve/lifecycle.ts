@@ -47,15 +47,52 @@ export async function openListeners(
   const listeners: Listener[] = [];
   for (const [index, address] of addresses.entries()) {
     try {
-      listeners.push(await serve(handler, address));
+      listeners.push(await openListener(handler, serve, address, `listen[${index}]`));
     } catch (error) {
       await Promise.all(listeners.map((listener) => listener.stop()));
-      const why = error instanceof Error ? "code" in error ? String(error.code) : error.name : "unknown";
-      const url = toListenerUrl(address, address.port);
-      throw new ConfigError([{ path: `listen[${index}]`, message: `cannot listen on ${url}: ${why}` }]);
+      throw error;
     }
   }
   return listeners;
+}
+
+/**
+ * Opens one listener.
+ *
+ * @param handler Who answers
+ * @param serve The runtime's listener
+ * @param address Where
+ * @param path The setting that says so
+ * @returns The open listener
+ * @throws {ConfigError} Where it can't listen, and the system's word for why
+ */
+export async function openListener(
+  handler: Handler,
+  serve: Serve,
+  address: ListenOptions,
+  path: string,
+): Promise<Listener> {
+  try {
+    return await serve(handler, address);
+  } catch (error) {
+    const why = error instanceof Error ? "code" in error ? String(error.code) : error.name : "unknown";
+    const url = toListenerUrl(address, address.port);
+    throw new ConfigError([{ path, message: `cannot listen on ${url}: ${why}` }]);
+  }
+}
+
+/**
+ * Takes nothing new at some listeners, whose connections go on to the end of what is open on them.
+ *
+ * @param listeners The listeners
+ * @returns Resolves when all of that is over
+ */
+export async function stopListeners(listeners: readonly Listener[]): Promise<void> {
+  const stopped = Promise.all(listeners.map((listener) => listener.stop()));
+  // Requests of connections that were accepted just before are still read, and served.
+  await Promise.race([stopped, pause(LAST_READS_MS)]);
+  for (const listener of listeners) listener.closeIdle?.();
+  await stopped;
 }
 
 /**
@@ -67,7 +104,7 @@ export async function openListeners(
  * @param drain How long both phases may take, milliseconds
  */
 export async function closeListeners(
-  gateway: Gateway,
+  gateway: Pick<Gateway, "drain" | "close">,
   listeners: readonly Listener[],
   { delayMs, limitMs }: { delayMs: number; limitMs: number },
 ): Promise<void> {

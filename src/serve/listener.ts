@@ -30,6 +30,13 @@ export interface Listener {
   readonly url: string;
   /** Accepts nothing new, closes idle connections, and resolves when the open ones are over. */
   stop(): Promise<void>;
+  /**
+   * Takes over another deadline for bodies and another certificate, for connections from now on.
+   *
+   * @param options What is asked for now, at the same address
+   * @returns Whether all of it holds; else the listener has to be opened anew
+   */
+  adjust?(options: ListenOptions): boolean;
   /** Closes connections on which nothing goes on, where stopping alone leaves them open. */
   closeIdle?(): void;
   /** Cuts what is still open. */

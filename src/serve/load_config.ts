@@ -3,12 +3,14 @@
  *
  * @module
  */
+import { createPrivateKey, X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import process from "node:process";
 import { findNodeAtLocation, type Node, type ParseError, parseTree, printParseErrorCode } from "jsonc-parser";
 import { getNodeValue } from "jsonc-parser";
 import { type Config, ConfigError, type ConfigIssue, parseConfig } from "../config.ts";
+import type { TlsIdentity } from "./listener.ts";
 import { FIXED_VARIABLES, type Json, layVariable, PREFIX, PROVIDER_VARIABLES } from "./variables.ts";
 
 /** Looked for in the working directory when no other file is named. */
@@ -19,10 +21,19 @@ export const UPSTREAM_KEY_VARIABLE = "SALLYPORT_UPSTREAM_KEY";
 /** A configuration and where it came from. */
 export interface LoadedConfig {
   readonly config: Config;
+  /** The file's content with the environment laid over it, before it was checked. */
+  readonly input: Json;
   /** The file, if there was one. */
   readonly file?: string | undefined;
   /** Relative paths in the configuration start here. */
   readonly directory: string;
+}
+
+/** One address to listen on, its files read. */
+export interface Address {
+  readonly hostname: string;
+  readonly port: number;
+  readonly tls?: TlsIdentity | undefined;
 }
 
 /** What a file says, with the line of each setting. */
@@ -31,6 +42,26 @@ interface ConfigFile {
   readonly input: Json;
   lineOf(path: string): string;
 }
+
+/** Syntax errors in words, by the parser's names for them. */
+const SYNTAX_ERRORS: Readonly<Record<string, string>> = {
+  InvalidSymbol: "expected a value: a string in double quotes, a number, true, false, null, { or [",
+  InvalidNumberFormat: "expected a number as JSON has it, such as 0.5",
+  PropertyNameExpected: "expected the name of a setting in double quotes",
+  ValueExpected: "expected a value",
+  ColonExpected: "expected a colon",
+  CommaExpected: "expected a comma",
+  CloseBraceExpected: "expected a closing brace",
+  CloseBracketExpected: "expected a closing bracket",
+  EndOfFileExpected: "expected the end of the file",
+  InvalidCommentToken: "expected // or /* for a comment",
+  UnexpectedEndOfComment: "expected */ at the end of a comment",
+  UnexpectedEndOfString: "expected a double quote at the end of a string",
+  UnexpectedEndOfNumber: "expected the rest of a number",
+  InvalidUnicode: "expected four hexadecimal digits after \\u",
+  InvalidEscapeCharacter: 'expected one of \\" \\\\ \\/ \\b \\f \\n \\r \\t \\u in a string',
+  InvalidCharacter: "expected no control character in a string",
+};
 
 function lineAt(text: string, offset: number): number {
   return text.slice(0, offset).split("\n").length;
@@ -65,9 +96,14 @@ function readConfigFile(file: string): ConfigFile {
   const root = parseTree(text, errors, { allowTrailingComma: true });
   const [error] = errors;
   if (error !== undefined || root?.type !== "object") {
-    const what = error === undefined ? "expected an object" : printParseErrorCode(error.error);
-    const source = `${file}:${lineAt(text, error?.offset ?? 0)}`;
-    throw new ConfigError([{ path: "config", message: `cannot parse the file: ${what}`, source }]);
+    const what = error === undefined
+      ? "expected an object"
+      : SYNTAX_ERRORS[printParseErrorCode(error.error)] ?? "expected JSON";
+    const offset = error?.offset ?? 0;
+    const line = lineAt(text, offset);
+    const place = `line ${line}, column ${offset - text.lastIndexOf("\n", offset - 1)}`;
+    const message = `cannot parse the file: ${place}: ${what}`;
+    throw new ConfigError([{ path: "config", message, source: `${file}:${line}` }]);
   }
   return { file, input: getNodeValue(root), lineOf: (path) => `${file}:${findLine(root, text, path)}` };
 }
@@ -146,7 +182,8 @@ export function loadConfig(named?: string): LoadedConfig {
     const config = parseConfig(input);
     if (issues.length === 0) {
       assertSafeBind(config);
-      return { config, file: found?.file, directory: found === undefined ? process.cwd() : dirname(found.file) };
+      const directory = found === undefined ? process.cwd() : dirname(found.file);
+      return { config, input, file: found?.file, directory };
     }
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
@@ -169,36 +206,50 @@ function readDefaultFile(): ConfigFile | undefined {
   }
 }
 
+/** Mistakes in a certificate and its key, by the setting that names the file. */
+function* checkTls({ cert, key }: TlsIdentity): Generator<readonly [name: "cert" | "key", message: string]> {
+  const tryTo = <T>(act: () => T): T | undefined => {
+    try {
+      return act();
+    } catch {
+      return undefined;
+    }
+  };
+  const certificate = tryTo(() => new X509Certificate(cert));
+  const privateKey = tryTo(() => createPrivateKey(key));
+  if (certificate === undefined) yield ["cert", "expected a PEM file with a certificate"];
+  if (privateKey === undefined) yield ["key", "expected a PEM file with a private key that has no passphrase"];
+  if (certificate === undefined || privateKey === undefined) return;
+  if (!certificate.checkPrivateKey(privateKey)) yield ["key", "expected the private key of the certificate"];
+}
+
 /**
  * Reads the certificate and key of each listener.
  *
  * @param loaded The configuration; relative paths start at its directory
  * @returns The listeners, files replaced by their text
- * @throws {ConfigError} For every file that can't be read
+ * @throws {ConfigError} For every file that can't be read, or holds something else
  */
-export function readTlsFiles({ config, directory }: LoadedConfig): {
-  hostname: string;
-  port: number;
-  tls?: { cert: string; key: string } | undefined;
-}[] {
+export function readTlsFiles({ config, directory }: Pick<LoadedConfig, "config" | "directory">): Address[] {
   const issues: ConfigIssue[] = [];
-  const read = (path: string, file: string): string => {
-    try {
-      return readFileSync(resolve(directory, file), "utf8");
-    } catch (error) {
-      const why = error instanceof Error ? "code" in error ? error.code : error.name : "unknown";
-      issues.push({ path, message: `cannot read the PEM file (${why})`, source: resolve(directory, file) });
-      return "";
-    }
-  };
-  const listeners = config.listen.map(({ hostname, port, tls }, index) => ({
-    hostname,
-    port,
-    tls: tls && {
-      cert: read(`listen[${index}].tls.cert`, tls.cert),
-      key: read(`listen[${index}].tls.key`, tls.key),
-    },
-  }));
+  const addresses = config.listen.map(({ hostname, port, tls: files }, index): Address => {
+    if (files === undefined) return { hostname, port };
+    const before = issues.length;
+    const report = (name: "cert" | "key", message: string) =>
+      issues.push({ path: `listen[${index}].tls.${name}`, message, source: resolve(directory, files[name]) });
+    const read = (name: "cert" | "key"): string => {
+      try {
+        return readFileSync(resolve(directory, files[name]), "utf8");
+      } catch (error) {
+        const why = error instanceof Error ? "code" in error ? error.code : error.name : "unknown";
+        report(name, `cannot read the PEM file (${why})`);
+        return "";
+      }
+    };
+    const tls = { cert: read("cert"), key: read("key") };
+    if (issues.length === before) { for (const [name, message] of checkTls(tls)) report(name, message); }
+    return { hostname, port, tls };
+  });
   if (issues.length > 0) throw new ConfigError(issues);
-  return listeners;
+  return addresses;
 }

@@ -7,6 +7,7 @@ import { Buffer } from "node:buffer";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { createServer as createTlsServer } from "node:https";
 import { type AddressInfo, Server as NetServer } from "node:net";
+import { Server as TlsServer } from "node:tls";
 import type { ByteSource } from "../byte_source.ts";
 import { type InboundRequest, isWhole } from "../exchange.ts";
 import type { Handler } from "../fetch_handler.ts";
@@ -18,6 +19,9 @@ const HEADERS_MS = 10_000;
 const CHECK_INTERVAL_MS = 5_000;
 /** Longer than the idle time of common load balancers (60 s), so that they never reuse a connection that closes. */
 const KEEP_ALIVE_MS = 65_000;
+
+/** For a whole request: the gateway's own deadline comes first. */
+const toRequestMs = (bodyTimeMs: number): number => HEADERS_MS + bodyTimeMs + CHECK_INTERVAL_MS;
 
 /** A request of `node:http` as the gateway looks at it. */
 class NodeRequest implements InboundRequest {
@@ -96,7 +100,7 @@ export async function serve(handler: Handler, options: ListenOptions): Promise<L
   };
   const limits = {
     headersTimeout: HEADERS_MS,
-    requestTimeout: HEADERS_MS + bodyTimeMs + CHECK_INTERVAL_MS, // the gateway's own deadline comes first
+    requestTimeout: toRequestMs(bodyTimeMs),
     keepAliveTimeout: KEEP_ALIVE_MS,
     connectionsCheckingInterval: CHECK_INTERVAL_MS,
     joinDuplicateHeaders: true, // a credential given twice must not look like one
@@ -118,6 +122,13 @@ export async function serve(handler: Handler, options: ListenOptions): Promise<L
     url: toListenerUrl(options, address.port),
     // node:http's own close would cut connections that were accepted just now and have not been read yet.
     stop: () => new Promise((resolve) => void NetServer.prototype.close.call(server, () => resolve())),
+    adjust({ bodyTimeMs, tls }) {
+      server.requestTimeout = toRequestMs(bodyTimeMs);
+      if (tls === undefined) return true;
+      if (!(server instanceof TlsServer) || "Deno" in globalThis) return false; // Deno's node:tls keeps its certificate
+      server.setSecureContext({ ...tls });
+      return true;
+    },
     closeIdle: () => server.closeIdleConnections(),
     kill: () => server.closeAllConnections(),
   };

@@ -11,6 +11,9 @@ import { GatewayError } from "../errors.ts";
 import { systemClock } from "../exchange.ts";
 import type { UsageBatch, UsageRow, UsageStore } from "../usage_counts.ts";
 import type { MetricJson } from "../observe/instruments.ts";
+import { ConfigError } from "../config.ts";
+import type { Change } from "./change.ts";
+import type { Source } from "./prepare.ts";
 
 /** Says to a process that it is a worker: how its listeners' ports came out, comma-separated, or nothing yet. */
 export const WORKER_VARIABLE = "_SALLYPORT_WORKER";
@@ -20,7 +23,13 @@ export type PlainStanding = Omit<Standing, "subject"> & { readonly subject: numb
 
 /** What a worker says. */
 export type WorkerMessage =
-  | { readonly type: "listening"; readonly urls: readonly string[] }
+  /** It has started and needs a configuration. */
+  | { readonly type: "hello" }
+  /** It serves by a configuration: the first, or one that it was told to apply. */
+  | { readonly type: "listening"; readonly urls: readonly string[]; readonly digest: string }
+  /** It could serve by a configuration, at these addresses; or can't. */
+  | { readonly type: "prepared"; readonly call: number; readonly urls: readonly string[] }
+  | { readonly type: "refused"; readonly call: number; readonly why: string }
   | { readonly type: "open"; readonly open: number }
   | { readonly type: "counts"; readonly call: number; readonly counts: readonly MetricJson[] }
   | { readonly type: "live"; readonly call: number; readonly part: LivePart }
@@ -38,6 +47,17 @@ export type SupervisorMessage =
     readonly standings: readonly PlainStanding[];
     readonly isTaken: boolean;
   }
+  | { readonly type: "configure"; readonly source: Source }
+  /** Another configuration, to be prepared, and applied or abandoned when the others have said what they make of it. */
+  | {
+    readonly type: "prepare";
+    readonly call: number;
+    readonly source: Source;
+    /** The ports that 0 has become elsewhere, in the order of the addresses. */
+    readonly ports: readonly number[];
+  }
+  | { readonly type: "apply"; readonly call: number }
+  | { readonly type: "abandon"; readonly call: number }
   | { readonly type: "count"; readonly call: number }
   /** It has the batch of usage with this number. */
   | { readonly type: "counted"; readonly batch: number }
@@ -156,14 +176,73 @@ export interface Told {
   look(from: number, to: number): LivePart;
 }
 
+/** Prepares a configuration, with the ports that 0 has become elsewhere. */
+export type PrepareInWorker = (
+  source: Source,
+  ports: readonly number[],
+) => Promise<Change & { readonly urls: readonly string[] }>;
+
+/** A configuration that was prepared, or is being prepared, and which one. */
+interface Pending {
+  readonly call: number;
+  readonly source: Source;
+  /** `undefined` where it was refused. */
+  readonly change: Promise<Awaited<ReturnType<PrepareInWorker>> | undefined>;
+}
+
+const listening = (urls: readonly string[], digest: string): void => say({ type: "listening", urls, digest });
+
+/** Asks for the configuration to begin with. */
+function askForSource(): Promise<Source> {
+  return new Promise((resolve) => {
+    process.on("message", (message: SupervisorMessage) => {
+      if (message.type === "configure") resolve(message.source);
+    });
+    say({ type: "hello" });
+  });
+}
+
+/** A worker's half of a change of the configuration. @param prepare Prepares it */
+function followReloads(prepare: PrepareInWorker): void {
+  let pending: Pending | undefined;
+  const begin = ({ call, source, ports }: SupervisorMessage & { type: "prepare" }) => {
+    const change = prepare(source, ports).then((prepared) => {
+      say({ type: "prepared", call, urls: prepared.urls });
+      return prepared;
+    }, (error) => {
+      say({ type: "refused", call, why: error instanceof ConfigError ? error.message : String(error) });
+      return undefined;
+    });
+    pending = { call, source, change };
+  };
+  const end = async ({ type, call }: { readonly type: "apply" | "abandon"; readonly call: number }) => {
+    if (pending?.call !== call) return;
+    const { change, source: { digest } } = pending;
+    pending = undefined;
+    const prepared = await change;
+    if (prepared === undefined) return;
+    if (type === "abandon") return await prepared.abandon();
+    prepared.apply();
+    listening(prepared.urls, digest);
+  };
+  process.on("message", (message: SupervisorMessage) => {
+    if (message.type === "prepare") begin(message);
+    if (message.type === "apply" || message.type === "abandon") void end(message);
+  });
+}
+
 /** A worker's connection to its supervisor. */
 export interface Supervised {
   readonly limiter: Limiter;
   readonly usage: UsageStore;
   /** The ports that the first worker was given, for all that come later. */
   readonly ports: readonly number[];
-  /** Says where it listens; from then on it is sent callers. */
-  listening(urls: readonly string[]): void;
+  /** The configuration to begin with. */
+  readonly source: Promise<Source>;
+  /** Says where it listens, and by which configuration; from then on it is sent callers. */
+  listening(urls: readonly string[], digest: string): void;
+  /** Takes who prepares another configuration. */
+  onPrepare(prepare: PrepareInWorker): void;
   /** Tells now and then how many exchanges are open, and what was counted and settled when asked. @returns Stops it */
   tell(told: Told): () => void;
   /** Tells what was counted before it ends. */
@@ -185,6 +264,7 @@ export function connectToSupervisor(): Supervised | undefined {
   const usage = new SupervisedUsage();
   // The terminal signals all processes of a group; when to leave is the supervisor's to say.
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => {});
+  const source = askForSource();
   const { ppid } = process;
   const leave = new Promise<void>((resolve) => {
     const lost = () => {
@@ -206,8 +286,10 @@ export function connectToSupervisor(): Supervised | undefined {
   return {
     limiter,
     usage,
+    source,
     ports: ports === "" ? [] : ports.split(",").map(Number),
-    listening: (urls) => say({ type: "listening", urls }),
+    listening,
+    onPrepare: followReloads,
     tell({ open: countOpen, counts, look }) {
       let told = 0;
       const timer = setInterval(() => {

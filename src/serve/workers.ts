@@ -16,6 +16,9 @@ import { Instruments, type MetricJson } from "../observe/instruments.ts";
 import { Totals } from "../observe/metrics_text.ts";
 import { runtime } from "./assemble.ts";
 import { ownProgram } from "./bun.ts";
+import type { Change } from "./change.ts";
+import type { Source } from "./prepare.ts";
+import { type ChangingWorker, WorkerChanges } from "./worker_changes.ts";
 import { type SupervisorMessage, WORKER_VARIABLE, type WorkerMessage } from "./worker.ts";
 
 /** What a supervisor needs. */
@@ -24,22 +27,21 @@ export interface SuperviseOptions {
   readonly count: number;
   /** What each is started with: the command's own arguments. */
   readonly args: readonly string[];
-  /** Settings that reach the workers by their environment. */
-  readonly env: Readonly<Record<string, string>>;
-  /** Who counts for all; left out where the workers share another engine. */
-  readonly limiter: MemoryLimiter | undefined;
+  /** Counts for all, where the workers do not share another engine. */
+  readonly limiter: MemoryLimiter;
   /** Is given what was used. */
   readonly usage: { add(rows: readonly UsageRow[]): void };
   /** Is told in one line what an operator should know. */
   readonly report: (text: string) => void;
 }
 
-interface Worker {
+interface Worker extends ChangingWorker {
   readonly child: ChildProcess;
   readonly leases: Map<number, Lease>;
   readonly startedAt: number;
-  readonly ended: Promise<void>;
   urls: readonly string[];
+  /** Digest of the configuration that it serves by. */
+  digest: string;
   open: number;
   isLeaving: boolean;
   /** The last batch of usage that it has told of. */
@@ -68,6 +70,14 @@ function denoFlags(): string[] {
     .map((name) => `--allow-${name}`);
 }
 
+/** How a worker does. */
+export interface WorkerHealth {
+  readonly pid: number | undefined;
+  readonly openExchanges: number;
+  /** Of the configuration that it serves by. */
+  readonly digest: string;
+}
+
 /** The supervisor. */
 export class Workers {
   readonly #options: SuperviseOptions;
@@ -81,6 +91,10 @@ export class Workers {
   readonly #gone = new Totals();
   readonly #instruments = new Instruments();
   readonly #watching = new Map<number, (part: LivePart) => void>();
+  readonly #changes = new WorkerChanges<Worker>({
+    serving: () => this.#serving,
+    say: (worker, message) => this.#say(worker, message),
+  });
 
   /** @param options What it needs */
   constructor(options: SuperviseOptions) {
@@ -107,9 +121,9 @@ export class Workers {
     return !this.#isClosing && this.#serving.length > 0;
   }
 
-  /** Each worker's process id and open exchanges. */
-  get health(): readonly { readonly pid: number | undefined; readonly openExchanges: number }[] {
-    return this.#serving.map(({ child, open }) => ({ pid: child.pid, openExchanges: open }));
+  /** Each worker's process id, open exchanges, and the digest of its configuration. */
+  get health(): readonly WorkerHealth[] {
+    return this.#serving.map(({ child, open, digest }) => ({ pid: child.pid, openExchanges: open, digest }));
   }
 
   /**
@@ -155,20 +169,22 @@ export class Workers {
     return mergeParts(parts);
   }
 
-  /** Starts all; the first alone, for its ports are those of all. */
-  async start(): Promise<void> {
+  /** Starts all; the first alone, for its ports are those of all. @param source What they serve by */
+  async start(source: Source): Promise<void> {
+    this.#changes.source = source;
     await this.#startOne();
     await Promise.all(Array.from({ length: this.#options.count - 1 }, () => this.#startOne()));
   }
 
-  /** Replaces the workers one by one: each leaves when its successor serves. */
-  async restart(): Promise<void> {
-    for (const worker of this.#serving) {
-      if (this.#isClosing) return;
-      await this.#startOne();
-      this.#tellToLeave(worker);
-      await worker.ended;
-    }
+  /**
+   * Has all workers prepare another configuration.
+   *
+   * @param source The configuration
+   * @returns The change
+   * @throws {ConfigError} When one of them can't serve by it: then all go on as before
+   */
+  prepare(source: Source): Promise<Change> {
+    return this.#changes.prepare(source);
   }
 
   /** Says from now on that callers are not welcome. */
@@ -207,7 +223,7 @@ export class Workers {
   #spawn(): ChildProcess {
     // A port of 0 becomes the same one for all: Node's cluster sees to it itself, the others are told.
     const ports = runtime === "node" ? "" : this.#ports.join(",");
-    const env = { ...process.env, ...this.#options.env, [WORKER_VARIABLE]: ports };
+    const env = { ...process.env, [WORKER_VARIABLE]: ports };
     if (runtime === "node") {
       const [, program = ""] = process.argv;
       // The kernel hands connections out. Node's own way holds one for ever that it gave to a worker that then died.
@@ -248,6 +264,8 @@ export class Workers {
         startedAt: performance.now(),
         ended,
         urls: [],
+        digest: "",
+        source: undefined,
         open: 0,
         isLeaving: false,
         batch: 0,
@@ -272,10 +290,16 @@ export class Workers {
 
   #heard(worker: Worker, message: WorkerMessage): void {
     switch (message.type) {
+      case "hello":
+        return this.#changes.configure(worker);
       case "listening":
         worker.urls = message.urls;
-        this.#ports = message.urls.map((url) => new URL(url).port);
+        worker.digest = message.digest;
+        if (this.#changes.hasLatest(worker)) this.#ports = message.urls.map((url) => new URL(url).port);
         return;
+      case "prepared":
+      case "refused":
+        return this.#changes.answered(worker, message);
       case "open":
         worker.open = message.open;
         return;
@@ -302,7 +326,7 @@ export class Workers {
   /** In one go, so that what is told is what was decided on. */
   #decide(worker: Worker, type: "take" | "look", call: number, subjects: readonly LimitSubject[]): void {
     const { limiter } = this.#options;
-    if (limiter === undefined || !this.#workers.has(worker)) return;
+    if (!this.#workers.has(worker)) return;
     const standings = subjects.flatMap((subject, place) =>
       limiter.standing(subject).map((standing) => ({ ...standing, subject: place }))
     );

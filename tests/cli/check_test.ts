@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
 import { makeFolder, runProgram } from "../support/program.ts";
 
 const KEY = "0123456789-secret-key";
@@ -103,10 +104,71 @@ describe("sallyport check", () => {
     assert.equal(stderr.trim().split("\n").length, 3);
   });
 
-  it("names the line of a mistake in the syntax", async () => {
-    const { status, stderr } = await runProgram(["check", "--config", write('{\n  "providers": {\n    "a" 1\n}')]);
-    assert.equal(status, 2);
-    assert.match(stderr, /cannot parse the file: \w+ \(.*gateway\.jsonc:3\)/);
+  it("says what was expected where the syntax is wrong", async () => {
+    const cases = [
+      ['{\n  "providers": {\n    "a" 1\n}', "line 3, column 9: expected a colon", 3],
+      ['{\n  "keys": []\n  "log": "off"\n}', "line 3, column 3: expected a comma", 3],
+      ['{ "keys": [1, 2 }', "line 1, column 17: expected a comma", 1],
+      ["{ keys: [] }", "line 1, column 3: expected a value: a string in double quotes", 1],
+      ['{ "log": "off', "line 1, column 10: expected a double quote at the end of a string", 1],
+      ['{ "log": "off" } }', "line 1, column 18: expected the end of the file", 1],
+      ["", "line 1, column 1: expected a value", 1],
+      ["[]", "line 1, column 1: expected an object", 1],
+    ] as const;
+    const answers = await Promise.all(
+      cases.map(([text], number) => runProgram(["check", "--config", write(text, `${number}.jsonc`)])),
+    );
+    for (const [number, { status, stderr }] of answers.entries()) {
+      const [, says, line] = cases[number] ?? assert.fail();
+      assert.equal(status, 2);
+      assert.ok(stderr.startsWith(`sallyport: config: cannot parse the file: ${says}`), stderr);
+      assert.match(stderr, new RegExp(`${number}\\.jsonc:${line}\\)\\n$`));
+    }
+  });
+
+  it("finds all that would keep serve from its start: no keys, files of keys and certificates", async () => {
+    const { cert, key } = createSelfSignedCertificate(["localhost"]);
+    const other = createSelfSignedCertificate(["localhost"]);
+    for (const [name, text] of Object.entries({ cert, key, other: other.key })) write(text, `${name}.pem`);
+    write("{", "broken.json");
+    const pem = (cert: string, key: string) => ({
+      SALLYPORT_LISTEN: `https://127.0.0.1:1?cert=${cert}.pem&key=${key}.pem`,
+    });
+    const cases: [Record<string, string>, RegExp][] = [
+      [{ SALLYPORT_KEYS: "" }, /keys: expected at least one gateway key: configure keys, or set SALLYPORT_KEYS/],
+      [{ SALLYPORT_KEYS: "", SALLYPORT_KEYS_FILE: "none.json" }, /keys\.file: there is no such file: make a key by/],
+      [{ SALLYPORT_KEYS: "", SALLYPORT_KEYS_FILE: "broken.json" }, /keys\.file: .*broken\.json/],
+      [pem("key", "key"), /listen\[0\]\.tls\.cert: expected a PEM file with a certificate \(.*key\.pem\)/],
+      [pem("cert", "cert"), /listen\[0\]\.tls\.key: expected a PEM file with a private key .*cert\.pem\)/],
+      [pem("cert", "other"), /listen\[0\]\.tls\.key: expected the private key of the certificate .*other\.pem\)/],
+    ];
+    const answers = await Promise.all(cases.flatMap(([more]) => {
+      const env = { SALLYPORT_PROVIDER_A: "openai", SALLYPORT_KEYS: KEY, ...more };
+      return ["check", "serve"].map((command) => runProgram([command], { env, cwd: folder.path }));
+    }));
+    for (const [index, [, says]] of cases.entries()) {
+      const [checked, served] = answers.slice(2 * index);
+      assert.equal(checked?.status, 2);
+      assert.match(checked.stderr, says);
+      assert.match(checked.stderr, /^sallyport: .*\n$/, "one line");
+      assert.deepEqual(served, checked, "the same as serve says");
+    }
+    const env = { SALLYPORT_PROVIDER_A: "openai", SALLYPORT_KEYS: KEY, ...pem("cert", "key") };
+    const { status, stderr } = await runProgram(["check"], { env, cwd: folder.path });
+    assert.equal(status, 0, stderr);
+  });
+
+  it("prints a digest that is the same for equal configurations, and holds no secret", async () => {
+    const digestOf = async (settings: unknown) => {
+      const { stderr } = await runProgram(["check", "--config", write(JSON.stringify(settings))]);
+      return /digest ([0-9a-f]{64})\n$/.exec(stderr)?.[1] ?? assert.fail(stderr);
+    };
+    const keys = (key: string) => [{ id: "team", key }];
+    const a = { upstream: "openai" };
+    const b = { upstream: "groq" };
+    const first = await digestOf({ providers: { a, b }, keys: keys(KEY) });
+    assert.equal(await digestOf({ keys: keys(`${KEY}-2`), providers: { b, a } }), first);
+    assert.notEqual(await digestOf({ keys: keys(KEY), providers: { a } }), first);
   });
 
   it("names each certificate file that it can't read", async () => {

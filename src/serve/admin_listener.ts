@@ -1,0 +1,118 @@
+/**
+ * The admin listener of `serve`, which follows the configuration: what operators have done and who watches stays.
+ *
+ * @module
+ */
+import { KeyAdministration } from "../access/key_administration.ts";
+import { createAdminHandler } from "../admin/handler.ts";
+import type { LivePart } from "../admin/live_report.ts";
+import type { OperationState } from "../admin/operation.ts";
+import { UsageReports } from "../admin/usage_report.ts";
+import { systemClock } from "../exchange.ts";
+import type { Handler } from "../fetch_handler.ts";
+import type { MetricsFormat } from "../observe/metrics_text.ts";
+import type { Change } from "./change.ts";
+import { createSwitch, type HandlerSwitch } from "./handler_switch.ts";
+import type { Serve } from "./listener.ts";
+import { ListenerSet } from "./listener_set.ts";
+import type { Prepared } from "./prepare.ts";
+import type { InForce } from "./reload.ts";
+
+/** What is served, by this process or by its workers. */
+export interface Served {
+  readonly isReady: boolean;
+  readonly openExchanges: number;
+  readonly urls: readonly string[];
+  /** More for readiness. */
+  readonly health?: readonly unknown[];
+  /** What is counted, for Prometheus. */
+  metrics(format: MetricsFormat): Promise<string>;
+  /** What settled from one second up to, but without, another. */
+  look(from: number, to: number): Promise<LivePart>;
+  /** Takes a call of the playground. */
+  readonly handle: Handler["handle"];
+}
+
+/** What an admin listener needs. */
+export interface AdminListenerOptions {
+  readonly served: Served;
+  /** The runtime's listener. */
+  readonly serve: Serve;
+  /** Of the gateway. */
+  readonly version: string;
+  /** The configuration that is told of at `/readyz`. */
+  readonly inForce: () => InForce;
+  /** Is told in one line what an operator should know. */
+  readonly report: (text: string) => void;
+}
+
+/** The admin listener. */
+export class AdminListener {
+  readonly #listeners: ListenerSet;
+  readonly #handler: HandlerSwitch;
+  readonly #options: AdminListenerOptions;
+  readonly #state: OperationState = { isDrained: false, watchers: 0 };
+  #current: Prepared | undefined;
+
+  /** @param options What it needs */
+  constructor(options: AdminListenerOptions) {
+    const { serve, report } = options;
+    const handler = this.#handler = createSwitch();
+    this.#listeners = new ListenerSet({ handler, serve, toPath: () => "admin", report });
+    this.#options = options;
+  }
+
+  /** Where it listens, if it does. */
+  get urls(): readonly string[] {
+    return this.#listeners.urls;
+  }
+
+  /**
+   * Prepares what a configuration says of it.
+   *
+   * @param prepared The configuration
+   * @returns The change
+   * @throws {ConfigError} When its address can't be listened on
+   */
+  async prepare(prepared: Prepared): Promise<Change> {
+    const { admin, limits: { bodyTimeMs } } = prepared.config;
+    const change = await this.#listeners.prepare(admin === undefined ? [] : [{ ...admin, bodyTimeMs }]);
+    const handler = this.#createHandler(prepared);
+    const apply = () => {
+      this.#current = prepared;
+      this.#handler.turnTo(handler);
+      change.apply();
+    };
+    return { apply, abandon: change.abandon };
+  }
+
+  /** Cuts all of its connections. */
+  kill(): void {
+    for (const listener of this.#listeners.close()) listener.kill();
+  }
+
+  #createHandler({ config, assembly: { parts: { digest }, keys, limiter, usage } }: Prepared): Handler {
+    const { admin, providers } = config;
+    const { served, version, inForce } = this.#options;
+    return createAdminHandler({
+      gateway: served,
+      keys: new KeyAdministration({ keys, limiter, digest, now: Date.now, providers: Object.keys(providers) }),
+      usage: new UsageReports({ usage, config, keys, now: Date.now }),
+      token: admin?.token,
+      hostname: admin?.hostname,
+      digest,
+      version,
+      metrics: (format) => served.metrics(format),
+      look: (from, to) => served.look(from, to),
+      handle: (request) => served.handle(request),
+      providers,
+      clock: systemClock,
+      state: this.#state,
+      health: () => ({
+        config: inForce(),
+        ...this.#current?.assembly.health(),
+        ...(served.health !== undefined && { workers: served.health }),
+      }),
+    });
+  }
+}

@@ -1,0 +1,151 @@
+/**
+ * The listeners of one handler, which follow the configuration: an address that stays is never closed.
+ *
+ * @module
+ */
+import { ConfigError } from "../config.ts";
+import { systemClock } from "../exchange.ts";
+import type { Handler } from "../fetch_handler.ts";
+import type { Change } from "./change.ts";
+import { openListener, stopListeners } from "./lifecycle.ts";
+import type { Listener, ListenOptions, Serve } from "./listener.ts";
+
+/** An address as the configuration has it, where the port 0 may have become another one. */
+export interface WantedAddress extends ListenOptions {
+  /** The port that 0 has become elsewhere. */
+  readonly givenPort?: number | undefined;
+}
+
+/** What a set needs. */
+export interface ListenerSetOptions {
+  readonly handler: Handler;
+  /** The runtime's listener. */
+  readonly serve: Serve;
+  /** The setting of an address, for what is said of it. */
+  readonly toPath: (index: number) => string;
+  /** Is told in one line what an operator should know. */
+  readonly report: (text: string) => void;
+}
+
+/** An address that is listened on. */
+interface Door {
+  readonly wanted: WantedAddress;
+  listener: Listener;
+}
+
+const WILDCARDS = ["0.0.0.0", "::"];
+/** When a listener that could not be opened anew is tried again. Milliseconds. */
+const AGAIN_MS = 20;
+
+const isSame = (one: ListenOptions, other: ListenOptions): boolean =>
+  one.hostname === other.hostname && one.port === other.port && (one.tls === undefined) === (other.tls === undefined);
+
+type Endpoint = Pick<ListenOptions, "hostname" | "port">;
+
+/** Whether both can't be listened on at a time. */
+export const isInTheWay = (one: Endpoint, other: Endpoint): boolean =>
+  one.port !== 0 && one.port === other.port &&
+  (one.hostname === other.hostname || [one, other].some(({ hostname }) => WILDCARDS.includes(hostname)));
+
+/** The listeners of one handler. */
+export class ListenerSet {
+  readonly #options: ListenerSetOptions;
+  #doors: readonly Door[] = [];
+  readonly #leaving = new Set<Listener>();
+  #isClosed = false;
+
+  /** @param options What it needs */
+  constructor(options: ListenerSetOptions) {
+    this.#options = options;
+  }
+
+  /** Where it listens, in the order of the configuration. */
+  get urls(): readonly string[] {
+    return this.#doors.map(({ listener }) => listener.url);
+  }
+
+  /** All listeners, for the process's end: those that are closing too, and none is opened again. */
+  close(): readonly Listener[] {
+    this.#isClosed = true;
+    return [...this.#doors.map(({ listener }) => listener), ...this.#leaving];
+  }
+
+  /**
+   * Opens the addresses that are new. Those that go are closed when the change is made.
+   *
+   * @param addresses All that are wanted
+   * @returns The change, and where is listened after it
+   * @throws {ConfigError} For an address that can't be listened on
+   */
+  async prepare(addresses: readonly WantedAddress[]): Promise<Change & { readonly urls: readonly string[] }> {
+    const { handler, serve, toPath } = this.#options;
+    const before = [...this.#doors];
+    const kept = addresses.map((wanted) => {
+      const index = before.findIndex((door) => isSame(door.wanted, wanted));
+      return index < 0 ? undefined : before.splice(index, 1)[0];
+    });
+    const fresh: Listener[] = [];
+    const abandon = () => stopListeners(fresh);
+    const doors: Door[] = [];
+    try {
+      for (const [index, wanted] of addresses.entries()) {
+        const path = toPath(index);
+        let listener = kept[index]?.listener;
+        if (listener === undefined) {
+          if (before.some((door) => isInTheWay(door.wanted, wanted))) {
+            const message = "a port can't change its hostname, or between http and https, without a restart";
+            throw new ConfigError([{ path, message }]);
+          }
+          const port = wanted.givenPort ?? wanted.port;
+          fresh.push(listener = await openListener(handler, serve, { ...wanted, port }, path));
+        }
+        doors.push({ wanted, listener });
+      }
+    } catch (error) {
+      await abandon();
+      throw error;
+    }
+    const apply = () => {
+      this.#doors = doors;
+      for (const { listener } of before) this.#leave(listener);
+      for (const [index, door] of doors.entries()) this.#adjust(door, kept[index]);
+    };
+    return { apply, abandon, urls: doors.map(({ listener }) => listener.url) };
+  }
+
+  /** Gives a listener that stays its other options. */
+  #adjust(door: Door, before: Door | undefined): void {
+    if (before === undefined) return;
+    const { tls, bodyTimeMs } = before.wanted;
+    const isEqual = tls?.cert === door.wanted.tls?.cert && tls?.key === door.wanted.tls?.key;
+    if (isEqual && bodyTimeMs === door.wanted.bodyTimeMs) return;
+    const isAdjusted = door.listener.adjust?.(door.wanted) ?? false;
+    if (!isEqual && !isAdjusted) this.#reopen(door);
+  }
+
+  /** For a runtime whose listener keeps its certificate. The port is free for as long as this takes. */
+  #reopen(door: Door): void {
+    const { handler, serve, report } = this.#options;
+    const { listener: old, wanted } = door;
+    const port = Number(new URL(old.url).port || (wanted.tls === undefined ? 80 : 443));
+    this.#leave(old);
+    let isTold = false;
+    const open = async (): Promise<void> => {
+      try {
+        const listener = await serve(handler, { ...wanted, port });
+        if (this.#isClosed || !this.#doors.includes(door)) return await stopListeners([listener]);
+        door.listener = listener;
+      } catch {
+        if (!isTold) report(`${old.url} can't be opened again yet: it is tried until it can`);
+        isTold = true;
+        systemClock.timer(AGAIN_MS, () => void (this.#isClosed || open()));
+      }
+    };
+    void open();
+  }
+
+  #leave(listener: Listener): void {
+    this.#leaving.add(listener);
+    void stopListeners([listener]).finally(() => this.#leaving.delete(listener));
+  }
+}
