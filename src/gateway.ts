@@ -1,50 +1,25 @@
 /**
- * The gateway: its routes, and one exchange from the first header to the last byte.
- *
- * 1. Arrive   2. Address   3. Identify   4. Admit   5. Read   6. Forward   7. Relay   8. Settle
+ * The gateway: a configuration and parts become something that answers requests. What happens to a request is told in
+ * `pipeline.ts`.
  *
  * @module
  */
 import { sha256 } from "@noble/hashes/sha2.js";
 import { bytesToHex, utf8ToBytes } from "@noble/hashes/utils.js";
-import { type Digest, holdsGatewayKey } from "./access/gateway_key.ts";
-import { createInlineKeyStore, findGatewayKey, type KeyStore } from "./access/key_store.ts";
-import { type Lease, type Limiter, type LimitSubject, MemoryLimiter, takeLease } from "./access/limits.ts";
+import type { Digest } from "./access/gateway_key.ts";
+import { createInlineKeyStore, type KeyStore } from "./access/key_store.ts";
+import { type Limiter, MemoryLimiter } from "./access/limits.ts";
 import type { ResolveKey } from "./access/own_keys.ts";
-import { admitKey, admitModel, allowsModel } from "./access/policy.ts";
 import { type Config, ConfigError } from "./config.ts";
-import { GatewayError, toErrorAnswer } from "./errors.ts";
-import {
-  type Answer,
-  ClientClosed,
-  type Clock,
-  dropRejection,
-  Exchange,
-  type ExchangeObserver,
-  type InboundRequest,
-  isPromise,
-  systemClock,
-  toSettlement,
-  type Tracer,
-} from "./exchange.ts";
+import { GatewayError } from "./errors.ts";
+import { type Clock, type ExchangeObserver, systemClock, type Tracer } from "./exchange.ts";
 import { type Handler, toHandler } from "./fetch_handler.ts";
-import { parseJson, readBody } from "./inbound/body.ts";
-import { BodyMemory, type RequestBody } from "./inbound/body_memory.ts";
-import { type ChatCompletionRequest, readChatCompletion } from "./inbound/chat_completion.ts";
-import { readGatewayCredential, readUpstreamCredential } from "./inbound/credentials.ts";
+import { BodyMemory } from "./inbound/body_memory.ts";
 import { createHostTable } from "./inbound/host.ts";
-import { resolveOperation } from "./inbound/operation.ts";
-import type { KeyConfig } from "./key_config.ts";
 import { OpenExchanges } from "./open_exchanges.ts";
-import type { ProviderConfig } from "./provider_config.ts";
-import { EventStreamScanner } from "./upstream/event_stream.ts";
-import { forward, shorten } from "./upstream/forward.ts";
-import { hasLooped, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
-import { filterModelList } from "./upstream/model_list.ts";
-import { MAX_WHOLE_BYTES, readWhole, Relay } from "./upstream/relay.ts";
+import { answer, type Pipeline, type Provider } from "./pipeline.ts";
 import { type ReplicaReport, Replicas } from "./upstream/replicas.ts";
-import { createFetchTransport, type Transport, type UpstreamAnswer } from "./upstream/transport.ts";
-import { PlainAnswerMeter, readPlainUsage } from "./upstream/usage.ts";
+import { createFetchTransport, type Transport } from "./upstream/transport.ts";
 
 /** The parts that differ by runtime or engine. Left out, each is one that works anywhere. */
 export interface GatewayParts {
@@ -94,26 +69,26 @@ export interface Gateway extends Handler {
   close(limitMs?: number): Promise<void>;
 }
 
-/** A body of at most this size that nobody read is drained by the server; a larger one costs its connection. Bytes. */
-const SMALL_BODY_BYTES = 65536;
-/** When an exchange that is still open begins to watch for its caller's leaving. Milliseconds. */
-const WATCH_CALLER_MS = 20;
 function portableDigest(text: string): string {
   return bytesToHex(sha256(utf8ToBytes(text)));
-}
-
-/** What is remembered of a chat completion's body. */
-type CheckedCompletion = Pick<ChatCompletionRequest, "isStream" | "choices">;
-
-/** Whose limits count: the key's, and those of the provider. */
-function subjectsOf({ id, limits }: KeyConfig, ofProvider: readonly LimitSubject[]): readonly LimitSubject[] {
-  return limits === undefined ? ofProvider : [{ name: `key:${id}`, limits }, ...ofProvider];
 }
 
 /** Keys elsewhere than in the configuration are a part that `assemble` makes: the core names no file and no engine. */
 function inlineKeys({ keys }: Config, digest: Digest): KeyStore {
   if (typeof keys !== "string" && !("file" in keys)) return createInlineKeyStore(keys, digest);
   throw new ConfigError([{ path: "keys", message: "expected an array of keys, or a key store among the parts" }]);
+}
+
+/** The providers of a configuration, each with what its calls are made with. */
+function toProviders({ providers }: Config, { transport, clock }: { transport: Transport; clock: Clock }): Provider[] {
+  return Object.entries(providers).map(([name, provider]) => ({
+    name,
+    ...provider,
+    replicas: new Replicas(provider.upstreams),
+    transport,
+    clock,
+    subjects: provider.limits === undefined ? [] : [{ name: `provider:${name}`, limits: provider.limits }],
+  }));
 }
 
 /**
@@ -133,227 +108,32 @@ function inlineKeys({ keys }: Config, digest: Digest): KeyStore {
  * ```
  */
 export function createGateway(config: Config, overrides: Partial<GatewayParts> = {}): Gateway {
-  const digest = overrides.digest ?? portableDigest;
-  const parts: GatewayParts = {
-    digest,
-    keys: overrides.keys ?? inlineKeys(config, digest),
-    limiter: overrides.limiter ?? new MemoryLimiter(overrides.clock ?? systemClock),
-    transport: overrides.transport ?? createFetchTransport(),
-    observers: overrides.observers ?? [],
-    tracer: overrides.tracer,
-    clock: overrides.clock ?? systemClock,
-    earlier: overrides.earlier,
-  };
-  const { clock, earlier } = parts;
+  const { digest = portableDigest, clock = systemClock, transport = createFetchTransport(), earlier } = overrides;
   const { limits } = config;
-  const bodyMemory = earlier?.bodies ?? new BodyMemory(limits.maxBodiesBytes);
-  const providers = Object.entries(config.providers).map(([name, provider]) => ({
-    name,
-    ...provider,
-    replicas: new Replicas(provider.upstreams),
-    transport: parts.transport,
-    clock,
-    subjects: provider.limits === undefined ? [] : [{ name: `provider:${name}`, limits: provider.limits }],
-  }));
-  const resolveProvider = createHostTable(
-    providers.flatMap((provider) => provider.hosts.map((host): [string, typeof provider] => [host, provider])),
-  );
+  const providers = toProviders(config, { transport, clock });
   const open = new OpenExchanges();
   let isReady = true;
   let isClosing = false;
-  let onIdle = (): void => {};
-
-  /** 3: who calls. The gateway key first; without a good one nobody learns more. */
-  function identify(
-    { headers, url }: InboundRequest,
-    found: KeyConfig | undefined,
-    { shown, provider, exchange }: { shown: string; provider: string; exchange: Exchange },
-  ): KeyConfig {
-    if (found !== undefined) exchange.facts.keyId = found.id;
-    const key = admitKey(found, provider, clock.now());
-    const upstreamKey = readUpstreamCredential(headers);
-    if (upstreamKey === shown || holdsGatewayKey(upstreamKey)) throw new GatewayError("gateway_key_in_authorization");
-    if (holdsGatewayKey(url)) throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the URL" });
-    return key;
-  }
-
-  /** 4: how much of it. */
-  function hold(lease: Lease, exchange: Exchange): void {
-    exchange.onSettled(({ usage, operation, status }) =>
-      lease.release(usage?.total ?? (operation === "chat.completions" && status === 200 ? undefined : 0))
-    );
-    if (lease.observed !== undefined) exchange.facts.observedLimit = lease.observed;
-    exchange.headers = lease.headers;
-  }
-
-  /** Steps 2 to 7. */
-  async function carry(request: InboundRequest, exchange: Exchange): Promise<Answer> {
-    const { headers } = request;
-    // 2 Address
-    const { url } = request; // HTTP/2 has no Host field: its `:authority` stands here
-    const provider = resolveProvider(headers.get("host") ?? (URL.canParse(url) ? new URL(url).host : null));
-    exchange.facts.provider = provider.name;
-    const resolved = resolveOperation(request.method, url);
-    const operation = isPromise(resolved) ? await resolved : resolved;
-    exchange.facts.operation = operation.name;
-    // 3 Identify
-    const shown = readGatewayCredential(headers);
-    const found = findGatewayKey(shown, parts.keys, { digest, exchange, clock });
-    const key = identify(request, isPromise(found) ? await found : found, { shown, provider: provider.name, exchange });
-    if (operation.model !== undefined) admitModel(key, operation.model);
-    if (hasLooped(headers)) throw new GatewayError("upstream_loop");
-    // 4 Admit
-    const subjects = subjectsOf(key, provider.subjects);
-    if (subjects.length > 0) {
-      const lease = takeLease(parts.limiter, subjects, { exchange, clock });
-      hold(isPromise(lease) ? await lease : lease, exchange);
-    }
-    // 5 Read
-    const isRead = operation.name === "chat.completions";
-    const body = isRead
-      ? await readBody(request, { limits, memory: bodyMemory, owner: key.id, clock, exchange })
-      : null;
-    const completion = body === null ? undefined : check(body, key, { provider, exchange });
-    // 6 Forward
-    const mayStream = completion !== undefined && (completion.isStream ?? true);
-    let answer = await forward(
-      {
-        path: operation.path,
-        method: request.method,
-        headers: toUpstreamHeaders(headers),
-        body,
-        deadlines: shorten(provider.deadlines, headers, mayStream),
-      },
-      exchange,
-      provider,
-    );
-    // 7 Relay
-    if (operation.name === "models.list" && key.models !== undefined) {
-      const { deadlines: { idleMs } } = provider;
-      answer = await filterModelList(answer, (model) => allowsModel(key, model), { exchange, idleMs, clock });
-    }
-    return relay(answer, { exchange, provider, completion });
-  }
-
-  /** 5: from a parsed view of the bytes what must be known of them. Of what it returns nothing is as large as they. */
-  function check({ bytes }: RequestBody, key: KeyConfig, { provider: { messages }, exchange }: {
-    provider: ProviderConfig;
-    exchange: Exchange;
-  }): CheckedCompletion {
-    const { model, isStream, choices, users } = readChatCompletion(parseJson(bytes ?? new Uint8Array()), messages);
-    exchange.facts.model = model;
-    if (isStream !== undefined) exchange.facts.stream = isStream;
-    admitModel(key, model);
-    if (users.some(holdsGatewayKey)) throw new GatewayError("gateway_key_misplaced", { param: "user" });
-    return { isStream, choices };
-  }
-
-  /** 7: status and headers at once, the body as it comes; its end settles the exchange. A small answer goes whole. */
-  function relay(
-    { status, headers, body }: UpstreamAnswer,
-    { exchange, provider, completion }: {
-      exchange: Exchange;
-      provider: ProviderConfig;
-      completion: CheckedCompletion | undefined;
-    },
-  ): Answer | Promise<Answer> {
-    const isEventStream = (headers.get("content-type") ?? "").toLowerCase().startsWith("text/event-stream");
-    const answered = addOwnHeaders(toCallerHeaders(headers, isEventStream), exchange);
-    if (completion !== undefined) exchange.facts.stream ??= isEventStream;
-    if (body === null || status === 204 || status === 205) {
-      body?.cancel();
-      exchange.status = status;
-      exchange.settle({ outcome: "ok" });
-      return { status, headers: answered, body: null };
-    }
-    const isCompletion = completion !== undefined && status === 200;
-    const { writeStallMs } = limits;
-    const { deadlines: { idleMs, firstEventMs }, keepAliveMs } = provider;
-    const isPacked = (headers.get("content-encoding") ?? "") !== "";
-    const isSmall = body.isWhole === true || Number(headers.get("content-length") ?? Infinity) <= MAX_WHOLE_BYTES;
-    if (!isEventStream && !isPacked && isSmall) {
-      return readWhole(body, { exchange, idleMs, clock }).then((whole) => {
-        const usage = isCompletion ? readPlainUsage(whole) : undefined;
-        if (usage !== undefined) exchange.facts.usage = usage;
-        exchange.status = status;
-        exchange.bytesOut = whole.byteLength;
-        exchange.settle({ outcome: "ok" });
-        return { status, headers: answered, body: whole };
-      });
-    }
-    const scanner = isCompletion && isEventStream ? new EventStreamScanner(completion.choices) : undefined;
-    const meter = isCompletion && !isEventStream ? new PlainAnswerMeter() : undefined;
-    exchange.status = status;
-    const relayed = new Relay(body, {
-      exchange,
-      scanner,
-      meter,
-      idleMs,
-      firstEventMs,
-      keepAliveMs,
-      writeStallMs,
-      clock,
-    });
-    return { status, headers: answered, body: relayed };
-  }
-
-  /** The one place where something thrown becomes an answer. */
-  function refuse(thrown: unknown, request: InboundRequest, exchange: Exchange): Answer {
-    const settlement = toSettlement(thrown);
-    if (thrown instanceof ClientClosed) {
-      exchange.settle(settlement);
-      return { status: 499, headers: {}, body: null };
-    }
-    const error = GatewayError.is(thrown) ? thrown : new GatewayError("internal_error");
-    const answer = toErrorAnswer(error);
-    addOwnHeaders(answer.headers, exchange);
-    const isLost = error.code === "body_timeout" || !isBodySettled(request, exchange);
-    if (isLost) answer.headers.connection = "close";
-    exchange.status = answer.status;
-    if (error.limit !== undefined) exchange.facts.limit = error.limit;
-    exchange.bytesOut = answer.body.length;
-    exchange.settle(settlement);
-    return answer;
-  }
-
-  async function handle(request: InboundRequest): Promise<Answer> {
-    // 1 Arrive
-    const exchange = new Exchange(clock);
-    open.add(exchange);
-    const onGone = () => exchange.abort(new ClientClosed());
-    let signal: AbortSignal | undefined;
-    // A body breaks by itself when the caller leaves; this is for the time in which nothing goes to or fro.
-    const cancelWatch = clock.timer(WATCH_CALLER_MS, () => {
-      signal = request.signal;
-      if (signal?.aborted) onGone();
-      signal?.addEventListener("abort", onGone);
-    });
-    // 8 Settle, whichever way it ends
-    exchange.onSettled((record) => {
-      open.delete(exchange);
-      if (open.size === 0) onIdle();
-      cancelWatch();
-      signal?.removeEventListener("abort", onGone);
-      for (const observer of parts.observers) {
-        try {
-          dropRejection(observer.settled(record));
-        } catch {
-          // An observer's failure is its own.
-        }
-      }
-    });
-    try {
-      exchange.trace = parts.tracer?.begin(exchange, request);
+  const pipeline: Pipeline = {
+    resolveProvider: createHostTable(
+      providers.flatMap((provider) => provider.hosts.map((host): [string, Provider] => [host, provider])),
+    ),
+    keys: overrides.keys ?? inlineKeys(config, digest),
+    limiter: overrides.limiter ?? new MemoryLimiter(clock),
+    digest,
+    observers: overrides.observers ?? [],
+    tracer: overrides.tracer,
+    clock,
+    limits,
+    bodies: earlier?.bodies ?? new BodyMemory(limits.maxBodiesBytes),
+    open,
+    assertWelcome() {
       if (isClosing) throw new GatewayError("gateway_draining");
       if (open.size + (earlier?.size ?? 0) > limits.maxExchanges) throw new GatewayError("gateway_overloaded");
-      return await carry(request, exchange);
-    } catch (thrown) {
-      return refuse(thrown, request, exchange);
-    }
-  }
-
+    },
+  };
   return {
-    ...toHandler(handle),
+    ...toHandler((request) => answer(request, pipeline)),
     get isReady() {
       return isReady;
     },
@@ -374,33 +154,11 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     async close(limitMs = config.drain.limitMs) {
       isReady = false;
       isClosing = true;
-      if (open.size === 0) return;
-      const before = onIdle; // of an earlier call, with a limit of its own
-      const idle = new Promise<void>((resolve) => {
-        onIdle = () => {
-          before();
-          resolve();
-        };
-      });
       const cancelTimer = clock.timer(limitMs, () => {
         for (const exchange of open) exchange.abort(new GatewayError("gateway_draining"));
       });
-      await idle;
+      await open.whenEmpty();
       cancelTimer();
     },
   };
-}
-
-/** What every answer carries. */
-function addOwnHeaders(answered: Record<string, string>, exchange: Exchange): Record<string, string> {
-  Object.assign(answered, exchange.headers);
-  answered["x-request-id"] = exchange.id;
-  answered["server-timing"] = exchange.serverTiming;
-  return answered;
-}
-
-/** Whether the connection can go on after a refusal: what is left of the body, if anything, is small. */
-function isBodySettled({ body, headers }: InboundRequest, exchange: Exchange): boolean {
-  if (body === null || exchange.bytesIn > 0) return true;
-  return Number(headers.get("content-length") ?? Infinity) <= SMALL_BODY_BYTES;
 }

@@ -11,6 +11,7 @@ import type { Exchange } from "./exchange.ts";
  */
 export class OpenExchanges implements Iterable<Exchange> {
   readonly #all: Exchange[] = [];
+  readonly #onEmpty: (() => void)[] = [];
 
   /** How many there are. */
   get size(): number {
@@ -25,9 +26,17 @@ export class OpenExchanges implements Iterable<Exchange> {
   /** @param exchange One that is among them; the last one takes its place */
   delete(exchange: Exchange): void {
     const last = this.#all.pop();
-    if (last === undefined || last === exchange) return;
-    this.#all[exchange.place] = last;
-    last.place = exchange.place;
+    if (last !== undefined && last !== exchange) {
+      this.#all[exchange.place] = last;
+      last.place = exchange.place;
+    }
+    if (this.#all.length > 0 || this.#onEmpty.length === 0) return;
+    for (const tell of this.#onEmpty.splice(0)) tell();
+  }
+
+  /** Resolves when there are none. */
+  whenEmpty(): Promise<void> {
+    return this.size === 0 ? Promise.resolve() : new Promise((resolve) => this.#onEmpty.push(resolve));
   }
 
   /** All of them as they are now; settling one meanwhile does not disturb. */

@@ -5,15 +5,15 @@ import { build, type Plugin } from "esbuild";
 import { ONE_FILE } from "../bundle.ts";
 import { CACHE } from "./machine.ts";
 
-const LOOP = "for (const observer of parts.observers)";
+const LOOP = "for (const observer of observers)";
 
 const withoutObservers: Plugin = {
   name: "without observers",
   setup({ onLoad }) {
-    onLoad({ filter: /src\/gateway\.ts$/ }, ({ path }) => {
+    onLoad({ filter: /src\/pipeline\.ts$/ }, ({ path }) => {
       const source = readFileSync(path, "utf8");
       if (!source.includes(LOOP)) throw new Error(`Cannot leave the observers out: ${path} has no "${LOOP}"`);
-      return { contents: source.replace(LOOP, "for (const observer of parts.observers.slice(0, 0))"), loader: "ts" };
+      return { contents: source.replace(LOOP, "for (const observer of observers.slice(0, 0))"), loader: "ts" };
     });
   },
 };

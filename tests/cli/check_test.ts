@@ -22,7 +22,7 @@ describe("sallyport check", () => {
   afterEach(() => folder.remove());
   const write = (text: string, name = "gateway.jsonc") => {
     const file = join(folder.path, name);
-    writeFileSync(file, text);
+    writeFileSync(file, text, { mode: 0o600 });
     return file;
   };
 

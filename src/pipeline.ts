@@ -1,0 +1,286 @@
+/**
+ * The flow of a request, in eight steps: arrive, address, identify, admit, read, forward, relay, settle. Each is a
+ * function of its own; one `catch` turns whatever they throw into an answer.
+ *
+ * @module
+ */
+import { type Digest, holdsGatewayKey } from "./access/gateway_key.ts";
+import { findGatewayKey, type KeyStore } from "./access/key_store.ts";
+import { type Limiter, type LimitSubject, takeLease } from "./access/limits.ts";
+import type { ResolveKey } from "./access/own_keys.ts";
+import { admitKey, admitModel, allowsModel } from "./access/policy.ts";
+import type { Config } from "./config.ts";
+import { GatewayError, toErrorAnswer } from "./errors.ts";
+import {
+  type Answer,
+  ClientClosed,
+  type Clock,
+  dropRejection,
+  Exchange,
+  type ExchangeObserver,
+  type InboundRequest,
+  toSettlement,
+  type Tracer,
+} from "./exchange.ts";
+import { parseJson, readBody } from "./inbound/body.ts";
+import type { BodyMemory, RequestBody } from "./inbound/body_memory.ts";
+import { type ChatCompletionRequest, readChatCompletion } from "./inbound/chat_completion.ts";
+import { readGatewayCredential, readUpstreamCredential } from "./inbound/credentials.ts";
+import type { HostTable } from "./inbound/host.ts";
+import { type Operation, resolveOperation } from "./inbound/operation.ts";
+import type { KeyConfig } from "./key_config.ts";
+import type { OpenExchanges } from "./open_exchanges.ts";
+import type { ProviderConfig } from "./provider_config.ts";
+import { EventStreamScanner } from "./upstream/event_stream.ts";
+import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
+import { hasLooped, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
+import { filterModelList } from "./upstream/model_list.ts";
+import { MAX_WHOLE_BYTES, readWhole, Relay } from "./upstream/relay.ts";
+import type { UpstreamAnswer } from "./upstream/transport.ts";
+import { PlainAnswerMeter, readPlainUsage } from "./upstream/usage.ts";
+
+/** A provider, and what calls to it are made with. */
+export interface Provider extends ProviderConfig, ForwardParts {
+  /** Its name in the config. */
+  readonly name: string;
+  /** Itself, where it has limits for all keys together. */
+  readonly subjects: readonly LimitSubject[];
+}
+
+/** The parts of a gateway that its steps use. */
+export interface Pipeline {
+  readonly resolveProvider: HostTable<Provider>;
+  readonly keys: KeyStore | ResolveKey;
+  readonly limiter: Limiter;
+  readonly digest: Digest;
+  readonly observers: readonly ExchangeObserver[];
+  readonly tracer: Tracer | undefined;
+  readonly clock: Clock;
+  readonly limits: Config["limits"];
+  readonly bodies: BodyMemory;
+  readonly open: OpenExchanges;
+  /** Refuses a request that came too late, or is one too many. @throws {GatewayError} */
+  assertWelcome(): void;
+}
+
+/** One request on its way through the steps. */
+interface Flow {
+  readonly request: InboundRequest;
+  readonly exchange: Exchange;
+  readonly gateway: Pipeline;
+}
+
+/** A body of at most this size that nobody read is drained by the server; a larger one costs its connection. Bytes. */
+const SMALL_BODY_BYTES = 65536;
+/** When an exchange that is still open begins to watch for its caller's leaving. Milliseconds. */
+const WATCH_CALLER_MS = 20;
+
+/**
+ * Answers a request.
+ *
+ * @param request What arrived
+ * @param gateway The parts
+ * @returns The answer, whatever happened. Never rejects
+ */
+export async function answer(request: InboundRequest, gateway: Pipeline): Promise<Answer> {
+  const flow = arrive(request, gateway);
+  try {
+    flow.exchange.trace = gateway.tracer?.begin(flow.exchange, request);
+    gateway.assertWelcome();
+    return await run(flow);
+  } catch (thrown) {
+    return refuse(thrown, flow);
+  }
+}
+
+async function run(flow: Flow): Promise<Answer> {
+  const { provider, operation } = await address(flow); // 2
+  const key = await identify(provider, operation, flow); // 3
+  await admit(key, provider, flow); // 4
+  const { body, completion } = await read(operation, { key, provider }, flow); // 5
+  const answered = await send(operation, { provider, body, completion }, flow); // 6
+  return await relay(answered, { operation, key, provider, completion }, flow); // 7; its end is 8
+}
+
+/** 1: opens the exchange, and sees to its settlement (8). */
+function arrive(request: InboundRequest, gateway: Pipeline): Flow {
+  const { clock, open, observers } = gateway;
+  const exchange = new Exchange(clock);
+  open.add(exchange);
+  const onGone = () => exchange.abort(new ClientClosed());
+  let signal: AbortSignal | undefined;
+  // A body breaks by itself when the caller leaves; this is for the time in which nothing goes to or fro.
+  const cancelWatch = clock.timer(WATCH_CALLER_MS, () => {
+    signal = request.signal;
+    if (signal?.aborted) onGone();
+    signal?.addEventListener("abort", onGone);
+  });
+  exchange.onSettled((record) => {
+    open.delete(exchange);
+    cancelWatch();
+    signal?.removeEventListener("abort", onGone);
+    for (const observer of observers) {
+      try {
+        dropRejection(observer.settled(record));
+      } catch {
+        // An observer's failure is its own.
+      }
+    }
+  });
+  return { request, exchange, gateway };
+}
+
+/** 2: the Host names the provider, method and path the operation. Nothing looks at the URL before the Host was checked. */
+async function address(flow: Flow): Promise<{ provider: Provider; operation: Operation }> {
+  const { request: { method, url, headers }, exchange, gateway } = flow;
+  // HTTP/2 has no Host field: its `:authority` stands in the URL.
+  const provider = gateway.resolveProvider(headers.get("host") ?? (URL.canParse(url) ? new URL(url).host : null));
+  exchange.facts.provider = provider.name;
+  const operation = await resolveOperation(method, url);
+  exchange.facts.operation = operation.name;
+  return { provider, operation };
+}
+
+/** 3: the gateway key first, for without a good one nobody learns more; then what it may, and the other credential. */
+async function identify(provider: Provider, operation: Operation, flow: Flow): Promise<KeyConfig> {
+  const { request: { url, headers }, exchange, gateway: { keys, digest, clock } } = flow;
+  const shown = readGatewayCredential(headers);
+  const found = await findGatewayKey(shown, keys, { digest, exchange, clock });
+  if (found !== undefined) exchange.facts.keyId = found.id;
+  const key = admitKey(found, provider.name, clock.now());
+  const upstreamKey = readUpstreamCredential(headers);
+  if (upstreamKey === shown || holdsGatewayKey(upstreamKey)) throw new GatewayError("gateway_key_in_authorization");
+  if (holdsGatewayKey(url)) throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the URL" });
+  if (operation.model !== undefined) admitModel(key, operation.model);
+  if (hasLooped(headers)) throw new GatewayError("upstream_loop");
+  return key;
+}
+
+/** 4: a lease of the limits of key and provider, given back when the exchange settles. No byte of the body was read so far. */
+async function admit({ id, limits }: KeyConfig, provider: Provider, { exchange, gateway }: Flow): Promise<void> {
+  const { limiter, clock } = gateway;
+  const subjects = limits === undefined ? provider.subjects : [{ name: `key:${id}`, limits }, ...provider.subjects];
+  if (subjects.length === 0) return;
+  const lease = await takeLease(limiter, subjects, { exchange, clock });
+  exchange.onSettled(({ usage, operation, status }) =>
+    lease.release(usage?.total ?? (operation === "chat.completions" && status === 200 ? undefined : 0))
+  );
+  if (lease.observed !== undefined) exchange.facts.observedLimit = lease.observed;
+  exchange.headers = lease.headers;
+}
+
+/** What is remembered of a chat completion's body. */
+type CheckedCompletion = Pick<ChatCompletionRequest, "isStream" | "choices">;
+
+/** A body that was read, and what must be known of it; neither where the operation has none. */
+interface ReadRequest {
+  readonly body: RequestBody | null;
+  readonly completion: CheckedCompletion | undefined;
+}
+
+/** 5: the body's bytes, and from a parsed view of them what must be known. Of the view nothing large is kept. */
+async function read(
+  operation: Operation,
+  { key, provider }: { key: KeyConfig; provider: Provider },
+  { request, exchange, gateway: { limits, bodies, clock } }: Flow,
+): Promise<ReadRequest> {
+  if (operation.name !== "chat.completions") return { body: null, completion: undefined };
+  const body = await readBody(request, { limits, memory: bodies, owner: key.id, clock, exchange });
+  const view = parseJson(body.bytes ?? new Uint8Array());
+  const { model, isStream, choices, users } = readChatCompletion(view, provider.messages);
+  exchange.facts.model = model;
+  if (isStream !== undefined) exchange.facts.stream = isStream;
+  admitModel(key, model);
+  if (users.some(holdsGatewayKey)) throw new GatewayError("gateway_key_misplaced", { param: "user" });
+  return { body, completion: { isStream, choices } };
+}
+
+/** 6: the original bytes, with the headers that may cross. */
+function send(
+  { path }: Operation,
+  { provider, body, completion }: ReadRequest & { provider: Provider },
+  { request: { method, headers }, exchange }: Flow,
+): Promise<UpstreamAnswer> {
+  const mayStream = completion !== undefined && (completion.isStream ?? true);
+  const deadlines = shorten(provider.deadlines, headers, mayStream);
+  return forward({ path, method, headers: toUpstreamHeaders(headers), body, deadlines }, exchange, provider);
+}
+
+/** The request that an answer belongs to. */
+interface Answered {
+  readonly operation: Operation;
+  readonly key: KeyConfig;
+  readonly provider: Provider;
+  readonly completion: CheckedCompletion | undefined;
+}
+
+/** 7: status and headers at once, the body as it comes; its end settles the exchange (8). A small answer goes whole. */
+async function relay(answered: UpstreamAnswer, to: Answered, { exchange, gateway }: Flow): Promise<Answer> {
+  const { operation, key, provider: { deadlines, keepAliveMs }, completion } = to;
+  const { clock, limits: { writeStallMs } } = gateway;
+  const { idleMs, firstEventMs } = deadlines;
+  const isLimited = operation.name === "models.list" && key.models !== undefined;
+  const mayUse = (model: string) => allowsModel(key, model);
+  const { status, headers, body } = isLimited
+    ? await filterModelList(answered, mayUse, { exchange, idleMs, clock })
+    : answered;
+  const isEventStream = (headers.get("content-type") ?? "").toLowerCase().startsWith("text/event-stream");
+  const own = addOwnHeaders(toCallerHeaders(headers, isEventStream), exchange);
+  if (completion !== undefined) exchange.facts.stream ??= isEventStream;
+  if (body === null || status === 204 || status === 205) {
+    body?.cancel();
+    exchange.status = status;
+    exchange.settle({ outcome: "ok" });
+    return { status, headers: own, body: null };
+  }
+  const isCompletion = completion !== undefined && status === 200;
+  const isPacked = (headers.get("content-encoding") ?? "") !== "";
+  const isSmall = body.isWhole === true || Number(headers.get("content-length") ?? Infinity) <= MAX_WHOLE_BYTES;
+  if (!isEventStream && !isPacked && isSmall) {
+    const whole = await readWhole(body, { exchange, idleMs, clock });
+    const usage = isCompletion ? readPlainUsage(whole) : undefined;
+    if (usage !== undefined) exchange.facts.usage = usage;
+    exchange.status = status;
+    exchange.bytesOut = whole.byteLength;
+    exchange.settle({ outcome: "ok" });
+    return { status, headers: own, body: whole };
+  }
+  const scanner = isCompletion && isEventStream ? new EventStreamScanner(completion.choices) : undefined;
+  const meter = isCompletion && !isEventStream ? new PlainAnswerMeter() : undefined;
+  exchange.status = status;
+  const times = { idleMs, firstEventMs, keepAliveMs, writeStallMs, clock };
+  return { status, headers: own, body: new Relay(body, { exchange, scanner, meter, ...times }) };
+}
+
+/** The one place where something thrown becomes an answer. */
+function refuse(thrown: unknown, { request, exchange }: Flow): Answer {
+  const settlement = toSettlement(thrown);
+  if (thrown instanceof ClientClosed) {
+    exchange.settle(settlement);
+    return { status: 499, headers: {}, body: null };
+  }
+  const error = GatewayError.is(thrown) ? thrown : new GatewayError("internal_error");
+  const refusal = toErrorAnswer(error);
+  addOwnHeaders(refusal.headers, exchange);
+  const isLost = error.code === "body_timeout" || !isBodySettled(request, exchange);
+  if (isLost) refusal.headers.connection = "close";
+  exchange.status = refusal.status;
+  if (error.limit !== undefined) exchange.facts.limit = error.limit;
+  exchange.bytesOut = refusal.body.length;
+  exchange.settle(settlement);
+  return refusal;
+}
+
+/** Adds what every answer carries. */
+function addOwnHeaders(headers: Record<string, string>, exchange: Exchange): Record<string, string> {
+  Object.assign(headers, exchange.headers);
+  headers["x-request-id"] = exchange.id;
+  headers["server-timing"] = exchange.serverTiming;
+  return headers;
+}
+
+/** Returns whether the connection can go on after a refusal: what is left of the body, if anything, is small. */
+function isBodySettled({ body, headers }: InboundRequest, exchange: Exchange): boolean {
+  if (body === null || exchange.bytesIn > 0) return true;
+  return Number(headers.get("content-length") ?? Infinity) <= SMALL_BODY_BYTES;
+}
