@@ -39,10 +39,7 @@ export function describeSkipped(skipped: ReadonlyMap<string, readonly string[]>)
   const missed = new Map<string, string[]>();
   for (const [label, titles] of skipped) {
     for (const title of titles) {
-      const reason = REASON.exec(title)?.[1] ??
-        (label === "workers"
-          ? "makes no sense there, see tests/support/workers_cases.ts"
-          : `no reason given: ${title}`);
+      const reason = REASON.exec(title)?.[1] ?? `no reason given: ${title}`;
       const [, names] = MISSING.exec(reason) ?? [];
       for (const name of names?.split(" ") ?? []) packages.add(name);
       const text = names === undefined

@@ -47,13 +47,11 @@ describe("the end of a run", () => {
       new Map([
         ["bun", [redis, "x (skipped: only Deno has a sandbox)", "y (skipped: only Deno has a sandbox)"]],
         ["node 26", [redis, both, "z (not in a bare run)", "w"]],
-        ["workers", ["v"]],
         ["deno", []],
       ]),
     );
     assert.deepEqual(text.trim().split("\n"), [
       "skipped  reason",
-      "      1  makes no sense there, see tests/support/workers_cases.ts (workers)",
       "      1  needs the Debian packages caddy redis-server: row 1: it works (node 26)",
       "      2  needs the Debian packages redis-server: a connection to Redis (bun, node 26)",
       "      1  no reason given: w (node 26)",
