@@ -79,6 +79,7 @@ const ROWS: Readonly<Record<number, string>> = {
   63: "upstream's own error event, cut after the finish",
   64: "stream that ends in an odd form",
   65: "header long before the first event",
+  66: "reload by SIGHUP",
 };
 type Mark = "yes" | "no" | "–";
 

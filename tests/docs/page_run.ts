@@ -228,7 +228,10 @@ export class PageRun {
     const provider = /^\s*"providers"/m.test(text) ? "" : '"providers": { "a": { "upstream": "openai" } },';
     const file = join(this.#home, "checked.jsonc");
     writeFileSync(file, isWhole ? text : `{ ${provider}\n${text}\n}`);
-    await this.#shell("sallyport check --config checked.jsonc");
+    // What a configuration of its own would have: a key, and a file of keys that somebody has made.
+    const keys = text.includes('"keys"') ? "" : "SALLYPORT_KEYS=0123456789-secret-key ";
+    if (/"keys": \{ "file"/.test(text)) await this.#shell("sallyport keys create --config checked.jsonc >/dev/null");
+    await this.#shell(`${keys}sallyport check --config checked.jsonc`);
     if (text.startsWith("// gateway.jsonc")) await this.#configure(text);
   }
 

@@ -32,7 +32,7 @@ interface Ready {
   readonly workers?: readonly { readonly digest: string; readonly pid: number }[];
 }
 
-describe("row 66: a reload", () => {
+describe("reload", () => {
   let folder: ReturnType<typeof makeFolder>;
   let provider: Provider;
   let finish: (() => void)[];
@@ -99,7 +99,7 @@ describe("row 66: a reload", () => {
 
   for (const workers of [1, 2]) {
     describe(workers === 1 ? "alone" : "with workers", () => {
-      it("takes effect under kept-alive load, twice at once, and nothing is refused, cut or forgotten", async () => {
+      it("row 66: takes effect under kept-alive load, twice at once, and nothing is refused, cut or forgotten", async () => {
         const { program, url, ask, ready, call, settle } = await serve(workers);
         const limited = async () => await call(undefined, LIMITED_KEY);
         assert.deepEqual([await limited(), await limited(), await limited()], [200, 200, 429]);
@@ -138,7 +138,7 @@ describe("row 66: a reload", () => {
         assert.equal(await program.ended, 0, program.stderr());
       });
 
-      it("that finds a mistake changes nothing, says which, and hinders no later one", async () => {
+      it("row 66: finds a mistake, says which, changes nothing, and hinders no later reload", async () => {
         const { call, reload, ready, settle } = await serve(workers);
         const { config: { digest } } = await ready();
         const mistakes: [unknown, RegExp][] = [
@@ -171,7 +171,7 @@ describe("row 66: a reload", () => {
         assert.equal(await call("b.localhost"), 200);
       });
 
-      it("opens addresses that are new, closes those that are gone, and does neither where one can't be opened", async () => {
+      it("row 66: opens addresses that are new, closes those that are gone, and does neither where one can't be opened", async () => {
         const ports = [await freePort(), await freePort()] as const;
         const on = (...all: readonly number[]) => ({ listen: all.map((port) => ({ port })) });
         const { call, reload, settle } = await serve(workers, config(["a"], on(ports[0])));
@@ -197,7 +197,7 @@ describe("row 66: a reload", () => {
         assert.equal(await call("a.localhost", KEY, second), 200);
       });
 
-      it("takes a renewed certificate over", async () => {
+      it("row 66: takes a renewed certificate over", async () => {
         const renew = (name: string) => {
           const { cert, key } = createSelfSignedCertificate([name]);
           writeFileSync(join(folder.path, "b.crt"), cert);
