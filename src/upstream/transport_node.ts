@@ -131,7 +131,7 @@ class Connection implements SocketEvents, AnswerSink {
   }
 
   flushed(): void {
-    if (this.#socket.isFlushed) this.#call?.left();
+    if (this.#isOpen && this.#socket.isFlushed) this.#call?.left(); // before that nothing was sent
   }
 
   pause(): void {
