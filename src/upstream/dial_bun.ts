@@ -125,7 +125,7 @@ class BunSocket implements ClientSocket {
     for (let first = this.#waiting[0]; first !== undefined; first = this.#waiting[0]) {
       const sent = Math.max(0, this.#socket?.write(first) ?? 0);
       if (sent < first.byteLength) {
-        this.#waiting[0] = first.subarray(sent);
+        if (!this.#isDestroyed) this.#waiting[0] = first.subarray(sent);
         return;
       }
       this.#waiting.shift();

@@ -134,7 +134,7 @@ class Connection implements SocketEvents, AnswerSink, Pooled {
   }
 
   flushed(): void {
-    if (this.#socket.isFlushed) this.#call?.left();
+    if (this.#isOpen && this.#socket.isFlushed) this.#call?.left(); // before that nothing was sent
   }
 
   pause(): void {

@@ -7,7 +7,14 @@ import { createFetchTransport } from "../../src/upstream/transport.ts";
 import { startUnderTest, type UnderTest, type UnderTestOptions, UPSTREAM_KEY } from "../support/gateway.ts";
 import { endPrograms, startProgram } from "../support/program.ts";
 import { answerPlain, chunk, startProvider, stream } from "../support/provider.ts";
-import { callRaw, openRaw, parseAnswer, type RawConnection, toRawRequest } from "../support/tcp_peer.ts";
+import {
+  callRaw,
+  openRaw,
+  parseAnswer,
+  type RawConnection,
+  startBlackHole,
+  toRawRequest,
+} from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
 const MB = 1024 * 1024;
@@ -98,6 +105,18 @@ describe("bodies of callers", () => {
       settled++;
       running.socket.destroy();
     }
+  });
+
+  it("row 51: a body that never left is not let go of: it goes whole to another replica", async () => {
+    const provider = await startProvider();
+    closing.push(() => provider.close());
+    const hole = await startBlackHole();
+    closing.push(() => hole.close());
+    const upstreams = { upstream: [hole.url, provider.url], deadlines: { connect: "300ms" } };
+    const under = await start(provider.url, { provider: upstreams });
+    assert.equal((await send(under, 5 * MB)).status, 200);
+    assert.equal((await under.settled()).retries, 1);
+    assert.equal(provider.calls[0]?.body.toString(), bodyOf(5 * MB));
   });
 
   it("row 51: 80 streams with 5 MB bodies that stay open cost the process what may be held, and no more", async () => {

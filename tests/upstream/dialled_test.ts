@@ -186,6 +186,8 @@ describe("a transport, whatever its connections tell", () => {
     early.socket.events.flushed();
     assert.equal(early.isReleased(), true);
     const atOnce = begin(true);
+    atOnce.socket.events.flushed();
+    assert.equal(atOnce.isReleased(), false, "nothing was sent so far");
     atOnce.socket.events.opened();
     assert.equal(atOnce.isReleased(), true);
     const ends: Record<string, (socket: Dialled) => void> = {
