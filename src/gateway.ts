@@ -199,6 +199,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     // 6 Forward
     let answer: UpstreamAnswer;
     try {
+      if (request.isGone) throw new ClientClosed();
       answer = await forward(
         {
           path: operation.path,
@@ -214,7 +215,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
       bodyMemory.give(exchange.bytesIn);
     }
     // 7 Relay
-    return relay(answer, { exchange, provider, completion });
+    return relay(answer, { request, exchange, provider, completion });
   }
 
   /** 5: from a parsed view of the bytes what must be known of them. */
@@ -238,7 +239,8 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
   /** 7: status and headers at once, the body as it comes; its end settles the exchange. A small answer goes whole. */
   function relay(
     { status, headers, body }: UpstreamAnswer,
-    { exchange, provider, completion }: {
+    { request, exchange, provider, completion }: {
+      request: InboundRequest;
       exchange: Exchange;
       provider: ProviderConfig;
       completion: { choices: number } | undefined;
@@ -261,6 +263,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
       return readWhole(body, { exchange, idleMs, clock }).then((whole) => {
         const usage = isCompletion ? readPlainUsage(whole) : undefined;
         if (usage !== undefined) exchange.facts.usage = usage;
+        if (request.isGone) throw new ClientClosed(); // nobody gets it
         exchange.status = status;
         exchange.bytesOut = whole.byteLength;
         exchange.settle({ outcome: "ok" });

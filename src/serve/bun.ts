@@ -4,10 +4,11 @@
  * @module
  */
 import process from "node:process";
+import { setImmediate } from "node:timers";
 import { type ByteSource, fromRequest } from "../byte_source.ts";
 import { isWhole } from "../exchange.ts";
 import { type Handler, toResponse, WebRequest } from "../fetch_handler.ts";
-import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
+import { bodyLeft, endLate, HEADERS_MS, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 import { takeAhead } from "./take_ahead.ts";
 
 interface BunServer {
@@ -31,12 +32,33 @@ declare const Bun: {
   }): BunServer;
 };
 
-/** Seconds for a header to arrive and for an idle connection to stay; Bun looks every four. */
-const IDLE_SECONDS = 10;
 /** A body that is there is handed on whole up to this size: a stream in JavaScript costs Bun as much as all the rest. Bytes. */
 const WHOLE_BYTES = 65536;
 /** A caller's body is read whole up to this size: its pieces cost Bun a quarter of all that is done with it. Bytes. */
 const WHOLE_BODY_BYTES = 4_000_000;
+
+/** A request of Bun's, whose signal costs little. */
+class BunRequest extends WebRequest {
+  get isGone(): boolean {
+    return this.signal.aborted;
+  }
+}
+
+let turn: Promise<void> | undefined;
+
+/**
+ * Waits until all that has arrived together was looked at. Bun answers requests of one connection one after the other, but
+ * closes the connection when the next request comes before the answer: then nobody is there who could be answered, and the
+ * call must not be made. One timer for all that wait: less than can be measured of a call.
+ */
+function nextTurn(): Promise<void> {
+  return turn ??= new Promise((resolve) =>
+    setImmediate(() => {
+      turn = undefined;
+      resolve();
+    })
+  );
+}
 
 /** Calls `onEnd` when the body is there, for the deadlines of the listener end with it. */
 function withEnd(body: ByteSource, onEnd: () => void): ByteSource {
@@ -44,7 +66,10 @@ function withEnd(body: ByteSource, onEnd: () => void): ByteSource {
     ...(body.isWhole && { isWhole: true }),
     async read() {
       const chunk = await body.read();
-      if (chunk === undefined || body.isWhole) onEnd();
+      if (chunk === undefined || body.isWhole) {
+        onEnd();
+        await nextTurn();
+      }
       return chunk;
     },
     cancel: (reason) => body.cancel(reason),
@@ -53,15 +78,16 @@ function withEnd(body: ByteSource, onEnd: () => void): ByteSource {
 
 /** Opens a listener with `Bun.serve`. */
 export function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
-  const { hostname, port, tls, bodyTimeMs } = options;
-  const bodySeconds = Math.ceil(bodyTimeMs / 1000) + IDLE_SECONDS;
+  const { hostname, port, tls, bodyTimeMs, headersMs = HEADERS_MS } = options;
+  const idleSeconds = Math.ceil(headersMs / 1000); // for an idle connection too; Bun looks every four
+  const bodySeconds = Math.ceil(bodyTimeMs / 1000) + idleSeconds;
   const server = Bun.serve({
     hostname,
     port,
     reusePort: options.isShared === true,
     ...(tls && { tls }),
     development: false, // its error page shows sources
-    idleTimeout: IDLE_SECONDS,
+    idleTimeout: idleSeconds,
     maxRequestBodySize: Number.MAX_SAFE_INTEGER, // the gateway counts, and answers with a body
     async fetch(request, listener) {
       // Quiet answers, and bodies that come slowly, are the gateway's to judge: Bun would cut both after 12 s.
@@ -69,8 +95,11 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
       const body = fromRequest(request, WHOLE_BODY_BYTES);
       if (body === null) isPatient();
       else listener.timeout(request, bodySeconds);
-      const answer = await handler.handle(new WebRequest(request, body && withEnd(body, isPatient)));
+      if (body === null) await nextTurn();
+      const answer = await handler.handle(new BunRequest(request, body && withEnd(body, isPatient)));
+      const rest = answer.headers.connection === "close" ? bodyLeft(request, body) : null;
       if (!isWhole(answer.body)) answer.body = await takeAhead(answer.body, WHOLE_BYTES);
+      else if (answer.body !== null && rest !== null) answer.body = endLate(answer.body, rest);
       return toResponse(answer);
     },
     error: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default shows the error
