@@ -66,6 +66,9 @@ const ROWS: Readonly<Record<number, string>> = {
   48: "operators' paths asked by callers",
   49: "secrets in what is told",
   50: "throws in every part",
+  52: "silent and half TLS handshakes",
+  58: "pipelined requests",
+  59: "early 413 in an upload, half-closed callers",
 };
 type Mark = "yes" | "no" | "–";
 

@@ -14,7 +14,11 @@ export interface Gap {
 }
 
 /** Names of the behaviours that some runtime lacks. */
-export type GapName = "headers before the first event" | "a listener that closes without resetting anybody";
+export type GapName =
+  | "headers before the first event"
+  | "a listener that closes without resetting anybody"
+  | "a body in what the listener refuses by itself"
+  | "pipelining";
 
 /** Every gap there is. */
 export const GAPS: Readonly<Record<GapName, Gap>> = {
@@ -25,6 +29,14 @@ export const GAPS: Readonly<Record<GapName, Gap>> = {
   "a listener that closes without resetting anybody": {
     runtimes: ["bun", "deno"],
     reason: "Linux resets what it has queued for one of several sockets on a port (SO_REUSEPORT) when that one closes",
+  },
+  "a body in what the listener refuses by itself": {
+    runtimes: ["bun"],
+    reason: "Bun.serve answers bytes that are no request itself, with a status and nothing else",
+  },
+  "pipelining": {
+    runtimes: ["bun"],
+    reason: "Bun.serve closes a connection on which the next request comes before the answer",
   },
 };
 
