@@ -6,7 +6,7 @@
 import { fromRequest } from "../byte_source.ts";
 import { isWhole } from "../exchange.ts";
 import { type Handler, toResponse, WebRequest } from "../fetch_handler.ts";
-import { bodyLeft, endLate, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
+import { bodyLeft, discard, endLate, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 
 /** The part of Deno's types that is used here: the official ones clash with those of Node and Bun. */
 declare const Deno: {
@@ -52,9 +52,12 @@ async function answerHostless(handler: Handler, request: Request): Promise<Respo
   return toResponse(await handler.handle(Object.assign(hostless, { url })));
 }
 
+/** For a body that the answer need not wait for. Milliseconds. */
+const DISCARD_FIRST_MS = 1_000;
+
 /**
- * Answers a request whose `:authority` stands in its URL. Deno resets a stream that is answered before its body has
- * arrived, and curl then reports a broken stream instead of the answer.
+ * Answers a request whose `:authority` stands in its URL. Deno resets a stream that ends before its body has arrived, and
+ * curl one whose answer comes before: both then report a broken stream. What takes longer is answered all the same.
  */
 async function answerHttp2(handler: Handler, request: Request): Promise<Response> {
   void request.signal; // asked for later, it would not tell of a stream that was reset before
@@ -62,7 +65,8 @@ async function answerHttp2(handler: Handler, request: Request): Promise<Response
   const answer = await handler.handle(new WebRequest(request, body));
   delete answer.headers.connection; // RFC 9113 §8.2.2: has no place in HTTP/2
   const rest = bodyLeft(request, body);
-  if (isWhole(answer.body) && answer.body !== null && rest !== null) answer.body = endLate(answer.body, rest);
+  const isAhead = isWhole(answer.body) && rest !== null && !(await discard(rest, DISCARD_FIRST_MS));
+  if (isWhole(answer.body) && answer.body !== null && isAhead) answer.body = endLate(answer.body, rest);
   return toResponse(answer);
 }
 

@@ -61,28 +61,36 @@ export function toListenerUrl({ hostname, tls }: ListenOptions, port: number): s
   return `${tls === undefined ? "http" : "https"}://${hostname.includes(":") ? `[${hostname}]` : hostname}:${port}`;
 }
 
-/** Reads what is left of a body and keeps nothing of it, for a bounded time. Never rejects. */
-function discard(body: ByteSource): Promise<void> {
+/**
+ * Reads what is left of a body and keeps nothing of it. Never rejects.
+ *
+ * @param body The body
+ * @param maxMs For how long at most, milliseconds; less where nothing comes
+ * @returns Whether it came to its end
+ */
+export function discard(body: ByteSource, maxMs: number = DISCARD_MS): Promise<boolean> {
   return new Promise((resolve) => {
+    let isOver = false;
     let isQuiet = false;
-    let leftMs = DISCARD_MS;
+    let leftMs = maxMs;
     let cancelTimer = (): void => {};
-    const end = (): void => {
-      leftMs = 0;
+    const end = (isComplete: boolean): void => {
+      isOver = true;
       cancelTimer();
-      resolve();
+      resolve(isComplete);
     };
     const watch = (): void => {
-      if (isQuiet || leftMs <= 0) return end();
+      if (isQuiet || leftMs <= 0) return end(false);
       isQuiet = true;
-      leftMs -= DISCARD_QUIET_MS;
-      cancelTimer = systemClock.timer(DISCARD_QUIET_MS, watch);
+      const stepMs = Math.min(leftMs, DISCARD_QUIET_MS);
+      leftMs -= stepMs;
+      cancelTimer = systemClock.timer(stepMs, watch);
     };
     const read = async (): Promise<void> => {
-      while (leftMs > 0 && await body.read() !== undefined) isQuiet = false;
+      while (!isOver && await body.read() !== undefined) isQuiet = false;
     };
     watch();
-    read().then(end, end); // the caller left
+    read().then(() => end(true), () => end(true)); // broken: the caller left
   });
 }
 
