@@ -15,6 +15,10 @@ export type ErrorCode =
   | "unknown_host"
   | "not_found"
   | "method_not_allowed"
+  // bytes that are no request, told by the listener
+  | "invalid_http"
+  | "headers_too_large"
+  | "headers_timeout"
   // identity
   | "missing_gateway_key"
   | "invalid_gateway_auth"
@@ -110,6 +114,24 @@ export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
     status: 405,
     param: null,
     message: "Cannot use this method here: the Allow header lists the ones that exist",
+  },
+  invalid_http: {
+    ...invalid,
+    status: 400,
+    param: null,
+    message: "Cannot read the request: it is not well-formed HTTP/1.1",
+  },
+  headers_too_large: {
+    ...invalid,
+    status: 431,
+    param: null,
+    message: "Cannot read the request: its header and URL are larger than 16 KiB",
+  },
+  headers_timeout: {
+    ...invalid,
+    status: 408,
+    param: null,
+    message: "Cannot read the request: its header did not arrive in time",
   },
   missing_gateway_key: {
     ...authentication,

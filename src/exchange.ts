@@ -21,9 +21,11 @@ export interface InboundRequest {
   readonly headers: { get(name: string): string | null };
   /** The body, unread. */
   readonly body: ByteSource | null;
+  /** Whether the caller has left, where asking costs next to nothing. */
+  readonly isGone?: boolean | undefined;
   /**
-   * Aborts when the caller is gone. May also abort after a complete answer: that is ignored. Not asked for in a quick
-   * exchange: making one costs the runtimes more than most of what else the gateway does.
+   * Aborts when the caller is gone, or after a complete answer: that is ignored. Not asked for in a quick exchange: making
+   * one costs the runtimes more than most of what else the gateway does.
    */
   readonly signal?: AbortSignal | undefined;
 }
@@ -225,7 +227,6 @@ export class Exchange {
   place = -1;
   /** What the answer carries of the gateway's own, whichever answer it is. */
   headers: Readonly<Record<string, string>> = {};
-
   readonly #clock: Clock;
   readonly #startedMonotonic: number;
   #controller: AbortController | undefined;
@@ -236,7 +237,6 @@ export class Exchange {
   #firstByteMs: number | undefined;
   #firstTokenMs: number | undefined;
   #isSettled = false;
-
   /** @param clock Where its times come from */
   constructor(clock: Clock) {
     this.#clock = clock;

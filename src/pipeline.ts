@@ -196,14 +196,15 @@ async function read(
 }
 
 /** 6: the original bytes, with the headers that may cross. */
-function send(
+async function send(
   { path }: Operation,
   { provider, body, completion }: ReadRequest & { provider: Provider },
-  { request: { method, headers }, exchange }: Flow,
+  { request: { method, headers, isGone }, exchange }: Flow,
 ): Promise<UpstreamAnswer> {
+  if (isGone) throw new ClientClosed();
   const mayStream = completion !== undefined && (completion.isStream ?? true);
   const deadlines = shorten(provider.deadlines, headers, mayStream);
-  return forward({ path, method, headers: toUpstreamHeaders(headers), body, deadlines }, exchange, provider);
+  return await forward({ path, method, headers: toUpstreamHeaders(headers), body, deadlines }, exchange, provider);
 }
 
 /** The request that an answer belongs to. */
@@ -215,7 +216,7 @@ interface Answered {
 }
 
 /** 7: status and headers at once, the body as it comes; its end settles the exchange (8). A small answer goes whole. */
-async function relay(answered: UpstreamAnswer, to: Answered, { exchange, gateway }: Flow): Promise<Answer> {
+async function relay(answered: UpstreamAnswer, to: Answered, { request, exchange, gateway }: Flow): Promise<Answer> {
   const { operation, key, provider: { deadlines, keepAliveMs }, completion } = to;
   const { clock, limits: { writeStallMs } } = gateway;
   const { idleMs, firstEventMs } = deadlines;
@@ -240,6 +241,7 @@ async function relay(answered: UpstreamAnswer, to: Answered, { exchange, gateway
     const whole = await readWhole(body, { exchange, idleMs, clock });
     const usage = isCompletion ? readPlainUsage(whole) : undefined;
     if (usage !== undefined) exchange.facts.usage = usage;
+    if (request.isGone) throw new ClientClosed(); // nobody gets it
     exchange.status = status;
     exchange.bytesOut = whole.byteLength;
     exchange.settle({ outcome: "ok" });

@@ -4,11 +4,12 @@
  * @module
  */
 import process from "node:process";
+import { setImmediate } from "node:timers";
 import { type ByteSource, fromRequest } from "../byte_source.ts";
 import { isWhole } from "../exchange.ts";
 import { type Handler, toResponse, WebRequest } from "../fetch_handler.ts";
 import { runtimeClock } from "../timers.ts";
-import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
+import { bodyLeft, endLate, HEADERS_MS, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 import { takeAhead } from "./take_ahead.ts";
 
 interface BunServer {
@@ -32,8 +33,6 @@ declare const Bun: {
   }): BunServer;
 };
 
-/** Seconds for a header to arrive and for an idle connection to stay; Bun looks every four. */
-const IDLE_SECONDS = 10;
 /** A body that is there is handed on whole up to this size: a stream in JavaScript costs Bun as much as all the rest. Bytes. */
 const WHOLE_BYTES = 65536;
 /** A caller's body is read whole up to this size: its pieces cost Bun a quarter of all that is done with it. Bytes. */
@@ -41,8 +40,29 @@ const WHOLE_BODY_BYTES = 4_000_000;
 
 /** The longest time for which Bun holds the header of a quiet stream back: it sends it with the first bytes. Milliseconds. */
 const HEADER_MS = 100;
-/** For a body to arrive: the gateway's own deadline comes first. */
-const toBodySeconds = (bodyTimeMs: number): number => Math.ceil(bodyTimeMs / 1000) + IDLE_SECONDS;
+
+/** A request of Bun's, whose signal costs little. */
+class BunRequest extends WebRequest {
+  get isGone(): boolean {
+    return this.signal.aborted;
+  }
+}
+
+let turn: Promise<void> | undefined;
+
+/**
+ * Waits until all that has arrived together was looked at. Bun answers requests of one connection one after the other, but
+ * closes the connection when the next request comes before the answer: then nobody is there who could be answered, and the
+ * call must not be made. One timer for all that wait: less than can be measured of a call.
+ */
+function nextTurn(): Promise<void> {
+  return turn ??= new Promise((resolve) =>
+    setImmediate(() => {
+      turn = undefined;
+      resolve();
+    })
+  );
+}
 
 /** Calls `onEnd` when the body is there, for the deadlines of the listener end with it. */
 function withEnd(body: ByteSource, onEnd: () => void): ByteSource {
@@ -55,7 +75,10 @@ function withEnd(body: ByteSource, onEnd: () => void): ByteSource {
     },
     async read() {
       const chunk = await body.read();
-      if (chunk === undefined || isWhole) onEnd();
+      if (chunk === undefined || isWhole) {
+        onEnd();
+        await nextTurn();
+      }
       return chunk;
     },
     cancel: (reason) => body.cancel(reason),
@@ -64,7 +87,9 @@ function withEnd(body: ByteSource, onEnd: () => void): ByteSource {
 
 /** Opens a listener with `Bun.serve`. */
 export function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
-  const { hostname, port, tls, bodyTimeMs } = options;
+  const { hostname, port, tls, bodyTimeMs, headersMs = HEADERS_MS } = options;
+  const idleSeconds = Math.ceil(headersMs / 1000); // for an idle connection too; Bun looks every four
+  const toBodySeconds = (bodyTimeMs: number): number => Math.ceil(bodyTimeMs / 1000) + idleSeconds;
   let bodySeconds = toBodySeconds(bodyTimeMs);
   const server = Bun.serve({
     hostname,
@@ -72,7 +97,7 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
     reusePort: options.isShared === true,
     ...(tls && { tls }),
     development: false, // its error page shows sources
-    idleTimeout: IDLE_SECONDS,
+    idleTimeout: idleSeconds,
     maxRequestBodySize: Number.MAX_SAFE_INTEGER, // the gateway counts, and answers with a body
     async fetch(request, listener) {
       // Quiet answers, and bodies that come slowly, are the gateway's to judge: Bun would cut both after 12 s.
@@ -80,12 +105,14 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
       const body = fromRequest(request, WHOLE_BODY_BYTES);
       if (body === null) isPatient();
       else listener.timeout(request, bodySeconds);
-      const answer = await handler.handle(new WebRequest(request, body && withEnd(body, isPatient)));
+      if (body === null) await nextTurn();
+      const answer = await handler.handle(new BunRequest(request, body && withEnd(body, isPatient)));
       const { body: relayed } = answer;
+      const rest = answer.headers.connection === "close" ? bodyLeft(request, body) : null;
       if (!isWhole(relayed)) {
         answer.body = await takeAhead(relayed, WHOLE_BYTES);
         if (!isWhole(answer.body)) runtimeClock.timer(HEADER_MS, () => relayed.announce?.());
-      }
+      } else if (relayed !== null && rest !== null) answer.body = endLate(relayed, rest);
       return toResponse(answer);
     },
     error: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default shows the error

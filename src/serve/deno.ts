@@ -3,8 +3,10 @@
  *
  * @module
  */
-import type { Handler } from "../fetch_handler.ts";
-import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
+import { fromRequest } from "../byte_source.ts";
+import { isWhole } from "../exchange.ts";
+import { type Handler, toResponse, WebRequest } from "../fetch_handler.ts";
+import { bodyLeft, discard, endLate, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 
 /** The part of Deno's types that is used here: the official ones clash with those of Node and Bun. */
 declare const Deno: {
@@ -40,25 +42,32 @@ function hushLegacyAbort(): void {
   };
 }
 
-/** Bytes, and milliseconds: what an HTTP/2 caller may still send of a body that the answer did not wait for. */
-const DRAIN_BYTES = 2 * 1024 * 1024;
-const DRAIN_MS = 1000;
+/**
+ * Answers a request without a Host header that came over plain TCP. Deno makes up a host for its URL, of which the gateway
+ * must not take notice.
+ */
+async function answerHostless(handler: Handler, request: Request): Promise<Response> {
+  const hostless = new WebRequest(request);
+  const url = hostless.url.replace(/^https?:\/\/[^/]*/, "");
+  return toResponse(await handler.handle(Object.assign(hostless, { url })));
+}
+
+/** For a body that the answer need not wait for. Milliseconds. */
+const DISCARD_FIRST_MS = 1_000;
 
 /**
- * Reads what is left of a body, and keeps none of it. Deno resets an HTTP/2 stream that is answered before its body has arrived, and
- * curl then reports a broken stream instead of the answer.
+ * Answers a request whose `:authority` stands in its URL. Deno resets a stream that ends before its body has arrived, and
+ * curl one whose answer comes before: both then report a broken stream. What takes longer is answered all the same.
  */
-async function drain({ body, headers }: Request): Promise<void> {
-  if (body === null || body.locked) return;
-  if (Number(headers.get("content-length") ?? Infinity) > DRAIN_BYTES) return;
-  const reader = body.getReader();
-  const timer = setTimeout(() => reader.cancel().catch(() => {}), DRAIN_MS);
-  try {
-    while (!(await reader.read()).done);
-  } catch {
-    // the caller left
-  }
-  clearTimeout(timer);
+async function answerHttp2(handler: Handler, request: Request): Promise<Response> {
+  void request.signal; // asked for later, it would not tell of a stream that was reset before
+  const body = fromRequest(request);
+  const answer = await handler.handle(new WebRequest(request, body));
+  delete answer.headers.connection; // RFC 9113 §8.2.2: has no place in HTTP/2
+  const rest = bodyLeft(request, body);
+  const isAhead = isWhole(answer.body) && rest !== null && !(await discard(rest, DISCARD_FIRST_MS));
+  if (isWhole(answer.body) && answer.body !== null && isAhead) answer.body = endLate(answer.body, rest);
+  return toResponse(answer);
 }
 
 /** After a listener broke, when to open it again. Milliseconds. */
@@ -80,13 +89,9 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
       ...tls,
       onListen() {},
       onError: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default prints the error
-    }, async (request) => {
-      const isHttp2 = !request.headers.has("host"); // its :authority stands in the URL
-      if (!isHttp2) return await handler.fetch(request);
-      void request.signal; // asked for later, it would not tell of a stream that was reset before
-      const response = await handler.fetch(request);
-      await drain(request);
-      return response;
+    }, (request) => {
+      if (request.headers.has("host")) return handler.fetch(request);
+      return tls === undefined ? answerHostless(handler, request) : answerHttp2(handler, request);
     });
     server.finished.catch(() => isStopped || reopen(server.addr.port));
     return server;

@@ -4,24 +4,26 @@
  * @module
  */
 import { Buffer } from "node:buffer";
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { createServer, type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
 import { createServer as createTlsServer } from "node:https";
 import { type AddressInfo, Server as NetServer } from "node:net";
+import type { Duplex } from "node:stream";
 import { Server as TlsServer } from "node:tls";
 import type { ByteSource } from "../byte_source.ts";
-import { type InboundRequest, isWhole } from "../exchange.ts";
+import { type ErrorCode, GatewayError, toErrorAnswer } from "../errors.ts";
+import { type InboundRequest, isWhole, systemClock } from "../exchange.ts";
 import type { Handler } from "../fetch_handler.ts";
 import { fromIncomingMessage } from "./incoming_body.ts";
-import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
+import { endLate, HEADERS_MS, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 
-/** For a header to arrive; Node checks as often as the interval says. Milliseconds. */
-const HEADERS_MS = 10_000;
+/** Node looks this often for headers that are late. Milliseconds. */
 const CHECK_INTERVAL_MS = 5_000;
+/** As on Bun, whatever NODE_OPTIONS say. Bytes. */
+const MAX_HEADER_BYTES = 16_384;
+/** For a caller to read why its connection closes. Milliseconds. */
+const LAST_READ_MS = 1_000;
 /** Longer than the idle time of common load balancers (60 s), so that they never reuse a connection that closes. */
 const KEEP_ALIVE_MS = 65_000;
-
-/** For a whole request: the gateway's own deadline comes first. */
-const toRequestMs = (bodyTimeMs: number): number => HEADERS_MS + bodyTimeMs + CHECK_INTERVAL_MS;
 
 /** A request of `node:http` as the gateway looks at it. */
 class NodeRequest implements InboundRequest {
@@ -29,6 +31,7 @@ class NodeRequest implements InboundRequest {
   readonly url: string;
   readonly headers: InboundRequest["headers"];
   readonly body: ByteSource | null;
+  readonly #request: IncomingMessage;
   readonly #response: ServerResponse;
   #controller: AbortController | undefined;
 
@@ -39,14 +42,22 @@ class NodeRequest implements InboundRequest {
     this.url = url;
     this.headers = { get: (name) => (headers[name] as string | undefined) ?? null }; // joinDuplicateHeaders: no arrays asked for
     this.body = hasBody ? fromIncomingMessage(request) : null;
+    this.#request = request;
     this.#response = response;
+  }
+
+  get isGone(): boolean {
+    return this.#request.socket.destroyed;
   }
 
   get signal(): AbortSignal {
     if (this.#controller !== undefined) return this.#controller.signal;
     const controller = this.#controller = new AbortController();
-    if (this.#response.closed) controller.abort();
-    else this.#response.once("close", () => controller.abort());
+    const response = this.#response;
+    // One that waits behind another answer has no socket yet, and Deno does not tell it that the caller left.
+    const told = response.socket === null ? this.#request.socket : response;
+    if (response.closed || this.isGone) controller.abort();
+    else told.once("close", () => controller.abort());
     return controller.signal;
   }
 }
@@ -83,36 +94,72 @@ async function answer(
     if (!isWhole(body)) body.cancel();
     return;
   }
+  const isRefusedEarly = headers.connection === "close" && !request.complete;
   if (!isListening()) headers.connection = "close";
   response.writeHead(
     status,
     isWhole(body) && body !== null ? { ...headers, "content-length": Buffer.byteLength(body) } : headers,
   );
-  if (isWhole(body)) response.end(body ?? undefined);
-  else await writeBody(body, response);
+  if (!isWhole(body)) await writeBody(body, response);
+  else if (body !== null && isRefusedEarly) await writeBody(endLate(body, fromIncomingMessage(request)), response);
+  else response.end(body ?? undefined);
+}
+
+/** The error that a caller is told whose bytes are no request; none where they are not even HTTP. */
+function toErrorCode({ code }: NodeJS.ErrnoException): ErrorCode | undefined {
+  if (code === "HPE_HEADER_OVERFLOW") return "headers_too_large";
+  if (code === "ERR_HTTP_REQUEST_TIMEOUT") return "headers_timeout";
+  return code?.startsWith("HPE_") ? "invalid_http" : undefined;
+}
+
+function toHttp(code: ErrorCode): string {
+  const { status, headers, body } = toErrorAnswer(new GatewayError(code));
+  const all = {
+    ...headers,
+    "x-request-id": crypto.randomUUID(),
+    "date": new Date().toUTCString(),
+    "content-length": Buffer.byteLength(body),
+    "connection": "close",
+  };
+  const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}\r\n`);
+  return `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join("")}\r\n${body}`;
+}
+
+/** Ends a connection on which something else than a request came, or nothing in time: a TLS handshake or a header. */
+function endConnection(error: NodeJS.ErrnoException, socket: Duplex): void {
+  if (socket.writableEnded) return; // was told already; what still comes is thrown away
+  const code = toErrorCode(error);
+  // In the middle of an answer it would be read as a part of that. (`node:http` itself asks the same.)
+  const isAnswering = "_httpMessage" in socket && Boolean(socket._httpMessage);
+  // An end would wait for the handshake, that is for ever.
+  if (code === undefined || isAnswering || !socket.writable) return void socket.destroy();
+  socket.end(toHttp(code));
+  systemClock.timer(LAST_READ_MS, () => socket.destroy());
 }
 
 /** Opens a listener with `node:http` or `node:https`. */
 export async function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
-  const { hostname, port, tls, bodyTimeMs } = options;
+  const { hostname, port, tls, bodyTimeMs, headersMs = HEADERS_MS } = options;
+  const checkMs = Math.min(CHECK_INTERVAL_MS, headersMs);
+  // For a whole request: the gateway's own deadline comes first.
+  const toRequestMs = (bodyTimeMs: number): number => headersMs + bodyTimeMs + CHECK_INTERVAL_MS;
   const onRequest = (request: IncomingMessage, response: ServerResponse) => {
     answer(handler, request, response, () => server.listening).catch(() => response.destroy());
   };
   const limits = {
-    headersTimeout: HEADERS_MS,
+    headersTimeout: headersMs,
     requestTimeout: toRequestMs(bodyTimeMs),
     keepAliveTimeout: KEEP_ALIVE_MS,
-    connectionsCheckingInterval: CHECK_INTERVAL_MS,
+    connectionsCheckingInterval: checkMs,
+    maxHeaderSize: MAX_HEADER_BYTES,
+    requireHostHeader: false, // the gateway refuses it, with a body
     joinDuplicateHeaders: true, // a credential given twice must not look like one
     noDelay: true,
   };
   const server = tls === undefined
     ? createServer(limits, onRequest)
-    : createTlsServer({ ...limits, ...tls }, onRequest);
-  server.on("clientError", (_error, socket) => {
-    if (socket.writable) socket.end("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
-    else socket.destroy();
-  });
+    : createTlsServer({ ...limits, ...tls, handshakeTimeout: headersMs }, onRequest);
+  server.on("clientError", endConnection);
   await new Promise<void>((resolve, reject) => {
     server.once("error", reject);
     server.listen(port, hostname, resolve);

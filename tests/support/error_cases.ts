@@ -61,8 +61,11 @@ const begun = (then: (end: () => void, destroy: () => void) => void): Case => ({
   }),
 });
 
-/** All of them. */
-export const CASES: Readonly<Record<ErrorCode, Case>> = {
+/** Errors that a listener tells before there is a request, see `tests/faults/listener_test.ts`. */
+export type ListenerCode = "invalid_http" | "headers_too_large" | "headers_timeout";
+
+/** All the others. */
+export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode>, Case>> = {
   invalid_host: { call: change({ host: "user@a.localhost" }) },
   unknown_host: { call: change({ host: "nobody.example" }) },
   not_found: { call: () => ({ path: "/v1/embeddings" }) },
@@ -159,7 +162,7 @@ export const CASES: Readonly<Record<ErrorCode, Case>> = {
 };
 
 /** They come when a stream has begun: as an event under the status of the stream. */
-export const IN_STREAM: readonly ErrorCode[] = [
+export const IN_STREAM: readonly Exclude<ErrorCode, ListenerCode>[] = [
   "upstream_first_event_timeout",
   "upstream_stream_truncated",
   "upstream_idle_timeout",

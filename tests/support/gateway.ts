@@ -25,6 +25,8 @@ export interface UnderTestOptions {
   readonly config?: Record<string, unknown>;
   /** Which server listens; the runtime's own if left out. */
   readonly server?: ServerName;
+  /** The longest that a header and a TLS handshake may take, milliseconds. */
+  readonly headersMs?: number;
   /** Parts to use instead of the runtime's. */
   readonly parts?: Partial<GatewayParts>;
 }
@@ -148,7 +150,7 @@ async function startWorkerUnderTest({ upstreams, provider = {}, config = {}, par
 /** Starts a gateway with both hosts. */
 export async function startUnderTest(options: UnderTestOptions): Promise<UnderTest> {
   if (isWorkers) return await startWorkerUnderTest(options);
-  const { upstreams, provider = {}, config = {}, parts = {}, server } = options;
+  const { upstreams, provider = {}, config = {}, parts = {}, server, headersMs } = options;
   const records: ExchangeRecord[] = [];
   const key = generateGatewayKey();
   // The hosts hold ports, which are known only once the listeners are open.
@@ -174,8 +176,8 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
   };
   const bodyTimeMs = 60_000;
   const listeners = await openListeners(late, await resolveServe(server), [
-    { hostname: "127.0.0.1", port: 0, bodyTimeMs },
-    { hostname: "127.0.0.1", port: 0, bodyTimeMs, tls: testIdentity() },
+    { hostname: "127.0.0.1", port: 0, bodyTimeMs, headersMs },
+    { hostname: "127.0.0.1", port: 0, bodyTimeMs, headersMs, tls: testIdentity() },
   ]);
   const [a = "", b = ""] = listeners.map(({ url }) => url);
   const parse = () =>

@@ -1,0 +1,257 @@
+/** Connections and bytes that a listener has to deal with before, behind or beside a request; rows 52, 58 and 59 of the list. */
+import assert from "node:assert/strict";
+import { afterEach, describe, it } from "@std/testing/bdd";
+import { type ErrorCode, ERRORS } from "../../src/errors.ts";
+import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
+import { type Answering, answerPlain, chunk, COMPLETION, startProvider } from "../support/provider.ts";
+import { hasGap, runtime } from "../support/runtimes.ts";
+import { callRaw, openRaw, parseAnswer, type RawConnection, toRawRequest } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+
+/** `Deno.serve` has no deadlines, and its own answers to bytes that are no request: there `--server node` is tested. */
+const server = runtime === "deno" ? "node" : "native";
+/** The beginning of a TLS record that holds a ClientHello of 508 bytes. */
+const HALF_HELLO = `\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03${"r".repeat(100)}`;
+
+describe("the listener", () => {
+  const closing: (() => Promise<void>)[] = [];
+  afterEach(async () => {
+    for (const close of closing.splice(0).reverse()) await close();
+  });
+  const start = async (answering: Answering = answerPlain, options: Partial<UnderTestOptions> = {}) => {
+    const provider = await startProvider(answering);
+    closing.push(() => provider.close());
+    const under = await startUnderTest({ ...options, upstreams: { a: provider.url } });
+    closing.push(() => under.close());
+    return { provider, under };
+  };
+  const open = (url: string, text: string): RawConnection => {
+    const connection = openRaw(url, text);
+    closing.push(() => Promise.resolve(void connection.socket.destroy()));
+    return connection;
+  };
+  /** A good request on a connection that is to stay open. */
+  const request = ({ a, headers }: UnderTest, body = GOOD_BODY) =>
+    toRawRequest(a, { headers: { ...headers, connection: undefined }, body });
+  const countAnswers = ({ received }: RawConnection) => received().split("HTTP/1.1 200 OK").length - 1;
+
+  it("row 52: silent and half TLS handshakes are closed in time, and the plain listener is untouched", async () => {
+    const { provider, under } = await start(answerPlain, { server, headersMs: 1000 });
+    const began = performance.now();
+    const incomplete = Array.from({ length: 500 }, (_, number) => open(under.b, number % 2 === 0 ? "" : HALF_HELLO));
+    await until(() => incomplete.every(({ socket }) => !socket.connecting), "all are connected", 20_000);
+    const countOpen = () => incomplete.filter(({ isClosed }) => !isClosed()).length;
+    for (let number = 0; number < 10; number++) {
+      assert.equal((await callRaw(under.a, { headers: under.headers, body: GOOD_BODY })).status, 200);
+    }
+    if (performance.now() - began < 1000) assert.equal(countOpen(), 500, "they were open meanwhile");
+    await until(() => countOpen() === 0, "all are closed", 20_000);
+    assert.equal(provider.calls.length, 10);
+  });
+
+  it("row 58: of two requests in one write either both are answered, or none is made", async () => {
+    const { provider, under } = await start((response) => setTimeout(() => answerPlain(response), 5));
+    const caller = open(under.a, request(under).repeat(2));
+    await until(() => countAnswers(caller) === 2 || caller.isClosed(), "both are answered, or neither");
+    const answers = countAnswers(caller);
+    assert.equal(answers, hasGap("pipelining") ? 0 : 2);
+    await until(() => under.records.length >= Math.max(answers, 1), "they are settled");
+    assert.equal(provider.calls.length, answers);
+    assert.equal(under.records.filter(({ outcome }) => outcome === "ok").length, answers);
+  });
+
+  it("row 58: of a large body and what follows it in one write either both are answered, or none is made", async () => {
+    const { provider, under } = await start((response) => setTimeout(() => answerPlain(response), 5));
+    const caller = open(under.a, request(under, GOOD_BODY + " ".repeat(300_000)) + request(under));
+    await until(() => countAnswers(caller) === 2 || caller.isClosed(), "both are answered, or neither");
+    await until(() => under.records.length >= 1, "they are settled");
+    const answers = countAnswers(caller);
+    assert.equal(provider.calls.length, answers);
+    assert.equal(under.records.filter(({ outcome }) => outcome === "ok").length, answers);
+  });
+
+  it("row 58: one and a half requests: the first is answered, and the second when its rest has come", async () => {
+    const { provider, under } = await start();
+    const second = request(under);
+    const caller = open(under.a, request(under) + second.slice(0, 30));
+    await until(() => countAnswers(caller) === 1, "the first is answered");
+    caller.socket.write(second.slice(30), "latin1");
+    await until(() => countAnswers(caller) === 2, "the second is answered");
+    assert.equal(provider.calls.length, 2);
+    await until(() => under.records.length === 2, "both are settled");
+  });
+
+  for (const [kind, body] of Object.entries({ plain: GOOD_BODY, streamed: STREAM_BODY })) {
+    it(`row 58: the next request comes within a ${kind} answer: answered after it, or never made`, async () => {
+      let finish = (): void => {};
+      const { provider, under } = await start((response, call) => {
+        if (call.body.toString() === GOOD_BODY && provider.calls.length > 1) return answerPlain(response);
+        response.writeHead(200, { "content-type": kind === "plain" ? "application/json" : "text/event-stream" });
+        response.write(kind === "plain" ? COMPLETION.slice(0, 9) : chunk("a"));
+        finish = () => response.end(kind === "plain" ? COMPLETION.slice(9) : `${chunk("b", "stop")}data: [DONE]\n\n`);
+      });
+      const caller = open(under.a, request(under, body));
+      await until(() => provider.calls.length === 1, "the first call is made");
+      if (kind === "streamed") await until(() => caller.received().includes("data: "), "its answer begins");
+      caller.socket.write(request(under), "latin1");
+      if (hasGap("pipelining")) {
+        await until(() => provider.calls[0]?.isCut === true, "the connection is lost, and the first call with it");
+        assert.equal((await under.settled()).outcome, "client_closed");
+        assert.equal(provider.calls.length, 1);
+        return;
+      }
+      finish();
+      await until(() => countAnswers(caller) === 2, "both are answered");
+      await until(() => under.records.length === 2, "both are settled");
+      assert.deepEqual(under.records.map(({ outcome }) => outcome), ["ok", "ok"]);
+    });
+  }
+
+  it("row 58: a caller that leaves two requests behind leaves no call behind", async () => {
+    const { provider, under } = await start(() => {}, { server });
+    const caller = open(under.a, request(under).repeat(2));
+    await until(() => provider.calls.length === 2 || caller.isClosed(), "the calls are made, or never will be");
+    caller.socket.destroy();
+    await until(() => provider.calls.every(({ isCut }) => isCut), "all upstreams are closed");
+    await until(() => under.gateway.openExchanges === 0, "all exchanges are over");
+    assert.ok(under.records.every(({ outcome }) => outcome === "client_closed"));
+  });
+
+  for (const framing of ["announced", "in chunks"]) {
+    it(`row 59: a caller that reads only when all is sent gets its 413, of 20 MB ${framing}`, async () => {
+      const { provider, under } = await start(answerPlain, { config: { limits: { body: "1MB" } } });
+      const piece = " ".repeat(500_000);
+      const size = framing === "announced"
+        ? { "content-length": String(40 * piece.length) }
+        : { "content-length": undefined, "transfer-encoding": "chunked" };
+      const caller = open(under.a, toRawRequest(under.a, { headers: { ...under.headers, ...size } }));
+      const { socket } = caller;
+      let failure = "";
+      socket.on("error", ({ message }) => failure = message);
+      await until(() => !socket.connecting, "it is connected");
+      socket.pause();
+      for (let sent = 0; sent < 40; sent++) {
+        const text = framing === "announced" ? piece : `${piece.length.toString(16)}\r\n${piece}\r\n`;
+        await new Promise((resolve) => socket.write(text, "latin1", resolve));
+      }
+      if (framing === "in chunks") socket.write("0\r\n\r\n");
+      socket.resume();
+      const { status, body } = parseAnswer(await caller.closed);
+      assert.deepEqual([status, failure], [413, ""]);
+      assert.equal(JSON.parse(body).error.code, "body_too_large");
+      assert.equal(provider.calls.length, 0);
+    });
+  }
+
+  it("row 59: a refused caller that goes on sending without end is let go", async () => {
+    const { under } = await start(answerPlain, { server, config: { limits: { body: "1KB" } } });
+    const chunked = { "content-length": undefined, "transfer-encoding": "chunked" };
+    const endless = open(under.a, toRawRequest(under.a, { headers: { ...under.headers, ...chunked } }));
+    const timer = setInterval(
+      () => endless.socket.destroyed || endless.socket.write(`400\r\n${" ".repeat(1024)}\r\n`),
+      50,
+    );
+    const stopped = open(
+      under.a,
+      toRawRequest(under.a, { headers: { ...under.headers, "content-length": "99999999" } }),
+    );
+    await until(() => stopped.received().includes("body_too_large"), "the one is answered");
+    await until(() => endless.received().includes("body_too_large"), "the other too");
+    await until(() => stopped.isClosed() && endless.isClosed(), "both are closed", 30_000);
+    clearInterval(timer);
+  });
+
+  it("row 59: a caller that ends its own side counts as gone: its call is ended, and the record says so", async () => {
+    const { provider, under } = await start(() => {});
+    const caller = open(under.a, request(under));
+    await until(() => provider.calls.length === 1, "the call is made");
+    caller.socket.end();
+    await until(() => provider.calls[0]?.isCut === true, "the upstream is closed");
+    const { outcome, status } = await under.settled();
+    assert.deepEqual([outcome, status], ["client_closed", 499]);
+    await until(caller.isClosed, "the connection is closed");
+  });
+
+  it("an offer to speak h2c is left aside, as RFC 9110 allows", async () => {
+    const { under } = await start(answerPlain, { server });
+    const upgrade = {
+      "connection": "Upgrade, HTTP2-Settings",
+      "upgrade": "h2c",
+      "http2-settings": "AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA",
+    };
+    const { status, body } = await callRaw(under.a, { headers: { ...under.headers, ...upgrade }, body: GOOD_BODY });
+    assert.deepEqual([status, body], [200, COMPLETION]);
+    if (runtime !== "deno") return;
+    // As docs/reliability.md says; when this changes, so may the page.
+    const { under: native } = await start();
+    const answer = await callRaw(native.a, { headers: { ...native.headers, ...upgrade }, body: GOOD_BODY });
+    assert.deepEqual([answer.status, answer.body], [400, ""]);
+  });
+
+  it("HTTP/1.1 without a Host is refused", async () => {
+    for (const each of new Set([server, "native"] as const)) {
+      const { provider, under } = await start(answerPlain, { server: each });
+      const { status, body } = await callRaw(under.a, {
+        headers: { ...under.headers, host: undefined },
+        body: GOOD_BODY,
+      });
+      assert.equal(status, 400);
+      if (!hasGap("a body in what the listener refuses by itself")) assert.match(body, /invalid_host/);
+      assert.equal(provider.calls.length, 0);
+    }
+  });
+
+  it("lines that end without a carriage return are refused", async () => {
+    const { provider, under } = await start(answerPlain, { server });
+    for (const text of [request(under).replaceAll("\r\n", "\n"), request(under).replace("\r\n", "\nx: 1\r\n")]) {
+      const caller = open(under.a, text);
+      await until(() => caller.received().includes("\r\n\r\n"), "it is answered");
+      assert.match(caller.received(), /^HTTP\/1\.1 (?:400|505) /);
+    }
+    assert.equal(provider.calls.length, 0);
+  });
+
+  /** How bytes that are no request are told so. */
+  const BAD: Readonly<Record<string, (under: UnderTest) => string>> = {
+    headers_too_large: (under) => toRawRequest(under.a, { headers: { ...under.headers, x: "x".repeat(20_000) } }),
+    invalid_http: () => "this is no request\r\n\r\n",
+    headers_timeout: () => "POST /v1/chat/completions HTTP/1.1\r\nhost: a.localhost\r\n",
+  };
+  for (const [code, toText] of Object.entries(BAD) as [ErrorCode, (under: UnderTest) => string][]) {
+    const { status, type, message } = ERRORS[code];
+    (hasGap("a body in what the listener refuses by itself") ? it.skip : it)(`${code} answers ${status}`, async () => {
+      const { under } = await start(answerPlain, { server, headersMs: 1000 });
+      const { status: answered, headers, body } = parseAnswer(await open(under.a, toText(under)).closed);
+      assert.equal(answered, status);
+      assert.deepEqual(JSON.parse(body), { error: { message, type, param: null, code } });
+      assert.equal(headers["content-type"], "application/json");
+      assert.equal(headers["sallyport-error"], code);
+      assert.equal(headers["x-should-retry"], "false");
+      assert.equal(headers.connection, "close");
+      assert.match(headers["x-request-id"] ?? "", /^[\da-f-]{36}$/);
+    });
+  }
+
+  it("a header of 20 KB is refused with 431", async () => {
+    const { under } = await start(answerPlain, { server });
+    const headers = { ...under.headers, x: "x".repeat(20_000) };
+    assert.equal((await callRaw(under.a, { headers, body: GOOD_BODY })).status, 431);
+  });
+
+  (hasGap("a body in what the listener refuses by itself") ? it.skip : it)(
+    "a refusal does not land in the middle of an answer",
+    async () => {
+      const { provider, under } = await start((response) => {
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(chunk("a"));
+      }, { server });
+      const caller = open(under.a, request(under, STREAM_BODY));
+      await until(() => caller.received().includes("data: "), "the stream begins");
+      caller.socket.write("this is no request\r\n\r\n");
+      await until(caller.isClosed, "the connection is closed");
+      assert.equal(caller.received().split("HTTP/1.1").length, 2);
+      await until(() => provider.calls[0]?.isCut === true, "the upstream is closed");
+      assert.equal((await under.settled()).outcome, "client_closed");
+    },
+  );
+});
