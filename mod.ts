@@ -16,7 +16,7 @@
  *
  * @module
  */
-export type { ByteSource } from "./src/byte_source.ts";
+export type { ByteSource } from "./src/http/byte_source.ts";
 export {
   type Config,
   ConfigError,
@@ -25,13 +25,13 @@ export {
   type LimitsConfig,
   type ListenConfig,
   parseConfig,
-} from "./src/config.ts";
-export type { ProviderConfig } from "./src/provider_config.ts";
-export type { KeyConfig, LimitSet } from "./src/key_config.ts";
-export type { Price, Prices } from "./src/price_config.ts";
-export type { Budget, Rate } from "./src/units.ts";
-export { type ErrorCode, ERRORS, type ErrorSpec, GatewayError } from "./src/errors.ts";
-export { type Concern, concernOf, type FailureCause, type Outcome } from "./src/outcomes.ts";
+} from "./src/config/config.ts";
+export type { ProviderConfig } from "./src/config/provider.ts";
+export type { KeyConfig, LimitSet } from "./src/config/key.ts";
+export type { Price, Prices } from "./src/config/prices.ts";
+export type { Budget, Rate } from "./src/config/units.ts";
+export { type ErrorCode, ERRORS, type ErrorSpec, GatewayError } from "./src/errors/gateway_error.ts";
+export { type Concern, concernOf, type FailureCause, type Outcome } from "./src/errors/outcomes.ts";
 export type {
   Answer,
   Clock,
@@ -44,14 +44,14 @@ export type {
   TracedCall,
   TracedExchange,
   Tracer,
-} from "./src/exchange.ts";
-export type { Handler } from "./src/fetch_handler.ts";
+} from "./src/exchange/exchange.ts";
+export type { Handler } from "./src/http/web.ts";
 export { createGateway, type Gateway, type GatewayParts } from "./src/gateway.ts";
-export type { Digest } from "./src/access/gateway_key.ts";
-export type { OwnKey, WrittenLimits } from "./src/key_config.ts";
-export type { ResolveKey } from "./src/access/own_keys.ts";
-export type { GatewayKey, KeyStore } from "./src/access/key_store.ts";
-export type { Lease, Limiter, LimitName, LimitSubject, Standing } from "./src/access/limits.ts";
+export type { Digest } from "./src/keys/key_format.ts";
+export type { OwnKey, WrittenLimits } from "./src/config/key.ts";
+export type { ResolveKey } from "./src/keys/key_resolver.ts";
+export type { GatewayKey, KeyStore } from "./src/keys/key_store.ts";
+export type { Lease, Limiter, LimitName, LimitSubject, Standing } from "./src/limits/memory_limiter.ts";
 export type { ReplicaReport } from "./src/upstream/replicas.ts";
 export type { Transport, UpstreamAnswer, UpstreamCall } from "./src/upstream/transport.ts";
 

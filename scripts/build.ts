@@ -16,7 +16,7 @@ import process from "node:process";
 import { parseArgs } from "node:util";
 import { toJsonSchema } from "@valibot/to-json-schema";
 import { build } from "esbuild";
-import { ConfigSchema } from "../src/config.ts";
+import { ConfigSchema } from "../src/config/config.ts";
 import { COMMONJS_LIBRARY, LIBRARY, ONE_FILE, WORKER } from "./bundle.ts";
 import { buildPage, PAGE_MODULE } from "./page.ts";
 

@@ -9,7 +9,7 @@ import { Agent, createServer, request as requestHttp, type ServerResponse } from
 import type { AddressInfo } from "node:net";
 import { parseArgs } from "node:util";
 import { Worker } from "node:worker_threads";
-import { createSelfSignedCertificate } from "../src/cli/certificate.ts";
+import { createSelfSignedCertificate } from "../src/cli/demo/certificate.ts";
 import { GOOD_BODY, STREAM_BODY } from "../tests/support/gateway.ts";
 import { chunk, COMPLETION } from "../tests/support/provider.ts";
 import {

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { parseArgs } from "node:util";
 import { build } from "esbuild";
-import { createSelfSignedCertificate } from "../src/cli/certificate.ts";
+import { createSelfSignedCertificate } from "../src/cli/demo/certificate.ts";
 import { WORKERS_CASES } from "../tests/support/workers_cases.ts";
 import { findRuntimes, type RuntimeOnMachine } from "./runtimes.ts";
 import { describeSkipped, hasReason, readTitle } from "./skipped.ts";

@@ -6,17 +6,17 @@
  */
 import { sha256 } from "@noble/hashes/sha2.js";
 import { bytesToHex, utf8ToBytes } from "@noble/hashes/utils.js";
-import type { Digest } from "./access/gateway_key.ts";
-import { createInlineKeyStore, type KeyStore } from "./access/key_store.ts";
-import { type Limiter, MemoryLimiter } from "./access/limits.ts";
-import type { ResolveKey } from "./access/own_keys.ts";
-import { type Config, ConfigError } from "./config.ts";
-import { GatewayError } from "./errors.ts";
-import { type Clock, type ExchangeObserver, systemClock, type Tracer } from "./exchange.ts";
-import { type Handler, toHandler } from "./fetch_handler.ts";
+import type { Digest } from "./keys/key_format.ts";
+import { createInlineKeyStore, type KeyStore } from "./keys/key_store.ts";
+import { type Limiter, MemoryLimiter } from "./limits/memory_limiter.ts";
+import type { ResolveKey } from "./keys/key_resolver.ts";
+import { type Config, ConfigError } from "./config/config.ts";
+import { GatewayError } from "./errors/gateway_error.ts";
+import { type Clock, type ExchangeObserver, systemClock, type Tracer } from "./exchange/exchange.ts";
+import { type Handler, toHandler } from "./http/web.ts";
 import { BodyMemory } from "./inbound/body_memory.ts";
 import { createHostTable } from "./inbound/host.ts";
-import { OpenExchanges } from "./open_exchanges.ts";
+import { OpenExchanges } from "./exchange/open_exchanges.ts";
 import { answer, type Pipeline, type Provider } from "./pipeline.ts";
 import { type ReplicaReport, Replicas } from "./upstream/replicas.ts";
 import { createFetchTransport, type Transport } from "./upstream/transport.ts";

@@ -4,13 +4,13 @@
  *
  * @module
  */
-import { type Digest, holdsGatewayKey } from "./access/gateway_key.ts";
-import { findGatewayKey, type KeyStore } from "./access/key_store.ts";
-import { type Limiter, type LimitSubject, takeLease } from "./access/limits.ts";
-import type { ResolveKey } from "./access/own_keys.ts";
-import { admitKey, admitModel, allowsModel } from "./access/policy.ts";
-import type { Config } from "./config.ts";
-import { GatewayError, toErrorAnswer } from "./errors.ts";
+import { type Digest, holdsGatewayKey } from "./keys/key_format.ts";
+import { findGatewayKey, type KeyStore } from "./keys/key_store.ts";
+import { type Limiter, type LimitSubject, takeLease } from "./limits/memory_limiter.ts";
+import type { ResolveKey } from "./keys/key_resolver.ts";
+import { admitKey, admitModel, allowsModel } from "./keys/policy.ts";
+import type { Config } from "./config/config.ts";
+import { GatewayError, toErrorAnswer } from "./errors/gateway_error.ts";
 import {
   type Answer,
   ClientClosed,
@@ -21,23 +21,23 @@ import {
   type InboundRequest,
   toSettlement,
   type Tracer,
-} from "./exchange.ts";
+} from "./exchange/exchange.ts";
 import { parseJson, readBody } from "./inbound/body.ts";
 import type { BodyMemory, RequestBody } from "./inbound/body_memory.ts";
-import { type ChatCompletionRequest, readChatCompletion } from "./inbound/chat_completion.ts";
+import { type ChatCompletionRequest, readChatCompletion } from "./operations/chat_completion.ts";
 import { readGatewayCredential, readUpstreamCredential } from "./inbound/credentials.ts";
 import type { HostTable } from "./inbound/host.ts";
-import { type Operation, resolveOperation } from "./inbound/operation.ts";
-import type { KeyConfig } from "./key_config.ts";
-import type { OpenExchanges } from "./open_exchanges.ts";
-import type { ProviderConfig } from "./provider_config.ts";
-import { EventStreamScanner } from "./upstream/event_stream.ts";
+import { type Operation, resolveOperation } from "./operations/router.ts";
+import type { KeyConfig } from "./config/key.ts";
+import type { OpenExchanges } from "./exchange/open_exchanges.ts";
+import type { ProviderConfig } from "./config/provider.ts";
+import { EventStreamScanner } from "./dialects/openai_chat.ts";
 import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
 import { hasLooped, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
 import { filterModelList } from "./upstream/model_list.ts";
 import { MAX_WHOLE_BYTES, readWhole, Relay } from "./upstream/relay.ts";
 import type { UpstreamAnswer } from "./upstream/transport.ts";
-import { PlainAnswerMeter, readPlainUsage } from "./upstream/usage.ts";
+import { PlainAnswerMeter, readPlainUsage } from "./dialects/openai_usage.ts";
 
 /** A provider, and what calls to it are made with. */
 export interface Provider extends ProviderConfig, ForwardParts {

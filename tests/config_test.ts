@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { ConfigError, parseConfig } from "../src/config.ts";
-import { PRESETS } from "../src/presets.ts";
+import { ConfigError, parseConfig } from "../src/config/config.ts";
+import { PRESETS } from "../src/config/presets.ts";
 
 const providers = { a: { upstream: "https://a.example/v1" } };
 const withProvider = (settings: Record<string, unknown>) => ({ providers: { a: { ...providers.a, ...settings } } });

@@ -146,7 +146,7 @@ describe("the house", () => {
 
   it("the console's page is a world of its own: it takes one module along, and nobody imports it", () => {
     for (const { from, to } of all.flatMap(importsOf).filter(({ to }) => to.startsWith("src/"))) {
-      const isInside = isPage(to) || to === "src/admin/live_report.ts";
+      const isInside = isPage(to) || to === "src/observe/live/live_report.ts";
       assert.ok(isPage(from) ? isInside : !isPage(to), `${from} imports ${to}`);
     }
   });
@@ -187,8 +187,8 @@ describe("the house", () => {
   });
 
   it("every error code is thrown somewhere", () => {
-    const rest = sources.filter((file) => file !== "src/error_table.ts").map(read).join("\n");
-    const codes = Array.from(read("src/error_table.ts").matchAll(/^ {2}\| "(\w+)"/gm), ([, code = ""]) => code);
+    const rest = sources.filter((file) => file !== "src/errors/codes.ts").map(read).join("\n");
+    const codes = Array.from(read("src/errors/codes.ts").matchAll(/^ {2}\| "(\w+)"/gm), ([, code = ""]) => code);
     assert.deepEqual(codes.filter((code) => !rest.includes(`"${code}"`)), []);
   });
 

@@ -2,8 +2,8 @@
 import { describe, it } from "@std/testing/bdd";
 import assert from "node:assert/strict";
 import fc from "fast-check";
-import { Exchange, systemClock } from "../src/exchange.ts";
-import { OpenExchanges } from "../src/open_exchanges.ts";
+import { Exchange, systemClock } from "../src/exchange/exchange.ts";
+import { OpenExchanges } from "../src/exchange/open_exchanges.ts";
 
 describe("open exchanges", () => {
   it("are those that came and did not go, in whichever order they go", () => {

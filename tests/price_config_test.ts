@@ -1,8 +1,8 @@
 /** Prices, and what tokens cost by them: to the last decimal. */
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
-import { ConfigError, parseConfig } from "../src/config.ts";
-import { costOf, formatCost, type Price } from "../src/price_config.ts";
+import { ConfigError, parseConfig } from "../src/config/config.ts";
+import { costOf, formatCost, type Price } from "../src/config/prices.ts";
 
 const config = (more: Record<string, unknown>, provider: Record<string, unknown> = {}) =>
   parseConfig({ providers: { a: { upstream: "openai", ...provider } }, ...more });

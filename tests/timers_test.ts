@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import * as fc from "fast-check";
-import { systemClock } from "../src/exchange.ts";
-import { Timers } from "../src/timers.ts";
+import { systemClock } from "../src/exchange/exchange.ts";
+import { Timers } from "../src/exchange/timer_queue.ts";
 
 /** A runtime whose time is set by hand, and whose timers may go off a little early, as Node's do. */
 function handMade(earlyMs = 0) {

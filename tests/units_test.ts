@@ -12,7 +12,7 @@ import {
   parseRate,
   parseSize,
   periodEnd,
-} from "../src/units.ts";
+} from "../src/config/units.ts";
 
 const DAY_MS = 86_400_000;
 const UNITS: Readonly<Record<string, number>> = { k: 1000, M: 1e6, G: 1e9 };

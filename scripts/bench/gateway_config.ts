@@ -5,7 +5,7 @@
 import { createHash, randomBytes } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { generateGatewayKey } from "../../src/access/gateway_key.ts";
+import { generateGatewayKey } from "../../src/keys/key_format.ts";
 import { CACHE } from "./machine.ts";
 
 /** The callers' key at the gateway, and at the provider. */

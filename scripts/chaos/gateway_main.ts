@@ -6,11 +6,11 @@
  */
 import process from "node:process";
 import { createInterface } from "node:readline";
-import { MemoryLimiter } from "../../src/access/limits.ts";
-import { parseConfig } from "../../src/config.ts";
-import { type ExchangeObserver, type ExchangeRecord, type InboundRequest, systemClock } from "../../src/exchange.ts";
+import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
+import { parseConfig } from "../../src/config/config.ts";
+import { type ExchangeObserver, type ExchangeRecord, type InboundRequest, systemClock } from "../../src/exchange/exchange.ts";
 import { createGateway, type Gateway } from "../../src/gateway.ts";
-import { resolveServe, runtimeParts } from "../../src/serve/assemble.ts";
+import { resolveServe, runtimeParts } from "../../src/serve/compose.ts";
 import { closeListeners, containCrashes, keepExchangesYoung, openListeners } from "../../src/serve/lifecycle.ts";
 import type { TlsIdentity } from "../../src/serve/listener.ts";
 

@@ -1,6 +1,6 @@
 /** The tables of errors, outcomes and causes, from those in the sources. */
-import { ERRORS, type ErrorSpec } from "../../src/error_table.ts";
-import { concernOf, FAILURE_CAUSES, type Outcome, OUTCOMES } from "../../src/outcomes.ts";
+import { ERRORS, type ErrorSpec } from "../../src/errors/codes.ts";
+import { concernOf, FAILURE_CAUSES, type Outcome, OUTCOMES } from "../../src/errors/outcomes.ts";
 import { toTable } from "./parts.ts";
 
 /** Those that a stream can end with. `tests/docs/stale_test.ts` compares with what tests provoke. */

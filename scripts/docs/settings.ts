@@ -1,7 +1,7 @@
 /** The tables of settings, from the schema of `gateway.jsonc`. */
 import { toJsonSchema } from "@valibot/to-json-schema";
-import { ConfigSchema } from "../../src/config.ts";
-import { PRESETS } from "../../src/presets.ts";
+import { ConfigSchema } from "../../src/config/config.ts";
+import { PRESETS } from "../../src/config/presets.ts";
 import { toTable } from "./parts.ts";
 import { VARIABLES } from "./variables.ts";
 

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Answer } from "../exchange.ts";
+import type { Answer } from "../exchange/exchange.ts";
 import { PAGE_ASSETS } from "./page_assets.ts";
 
 /** Path, media type, and which of the assets it is. */

@@ -4,7 +4,7 @@
  * @module
  */
 import { request } from "node:http";
-import type { Config } from "../config.ts";
+import type { Config } from "../config/config.ts";
 
 /** What an admin listener answers. */
 export interface AdminAnswer {

@@ -4,7 +4,7 @@
  * @module
  */
 import { createHostTable } from "../inbound/host.ts";
-import type { ProviderConfig } from "../provider_config.ts";
+import type { ProviderConfig } from "../config/provider.ts";
 
 /** What is told of a gateway that has started. */
 export interface Started {

@@ -1,87 +1,78 @@
 /**
- * A certificate made on the fly, for the demo's https host and for a try-out: self-signed, P-256 (RFC 5280). The
- * libraries that do this are larger than the whole gateway.
+ * `sallyport certificate`: a certificate for a listener that speaks https, on a laptop or in a test.
  *
  * @module
  */
-import { Buffer } from "node:buffer";
-import { createHash, generateKeyPairSync, randomBytes, sign } from "node:crypto";
-import { isIPv4, isIPv6 } from "node:net";
+import { existsSync, rmSync, writeFileSync } from "node:fs";
+import { HOST } from "../config/provider.ts";
+import { parseDuration } from "../config/units.ts";
+import { createSelfSignedCertificate } from "./demo/certificate.ts";
+import { type CommandOptions, print, UsageError } from "./command.ts";
 
-const WEEK_MS = 7 * 24 * 3_600_000;
+const DEFAULT_NAME = "gateway";
+const DEFAULT_HOSTS = "localhost,127.0.0.1,::1";
+const DEFAULT_LIFE = "90d";
+const DAY_MS = 24 * 3_600_000;
+/** Longer ones are refused by browsers and by Apple's systems (CA/Browser Forum Ballot SC-22). Days. */
+const MAX_LIFE_DAYS = 397;
 
-/** One DER value (X.690 §8.1): tag, length, content. */
-function der(tag: number, ...content: Uint8Array[]): Buffer {
-  const body = Buffer.concat(content);
-  const { length } = body;
-  const head = length < 128 ? [length] : length < 256 ? [0x81, length] : [0x82, length >> 8, length & 0xff];
-  return Buffer.concat([Buffer.from([tag, ...head]), body]);
+function readHosts(text: string): [string, ...string[]] {
+  const [first = "", ...rest] = text.split(",").map((host) => host.trim().toLowerCase());
+  const isHost = (host: string) => {
+    // An IPv6 address stands here without brackets, so that what has a port is none.
+    const plain = host.includes(":") ? `[${host}]` : host.replace(/^\*\./, "");
+    return HOST.test(plain) && URL.canParse(`http://${plain}`);
+  };
+  if (![first, ...rest].every(isHost)) {
+    throw new UsageError("--hosts takes names and addresses without ports, such as localhost,127.0.0.1,::1");
+  }
+  return [first, ...rest];
 }
 
-const sequence = (...content: Uint8Array[]) => der(0x30, ...content);
-const oid = (hex: string) => der(0x06, Buffer.from(hex, "hex"));
-const ECDSA_WITH_SHA256 = sequence(oid("2a8648ce3d040302")); // RFC 5758 §3.2
-const COMMON_NAME = oid("550403");
-const SUBJECT_ALT_NAME = oid("551d11");
-const SUBJECT_KEY_ID = oid("551d0e");
-
-/** GeneralizedTime is for years from 2050 on (RFC 5280 §4.1.2.5). */
-function utcTime(ms: number): Buffer {
-  return der(0x17, Buffer.from(new Date(ms).toISOString().replace(/[-:T]|\.\d+/g, "").slice(2)));
+function readLife(text: string): number {
+  const lifeMs = parseDuration(text);
+  if (lifeMs >= DAY_MS && lifeMs <= MAX_LIFE_DAYS * DAY_MS) return lifeMs;
+  throw new UsageError(`--expires takes a duration from 1d to ${MAX_LIFE_DAYS}d, such as 90d`);
 }
 
-/** The 16 bytes of an IPv6 address. */
-function toBytes(address: string): Buffer {
-  // The URL's own spelling has hexadecimal groups alone (RFC 5952).
-  const [head = "", tail] = new URL(`http://[${address}]`).hostname.slice(1, -1).split("::");
-  const groupsOf = (text = "") => text === "" ? [] : text.split(":").map((group) => parseInt(group, 16));
-  const [before, after] = [groupsOf(head), groupsOf(tail)];
-  const groups = [...before, ...Array<number>(8 - before.length - after.length).fill(0), ...after];
-  return Buffer.from(groups.flatMap((group) => [group >> 8, group & 0xff]));
-}
-
-function altName(host: string): Buffer {
-  if (isIPv4(host)) return der(0x87, Buffer.from(host.split(".").map(Number)));
-  return isIPv6(host) ? der(0x87, toBytes(host)) : der(0x82, Buffer.from(host));
+/** Writes a file that is not there yet: what stood there under its name had a mode, and perhaps readers, of its own. */
+function write(file: string, text: string, mode: number): void {
+  try {
+    rmSync(file, { force: true });
+    writeFileSync(file, text, { mode, flag: "wx" });
+  } catch (error) {
+    const why = error instanceof Error && "code" in error ? String(error.code) : "unknown";
+    throw new UsageError(`cannot write ${file}: ${why}`);
+  }
 }
 
 /**
- * Makes a key and a certificate that it signs itself.
+ * Writes a key and a certificate that it signs itself, and says how callers come to trust it.
  *
- * @param hosts Names and addresses it is good for, the first one also as its common name
- * @param lifeMs How long it is good for, milliseconds, negative for one that is expired; not beyond 2049, where its form of a date ends
- * @returns Both as PEM
+ * @param options The name of both files without their endings, whom it is for and how long, and whether files are replaced
+ * @throws {UsageError} Where a file is there already or can't be written, or an option is none
  */
-export function createSelfSignedCertificate(
-  hosts: readonly [string, ...string[]],
-  lifeMs: number = WEEK_MS,
-): { cert: string; key: string } {
-  const now = Date.now();
-  const { publicKey, privateKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
-  const spki = publicKey.export({ type: "spki", format: "der" });
-  const name = sequence(der(0x31, sequence(COMMON_NAME, der(0x0c, Buffer.from(hosts[0])))));
-  const keyId = createHash("sha1").update(spki.subarray(-65)).digest(); // RFC 5280 §4.2.1.2 (1)
-  const extensions = [
-    sequence(SUBJECT_ALT_NAME, der(0x04, sequence(...hosts.map(altName)))),
-    sequence(SUBJECT_KEY_ID, der(0x04, der(0x04, keyId))),
-  ];
-  const serial = randomBytes(16);
-  serial[0] = 0x40 | serial.readUInt8(0) >> 2; // positive, without a leading zero
-  const content = sequence(
-    der(0xa0, der(0x02, Buffer.from([2]))), // version 3
-    der(0x02, serial),
-    ECDSA_WITH_SHA256,
-    name,
-    sequence(utcTime(now - 60_000), utcTime(now + lifeMs)),
-    name,
-    spki,
-    der(0xa3, sequence(...extensions)),
-  );
-  const signature = sign("sha256", content, privateKey);
-  const certificate = sequence(content, ECDSA_WITH_SHA256, der(0x03, Buffer.from([0]), signature));
-  const lines = certificate.toString("base64").match(/.{1,64}/g) ?? [];
-  return {
-    cert: `-----BEGIN CERTIFICATE-----\n${lines.join("\n")}\n-----END CERTIFICATE-----\n`,
-    key: String(privateKey.export({ type: "pkcs8", format: "pem" })),
-  };
+export function certificateCommand({ operands = [], hosts, expires, force }: CommandOptions): void {
+  if (operands.length > 1) throw new UsageError("certificate takes one name, such as b for b.crt and b.key");
+  const [name = DEFAULT_NAME] = operands;
+  const files = { cert: `${name}.crt`, key: `${name}.key` };
+  const names = readHosts(hosts ?? DEFAULT_HOSTS);
+  const lifeMs = readLife(expires ?? DEFAULT_LIFE);
+  const taken = Object.values(files).filter((file) => existsSync(file));
+  if (taken.length > 0 && force !== true) {
+    throw new UsageError(`cannot write ${taken.join(" and ")}: already there. Use --force to replace what is there`);
+  }
+  const { cert, key } = createSelfSignedCertificate(names, lifeMs);
+  write(files.key, key, 0o600);
+  write(files.cert, cert, 0o644);
+  print(`${files.cert}  for ${names.join(", ")}, until ${new Date(Date.now() + lifeMs).toISOString().slice(0, 10)}
+${files.key}  its private key, for its owner alone
+
+Nobody trusts it by itself. For a try-out, callers are told to:
+  curl --cacert ${files.cert}
+  NODE_EXTRA_CA_CERTS=${files.cert}   Node and Bun
+  DENO_CERT=${files.cert}             Deno
+  SSL_CERT_FILE=${files.cert}         Python, Go and other users of OpenSSL
+Beyond that, take one from a certificate authority.
+`);
 }

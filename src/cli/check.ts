@@ -4,7 +4,7 @@
  * @module
  */
 import process from "node:process";
-import { parseConfig } from "../config.ts";
+import { parseConfig } from "../config/config.ts";
 import { Engines } from "../serve/engines.ts";
 import { maskSecrets } from "../serve/masked_config.ts";
 import { prepare, readSource } from "../serve/prepare.ts";

@@ -5,7 +5,7 @@
  */
 import process from "node:process";
 import { parseArgs } from "node:util";
-import { ConfigError } from "../config.ts";
+import { ConfigError } from "../config/config.ts";
 import { containCrashes } from "../serve/lifecycle.ts";
 import { print, UsageError, VERSION } from "./command.ts";
 
@@ -168,16 +168,16 @@ async function run(args: string[]): Promise<void> {
   if (command === "permissions") return (await import("./permissions.ts")).permissionsCommand(values);
   if (command === "usage") return await (await import("./usage.ts")).usageCommand(values);
   if (command === "certificate") {
-    return (await import("./certificate_command.ts")).certificateCommand({ ...values, operands: rest });
+    return (await import("./certificate.ts")).certificateCommand({ ...values, operands: rest });
   }
   if (command === "doctor") {
-    return await (await import("./doctor.ts")).doctorCommand({ ...values, operands: rest });
+    return await (await import("./doctor/doctor.ts")).doctorCommand({ ...values, operands: rest });
   }
   if (isKeys) return await (await import("./keys.ts")).keysCommand({ ...values, operands: rest });
   containCrashes((text) => print(`sallyport: contained: ${text}\n`, process.stderr));
   return command === "serve"
     ? await (await import("./serve.ts")).serveCommand(values)
-    : await (await import("./demo.ts")).demo(values);
+    : await (await import("./demo/demo.ts")).demo(values);
 }
 
 /**

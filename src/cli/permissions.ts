@@ -6,7 +6,7 @@
 import { realpathSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import process from "node:process";
-import type { Config } from "../config.ts";
+import type { Config } from "../config/config.ts";
 import { loadConfig, type LoadedConfig, readSetVariables } from "../serve/load_config.ts";
 import { type CommandOptions, print } from "./command.ts";
 

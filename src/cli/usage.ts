@@ -8,7 +8,7 @@
  */
 import process from "node:process";
 import * as v from "valibot";
-import { UsageQuerySchema } from "../admin/usage.ts";
+import { UsageQuerySchema } from "../admin/api/usage.ts";
 import {
   USAGE_PARTS,
   type UsageLine,
@@ -16,10 +16,10 @@ import {
   type UsageReport,
   UsageReports,
   type UsageSums,
-} from "../admin/usage_report.ts";
-import { assemble } from "../serve/assemble.ts";
+} from "../usage/report.ts";
+import { assemble } from "../serve/compose.ts";
 import { loadConfig, type LoadedConfig } from "../serve/load_config.ts";
-import { USAGE_COUNTS, UsageUnavailable } from "../usage_counts.ts";
+import { USAGE_COUNTS, UsageUnavailable } from "../usage/counts.ts";
 import { type AdminAnswer, askAdmin, toAdminUrl } from "./ask_admin.ts";
 import { type CommandOptions, print, UsageError } from "./command.ts";
 import { alignColumns, bold, toPlain } from "./table.ts";

@@ -3,12 +3,12 @@
  *
  * @module
  */
-import { type LimitSubject, MemoryLimiter } from "../access/limits.ts";
-import { LeasedLimiter, type RemoteBook } from "../access/limits_leased.ts";
-import { type Config, ConfigError, type ConfigIssue, parseConfig } from "../config.ts";
-import type { Clock } from "../exchange.ts";
+import { type LimitSubject, MemoryLimiter } from "../limits/memory_limiter.ts";
+import { LeasedLimiter, type RemoteBook } from "../limits/remote_limiter.ts";
+import { type Config, ConfigError, type ConfigIssue, parseConfig } from "../config/config.ts";
+import type { Clock } from "../exchange/exchange.ts";
 import type { GatewayParts } from "../gateway.ts";
-import { type Json, layVariable, PREFIX } from "../serve/variables.ts";
+import { type Json, layVariable, PREFIX } from "../config/environment.ts";
 import { KvKeyStore, type KvNamespace } from "./keys_kv.ts";
 
 /** What of a namespace of Durable Objects is used. */

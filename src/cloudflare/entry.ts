@@ -7,11 +7,11 @@
  * @module
  */
 import { waitUntil } from "cloudflare:workers";
-import type { RemoteBook } from "../access/limits_leased.ts";
-import { ConfigError } from "../config.ts";
-import { GatewayError, toErrorAnswer } from "../errors.ts";
-import type { Clock, ExchangeObserver, Tracer } from "../exchange.ts";
-import { toResponse } from "../fetch_handler.ts";
+import type { RemoteBook } from "../limits/remote_limiter.ts";
+import { ConfigError } from "../config/config.ts";
+import { GatewayError, toErrorAnswer } from "../errors/gateway_error.ts";
+import type { Clock, ExchangeObserver, Tracer } from "../exchange/exchange.ts";
+import { toResponse } from "../http/web.ts";
 import { createGateway, type Gateway } from "../gateway.ts";
 import { toJsonLine, toPrettyLine } from "../observe/access_log.ts";
 import { type Bindings, createParts, type ObjectState, readConfig } from "./bindings.ts";
@@ -19,7 +19,7 @@ import { SallyportLimits as LimitsObject } from "./limits_object.ts";
 
 export type { Bindings, ObjectNamespace, ObjectState } from "./bindings.ts";
 export type { KvNamespace } from "./keys_kv.ts";
-export type { RemoteBook } from "../access/limits_leased.ts";
+export type { RemoteBook } from "../limits/remote_limiter.ts";
 
 /** The class of the Durable Object that counts limits. Its type names nothing of the platform's own types. */
 export const SallyportLimits: new (ctx: ObjectState, env: unknown) => RemoteBook = LimitsObject;

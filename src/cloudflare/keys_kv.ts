@@ -7,9 +7,9 @@
  * @module
  */
 import * as v from "valibot";
-import type { GatewayKey, KeyStore } from "../access/key_store.ts";
-import { GatewayError } from "../errors.ts";
-import { KeySchema } from "../key_config.ts";
+import type { GatewayKey, KeyStore } from "../keys/key_store.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
+import { KeySchema } from "../config/key.ts";
 
 /** What of a namespace of Workers KV is used. */
 export interface KvNamespace {

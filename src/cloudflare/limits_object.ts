@@ -4,8 +4,8 @@
  * @module
  */
 import { DurableObject } from "cloudflare:workers";
-import { LeaseBook, type Stand, type Taken } from "../access/lease_book.ts";
-import type { LimitSubject, WindowCounts } from "../access/limits.ts";
+import { LeaseBook, type Stand, type Taken } from "../limits/shared_limiter.ts";
+import type { LimitSubject, WindowCounts } from "../limits/memory_limiter.ts";
 import type { ObjectState } from "./bindings.ts";
 
 /** So long after their ends counts are cleared away, all at once. Milliseconds. */

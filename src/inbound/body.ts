@@ -4,10 +4,10 @@
  *
  * @module
  */
-import { type ByteSource, joinChunks } from "../byte_source.ts";
-import { GatewayError } from "../errors.ts";
-import { ClientClosed, type Clock, type Exchange, type InboundRequest } from "../exchange.ts";
-import { formatSize } from "../units.ts";
+import { type ByteSource, joinChunks } from "../http/byte_source.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
+import { ClientClosed, type Clock, type Exchange, type InboundRequest } from "../exchange/exchange.ts";
+import { formatSize } from "../config/units.ts";
 import type { BodyMemory, RequestBody } from "./body_memory.ts";
 
 /** How much and how long. */

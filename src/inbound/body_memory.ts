@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { GatewayError } from "../errors.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
 
 /** The bodies of one key. */
 interface Share {

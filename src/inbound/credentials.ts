@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type ErrorCode, GatewayError } from "../errors.ts";
+import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
 
 /** Both credentials. The gateway's stops here; the upstream's is carried through as it came. */
 export interface Credentials {

@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { HOST } from "../provider_config.ts";
-import { GatewayError } from "../errors.ts";
+import { HOST } from "../config/provider.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
 
 // RFC 1035 §2.3.4: a name has at most 255 octets; ":" and a port come on top.
 const MAX_HOST_LENGTH = 261;

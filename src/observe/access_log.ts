@@ -6,7 +6,7 @@
  *
  * @module
  */
-import type { Clock, ExchangeObserver, ExchangeRecord } from "../exchange.ts";
+import type { Clock, ExchangeObserver, ExchangeRecord } from "../exchange/exchange.ts";
 
 /** Where lines go: calls back when it took them, or could not. Never throws. */
 export type WriteLog = (text: string, done: (error: Error | null) => void) => void;

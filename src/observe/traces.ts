@@ -24,7 +24,7 @@ import {
   TraceFlags,
   type Tracer as ApiTracer,
 } from "@opentelemetry/api";
-import { GatewayError } from "../errors.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
 import {
   ClientClosed,
   type ExchangeRecord,
@@ -34,8 +34,8 @@ import {
   type TracedCall,
   type TracedExchange,
   type Tracer,
-} from "../exchange.ts";
-import { PRESETS } from "../presets.ts";
+} from "../exchange/exchange.ts";
+import { PRESETS } from "../config/presets.ts";
 import { RANDOM, readTraceParent, SAMPLED, type TraceParent, withTraceParent } from "./trace_context.ts";
 
 const NAME = "sallyport";

@@ -3,14 +3,14 @@
  *
  * @module
  */
-import { KeyAdministration } from "../access/key_administration.ts";
-import { createAdminHandler } from "../admin/handler.ts";
-import type { LivePart } from "../admin/live_report.ts";
-import type { OperationState } from "../admin/operation.ts";
-import { UsageReports } from "../admin/usage_report.ts";
-import { systemClock } from "../exchange.ts";
-import type { Handler } from "../fetch_handler.ts";
-import type { MetricsFormat } from "../observe/metrics_text.ts";
+import { KeyAdministration } from "../admin/key_administration.ts";
+import { createAdminHandler } from "../admin/api/handler.ts";
+import type { LivePart } from "../observe/live/live_report.ts";
+import type { OperationState } from "../admin/api/operation.ts";
+import { UsageReports } from "../usage/report.ts";
+import { systemClock } from "../exchange/exchange.ts";
+import type { Handler } from "../http/web.ts";
+import type { MetricsFormat } from "../observe/metrics/metrics_text.ts";
 import type { Change } from "./change.ts";
 import { createSwitch, type HandlerSwitch } from "./handler_switch.ts";
 import type { Serve } from "./listener.ts";

@@ -5,10 +5,10 @@
  */
 import process from "node:process";
 import { setImmediate } from "node:timers";
-import { type ByteSource, fromRequest } from "../byte_source.ts";
-import { isWhole } from "../exchange.ts";
-import { type Handler, toResponse, WebRequest } from "../fetch_handler.ts";
-import { runtimeClock } from "../timers.ts";
+import { type ByteSource, fromRequest } from "../http/byte_source.ts";
+import { isWhole } from "../exchange/exchange.ts";
+import { type Handler, toResponse, WebRequest } from "../http/web.ts";
+import { runtimeClock } from "../exchange/timer_queue.ts";
 import { bodyLeft, endLate, HEADERS_MS, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 import { takeAhead } from "./take_ahead.ts";
 

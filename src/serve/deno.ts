@@ -3,9 +3,9 @@
  *
  * @module
  */
-import { fromRequest } from "../byte_source.ts";
-import { isWhole } from "../exchange.ts";
-import { type Handler, toResponse, WebRequest } from "../fetch_handler.ts";
+import { fromRequest } from "../http/byte_source.ts";
+import { isWhole } from "../exchange/exchange.ts";
+import { type Handler, toResponse, WebRequest } from "../http/web.ts";
 import { bodyLeft, discard, endLate, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 
 /** The part of Deno's types that is used here: the official ones clash with those of Node and Bun. */

@@ -4,12 +4,12 @@
  *
  * @module
  */
-import { type Limiter, MemoryLimiter } from "../access/limits.ts";
-import { systemClock } from "../exchange.ts";
-import { UsageMeter } from "../observe/usage.ts";
-import { MemoryUsage } from "../observe/usage_book.ts";
+import { type Limiter, MemoryLimiter } from "../limits/memory_limiter.ts";
+import { systemClock } from "../exchange/exchange.ts";
+import { UsageMeter } from "../usage/meter.ts";
+import { MemoryUsage } from "../usage/usage_memory.ts";
 import type { Transport } from "../upstream/transport.ts";
-import type { UsageStore } from "../usage_counts.ts";
+import type { UsageStore } from "../usage/counts.ts";
 
 /** Engines that somebody else runs, see `worker.ts`. */
 export interface RemoteEngines {

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Handler } from "../fetch_handler.ts";
+import type { Handler } from "../http/web.ts";
 
 /** A handler that stands for another one. Listeners ask it for its functions at each request, so that this costs nothing. */
 export interface HandlerSwitch extends Handler {

@@ -4,7 +4,7 @@
  * @module
  */
 import type { IncomingMessage } from "node:http";
-import type { ByteSource } from "../byte_source.ts";
+import type { ByteSource } from "../http/byte_source.ts";
 
 /**
  * A Node stream as a {@link ByteSource}: paused, so that a reader that stops also stops the sender.

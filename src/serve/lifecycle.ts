@@ -5,10 +5,10 @@
  */
 import process from "node:process";
 import v8 from "node:v8";
-import { ConfigError } from "../config.ts";
-import type { Handler } from "../fetch_handler.ts";
+import { ConfigError } from "../config/config.ts";
+import type { Handler } from "../http/web.ts";
 import type { Gateway } from "../gateway.ts";
-import { runtime } from "./assemble.ts";
+import { runtime } from "./compose.ts";
 import { type Listener, type ListenOptions, type Serve, toListenerUrl } from "./listener.ts";
 
 /** For the last bytes of ended exchanges to leave. Milliseconds. */

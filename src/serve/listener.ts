@@ -3,9 +3,9 @@
  *
  * @module
  */
-import { type ByteSource, fromReadableStream } from "../byte_source.ts";
-import { systemClock } from "../exchange.ts";
-import type { Handler } from "../fetch_handler.ts";
+import { type ByteSource, fromReadableStream } from "../http/byte_source.ts";
+import { systemClock } from "../exchange/exchange.ts";
+import type { Handler } from "../http/web.ts";
 
 /** The longest that a caller may take for the header of a request, and for the TLS handshake before it. Milliseconds. */
 export const HEADERS_MS = 10_000;

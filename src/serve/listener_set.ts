@@ -3,9 +3,9 @@
  *
  * @module
  */
-import { ConfigError } from "../config.ts";
-import { systemClock } from "../exchange.ts";
-import type { Handler } from "../fetch_handler.ts";
+import { ConfigError } from "../config/config.ts";
+import { systemClock } from "../exchange/exchange.ts";
+import type { Handler } from "../http/web.ts";
 import type { Change } from "./change.ts";
 import { openListener, stopListeners } from "./lifecycle.ts";
 import type { Listener, ListenOptions, Serve } from "./listener.ts";

@@ -9,9 +9,9 @@ import { dirname, resolve } from "node:path";
 import process from "node:process";
 import { findNodeAtLocation, type Node, type ParseError, parseTree, printParseErrorCode } from "jsonc-parser";
 import { getNodeValue } from "jsonc-parser";
-import { type Config, ConfigError, type ConfigIssue, parseConfig } from "../config.ts";
+import { type Config, ConfigError, type ConfigIssue, parseConfig } from "../config/config.ts";
 import type { TlsIdentity } from "./listener.ts";
-import { FIXED_VARIABLES, type Json, layVariable, PREFIX, PROVIDER_VARIABLES } from "./variables.ts";
+import { FIXED_VARIABLES, type Json, layVariable, PREFIX, PROVIDER_VARIABLES } from "../config/environment.ts";
 
 /** Looked for in the working directory when no other file is named. */
 const DEFAULT_FILE = "gateway.jsonc";

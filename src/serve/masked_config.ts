@@ -4,8 +4,8 @@
  * @module
  */
 import { createHash } from "node:crypto";
-import type { Config } from "../config.ts";
-import type { KeyConfig } from "../key_config.ts";
+import type { Config } from "../config/config.ts";
+import type { KeyConfig } from "../config/key.ts";
 
 const MASK = "(masked)";
 

@@ -9,10 +9,10 @@ import { createServer as createTlsServer } from "node:https";
 import { type AddressInfo, Server as NetServer } from "node:net";
 import type { Duplex } from "node:stream";
 import { Server as TlsServer } from "node:tls";
-import type { ByteSource } from "../byte_source.ts";
-import { type ErrorCode, GatewayError, toErrorAnswer } from "../errors.ts";
-import { type InboundRequest, isWhole, systemClock } from "../exchange.ts";
-import type { Handler } from "../fetch_handler.ts";
+import type { ByteSource } from "../http/byte_source.ts";
+import { type ErrorCode, GatewayError, toErrorAnswer } from "../errors/gateway_error.ts";
+import { type InboundRequest, isWhole, systemClock } from "../exchange/exchange.ts";
+import type { Handler } from "../http/web.ts";
 import { fromIncomingMessage } from "./incoming_body.ts";
 import { endLate, HEADERS_MS, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 

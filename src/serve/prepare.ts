@@ -4,14 +4,14 @@
  *
  * @module
  */
-import { type Config, ConfigError, parseConfig } from "../config.ts";
+import { type Config, ConfigError, parseConfig } from "../config/config.ts";
 import { createGateway } from "../gateway.ts";
-import type { KeyConfig } from "../key_config.ts";
-import { assemble, type Assembly } from "./assemble.ts";
+import type { KeyConfig } from "../config/key.ts";
+import { assemble, type Assembly } from "./compose.ts";
 import type { Engines } from "./engines.ts";
 import { type Address, loadConfig, readTlsFiles } from "./load_config.ts";
 import { digestConfig } from "./masked_config.ts";
-import type { Json } from "./variables.ts";
+import type { Json } from "../config/environment.ts";
 
 /** A configuration as it was read, in a form that another process can be sent. */
 export interface Source {

@@ -5,7 +5,7 @@
  */
 import { closeSync, openSync } from "node:fs";
 import process from "node:process";
-import { ConfigError } from "../config.ts";
+import { ConfigError } from "../config/config.ts";
 import type { Change } from "./change.ts";
 import type { Source } from "./prepare.ts";
 

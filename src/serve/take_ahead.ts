@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type ByteSource, joinChunks } from "../byte_source.ts";
+import { type ByteSource, joinChunks } from "../http/byte_source.ts";
 
 /** Turns of the microtask queue in which what is there has come through the promises on its way. */
 const TURNS = 16;

@@ -4,8 +4,8 @@
  *
  * @module
  */
-import { GatewayError } from "../errors.ts";
-import type { FailureCause } from "../outcomes.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
+import type { FailureCause } from "../errors/outcomes.ts";
 import { CallFailed } from "./transport.ts";
 
 /** Codes of the system, of OpenSSL (`X509_V_ERR_*`), of Node's fetch (`UND_ERR_*`, `HPE_*`) and of Bun's. */

@@ -3,8 +3,8 @@
  *
  * @module
  */
-import type { ByteSource } from "../byte_source.ts";
-import { GatewayError } from "../errors.ts";
+import type { ByteSource } from "../http/byte_source.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
 import { readWhole, type RelayOptions } from "./relay.ts";
 import type { UpstreamAnswer } from "./transport.ts";
 

@@ -4,12 +4,12 @@
  *
  * @module
  */
-import { type ByteSource, joinChunks } from "../byte_source.ts";
-import { type ErrorCode, GatewayError, toErrorEvent } from "../errors.ts";
-import { ClientClosed, type Clock, type Exchange, type Settlement, toSettlement } from "../exchange.ts";
-import type { EventStreamScanner } from "./event_stream.ts";
+import { type ByteSource, joinChunks } from "../http/byte_source.ts";
+import { type ErrorCode, GatewayError, toErrorEvent } from "../errors/gateway_error.ts";
+import { ClientClosed, type Clock, type Exchange, type Settlement, toSettlement } from "../exchange/exchange.ts";
+import type { EventStreamScanner } from "../dialects/openai_chat.ts";
 import { toUpstreamError } from "./failure_cause.ts";
-import type { PlainAnswerMeter } from "./usage.ts";
+import type { PlainAnswerMeter } from "../dialects/openai_usage.ts";
 
 /** What a relay needs beside the body. */
 export interface RelayOptions {

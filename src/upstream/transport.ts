@@ -3,9 +3,9 @@
  *
  * @module
  */
-import { type ByteSource, fromReadableStream } from "../byte_source.ts";
-import type { GatewayError } from "../errors.ts";
-import type { FailureCause } from "../outcomes.ts";
+import { type ByteSource, fromReadableStream } from "../http/byte_source.ts";
+import type { GatewayError } from "../errors/gateway_error.ts";
+import type { FailureCause } from "../errors/outcomes.ts";
 
 /** One call. */
 export interface UpstreamCall {

@@ -4,8 +4,8 @@
  *
  * @module
  */
-import { type ByteSource, fromReadableStream, toReadableStream } from "../byte_source.ts";
-import { GatewayError } from "../errors.ts";
+import { type ByteSource, fromReadableStream, toReadableStream } from "../http/byte_source.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
 import type { Transport, UpstreamAnswer } from "./transport.ts";
 
 /** First byte of a gzip member (RFC 1952 §2.3.1); no JSON and no event stream begins with it. */

@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { setImmediate } from "node:timers/promises";
 import { afterEach, beforeEach, it } from "@std/testing/bdd";
 import { Redis } from "ioredis";
-import { REDIS_DEADLINE_MS, RedisClient, RedisFailed } from "../../src/access/client_redis.ts";
-import { type Clock, systemClock } from "../../src/exchange.ts";
+import { REDIS_DEADLINE_MS, RedisClient, RedisFailed } from "../../src/storage/redis_client.ts";
+import { type Clock, systemClock } from "../../src/exchange/exchange.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { afterAll, beforeAll, it } from "@std/testing/bdd";
 import { findRuntimes } from "../../scripts/runtimes.ts";
-import { LEASE_MS } from "../../src/access/limits_redis.ts";
+import { LEASE_MS } from "../../src/limits/limiter_redis.ts";
 import { endPrograms, type Program, startProgram } from "../support/program.ts";
 import { answerPlain, chunk, type Provider, startProvider } from "../support/provider.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";

@@ -2,11 +2,11 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { gatewayKeyId, generateGatewayKey, holdsGatewayKey, isPlausibleKey } from "../../src/access/gateway_key.ts";
-import { createKey, revokeKey, rotateKey } from "../../src/access/key_lifecycle.ts";
-import { findGatewayKey, type GatewayKey, MemoryKeyStore } from "../../src/access/key_store.ts";
-import { parseConfig } from "../../src/config.ts";
-import { Exchange, systemClock } from "../../src/exchange.ts";
+import { gatewayKeyId, generateGatewayKey, holdsGatewayKey, isPlausibleKey } from "../../src/keys/key_format.ts";
+import { createKey, revokeKey, rotateKey } from "../../src/keys/lifecycle.ts";
+import { findGatewayKey, type GatewayKey, MemoryKeyStore } from "../../src/keys/key_store.ts";
+import { parseConfig } from "../../src/config/config.ts";
+import { Exchange, systemClock } from "../../src/exchange/exchange.ts";
 import { createGateway } from "../../src/gateway.ts";
 import { digest, HOUR_MS } from "./key_store_suite.ts";
 

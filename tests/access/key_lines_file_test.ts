@@ -3,10 +3,10 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { HashIndex, hashOfDigest, hashOfText } from "../../src/access/hash_index.ts";
-import { BrokenFile, KeyLines } from "../../src/access/key_lines_file.ts";
-import { type GatewayKey, KeyStoreError } from "../../src/access/key_store.ts";
-import { toKeyJson } from "../../src/key_config.ts";
+import { HashIndex, hashOfDigest, hashOfText } from "../../src/keys/hash_index.ts";
+import { BrokenFile, KeyLines } from "../../src/keys/key_lines_file.ts";
+import { type GatewayKey, KeyStoreError } from "../../src/keys/key_store.ts";
+import { toKeyJson } from "../../src/config/key.ts";
 import { digest, record, SOME_DAY, written } from "./key_store_suite.ts";
 
 async function join(parts: AsyncIterable<Uint8Array>): Promise<Buffer> {

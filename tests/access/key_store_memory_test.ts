@@ -1,8 +1,8 @@
 /** Keys that stand in the configuration. */
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
-import { createInlineKeyStore, KeyStoreError, MemoryKeyStore } from "../../src/access/key_store.ts";
-import { ConfigError } from "../../src/config.ts";
+import { createInlineKeyStore, KeyStoreError, MemoryKeyStore } from "../../src/keys/key_store.ts";
+import { ConfigError } from "../../src/config/config.ts";
 import { describeKeyStore, digest, record, SOME_DAY } from "./key_store_suite.ts";
 
 describeKeyStore("in the configuration", (keys) =>

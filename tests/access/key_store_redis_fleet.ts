@@ -1,10 +1,10 @@
 /** Gateways' stores of keys around one Redis. */
 import { Redis } from "ioredis";
-import { RedisClient } from "../../src/access/client_redis.ts";
-import type { GatewayKey } from "../../src/access/key_store.ts";
-import { RedisKeyStore } from "../../src/access/key_store_redis.ts";
-import { GatewayError } from "../../src/errors.ts";
-import { type Clock, systemClock } from "../../src/exchange.ts";
+import { RedisClient } from "../../src/storage/redis_client.ts";
+import type { GatewayKey } from "../../src/keys/key_store.ts";
+import { RedisKeyStore } from "../../src/keys/key_store_redis.ts";
+import { GatewayError } from "../../src/errors/gateway_error.ts";
+import { type Clock, systemClock } from "../../src/exchange/exchange.ts";
 import { type RedisServer, startRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 

@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { describe, it } from "@std/testing/bdd";
-import { createKey, revokeKey, rotateKey } from "../../src/access/key_lifecycle.ts";
-import { type GatewayKey, type KeyRegistry, KeyStoreError, KeyStoreUnavailable } from "../../src/access/key_store.ts";
+import { createKey, revokeKey, rotateKey } from "../../src/keys/lifecycle.ts";
+import { type GatewayKey, type KeyRegistry, KeyStoreError, KeyStoreUnavailable } from "../../src/keys/key_store.ts";
 import { until } from "../support/until.ts";
 
 /** A change holds everywhere within this. Milliseconds. */

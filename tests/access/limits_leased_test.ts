@@ -1,10 +1,10 @@
 /** Limits that are counted a call away: the suite of all limiters, what is held by gateways that vanish, and a place that is away. */
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
-import { LEASE_MS, LeaseBook } from "../../src/access/lease_book.ts";
-import type { WindowCounts } from "../../src/access/limits.ts";
-import { LeasedLimiter, type RemoteBook } from "../../src/access/limits_leased.ts";
-import type { Clock } from "../../src/exchange.ts";
+import { LEASE_MS, LeaseBook } from "../../src/limits/shared_limiter.ts";
+import type { WindowCounts } from "../../src/limits/memory_limiter.ts";
+import { LeasedLimiter, type RemoteBook } from "../../src/limits/remote_limiter.ts";
+import type { Clock } from "../../src/exchange/exchange.ts";
 import { describeLimiter, keyWith, refusalOf, usedOf } from "./limits_suite.ts";
 
 const BEGIN = Date.UTC(2026, 1, 27, 23, 0);

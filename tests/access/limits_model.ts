@@ -9,8 +9,8 @@ import {
   limitsOf,
   type LimitSubject,
   type Standing,
-} from "../../src/access/limits.ts";
-import { GatewayError } from "../../src/errors.ts";
+} from "../../src/limits/memory_limiter.ts";
+import { GatewayError } from "../../src/errors/gateway_error.ts";
 
 /** What happened to a subject. */
 interface Entry {

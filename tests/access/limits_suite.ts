@@ -3,10 +3,10 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import { parseList } from "structured-headers";
-import { type Lease, type Limiter, type LimitName, type LimitSubject, SKEW_MS } from "../../src/access/limits.ts";
-import { GatewayError } from "../../src/errors.ts";
-import type { LimitSet } from "../../src/key_config.ts";
-import { periodEnd } from "../../src/units.ts";
+import { type Lease, type Limiter, type LimitName, type LimitSubject, SKEW_MS } from "../../src/limits/memory_limiter.ts";
+import { GatewayError } from "../../src/errors/gateway_error.ts";
+import type { LimitSet } from "../../src/config/key.ts";
+import { periodEnd } from "../../src/config/units.ts";
 
 /** A limiter, and a way to let time pass. */
 export interface LimiterUnderTest {

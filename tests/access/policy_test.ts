@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { admitKey, admitModel } from "../../src/access/policy.ts";
-import { GatewayError } from "../../src/errors.ts";
+import { admitKey, admitModel } from "../../src/keys/policy.ts";
+import { GatewayError } from "../../src/errors/gateway_error.ts";
 
 const codeOf = (run: () => unknown): string => {
   try {

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { RecentMap } from "../../src/access/recent_map.ts";
+import { RecentMap } from "../../src/keys/recent_map.ts";
 
 describe("a bounded memory", () => {
   it("keeps what was asked for last, never more than it may, and never anything else", () => {

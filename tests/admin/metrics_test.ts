@@ -1,12 +1,12 @@
 /** `GET /metrics` at the admin listener: who may read it, and in which form. */
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
-import { createAdminHandler } from "../../src/admin/handler.ts";
-import { mergeParts } from "../../src/admin/live_report.ts";
-import type { UsageReports } from "../../src/admin/usage_report.ts";
-import type { KeyAdministration } from "../../src/access/key_administration.ts";
+import { createAdminHandler } from "../../src/admin/api/handler.ts";
+import { mergeParts } from "../../src/observe/live/live_report.ts";
+import type { UsageReports } from "../../src/usage/report.ts";
+import type { KeyAdministration } from "../../src/admin/key_administration.ts";
 
-import { systemClock } from "../../src/exchange.ts";
+import { systemClock } from "../../src/exchange/exchange.ts";
 
 const TOKEN = "an-admin-token-of-32-characters!";
 /** What Prometheus 2.53 and 3.x send. */

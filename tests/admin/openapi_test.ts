@@ -4,9 +4,9 @@ import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import formats from "ajv-formats";
-import { KEY_ROUTES } from "../../src/admin/keys.ts";
-import { OPERATION_ROUTES } from "../../src/admin/operation.ts";
-import { USAGE_ROUTES } from "../../src/admin/usage.ts";
+import { KEY_ROUTES } from "../../src/admin/api/keys.ts";
+import { OPERATION_ROUTES } from "../../src/admin/api/operation.ts";
+import { USAGE_ROUTES } from "../../src/admin/api/usage.ts";
 import { type Answered, POLICY, type Running, startAdmin } from "../support/admin.ts";
 
 /** What the tests look at of a document. */

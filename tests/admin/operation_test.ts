@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { Ajv2020 } from "ajv/dist/2020.js";
-import type { LiveReport } from "../../src/admin/live_report.ts";
-import { OPERATION_ROUTES } from "../../src/admin/operation.ts";
+import type { LiveReport } from "../../src/observe/live/live_report.ts";
+import { OPERATION_ROUTES } from "../../src/admin/api/operation.ts";
 import { type AdminOptions, assertRefusal, type Running, startAdmin, TOKEN } from "../support/admin.ts";
 import { freePort } from "../support/front_proxy.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";

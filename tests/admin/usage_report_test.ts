@@ -1,10 +1,10 @@
 /** Reports of usage: what is added up, of which time, and what it costs. */
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
-import { UsageRefusal, type UsageReport, UsageReports } from "../../src/admin/usage_report.ts";
-import { UsageQuerySchema } from "../../src/admin/usage.ts";
-import { parseConfig } from "../../src/config.ts";
-import { DAY_MS, HOUR_MS, OTHER, USAGE_COUNTS, type UsageRange, type UsageRow } from "../../src/usage_counts.ts";
+import { UsageRefusal, type UsageReport, UsageReports } from "../../src/usage/report.ts";
+import { UsageQuerySchema } from "../../src/admin/api/usage.ts";
+import { parseConfig } from "../../src/config/config.ts";
+import { DAY_MS, HOUR_MS, OTHER, USAGE_COUNTS, type UsageRange, type UsageRow } from "../../src/usage/counts.ts";
 import * as v from "valibot";
 import { DAY, NOON } from "../support/usage.ts";
 

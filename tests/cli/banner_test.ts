@@ -6,7 +6,7 @@ import { request as requestHttp } from "node:http";
 import { request as requestHttps } from "node:https";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { toBanner } from "../../src/cli/banner.ts";
-import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
+import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
 import { freePort } from "../support/front_proxy.ts";
 import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
 

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
+import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
 import { makeFolder, runProgram } from "../support/program.ts";
 
 const KEY = "0123456789-secret-key";

@@ -4,10 +4,10 @@ import { execFile } from "node:child_process";
 import { createServer, type Server } from "node:net";
 import { promisify } from "node:util";
 import { afterEach, describe, it } from "@std/testing/bdd";
-import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
-import { openGateway } from "../../src/cli/demo.ts";
-import { parseConfig } from "../../src/config.ts";
-import { resolveServe } from "../../src/serve/assemble.ts";
+import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
+import { openGateway } from "../../src/cli/demo/demo.ts";
+import { parseConfig } from "../../src/config/config.ts";
+import { resolveServe } from "../../src/serve/compose.ts";
 import type { Serve } from "../../src/serve/listener.ts";
 import { endPrograms, runProgram, startProgram } from "../support/program.ts";
 

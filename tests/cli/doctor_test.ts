@@ -8,7 +8,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { gzipSync } from "node:zlib";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
+import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
 import { freePort } from "../support/front_proxy.ts";
 import { endPrograms, makeFolder, runProgram } from "../support/program.ts";
 import { type Answering, answerPlain, chunk, type Provider, startProvider } from "../support/provider.ts";

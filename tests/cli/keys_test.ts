@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { gatewayKeyId, generateGatewayKey } from "../../src/access/gateway_key.ts";
+import { gatewayKeyId, generateGatewayKey } from "../../src/keys/key_format.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
 import { assertRefused, makePlace, manyKeys, type Place } from "../support/key_place.ts";
 import { startProgram } from "../support/program.ts";

@@ -5,7 +5,7 @@ import { request as requestHttps } from "node:https";
 import { createServer } from "node:net";
 import { basename, join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
+import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
 import { freePort } from "../support/front_proxy.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import {

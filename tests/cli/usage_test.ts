@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { DAY_MS, HOUR_MS, OTHER, USAGE_COUNTS } from "../../src/usage_counts.ts";
+import { DAY_MS, HOUR_MS, OTHER, USAGE_COUNTS } from "../../src/usage/counts.ts";
 import { TOKEN } from "../support/admin.ts";
 import { freePort } from "../support/front_proxy.ts";
 import { assertRefused, makePlace, type Place, type Ran } from "../support/key_place.ts";

@@ -11,7 +11,7 @@ import { readPart, toTable } from "../../scripts/docs/parts.ts";
 import { listSettings } from "../../scripts/docs/settings.ts";
 import { TABLES } from "../../scripts/docs/tables.ts";
 import { VARIABLES } from "../../scripts/docs/variables.ts";
-import { ConfigError } from "../../src/config.ts";
+import { ConfigError } from "../../src/config/config.ts";
 import { loadConfig } from "../../src/serve/load_config.ts";
 import { CASES } from "../support/error_cases.ts";
 import { makeFolder } from "../support/program.ts";

@@ -14,7 +14,7 @@ import { cpSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync
 import { join, resolve } from "node:path";
 import process from "node:process";
 import { findRuntimes } from "../../scripts/runtimes.ts";
-import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
+import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
 import { freePort } from "../support/front_proxy.ts";
 import { cleanEnvironment, makeFolder } from "../support/program.ts";
 import { answerStream, chunk, COMPLETION, type Provider, startProvider } from "../support/provider.ts";

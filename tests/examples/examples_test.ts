@@ -9,7 +9,7 @@ import { pathToFileURL } from "node:url";
 import { getRequestListener } from "@hono/node-server";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import OpenAI from "openai";
-import { parseConfig } from "../../src/config.ts";
+import { parseConfig } from "../../src/config/config.ts";
 import { createGateway } from "../../src/gateway.ts";
 import { freePort } from "../support/front_proxy.ts";
 import { GOOD_BODY } from "../support/gateway.ts";

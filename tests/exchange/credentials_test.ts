@@ -1,7 +1,7 @@
 /** The two credentials through the front door: what is refused never reaches a provider. */
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { generateGatewayKey } from "../../src/access/gateway_key.ts";
+import { generateGatewayKey } from "../../src/keys/key_format.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, type UnderTest } from "../support/gateway.ts";
 import { callRaw } from "../support/tcp_peer.ts";

@@ -1,7 +1,7 @@
 /** Every error of the table, provoked through the front door: status, the four keys, the headers. */
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
-import { type ErrorCode, ERRORS } from "../../src/errors.ts";
+import { type ErrorCode, ERRORS } from "../../src/errors/gateway_error.ts";
 import { type Case, CASES, endProvoked, IN_STREAM, type ListenerCode, provoke } from "../support/error_cases.ts";
 import { chunk } from "../support/provider.ts";
 

@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { gzipSync } from "node:zlib";
 import { afterEach, describe, it } from "@std/testing/bdd";
-import { systemClock } from "../../src/exchange.ts";
-import { runtimeParts } from "../../src/serve/assemble.ts";
+import { systemClock } from "../../src/exchange/exchange.ts";
+import { runtimeParts } from "../../src/serve/compose.ts";
 import type { Transport } from "../../src/upstream/transport.ts";
 import { type Answering, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";

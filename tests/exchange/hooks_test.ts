@@ -1,12 +1,12 @@
 /** What embedders bring along: their own store of users, limiter and observers, and what happens when one of them fails. */
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import type { ResolveKey } from "../../src/access/own_keys.ts";
-import { type Lease, type Limiter, MemoryLimiter } from "../../src/access/limits.ts";
-import { type Clock, type ExchangeObserver, type ExchangeRecord, systemClock } from "../../src/exchange.ts";
+import type { ResolveKey } from "../../src/keys/key_resolver.ts";
+import { type Lease, type Limiter, MemoryLimiter } from "../../src/limits/memory_limiter.ts";
+import { type Clock, type ExchangeObserver, type ExchangeRecord, systemClock } from "../../src/exchange/exchange.ts";
 import type { GatewayParts } from "../../src/gateway.ts";
-import type { OwnKey } from "../../src/key_config.ts";
-import { PATIENCE_MS } from "../../src/patience.ts";
+import type { OwnKey } from "../../src/config/key.ts";
+import { PATIENCE_MS } from "../../src/exchange/deadline.ts";
 import { GOOD_BODY, startUnderTest, type UnderTest } from "../support/gateway.ts";
 import { COMPLETION, type Provider, startProvider } from "../support/provider.ts";
 import { callRaw, openRaw, type RawAnswer, toRawRequest } from "../support/tcp_peer.ts";

@@ -1,9 +1,9 @@
 /** Limits through the front door: what is counted, charged, refused and told. */
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { generateGatewayKey } from "../../src/access/gateway_key.ts";
-import { createInlineKeyStore } from "../../src/access/key_store.ts";
-import { runtimeParts } from "../../src/serve/assemble.ts";
+import { generateGatewayKey } from "../../src/keys/key_format.ts";
+import { createInlineKeyStore } from "../../src/keys/key_store.ts";
+import { runtimeParts } from "../../src/serve/compose.ts";
 import { chunk, type Provider, startProvider, stream } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
 import { callRaw, openRaw, type RawCall, toRawRequest } from "../support/tcp_peer.ts";

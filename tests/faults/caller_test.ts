@@ -1,7 +1,7 @@
 /** Faults and abuse by callers, rows 17 to 37 of the list where no other test has them. */
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
-import { MemoryKeyStore } from "../../src/access/key_store.ts";
+import { MemoryKeyStore } from "../../src/keys/key_store.ts";
 import { type Answering, answerPlain, chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
 import { runtime } from "../support/runtimes.ts";

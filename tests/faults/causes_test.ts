@@ -1,9 +1,9 @@
 /** Why a call to a provider failed: log, record and metrics name it in one word, the same one on every runtime. */
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
-import { createSelfSignedCertificate } from "../../src/cli/certificate.ts";
-import type { ErrorCode } from "../../src/errors.ts";
-import type { FailureCause } from "../../src/outcomes.ts";
+import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
+import type { ErrorCode } from "../../src/errors/gateway_error.ts";
+import type { FailureCause } from "../../src/errors/outcomes.ts";
 import { createFetchTransport } from "../../src/upstream/transport.ts";
 import { chunk, startProvider } from "../support/provider.ts";
 import {

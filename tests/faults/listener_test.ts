@@ -1,7 +1,7 @@
 /** Connections and bytes that a listener has to deal with before, behind or beside a request; rows 52, 58 and 59 of the list. */
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
-import { type ErrorCode, ERRORS } from "../../src/errors.ts";
+import { type ErrorCode, ERRORS } from "../../src/errors/gateway_error.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
 import { type Answering, answerPlain, chunk, COMPLETION, startProvider } from "../support/provider.ts";
 import { hasGap, runtime } from "../support/runtimes.ts";

@@ -6,7 +6,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { generateGatewayKey } from "../../src/access/gateway_key.ts";
+import { generateGatewayKey } from "../../src/keys/key_format.ts";
 import { freePort, startHaproxy } from "../support/front_proxy.ts";
 import { cleanEnvironment, endPrograms, makeFolder, ONE_FILE, type Program, startProgram } from "../support/program.ts";
 import { answerPlain, chunk, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { type ErrorCode, GatewayError } from "../../src/errors.ts";
+import { type ErrorCode, GatewayError } from "../../src/errors/gateway_error.ts";
 import { assertShape, MAX_DEPTH, MAX_MEMBERS, MAX_VALUES, parseJson } from "../../src/inbound/body.ts";
 
 function codeOf(run: () => unknown): ErrorCode | undefined {

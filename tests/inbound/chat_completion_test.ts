@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { GatewayError } from "../../src/errors.ts";
-import { type MessageOrder, readChatCompletion } from "../../src/inbound/chat_completion.ts";
+import { GatewayError } from "../../src/errors/gateway_error.ts";
+import { type MessageOrder, readChatCompletion } from "../../src/operations/chat_completion.ts";
 
 const user = { role: "user", content: "Hi" };
 const system = { role: "system", content: "Be brief" };

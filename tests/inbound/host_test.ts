@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { GatewayError } from "../../src/errors.ts";
+import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { readGatewayCredential, readUpstreamCredential } from "../../src/inbound/credentials.ts";
 import { createHostTable } from "../../src/inbound/host.ts";
 

@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { GatewayError } from "../../src/errors.ts";
-import { resolveOperation } from "../../src/inbound/operation.ts";
+import { GatewayError } from "../../src/errors/gateway_error.ts";
+import { resolveOperation } from "../../src/operations/router.ts";
 
 async function nameOf(method: string, url: string): Promise<string> {
   try {

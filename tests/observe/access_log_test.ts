@@ -1,7 +1,7 @@
 /** The access log: what a line says, and what a slow or broken reader costs. */
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
-import { type Clock, type ExchangeRecord, systemClock } from "../../src/exchange.ts";
+import { type Clock, type ExchangeRecord, systemClock } from "../../src/exchange/exchange.ts";
 import { AccessLog, toJsonLine, toPrettyLine, type WriteLog } from "../../src/observe/access_log.ts";
 
 const record: ExchangeRecord = {

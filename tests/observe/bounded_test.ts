@@ -4,12 +4,12 @@ import v8 from "node:v8";
 import vm from "node:vm";
 import process from "node:process";
 import { describe, it } from "@std/testing/bdd";
-import { FAILURE_CAUSES, type FailureCause } from "../../src/outcomes.ts";
-import { ERRORS } from "../../src/errors.ts";
-import { type Clock, type ExchangeRecord, systemClock } from "../../src/exchange.ts";
+import { FAILURE_CAUSES, type FailureCause } from "../../src/errors/outcomes.ts";
+import { ERRORS } from "../../src/errors/gateway_error.ts";
+import { type Clock, type ExchangeRecord, systemClock } from "../../src/exchange/exchange.ts";
 import { AccessLog } from "../../src/observe/access_log.ts";
-import { MAX_MODELS } from "../../src/observe/model_names.ts";
-import { Metrics } from "../../src/observe/metrics.ts";
+import { MAX_MODELS } from "../../src/observe/metrics/model_names.ts";
+import { Metrics } from "../../src/observe/metrics/metrics.ts";
 
 const EXCHANGES = 1_000_000;
 /** What is held after the first tenth is all that is held. Bytes of noise. */

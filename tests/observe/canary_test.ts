@@ -4,7 +4,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { afterEach, describe, it } from "@std/testing/bdd";
-import type { ErrorCode } from "../../src/errors.ts";
+import type { ErrorCode } from "../../src/errors/gateway_error.ts";
 import { TOKEN } from "../support/admin.ts";
 import { type Case, CASES, endProvoked, OWN_KEY, provoke } from "../support/error_cases.ts";
 import { freePort } from "../support/front_proxy.ts";

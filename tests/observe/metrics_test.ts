@@ -2,10 +2,10 @@
 import assert from "node:assert/strict";
 import process from "node:process";
 import { describe, it } from "@std/testing/bdd";
-import type { Clock, ExchangeRecord } from "../../src/exchange.ts";
-import { MAX_MODELS } from "../../src/observe/model_names.ts";
-import { Metrics, type MetricSources } from "../../src/observe/metrics.ts";
-import { type MetricsFormat, toMetricsText, Totals } from "../../src/observe/metrics_text.ts";
+import type { Clock, ExchangeRecord } from "../../src/exchange/exchange.ts";
+import { MAX_MODELS } from "../../src/observe/metrics/model_names.ts";
+import { Metrics, type MetricSources } from "../../src/observe/metrics/metrics.ts";
+import { type MetricsFormat, toMetricsText, Totals } from "../../src/observe/metrics/metrics_text.ts";
 
 const sources: MetricSources = {
   gateway: () => ({

@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { afterEach, describe, it } from "@std/testing/bdd";
-import { type ErrorCode, ERRORS } from "../../src/errors.ts";
-import { type Concern, concernOf, type Outcome, OUTCOMES } from "../../src/outcomes.ts";
+import { type ErrorCode, ERRORS } from "../../src/errors/gateway_error.ts";
+import { type Concern, concernOf, type Outcome, OUTCOMES } from "../../src/errors/outcomes.ts";
 import { answerPlain, type Provider, startProvider } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
 import { callRaw } from "../support/tcp_peer.ts";

@@ -1,10 +1,10 @@
 /** Usage in Redis: that of several gateways as one, and what happens to it while Redis is away. */
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, it } from "@std/testing/bdd";
-import { RedisClient } from "../../src/access/client_redis.ts";
-import { systemClock } from "../../src/exchange.ts";
-import { UsageMeter } from "../../src/observe/usage.ts";
-import { RedisUsage } from "../../src/observe/usage_redis.ts";
+import { RedisClient } from "../../src/storage/redis_client.ts";
+import { systemClock } from "../../src/exchange/exchange.ts";
+import { UsageMeter } from "../../src/usage/meter.ts";
+import { RedisUsage } from "../../src/usage/usage_redis.ts";
 import {
   DAY_MS,
   DAYS_KEPT_MS,
@@ -13,7 +13,7 @@ import {
   MAX_MODELS,
   OTHER,
   UsageUnavailable,
-} from "../../src/usage_counts.ts";
+} from "../../src/usage/counts.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { exchange, StillClock, tell } from "../support/usage.ts";
 import { until } from "../support/until.ts";

@@ -1,9 +1,9 @@
 /** What is counted of usage, in memory: which exchanges, which tokens, and what keeps it bounded. */
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
-import type { ExchangeRecord } from "../../src/exchange.ts";
-import { UsageMeter } from "../../src/observe/usage.ts";
-import { MemoryUsage, UsageBook, UsageTable } from "../../src/observe/usage_book.ts";
+import type { ExchangeRecord } from "../../src/exchange/exchange.ts";
+import { UsageMeter } from "../../src/usage/meter.ts";
+import { MemoryUsage, UsageBook, UsageTable } from "../../src/usage/usage_memory.ts";
 import {
   addCounts,
   DAY_MS,
@@ -15,7 +15,7 @@ import {
   USAGE_COUNTS,
   type UsageBatch,
   type UsageRow,
-} from "../../src/usage_counts.ts";
+} from "../../src/usage/counts.ts";
 import { ALL, DAY, exchange, NOON, StillClock, tell } from "../support/usage.ts";
 import { until } from "../support/until.ts";
 

@@ -7,7 +7,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { parseDuration } from "../../src/units.ts";
+import { parseDuration } from "../../src/config/units.ts";
 import { freePort } from "../support/front_proxy.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
 import { hasNamespaces, makeReadOnly, readYaml } from "../support/ops_files.ts";

@@ -1,6 +1,6 @@
 /** A program that makes calls and has nothing else to do: `URL` answers, `URL silent` does not. Told by `connections_test.ts`. */
 import process from "node:process";
-import { runtimeParts } from "../../src/serve/assemble.ts";
+import { runtimeParts } from "../../src/serve/compose.ts";
 import { textOf, toUpstreamCall } from "./upstream_call.ts";
 
 const { transport } = runtimeParts();

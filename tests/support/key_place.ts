@@ -3,12 +3,12 @@ import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { RedisClient } from "../../src/access/client_redis.ts";
-import { gatewayKeyId } from "../../src/access/gateway_key.ts";
-import type { GatewayKey } from "../../src/access/key_store.ts";
-import { RedisKeyStore } from "../../src/access/key_store_redis.ts";
-import { systemClock } from "../../src/exchange.ts";
-import { toKeyJson } from "../../src/key_config.ts";
+import { RedisClient } from "../../src/storage/redis_client.ts";
+import { gatewayKeyId } from "../../src/keys/key_format.ts";
+import type { GatewayKey } from "../../src/keys/key_store.ts";
+import { RedisKeyStore } from "../../src/keys/key_store_redis.ts";
+import { systemClock } from "../../src/exchange/exchange.ts";
+import { toKeyJson } from "../../src/config/key.ts";
 import { endPrograms, makeFolder, runProgram } from "./program.ts";
 import type { RedisServer } from "./redis.ts";
 

@@ -1,6 +1,6 @@
 /** Usage for tests: exchanges that are over, and what was counted of them. */
-import type { Clock, ExchangeRecord } from "../../src/exchange.ts";
-import { USAGE_COUNTS, type UsageRow, type UsageStep } from "../../src/usage_counts.ts";
+import type { Clock, ExchangeRecord } from "../../src/exchange/exchange.ts";
+import { USAGE_COUNTS, type UsageRow, type UsageStep } from "../../src/usage/counts.ts";
 
 /** Noon of some day. */
 export const NOON: number = Date.UTC(2026, 10, 21, 12);

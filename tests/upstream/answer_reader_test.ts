@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
-import { AnswerReader, Garbled, MAX_HEADER_BYTES } from "../../src/upstream/answer_reader_node.ts";
+import { AnswerReader, Garbled, MAX_HEADER_BYTES } from "../../src/upstream/http1/response_parser.ts";
 
 /** What a reader told. */
 interface Told {

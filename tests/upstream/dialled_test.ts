@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { beforeEach, describe, it } from "@std/testing/bdd";
-import { GatewayError } from "../../src/errors.ts";
+import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { NeverSent, type Transport } from "../../src/upstream/transport.ts";
-import { type ClientSocket, createHttp1Transport, type SocketEvents } from "../../src/upstream/transport_node.ts";
+import { type ClientSocket, createHttp1Transport, type SocketEvents } from "../../src/upstream/http1/client.ts";
 import { bytesOf, textOf, toUpstreamCall } from "../support/upstream_call.ts";
 
 const GOOD = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { EventStreamScanner, MAX_WATCHED_LINE_BYTES } from "../../src/upstream/event_stream.ts";
+import { EventStreamScanner, MAX_WATCHED_LINE_BYTES } from "../../src/dialects/openai_chat.ts";
 import { chunk, stream } from "../support/provider.ts";
 
 interface Findings {

@@ -1,8 +1,8 @@
 /** What the runtimes throw, as they were seen to: each has one cause. Real faults are in `tests/faults/causes_test.ts`. */
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
-import { ERRORS, GatewayError } from "../../src/errors.ts";
-import { FAILURE_CAUSES, type FailureCause } from "../../src/outcomes.ts";
+import { ERRORS, GatewayError } from "../../src/errors/gateway_error.ts";
+import { FAILURE_CAUSES, type FailureCause } from "../../src/errors/outcomes.ts";
 import { toFailureCause, toUpstreamError } from "../../src/upstream/failure_cause.ts";
 import { CallFailed } from "../../src/upstream/transport.ts";
 

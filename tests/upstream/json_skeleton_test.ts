@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { JsonSkeleton } from "../../src/upstream/json_skeleton.ts";
-import { readUsage } from "../../src/upstream/usage.ts";
+import { JsonSkeleton } from "../../src/dialects/json_skeleton.ts";
+import { readUsage } from "../../src/dialects/openai_usage.ts";
 
 function skeletonOf(json: string, cuts: readonly number[] = []): string | undefined {
   const bytes = Buffer.from(json);

@@ -3,10 +3,10 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import * as zlib from "node:zlib";
-import type { ByteSource } from "../../src/byte_source.ts";
-import { GatewayError } from "../../src/errors.ts";
+import type { ByteSource } from "../../src/http/byte_source.ts";
+import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { toIdentityCoding, unpackGzip } from "../../src/upstream/unpack.ts";
-import { unpackNode } from "../../src/upstream/unpack_node.ts";
+import { unpackNode } from "../../src/upstream/http1/unpack.ts";
 import { runtime } from "../support/runtimes.ts";
 import { textOf } from "../support/upstream_call.ts";
 

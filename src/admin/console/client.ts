@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { LiveReport } from "../live_report.ts";
+import type { LiveReport } from "../../observe/live/live_report.ts";
 
 let token = "";
 

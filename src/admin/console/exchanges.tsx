@@ -5,7 +5,7 @@
  */
 import { Component, type JSX } from "preact";
 import { useRef, useState } from "preact/hooks";
-import { concernOf, type LiveExchange } from "../live_report.ts";
+import { concernOf, type LiveExchange } from "../../observe/live/live_report.ts";
 import { amount, bytes, clock, duration, words } from "./format.ts";
 import { Pill } from "./parts.tsx";
 import type { Snapshot } from "./store.ts";

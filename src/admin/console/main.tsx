@@ -5,7 +5,7 @@
  */
 import { type JSX, render } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import type { LiveReport } from "../live_report.ts";
+import type { LiveReport } from "../../observe/live/live_report.ts";
 import { call, Refused, signIn, signOut, watch } from "./client.ts";
 import { Exchanges } from "./exchanges.tsx";
 import { Keys } from "./keys.tsx";

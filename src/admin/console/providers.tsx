@@ -4,7 +4,7 @@
  * @module
  */
 import type { JSX } from "preact";
-import type { LiveReplica, LiveReport } from "../live_report.ts";
+import type { LiveReplica, LiveReport } from "../../observe/live/live_report.ts";
 import { amount, duration, percent } from "./format.ts";
 import { Pill } from "./parts.tsx";
 import type { Snapshot, Store } from "./store.ts";

@@ -11,7 +11,7 @@ import {
   type LiveReport,
   type LiveSecond,
   percentile,
-} from "../live_report.ts";
+} from "../../observe/live/live_report.ts";
 
 /** Percentiles of a second are those of so many seconds up to it: one second alone may hold next to nothing. */
 const WINDOW_SECONDS = 10;

@@ -1,0 +1,56 @@
+/**
+ * The two kinds of answers of the admin API.
+ *
+ * @module
+ */
+import type { Answer } from "../../exchange/exchange.ts";
+
+/** A refusal of the admin API. Its message is for the operator. */
+export class AdminError extends Error {
+  /** HTTP status. */
+  readonly status: number;
+  readonly code: string;
+  /** The setting that is at fault. */
+  readonly param: string | null;
+  readonly headers: Readonly<Record<string, string>>;
+
+  /**
+   * @param status HTTP status
+   * @param code For programs
+   * @param message For the operator: "Cannot <do what>: <state>", then what to do
+   * @param details The setting that is at fault, and more headers
+   */
+  constructor(
+    status: number,
+    code: string,
+    message: string,
+    { param, headers = {} }: { param?: string; headers?: Record<string, string> } = {},
+  ) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.param = param ?? null;
+    this.headers = headers;
+  }
+}
+
+/**
+ * An answer in JSON that nobody keeps.
+ *
+ * @param status HTTP status
+ * @param content What it says
+ * @param headers More of them
+ * @returns The answer
+ */
+export function toAnswer(status: number, content: unknown, headers: Readonly<Record<string, string>> = {}): Answer {
+  return {
+    status,
+    headers: {
+      "content-type": "application/json",
+      "cache-control": "no-store",
+      "x-content-type-options": "nosniff",
+      ...headers,
+    },
+    body: JSON.stringify(content),
+  };
+}

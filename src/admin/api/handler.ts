@@ -1,0 +1,220 @@
+/**
+ * What operators and load balancers ask on the admin listener: is it alive, is it ready, and who holds which key.
+ *
+ * @module
+ */
+import { Router } from "itty-router";
+import * as v from "valibot";
+import { type KeyAdministration, UnknownKey } from "../key_administration.ts";
+import { KeyStoreError, KeyStoreUnavailable } from "../../keys/key_store.ts";
+import type { Answer, InboundRequest } from "../../exchange/exchange.ts";
+import { type Handler, toHandler } from "../../http/web.ts";
+import { AdminError, toAnswer } from "./answers.ts";
+import { Guard, type GuardParts } from "./guard.ts";
+import { type AdminCall, type AdminRoute, KEY_ROUTES } from "./keys.ts";
+import { toOpenApi } from "./openapi.ts";
+import { Operation, OPERATION_ROUTES, type OperationParts } from "./operation.ts";
+import { PAGE_PATHS, toPageAnswer } from "../page.ts";
+import { UsageUnavailable } from "../../usage/counts.ts";
+import { USAGE_ROUTES } from "./usage.ts";
+import { UsageRefusal, type UsageReports } from "../../usage/report.ts";
+
+/** What the admin listener tells of and acts on. */
+export interface AdminParts extends OperationParts, GuardParts {
+  readonly keys: KeyAdministration;
+  readonly usage: UsageReports;
+  /** What is counted, in a form that Prometheus reads. */
+  readonly metrics: (format: "text" | "openmetrics") => Promise<string>;
+}
+
+const MAX_BODY_BYTES = 65536;
+/** https://prometheus.io/docs/instrumenting/exposition_formats/ */
+const METRICS_TYPES = {
+  text: "text/plain; version=0.0.4; charset=utf-8",
+  openmetrics: "application/openmetrics-text; version=1.0.0; charset=utf-8",
+} as const;
+/** Prometheus asks for it in several versions and weights: 1.0.0 is the one that there is. */
+const OPENMETRICS_ASKED =
+  /application\/openmetrics-text(?!\s*;\s*version=(?!1\.0\.0))(?![^,]*;\s*q=0(?:\.0*)?\s*(?:[;,]|$))/i;
+
+/** Whether the connection can go on after a refusal: what is left of the body, if anything, is small. */
+function isBodySettled({ headers, body }: InboundRequest): boolean {
+  return body === null || Number(headers.get("content-length") ?? Infinity) <= MAX_BODY_BYTES;
+}
+
+function toErrorAnswer(thrown: unknown, request: InboundRequest): Answer {
+  const error = toAdminError(thrown);
+  const { status, code, message, param, headers } = error;
+  const type = status >= 500 ? "server_error" : status === 401 ? "authentication_error" : "invalid_request_error";
+  const isLost = !isBodySettled(request);
+  return toAnswer(status, { error: { message, type, param, code } }, {
+    ...headers,
+    ...(isLost && { connection: "close" }),
+  });
+}
+
+function toAdminError(thrown: unknown): AdminError {
+  if (thrown instanceof AdminError) return thrown;
+  if (thrown instanceof UnknownKey) return new AdminError(404, "key_not_found", thrown.message);
+  if (thrown instanceof KeyStoreUnavailable) return new AdminError(503, "key_store_unavailable", thrown.message);
+  if (thrown instanceof KeyStoreError) return new AdminError(409, "refused", thrown.message);
+  if (thrown instanceof UsageUnavailable) return new AdminError(503, "usage_unavailable", thrown.message);
+  if (thrown instanceof UsageRefusal) {
+    const { param, message } = thrown;
+    return new AdminError(400, "invalid_query", `Cannot accept the query: ${param}: ${message}`, { param });
+  }
+  return new AdminError(500, "internal_error", "Cannot do this: the gateway failed");
+}
+
+/** Reads to the end before anything is decided: what is left unread would keep the connection from its next request. */
+async function readBytes({ headers, body }: InboundRequest): Promise<Uint8Array> {
+  const tooLarge = new AdminError(413, "body_too_large", `Cannot accept the body: more than ${MAX_BODY_BYTES} bytes`);
+  if (Number(headers.get("content-length") ?? 0) > MAX_BODY_BYTES) throw tooLarge;
+  const bytes = new Uint8Array(MAX_BODY_BYTES);
+  let length = 0;
+  for (let chunk = await body?.read(); chunk !== undefined; chunk = await body?.read()) {
+    if (length + chunk.byteLength > MAX_BODY_BYTES) throw tooLarge;
+    bytes.set(chunk, length);
+    length += chunk.byteLength;
+  }
+  return bytes.subarray(0, length);
+}
+
+async function readJson(request: InboundRequest): Promise<unknown> {
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(await readBytes(request));
+    const content: unknown = JSON.parse(text || "{}");
+    // To valibot an array is an object too: one without settings.
+    if (Array.isArray(content)) throw new TypeError("an array");
+    return content;
+  } catch (error) {
+    if (error instanceof AdminError) throw error;
+    throw new AdminError(400, "invalid_json", "Cannot read the body: it must be one JSON object");
+  }
+}
+
+/** What a schema makes of something, or the refusal of its first mistake. */
+function check(schema: v.GenericSchema, given: unknown, code: "invalid_body" | "invalid_query"): unknown {
+  const result = v.safeParse(schema, given);
+  if (result.success) return result.output;
+  const [{ message, path = [], type, expected }] = result.issues;
+  const param = path.map(({ key }) => String(key)).join(".");
+  const detail = type === "strict_object" && expected === "never" ? "unknown setting" : message;
+  const what = code === "invalid_body" ? "body" : "query";
+  throw new AdminError(400, code, `Cannot accept the ${what}: ${param && `${param}: `}${detail}`, {
+    ...(param !== "" && { param }),
+  });
+}
+
+async function readBody({ body: wanted }: Pick<AdminRoute, "body">, request: InboundRequest): Promise<unknown> {
+  if (wanted === undefined) return undefined;
+  // Also what keeps pages in a browser from writing here: this type makes it ask first, and nobody answers that.
+  if (!/^application\/json\s*(?:;|$)/i.test(request.headers.get("content-type") ?? "")) {
+    throw new AdminError(415, "unsupported_media_type", "Cannot read the body: send Content-Type: application/json");
+  }
+  return check(wanted.schema, await readJson(request), "invalid_body");
+}
+
+/** An id or a name as it stands in the path; what is no UTF-8 there names nothing. */
+function readName(text = ""): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return "";
+  }
+}
+
+/** All that itty-router looks at, and what the routes need beside. */
+interface Routed {
+  readonly method: string;
+  readonly url: string;
+  readonly params: Readonly<Record<string, string>>;
+  readonly inbound: InboundRequest;
+}
+
+/** A route with who does what it asks for. */
+function bind<Service>(routes: readonly AdminRoute<Service>[], service: Service) {
+  return routes.map((route) => ({ ...route, run: (call: AdminCall) => route.run(service, call) }));
+}
+
+function createRouter(parts: AdminParts, guard: Guard) {
+  const { gateway, keys, usage, version } = parts;
+  const routes = [...bind(KEY_ROUTES, keys), ...bind(USAGE_ROUTES, usage)];
+  const router = Router<Routed>();
+  const operation = new Operation(parts);
+  const ready = (): Answer => {
+    const { openExchanges } = gateway;
+    const isReady = operation.state === "ready";
+    return toAnswer(isReady ? 200 : 503, { status: isReady ? "ready" : "draining", openExchanges, ...parts.health() });
+  };
+  for (const method of ["get", "head"] as const) {
+    router[method]?.("/livez", () => toAnswer(200, { status: "alive" }));
+    router[method]?.("/readyz", ready);
+  }
+  router.get("/metrics", async ({ inbound }) => {
+    if (parts.token !== undefined) await guard.assertToken(inbound);
+    const format = OPENMETRICS_ASKED.test(inbound.headers.get("accept") ?? "") ? "openmetrics" : "text";
+    const headers = { "content-type": METRICS_TYPES[format], "cache-control": "no-store", vary: "accept" };
+    return { status: 200, headers, body: await parts.metrics(format) };
+  });
+  router.get("/openapi.json", () => toAnswer(200, toOpenApi(version)));
+  for (const route of routes) {
+    router[route.method]?.(route.path.replace("{id}", ":id"), async ({ params, inbound, url }) => {
+      await guard.assertToken(inbound);
+      const given = Object.fromEntries(new URL(url).searchParams);
+      const query = route.query && check(route.query.schema, given, "invalid_query");
+      const body = await readBody(route, inbound);
+      return toAnswer(route.status, await route.run({ id: readName(params.id), query, body }));
+    });
+  }
+  for (const path of PAGE_PATHS) router.get(path, () => toPageAnswer(path));
+  for (const { method, path, tokenIn, run } of OPERATION_ROUTES) {
+    router[method]?.(path.replace("{provider}", ":provider"), async ({ params, inbound }) => {
+      await guard.assertToken(inbound, tokenIn);
+      return run(operation, { provider: readName(params.provider), inbound, readBytes: () => readBytes(inbound) });
+    });
+  }
+  const allowed = new Map([["/livez", "GET, HEAD"], ["/readyz", "GET, HEAD"], ["/openapi.json", "GET"]]);
+  for (const path of PAGE_PATHS) allowed.set(path, "GET");
+  for (const { path, method } of [...routes, ...OPERATION_ROUTES]) {
+    const before = allowed.get(path);
+    allowed.set(path, `${before === undefined ? "" : `${before}, `}${method.toUpperCase()}`);
+  }
+  for (const [path, allow] of allowed) {
+    router.all(path.replace(/\{(\w+)\}/, ":$1"), () => {
+      throw new AdminError(405, "method_not_allowed", `Cannot use this method here: use ${allow}`, {
+        headers: { allow },
+      });
+    });
+  }
+  return router;
+}
+
+/**
+ * The admin listener's handler. `GET /livez` says that the process answers; `GET /readyz` says whether new requests
+ * are welcome: 503 while the gateway drains; `GET /` is the console's page, which asks for the admin token; `GET
+ * /openapi.json` describes the rest, which needs it.
+ *
+ * @param parts What it tells of and acts on
+ * @returns The handler
+ */
+export function createAdminHandler(parts: AdminParts): Handler {
+  const guard = new Guard(parts);
+  const router = createRouter(parts, guard);
+  return toHandler(async (inbound) => {
+    // The caller's Host plays no further part: a URL of our own is built from the path.
+    const url = `http://admin${inbound.url.replace(/^https?:\/\/[^/]*/i, "")}`;
+    const { method } = inbound;
+    try {
+      guard.assertLocal(inbound);
+      const answer: Answer | undefined = URL.canParse(url)
+        ? await router.fetch({ method, url, inbound } as unknown as Routed)
+        : undefined;
+      if (answer !== undefined) return answer;
+      const paths = "/livez, /readyz, /openapi.json, /v1/keys, /v1/usage, or the console at /";
+      throw new AdminError(404, "not_found", `Cannot find this path: use ${paths}`);
+    } catch (thrown) {
+      return toErrorAnswer(thrown, inbound);
+    }
+  });
+}

@@ -1,0 +1,166 @@
+/**
+ * The routes of gateway keys at the admin API: one table, which the handler and its description both read.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import type { KeyAdministration } from "../key_administration.ts";
+import { DEFAULT_OVERLAP } from "../../keys/lifecycle.ts";
+import { KeyPatchSchema, KeyPolicySchema } from "../../config/key.ts";
+import { parseDuration } from "../../config/units.ts";
+
+/** What a route is given. */
+export interface AdminCall {
+  readonly id: string;
+  /** What stands behind the `?`, checked by the route's schema. */
+  readonly query: unknown;
+  /** The parsed body, checked by the route's schema. */
+  readonly body: unknown;
+}
+
+/** The forms of bodies. */
+export type BodyForm = "KeyPolicy" | "KeyPatch" | "Rotation";
+
+/** One route, and who does what it asks for. */
+export interface AdminRoute<Service = KeyAdministration> {
+  readonly method: "get" | "post" | "patch";
+  /** With `{id}` for the id of a key. */
+  readonly path: string;
+  /** Names the operation in the description. */
+  readonly operationId: string;
+  readonly summary: string;
+  /** What the body has to be, where there is one, and the name of its form in the description. */
+  readonly body?: { readonly schema: v.GenericSchema; readonly form: BodyForm };
+  /** What may stand behind the `?`, and what each of it means. */
+  readonly query?: { readonly schema: v.GenericSchema; readonly means: Readonly<Record<string, string>> };
+  readonly status: 200 | 201;
+  /** Name of the answer's form in the description. */
+  readonly answers: "Key" | "NewKey" | "KeyList" | "UsageReport";
+  run(service: Service, call: AdminCall): Promise<unknown>;
+}
+
+const MAX_LISTED = 1000;
+const DEFAULT_LISTED = 100;
+
+const durationForm = 'expected a duration such as "24h"; "0s" ends the old secret at once';
+const RotationSchema = v.strictObject({
+  overlap: v.optional(
+    v.pipe(v.string(durationForm), v.check((text) => parseDuration(text) >= 0, durationForm)),
+    DEFAULT_OVERLAP,
+  ),
+}, "expected an object");
+
+const limitForm = `expected a whole number from 1 to ${MAX_LISTED}`;
+const ListSchema = v.strictObject({
+  limit: v.optional(
+    v.pipe(
+      v.string(),
+      v.regex(/^[1-9][0-9]{0,3}$/, limitForm),
+      v.transform(Number),
+      v.maxValue(MAX_LISTED, limitForm),
+    ),
+    String(DEFAULT_LISTED),
+  ),
+  after: v.optional(v.string()),
+  search: v.optional(v.string()),
+  use: v.optional(v.picklist(["true", "false"], 'expected "true" or "false"'), "false"),
+});
+
+/** The routes of keys. */
+export const KEY_ROUTES: readonly AdminRoute[] = [
+  {
+    method: "get",
+    path: "/v1/keys",
+    operationId: "listKeys",
+    summary: "List keys, the newest first",
+    query: {
+      schema: ListSchema,
+      means: {
+        limit: `How many at most, up to ${MAX_LISTED}; ${DEFAULT_LISTED} if left out`,
+        after: "Those after the key with this id",
+        search: "Those with this text in their id or name",
+        use: "With true, what each has taken of its limits too",
+      },
+    },
+    status: 200,
+    answers: "KeyList",
+    async run(keys, { query }) {
+      const { limit, after, search, use } = query as v.InferOutput<typeof ListSchema>;
+      const found = await keys.list({ limit, after, search }, { withUse: use === "true" });
+      return { keys: found, next: found.length === limit ? found.at(-1)?.id ?? null : null };
+    },
+  },
+  {
+    method: "post",
+    path: "/v1/keys",
+    operationId: "createKey",
+    summary: "Make a key; the answer is the only one that shows it whole",
+    body: { schema: KeyPolicySchema, form: "KeyPolicy" },
+    status: 201,
+    answers: "NewKey",
+    async run(keys, { body }) {
+      const { key, view } = await keys.create(body as v.InferOutput<typeof KeyPolicySchema>);
+      return { ...view, key };
+    },
+  },
+  {
+    method: "get",
+    path: "/v1/keys/{id}",
+    operationId: "showKey",
+    summary: "Show a key and what it has taken of its limits",
+    status: 200,
+    answers: "Key",
+    run: (keys, { id }) => keys.show(id),
+  },
+  {
+    method: "patch",
+    path: "/v1/keys/{id}",
+    operationId: "updateKey",
+    summary: "Change what a key may do; null takes a setting or one of its limits away",
+    body: { schema: KeyPatchSchema, form: "KeyPatch" },
+    status: 200,
+    answers: "Key",
+    run: (keys, { id, body }) => keys.update(id, body as v.InferOutput<typeof KeyPatchSchema>),
+  },
+  {
+    method: "post",
+    path: "/v1/keys/{id}/revoke",
+    operationId: "revokeKey",
+    summary: "End a key for good, with both its secrets",
+    status: 200,
+    answers: "Key",
+    run: (keys, { id }) => keys.revoke(id),
+  },
+  {
+    method: "post",
+    path: "/v1/keys/{id}/disable",
+    operationId: "disableKey",
+    summary: "Suspend a key, with both its secrets, until it is enabled",
+    status: 200,
+    answers: "Key",
+    run: (keys, { id }) => keys.disable(id),
+  },
+  {
+    method: "post",
+    path: "/v1/keys/{id}/enable",
+    operationId: "enableKey",
+    summary: "Let a disabled key in again",
+    status: 200,
+    answers: "Key",
+    run: (keys, { id }) => keys.enable(id),
+  },
+  {
+    method: "post",
+    path: "/v1/keys/{id}/rotate",
+    operationId: "rotateKey",
+    summary: "Give a key a new secret; the old one stays good for the overlap",
+    body: { schema: RotationSchema, form: "Rotation" },
+    status: 200,
+    answers: "NewKey",
+    async run(keys, { id, body }) {
+      const { overlap } = body as v.InferOutput<typeof RotationSchema>;
+      const { key, view } = await keys.rotate(id, parseDuration(overlap));
+      return { ...view, key };
+    },
+  },
+];

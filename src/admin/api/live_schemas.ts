@@ -1,0 +1,126 @@
+/**
+ * The forms of what operators watch, for the description of the admin API.
+ *
+ * @module
+ */
+import { FAILURE_CAUSES, OUTCOMES } from "../../errors/outcomes.ts";
+
+const text = { type: "string" };
+const count = { type: "integer", minimum: 0 };
+const ms = { type: "number", minimum: 0 };
+const list = (items: unknown) => ({ type: "array", items });
+const object = (properties: Record<string, unknown>, optional: readonly string[] = []) => ({
+  type: "object",
+  required: Object.keys(properties).filter((name) => !optional.includes(name)),
+  properties,
+});
+
+const durations = { ...list(count), description: "Bin, how many, bin, how many: bin n ends at 2^(n/8 - 7) ms" };
+
+const second = object({
+  at: { ...count, description: "Seconds since 1970" },
+  exchanges: { ...count, description: "What settled in it" },
+  errors: {
+    type: "object",
+    additionalProperties: count,
+    description: "By the gateway's code, or upstream_ and the status that the provider answered",
+  },
+  callers: {
+    type: "object",
+    additionalProperties: count,
+    description: "What is the callers' own: refused, with a provider's 4xx, or client_closed",
+  },
+  tokens: count,
+  outputTokens: count,
+  duration: durations,
+  firstToken: durations,
+  overhead: { ...durations, description: `The gateway's own time. ${durations.description}` },
+  providers: {
+    type: "object",
+    additionalProperties: { type: "array", prefixItems: [count, count] },
+    description: "Exchanges, and errors among them",
+  },
+});
+
+const OPTIONAL_FACTS = [
+  "firstByteMs",
+  "firstTokenMs",
+  "code",
+  "cause",
+  "retryCause",
+  "provider",
+  "keyId",
+  "operation",
+  "model",
+  "stream",
+  "replica",
+  "usage",
+  "observedLimit",
+];
+
+const exchange = object({
+  id: { ...text, description: "x-request-id" },
+  startedAt: { ...ms, description: "Wall clock, milliseconds since 1970" },
+  durationMs: ms,
+  firstByteMs: { ...ms, description: "Until the provider's answer began" },
+  firstTokenMs: { ...ms, description: "Until the first event of a stream" },
+  overheadMs: { ...ms, description: "The gateway's own time" },
+  outcome: { enum: Object.keys(OUTCOMES) },
+  status: count,
+  code: text,
+  cause: { enum: Object.keys(FAILURE_CAUSES), description: "Why the call to the provider failed" },
+  retryCause: { enum: Object.keys(FAILURE_CAUSES), description: "Why a call failed that was made again" },
+  provider: text,
+  keyId: text,
+  operation: text,
+  model: text,
+  stream: { type: "boolean" },
+  bytesIn: count,
+  bytesOut: count,
+  retries: count,
+  replica: count,
+  usage: object({ total: count, input: count, output: count, cached: count, reasoning: count }, [
+    "input",
+    "output",
+    "cached",
+    "reasoning",
+  ]),
+  observedLimit: text,
+}, OPTIONAL_FACTS);
+
+const replica = object({
+  url: text,
+  inService: { ...count, description: "In how many processes it takes calls" },
+  ejected: { ...count, description: "In how many it has a pause" },
+  ejectedMs: { ...ms, description: "Until it is tried again" },
+  failures: { ...count, description: "Since the last success" },
+});
+
+const state = {
+  enum: ["ready", "draining", "leaving"],
+  description: "Whether callers are welcome, an operator turned them elsewhere, or the process was told to end",
+};
+
+/** By name. */
+export const liveSchemas: Readonly<Record<string, unknown>> = {
+  State: object({ state, openExchanges: count }),
+  LiveReport: object({
+    now: { ...ms, description: "Wall clock, milliseconds since 1970" },
+    from: { ...count, description: "Seconds from this one on, up to now, are told here" },
+    state,
+    version: text,
+    health: { type: "object", description: "How the engines behind keys and limits do, and each worker" },
+    openExchanges: count,
+    openStreams: count,
+    providers: list(object({ name: text, hosts: list(text), replicas: list(replica) })),
+    seconds: list(second),
+    exchanges: list(exchange),
+  }),
+  ChatCompletionRequest: {
+    type: "object",
+    description: "As callers send it; with stream: true the answer is a text/event-stream",
+    required: ["model", "messages"],
+    properties: { model: text, messages: list({ type: "object" }), stream: { type: "boolean" } },
+  },
+  ChatCompletion: { type: "object", description: "As the provider answered it" },
+};

@@ -1,0 +1,148 @@
+/**
+ * The description of the admin API, made from the routes themselves.
+ *
+ * @module
+ */
+import { toJsonSchema } from "@valibot/to-json-schema";
+import type * as v from "valibot";
+import { DEFAULT_OVERLAP } from "../../keys/lifecycle.ts";
+import { KeyPatchSchema, KeyPolicySchema } from "../../config/key.ts";
+import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
+import { liveSchemas } from "./live_schemas.ts";
+import { OPERATION_ROUTES, type OperationRoute, TOKEN_HEADER } from "./operation.ts";
+import { USAGE_ROUTES, usageSchema } from "./usage.ts";
+
+const text = { type: "string" };
+const time = { type: "string", format: "date-time" };
+
+function propertiesOf(schema: v.GenericSchema): Record<string, unknown> {
+  const { properties } = toJsonSchema(schema, { typeMode: "input", errorMode: "ignore" });
+  return properties as Record<string, unknown>;
+}
+
+function schemas(): Record<string, unknown> {
+  const key = {
+    ...propertiesOf(KeyPolicySchema),
+    id: { ...text, description: "Names the key in logs and metrics" },
+    state: { enum: ["active", "disabled", "revoked", "expired"] },
+    created: time,
+    revoked: time,
+    lastUsed: { ...time, description: "Written down lazily" },
+    previousExpires: { ...time, description: "Until when the secret before the last rotation is good" },
+    use: {
+      type: "array",
+      description: "What is taken of each limit",
+      items: {
+        type: "object",
+        required: ["name", "limit", "used"],
+        properties: {
+          name: { enum: ["requests", "tokens", "budget", "concurrency"] },
+          limit: { type: "integer" },
+          used: { type: "integer" },
+          resetsIn: text,
+        },
+      },
+    },
+  };
+  const whole = { key: { ...text, description: "The key itself. No other answer shows it" } };
+  return {
+    KeyPolicy: { type: "object", properties: propertiesOf(KeyPolicySchema), additionalProperties: false },
+    KeyPatch: { type: "object", properties: propertiesOf(KeyPatchSchema), additionalProperties: false },
+    Rotation: {
+      type: "object",
+      properties: { overlap: { ...text, default: DEFAULT_OVERLAP, examples: ["0s"] } },
+      additionalProperties: false,
+    },
+    Key: { type: "object", required: ["id", "state"], properties: key },
+    NewKey: { type: "object", required: ["id", "state", "key"], properties: { ...key, ...whole } },
+    KeyList: {
+      type: "object",
+      required: ["keys", "next"],
+      properties: {
+        keys: { type: "array", items: { $ref: "#/components/schemas/Key" } },
+        next: { type: ["string", "null"], description: "What to give as after for the next page" },
+      },
+    },
+    UsageReport: usageSchema,
+    ...liveSchemas,
+    Error: {
+      type: "object",
+      required: ["error"],
+      properties: {
+        error: {
+          type: "object",
+          required: ["message", "type", "param", "code"],
+          properties: { message: text, type: text, param: { type: ["string", "null"] }, code: text },
+        },
+      },
+    },
+  };
+}
+
+const content = (name: string, type = "application/json") => ({
+  [type]: { schema: { $ref: `#/components/schemas/${name}` } },
+});
+
+function describe({ operationId, summary, path, query, body, status, answers }: Omit<AdminRoute, "run">): unknown {
+  const inPath = path.includes("{id}") ? [{ name: "id", in: "path", required: true, schema: text }] : [];
+  const inQuery = Object.entries(query?.means ?? {}).map(([name, description]) => ({
+    name,
+    in: "query",
+    description,
+    schema: name === "limit" ? { type: "integer", minimum: 1 } : text,
+  }));
+  return {
+    operationId,
+    summary,
+    parameters: [...inPath, ...inQuery],
+    ...(body !== undefined && {
+      requestBody: { required: true, content: content(body.form) },
+    }),
+    responses: {
+      [status]: { description: "Done", content: content(answers) },
+      default: { description: "Refused, and why", content: content("Error") },
+    },
+  };
+}
+
+function describeOperation({ operationId, summary, path, tokenIn, body, answers, type }: OperationRoute): unknown {
+  const inPath = path.includes("{provider}") ? [{ name: "provider", in: "path", required: true, schema: text }] : [];
+  return {
+    operationId,
+    summary,
+    parameters: inPath,
+    ...(tokenIn === TOKEN_HEADER && { security: [{ tokenBeside: [], upstreamKey: [], gatewayKey: [] }] }),
+    ...(body !== undefined && { requestBody: { required: true, content: content(body) } }),
+    responses: {
+      200: { description: "Done", content: content(answers, type) },
+      default: { description: "Refused, and why", content: content("Error") },
+    },
+  };
+}
+
+/**
+ * @param version The gateway's
+ * @returns An OpenAPI 3.1 document (https://spec.openapis.org/oas/v3.1.0)
+ */
+export function toOpenApi(version: string): Record<string, unknown> {
+  const paths: Record<string, Record<string, unknown>> = {};
+  for (const route of [...KEY_ROUTES, ...USAGE_ROUTES]) (paths[route.path] ??= {})[route.method] = describe(route);
+  for (const route of OPERATION_ROUTES) (paths[route.path] ??= {})[route.method] = describeOperation(route);
+  const inHeader = (name: string, description: string) => ({ type: "apiKey", in: "header", name, description });
+  return {
+    openapi: "3.1.0",
+    info: { title: "Sallyport admin API", version, license: { name: "MIT", identifier: "MIT" } },
+    servers: [{ url: "/" }],
+    security: [{ token: [] }],
+    paths,
+    components: {
+      securitySchemes: {
+        token: { type: "http", scheme: "bearer", description: "admin.token of the configuration" },
+        tokenBeside: inHeader(TOKEN_HEADER, "Bearer and admin.token, where Authorization holds the provider's key"),
+        upstreamKey: { type: "http", scheme: "bearer", description: "The caller's key at the provider" },
+        gatewayKey: inHeader("Gateway-Auth", "Bearer and the caller's key at this gateway"),
+      },
+      schemas: schemas(),
+    },
+  };
+}

@@ -1,0 +1,152 @@
+/**
+ * The route of usage at the admin API, what may be asked there, and how the answer looks.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { parseDuration } from "../../config/units.ts";
+import { DAYS_KEPT_MS, USAGE_COUNTS } from "../../usage/counts.ts";
+import type { AdminRoute } from "./keys.ts";
+import { USAGE_PARTS, type UsagePart, type UsageQuery, type UsageReports } from "../../usage/report.ts";
+
+/** Rows of an answer at most. */
+const MAX_ROWS = 10_000;
+const DEFAULT_ROWS = 1000;
+const DEFAULT_LAST = "7d";
+
+const byForm = `expected one or several of ${USAGE_PARTS.join(", ")}, with commas between them; not both day and hour`;
+const by = v.pipe(
+  v.string(byForm),
+  v.transform((text) => text.split(",").map((part) => part.trim())),
+  v.custom<UsagePart[]>((parts) => Array.isArray(parts) && parts.every((part) => USAGE_PARTS.includes(part)), byForm),
+  v.check((parts) => new Set(parts).size === parts.length, "expected each only once"),
+  v.check((parts) => !(parts.includes("day") && parts.includes("hour")), byForm),
+);
+
+const timeForm = "expected a day such as 2027-01-31 or a time such as 2027-01-31T00:00:00Z";
+const time = v.pipe(
+  v.string(timeForm),
+  v.regex(/^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,3})?)?Z)?$/, timeForm),
+  v.transform((text) => ({ text, ms: Date.parse(text) })),
+  // Calendars have no 30th of February, `Date.parse` has.
+  v.check(({ text, ms }) => !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(text.slice(0, 10)), timeForm),
+  v.transform(({ ms }) => ms),
+);
+
+const lastForm = 'expected a duration such as "7d" or "24h", up to "400d"';
+const last = v.pipe(
+  v.string(lastForm),
+  v.transform(parseDuration),
+  v.number(lastForm),
+  v.minValue(1, lastForm),
+  v.maxValue(DAYS_KEPT_MS, lastForm),
+);
+
+const limitForm = `expected a whole number from 1 to ${MAX_ROWS}`;
+
+/** What may be asked, as texts: of a query, or of the command line. */
+export const UsageQuerySchema: v.GenericSchema<unknown, UsageQuery> = v.pipe(
+  v.strictObject({
+    by: v.optional(by, "key"),
+    from: v.optional(time),
+    to: v.optional(time),
+    last: v.optional(last),
+    key: v.optional(v.string()),
+    provider: v.optional(v.string()),
+    model: v.optional(v.string()),
+    limit: v.optional(
+      v.pipe(
+        v.string(limitForm),
+        v.regex(/^[1-9][0-9]{0,4}$/, limitForm),
+        v.transform(Number),
+        v.maxValue(MAX_ROWS, limitForm),
+      ),
+      String(DEFAULT_ROWS),
+    ),
+  }),
+  v.forward(
+    v.check(({ from, last }) => from === undefined || last === undefined, "expected either this or from"),
+    ["last"],
+  ),
+  v.transform(({ last, ...query }) => ({ ...query, lastMs: last ?? parseDuration(DEFAULT_LAST) })),
+);
+
+const text = { type: "string" };
+const dateTime = { type: "string", format: "date-time" };
+const whole = { type: "integer", minimum: 0 };
+
+const MEANINGS: Readonly<Record<typeof USAGE_COUNTS[number], string>> = {
+  requests: "Chat completions that were sent to a provider",
+  partial: "Those that broke off: their tokens are what was stated until then",
+  unstated: "Those whose tokens the provider did not state; they may have cost something",
+  failed: "Those that the provider refused, or that never reached it",
+  input: "Tokens of prompts",
+  cached: "Those of them that came from the provider's cache",
+  output: "Tokens of answers",
+  reasoning: "Those of them that the caller does not see",
+  other: "Tokens that were stated in sum only",
+};
+
+const sums = {
+  ...Object.fromEntries(USAGE_COUNTS.map((name) => [name, { ...whole, description: MEANINGS[name] }])),
+  tokens: { ...whole, description: "Input, output and other" },
+  unpriced: { ...whole, description: "Tokens that have no price" },
+  cost: {
+    type: ["string", "null"],
+    pattern: "^[0-9]+(\\.[0-9]+)?$",
+    description: "What the other tokens cost, exactly; null where none has a price",
+  },
+};
+
+/** The form of the answer, for its description. */
+export const usageSchema: Readonly<Record<string, unknown>> = {
+  type: "object",
+  required: ["from", "to", "by", "currency", "place", "rows", "left", "totals"],
+  additionalProperties: false,
+  properties: {
+    from: { ...dateTime, description: "The whole hours or days that it is about, UTC" },
+    to: { ...dateTime, description: "The end, which is no part of it" },
+    by: { type: "array", items: { enum: USAGE_PARTS } },
+    currency: text,
+    place: { enum: ["memory", "file", "redis"], description: "Where it is kept; memory ends with the process" },
+    rows: {
+      type: "array",
+      items: {
+        type: "object",
+        required: Object.keys(sums),
+        additionalProperties: false,
+        properties: {
+          ...Object.fromEntries(USAGE_PARTS.map((part) => [part, text])),
+          name: { ...text, description: "That of the key" },
+          ...sums,
+        },
+      },
+    },
+    left: { ...whole, description: "Rows beyond the limit" },
+    totals: { type: "object", required: Object.keys(sums), additionalProperties: false, properties: sums },
+  },
+};
+
+/** The route of usage. */
+export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [{
+  method: "get",
+  path: "/v1/usage",
+  operationId: "showUsage",
+  summary: "Show what was used, and what it costs by the prices of the configuration",
+  query: {
+    schema: UsageQuerySchema,
+    means: {
+      by: `One or several of ${USAGE_PARTS.join(", ")}, with commas between them; key if left out`,
+      last: `How far back, such as 24h; ${DEFAULT_LAST} if left out`,
+      from: "The first day, such as 2027-01-31, or time, in UTC; instead of last",
+      to: "The day or time at which it ends, which is no part of it; now if left out",
+      key: "Only the usage of the key with this id",
+      provider: "Only the usage of this provider",
+      model: "Only the usage of this model",
+      limit: `How many rows at most, up to ${MAX_ROWS}; ${DEFAULT_ROWS} if left out`,
+    },
+  },
+  status: 200,
+  answers: "UsageReport",
+  run: (reports, { query }) => reports.report(query as UsageQuery), // as its schema leaves it
+}];

@@ -1,0 +1,246 @@
+/**
+ * `sallyport demo`: the gateway with everything around it, and two calls through it.
+ *
+ * @module
+ */
+import { request as requestHttp } from "node:http";
+import { request as requestHttps } from "node:https";
+import process from "node:process";
+import { styleText } from "node:util";
+import { generateGatewayKey } from "../../keys/key_format.ts";
+import { type Config, parseConfig } from "../../config/config.ts";
+import type { ProviderConfig } from "../../config/provider.ts";
+import type { Handler } from "../../http/web.ts";
+import { createGateway, type Gateway } from "../../gateway.ts";
+import { resolveServe, runtimeParts } from "../../serve/compose.ts";
+import { closeListeners, openListeners, waitForSignal } from "../../serve/lifecycle.ts";
+import type { Listener, ListenOptions, Serve, TlsIdentity } from "../../serve/listener.ts";
+import { createSelfSignedCertificate } from "./certificate.ts";
+import type { CommandOptions } from "../command.ts";
+import { type StandIn, startStandIn } from "./provider_stand_in.ts";
+
+/** Where the demo listens if the ports are free; else anywhere. */
+const PORTS = [8787, 8788] as const;
+const UPSTREAM_KEYS = { a: "sk-demo-a", b: "sk-demo-b" } as const;
+const MODELS = { a: "drawbridge-1", b: "portcullis-1" } as const;
+
+type Style = Parameters<typeof styleText>[0];
+
+/** Colour for a person at a terminal, none for a pipe or with NO_COLOR (https://no-color.org). */
+function paint(style: Style, text: string): string {
+  return process.stdout.isTTY && !isSet("NO_COLOR") ? styleText(style, text) : text;
+}
+
+function isSet(name: string): boolean {
+  try {
+    return (process.env[name] ?? "") !== "";
+  } catch {
+    return false; // Deno: not allowed to know
+  }
+}
+
+const print = (text = "") => process.stdout.write(`${text}\n`);
+
+interface Call {
+  readonly host: "a" | "b";
+  readonly url: string;
+  readonly gatewayKey: string;
+  readonly ca: string;
+  readonly isStream: boolean;
+  onText(text: string): void;
+}
+
+interface Called {
+  readonly status: number;
+  readonly requestId: string;
+  readonly firstByteMs: number;
+  readonly totalMs: number;
+}
+
+function toBody(host: "a" | "b", isStream: boolean): string {
+  const messages = [{ role: "user", content: "What is a sally port?" }];
+  return JSON.stringify({ model: MODELS[host], messages, ...(isStream && { stream: true }) });
+}
+
+/** One call as any HTTP client makes it; the certificate made on the fly is trusted for this call only. */
+function call({ host, url, gatewayKey, ca, isStream, onText }: Call): Promise<Called> {
+  const started = performance.now();
+  return new Promise((resolve, reject) => {
+    const send = url.startsWith("https:") ? requestHttps : requestHttp;
+    const request = send(`${url}/v1/chat/completions`, {
+      method: "POST",
+      ca,
+      headers: {
+        authorization: `Bearer ${UPSTREAM_KEYS[host]}`,
+        "gateway-auth": `Bearer ${gatewayKey}`,
+        "content-type": "application/json",
+      },
+    }, (response) => {
+      let firstByteMs = 0;
+      response.setEncoding("utf8");
+      response.on("data", (text: string) => {
+        firstByteMs ||= performance.now() - started;
+        onText(text);
+      });
+      response.on("error", reject);
+      response.on("end", () =>
+        resolve({
+          status: response.statusCode ?? 0,
+          requestId: String(response.headers["x-request-id"]),
+          firstByteMs,
+          totalMs: performance.now() - started,
+        }));
+    });
+    request.on("error", reject);
+    request.end(toBody(host, isStream));
+  });
+}
+
+function printCall(title: string, url: string, host: "a" | "b"): void {
+  print();
+  print(`${paint("bold", title)}  ${paint("dim", `POST ${url}/v1/chat/completions`)}`);
+  print(`  Authorization: Bearer ${UPSTREAM_KEYS[host]}    ${paint("dim", "carried through")}`);
+  print(`  Gateway-Auth:  Bearer gk_…          ${paint("dim", "stops at the gateway")}`);
+}
+
+function printResult({ status, requestId, firstByteMs, totalMs }: Called, standIn: StandIn): void {
+  const hasLeaked = standIn.lastHeaders().includes("gateway-auth");
+  const seen = `provider saw authorization: yes, gateway-auth: ${hasLeaked ? "YES" : "no"}`;
+  const times = `first byte ${firstByteMs.toFixed(1)} ms, whole ${totalMs.toFixed(1)} ms`;
+  print(`  ${paint("green", String(status))} ${times}`);
+  print(`  ${paint("dim", `${seen}   x-request-id ${requestId}`)}`);
+  if (status !== 200 || hasLeaked) process.exitCode = 1;
+}
+
+/** The text deltas of a piece of a stream; the demo's stand-ins send one whole event a piece. */
+function* deltasOf(events: string): Generator<string> {
+  for (const [, json] of events.matchAll(/^data: (\{.*\})$/gm)) {
+    yield JSON.parse(json ?? "").choices[0].delta.content ?? "";
+  }
+}
+
+async function makeCalls(urls: { a: string; b: string }, standIns: { a: StandIn; b: StandIn }, shared: {
+  gatewayKey: string;
+  ca: string;
+}): Promise<void> {
+  printCall("1  plain, host a over http     ", urls.a, "a");
+  let plain = "";
+  const first = await call({ ...shared, host: "a", url: urls.a, isStream: false, onText: (text) => plain += text });
+  print(`  ${paint("cyan", JSON.parse(plain).choices[0].message.content)}`);
+  printResult(first, standIns.a);
+
+  printCall("2  streamed, host b over https ", urls.b, "b");
+  process.stdout.write("  ");
+  const second = await call({
+    ...shared,
+    host: "b",
+    url: urls.b,
+    isStream: true,
+    onText(events) {
+      for (const text of deltasOf(events)) process.stdout.write(paint("cyan", text));
+    },
+  });
+  print();
+  printResult(second, standIns.b);
+}
+
+function printNext(urls: { a: string; b: string }, gatewayKey: string): void {
+  const line = (host: "a" | "b", flags: string) =>
+    [
+      `curl ${flags} ${urls[host]}/v1/chat/completions`,
+      `-H 'Authorization: Bearer ${UPSTREAM_KEYS[host]}'`,
+      `-H 'Gateway-Auth: Bearer ${gatewayKey}'`,
+      `-H 'Content-Type: application/json'`,
+      `-d '${toBody(host, true)}'`,
+    ].join(" \\\n    ");
+  print();
+  print(paint("bold", "Try next"));
+  print(`  ${line("a", "-N")}`);
+  print();
+  print(`  ${line("b", "-kN")}`);
+}
+
+/** Listens on the wanted port, or where that is taken on any; a port that was only seen to be free could be lost. */
+async function openListener(handler: Handler, serve: Serve, wanted: ListenOptions): Promise<Listener[]> {
+  try {
+    return await openListeners(handler, serve, [wanted]);
+  } catch {
+    return await openListeners(handler, serve, [{ ...wanted, port: 0 }]);
+  }
+}
+
+/**
+ * Opens the listeners first and makes the gateway then, for its hosts hold their ports. Early callers wait.
+ *
+ * @param config Two providers; to the hosts of each those of its listener are added
+ * @param tls For the second one, which speaks https
+ * @param serve The runtime's listener
+ * @returns The gateway, and its listeners in the order of the providers
+ * @throws {ConfigError} When there is no port to be had
+ */
+export async function openGateway(
+  config: Config,
+  tls: TlsIdentity,
+  serve: Serve,
+): Promise<{ gateway: Gateway; listeners: Listener[] }> {
+  let build = (_gateway: Gateway): void => {};
+  const built = new Promise<Gateway>((resolve) => build = resolve);
+  const handler: Handler = {
+    fetch: async (request) => (await built).fetch(request),
+    handle: async (request) => (await built).handle(request),
+  };
+  const address = { hostname: "127.0.0.1", bodyTimeMs: config.limits.bodyTimeMs };
+  const listeners = [
+    ...await openListener(handler, serve, { ...address, port: PORTS[0] }),
+    ...await openListener(handler, serve, { ...address, port: PORTS[1], tls }),
+  ];
+  const ports = listeners.map(({ url }) => new URL(url).port);
+  const providers = Object.entries(config.providers).map(([name, provider], index): [string, ProviderConfig] => {
+    const hosts = [...provider.hosts, `localhost:${ports[index]}`, `127.0.0.1:${ports[index]}`];
+    return [name, { ...provider, hosts }];
+  });
+  const gateway = createGateway({ ...config, providers: Object.fromEntries(providers) }, runtimeParts());
+  build(gateway);
+  return { gateway, listeners };
+}
+
+/**
+ * Starts two stand-in providers and both gateway hosts, makes a plain and a streamed call, and stays.
+ *
+ * @param options Whether to end after the calls
+ */
+export async function demo({ once }: CommandOptions): Promise<void> {
+  const standIns = {
+    a: await startStandIn({
+      model: MODELS.a,
+      key: UPSTREAM_KEYS.a,
+      words: "A sally port is an entrance with two doors: nobody passes without opening both.".split(" "),
+    }),
+    b: await startStandIn({
+      model: MODELS.b,
+      key: UPSTREAM_KEYS.b,
+      words: "Two doors, two keys. The first stays here, the second goes on with you, word by word.".split(" "),
+    }),
+  };
+  const gatewayKey = generateGatewayKey();
+  const tls = createSelfSignedCertificate(["b.localhost", "localhost", "127.0.0.1"]);
+  const config = parseConfig({
+    providers: { a: { upstream: standIns.a.url }, b: { upstream: standIns.b.url } },
+    keys: [{ id: "demo", key: gatewayKey }],
+  });
+  const { gateway, listeners } = await openGateway(config, tls, await resolveServe());
+  const [a = "", b = ""] = listeners.map(({ url }) => url);
+  const urls = { a, b };
+  print(paint("bold", "Sallyport demo: caller -> gateway -> provider"));
+  print(`  a  ${urls.a}/v1  -> stand-in provider, model ${MODELS.a}`);
+  print(`  b  ${urls.b}/v1  -> stand-in provider, model ${MODELS.b}`);
+  await makeCalls(urls, standIns, { gatewayKey, ca: tls.cert });
+  if (!once) {
+    printNext(urls, gatewayKey);
+    print();
+    print(paint("dim", "Ctrl-C ends it"));
+    await waitForSignal();
+  }
+  await closeListeners(gateway, listeners, config.drain);
+  for (const standIn of Object.values(standIns)) standIn.close();
+}

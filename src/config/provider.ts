@@ -1,0 +1,190 @@
+/**
+ * A provider as an operator writes it down: its hosts, its replicas, its deadlines and limits.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { type LimitSet, LimitSetSchema } from "./key.ts";
+import { PRESETS } from "./presets.ts";
+import { type Prices, PricesSchema } from "./prices.ts";
+import { about, duration, durationForm, nonEmpty } from "./schema.ts";
+import { parseDuration } from "./units.ts";
+
+/** One provider. */
+export interface ProviderConfig {
+  /** `host`, `host:port`, `*.suffix` or `*`, in lower case. */
+  readonly hosts: readonly string[];
+  /** Base URLs of equal replicas, without a slash at their ends; at least one. */
+  readonly upstreams: readonly string[];
+  /** Who decides on messages and their order: the gateway or the provider. */
+  readonly messages: "ordered" | "any";
+  /** Milliseconds. */
+  readonly deadlines: {
+    readonly connectMs: number;
+    readonly firstByteMs: number;
+    readonly firstEventMs: number;
+    readonly idleMs: number;
+    readonly totalMs: number;
+  };
+  /** After so many milliseconds of quiet a stream is sent a comment; 0 for never. */
+  readonly keepAliveMs: number;
+  /** What all keys together may take of it. */
+  readonly limits?: LimitSet | undefined;
+  /** What its models cost; these come before the prices for all providers. */
+  readonly prices?: Prices | undefined;
+}
+
+/**
+ * The grammar of `host[:port]` in lower case (RFC 9110 §7.2): a name in letters, digits, ".", "-" and "_", or an IPv6
+ * address in brackets.
+ */
+export const HOST: RegExp =
+  /^(?<hostname>[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?|\[[0-9a-f:.]+\])\.?(?::(?<port>[0-9]{1,5}))?$/;
+/** Whether a text can match a Host: spelled as the table looks it up, the port within its range. */
+function isHostPattern(pattern: string): boolean {
+  if (pattern === "*") return true;
+  const isSuffix = pattern.startsWith("*.");
+  const { hostname, port } = HOST.exec(isSuffix ? pattern.slice(2) : pattern)?.groups ?? {};
+  if (hostname === undefined || (isSuffix && hostname.startsWith("["))) return false;
+  if (isSuffix) return pattern === `*.${hostname}`;
+  return pattern === (port === undefined ? hostname : `${hostname}:${Number(port)}`) && Number(port ?? 0) <= 65535;
+}
+
+const NAME = /^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$/;
+
+const upstreamForm = `expected an http or https URL, or one of ${Object.keys(PRESETS).join(", ")}`;
+const upstream = v.pipe(
+  nonEmpty,
+  v.transform((text) => ((Object.hasOwn(PRESETS, text) ? PRESETS[text] : undefined) ?? text).replace(/\/+$/, "")),
+  v.check(
+    (text) => URL.canParse(text) && /^https?:$/.test(new URL(text).protocol),
+    upstreamForm,
+  ),
+  v.check((text) => {
+    if (!URL.canParse(text)) return true;
+    const { username, password, search, hash } = new URL(text);
+    return username + password + search + hash === "" && !/[\s?#]/.test(text);
+  }, "expected a URL without credentials, query and fragment"),
+);
+
+/** The defaults; OpenAI's client libraries wait ten minutes for a header. */
+const DEADLINES = { connect: "5s", firstByte: "10m", firstEvent: "10m", idle: "2m", total: "30m" } as const;
+
+/** Checks a deadline against the one that bounds it. The default is never a mistake: it gives way to a shorter bound. */
+const isBounded = (name: keyof typeof DEADLINES, ms: number, boundMs: number): boolean =>
+  ms <= boundMs || ms === parseDuration(DEADLINES[name]);
+
+const deadlines = v.pipe(
+  v.strictObject({
+    connect: about(duration(DEADLINES.connect), "For a connection to the provider"),
+    firstByte: about(duration(DEADLINES.firstByte), "Until its answer begins"),
+    firstEvent: about(
+      duration(DEADLINES.firstEvent),
+      "From then until the first event of a stream; until it comes, comments count as speech",
+    ),
+    idle: about(
+      duration(DEADLINES.idle),
+      "The longest silence in an answer; after the first event of a stream, comments do not count as speech",
+    ),
+    total: about(duration(DEADLINES.total), "For the answer as a whole; shortens the others that are left out"),
+  }, "expected an object"),
+  v.forward(v.check((set) => isBounded("connect", set.connect, set.firstByte), "expected at most firstByte"), [
+    "connect",
+  ]),
+  v.forward(v.check((set) => isBounded("firstByte", set.firstByte, set.total), "expected at most total"), [
+    "firstByte",
+  ]),
+  v.forward(v.check((set) => isBounded("firstEvent", set.firstEvent, set.total), "expected at most total"), [
+    "firstEvent",
+  ]),
+  v.forward(v.check((set) => isBounded("idle", set.idle, set.total), "expected at most total"), ["idle"]),
+  v.transform(({ connect, firstByte, firstEvent, idle, total }) => ({
+    connectMs: Math.min(connect, firstByte, total),
+    firstByteMs: Math.min(firstByte, total),
+    firstEventMs: Math.min(firstEvent, total),
+    idleMs: Math.min(idle, total),
+    totalMs: total,
+  })),
+);
+
+const provider = v.strictObject({
+  hosts: v.optional(v.pipe(
+    v.array(
+      v.pipe(
+        v.string("expected a string"),
+        v.toLowerCase(),
+        v.check(
+          isHostPattern,
+          'expected "host", "host:port", "*.suffix" or "*"',
+        ),
+      ),
+      "expected an array of hosts",
+    ),
+    v.nonEmpty("expected at least one host"),
+    v.description("`host`, `host:port`, `*.suffix` or `*`. Left out: `NAME.localhost`, or `*` for the only provider"),
+  )),
+  upstream: about(
+    v.union(
+      [
+        upstream,
+        v.pipe(
+          v.array(upstream, upstreamForm),
+          v.nonEmpty("expected at least one upstream"),
+          v.check((urls) => new Set(urls).size === urls.length, "expected each upstream once"),
+        ),
+      ],
+      upstreamForm,
+    ),
+    "A base URL, several of equal replicas, or the short name of a known provider",
+  ),
+  keepAlive: v.optional(
+    about(
+      v.union([v.pipe(v.literal("off"), v.transform(() => 0)), duration("15s")], `${durationForm}, or "off"`),
+      "A stream that is quiet for so long is sent a comment, between events only; `off` for never",
+    ),
+    "15s",
+  ),
+  messages: v.optional(
+    about(
+      v.picklist(["ordered", "any"], 'expected "ordered" or "any"'),
+      "`any` leaves messages and their order to the provider: one has to be there",
+    ),
+    "ordered",
+  ),
+  deadlines: v.optional(deadlines, {}),
+  limits: v.optional(about(LimitSetSchema, "What all keys together may take of it")),
+  prices: v.optional(about(PricesSchema, "What its models cost; these come before the prices for all providers")),
+}, "expected an object");
+
+/** A provider's own host on a laptop; the only provider answers for any host. */
+function defaultHosts(name: string, isOnly: boolean): string[] {
+  return isOnly ? ["*"] : [`${name}.localhost`];
+}
+
+/** As the schema leaves it. */
+type ParsedProvider = v.InferOutput<typeof provider>;
+
+function providersOf(parsed: Readonly<Record<string, ParsedProvider>>): Record<string, ProviderConfig> {
+  const entries = Object.entries(parsed);
+  return Object.fromEntries(entries.map(([name, { hosts, upstream, keepAlive, ...entry }]) => [name, {
+    ...entry,
+    hosts: hosts ?? defaultHosts(name, entries.length === 1),
+    upstreams: [upstream].flat(),
+    keepAliveMs: keepAlive,
+  }]));
+}
+
+function sharedHost(providers: Readonly<Record<string, ProviderConfig>>): string | undefined {
+  const hosts = Object.values(providers).flatMap((entry) => [...new Set(entry.hosts)]);
+  return hosts.find((host, index) => hosts.indexOf(host) !== index);
+}
+
+const noProvider = 'expected at least one provider, such as { "a": { "upstream": "openai" } }';
+
+/** @internal The providers by their names: at least one, and each host at one of them only. */
+export const ProvidersSchema: v.GenericSchema<unknown, Record<string, ProviderConfig>> = v.pipe(
+  v.record(v.pipe(v.string(), v.regex(NAME, "expected letters, digits and -")), provider, noProvider),
+  v.check((entries) => Object.keys(entries).length > 0, noProvider),
+  v.transform(providersOf),
+  v.check((entries) => sharedHost(entries) === undefined, "expected each host at one provider only"),
+);

@@ -1,0 +1,134 @@
+/**
+ * What a refusal or failure is in code, and its two ways out: an answer before the headers, an event after them.
+ *
+ * @module
+ */
+import { type ErrorCode, ERRORS } from "./codes.ts";
+import type { FailureCause } from "./outcomes.ts";
+
+export { type ErrorCode, ERRORS, type ErrorSpec } from "./codes.ts";
+
+/** What may be said about one occurrence of an error. */
+export interface GatewayErrorDetails {
+  /** The header or the path in the body that is at fault, such as `messages[0].role`. */
+  readonly param?: string;
+  /** What was expected there. Reaches the caller: never a value that the caller sent. */
+  readonly detail?: string;
+  /** Headers that the answer carries beside its own, such as `allow`. */
+  readonly headers?: Readonly<Record<string, string>>;
+  /** When to try again, milliseconds; the table's word if left out. */
+  readonly retryAfterMs?: number;
+  /** The limit that refused, as `RateLimit` names it. For the record. */
+  readonly limit?: string;
+  /** Why a call to the provider failed; the table's word if left out. For the record. */
+  readonly failureCause?: FailureCause | undefined;
+  /** The foreign error behind this one. For the log; never reaches the caller. */
+  readonly cause?: unknown;
+}
+
+/**
+ * A refusal or failure that the caller is told of. Its message comes from {@link ERRORS}, never from its cause.
+ *
+ * @example Refuse with the place in the body
+ * ```ts
+ * throw new GatewayError("invalid_body", { param: "model", detail: "expected a non-empty string" });
+ * ```
+ */
+export class GatewayError extends Error {
+  /** By which {@link GatewayError.is} knows it. */
+  override readonly name = "GatewayError";
+  /** The code; its row in {@link ERRORS} decides everything else. */
+  readonly code: ErrorCode;
+  /** The header or the path in the body that is at fault. */
+  readonly param: string | null;
+  /** Headers that the answer carries beside its own. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** When to try again, milliseconds. */
+  readonly retryAfterMs: number | undefined;
+  /** The limit that refused, such as `requests` or `provider-requests`. */
+  readonly limit: string | undefined;
+  /** Why a call to the provider failed, if that is what happened. */
+  readonly failureCause: FailureCause | undefined;
+
+  /**
+   * Its message is that of the code, and the detail.
+   *
+   * @param code A code of {@link ERRORS}
+   * @param details What may be said about this occurrence
+   */
+  constructor(code: ErrorCode, details: GatewayErrorDetails = {}) {
+    const { message, param, failureCause } = ERRORS[code];
+    super(
+      details.detail === undefined ? message : `${message}: ${details.detail}`,
+      details.cause === undefined ? undefined : { cause: details.cause },
+    );
+    this.code = code;
+    this.param = details.param ?? param;
+    this.headers = details.headers ?? {};
+    this.retryAfterMs = details.retryAfterMs;
+    this.limit = details.limit;
+    this.failureCause = details.failureCause ?? failureCause;
+  }
+
+  /**
+   * Whether a value is a `GatewayError`, also one made by another copy of this module.
+   *
+   * @param value Anything
+   * @returns Whether it has the name and a code of {@link ERRORS}
+   */
+  static is(value: unknown): value is GatewayError {
+    return value instanceof Error && value.name === "GatewayError" && "code" in value &&
+      typeof value.code === "string" && Object.hasOwn(ERRORS, value.code);
+  }
+}
+
+/** An error as an HTTP answer, before any header has been sent. */
+export interface ErrorAnswer {
+  /** HTTP status. */
+  status: number;
+  /** Lower-case names. `x-request-id` is added by the exchange. */
+  headers: Record<string, string>;
+  /** The JSON body. */
+  body: string;
+}
+
+function toErrorJson(error: GatewayError): string {
+  const { message, param, code } = error;
+  return JSON.stringify({ error: { message, type: ERRORS[code].type, param, code } });
+}
+
+/**
+ * The answer for an error when no header has been sent yet.
+ *
+ * @param error The refusal or failure
+ * @returns Status, headers and the body with its four keys
+ */
+export function toErrorAnswer(error: GatewayError): ErrorAnswer {
+  const { status, shouldRetry, retryAfterS, param } = ERRORS[error.code];
+  const headers: Record<string, string> = {
+    "content-type": "application/json",
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "sallyport-error": error.code,
+    "x-should-retry": String(shouldRetry),
+  };
+  if (status === 401 && param === "Gateway-Auth") headers["www-authenticate"] = 'Bearer realm="gateway"';
+  const waitMs = error.retryAfterMs ?? (retryAfterS === undefined ? undefined : retryAfterS * 1000);
+  if (waitMs !== undefined) {
+    headers["retry-after"] = String(Math.ceil(waitMs / 1000));
+    headers["retry-after-ms"] = String(Math.ceil(waitMs));
+  }
+  Object.assign(headers, error.headers);
+  return { status, headers, body: toErrorJson(error) };
+}
+
+/**
+ * The server-sent event for an error when a stream has begun. No `[DONE]` follows it: a clean end would read as
+ * success in the client libraries.
+ *
+ * @param error The failure
+ * @returns One event with its blank line
+ */
+export function toErrorEvent(error: GatewayError): string {
+  return `data: ${toErrorJson(error)}\n\n`;
+}

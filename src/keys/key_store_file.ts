@@ -1,0 +1,247 @@
+/**
+ * Gateway keys in a JSON file: replaced as a whole, watched, and for ever good in its last good form.
+ *
+ * @module
+ */
+import { ConfigError } from "../config/config.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
+import type { Clock } from "../exchange/exchange.ts";
+import { BrokenFile, KeyLines } from "./key_lines_file.ts";
+import { codeOf, FileUnavailable, type SharedFile } from "../storage/shared_file.ts";
+import { type GatewayKey, type KeyChange, type KeyQuery, type KeyRegistry, KeyStoreUnavailable } from "./key_store.ts";
+import type { KeyState } from "./key_state_file.ts";
+
+/** How often the file is looked at. A change holds within a second. Milliseconds. */
+const WATCH_MS = 400;
+/**
+ * Callers with unknown keys make the file be looked at too, and those that come within this time after a look take its
+ * word: nobody is faster from the end of `sallyport keys create` to a call. Milliseconds.
+ */
+const GLANCE_MS = 1;
+/** For how long a caller with an unknown key waits for a file that has changed to be read. Milliseconds. */
+const RELOAD_WAIT_MS = 50;
+
+/** What is wrong with the file, for operators. */
+function describe(error: unknown): string {
+  if (error instanceof BrokenFile || error instanceof FileUnavailable) return error.message;
+  return `it can't be read: ${codeOf(error)}`;
+}
+
+/** Keys in a file. */
+export class FileKeyStore implements KeyRegistry {
+  readonly #file: SharedFile;
+  readonly #clock: Clock;
+  readonly #report: (text: string) => void;
+  readonly #state: KeyState;
+  #keys: KeyLines = KeyLines.empty();
+  /** The content that {@link #keys} are from; empty before there was any. */
+  #version = "";
+  /** The content that was found broken last. */
+  #fault: { readonly version: string; readonly error: unknown } | undefined;
+  /** The content that the operator was told of last. */
+  #reported = "";
+  #refreshing: Promise<void> | undefined;
+  /** What the file was, as a glance tells it, when it was last read for an unknown key. */
+  #glance = "";
+  #glancedAt = -Infinity;
+  #glancing: Promise<string> | undefined;
+  #reading: { readonly glance: string; readonly done: Promise<void> } | undefined;
+  #changing: Promise<unknown> = Promise.resolve();
+  #isWatching = false;
+  #cancelWatch = (): void => {};
+
+  /**
+   * @param file The file
+   * @param options Where times come from; what was used and spent; who is told in one line of a broken file
+   */
+  constructor(file: SharedFile, options: { clock: Clock; state: KeyState; report: (text: string) => void }) {
+    this.#file = file;
+    this.#clock = options.clock;
+    this.#state = options.state;
+    this.#report = options.report;
+  }
+
+  /**
+   * Reads the file and watches it from then on.
+   *
+   * @throws {ConfigError} When it can't be read, or is not as it should be
+   */
+  async start(): Promise<void> {
+    await this.check();
+    this.#reported = this.#version;
+    this.#isWatching = true;
+    this.#watch();
+  }
+
+  /**
+   * Reads the file where it has changed.
+   *
+   * @throws {ConfigError} When it can't be read, or is not as it should be
+   */
+  async check(): Promise<void> {
+    try {
+      await this.#refresh();
+      if (this.#version === "") throw new BrokenFile("there is no such file: make a key by sallyport keys create");
+    } catch (error) {
+      throw new ConfigError([{ path: "keys.file", message: describe(error), source: this.#file.path }]);
+    }
+  }
+
+  find(digest: string): GatewayKey | undefined | Promise<GatewayKey | undefined> {
+    const found = this.#find(digest);
+    if (found !== undefined || !this.#isWatching) return found;
+    if (this.#glancing === undefined && this.#reading === undefined) {
+      const now = this.#clock.monotonic();
+      if (now - this.#glancedAt < GLANCE_MS) return undefined;
+      this.#glancedAt = now;
+    }
+    return this.#findAnew(digest);
+  }
+
+  /** Finds a key that may have been made a moment ago. */
+  async #findAnew(digest: string): Promise<GatewayKey | undefined> {
+    this.#glancing ??= this.#file.glance().finally(() => this.#glancing = undefined);
+    const glance = await this.#glancing;
+    // A large file takes longer than a caller should wait: the keys before hold until it is read.
+    if (glance !== this.#glance) await Promise.race([this.#readAnew(glance), this.#pause(RELOAD_WAIT_MS)]);
+    return this.#find(digest);
+  }
+
+  #find(digest: string): GatewayKey | undefined {
+    try {
+      return this.#keys.find(digest);
+    } catch (cause) {
+      throw new GatewayError("key_store_unavailable", { cause });
+    }
+  }
+
+  async list(query: KeyQuery): Promise<readonly GatewayKey[]> {
+    return await this.#read((keys) => keys.list(query));
+  }
+
+  async get(id: string): Promise<GatewayKey | undefined> {
+    return await this.#read((keys) => keys.get(id));
+  }
+
+  async lastUsed(ids: readonly string[]): Promise<ReadonlyMap<string, number>> {
+    return await this.#state.lastUsed(ids);
+  }
+
+  used(id: string, at: number): void {
+    this.#state.used(id, at);
+  }
+
+  async change(id: string, change: (current: GatewayKey | undefined) => GatewayKey): Promise<GatewayKey> {
+    const [changed] = await this.changeAll([id], (_, current) => change(current));
+    if (changed === undefined) throw new Error("one goes in, and one comes out");
+    return changed;
+  }
+
+  async changeAll(ids: readonly string[], change: KeyChange): Promise<readonly GatewayKey[]> {
+    // Those of this process queue up here, so that each waits for the lock only as long as others hold it.
+    const turn = this.#changing.then(() => this.#explain(() => this.#change(ids, change)));
+    this.#changing = turn.catch(() => {});
+    const changed = await turn;
+    // The watch says what is wrong with the file, should somebody have broken it meanwhile.
+    if (this.#isWatching) await this.#refresh().catch(() => {});
+    return changed;
+  }
+
+  /** Ends the watch. */
+  close(): void {
+    this.#isWatching = false;
+    this.#cancelWatch();
+  }
+
+  #change(ids: readonly string[], change: KeyChange): Promise<readonly GatewayKey[]> {
+    return this.#file.change(async (replace) => {
+      await this.#refreshAnew();
+      const before = ids.map((id) => this.#keys.get(id));
+      const after = ids.map((id, index) => change(id, before[index]));
+      const changed = after.filter((key, index) => key !== before[index]);
+      if (changed.length === 0) return after;
+      await replace(this.#keys.with(changed));
+      this.#reported = await this.#file.look();
+      return after;
+    });
+  }
+
+  /** Does something with the keys as the file says now. */
+  #read<T>(act: (keys: KeyLines) => T | Promise<T>): Promise<T> {
+    return this.#explain(async () => {
+      await this.#refresh();
+      return await act(this.#keys);
+    });
+  }
+
+  async #explain<T>(act: () => Promise<T>): Promise<T> {
+    try {
+      return await act();
+    } catch (cause) {
+      if (cause instanceof FileUnavailable) throw new KeyStoreUnavailable(cause.message, { cause });
+      if (!(cause instanceof BrokenFile)) throw cause;
+      throw new KeyStoreUnavailable(`Cannot use ${this.#file.path}: ${cause.message}`, { cause });
+    }
+  }
+
+  /** Reads a file of which a glance says that it has changed, once for all to whom it says the same. */
+  #readAnew(glance: string): Promise<void> {
+    if (this.#reading?.glance === glance) return this.#reading.done;
+    const done = this.#refreshAnew().catch(() => {}).then(() => {
+      this.#glance = glance;
+      if (this.#reading?.done === done) this.#reading = undefined;
+    });
+    this.#reading = { glance, done };
+    return done;
+  }
+
+  #pause(ms: number): Promise<void> {
+    return new Promise((resolve) => void this.#clock.timer(ms, resolve));
+  }
+
+  /** The same as {@link #refresh}, of a file that may have changed since the last one began. */
+  async #refreshAnew(): Promise<void> {
+    await this.#refreshing?.catch(() => {});
+    await this.#refresh();
+  }
+
+  /** Takes over what the file says now, once for all who ask meanwhile; no file is no keys, unless there was one. */
+  #refresh(): Promise<void> {
+    this.#refreshing ??= this.#load().finally(() => this.#refreshing = undefined);
+    return this.#refreshing;
+  }
+
+  async #load(): Promise<void> {
+    const version = await this.#file.look();
+    if (version === this.#version) return;
+    if (version === "") throw new BrokenFile("it is gone");
+    if (version === this.#fault?.version) throw this.#fault.error;
+    const bytes = await this.#file.read().catch((cause) => {
+      throw new BrokenFile(describe(cause), { cause });
+    });
+    try {
+      this.#keys = await KeyLines.read(bytes);
+      this.#version = version;
+    } catch (error) {
+      this.#fault = { version, error };
+      throw error;
+    }
+  }
+
+  #watch(): void {
+    if (!this.#isWatching) return;
+    this.#cancelWatch = this.#clock.timer(WATCH_MS, () => void this.#reload().finally(() => this.#watch()));
+  }
+
+  async #reload(): Promise<void> {
+    const version = await this.#file.look();
+    const isNew = version !== this.#reported;
+    this.#reported = version;
+    try {
+      await this.#refresh();
+      if (isNew) this.#report(`${this.#file.path}: ${this.#keys.size} keys hold from now on`);
+    } catch (error) {
+      if (isNew) this.#report(`${this.#file.path}: ${describe(error)}. The keys before hold on`);
+    }
+  }
+}

@@ -1,0 +1,127 @@
+/**
+ * Keys on their way from one store to another, a key a line of JSON. Lines hold digests and never a key itself.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { KeySchema, toKeyJson } from "../config/key.ts";
+import { digestsOf, type GatewayKey, type KeyRegistry, KeyStoreError } from "./key_store.ts";
+
+/** Keys that are asked for at once. */
+const PAGE = 1000;
+
+/** The number of keys that an import added, replaced, and found there already as they are. */
+export type ImportCounts = Readonly<Record<"added" | "replaced" | "same", number>>;
+
+const toLine = (key: GatewayKey): string => JSON.stringify(toKeyJson(key));
+
+/** The same text for the same record, in whichever order its fields stand. */
+function toCanonical(key: GatewayKey): string {
+  return JSON.stringify(
+    toKeyJson(key),
+    (_, value: unknown) =>
+      typeof value !== "object" || value === null || Array.isArray(value)
+        ? value
+        : Object.fromEntries(Object.entries(value).sort(([one], [other]) => one < other ? -1 : 1)),
+  );
+}
+
+/**
+ * Writes down all keys of a store.
+ *
+ * @param keys The store
+ * @returns A line for each, the oldest first, so that an import keeps their order
+ */
+export async function exportKeys(keys: KeyRegistry): Promise<string[]> {
+  const lines: string[] = [];
+  let after: string | undefined;
+  do {
+    const page = await keys.list({ limit: PAGE, after });
+    for (const key of page) lines.push(toLine(key));
+    after = page.length < PAGE ? undefined : page.at(-1)?.id;
+  } while (after !== undefined);
+  return lines.reverse();
+}
+
+function readLine(line: string, place: string): GatewayKey {
+  let value: unknown;
+  try {
+    value = JSON.parse(line);
+  } catch {
+    throw new KeyStoreError(`Cannot import ${place}: it is no JSON`);
+  }
+  const result = v.safeParse(KeySchema, value);
+  if (!result.success) {
+    const [{ message, path = [] }] = result.issues;
+    throw new KeyStoreError(`Cannot import ${place}: ${path.map(({ key }) => `${key}: `).join("")}${message}`);
+  }
+  const { key, digest, ...rest } = result.output;
+  if (key !== undefined || digest === undefined) {
+    throw new KeyStoreError(`Cannot import ${place}: it holds a key itself, where a digest belongs`);
+  }
+  return { ...rest, digest };
+}
+
+/**
+ * Reads what {@link exportKeys} wrote.
+ *
+ * @param lines The lines; empty ones are left out
+ * @returns The keys by their ids
+ * @throws {KeyStoreError} With the number of a line that is no key, or that stands there twice
+ */
+export function readKeyLines(lines: readonly string[]): ReadonlyMap<string, GatewayKey> {
+  const records = new Map<string, GatewayKey>();
+  const digests = new Set<string>();
+  for (const [index, line] of lines.entries()) {
+    if (line.trim() === "") continue;
+    const place = `line ${index + 1}`;
+    const key = readLine(line, place);
+    if (records.has(key.id) || digestsOf(key).some((digest) => digests.has(digest))) {
+      throw new KeyStoreError(`Cannot import ${place}: its id or digest stands there twice`);
+    }
+    for (const digest of digestsOf(key)) digests.add(digest);
+    records.set(key.id, key);
+  }
+  return records;
+}
+
+/**
+ * Adds keys to a store. What is there already, and the same, stays as it is: an import can be repeated.
+ *
+ * @param keys The store
+ * @param records The keys, by their ids
+ * @param options Whether keys that are there with the same id and differ are replaced, or refused
+ * @returns The number of keys that were added, replaced and left
+ * @throws {KeyStoreError} When a key is refused
+ */
+export async function importKeys(
+  keys: KeyRegistry,
+  records: ReadonlyMap<string, GatewayKey>,
+  { isReplacing }: { isReplacing: boolean },
+): Promise<ImportCounts> {
+  const outcomes = new Map<string, keyof ImportCounts>();
+  await keys.changeAll(Array.from(records.keys()), (id, current) => {
+    const record = records.get(id);
+    if (record === undefined) throw new Error("only what was read is written");
+    if (current === undefined) {
+      outcomes.set(id, "added");
+      return record;
+    }
+    // The end of a key can't be taken back, not by an older copy either.
+    const next = current.revokedAt === undefined ? record : { ...record, revokedAt: current.revokedAt };
+    if (toCanonical(next) === toCanonical(current)) {
+      outcomes.set(id, "same");
+      return current;
+    }
+    if (!isReplacing) {
+      throw new KeyStoreError(
+        `Cannot import the key ${id}: another record with this id is there already. --replace takes the imported one`,
+      );
+    }
+    outcomes.set(id, "replaced");
+    return next;
+  });
+  const counts = { added: 0, replaced: 0, same: 0 };
+  for (const outcome of outcomes.values()) counts[outcome]++;
+  return counts;
+}

@@ -1,0 +1,107 @@
+/**
+ * What happens to a gateway key from its creation to its end: pure steps from one record to the next.
+ *
+ * @module
+ */
+import type { KeyConfig, KeyPolicy } from "../config/key.ts";
+import { type Digest, gatewayKeyId, generateGatewayKey } from "./key_format.ts";
+import { type GatewayKey, KeyStoreError } from "./key_store.ts";
+
+/** What the steps need: SHA-256, and the wall clock in milliseconds since 1970. */
+export interface LifecycleParts {
+  readonly digest: Digest;
+  readonly now: number;
+}
+
+/** A secret that stays good for longer than this has not been rotated. A year, in milliseconds. */
+const MAX_OVERLAP_MS = 365 * 86_400_000;
+/** For how long the secret before a rotation stays good, where nothing else is said. */
+export const DEFAULT_OVERLAP = "24h";
+
+/** A key that was just made: the only time that it is known whole. */
+export interface NewKey {
+  /** The key itself, to be shown once. */
+  readonly key: string;
+  /** What is kept of it. */
+  readonly record: GatewayKey;
+}
+
+/** What a key is good for now. */
+export type KeyState = "active" | "disabled" | "revoked" | "expired";
+
+/**
+ * Makes a key.
+ *
+ * @param policy What it may do
+ * @param parts SHA-256 and the time
+ * @returns The key and what is kept of it
+ */
+export function createKey(policy: KeyPolicy, { digest, now }: LifecycleParts): NewKey {
+  const key = generateGatewayKey();
+  return { key, record: { id: gatewayKeyId(key) ?? "", ...policy, digest: digest(key), createdAt: now } };
+}
+
+/**
+ * Gives a key a new secret; the one before stays good for a while.
+ *
+ * @param record The key
+ * @param overlapMs For how long the old secret stays good, milliseconds; 0 ends it at once
+ * @param parts SHA-256 and the time
+ * @returns The new key and what is kept of it
+ * @throws {KeyStoreError} For a revoked key, for too long an overlap, and when two secrets are good already
+ */
+export function rotateKey(record: GatewayKey, overlapMs: number, { digest, now }: LifecycleParts): NewKey {
+  if (record.revokedAt !== undefined) throw new KeyStoreError("Cannot rotate a revoked key: create a new one");
+  if (overlapMs > MAX_OVERLAP_MS) throw new KeyStoreError("Cannot keep the old secret for so long: at most 365d");
+  const { previous } = record;
+  if (overlapMs > 0 && previous !== undefined && previous.expiresAt > now) {
+    const until = new Date(previous.expiresAt).toISOString();
+    throw new KeyStoreError(
+      `Cannot rotate a key twice: the secret before is good until ${until}. Wait, or end both at once: ` +
+        "keys rotate --now, or an overlap of 0s",
+    );
+  }
+  // An operator's own key has an id of any form: its successor has the gateway's.
+  const key = generateGatewayKey(record.id);
+  const { previous: _, ...rest } = record;
+  const old = overlapMs > 0 ? { previous: { digest: record.digest, expiresAt: now + overlapMs } } : {};
+  return { key, record: { ...rest, ...old, digest: digest(key) } };
+}
+
+/**
+ * Ends a key for good, with both its secrets.
+ *
+ * @param record The key
+ * @param now Milliseconds since 1970
+ * @returns What is kept of it
+ */
+export function revokeKey(record: GatewayKey, now: number): GatewayKey {
+  return { ...record, revokedAt: record.revokedAt ?? now };
+}
+
+/**
+ * Suspends a key, or takes that back.
+ *
+ * @param record The key
+ * @param isDisabled Whether it is refused from now on
+ * @returns What is kept of it
+ * @throws {KeyStoreError} For a revoked key, whose end can't be taken back
+ */
+export function suspendKey(record: GatewayKey, isDisabled: boolean): GatewayKey {
+  if (record.revokedAt !== undefined) {
+    throw new KeyStoreError(`Cannot ${isDisabled ? "disable" : "enable"} a revoked key: it has ended for good`);
+  }
+  const { disabled: _, ...rest } = record;
+  return isDisabled ? { ...rest, disabled: true } : rest;
+}
+
+/**
+ * @param key The key
+ * @param now Milliseconds since 1970
+ * @returns What it is good for now
+ */
+export function keyState({ revokedAt, disabled, expiresAt }: KeyConfig, now: number): KeyState {
+  if (revokedAt !== undefined) return "revoked";
+  if (expiresAt !== undefined && expiresAt <= now) return "expired";
+  return disabled === true ? "disabled" : "active";
+}

@@ -1,0 +1,64 @@
+/**
+ * What a gateway key may do: yes or no, decided from the key alone.
+ *
+ * @module
+ */
+import { GatewayError } from "../errors/gateway_error.ts";
+import type { KeyConfig } from "../config/key.ts";
+import { keyState } from "./lifecycle.ts";
+
+/**
+ * Whether a name matches a pattern in which `*` stands for any characters. Linear: no pattern makes it slow.
+ *
+ * @param name Such as `gpt-4o-mini`
+ * @param pattern Such as `gpt-*`
+ */
+export function matchesGlob(name: string, pattern: string): boolean {
+  const [first = "", ...rest] = pattern.split("*");
+  const last = rest.pop();
+  if (last === undefined) return name === pattern;
+  if (!name.startsWith(first) || !name.endsWith(last) || name.length < first.length + last.length) return false;
+  let from = first.length;
+  for (const middle of rest) {
+    const found = name.indexOf(middle, from);
+    if (found === -1) return false;
+    from = found + middle.length;
+  }
+  return from <= name.length - last.length;
+}
+
+/**
+ * Admits a key to a provider.
+ *
+ * @param key The key that was found, if one was
+ * @param provider Name of the provider
+ * @param now Wall clock, milliseconds since 1970
+ * @returns The key
+ * @throws {GatewayError} `invalid_gateway_key` for unknown, revoked and expired alike, `provider_not_allowed`
+ */
+export function admitKey(key: KeyConfig | undefined, provider: string, now: number): KeyConfig {
+  if (key === undefined || keyState(key, now) !== "active") throw new GatewayError("invalid_gateway_key");
+  if (key.providers !== undefined && !key.providers.includes(provider)) throw new GatewayError("provider_not_allowed");
+  return key;
+}
+
+/**
+ * Admits a key to a model.
+ *
+ * @param key The key
+ * @param model As the caller named it
+ * @throws {GatewayError} `model_not_allowed`
+ */
+export function admitModel(key: KeyConfig, model: string): void {
+  if (!allowsModel(key, model)) throw new GatewayError("model_not_allowed");
+}
+
+/**
+ * Tells whether a key may use a model.
+ *
+ * @param key The key
+ * @param model As the caller or the provider named it
+ */
+export function allowsModel({ models }: KeyConfig, model: string): boolean {
+  return models === undefined || models.some((pattern) => matchesGlob(model, pattern));
+}

@@ -1,0 +1,221 @@
+/**
+ * The live feed: collects what settles in rings that never grow, and tells it once a second to those who watch.
+ *
+ * To collect is a place in a ring of exchanges and some additions in the second's place of a ring of seconds. All else
+ * is done when somebody watches.
+ *
+ * @module
+ */
+import type { ByteSource } from "../../http/byte_source.ts";
+import type { Clock, ExchangeObserver, ExchangeRecord } from "../../exchange/exchange.ts";
+import type { Gateway } from "../../gateway.ts";
+import { concernOf } from "../../errors/outcomes.ts";
+import {
+  binOf,
+  BINS,
+  type Durations,
+  KEPT_EXCHANGES,
+  KEPT_SECONDS,
+  type LiveExchange,
+  type LivePart,
+  type LiveReplica,
+  type LiveSecond,
+} from "./live_report.ts";
+
+/** One second's place. */
+class Second {
+  at = -1;
+  exchanges = 0;
+  tokens = 0;
+  outputTokens = 0;
+  readonly errors = new Map<string, number>();
+  readonly callers = new Map<string, number>();
+  readonly providers = new Map<string, [exchanges: number, errors: number]>();
+  readonly duration = new Uint32Array(BINS);
+  readonly firstToken = new Uint32Array(BINS);
+  readonly overhead = new Uint32Array(BINS);
+
+  /** Makes it the place of another second. */
+  start(at: number): void {
+    this.at = at;
+    this.exchanges = this.tokens = this.outputTokens = 0;
+    this.errors.clear();
+    this.callers.clear();
+    this.providers.clear();
+    for (const bins of [this.duration, this.firstToken, this.overhead]) bins.fill(0);
+  }
+
+  toJson(): LiveSecond {
+    const { at, exchanges, tokens, outputTokens, errors, callers, providers } = this;
+    return {
+      at,
+      exchanges,
+      errors: Object.fromEntries(errors),
+      callers: Object.fromEntries(callers),
+      tokens,
+      outputTokens,
+      duration: toDurations(this.duration),
+      firstToken: toDurations(this.firstToken),
+      overhead: toDurations(this.overhead),
+      providers: Object.fromEntries(providers),
+    };
+  }
+}
+
+function toDurations(bins: Uint32Array): Durations {
+  const durations: number[] = [];
+  for (let bin = 0; bin < bins.length; bin++) {
+    const count = bins[bin] ?? 0;
+    if (count > 0) durations.push(bin, count);
+  }
+  return durations;
+}
+
+function addTo(bins: Uint32Array, ms: number): void {
+  const bin = binOf(ms);
+  bins[bin] = (bins[bin] ?? 0) + 1;
+}
+
+/** The word for an end that concerns somebody; there are not many. */
+function wordOf({ code, outcome, status }: ExchangeRecord): string {
+  return code ?? (outcome === "upstream_error" && status >= 400 ? `upstream_${status}` : outcome);
+}
+
+/** Collects what settles. */
+export class LiveFeed implements ExchangeObserver {
+  #providers: readonly (readonly [name: string, provider: { readonly hosts: readonly string[] }])[];
+  readonly #now: () => number;
+  readonly #seconds: Second[] = [];
+  readonly #exchanges: LiveExchange[] = [];
+  readonly #endedIn = new Float64Array(KEPT_EXCHANGES);
+  #next = 0;
+
+  /**
+   * @param providers By name, with their hosts
+   * @param now Wall clock, milliseconds since 1970
+   */
+  constructor(providers: Readonly<Record<string, { readonly hosts: readonly string[] }>>, now: () => number) {
+    this.#providers = Object.entries(providers);
+    this.#now = now;
+  }
+
+  /** @param providers Those that are told of from now on, by name */
+  show(providers: Readonly<Record<string, { readonly hosts: readonly string[] }>>): void {
+    this.#providers = Object.entries(providers);
+  }
+
+  settled(record: ExchangeRecord): void {
+    const at = Math.floor(this.#now() / 1000);
+    // The error behind a failure may hold anything, and hold on to it.
+    this.#exchanges[this.#next] = record.error === undefined ? record : { ...record, error: undefined } as LiveExchange;
+    this.#endedIn[this.#next] = at;
+    this.#next = (this.#next + 1) % KEPT_EXCHANGES;
+    const second = this.#seconds[at % KEPT_SECONDS] ??= new Second();
+    if (second.at !== at) second.start(at);
+    const concern = concernOf(record);
+    second.exchanges++;
+    if (concern !== "nobody") {
+      const counts = concern === "operator" ? second.errors : second.callers;
+      const word = wordOf(record);
+      counts.set(word, (counts.get(word) ?? 0) + 1);
+    }
+    addTo(second.duration, record.durationMs);
+    addTo(second.overhead, record.overheadMs);
+    if (record.firstTokenMs !== undefined) addTo(second.firstToken, record.firstTokenMs);
+    if (record.usage !== undefined) {
+      second.tokens += record.usage.total;
+      second.outputTokens += record.usage.output ?? 0;
+    }
+    if (record.provider === undefined) return;
+    let counts = second.providers.get(record.provider);
+    if (counts === undefined) second.providers.set(record.provider, counts = [0, 0]);
+    counts[0]++;
+    if (concern === "operator") counts[1]++;
+  }
+
+  /**
+   * What settled in some seconds, and how the gateway stands.
+   *
+   * @param gateway The one whose exchanges these are
+   * @param from The first second, since 1970
+   * @param to The second after the last
+   * @returns The part of this process
+   */
+  look(
+    { openExchanges, openStreams, replicas }: Pick<Gateway, "openExchanges" | "openStreams" | "replicas">,
+    from: number,
+    to: number,
+  ): LivePart {
+    const isAsked = (at: number) => at >= from && at < to;
+    const places = this.#exchanges.map((_, step) => (this.#next + step) % this.#exchanges.length);
+    return {
+      openExchanges,
+      openStreams,
+      providers: this.#providers.map(([name, { hosts }]) => ({
+        name,
+        hosts,
+        replicas: replicas.filter(({ provider }) => provider === name).map((replica): LiveReplica => ({
+          url: replica.url,
+          inService: replica.isEjected ? 0 : 1,
+          ejected: replica.isEjected ? 1 : 0,
+          ejectedMs: replica.ejectedMs,
+          failures: replica.failures,
+        })),
+      })),
+      seconds: this.#seconds.filter(({ at }) => isAsked(at)).sort((one, other) => one.at - other.at)
+        .map((second) => second.toJson()),
+      exchanges: places.filter((place) => isAsked(this.#endedIn[place] ?? -1))
+        .flatMap((place) => this.#exchanges[place] ?? []),
+    };
+  }
+}
+
+/** Seconds are told when they are over, and so long after: what settles in their last moment belongs to them. */
+const AFTER_MS = 20;
+
+/**
+ * The feed as server-sent events, one a second. It is pulled: who reads slowly is told of several seconds at once.
+ *
+ * @param look What is told of the seconds from the first one given, up to but without the second
+ * @param clock When
+ * @param onEnd Called once, when nobody reads any more
+ * @returns The events; they never end by themselves
+ */
+export function createLiveEvents(
+  look: (from: number, to: number) => Promise<unknown>,
+  clock: Clock,
+  onEnd: () => void,
+): ByteSource {
+  const encoder = new TextEncoder();
+  const secondNow = () => Math.floor((clock.now() - AFTER_MS) / 1000);
+  let from = secondNow() - KEPT_SECONDS + 1;
+  let isOver = false;
+  let wake = (): void => {};
+  const untilNext = () =>
+    new Promise<void>((resolve) => {
+      const cancel = clock.timer(1000 - (clock.now() - AFTER_MS) % 1000, resolve);
+      wake = () => {
+        cancel();
+        resolve();
+      };
+    });
+  return {
+    async read() {
+      while (!isOver && secondNow() <= from) {
+        from = Math.min(from, secondNow()); // a clock that went back
+        await untilNext();
+      }
+      if (isOver) return undefined;
+      const to = secondNow();
+      const told = await look(from, to);
+      from = to;
+      return encoder.encode(`data: ${JSON.stringify(told)}\n\n`);
+    },
+    cancel() {
+      if (isOver) return;
+      isOver = true;
+      wake();
+      onEnd();
+    },
+  };
+}

@@ -1,0 +1,194 @@
+/**
+ * What is told of live traffic, second by second, and how the tellings of several processes become one. The console's
+ * page reads the same module.
+ *
+ * @module
+ */
+import type { ExchangeRecord } from "../../exchange/exchange.ts";
+
+export { concernOf } from "../../errors/outcomes.ts";
+
+/** How many seconds are kept. */
+export const KEPT_SECONDS = 300;
+/** How many exchanges are kept. */
+export const KEPT_EXCHANGES = 500;
+
+/** Bins of durations: each is wider than the one before by a twelfth of it, so that a middle is at most 5 % off. */
+const BINS_AN_OCTAVE = 8;
+/** The first bin ends at 2^-7 ms, 8 µs. */
+const FIRST_OCTAVE = -7;
+/** The last one begins at 2^21 ms, 35 minutes. */
+export const BINS: number = (21 - FIRST_OCTAVE) * BINS_AN_OCTAVE + 1;
+
+/**
+ * The bin of a duration.
+ *
+ * @param ms Milliseconds
+ * @returns From 0 to {@link BINS} - 1
+ */
+export function binOf(ms: number): number {
+  const bin = Math.ceil((Math.log2(ms) - FIRST_OCTAVE) * BINS_AN_OCTAVE);
+  return bin > 0 ? Math.min(bin, BINS - 1) : 0;
+}
+
+/** Durations as bins that hold some: bin, how many, bin, how many. */
+export type Durations = readonly number[];
+
+/**
+ * What so many of some durations stay below.
+ *
+ * @param all As they were told, any number of times
+ * @param share From 0 to 1: 0.95 for the 95th percentile
+ * @returns Milliseconds, the middle of a bin; `undefined` of nothing
+ */
+export function percentile(all: readonly Durations[], share: number): number | undefined {
+  const counts = new Map<number, number>();
+  let total = 0;
+  for (const durations of all) {
+    for (let index = 0; index < durations.length; index += 2) {
+      const [bin = 0, count = 0] = [durations[index], durations[index + 1]];
+      counts.set(bin, (counts.get(bin) ?? 0) + count);
+      total += count;
+    }
+  }
+  let rank = Math.ceil(total * share);
+  for (const [bin, count] of [...counts].sort(([one], [other]) => one - other)) {
+    rank -= count;
+    if (rank <= 0) return 2 ** (FIRST_OCTAVE + (bin - 0.5) / BINS_AN_OCTAVE);
+  }
+  return undefined;
+}
+
+/** One second of traffic: what settled in it. */
+export interface LiveSecond {
+  /** Seconds since 1970. */
+  readonly at: number;
+  readonly exchanges: number;
+  /** Errors among them, by the gateway's code, or `upstream_` and the status that the provider answered. */
+  readonly errors: Readonly<Record<string, number>>;
+  /** Those that are their callers' own: refused, with a provider's 4xx, or left by the caller (`client_closed`). */
+  readonly callers: Readonly<Record<string, number>>;
+  /** Tokens as providers stated them. */
+  readonly tokens: number;
+  readonly outputTokens: number;
+  /** From the first header to the last byte. */
+  readonly duration: Durations;
+  /** Until the first event of a stream. */
+  readonly firstToken: Durations;
+  /** The gateway's own time. */
+  readonly overhead: Durations;
+  /** Exchanges, and errors among them, by provider. */
+  readonly providers: Readonly<Record<string, readonly [exchanges: number, errors: number]>>;
+}
+
+/** One exchange as an operator sees it: its record without the error behind it, which may name addresses. */
+export type LiveExchange = Omit<ExchangeRecord, "error">;
+
+/** A replica as all processes see it together. */
+export interface LiveReplica {
+  readonly url: string;
+  /** In how many processes it is in service, and in how many it has a pause. */
+  readonly inService: number;
+  readonly ejected: number;
+  /** Until it is tried again in the last of them, milliseconds. */
+  readonly ejectedMs: number;
+  /** Failures since the last success, in the process that has the most. */
+  readonly failures: number;
+}
+
+/** What one process, or all of them together, can tell. */
+export interface LivePart {
+  readonly openExchanges: number;
+  readonly openStreams: number;
+  readonly providers: readonly {
+    readonly name: string;
+    readonly hosts: readonly string[];
+    readonly replicas: readonly LiveReplica[];
+  }[];
+  /** The oldest first; a second without traffic is left out. */
+  readonly seconds: readonly LiveSecond[];
+  /** In the order in which they settled, at most {@link KEPT_EXCHANGES}. */
+  readonly exchanges: readonly LiveExchange[];
+}
+
+/** One event of the feed. */
+export interface LiveReport extends LivePart {
+  /** Wall clock, milliseconds since 1970. */
+  readonly now: number;
+  /** Seconds from this one on, up to `now`, are told here. */
+  readonly from: number;
+  /** Whether callers are welcome, somebody asked to turn them elsewhere, or the process is about to end. */
+  readonly state: "ready" | "draining" | "leaving";
+  readonly version: string;
+  /** How the engines behind keys and limits do, and each worker. */
+  readonly health: Readonly<Record<string, unknown>>;
+}
+
+function addUp<T>(all: Iterable<readonly [string, T]>, add: (one: T, other: T) => T): Record<string, T> {
+  const sums = new Map<string, T>();
+  for (const [name, value] of all) {
+    const before = sums.get(name);
+    sums.set(name, before === undefined ? value : add(before, value));
+  }
+  return Object.fromEntries(sums);
+}
+
+function mergeSeconds(all: readonly LiveSecond[]): LiveSecond[] {
+  const merged = addUp(all.map((second) => [String(second.at), second] as const), (one, other) => ({
+    at: one.at,
+    exchanges: one.exchanges + other.exchanges,
+    errors: addUp([...Object.entries(one.errors), ...Object.entries(other.errors)], (a, b) => a + b),
+    callers: addUp([...Object.entries(one.callers), ...Object.entries(other.callers)], (a, b) => a + b),
+    tokens: one.tokens + other.tokens,
+    outputTokens: one.outputTokens + other.outputTokens,
+    duration: [...one.duration, ...other.duration],
+    firstToken: [...one.firstToken, ...other.firstToken],
+    overhead: [...one.overhead, ...other.overhead],
+    providers: addUp(
+      [...Object.entries(one.providers), ...Object.entries(other.providers)],
+      ([a, b], [c, d]): [number, number] => [a + c, b + d],
+    ),
+  }));
+  return Object.values(merged).sort((one, other) => one.at - other.at);
+}
+
+function mergeReplicas(one: readonly LiveReplica[], other: readonly LiveReplica[]): LiveReplica[] {
+  return one.map((replica, index) => {
+    const beside = other[index];
+    if (beside === undefined) return replica;
+    return {
+      url: replica.url,
+      inService: replica.inService + beside.inService,
+      ejected: replica.ejected + beside.ejected,
+      ejectedMs: Math.max(replica.ejectedMs, beside.ejectedMs),
+      failures: Math.max(replica.failures, beside.failures),
+    };
+  });
+}
+
+/**
+ * What several processes of one configuration tell, as one.
+ *
+ * @param parts At least one
+ * @returns Counts added up, exchanges in the order in which they ended
+ */
+export function mergeParts(parts: readonly LivePart[]): LivePart {
+  const [first, ...rest] = parts;
+  if (first === undefined) return { openExchanges: 0, openStreams: 0, providers: [], seconds: [], exchanges: [] };
+  if (rest.length === 0) return first;
+  const endOf = ({ startedAt, durationMs }: LiveExchange) => startedAt + durationMs;
+  return {
+    openExchanges: parts.reduce((sum, { openExchanges }) => sum + openExchanges, 0),
+    openStreams: parts.reduce((sum, { openStreams }) => sum + openStreams, 0),
+    providers: first.providers.map((provider, index) => ({
+      ...provider,
+      replicas: rest.reduce(
+        (merged, part) => mergeReplicas(merged, part.providers[index]?.replicas ?? []),
+        provider.replicas,
+      ),
+    })),
+    seconds: mergeSeconds(parts.flatMap(({ seconds }) => seconds)),
+    exchanges: parts.flatMap(({ exchanges }) => exchanges).sort((one, other) => endOf(one) - endOf(other))
+      .slice(-KEPT_EXCHANGES),
+  };
+}

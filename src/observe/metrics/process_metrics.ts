@@ -1,0 +1,71 @@
+/**
+ * What a process itself takes, by the names that Prometheus' own libraries use. prom-client's set is left out: on Deno
+ * half of it needs more permissions than the gateway, on Node its delay of the event loop includes the 10 ms of its own
+ * timer, and `promtool` objects to three of its names.
+ *
+ * @module
+ */
+import { readdirSync, readFileSync } from "node:fs";
+import process from "node:process";
+import type { Clock } from "../../exchange/exchange.ts";
+import type { Instruments } from "./instruments.ts";
+
+/** Seconds. */
+const LAG_BOUNDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
+/** How often the delay of the event loop is looked at. Milliseconds. */
+const LOOK_MS = 500;
+
+/** What the kernel tells, where it is asked and allowed to. */
+function ask<Answer>(question: () => Answer): Answer | undefined {
+  try {
+    return question();
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Adds memory, processor time, file descriptors and the delay of the event loop.
+ *
+ * @param instruments Where they are added
+ * @param clock Where times come from
+ */
+export function addProcessMetrics(instruments: Instruments, clock: Clock): void {
+  const startedAt = Date.now() / 1000 - process.uptime();
+  const seconds = (): number => {
+    const { user, system } = process.cpuUsage();
+    return (user + system) / 1e6;
+  };
+  const memory = () => process.memoryUsage();
+  const countFiles = () => readdirSync("/proc/self/fd").length - 1; // one of them is the folder itself
+  const limit = ask(() =>
+    Number(/^Max open files\s+(\d+)/m.exec(readFileSync("/proc/self/limits", "utf8"))?.[1] ?? NaN)
+  );
+  const add = (name: string, help: string, type: "counter" | "gauge", read: () => number) =>
+    instruments.read({ name, help }, type, () => ask(read));
+  add("process_cpu_seconds_total", "Processor time", "counter", seconds);
+  add("process_resident_memory_bytes", "Memory in use", "gauge", () => memory().rss);
+  add("sallyport_heap_used_bytes", "What objects take", "gauge", () => memory().heapUsed);
+  add("process_open_fds", "Open file descriptors", "gauge", countFiles);
+  if (limit !== undefined && limit > 0) {
+    add("process_max_fds", "File descriptors that may be open", "gauge", () => limit);
+  }
+  instruments.read(
+    { name: "process_start_time_seconds", help: "When it started, seconds since 1970" },
+    "gauge",
+    () => startedAt,
+    "min",
+  );
+  const lag = instruments.histogram(
+    { name: "sallyport_event_loop_lag_seconds", help: "How late a timer fires, looked at twice a second" },
+    LAG_BOUNDS,
+  )();
+  const look = (): void => {
+    const before = clock.monotonic();
+    clock.timer(LOOK_MS, () => {
+      lag.observe(Math.max(0, clock.monotonic() - before - LOOK_MS) / 1000);
+      look();
+    });
+  };
+  look();
+}

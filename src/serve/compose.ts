@@ -1,0 +1,254 @@
+/**
+ * The only place that chooses: which parts a gateway gets on this runtime, and who listens.
+ *
+ * @module
+ */
+import nodeCrypto from "node:crypto";
+import { resolve } from "node:path";
+import type { RedisClient, RedisHealth } from "../storage/redis_client.ts";
+import type { Digest } from "../keys/key_format.ts";
+import { KeyStateFile } from "../keys/key_state_file.ts";
+import { createInlineKeyStore, type KeyRegistry } from "../keys/key_store.ts";
+import { FileKeyStore } from "../keys/key_store_file.ts";
+import type { Limiter } from "../limits/memory_limiter.ts";
+import type { Config } from "../config/config.ts";
+import { type Clock, type ExchangeObserver, systemClock } from "../exchange/exchange.ts";
+import type { GatewayParts } from "../gateway.ts";
+import type { UsageMeter } from "../usage/meter.ts";
+import { FileUsage } from "../usage/usage_file.ts";
+import { SharedFile } from "../storage/shared_file.ts";
+import type { UsageStore } from "../usage/counts.ts";
+import { dialBun } from "../upstream/http1/dial_bun.ts";
+import { dialNode } from "../upstream/http1/dial_node.ts";
+import { createHttp1Transport } from "../upstream/http1/client.ts";
+import { type EngineHold, Engines } from "./engines.ts";
+import type { Serve } from "./listener.ts";
+
+/** Name of a runtime. */
+export type RuntimeName = "bun" | "deno" | "node";
+
+/** The runtime this is; Bun and Deno both have a `process` that says Node. */
+export const runtime: RuntimeName = "Bun" in globalThis ? "bun" : "Deno" in globalThis ? "deno" : "node";
+
+// In one call: twice as fast on Bun and Node, slower on Deno (measured). Node has it from 20.12 on.
+const digest: Digest = runtime !== "deno" && typeof nodeCrypto.hash === "function"
+  ? (text) => nodeCrypto.hash("sha256", text, "hex")
+  : (text) => nodeCrypto.createHash("sha256").update(text).digest("hex");
+
+/**
+ * The parts that differ by runtime.
+ *
+ * @returns Transport and digest
+ */
+export function runtimeParts(): Pick<GatewayParts, "transport" | "digest"> {
+  return { transport: createHttp1Transport(runtime === "bun" ? dialBun : dialNode), digest };
+}
+
+/** Everything that a configuration asks for. */
+export interface Assembly {
+  /** What the gateway is made with. */
+  readonly parts: Pick<GatewayParts, "transport" | "digest" | "keys" | "limiter" | "observers">;
+  readonly keys: KeyRegistry;
+  readonly limiter: Limiter;
+  /** What keys use. */
+  readonly usage: UsageMeter;
+  /** How the engines do. */
+  health(): Readonly<Record<string, unknown>>;
+  /** How Redis does, where there is one. */
+  readonly redis: RedisReport | undefined;
+  /** Makes it the one in force: from now on usage is kept where it says, and its prices say which models are named. */
+  begin(): Promise<void>;
+  /** Writes what is left to write, and lets go; of engines that were given, of its share in them. */
+  close(): Promise<void>;
+}
+
+/** What {@link assemble} needs beside the configuration. */
+export interface AssembleOptions {
+  /** Where relative paths start. */
+  readonly directory: string;
+  /** Is told in one line what an operator should know. */
+  readonly report: (text: string) => void;
+  /** Whether files are watched and leases renewed: for a gateway, not for a command that ends. */
+  readonly isServing: boolean;
+  /** What the process keeps from one configuration to the next; its own if left out. */
+  readonly engines?: Engines | undefined;
+}
+
+/** What engines are made with. */
+interface EngineOptions extends AssembleOptions {
+  readonly engines: Engines;
+  /** Those that this configuration uses. */
+  readonly hold: EngineHold;
+}
+
+/** How Redis does. */
+export type RedisReport = () => RedisHealth & { readonly localDecisions: number };
+
+interface Engine {
+  readonly keys: KeyRegistry;
+  readonly limiter: Limiter;
+  readonly redis?: RedisReport;
+  readonly usage: UsageStore;
+}
+
+/** Models that have a price of their own: they are counted by their names, however many others there are. */
+function listedModels({ prices, providers }: Config): ReadonlySet<string> {
+  const all = [prices, ...Object.values(providers).map((provider) => provider.prices ?? {})];
+  return new Set(all.flatMap((some) => Object.keys(some)));
+}
+
+/** The file of keys, and those beside it: what keys have spent, and what they use. */
+type KeyFiles = Readonly<Record<"keys" | "state" | "usage", SharedFile>>;
+
+function keyFiles(path: string): KeyFiles {
+  const stem = path.replace(/\.json$/, "");
+  return {
+    keys: new SharedFile(path),
+    state: new SharedFile(`${stem}.state.json`),
+    usage: new SharedFile(`${stem}.usage.jsonl`),
+  };
+}
+
+/** Usage beside the file of keys. */
+async function usageBeside(file: SharedFile, { report, isServing, engines, hold }: EngineOptions): Promise<UsageStore> {
+  const open = async () => {
+    const usage = new FileUsage(file, { clock: systemClock, report, listed: engines.listed });
+    if (isServing) await usage.start();
+    return usage;
+  };
+  return await hold.use(`usage ${file.path}`, open, (usage) => usage.close());
+}
+
+/** Limits and usage in Redis; it is loaded only where it is asked for. */
+async function openRedis(url: string, { report, isServing, engines }: EngineOptions) {
+  const { RedisClient } = await import("../storage/redis_client.ts");
+  const { RedisLimiter } = await import("../limits/limiter_redis.ts");
+  const { RedisUsage } = await import("../usage/usage_redis.ts");
+  const client: RedisClient = new RedisClient(url, systemClock, report);
+  await client.ready();
+  const limiter = new RedisLimiter(client, systemClock);
+  if (isServing) await limiter.start();
+  return { client, limiter, usage: new RedisUsage(client, engines.listed) };
+}
+
+async function redisEngines(config: Config, url: string, options: EngineOptions): Promise<Engine> {
+  const { client, limiter, usage } = await options.hold.use(
+    `redis ${url}`,
+    () => openRedis(url, options),
+    ({ client, limiter }) => limiter.close().finally(() => client.close()),
+  );
+  const redis: RedisReport = () => ({ ...client.health, localDecisions: limiter.fallbacks });
+  if (config.keys !== "redis") return { ...await localEngines(config, options, usage), limiter, redis };
+  const { RedisKeyStore } = await import("../keys/key_store_redis.ts");
+  const keys = await options.hold.use(
+    `keys in redis ${url}`,
+    () => Promise.resolve(new RedisKeyStore(client, systemClock)),
+    (store) => store.close(),
+  );
+  return { keys, limiter, redis, usage };
+}
+
+/** A file of keys, and beside it what is remembered of them. */
+async function openKeyFile(files: KeyFiles, { report, isServing, engines }: EngineOptions) {
+  const clock: Clock = systemClock;
+  const limiter = engines.remote.limiter === undefined ? engines.limiter : undefined;
+  const state = new KeyStateFile(files.state, { clock, report, limiter });
+  const store = new FileKeyStore(files.keys, { clock, report, state });
+  // A worker's supervisor has done so.
+  if (isServing && limiter !== undefined) await Promise.all(Object.values(files).map((file) => file.tidy(report)));
+  if (isServing) {
+    await store.start();
+    await state.start().catch((error) => {
+      store.close();
+      throw error;
+    });
+  }
+  return { store, state };
+}
+
+/** Keys in the configuration or a file, limits in this process, usage in a place that is given or beside the keys. */
+async function localEngines(config: Config, options: EngineOptions, given?: UsageStore): Promise<Engine> {
+  const { keys } = config;
+  const { directory, isServing, engines, hold } = options;
+  const limiter = engines.remote.limiter ?? engines.limiter;
+  if (keys === "redis") throw new Error("these are not local");
+  const elsewhere = given ?? engines.remote.usage;
+  if (!("file" in keys)) {
+    return { keys: createInlineKeyStore(keys, digest), limiter, usage: elsewhere ?? engines.memoryUsage };
+  }
+  const files = keyFiles(resolve(directory, keys.file));
+  const { store } = await hold.use(
+    `keys ${files.keys.path}`,
+    () => openKeyFile(files, options),
+    async ({ store, state }) => {
+      store.close();
+      await state.close();
+    },
+  );
+  // One that is open already goes on with its last good form; as part of a new configuration it has to be good now.
+  if (isServing) await store.check();
+  return { keys: store, limiter, usage: elsewhere ?? await usageBeside(files.usage, options) };
+}
+
+/**
+ * The parts that a configuration asks for, on this runtime.
+ *
+ * @param config The configuration
+ * @param options Where paths start, and who is told
+ * @returns The parts, and how they are closed
+ * @throws {ConfigError} When a file of keys can't be used
+ */
+export async function assemble(config: Config, options: AssembleOptions): Promise<Assembly> {
+  const engines = options.engines ?? new Engines();
+  const hold = engines.hold();
+  const all: EngineOptions = { ...options, engines, hold };
+  const list = () => {
+    engines.listed.clear();
+    for (const model of listedModels(config)) engines.listed.add(model);
+  };
+  let engine: Engine;
+  try {
+    if (options.engines === undefined) list();
+    engine = config.redis === undefined
+      ? await localEngines(config, all)
+      : await redisEngines(config, config.redis, all);
+  } catch (error) {
+    await hold.release();
+    throw error;
+  }
+  const { keys, limiter, redis, usage: store } = engine;
+  const lastUse: ExchangeObserver = {
+    settled: ({ keyId, startedAt }) => {
+      if (keyId !== undefined) keys.used(keyId, startedAt);
+    },
+  };
+  const usage = engines.meter(store);
+  const transport = engines.transport ??= runtimeParts().transport;
+  const parts = { transport, digest, keys, limiter, observers: [lastUse, usage] };
+  const health = () => redis === undefined ? {} : { redis: redis() };
+  const begin = async () => {
+    list();
+    await usage.moveTo(store);
+  };
+  const close = async () => {
+    if (options.engines === undefined) await engines.close();
+    await hold.release();
+  };
+  return { parts, keys, limiter, usage, health, redis, begin, close };
+}
+
+/** Which server listens: the runtime's own, or `node:http`, which Deno has too and which bounds slow callers. */
+export type ServerName = "native" | "node";
+
+/**
+ * The listener of this runtime.
+ *
+ * @param server Which server listens
+ * @returns Its `serve`
+ */
+export async function resolveServe(server: ServerName = "native"): Promise<Serve> {
+  if (server === "node") return (await import("./node.ts")).serve;
+  if (runtime === "bun") return (await import("./bun.ts")).serve;
+  if (runtime === "deno") return (await import("./deno.ts")).serve;
+  return (await import("./node.ts")).serve;
+}

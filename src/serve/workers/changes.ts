@@ -1,0 +1,174 @@
+/**
+ * A supervisor's half of a change of the configuration: all workers prepare it, and then all make it, or none.
+ *
+ * @module
+ */
+import { ConfigError } from "../../config/config.ts";
+import { systemClock } from "../../exchange/exchange.ts";
+import { runtime } from "../compose.ts";
+import type { Change } from "../change.ts";
+import { openListener } from "../lifecycle.ts";
+import { isInTheWay } from "../listener_set.ts";
+import { serve } from "../node.ts";
+import type { Source } from "../prepare.ts";
+import type { SupervisorMessage, WorkerMessage } from "./worker.ts";
+
+/** A worker, and which configuration it has. */
+export interface ChangingWorker {
+  readonly child: { readonly pid?: number | undefined; kill(signal: "SIGKILL"): unknown };
+  readonly ended: Promise<void>;
+  /** The configuration that it was told last to serve by. */
+  source: Source | undefined;
+}
+
+/** What the changes need. */
+export interface WorkerChangesOptions<Worker> {
+  /** Workers that serve. */
+  readonly serving: () => readonly Worker[];
+  readonly say: (worker: Worker, message: SupervisorMessage) => void;
+}
+
+/** What a worker makes of a configuration. */
+type Verdict = WorkerMessage & { readonly type: "prepared" | "refused" };
+
+/** How long a worker may take to prepare a configuration, with a Redis that is away and large files. Milliseconds. */
+const PREPARE_MS = 30_000;
+
+/** Ports of listeners; Node's cluster gives the same one to all by itself. */
+const toPorts = (urls: readonly string[]): number[] =>
+  runtime === "node" ? [] : urls.map((url) => Number(new URL(url).port));
+
+/** The configuration of all workers, and their way to the next one. */
+export class WorkerChanges<Worker extends ChangingWorker> {
+  /** What workers serve by that start from now on. */
+  source: Source | undefined;
+  readonly #options: WorkerChangesOptions<Worker>;
+  readonly #waiting = new Map<Worker, { readonly call: number; readonly resolve: (verdict: Verdict) => void }>();
+  /** Where the workers listen. */
+  #urls: readonly string[] = [];
+  #calls = 0;
+
+  /** @param options What it needs */
+  constructor(options: WorkerChangesOptions<Worker>) {
+    this.#options = options;
+  }
+
+  /** Gives a worker that has started what to serve by. */
+  configure(worker: Worker): void {
+    const { source } = this;
+    worker.source = source;
+    if (source !== undefined) this.#options.say(worker, { type: "configure", source });
+  }
+
+  /** Whether a worker that serves has the configuration in force; one that has not is brought to it. */
+  hasLatest(worker: Worker): boolean {
+    if (worker.source === this.source) return true;
+    void this.#catchUp(worker);
+    return false;
+  }
+
+  /** @param verdict What a worker makes of the configuration that it was to prepare */
+  answered(worker: Worker, verdict: Verdict): void {
+    const waiting = this.#waiting.get(worker);
+    if (waiting?.call === verdict.call) waiting.resolve(verdict);
+  }
+
+  /**
+   * Has all workers prepare another configuration; the first alone, for its ports are those of all. One that ends
+   * meanwhile does not count: its successor starts with what is then in force.
+   *
+   * @param source The configuration
+   * @returns The change
+   * @throws {ConfigError} When one of them can't serve by it: then all go on as before
+   */
+  async prepare(source: Source): Promise<Change> {
+    const { serving, say } = this.#options;
+    const call = ++this.#calls;
+    const [first, ...others] = serving();
+    const told: Worker[] = [];
+    const ask = (worker: Worker, ports: readonly number[]) => {
+      told.push(worker);
+      return this.#prepareIn(worker, { call, source, ports });
+    };
+    const abandon = () => {
+      for (const worker of told) say(worker, { type: "abandon", call });
+      return Promise.resolve();
+    };
+    let urls: readonly string[] = [];
+    if (runtime === "node" && first !== undefined) await this.#assertFree(source);
+    try {
+      if (first !== undefined) urls = await ask(first, []);
+      await Promise.all(others.map((worker) => ask(worker, toPorts(urls))));
+    } catch (error) {
+      await abandon();
+      throw error;
+    }
+    const apply = () => {
+      this.source = source;
+      this.#urls = urls;
+      for (const worker of told) this.#apply(worker, call);
+      for (const worker of serving()) this.hasLatest(worker); // one that came to serve since
+    };
+    return { apply, abandon };
+  }
+
+  /**
+   * Looks whether new addresses can be listened on, before a worker tries to: of Node's cluster a worker can't listen
+   * on an address any more where it has failed once, even if others can (Node 20 to 26).
+   */
+  async #assertFree({ addresses }: Source): Promise<void> {
+    const before = this.source?.addresses ?? [];
+    for (const [index, { hostname, port }] of addresses.entries()) {
+      const address = { hostname, port, bodyTimeMs: 0 };
+      if (before.some((other) => isInTheWay(other, address))) continue; // it stays, or the worker says why it can't
+      const nobody = () => Promise.reject(new Error("nobody is to be answered"));
+      const listener = await openListener({ fetch: nobody, handle: nobody }, serve, address, `listen[${index}]`);
+      listener.kill();
+      await listener.stop();
+    }
+  }
+
+  /** Asks one worker to prepare a configuration, and gives where it would listen. */
+  async #prepareIn(
+    worker: Worker,
+    asked: Omit<SupervisorMessage & { type: "prepare" }, "type">,
+  ): Promise<readonly string[]> {
+    const { pid } = worker.child;
+    const refuse = (message: string) => new ConfigError([{ path: `worker ${pid}`, message }]);
+    let cancelTimer = (): void => {};
+    try {
+      return await new Promise((resolve, reject) => {
+        cancelTimer = systemClock.timer(PREPARE_MS, () => reject(refuse("it did not answer in time")));
+        this.#waiting.set(worker, {
+          call: asked.call,
+          resolve: (verdict) => verdict.type === "prepared" ? resolve(verdict.urls) : reject(refuse(verdict.why)),
+        });
+        void worker.ended.then(() => resolve([]));
+        this.#options.say(worker, { type: "prepare", ...asked });
+      });
+    } finally {
+      cancelTimer();
+      this.#waiting.delete(worker);
+    }
+  }
+
+  #apply(worker: Worker, call: number): void {
+    worker.source = this.source;
+    this.#options.say(worker, { type: "apply", call });
+  }
+
+  /** One that was starting while the configuration changed. Where it can't follow, its successor begins with the new one. */
+  async #catchUp(worker: Worker): Promise<void> {
+    const { source } = this;
+    if (source === undefined || this.#waiting.has(worker)) return;
+    const call = ++this.#calls;
+    try {
+      await this.#prepareIn(worker, { call, source, ports: toPorts(this.#urls) });
+      if (source === this.source) return this.#apply(worker, call);
+      this.#options.say(worker, { type: "abandon", call });
+      await this.#catchUp(worker);
+    } catch {
+      worker.child.kill("SIGKILL");
+    }
+  }
+}

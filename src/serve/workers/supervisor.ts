@@ -1,0 +1,344 @@
+/**
+ * Several processes on the same addresses, to use all cores: a supervisor starts them, starts a dead one again,
+ * replaces them one by one, and counts limits for all of them. It serves no caller itself.
+ *
+ * Bun and Deno share a port by SO_REUSEPORT, Node by its cluster.
+ *
+ * @module
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import cluster from "node:cluster";
+import process from "node:process";
+import { type LivePart, mergeParts } from "../../observe/live/live_report.ts";
+import type { Lease, LimitSubject, MemoryLimiter } from "../../limits/memory_limiter.ts";
+import type { UsageRow } from "../../usage/counts.ts";
+import { Instruments, type MetricJson } from "../../observe/metrics/instruments.ts";
+import { Totals } from "../../observe/metrics/metrics_text.ts";
+import { runtime } from "../compose.ts";
+import { ownProgram } from "../bun.ts";
+import type { Change } from "../change.ts";
+import type { Source } from "../prepare.ts";
+import { type ChangingWorker, WorkerChanges } from "./changes.ts";
+import { type SupervisorMessage, WORKER_VARIABLE, type WorkerMessage } from "./worker.ts";
+
+/** What a supervisor needs. */
+export interface SuperviseOptions {
+  /** How many workers. */
+  readonly count: number;
+  /** What each is started with: the command's own arguments. */
+  readonly args: readonly string[];
+  /** Counts for all, where the workers do not share another engine. */
+  readonly limiter: MemoryLimiter;
+  /** Is given what was used. */
+  readonly usage: { add(rows: readonly UsageRow[]): void };
+  /** Is told in one line what an operator should know. */
+  readonly report: (text: string) => void;
+}
+
+interface Worker extends ChangingWorker {
+  readonly child: ChildProcess;
+  readonly leases: Map<number, Lease>;
+  readonly startedAt: number;
+  urls: readonly string[];
+  /** Digest of the configuration that it serves by. */
+  digest: string;
+  open: number;
+  isLeaving: boolean;
+  /** The last batch of usage that it has told of. */
+  batch: number;
+  /** What it told last of its counts. */
+  counts: readonly MetricJson[];
+}
+
+/** A worker that dies sooner than this after its start is started again after a pause that grows. Milliseconds. */
+const YOUNG_MS = 5000;
+const FIRST_PAUSE_MS = 200;
+const MAX_PAUSE_MS = 10_000;
+/** A worker that is told to leave and does not is ended so long after the drain's limit. Milliseconds. */
+const GRACE_MS = 5000;
+/** How long workers may take to tell what they have counted, or what settled. Milliseconds. */
+const COUNT_MS = 1000;
+
+/** Deno's workers are given what was given as a whole; a part of it can't be read back. */
+function denoFlags(): string[] {
+  const { permissions } = (globalThis as unknown as {
+    Deno: { permissions: { querySync(wanted: { name: string }): { state: string; partial?: boolean } } };
+  }).Deno;
+  return ["read", "write", "net", "env", "sys", "run"].filter((name) =>
+    permissions.querySync({ name }).state === "granted"
+  )
+    .map((name) => `--allow-${name}`);
+}
+
+/** How a worker does. */
+export interface WorkerHealth {
+  readonly pid: number | undefined;
+  readonly openExchanges: number;
+  /** Of the configuration that it serves by. */
+  readonly digest: string;
+}
+
+/** The supervisor. */
+export class Workers {
+  readonly #options: SuperviseOptions;
+  readonly #workers = new Set<Worker>();
+  #ports: readonly string[] = [];
+  #pauseMs = FIRST_PAUSE_MS;
+  #isClosing = false;
+  #asked = 0;
+  #deaths = 0;
+  readonly #counting = new Map<number, () => void>();
+  readonly #gone = new Totals();
+  readonly #instruments = new Instruments();
+  readonly #watching = new Map<number, (part: LivePart) => void>();
+  readonly #changes = new WorkerChanges<Worker>({
+    serving: () => this.#serving,
+    say: (worker, message) => this.#say(worker, message),
+  });
+
+  /** @param options What it needs */
+  constructor(options: SuperviseOptions) {
+    this.#options = options;
+    const read = (name: string, help: string, type: "counter" | "gauge", get: () => number) =>
+      this.#instruments.read({ name: `sallyport_${name}`, help }, type, get);
+    read("workers", "Workers that serve", "gauge", () => this.#serving.length);
+    read("workers_wanted", "Workers that should serve", "gauge", () => options.count);
+    read("worker_deaths_total", "Workers that ended without being told to", "counter", () => this.#deaths);
+  }
+
+  /** Where the workers listen. */
+  get urls(): readonly string[] {
+    return this.#serving[0]?.urls ?? [];
+  }
+
+  /** How many exchanges are open, as the workers last told. */
+  get openExchanges(): number {
+    return Array.from(this.#workers).reduce((sum, { open }) => sum + open, 0);
+  }
+
+  /** Whether callers are welcome. */
+  get isReady(): boolean {
+    return !this.#isClosing && this.#serving.length > 0;
+  }
+
+  /** Each worker's process id, open exchanges, and the digest of its configuration. */
+  get health(): readonly WorkerHealth[] {
+    return this.#serving.map(({ child, open, digest }) => ({ pid: child.pid, openExchanges: open, digest }));
+  }
+
+  /**
+   * What every worker has counted, also those that are gone. For one that does not answer in time its last word
+   * stands: a sum that falls would read as a restart of all.
+   */
+  async counts(): Promise<(readonly MetricJson[])[]> {
+    const call = ++this.#asked;
+    const asked = Array.from(this.#workers).filter(({ urls, child }) => urls.length > 0 && child.connected);
+    let missing = asked.length;
+    if (missing > 0) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, COUNT_MS);
+        this.#counting.set(call, () => {
+          if (--missing > 0) return;
+          clearTimeout(timer);
+          resolve();
+        });
+        for (const worker of asked) this.#say(worker, { type: "count", call });
+      });
+    }
+    this.#counting.delete(call);
+    return [...Array.from(this.#workers, ({ counts }) => counts), this.#gone.counts, this.#instruments.toJson()];
+  }
+
+  /** What settled at all workers from one second up to, but without, another. One that does not answer is left out. */
+  async look(from: number, to: number): Promise<LivePart> {
+    const call = ++this.#asked;
+    const asked = this.#serving;
+    const parts: LivePart[] = [];
+    if (asked.length > 0) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, COUNT_MS);
+        this.#watching.set(call, (part) => {
+          if (parts.push(part) < asked.length) return;
+          clearTimeout(timer);
+          resolve();
+        });
+        for (const worker of asked) this.#say(worker, { type: "watch", call, from, to });
+      });
+    }
+    this.#watching.delete(call);
+    return mergeParts(parts);
+  }
+
+  /** Starts all; the first alone, for its ports are those of all. @param source What they serve by */
+  async start(source: Source): Promise<void> {
+    this.#changes.source = source;
+    await this.#startOne();
+    await Promise.all(Array.from({ length: this.#options.count - 1 }, () => this.#startOne()));
+  }
+
+  /**
+   * Has all workers prepare another configuration.
+   *
+   * @param source The configuration
+   * @returns The change
+   * @throws {ConfigError} When one of them can't serve by it: then all go on as before
+   */
+  prepare(source: Source): Promise<Change> {
+    return this.#changes.prepare(source);
+  }
+
+  /** Says from now on that callers are not welcome. */
+  drain(): void {
+    this.#isClosing = true;
+  }
+
+  /** Tells all to leave and waits for them. @param limitMs How long open exchanges may take, milliseconds */
+  async close(limitMs: number): Promise<void> {
+    this.#isClosing = true;
+    const workers = Array.from(this.#workers);
+    const timer = setTimeout(() => this.kill(), limitMs + GRACE_MS);
+    for (const worker of workers) this.#tellToLeave(worker);
+    await Promise.all(workers.map(({ ended }) => ended));
+    clearTimeout(timer);
+  }
+
+  /** Ends all at once. */
+  kill(): void {
+    for (const { child } of this.#workers) child.kill("SIGKILL");
+  }
+
+  get #serving(): Worker[] {
+    return Array.from(this.#workers).filter(({ urls, isLeaving }) => urls.length > 0 && !isLeaving);
+  }
+
+  #tellToLeave(worker: Worker): void {
+    worker.isLeaving = true;
+    this.#say(worker, { type: "close" });
+  }
+
+  #say({ child }: Worker, message: SupervisorMessage): void {
+    if (child.connected) child.send(message, () => {});
+  }
+
+  #spawn(): ChildProcess {
+    // A port of 0 becomes the same one for all: Node's cluster sees to it itself, the others are told.
+    const ports = runtime === "node" ? "" : this.#ports.join(",");
+    const env = { ...process.env, [WORKER_VARIABLE]: ports };
+    if (runtime === "node") {
+      const [, program = ""] = process.argv;
+      // The kernel hands connections out. Node's own way holds one for ever that it gave to a worker that then died.
+      cluster.schedulingPolicy = cluster.SCHED_NONE;
+      cluster.setupPrimary({ exec: program, args: [...this.#options.args], execArgv: process.execArgv });
+      return cluster.fork(env).process;
+    }
+    const args = [
+      ...(runtime === "deno" ? ["run", "--unstable-net", ...denoFlags()] : process.execArgv),
+      ...ownProgram(),
+      ...this.#options.args,
+    ];
+    return spawn(process.execPath, args, { env, stdio: ["ignore", "inherit", "inherit", "ipc"] });
+  }
+
+  /** Resolves when it serves. */
+  #startOne(): Promise<void> {
+    const child = this.#spawn();
+    return new Promise((resolve, reject) => {
+      const ended = new Promise<void>((settle) =>
+        child.once("exit", (code, signal) => {
+          this.#workers.delete(worker);
+          this.#gone.add(worker.counts);
+          for (const lease of worker.leases.values()) lease.release(0);
+          settle();
+          if (worker.isLeaving || this.#isClosing) return;
+          if (worker.urls.length === 0 && this.#serving.length === 0) {
+            return reject(new Error(`a worker ended with ${code ?? signal} before it listened`));
+          }
+          this.#deaths++;
+          this.#options.report(`worker ${child.pid} ended with ${code ?? signal} and is started again`);
+          this.#startAgain(worker);
+        })
+      );
+      const worker: Worker = {
+        child,
+        leases: new Map(),
+        startedAt: performance.now(),
+        ended,
+        urls: [],
+        digest: "",
+        source: undefined,
+        open: 0,
+        isLeaving: false,
+        batch: 0,
+        counts: [],
+      };
+      this.#workers.add(worker);
+      child.on("error", () => {});
+      child.on("message", (message) => {
+        this.#heard(worker, message as WorkerMessage);
+        if (worker.urls.length > 0) resolve();
+      });
+    });
+  }
+
+  #startAgain({ startedAt }: Worker): void {
+    const isYoung = performance.now() - startedAt < YOUNG_MS;
+    this.#pauseMs = isYoung ? Math.min(this.#pauseMs * 2, MAX_PAUSE_MS) : FIRST_PAUSE_MS;
+    setTimeout(() => {
+      if (!this.#isClosing) this.#startOne().catch(() => {});
+    }, isYoung ? this.#pauseMs : 0);
+  }
+
+  #heard(worker: Worker, message: WorkerMessage): void {
+    switch (message.type) {
+      case "hello":
+        return this.#changes.configure(worker);
+      case "listening":
+        worker.urls = message.urls;
+        worker.digest = message.digest;
+        if (this.#changes.hasLatest(worker)) this.#ports = message.urls.map((url) => new URL(url).port);
+        return;
+      case "prepared":
+      case "refused":
+        return this.#changes.answered(worker, message);
+      case "open":
+        worker.open = message.open;
+        return;
+      case "usage":
+        // The same one may come twice.
+        if (message.batch.number > worker.batch) this.#options.usage.add(message.batch.rows);
+        worker.batch = Math.max(worker.batch, message.batch.number);
+        return this.#say(worker, { type: "counted", batch: message.batch.number });
+      case "counts":
+        worker.counts = message.counts;
+        return this.#counting.get(message.call)?.();
+      case "live":
+        return this.#watching.get(message.call)?.(message.part);
+      case "release":
+        worker.leases.get(message.call)?.release(message.tokens ?? undefined);
+        worker.leases.delete(message.call);
+        return;
+      case "look":
+      case "take":
+        return this.#decide(worker, message.type, message.call, message.subjects);
+    }
+  }
+
+  /** In one go, so that what is told is what was decided on. */
+  #decide(worker: Worker, type: "take" | "look", call: number, subjects: readonly LimitSubject[]): void {
+    const { limiter } = this.#options;
+    if (!this.#workers.has(worker)) return;
+    const standings = subjects.flatMap((subject, place) =>
+      limiter.standing(subject).map((standing) => ({ ...standing, subject: place }))
+    );
+    let isTaken = false;
+    if (type === "take") {
+      try {
+        worker.leases.set(call, limiter.take(subjects));
+        isTaken = true;
+      } catch {
+        // The worker finds the reason in the standings.
+      }
+    }
+    this.#say(worker, { type: "standing", call, standings, isTaken });
+  }
+}

@@ -1,0 +1,316 @@
+/**
+ * A worker's half of `serve --workers`: what it tells its supervisor, and limits that the supervisor counts for all.
+ *
+ * @module
+ */
+import process from "node:process";
+import { judge, type Lease, type Limiter, type LimitName, type LimitSubject, type Standing } from "../../limits/memory_limiter.ts";
+import { toRateLimitHeaders } from "../../limits/memory_limiter.ts";
+import type { LivePart } from "../../observe/live/live_report.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
+import { systemClock } from "../../exchange/exchange.ts";
+import type { UsageBatch, UsageRow, UsageStore } from "../../usage/counts.ts";
+import type { MetricJson } from "../../observe/metrics/instruments.ts";
+import { ConfigError } from "../../config/config.ts";
+import type { Change } from "../change.ts";
+import type { Source } from "../prepare.ts";
+
+/** Says to a process that it is a worker: how its listeners' ports came out, comma-separated, or nothing yet. */
+export const WORKER_VARIABLE = "_SALLYPORT_WORKER";
+
+/** A standing without its subject, which is named by its place. */
+export type PlainStanding = Omit<Standing, "subject"> & { readonly subject: number };
+
+/** What a worker says. */
+export type WorkerMessage =
+  /** It has started and needs a configuration. */
+  | { readonly type: "hello" }
+  /** It serves by a configuration: the first, or one that it was told to apply. */
+  | { readonly type: "listening"; readonly urls: readonly string[]; readonly digest: string }
+  /** It could serve by a configuration, at these addresses; or can't. */
+  | { readonly type: "prepared"; readonly call: number; readonly urls: readonly string[] }
+  | { readonly type: "refused"; readonly call: number; readonly why: string }
+  | { readonly type: "open"; readonly open: number }
+  | { readonly type: "counts"; readonly call: number; readonly counts: readonly MetricJson[] }
+  | { readonly type: "live"; readonly call: number; readonly part: LivePart }
+  | { readonly type: "take"; readonly call: number; readonly subjects: readonly LimitSubject[] }
+  | { readonly type: "look"; readonly call: number; readonly subjects: readonly LimitSubject[] }
+  | { readonly type: "release"; readonly call: number; readonly tokens: number | null }
+  | { readonly type: "usage"; readonly batch: UsageBatch };
+
+/** What a supervisor says. */
+export type SupervisorMessage =
+  | {
+    readonly type: "standing";
+    readonly call: number;
+    /** Before anything was taken. */
+    readonly standings: readonly PlainStanding[];
+    readonly isTaken: boolean;
+  }
+  | { readonly type: "configure"; readonly source: Source }
+  /** Another configuration, to be prepared, and applied or abandoned when the others have said what they make of it. */
+  | {
+    readonly type: "prepare";
+    readonly call: number;
+    readonly source: Source;
+    /** The ports that 0 has become elsewhere, in the order of the addresses. */
+    readonly ports: readonly number[];
+  }
+  | { readonly type: "apply"; readonly call: number }
+  | { readonly type: "abandon"; readonly call: number }
+  | { readonly type: "count"; readonly call: number }
+  /** It has the batch of usage with this number. */
+  | { readonly type: "counted"; readonly batch: number }
+  | { readonly type: "watch"; readonly call: number; readonly from: number; readonly to: number }
+  | { readonly type: "close" };
+
+/** How often a worker tells how many exchanges are open. Milliseconds. */
+const TELL_MS = 500;
+
+/** How long a worker that leaves waits until its last counts are heard. Milliseconds. */
+const LAST_WORD_MS = 500;
+
+function say(message: WorkerMessage): void {
+  // The supervisor may be gone: then the worker is about to end too.
+  if (process.connected) process.send?.(message, undefined, undefined, () => {});
+}
+
+/** Limits that the supervisor counts. */
+class SupervisedLimiter implements Limiter {
+  readonly #waiting = new Map<number, (standings: readonly PlainStanding[], isTaken: boolean) => void>();
+  #calls = 0;
+  #isAlone = false;
+
+  /** Nobody answers any more: who waits is told that the gateway leaves. */
+  close(): void {
+    this.#isAlone = true;
+    for (const answer of this.#waiting.values()) answer([], false);
+    this.#waiting.clear();
+  }
+
+  /** @param message What the supervisor answered */
+  answered({ call, standings, isTaken }: SupervisorMessage & { type: "standing" }): void {
+    this.#waiting.get(call)?.(standings, isTaken);
+    this.#waiting.delete(call);
+  }
+
+  async take(subjects: readonly LimitSubject[]): Promise<Lease> {
+    const call = ++this.#calls;
+    const { standings, isTaken } = await this.#ask("take", call, subjects);
+    const observed: LimitName | undefined = judge(standings.filter(({ limit, used }) => used >= limit), standings);
+    if (!isTaken) throw new GatewayError("gateway_draining"); // no limit is reached: the supervisor is leaving
+    let isHeld = true;
+    const including = standings.map((standing) =>
+      standing.name === "requests" || standing.name === "concurrency"
+        ? { ...standing, used: standing.used + 1 }
+        : standing
+    );
+    return {
+      headers: toRateLimitHeaders(including),
+      observed,
+      release: (tokens) => {
+        if (isHeld) say({ type: "release", call, tokens: tokens ?? null });
+        isHeld = false;
+      },
+    };
+  }
+
+  async standing(subject: LimitSubject): Promise<Standing[]> {
+    return (await this.#ask("look", ++this.#calls, [subject])).standings;
+  }
+
+  #ask(type: "take" | "look", call: number, subjects: readonly LimitSubject[]) {
+    return new Promise<{ standings: Standing[]; isTaken: boolean }>((resolve) => {
+      this.#waiting.set(call, (plain, isTaken) => {
+        const standings = plain.flatMap(({ subject: place, ...rest }) => {
+          const subject = subjects[place];
+          return subject === undefined ? [] : [{ ...rest, subject }];
+        });
+        resolve({ standings, isTaken });
+      });
+      say({ type, call, subjects });
+      if (this.#isAlone) this.close();
+    });
+  }
+}
+
+/** For how long a worker waits for its supervisor to take what was used. Milliseconds. */
+const USAGE_MS = 1000;
+
+/** Usage that the supervisor keeps. */
+class SupervisedUsage implements UsageStore {
+  readonly place = "memory";
+  #taken = (_batch: number): void => {};
+
+  add(batch: UsageBatch): Promise<void> {
+    return new Promise((resolve, reject) => {
+      if (!process.connected) return reject(new Error("the supervisor is gone"));
+      const cancel = systemClock.timer(USAGE_MS, () => reject(new Error("the supervisor does not answer")));
+      this.#taken = (number) => {
+        if (number !== batch.number) return;
+        cancel();
+        resolve();
+      };
+      say({ type: "usage", batch });
+    });
+  }
+
+  /** @param batch The number of the one that the supervisor has */
+  taken(batch: number): void {
+    this.#taken(batch);
+  }
+
+  /** Nobody asks a worker. */
+  async *read(): AsyncIterable<readonly UsageRow[]> {}
+
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+}
+
+/** What a worker can tell of itself. */
+export interface Told {
+  open(): number;
+  counts(): readonly MetricJson[];
+  /** What settled from one second up to, but without, another. */
+  look(from: number, to: number): LivePart;
+}
+
+/** Prepares a configuration, with the ports that 0 has become elsewhere. */
+export type PrepareInWorker = (
+  source: Source,
+  ports: readonly number[],
+) => Promise<Change & { readonly urls: readonly string[] }>;
+
+/** A configuration that was prepared, or is being prepared, and which one. */
+interface Pending {
+  readonly call: number;
+  readonly source: Source;
+  /** `undefined` where it was refused. */
+  readonly change: Promise<Awaited<ReturnType<PrepareInWorker>> | undefined>;
+}
+
+const listening = (urls: readonly string[], digest: string): void => say({ type: "listening", urls, digest });
+
+/** Asks for the configuration to begin with. */
+function askForSource(): Promise<Source> {
+  return new Promise((resolve) => {
+    process.on("message", (message: SupervisorMessage) => {
+      if (message.type === "configure") resolve(message.source);
+    });
+    say({ type: "hello" });
+  });
+}
+
+/** A worker's half of a change of the configuration. @param prepare Prepares it */
+function followReloads(prepare: PrepareInWorker): void {
+  let pending: Pending | undefined;
+  const begin = ({ call, source, ports }: SupervisorMessage & { type: "prepare" }) => {
+    const change = prepare(source, ports).then((prepared) => {
+      say({ type: "prepared", call, urls: prepared.urls });
+      return prepared;
+    }, (error) => {
+      say({ type: "refused", call, why: error instanceof ConfigError ? error.message : String(error) });
+      return undefined;
+    });
+    pending = { call, source, change };
+  };
+  const end = async ({ type, call }: { readonly type: "apply" | "abandon"; readonly call: number }) => {
+    if (pending?.call !== call) return;
+    const { change, source: { digest } } = pending;
+    pending = undefined;
+    const prepared = await change;
+    if (prepared === undefined) return;
+    if (type === "abandon") return await prepared.abandon();
+    prepared.apply();
+    listening(prepared.urls, digest);
+  };
+  process.on("message", (message: SupervisorMessage) => {
+    if (message.type === "prepare") begin(message);
+    if (message.type === "apply" || message.type === "abandon") void end(message);
+  });
+}
+
+/** A worker's connection to its supervisor. */
+export interface Supervised {
+  readonly limiter: Limiter;
+  readonly usage: UsageStore;
+  /** The ports that the first worker was given, for all that come later. */
+  readonly ports: readonly number[];
+  /** The configuration to begin with. */
+  readonly source: Promise<Source>;
+  /** Says where it listens, and by which configuration; from then on it is sent callers. */
+  listening(urls: readonly string[], digest: string): void;
+  /** Takes who prepares another configuration. */
+  onPrepare(prepare: PrepareInWorker): void;
+  /** Tells now and then how many exchanges are open, and what was counted and settled when asked. @returns Stops it */
+  tell(told: Told): () => void;
+  /** Tells what was counted before it ends. */
+  tellLast(counts: readonly MetricJson[]): Promise<void>;
+  /** Resolves when the supervisor wants it to leave, or is gone. */
+  readonly leave: Promise<void>;
+}
+
+/**
+ * Connects a worker with its supervisor.
+ *
+ * @returns The connection; `undefined` for a process that is no worker
+ */
+export function connectToSupervisor(): Supervised | undefined {
+  if (process.send === undefined) return undefined; // the question that needs no permission of Deno's comes first
+  const ports = process.env[WORKER_VARIABLE];
+  if (ports === undefined) return undefined;
+  const limiter = new SupervisedLimiter();
+  const usage = new SupervisedUsage();
+  // The terminal signals all processes of a group; when to leave is the supervisor's to say.
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => {});
+  const source = askForSource();
+  const { ppid } = process;
+  const leave = new Promise<void>((resolve) => {
+    const lost = () => {
+      limiter.close();
+      resolve();
+    };
+    process.on("disconnect", lost);
+    // Deno does not always tell that the other end is gone; a process without its parent is given another one.
+    const watch = setInterval(() => process.ppid !== ppid && lost(), TELL_MS);
+    if (!process.connected) lost(); // it has gone while this process was starting
+    process.on("message", (message: SupervisorMessage) => {
+      if (message.type === "standing") return limiter.answered(message);
+      if (message.type === "counted") return usage.taken(message.batch);
+      if (message.type !== "close") return;
+      clearInterval(watch);
+      resolve();
+    });
+  });
+  return {
+    limiter,
+    usage,
+    source,
+    ports: ports === "" ? [] : ports.split(",").map(Number),
+    listening,
+    onPrepare: followReloads,
+    tell({ open: countOpen, counts, look }) {
+      let told = 0;
+      const timer = setInterval(() => {
+        const open = countOpen();
+        if (open !== told) say({ type: "open", open });
+        told = open;
+      }, TELL_MS);
+      process.on("message", (message: SupervisorMessage) => {
+        if (message.type === "count") say({ type: "counts", call: message.call, counts: counts() });
+        if (message.type !== "watch") return;
+        say({ type: "live", call: message.call, part: look(message.from, message.to) });
+      });
+      return () => clearInterval(timer);
+    },
+    async tellLast(counts) {
+      await new Promise<void>((resolve) => {
+        if (!process.connected) return resolve();
+        systemClock.timer(LAST_WORD_MS, resolve); // a supervisor that has just gone does not always say so
+        process.send?.({ type: "counts", call: 0, counts }, undefined, undefined, () => resolve());
+      });
+    },
+    leave,
+  };
+}

@@ -1,0 +1,199 @@
+/**
+ * Connections of Bun's own sockets.
+ *
+ * @module
+ */
+import type { Buffer } from "node:buffer";
+import { isIP } from "node:net";
+import { checkServerIdentity, type PeerCertificate } from "node:tls";
+import { dialNode, toHandshakeError } from "./dial_node.ts";
+import type { ClientSocket, Dial, SocketEvents } from "./client.ts";
+
+/** The part of Bun's types that is used here: the official ones clash with those of Node and Deno. */
+interface BunTcpSocket {
+  readonly data: BunSocket;
+  readonly readyState: number;
+  readonly authorized: boolean;
+  write(bytes: Uint8Array): number;
+  pause(): void;
+  resume(): void;
+  ref(): void;
+  unref(): void;
+  terminate(): void;
+  setNoDelay(isOn: boolean): boolean;
+  setKeepAlive(isOn: boolean, afterMs: number): boolean;
+  getPeerCertificate(): PeerCertificate;
+}
+
+declare const Bun: {
+  connect(options: {
+    hostname: string;
+    port: number;
+    tls?: { serverName?: string; rejectUnauthorized: boolean };
+    data: BunSocket;
+    socket: {
+      open(socket: BunTcpSocket): void;
+      handshake(socket: BunTcpSocket, isDone: boolean, error: Error | null): void;
+      data(socket: BunTcpSocket, bytes: Buffer): void;
+      drain(socket: BunTcpSocket): void;
+      end(socket: BunTcpSocket): void;
+      close(socket: BunTcpSocket, error?: Error): void;
+      error(socket: BunTcpSocket, error: Error): void;
+    };
+  }): Promise<unknown>;
+};
+
+/** `readyState` of an open socket. */
+const OPEN = 1;
+const KEEP_ALIVE_MS = 60_000;
+
+/** How many attempts to connect are under way that nobody wants any more, by host. */
+const abandoned = new Map<string, number>();
+
+function countAbandoned(host: string, change: 1 | -1): void {
+  const count = (abandoned.get(host) ?? 0) + change;
+  if (count > 0) abandoned.set(host, count);
+  else abandoned.delete(host);
+}
+
+/** A connection, under way or open. */
+class BunSocket implements ClientSocket {
+  readonly events: SocketEvents;
+  readonly host: string;
+  readonly isSecure: boolean;
+  #socket: BunTcpSocket | undefined;
+  #waiting: Uint8Array[] = [];
+  #isDestroyed = false;
+  #isClosed = false;
+  /** Whether it is connected and its TLS handshake is not complete. */
+  #isInHandshake = false;
+  readonly #place: string;
+
+  constructor({ host, hostname, port, protocol }: URL, events: SocketEvents) {
+    this.events = events;
+    this.#place = host;
+    this.host = hostname.replace(/^\[|\]$/g, "");
+    this.isSecure = protocol === "https:";
+    const serverName = isIP(this.host) === 0 ? { serverName: this.host } : {};
+    Bun.connect({
+      hostname: this.host,
+      port: Number(port || (this.isSecure ? 443 : 80)),
+      ...(this.isSecure && { tls: { ...serverName, rejectUnauthorized: true } }),
+      data: this,
+      socket: HANDLERS,
+    }).catch((error: Error) => this.closed(error));
+  }
+
+  get isAlive(): boolean {
+    return this.#socket?.readyState === OPEN && !this.#isDestroyed;
+  }
+
+  get isFlushed(): boolean {
+    return this.#waiting.length === 0;
+  }
+
+  /** @returns Whether it is still wanted */
+  connected(socket: BunTcpSocket): boolean {
+    this.#socket = socket;
+    if (this.#isDestroyed) {
+      countAbandoned(this.#place, -1);
+      socket.terminate();
+      return false;
+    }
+    socket.setNoDelay(true);
+    socket.setKeepAlive(true, KEEP_ALIVE_MS);
+    this.#isInHandshake = this.isSecure;
+    return true;
+  }
+
+  /** The other side of a TLS connection is the right one. */
+  trusted(): void {
+    this.#isInHandshake = false;
+    this.events.opened();
+  }
+
+  ended(): void {
+    if (this.#isInHandshake) this.closed();
+    else this.events.ended();
+  }
+
+  write(bytes: Uint8Array): void {
+    if (this.#waiting.push(bytes) === 1) this.flush();
+  }
+
+  flush(): void {
+    for (let first = this.#waiting[0]; first !== undefined; first = this.#waiting[0]) {
+      const sent = Math.max(0, this.#socket?.write(first) ?? 0);
+      if (sent < first.byteLength) {
+        if (!this.#isDestroyed) this.#waiting[0] = first.subarray(sent);
+        return;
+      }
+      this.#waiting.shift();
+    }
+  }
+
+  pause(): void {
+    this.#socket?.pause();
+  }
+
+  resume(): void {
+    this.#socket?.resume();
+  }
+
+  hold(isHeld: boolean): void {
+    if (isHeld) this.#socket?.ref();
+    else this.#socket?.unref();
+  }
+
+  destroy(): void {
+    if (this.#isDestroyed) return;
+    this.#isDestroyed = true;
+    this.#waiting = [];
+    if (this.#socket !== undefined) this.#socket.terminate();
+    else if (!this.#isClosed) countAbandoned(this.#place, 1);
+  }
+
+  /** Tells it once. */
+  closed(error?: Error): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    if (this.#socket === undefined && this.#isDestroyed) countAbandoned(this.#place, -1);
+    this.events.closed(this.#isInHandshake ? toHandshakeError(error) : error);
+  }
+}
+
+const HANDLERS: Parameters<typeof Bun.connect>[0]["socket"] = {
+  open(socket) {
+    const { data: own } = socket;
+    if (own.connected(socket) && !own.isSecure) own.events.opened();
+  },
+  handshake(socket, isDone, error) {
+    const { data: own } = socket;
+    // Bun looks at the name in the certificate too; a key that goes to the wrong host is worth a second look.
+    const found = error ??
+      (isDone && socket.authorized
+        ? checkServerIdentity(own.host, socket.getPeerCertificate())
+        : new Error("The other side of the TLS connection can't be trusted"));
+    if (found === undefined) return own.trusted();
+    own.closed(found);
+    own.destroy();
+  },
+  data: ({ data: own }, bytes) => own.events.received(bytes),
+  drain({ data: own }) {
+    own.flush();
+    own.events.flushed();
+  },
+  end: ({ data: own }) => own.ended(),
+  close: ({ data: own }, error) => own.closed(error),
+  error: ({ data: own }, error) => {
+    own.closed(error);
+    own.destroy();
+  },
+};
+
+/**
+ * Connects with Bun's sockets. Bun takes no attempt back, so that it lasts until the system gives up, after minutes:
+ * while there is such a one at a host, the next ones are Bun's `node:net`, which can be taken back.
+ */
+export const dialBun: Dial = (url: URL, events: SocketEvents): ClientSocket =>
+  abandoned.has(url.host) ? dialNode(url, events) : new BunSocket(url, events);

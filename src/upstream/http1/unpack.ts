@@ -1,0 +1,118 @@
+/**
+ * Content encodings, unpacked by `node:zlib`.
+ *
+ * @module
+ */
+import type { Transform } from "node:stream";
+import * as zlib from "node:zlib";
+import type { ByteSource } from "../../http/byte_source.ts";
+
+type Inflater = Transform & zlib.Zlib;
+
+/** Method "deflate" in the first byte of the zlib format (RFC 1950 §2.2). Without it, some servers send bare deflate. */
+const isZlibFormat = (first: number | undefined): boolean => ((first ?? 0) & 0x0f) === 8;
+/** RFC 9659: a window beyond 8 MB is not for HTTP. */
+const ZSTD_WINDOW_LOG = 23;
+// Bun 1.4 and Deno 2.9 take a cut zstd body for a whole one; Node has it from 22.15 on.
+const hasZstd = "createZstdDecompress" in zlib && !("Bun" in globalThis) && !("Deno" in globalThis);
+
+/** Sent behind a Brotli body: one that is whole does not take it. Deno 2.9 takes a cut one for whole without it. */
+const PROBE = new Uint8Array(1);
+
+/** By coding: what unpacks a body that begins with this byte. */
+const INFLATERS: Readonly<Record<string, (first: number | undefined) => Inflater>> = {
+  gzip: () => zlib.createGunzip(),
+  deflate: (first) => isZlibFormat(first) ? zlib.createInflate() : zlib.createInflateRaw(),
+  br: () => zlib.createBrotliDecompress(),
+  ...(hasZstd && {
+    zstd: () => zlib.createZstdDecompress({ params: { [zlib.constants.ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG } }),
+  }),
+};
+
+/**
+ * A body that is unpacked as it is read. One chunk at a time is fed, when all that came of the one before has been
+ * read: what waits unread is bounded by the stream's own buffers (64 KB), however much a chunk unpacks to.
+ */
+class Unpacked implements ByteSource {
+  readonly #packed: ByteSource;
+  readonly #coding: string;
+  #inflater: Inflater | undefined;
+  #fedBytes = 0;
+  #isBusy = false;
+  /** Whether the packed body was read to its end. */
+  #isFed = false;
+  #isOver = false;
+  #failure: Error | undefined;
+  #wake = (): void => {};
+
+  constructor(coding: string, packed: ByteSource) {
+    this.#coding = coding;
+    this.#packed = packed;
+  }
+
+  async read(): Promise<Uint8Array | undefined> {
+    while (true) {
+      if (this.#failure !== undefined) throw this.#failure;
+      if (this.#isOver) return undefined;
+      const chunk = this.#inflater?.read() as Uint8Array | null | undefined;
+      if (chunk && this.#isFed && this.#coding === "br") throw new Error("The packed body is cut"); // read from the probe
+      if (chunk) return chunk;
+      const happened = new Promise<void>((resolve) => this.#wake = resolve);
+      if (!this.#isBusy && !this.#isFed) await this.#feed();
+      if (!this.#isOver) await happened;
+    }
+  }
+
+  cancel(reason?: unknown): void {
+    this.#isOver = true;
+    this.#inflater?.destroy();
+    this.#packed.cancel(reason);
+    this.#wake();
+  }
+
+  async #feed(): Promise<void> {
+    const packed = await this.#packed.read();
+    if (this.#isOver) return;
+    if (packed === undefined) {
+      this.#isFed = true;
+      if (this.#inflater === undefined) this.#isOver = true; // no body at all
+      else this.#inflater.end(this.#coding === "br" ? PROBE : undefined);
+      return;
+    }
+    if (packed.byteLength === 0) return this.#wake();
+    this.#isBusy = true;
+    this.#fedBytes += packed.byteLength;
+    this.#inflater ??= this.#start(packed[0]);
+    this.#inflater.write(packed, (error) => {
+      this.#isBusy = false;
+      this.#told(error);
+    });
+  }
+
+  #start(first: number | undefined): Inflater {
+    const inflater = INFLATERS[this.#coding]?.(first);
+    if (inflater === undefined) throw new TypeError("Cannot unpack this coding");
+    return inflater.on("readable", () => this.#wake()).on("error", (error) => this.#told(error)).on("end", () => {
+      this.#isOver = true;
+      // What zlib did not take is no part of the body: most decoders stop before it without a word.
+      const isWhole = inflater.bytesWritten === this.#fedBytes;
+      this.#told(isWhole ? undefined : new Error("The packed body is cut, or followed by something else"));
+    });
+  }
+
+  #told(error: Error | null | undefined): void {
+    this.#failure ??= error ?? undefined;
+    this.#wake();
+  }
+}
+
+/**
+ * Unpacks gzip (of any number of members), deflate, Brotli and, on Node, Zstandard.
+ *
+ * @param coding One content coding, lower case
+ * @param body The packed body
+ * @returns The unpacked one, or `undefined` for a coding that can't be read
+ */
+export function unpackNode(coding: string, body: ByteSource): ByteSource | undefined {
+  return Object.hasOwn(INFLATERS, coding) ? new Unpacked(coding, body) : undefined;
+}

@@ -1,0 +1,191 @@
+/**
+ * Counts what keys use of providers and models. What was counted is handed on once a second to where it is kept, so
+ * that no exchange waits for it, and a crash loses a second.
+ *
+ * @module
+ */
+import type { Clock, ExchangeObserver, ExchangeRecord, TokenUsage } from "../exchange/exchange.ts";
+import {
+  addCounts,
+  HOUR_MS,
+  OTHER,
+  type UsageBatch,
+  type UsageRange,
+  type UsageRow,
+  type UsageStore,
+} from "./counts.ts";
+import { UsageTable } from "./usage_memory.ts";
+
+/** How often what was counted is handed on. Milliseconds. */
+const FLUSH_MS = 1000;
+/** So many rows wait at most for a place that does not take them; what is new beyond them is counted for all keys together. */
+const MAX_WAITING = 50_000;
+/** More than any model answers at once: a provider that states it has made a mistake. Tokens. */
+const MAX_TOKENS = 1e12;
+/** So many models of a provider are remembered as ones that it has. */
+const MAX_KNOWN = 1000;
+/** Errors of calls that never reached the provider. */
+const NEVER_SENT: ReadonlySet<string | undefined> = new Set(["upstream_unreachable", "upstream_connect_timeout"]);
+
+/** Places in the order of `USAGE_COUNTS`. */
+const [REQUESTS, PARTIAL, UNSTATED, FAILED, INPUT, CACHED, OUTPUT, REASONING, OTHER_TOKENS] = [
+  0,
+  1,
+  2,
+  3,
+  4,
+  5,
+  6,
+  7,
+  8,
+] as const;
+
+const bump = (counts: number[], place: number, by = 1): void => void (counts[place] = (counts[place] ?? 0) + by);
+
+/** Whether no number of it is absurd. */
+const isSound = ({ total, input = 0, output = 0, cached = 0, reasoning = 0 }: TokenUsage): boolean =>
+  Math.max(total, input, output, cached, reasoning) <= MAX_TOKENS;
+
+function addTokens(counts: number[], { total, input = 0, output = 0, cached = 0, reasoning = 0 }: TokenUsage): void {
+  bump(counts, INPUT, input);
+  bump(counts, CACHED, Math.min(cached, input));
+  bump(counts, OUTPUT, output);
+  bump(counts, REASONING, Math.min(reasoning, output));
+  bump(counts, OTHER_TOKENS, Math.max(0, total - input - output));
+}
+
+/** What a meter needs. */
+export interface UsageMeterOptions {
+  readonly store: UsageStore;
+  readonly clock: Clock;
+  /** Models that always have a name of their own: those with a price. */
+  readonly listed: ReadonlySet<string>;
+}
+
+/** Counts exchanges. */
+export class UsageMeter implements ExchangeObserver {
+  readonly #options: UsageMeterOptions;
+  #store: UsageStore;
+  /** What was counted and is not handed on yet, by hour. */
+  #waiting = new Map<number, UsageTable>();
+  /** What is being handed on, until it was taken. */
+  #batch: UsageBatch | undefined;
+  #batches = 0;
+  #flushing: Promise<void> = Promise.resolve();
+  #isScheduled = false;
+  #isClosed = false;
+  #cancelFlush = (): void => {};
+  /** Models that a provider has answered for. */
+  readonly #known = new Map<string, Set<string>>();
+
+  /** @param options What it needs */
+  constructor(options: UsageMeterOptions) {
+    this.#options = options;
+    this.#store = options.store;
+  }
+
+  /** Where usage is kept. */
+  get place(): UsageStore["place"] {
+    return this.#store.place;
+  }
+
+  /** Counts a chat completion that was sent to its provider; what the gateway refused has used nothing. */
+  settled(record: ExchangeRecord): void {
+    const { keyId, provider, model, operation, outcome, status, usage, code } = record;
+    if (keyId === undefined || provider === undefined || model === undefined) return;
+    if (operation !== "chat.completions" || outcome === "refused" || outcome === "shed") return;
+    const endedAt = record.startedAt + record.durationMs;
+    const hour = endedAt - endedAt % HOUR_MS;
+    const isAnswered = status === 200;
+    const counts = this.#tableOf(hour).counts(keyId, provider, this.#nameOf(provider, model, isAnswered));
+    bump(counts, REQUESTS);
+    if (usage !== undefined && isSound(usage)) {
+      if (outcome !== "ok") bump(counts, PARTIAL);
+      addTokens(counts, usage);
+    } else bump(counts, (outcome === "upstream_error" && !isAnswered) || NEVER_SENT.has(code) ? FAILED : UNSTATED);
+    this.#flushLater();
+  }
+
+  /** Adds what another process has counted. @param rows Of hours */
+  add(rows: readonly UsageRow[]): void {
+    for (const { at, key, provider, model, counts } of rows) {
+      addCounts(this.#tableOf(at).counts(key, provider, model), counts);
+    }
+    if (rows.length > 0) this.#flushLater();
+  }
+
+  /** @returns The rows of a range, with what was counted until now */
+  async *read(range: UsageRange): AsyncIterable<readonly UsageRow[]> {
+    await this.#flush();
+    yield* this.#store.read(range);
+  }
+
+  /**
+   * Hands on what waits, and keeps usage elsewhere from then on. What the place before does not take goes to the new one.
+   *
+   * @param store Where
+   */
+  async moveTo(store: UsageStore): Promise<void> {
+    await (this.#flushing = this.#flush().then(() => void (this.#store = store)));
+  }
+
+  /** Hands on what is left. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#cancelFlush();
+    await this.#flush();
+    await this.#store.close();
+  }
+
+  /** A name that no provider knows is not worth a row: what it was called with failed. */
+  #nameOf(provider: string, model: string, isAnswered: boolean): string {
+    let known = this.#known.get(provider);
+    if (known?.has(model) || this.#options.listed.has(model)) return model;
+    if (!isAnswered) return OTHER;
+    if (known === undefined) this.#known.set(provider, known = new Set());
+    if (known.size < MAX_KNOWN) known.add(model);
+    return model;
+  }
+
+  #tableOf(hour: number): UsageTable {
+    const found = this.#waiting.get(hour);
+    if (found !== undefined) return found;
+    let rows = 0;
+    for (const table of this.#waiting.values()) rows += table.rows;
+    const made = new UsageTable(this.#options.listed, Math.max(0, MAX_WAITING - rows));
+    this.#waiting.set(hour, made);
+    return made;
+  }
+
+  #flushLater(): void {
+    if (this.#isScheduled || this.#isClosed) return;
+    this.#isScheduled = true;
+    this.#cancelFlush = this.#options.clock.timer(FLUSH_MS, () => {
+      this.#isScheduled = false;
+      void this.#flush();
+    });
+  }
+
+  /** Hands on what waits, after what is on its way. What is not taken is tried again a second later. */
+  #flush(): Promise<void> {
+    return this.#flushing = this.#flushing.then(() => this.#handOn());
+  }
+
+  /** Never rejects. The second turn is for what was counted during the first. */
+  async #handOn(): Promise<void> {
+    for (let turn = 0; turn < 2; turn++) {
+      if (this.#batch === undefined) {
+        if (this.#waiting.size === 0) return;
+        const rows = Array.from(this.#waiting, ([hour, table]) => Array.from(table.rowsAt(hour))).flat();
+        this.#waiting = new Map();
+        this.#batch = { number: ++this.#batches, rows };
+      }
+      try {
+        await this.#store.add(this.#batch);
+        this.#batch = undefined;
+      } catch {
+        return this.#flushLater();
+      }
+    }
+  }
+}

@@ -1,0 +1,255 @@
+/**
+ * What was used, added up as somebody asks for it, and what it costs by the prices of now. A cost is stated where both
+ * the tokens and a price are known, and nowhere else.
+ *
+ * @module
+ */
+import { matchesGlob } from "../keys/policy.ts";
+import type { Config } from "../config/config.ts";
+import { costOf, formatCost, type Price, type Prices } from "../config/prices.ts";
+import {
+  addCounts,
+  DAY_MS,
+  DAYS_KEPT_MS,
+  HOURS_KEPT_MS,
+  STEP_MS,
+  USAGE_COUNTS,
+  type UsageCount,
+  type UsageRange,
+  type UsageRow,
+  type UsageStep,
+  type UsageStore,
+} from "./counts.ts";
+
+/** By what usage can be told apart. */
+export const USAGE_PARTS = ["key", "provider", "model", "day", "hour"] as const;
+/** One of the things by which usage can be told apart. */
+export type UsagePart = typeof USAGE_PARTS[number];
+
+/** What somebody asks for. */
+export interface UsageQuery {
+  readonly by: readonly UsagePart[];
+  /** Milliseconds since 1970; left out, `lastMs` before the end. */
+  readonly from?: number | undefined;
+  /** Milliseconds since 1970; left out, now. */
+  readonly to?: number | undefined;
+  readonly lastMs: number;
+  /** Rows at most. */
+  readonly limit: number;
+  /** Only those of this key, provider or model. */
+  readonly key?: string | undefined;
+  readonly provider?: string | undefined;
+  readonly model?: string | undefined;
+}
+
+/** Sums, as they are told. */
+export type UsageSums = Readonly<Record<UsageCount, number>> & {
+  /** Input, output and other tokens. */
+  readonly tokens: number;
+  /** Those of them that have no price. */
+  readonly unpriced: number;
+  /** What the others cost, exactly, as a decimal number; `null` where none has a price. */
+  readonly cost: string | null;
+};
+
+/** One row of the answer: what it is about, and its sums. */
+export type UsageLine = UsageSums & Partial<Readonly<Record<UsagePart | "name", string>>>;
+
+/** The answer. */
+export interface UsageReport {
+  /** The whole hours or days that it is about, ISO 8601 in UTC. */
+  readonly from: string;
+  readonly to: string;
+  readonly by: readonly UsagePart[];
+  readonly currency: string;
+  /** Where usage is kept. */
+  readonly place: UsageStore["place"];
+  readonly rows: readonly UsageLine[];
+  /** Rows beyond the limit; `totals` is about them too. */
+  readonly left: number;
+  readonly totals: UsageSums;
+}
+
+/** What is asked for can't be told. */
+export class UsageRefusal extends Error {
+  override readonly name = "UsageRefusal";
+  /** Which part of the question. */
+  readonly param: string;
+
+  /**
+   * @param param Which part of the question
+   * @param message What was expected
+   */
+  constructor(param: string, message: string) {
+    super(message);
+    this.param = param;
+  }
+}
+
+/** What reports are made of. */
+export interface UsageReportParts {
+  readonly usage: Pick<UsageStore, "place" | "read">;
+  readonly config: Pick<Config, "prices" | "currency" | "providers">;
+  /** Knows the names of keys. */
+  readonly keys: { get(id: string): Promise<{ readonly name?: string | undefined } | undefined> };
+  /** Wall clock, milliseconds since 1970. */
+  readonly now: () => number;
+}
+
+/** More rows than anybody reads; they are kept until the last is added up. */
+const MAX_GROUPS = 100_000;
+
+/** The sums of one row of the answer. */
+interface Group {
+  /** What it is about, in the order of the question. */
+  readonly names: readonly string[];
+  readonly counts: number[];
+  unpriced: number;
+  cost: bigint | undefined;
+}
+
+const place = (name: UsageCount): number => USAGE_COUNTS.indexOf(name);
+const [INPUT, CACHED, OUTPUT, OTHER_TOKENS] = [place("input"), place("cached"), place("output"), place("other")];
+
+/** A price by its model's name, else by the longest pattern that matches it. */
+function findPrice(prices: Prices, model: string): Price | undefined {
+  if (Object.hasOwn(prices, model)) return prices[model];
+  const [pattern] = Object.keys(prices).filter((name) => name.includes("*") && matchesGlob(model, name))
+    .sort((one, other) => other.length - one.length);
+  return pattern === undefined ? undefined : prices[pattern];
+}
+
+/** The hours or days of a question: hours where they are kept and nobody asks for days. */
+function toRange({ by, from: wanted, to: end, lastMs }: UsageQuery, now: number): UsageRange {
+  const to = end ?? now;
+  const from = wanted ?? to - lastMs;
+  if (from >= to) throw new UsageRefusal(wanted === undefined ? "to" : "from", "expected a time before the end");
+  const firstHour = now - HOURS_KEPT_MS;
+  if (by.includes("hour") && from < firstHour) {
+    throw new UsageRefusal("by", `hours are kept for ${HOURS_KEPT_MS / DAY_MS} days: ask by day, or for a later time`);
+  }
+  const step: UsageStep = by.includes("day") || from < firstHour ? "day" : "hour";
+  const ms = STEP_MS[step];
+  const first = Math.max(from, now - DAYS_KEPT_MS);
+  return { step, from: Math.floor(first / ms) * ms, to: Math.ceil(Math.max(first, Math.min(to, now + ms)) / ms) * ms };
+}
+
+function nameOf(part: UsagePart, row: UsageRow): string {
+  if (part !== "day" && part !== "hour") return row[part];
+  const time = new Date(row.at).toISOString();
+  return part === "day" ? time.slice(0, 10) : `${time.slice(0, 13)}:00Z`;
+}
+
+function newGroup(names: readonly string[]): Group {
+  return { names, counts: USAGE_COUNTS.map(() => 0), unpriced: 0, cost: undefined };
+}
+
+function tokensOf(counts: readonly number[]): number {
+  return (counts[INPUT] ?? 0) + (counts[OUTPUT] ?? 0) + (counts[OTHER_TOKENS] ?? 0);
+}
+
+function toSums({ counts, unpriced, cost }: Group): UsageSums {
+  const named = Object.fromEntries(USAGE_COUNTS.map((name, index) => [name, counts[index] ?? 0]));
+  return {
+    ...named as Record<UsageCount, number>, // its entries are those of USAGE_COUNTS
+    tokens: tokensOf(counts),
+    unpriced,
+    cost: cost === undefined ? null : formatCost(cost),
+  };
+}
+
+/** By time, then the most first. */
+function compare(by: readonly UsagePart[]) {
+  const time = by.findIndex((part) => part === "day" || part === "hour");
+  const text = (one = "", other = "") => one < other ? -1 : one > other ? 1 : 0;
+  return (one: Group, other: Group): number =>
+    (time < 0 ? 0 : text(one.names[time], other.names[time])) ||
+    tokensOf(other.counts) - tokensOf(one.counts) || (other.counts[0] ?? 0) - (one.counts[0] ?? 0) ||
+    text(one.names.join("\n"), other.names.join("\n"));
+}
+
+/** Makes reports. */
+export class UsageReports {
+  readonly #parts: UsageReportParts;
+
+  /** @param parts What they are made of */
+  constructor(parts: UsageReportParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * @param query What is asked for
+   * @returns The answer
+   * @throws {UsageRefusal} When it asks for what is not kept, or for too much
+   * @throws {UsageUnavailable} When usage can't be read
+   */
+  async report(query: UsageQuery): Promise<UsageReport> {
+    const { usage, config: { currency }, now } = this.#parts;
+    const range = toRange(query, now());
+    const groups = new Map<string, Group>();
+    const total = newGroup([]);
+    const priceOf = this.#prices();
+    for await (const rows of usage.read(range)) {
+      for (const row of rows) {
+        if (query.key !== undefined && row.key !== query.key) continue;
+        if (query.provider !== undefined && row.provider !== query.provider) continue;
+        if (query.model !== undefined && row.model !== query.model) continue;
+        const names = query.by.map((part) => nameOf(part, row));
+        const id = names.join("\0");
+        let group = groups.get(id);
+        if (group === undefined) groups.set(id, group = newGroup(names));
+        const price = priceOf(row);
+        add(group, row, price);
+        add(total, row, price);
+      }
+      if (groups.size > MAX_GROUPS) throw new UsageRefusal("by", `more than ${MAX_GROUPS} rows: ask for less`);
+    }
+    const all = Array.from(groups.values()).sort(compare(query.by));
+    return {
+      from: new Date(range.from).toISOString(),
+      to: new Date(range.to).toISOString(),
+      by: query.by,
+      currency,
+      place: usage.place,
+      rows: await this.#toLines(query.by, all.slice(0, query.limit)),
+      left: Math.max(0, all.length - query.limit),
+      totals: toSums(total),
+    };
+  }
+
+  /** Finds prices, each once. */
+  #prices(): (row: UsageRow) => Price | undefined {
+    const { prices, providers } = this.#parts.config;
+    const found = new Map<string, Price | undefined>();
+    return ({ provider, model }) => {
+      const id = `${provider}\0${model}`;
+      if (!found.has(id)) {
+        const own = Object.hasOwn(providers, provider) ? providers[provider]?.prices : undefined;
+        found.set(id, findPrice(own ?? {}, model) ?? findPrice(prices, model));
+      }
+      return found.get(id);
+    };
+  }
+
+  /** Keys have names for people; where they can't be looked up their ids will do. */
+  #toLines(by: readonly UsagePart[], groups: readonly Group[]): Promise<UsageLine[]> {
+    const place = by.indexOf("key");
+    return Promise.all(groups.map(async (group) => {
+      const id = group.names[place];
+      const key = id === undefined ? undefined : await this.#parts.keys.get(id).catch(() => undefined);
+      const about = Object.fromEntries(by.map((part, index) => [part, group.names[index] ?? ""]));
+      return { ...about, ...(key?.name !== undefined && { name: key.name }), ...toSums(group) };
+    }));
+  }
+}
+
+function add(group: Group, { counts }: UsageRow, price: Price | undefined): void {
+  addCounts(group.counts, counts);
+  const [input = 0, cached = 0, output = 0, other = 0] = [INPUT, CACHED, OUTPUT, OTHER_TOKENS].map((n) => counts[n]);
+  if (price === undefined) {
+    group.unpriced += input + output + other;
+    return;
+  }
+  group.unpriced += other;
+  if (input + output > 0) group.cost = (group.cost ?? 0n) + costOf(price, { input, cached, output });
+}

@@ -1,0 +1,194 @@
+/**
+ * Usage in memory, by hour and by day, within bounds: whatever callers name their models, and however many keys there
+ * are. What has no room of its own is counted under {@link OTHER}, so that sums stay right.
+ *
+ * @module
+ */
+import {
+  addCounts,
+  DAY_MS,
+  DAYS_KEPT_MS,
+  HOURS_KEPT_MS,
+  MAX_MODELS,
+  OTHER,
+  STEP_MS,
+  USAGE_COUNTS,
+  type UsageBatch,
+  type UsageRange,
+  type UsageRow,
+  type UsageStep,
+  type UsageStore,
+} from "./counts.ts";
+
+/** Rows of one hour or day at most; what is new beyond them is counted for all keys together. */
+const MAX_TABLE_ROWS = 50_000;
+/** Rows of all hours and days at most, about 250 bytes each; beyond them the oldest are forgotten. */
+const MAX_ROWS = 200_000;
+/** Rows that are handed on at once. */
+const ROWS_AT_ONCE = 2000;
+
+/** What one key has used. */
+interface KeyUse {
+  readonly providers: Map<string, Map<string, number[]>>;
+  /** How many models have a name of their own, those with a price left aside. */
+  models: number;
+}
+
+/** The usage of one hour or day. */
+export class UsageTable {
+  readonly #keys = new Map<string, KeyUse>();
+  readonly #listed: ReadonlySet<string>;
+  readonly #maxRows: number;
+  #rows = 0;
+
+  /**
+   * @param listed Models that always have a name of their own
+   * @param maxRows After so many, what is new is counted for all keys together
+   */
+  constructor(listed: ReadonlySet<string>, maxRows: number = MAX_TABLE_ROWS) {
+    this.#listed = listed;
+    this.#maxRows = maxRows;
+  }
+
+  /** How many there are. */
+  get rows(): number {
+    return this.#rows;
+  }
+
+  /**
+   * @param key Id of a key
+   * @param provider Name of a provider
+   * @param model As the caller named it
+   * @returns The counts, to be added to
+   */
+  counts(key: string, provider: string, model: string): number[] {
+    const use = this.#keys.get(key);
+    const found = use?.providers.get(provider)?.get(model);
+    if (found !== undefined) return found;
+    if (this.#rows >= this.#maxRows && key !== OTHER) return this.counts(OTHER, provider, model);
+    return this.#make(use ?? this.#add(key), provider, model);
+  }
+
+  #add(key: string): KeyUse {
+    const use: KeyUse = { providers: new Map(), models: 0 };
+    this.#keys.set(key, use);
+    return use;
+  }
+
+  #make(use: KeyUse, provider: string, model: string): number[] {
+    let models = use.providers.get(provider);
+    if (models === undefined) use.providers.set(provider, models = new Map());
+    const isNamed = this.#listed.has(model) || use.models < MAX_MODELS;
+    if (isNamed && !this.#listed.has(model)) use.models++;
+    const name = isNamed ? model : OTHER;
+    let counts = models.get(name);
+    if (counts === undefined) {
+      models.set(name, counts = USAGE_COUNTS.map(() => 0));
+      this.#rows++;
+    }
+    return counts;
+  }
+
+  /** @param at Where the hour or day begins */
+  *rowsAt(at: number): Iterable<UsageRow> {
+    for (const [key, { providers }] of this.#keys) {
+      for (const [provider, models] of providers) {
+        for (const [model, counts] of models) yield { at, key, provider, model, counts };
+      }
+    }
+  }
+}
+
+/** The usage of all hours and days that are kept. */
+export class UsageBook {
+  readonly #tables: Readonly<Record<UsageStep, Map<number, UsageTable>>> = { hour: new Map(), day: new Map() };
+  readonly #listed: ReadonlySet<string>;
+
+  /** @param listed Models that always have a name of their own */
+  constructor(listed: ReadonlySet<string>) {
+    this.#listed = listed;
+  }
+
+  /** How many rows there are. */
+  get rows(): number {
+    let rows = 0;
+    for (const tables of Object.values(this.#tables)) for (const table of tables.values()) rows += table.rows;
+    return rows;
+  }
+
+  /** Adds the row of an hour to it, and to its day. @param row The row */
+  add(row: UsageRow): void {
+    this.addTo("hour", row);
+    this.addTo("day", { ...row, at: row.at - row.at % DAY_MS });
+  }
+
+  /** Adds a row to its hour, or to its day. */
+  addTo(step: UsageStep, { at, key, provider, model, counts }: UsageRow): void {
+    const tables = this.#tables[step];
+    let table = tables.get(at);
+    if (table === undefined) tables.set(at, table = new UsageTable(this.#listed));
+    addCounts(table.counts(key, provider, model), counts);
+  }
+
+  /** The rows of a range. */
+  *read({ step, from, to }: UsageRange): Iterable<UsageRow> {
+    for (const [at, table] of this.#tables[step]) if (at >= from && at < to) yield* table.rowsAt(at);
+  }
+
+  /**
+   * Forgets what is too old, and the oldest of what is too much: first hours, whose sums the days keep.
+   *
+   * @param now Milliseconds since 1970
+   */
+  forget(now: number): void {
+    const { hour, day } = this.#tables;
+    for (const at of hour.keys()) if (at < now - HOURS_KEPT_MS - STEP_MS.hour) hour.delete(at);
+    for (const at of day.keys()) if (at < now - DAYS_KEPT_MS - STEP_MS.day) day.delete(at);
+    while (this.rows > MAX_ROWS) {
+      const tables = hour.size > 1 ? hour : day;
+      if (tables.size <= 1) return;
+      tables.delete(Math.min(...tables.keys()));
+    }
+  }
+}
+
+/** Puts things together, some at a time. */
+export function* inParts<T>(all: Iterable<T>, size: number = ROWS_AT_ONCE): Iterable<T[]> {
+  let part: T[] = [];
+  for (const one of all) {
+    if (part.push(one) < size) continue;
+    yield part;
+    part = [];
+  }
+  if (part.length > 0) yield part;
+}
+
+/** Usage that lives as long as the process. */
+export class MemoryUsage implements UsageStore {
+  readonly place = "memory";
+  readonly #book: UsageBook;
+  readonly #now: () => number;
+
+  /**
+   * @param listed Models that always have a name of their own
+   * @param now Milliseconds since 1970
+   */
+  constructor(listed: ReadonlySet<string>, now: () => number) {
+    this.#book = new UsageBook(listed);
+    this.#now = now;
+  }
+
+  add({ rows }: UsageBatch): Promise<void> {
+    for (const row of rows) this.#book.add(row);
+    this.#book.forget(this.#now());
+    return Promise.resolve();
+  }
+
+  async *read(range: UsageRange): AsyncIterable<readonly UsageRow[]> {
+    yield* inParts(this.#book.read(range));
+  }
+
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+}

@@ -1,0 +1,182 @@
+/**
+ * Usage in Redis, that of many gateways as one: a hash for each hour and each day, which Redis forgets by itself.
+ *
+ * A batch of rows goes as a few short scripts, each of which says its number: what Redis did although nobody heard of
+ * it is not done again.
+ *
+ * @module
+ */
+import type { Redis } from "ioredis";
+import {
+  DAY_MS,
+  DAYS_KEPT_MS,
+  HOURS_KEPT_MS,
+  MAX_MODELS,
+  OTHER,
+  STEP_MS,
+  USAGE_COUNTS,
+  type UsageBatch,
+  type UsageRange,
+  type UsageRow,
+  type UsageStore,
+  UsageUnavailable,
+} from "./counts.ts";
+import { inParts } from "./usage_memory.ts";
+
+/** What is needed of the connection; `access/client_redis.ts` has it. */
+export interface UsageRedis {
+  script(name: string, lua: string): (redis: Redis, keys: string[], args: (string | number)[]) => Promise<unknown>;
+  run<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T, deadlineMs?: number): Promise<T>;
+  ask<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T): Promise<T>;
+}
+
+/** Rows of one script: a millisecond of Redis, in which no limit is decided. */
+const ROWS_AT_ONCE = 50;
+/** How long one script may take. Milliseconds. */
+const ADD_MS = 1000;
+/** Fields of one hash after which what is new is counted for all keys together. */
+const MAX_FIELDS = 1_000_000;
+/** For how long Redis remembers which batch of a gateway was the last. Milliseconds. */
+const MARK_MS = DAY_MS;
+/** Fields that are read at once, and hashes beside each other. */
+const FIELDS_AT_ONCE = 1000;
+const HASHES_AT_ONCE = 8;
+
+/** A field is one of these letters and what is counted, as JSON: `["key","provider","model"]`. */
+const LETTERS = "rpuficotx";
+/** Begins the field that says how many models of a key have a name of their own. */
+const MODELS_OF = "#";
+
+// KEYS: the hash of the hour, that of the day, the number of this gateway's last one. ARGV: its number, when the hour
+// and the day are forgotten, then for each row: key, provider, model (each as JSON), whether it is listed, counts.
+const ADD = `if tonumber(redis.call('GET', KEYS[3]) or 0) >= tonumber(ARGV[1]) then return 0 end
+local other = '${JSON.stringify(OTHER)}'
+for t = 1, 2 do
+  local hash = KEYS[t]
+  for i = 4, #ARGV, ${4 + USAGE_COUNTS.length} do
+    local key, provider, model = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+    local function name() return '[' .. key .. ',' .. provider .. ',' .. model .. ']' end
+    local function isKnown() return redis.call('HEXISTS', hash, 'r' .. name()) == 1 end
+    if not isKnown() then
+      if redis.call('HLEN', hash) >= ${MAX_FIELDS} then key = other end
+      if ARGV[i + 3] == '0' and model ~= other and not isKnown() then
+        if tonumber(redis.call('HGET', hash, '${MODELS_OF}' .. key) or 0) >= ${MAX_MODELS} then model = other
+        else redis.call('HINCRBY', hash, '${MODELS_OF}' .. key, 1) end
+      end
+    end
+    for n = 1, ${USAGE_COUNTS.length} do
+      local count = ARGV[i + 3 + n]
+      if count ~= '0' then redis.call('HINCRBY', hash, string.sub('${LETTERS}', n, n) .. name(), count) end
+    end
+  end
+  redis.call('PEXPIREAT', hash, ARGV[1 + t])
+end
+redis.call('SET', KEYS[3], ARGV[1], 'PX', ${MARK_MS})
+return 1`;
+
+const hashOf = (step: UsageRange["step"], at: number): string => `sallyport:usage:${step}:${at}`;
+
+function readPage(answer: unknown): [cursor: string, fields: readonly string[]] {
+  if (!Array.isArray(answer) || typeof answer[0] !== "string" || !Array.isArray(answer[1])) throw new Error("no page");
+  return [answer[0], answer[1]];
+}
+
+/** Usage in Redis. */
+export class RedisUsage implements UsageStore {
+  readonly place = "redis";
+  readonly #client: UsageRedis;
+  readonly #listed: ReadonlySet<string>;
+  readonly #add: ReturnType<UsageRedis["script"]>;
+  readonly #mark = `sallyport:usage:from:${crypto.randomUUID()}`;
+  #sent = 0;
+  /** What is left of the batch that is on its way. */
+  #left: { readonly number: number; readonly parts: { at: number; rows: UsageRow[] }[] } = { number: 0, parts: [] };
+
+  /**
+   * @param client The connection
+   * @param listed Models that always have a name of their own
+   */
+  constructor(client: UsageRedis, listed: ReadonlySet<string>) {
+    this.#client = client;
+    this.#listed = listed;
+    this.#add = client.script("sallyportUsage", ADD);
+  }
+
+  async add({ number, rows }: UsageBatch): Promise<void> {
+    if (number !== this.#left.number) {
+      const byHour = new Map<number, UsageRow[]>();
+      for (const row of rows) {
+        const sameHour = byHour.get(row.at);
+        if (sameHour === undefined) byHour.set(row.at, [row]);
+        else sameHour.push(row);
+      }
+      const parts = Array.from(byHour, ([at, all]) => Array.from(inParts(all, ROWS_AT_ONCE), (rows) => ({ at, rows })));
+      this.#left = { number, parts: parts.flat() };
+    }
+    const { parts } = this.#left;
+    for (let part = parts[0]; part !== undefined; part = parts[0]) {
+      await this.#addPart(part.at, part.rows);
+      parts.shift();
+      this.#sent++;
+    }
+  }
+
+  async *read({ step, from, to }: UsageRange): AsyncIterable<readonly UsageRow[]> {
+    const times = Array.from({ length: Math.max(0, (to - from) / STEP_MS[step]) }, (_, n) => from + n * STEP_MS[step]);
+    for (const some of inParts(times, HASHES_AT_ONCE)) {
+      const found = await Promise.all(some.map((at) => this.#readHash(hashOf(step, at), at)));
+      for (const rows of found) if (rows.length > 0) yield rows;
+    }
+  }
+
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  async #addPart(at: number, rows: readonly UsageRow[]): Promise<void> {
+    const day = at - at % DAY_MS;
+    const args = rows.flatMap(({ key, provider, model, counts }) => [
+      ...[key, provider, model].map((name) => JSON.stringify(name)),
+      this.#listed.has(model) ? 1 : 0,
+      ...counts,
+    ]);
+    const keys = [hashOf("hour", at), hashOf("day", day), this.#mark];
+    const expiries = [at + HOURS_KEPT_MS + 2 * STEP_MS.hour, day + DAYS_KEPT_MS + 2 * STEP_MS.day];
+    await this.#client.run(
+      (redis) => this.#add(redis, keys, [this.#sent + 1, ...expiries, ...args]),
+      (answer) => {
+        if (answer !== 0 && answer !== 1) throw new Error("no count");
+      },
+      ADD_MS,
+    );
+  }
+
+  async #readHash(hash: string, at: number): Promise<UsageRow[]> {
+    const rows = new Map<string, UsageRow & { counts: number[] }>();
+    try {
+      let cursor = "0";
+      do {
+        const [next, fields] = await this.#client.ask(
+          (redis) => redis.hscan(hash, cursor, "COUNT", FIELDS_AT_ONCE),
+          readPage,
+        );
+        for (let index = 0; index < fields.length; index += 2) {
+          const [field = "", value = ""] = fields.slice(index, index + 2);
+          const place = LETTERS.indexOf(field.charAt(0));
+          if (place < 0) continue;
+          const name = field.slice(1);
+          let row = rows.get(name);
+          if (row === undefined) {
+            const [key, provider, model] = JSON.parse(name) as [string, string, string]; // as ADD wrote it
+            rows.set(name, row = { at, key, provider, model, counts: USAGE_COUNTS.map(() => 0) });
+          }
+          row.counts[place] = Number(value);
+        }
+        cursor = next;
+      } while (cursor !== "0");
+    } catch (cause) {
+      throw new UsageUnavailable("Cannot read usage: Redis does not answer as it should", { cause });
+    }
+    return Array.from(rows.values());
+  }
+}
