@@ -8,7 +8,12 @@ import process from "node:process";
 import { createInterface } from "node:readline";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { parseConfig } from "../../src/config/config.ts";
-import { type ExchangeObserver, type ExchangeRecord, type InboundRequest, systemClock } from "../../src/exchange/exchange.ts";
+import {
+  type ExchangeObserver,
+  type ExchangeRecord,
+  type InboundRequest,
+  systemClock,
+} from "../../src/exchange/exchange.ts";
 import { createGateway, type Gateway } from "../../src/gateway.ts";
 import { resolveServe, runtimeParts } from "../../src/serve/compose.ts";
 import { closeListeners, containCrashes, keepExchangesYoung, openListeners } from "../../src/serve/lifecycle.ts";

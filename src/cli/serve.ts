@@ -17,6 +17,7 @@ import { type MetricsFormat, toMetricsText } from "../observe/metrics/metrics_te
 import { createTraces } from "../observe/traces.ts";
 import { AdminListener, type Served } from "../serve/admin_listener.ts";
 import { type RedisReport, resolveServe, runtime, type ServerName } from "../serve/compose.ts";
+import { addProcessMetrics } from "../serve/process_metrics.ts";
 import { prepareAll } from "../serve/change.ts";
 import { Engines } from "../serve/engines.ts";
 import { closeListeners, keepExchangesYoung, waitForSignal } from "../serve/lifecycle.ts";
@@ -94,7 +95,7 @@ function createMetrics(gateway: RunningGateway, redis: () => ReturnType<RedisRep
     version: VERSION,
     runtime,
     runtimeVersion: process.versions[runtime] ?? "",
-  }, systemClock);
+  }, (instruments) => addProcessMetrics(instruments, systemClock));
 }
 
 function readServer(name = "native"): ServerName {

@@ -10,7 +10,6 @@ import { ConfigError } from "../config/config.ts";
 import type { Clock } from "../exchange/exchange.ts";
 import { codeOf, type SharedFile, Turns } from "../storage/shared_file.ts";
 import { KeyStoreUnavailable } from "./key_store.ts";
-import type { MemoryLimiter, Spent } from "../limits/memory_limiter.ts";
 
 /** How often it is written, where something has changed. Milliseconds. */
 const WRITE_MS = 5000;
@@ -35,6 +34,23 @@ const StateSchema = v.object({
   used: v.custom<object>((value) => typeof value === "object" && value !== null),
   budgets: v.array(v.object({ subject: v.string(), used: count, until: count })),
 });
+
+/** What one subject has spent of its budget. */
+export interface Spent {
+  /** Name of the subject. */
+  readonly subject: string;
+  readonly used: number;
+  /** When its period ends, milliseconds since 1970. */
+  readonly until: number;
+}
+
+/** Port: who counts budgets. */
+export interface Budgets {
+  /** What has been spent. */
+  budgets(): Iterable<Spent>;
+  /** Puts back what {@link budgets} gave. */
+  restore(spent: Iterable<Spent>): void;
+}
 
 /** Of two budgets of one subject, the later period stays, and of one period the larger sum. */
 function keepLater(budgets: Map<string, Spent>, spent: Spent): void {
@@ -81,7 +97,7 @@ export class KeyStateFile implements KeyState {
   readonly #file: SharedFile;
   readonly #clock: Clock;
   readonly #report: (text: string) => void;
-  readonly #limiter: MemoryLimiter | undefined;
+  readonly #limiter: Budgets | undefined;
   /** All last uses that are known here or from the file. */
   readonly #used = new Map<string, number>();
   #budgets = new Map<string, Spent>();
@@ -99,7 +115,7 @@ export class KeyStateFile implements KeyState {
    */
   constructor(
     file: SharedFile,
-    options: { clock: Clock; report: (text: string) => void; limiter?: MemoryLimiter | undefined },
+    options: { clock: Clock; report: (text: string) => void; limiter?: Budgets | undefined },
   ) {
     this.#file = file;
     this.#clock = options.clock;

@@ -3,29 +3,10 @@
  *
  * @module
  */
+import { matchesGlob } from "../config/glob.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { KeyConfig } from "../config/key.ts";
 import { keyState } from "./lifecycle.ts";
-
-/**
- * Whether a name matches a pattern in which `*` stands for any characters. Linear: no pattern makes it slow.
- *
- * @param name Such as `gpt-4o-mini`
- * @param pattern Such as `gpt-*`
- */
-export function matchesGlob(name: string, pattern: string): boolean {
-  const [first = "", ...rest] = pattern.split("*");
-  const last = rest.pop();
-  if (last === undefined) return name === pattern;
-  if (!name.startsWith(first) || !name.endsWith(last) || name.length < first.length + last.length) return false;
-  let from = first.length;
-  for (const middle of rest) {
-    const found = name.indexOf(middle, from);
-    if (found === -1) return false;
-    from = found + middle.length;
-  }
-  return from <= name.length - last.length;
-}
 
 /**
  * Admits a key to a provider.

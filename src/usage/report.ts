@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { matchesGlob } from "../keys/policy.ts";
+import { matchesGlob } from "../config/glob.ts";
 import type { Config } from "../config/config.ts";
 import { costOf, formatCost, type Price, type Prices } from "../config/prices.ts";
 import {

@@ -70,7 +70,7 @@ describe("a million exchanges", () => {
     }, clock);
     const gateway = () => ({ openExchanges: 0, openStreams: 0, replicas: [] });
     const about = { version: "1", runtime: "x", runtimeVersion: "1" };
-    const metrics = new Metrics({ gateway, droppedLogLines: () => log.dropped, ...about }, clock);
+    const metrics = new Metrics({ gateway, droppedLogLines: () => log.dropped, ...about });
     const drive = (from: number, until: number): void => {
       for (let n = from; n < until; n++) {
         const record = toRecord(n);

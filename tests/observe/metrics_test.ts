@@ -1,6 +1,7 @@
 /** What is counted, as Prometheus reads it. */
 import assert from "node:assert/strict";
 import process from "node:process";
+import { addProcessMetrics } from "../../src/serve/process_metrics.ts";
 import { describe, it } from "@std/testing/bdd";
 import type { Clock, ExchangeRecord } from "../../src/exchange/exchange.ts";
 import { MAX_MODELS } from "../../src/observe/metrics/model_names.ts";
@@ -59,7 +60,7 @@ function standingClock(): Clock & { fireAfter(ms: number): void } {
   };
 }
 const make = (more: Partial<MetricSources> = {}, clock: Clock = standingClock()) =>
-  new Metrics({ ...sources, ...more }, clock);
+  new Metrics({ ...sources, ...more }, (instruments) => addProcessMetrics(instruments, clock));
 const textOf = (metrics: Metrics, format: MetricsFormat = "text") => metrics.toText(format);
 const without = (...names: (keyof ExchangeRecord)[]): ExchangeRecord =>
   Object.fromEntries(

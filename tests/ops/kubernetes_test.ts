@@ -7,7 +7,6 @@ import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { beforeAll, describe, it } from "@std/testing/bdd";
-import { systemClock } from "../../src/exchange/exchange.ts";
 import { Metrics } from "../../src/observe/metrics/metrics.ts";
 import { parseSize } from "../../src/config/units.ts";
 import { readYaml } from "../support/ops_files.ts";
@@ -108,7 +107,7 @@ describe("the Kubernetes manifests", () => {
     const gateway = () => ({ openExchanges: 0, openStreams: 7, replicas: [] });
     const told = { gateway, droppedLogLines: () => 0, version, runtime: "", runtimeVersion: "" };
     const [{ pods: { metric } }] = HorizontalPodAutoscaler.spec.metrics;
-    assert.match(await new Metrics(told, systemClock).toText("text"), new RegExp(`^${metric.name} 7$`, "m"));
+    assert.match(await new Metrics(told).toText("text"), new RegExp(`^${metric.name} 7$`, "m"));
   });
 
   (hasKubectl ? it : it.skip)(

@@ -9,6 +9,7 @@ import { type Clock, type ExchangeRecord, systemClock } from "../../src/exchange
 import { createGateway, type Gateway, type GatewayParts } from "../../src/gateway.ts";
 import { AccessLog } from "../../src/observe/access_log.ts";
 import { Metrics } from "../../src/observe/metrics/metrics.ts";
+import { addProcessMetrics } from "../../src/serve/process_metrics.ts";
 import { resolveServe, runtimeParts, type ServerName } from "../../src/serve/compose.ts";
 import { closeListeners, openListeners } from "../../src/serve/lifecycle.ts";
 import { freePort } from "./front_proxy.ts";
@@ -84,7 +85,7 @@ function createWitness() {
   const gateway = () => ({ openExchanges: 0, openStreams: 0, replicas: [] });
   const metrics = new Metrics(
     { gateway, droppedLogLines: () => 0, version: "", runtime: "", runtimeVersion: "" },
-    quiet,
+    (instruments) => addProcessMetrics(instruments, quiet),
   );
   return {
     observers: [...logs, metrics],

@@ -8,7 +8,6 @@
  */
 import type { ByteSource } from "../../http/byte_source.ts";
 import type { Clock, ExchangeObserver, ExchangeRecord } from "../../exchange/exchange.ts";
-import type { Gateway } from "../../gateway.ts";
 import { concernOf } from "../../errors/outcomes.ts";
 import {
   binOf,
@@ -81,6 +80,19 @@ function wordOf({ code, outcome, status }: ExchangeRecord): string {
   return code ?? (outcome === "upstream_error" && status >= 400 ? `upstream_${status}` : outcome);
 }
 
+/** A gateway, as narrow as the feed needs it. */
+export interface WatchedGateway {
+  readonly openExchanges: number;
+  readonly openStreams: number;
+  readonly replicas: readonly {
+    readonly provider: string;
+    readonly url: string;
+    readonly isEjected: boolean;
+    readonly ejectedMs: number;
+    readonly failures: number;
+  }[];
+}
+
 /** Collects what settles. */
 export class LiveFeed implements ExchangeObserver {
   #providers: readonly (readonly [name: string, provider: { readonly hosts: readonly string[] }])[];
@@ -142,7 +154,7 @@ export class LiveFeed implements ExchangeObserver {
    * @returns The part of this process
    */
   look(
-    { openExchanges, openStreams, replicas }: Pick<Gateway, "openExchanges" | "openStreams" | "replicas">,
+    { openExchanges, openStreams, replicas }: WatchedGateway,
     from: number,
     to: number,
   ): LivePart {

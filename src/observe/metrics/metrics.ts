@@ -5,7 +5,7 @@
  *
  * @module
  */
-import type { Clock, ExchangeObserver, ExchangeRecord } from "../../exchange/exchange.ts";
+import type { ExchangeObserver, ExchangeRecord } from "../../exchange/exchange.ts";
 import { type Buckets, Instruments, type MetricJson, type Tally } from "./instruments.ts";
 import {
   createFamilies,
@@ -17,7 +17,6 @@ import {
 } from "./metric_families.ts";
 import { type MetricsFormat, toMetricsText } from "./metrics_text.ts";
 import { ModelNames } from "./model_names.ts";
-import { addProcessMetrics } from "./process_metrics.ts";
 
 /** How one replica of a provider does. */
 export interface ReplicaState {
@@ -97,12 +96,12 @@ export class Metrics implements ExchangeObserver {
 
   /**
    * @param sources What is read at the time of asking
-   * @param clock Where times come from
+   * @param addProcess Adds what the process itself takes, which each runtime tells in its own way
    */
-  constructor(sources: MetricSources, clock: Clock) {
+  constructor(sources: MetricSources, addProcess: (instruments: Instruments) => void = () => {}) {
     this.#families = { ...createFamilies(this.#instruments), ...createGenAiFamilies(this.#instruments) };
     addSources(this.#instruments, sources);
-    addProcessMetrics(this.#instruments, clock);
+    addProcess(this.#instruments);
   }
 
   settled(record: ExchangeRecord): void {

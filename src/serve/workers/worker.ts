@@ -4,7 +4,14 @@
  * @module
  */
 import process from "node:process";
-import { judge, type Lease, type Limiter, type LimitName, type LimitSubject, type Standing } from "../../limits/memory_limiter.ts";
+import {
+  judge,
+  type Lease,
+  type Limiter,
+  type LimitName,
+  type LimitSubject,
+  type Standing,
+} from "../../limits/memory_limiter.ts";
 import { toRateLimitHeaders } from "../../limits/memory_limiter.ts";
 import type { LivePart } from "../../observe/live/live_report.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";

@@ -7,8 +7,8 @@
  */
 import { readdirSync, readFileSync } from "node:fs";
 import process from "node:process";
-import type { Clock } from "../../exchange/exchange.ts";
-import type { Instruments } from "./instruments.ts";
+import type { Clock } from "../exchange/exchange.ts";
+import type { Instruments } from "../observe/metrics/instruments.ts";
 
 /** Seconds. */
 const LAG_BOUNDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];

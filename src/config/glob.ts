@@ -1,0 +1,25 @@
+/**
+ * Patterns of names in the configuration: models that a key may use, models that a price is for.
+ *
+ * @module
+ */
+
+/**
+ * Matches a name with a pattern in which `*` stands for any characters. Linear: no pattern makes it slow.
+ *
+ * @param name Such as `gpt-4o-mini`
+ * @param pattern Such as `gpt-*`
+ */
+export function matchesGlob(name: string, pattern: string): boolean {
+  const [first = "", ...rest] = pattern.split("*");
+  const last = rest.pop();
+  if (last === undefined) return name === pattern;
+  if (!name.startsWith(first) || !name.endsWith(last) || name.length < first.length + last.length) return false;
+  let from = first.length;
+  for (const middle of rest) {
+    const found = name.indexOf(middle, from);
+    if (found === -1) return false;
+    from = found + middle.length;
+  }
+  return from <= name.length - last.length;
+}
