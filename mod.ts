@@ -32,19 +32,10 @@ export type { Price, Prices } from "./src/config/prices.ts";
 export type { Budget, Rate } from "./src/config/units.ts";
 export { type ErrorCode, ERRORS, type ErrorSpec, GatewayError } from "./src/errors/gateway_error.ts";
 export { type Concern, concernOf, type FailureCause, type Outcome } from "./src/errors/outcomes.ts";
-export type {
-  Answer,
-  Clock,
-  ExchangeFacts,
-  ExchangeObserver,
-  ExchangeRecord,
-  ExchangeTrace,
-  InboundRequest,
-  TokenUsage,
-  TracedCall,
-  TracedExchange,
-  Tracer,
-} from "./src/exchange/exchange.ts";
+export type { GatewayRequest, GatewayResponse } from "./src/http/message.ts";
+export type { Clock } from "./src/exchange/clock.ts";
+export type { ExchangeFacts, ExchangeRecord, TokenUsage } from "./src/exchange/record.ts";
+export type { ExchangeObserver, ExchangeTrace, TracedCall, TracedExchange, Tracer } from "./src/exchange/observer.ts";
 export type { Handler } from "./src/http/web.ts";
 export { createGateway, type Gateway, type GatewayParts } from "./src/gateway.ts";
 export type { Digest } from "./src/keys/key_format.ts";

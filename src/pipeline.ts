@@ -11,17 +11,11 @@ import type { ResolveKey } from "./keys/key_resolver.ts";
 import { admitKey, admitModel, allowsModel } from "./keys/policy.ts";
 import type { Config } from "./config/config.ts";
 import { GatewayError, toErrorAnswer } from "./errors/gateway_error.ts";
-import {
-  type Answer,
-  ClientClosed,
-  type Clock,
-  dropRejection,
-  Exchange,
-  type ExchangeObserver,
-  type InboundRequest,
-  toSettlement,
-  type Tracer,
-} from "./exchange/exchange.ts";
+import type { GatewayRequest, GatewayResponse } from "./http/message.ts";
+import type { Clock } from "./exchange/clock.ts";
+import { dropRejection, type ExchangeObserver, type Tracer } from "./exchange/observer.ts";
+import { ClientClosed, toSettlement } from "./exchange/settlement.ts";
+import { Exchange } from "./exchange/exchange.ts";
 import { parseJson, readBody } from "./inbound/body.ts";
 import type { BodyMemory, RequestBody } from "./inbound/body_memory.ts";
 import { type ChatCompletionRequest, readChatCompletion } from "./operations/chat_completion.ts";
@@ -65,7 +59,7 @@ export interface Pipeline {
 
 /** One request on its way through the steps. */
 interface Flow {
-  readonly request: InboundRequest;
+  readonly request: GatewayRequest;
   readonly exchange: Exchange;
   readonly gateway: Pipeline;
 }
@@ -82,7 +76,7 @@ const WATCH_CALLER_MS = 20;
  * @param gateway The parts
  * @returns The answer, whatever happened. Never rejects
  */
-export async function answer(request: InboundRequest, gateway: Pipeline): Promise<Answer> {
+export async function answer(request: GatewayRequest, gateway: Pipeline): Promise<GatewayResponse> {
   const flow = arrive(request, gateway);
   try {
     flow.exchange.trace = gateway.tracer?.begin(flow.exchange, request);
@@ -93,7 +87,7 @@ export async function answer(request: InboundRequest, gateway: Pipeline): Promis
   }
 }
 
-async function run(flow: Flow): Promise<Answer> {
+async function run(flow: Flow): Promise<GatewayResponse> {
   const { provider, operation } = await address(flow); // 2
   const key = await identify(provider, operation, flow); // 3
   await admit(key, provider, flow); // 4
@@ -103,7 +97,7 @@ async function run(flow: Flow): Promise<Answer> {
 }
 
 /** 1: opens the exchange, and sees to its settlement (8). */
-function arrive(request: InboundRequest, gateway: Pipeline): Flow {
+function arrive(request: GatewayRequest, gateway: Pipeline): Flow {
   const { clock, open, observers } = gateway;
   const exchange = new Exchange(clock);
   open.add(exchange);
@@ -216,7 +210,11 @@ interface Answered {
 }
 
 /** 7: status and headers at once, the body as it comes; its end settles the exchange (8). A small answer goes whole. */
-async function relay(answered: UpstreamAnswer, to: Answered, { request, exchange, gateway }: Flow): Promise<Answer> {
+async function relay(
+  answered: UpstreamAnswer,
+  to: Answered,
+  { request, exchange, gateway }: Flow,
+): Promise<GatewayResponse> {
   const { operation, key, provider: { deadlines, keepAliveMs }, completion } = to;
   const { clock, limits: { writeStallMs } } = gateway;
   const { idleMs, firstEventMs } = deadlines;
@@ -255,7 +253,7 @@ async function relay(answered: UpstreamAnswer, to: Answered, { request, exchange
 }
 
 /** The one place where something thrown becomes an answer. */
-function refuse(thrown: unknown, { request, exchange }: Flow): Answer {
+function refuse(thrown: unknown, { request, exchange }: Flow): GatewayResponse {
   const settlement = toSettlement(thrown);
   if (thrown instanceof ClientClosed) {
     exchange.settle(settlement);
@@ -282,7 +280,7 @@ function addOwnHeaders(headers: Record<string, string>, exchange: Exchange): Rec
 }
 
 /** Returns whether the connection can go on after a refusal: what is left of the body, if anything, is small. */
-function isBodySettled({ body, headers }: InboundRequest, exchange: Exchange): boolean {
+function isBodySettled({ body, headers }: GatewayRequest, exchange: Exchange): boolean {
   if (body === null || exchange.bytesIn > 0) return true;
   return Number(headers.get("content-length") ?? Infinity) <= SMALL_BODY_BYTES;
 }

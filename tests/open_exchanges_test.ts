@@ -2,7 +2,8 @@
 import { describe, it } from "@std/testing/bdd";
 import assert from "node:assert/strict";
 import fc from "fast-check";
-import { Exchange, systemClock } from "../src/exchange/exchange.ts";
+import { systemClock } from "../src/exchange/clock.ts";
+import { Exchange } from "../src/exchange/exchange.ts";
 import { OpenExchanges } from "../src/exchange/open_exchanges.ts";
 
 describe("open exchanges", () => {

@@ -8,12 +8,10 @@ import process from "node:process";
 import { createInterface } from "node:readline";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { parseConfig } from "../../src/config/config.ts";
-import {
-  type ExchangeObserver,
-  type ExchangeRecord,
-  type InboundRequest,
-  systemClock,
-} from "../../src/exchange/exchange.ts";
+import type { GatewayRequest } from "../../src/http/message.ts";
+import { systemClock } from "../../src/exchange/clock.ts";
+import type { ExchangeRecord } from "../../src/exchange/record.ts";
+import type { ExchangeObserver } from "../../src/exchange/observer.ts";
 import { createGateway, type Gateway } from "../../src/gateway.ts";
 import { resolveServe, runtimeParts } from "../../src/serve/compose.ts";
 import { closeListeners, containCrashes, keepExchangesYoung, openListeners } from "../../src/serve/lifecycle.ts";
@@ -91,7 +89,7 @@ async function start({ providers, key, otherKey, limits, bodyTimeMs, tls, tellsS
       counts.begun++;
       return ready().fetch(request);
     },
-    handle(request: InboundRequest) {
+    handle(request: GatewayRequest) {
       counts.begun++;
       return ready().handle(request);
     },

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Answer } from "../exchange/exchange.ts";
+import type { GatewayResponse } from "../http/message.ts";
 import { PAGE_ASSETS } from "./page_assets.ts";
 
 /** Path, media type, and which of the assets it is. */
@@ -33,7 +33,7 @@ export const PAGE_PATHS: readonly string[] = FILES.map(([path]) => path);
  * @param wanted One of {@link PAGE_PATHS}
  * @returns The file
  */
-export function toPageAnswer(wanted: string): Answer | undefined {
+export function toPageAnswer(wanted: string): GatewayResponse | undefined {
   const found = FILES.find(([path]) => path === wanted);
   if (found === undefined) return undefined;
   const [, type, asset] = found;

@@ -7,7 +7,9 @@ import { availableParallelism } from "node:os";
 import process from "node:process";
 import { generateGatewayKey } from "../keys/key_format.ts";
 import { type Config, ConfigError } from "../config/config.ts";
-import { type ExchangeObserver, type InboundRequest, systemClock } from "../exchange/exchange.ts";
+import type { GatewayRequest } from "../http/message.ts";
+import { systemClock } from "../exchange/clock.ts";
+import type { ExchangeObserver } from "../exchange/observer.ts";
 import { LiveFeed } from "../observe/live/live_feed.ts";
 import { type LivePart, mergeParts } from "../observe/live/live_report.ts";
 import type { KeyConfig } from "../config/key.ts";
@@ -282,7 +284,7 @@ async function serveByWorkers(context: Context, source: Source, count: number): 
   const workers = new Workers({ count, args: process.argv.slice(2), report, limiter: engines.limiter, usage });
   const served = Object.assign(workers, {
     metrics: async (format: MetricsFormat) => toMetricsText(await workers.counts(), format),
-    handle: (request: InboundRequest) => callListener(workers.urls[0] ?? "", request),
+    handle: (request: GatewayRequest) => callListener(workers.urls[0] ?? "", request),
   });
   const admin = new AdminListener({ served, serve, version: VERSION, inForce: () => reloader.inForce, report });
   const reloader = new Reloader({

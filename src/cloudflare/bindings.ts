@@ -6,7 +6,7 @@
 import { type LimitSubject, MemoryLimiter } from "../limits/memory_limiter.ts";
 import { LeasedLimiter, type RemoteBook } from "../limits/remote_limiter.ts";
 import { type Config, ConfigError, type ConfigIssue, parseConfig } from "../config/config.ts";
-import type { Clock } from "../exchange/exchange.ts";
+import type { Clock } from "../exchange/clock.ts";
 import type { GatewayParts } from "../gateway.ts";
 import { type Json, layVariable, PREFIX } from "../config/environment.ts";
 import { KvKeyStore, type KvNamespace } from "./keys_kv.ts";

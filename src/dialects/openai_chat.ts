@@ -6,7 +6,7 @@
  * @module
  */
 import { joinChunks } from "../http/byte_source.ts";
-import type { TokenUsage } from "../exchange/exchange.ts";
+import type { TokenUsage } from "../exchange/record.ts";
 import { isTelling, startsWithAt } from "./chunk_search.ts";
 import { JsonSkeleton } from "./json_skeleton.ts";
 import { readUsage } from "./openai_usage.ts";

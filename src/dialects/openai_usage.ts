@@ -5,7 +5,7 @@
  * @module
  */
 import { joinChunks } from "../http/byte_source.ts";
-import type { TokenUsage } from "../exchange/exchange.ts";
+import type { TokenUsage } from "../exchange/record.ts";
 
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
 const fieldOf = (value: unknown, name: string): unknown =>

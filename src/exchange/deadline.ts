@@ -3,7 +3,9 @@
  *
  * @module
  */
-import { type Clock, dropRejection, type Exchange } from "./exchange.ts";
+import type { Clock } from "./clock.ts";
+import { dropRejection } from "./observer.ts";
+import type { Exchange } from "./exchange.ts";
 
 /** Longer than any store of keys or counts takes that works. Milliseconds. */
 export const PATIENCE_MS = 10_000;

@@ -4,7 +4,7 @@
  * @module
  */
 import { type ByteSource, fromRequest, toReadableStream } from "./byte_source.ts";
-import { type Answer, type InboundRequest, isWhole } from "../exchange/exchange.ts";
+import { type GatewayRequest, type GatewayResponse, isWhole } from "./message.ts";
 
 /** Answers requests. Never rejects. */
 export interface Handler {
@@ -21,7 +21,7 @@ export interface Handler {
    * @param request What arrived
    * @returns What goes back
    */
-  handle(request: InboundRequest): Promise<Answer>;
+  handle(request: GatewayRequest): Promise<GatewayResponse>;
 }
 
 /**
@@ -30,7 +30,7 @@ export interface Handler {
  * @param answer What goes back
  * @returns The response; nothing of its body is read ahead
  */
-export function toResponse({ status, headers, body }: Answer): Response {
+export function toResponse({ status, headers, body }: GatewayResponse): Response {
   // Bytes of ours never sit in shared memory.
   const content = isWhole(body) ? body as string | Uint8Array<ArrayBuffer> | null : toReadableStream(body);
   const response = new Response(content, { status });
@@ -43,7 +43,7 @@ export function toResponse({ status, headers, body }: Answer): Response {
  * A web request as the gateway looks at it. A class, for every literal with an accessor of its own is of a new shape,
  * and V8 keeps each of these until it cleans the old generation.
  */
-export class WebRequest implements InboundRequest {
+export class WebRequest implements GatewayRequest {
   readonly method: string;
   readonly url: string;
   readonly headers: Headers;

@@ -6,7 +6,10 @@
  */
 import { type ByteSource, joinChunks } from "../http/byte_source.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import { ClientClosed, type Clock, type Exchange, type InboundRequest } from "../exchange/exchange.ts";
+import type { GatewayRequest } from "../http/message.ts";
+import type { Clock } from "../exchange/clock.ts";
+import { ClientClosed } from "../exchange/settlement.ts";
+import type { Exchange } from "../exchange/exchange.ts";
 import { formatSize } from "../config/units.ts";
 import type { BodyMemory, RequestBody } from "./body_memory.ts";
 
@@ -58,7 +61,7 @@ function tooLarge(maxBodyBytes: number): GatewayError {
 }
 
 /** Returns how many bytes are announced; 0 where none are. */
-function checkHeaders(headers: InboundRequest["headers"], maxBodyBytes: number): number {
+function checkHeaders(headers: GatewayRequest["headers"], maxBodyBytes: number): number {
   if (!JSON_TYPE.test(headers.get("content-type") ?? "")) throw new GatewayError("unsupported_media_type");
   if ((headers.get("content-encoding") ?? "identity").toLowerCase() !== "identity") {
     throw new GatewayError("unsupported_content_encoding");
@@ -252,7 +255,7 @@ export function parseJson(bytes: Uint8Array): unknown {
  *   `invalid_json`, `gateway_overloaded`
  * @throws {ClientClosed} When the caller left half-way
  */
-export function readBody(request: InboundRequest, options: ReadBodyOptions): Promise<RequestBody> {
+export function readBody(request: GatewayRequest, options: ReadBodyOptions): Promise<RequestBody> {
   const announced = checkHeaders(request.headers, options.limits.maxBodyBytes);
   if (request.body === null) throw new GatewayError("invalid_json");
   return readBytes(request.body, announced, options);

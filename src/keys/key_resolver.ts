@@ -5,7 +5,7 @@
  */
 import * as v from "valibot";
 import { GatewayError } from "../errors/gateway_error.ts";
-import { isPromise } from "../exchange/exchange.ts";
+import { isPromise } from "../exchange/observer.ts";
 import { type KeyConfig, type OwnKey, OwnKeySchema } from "../config/key.ts";
 
 /**

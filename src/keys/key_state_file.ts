@@ -7,7 +7,7 @@
 import { Buffer } from "node:buffer";
 import * as v from "valibot";
 import { ConfigError } from "../config/config.ts";
-import type { Clock } from "../exchange/exchange.ts";
+import type { Clock } from "../exchange/clock.ts";
 import { codeOf, type SharedFile, Turns } from "../storage/shared_file.ts";
 import { KeyStoreUnavailable } from "./key_store.ts";
 

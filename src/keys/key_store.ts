@@ -5,7 +5,9 @@
  */
 import { ConfigError } from "../config/config.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import { type Clock, type Exchange, isPromise } from "../exchange/exchange.ts";
+import type { Clock } from "../exchange/clock.ts";
+import { isPromise } from "../exchange/observer.ts";
+import type { Exchange } from "../exchange/exchange.ts";
 import type { KeyConfig } from "../config/key.ts";
 import { waitFor } from "../exchange/deadline.ts";
 import { type Digest, isPlausibleKey } from "./key_format.ts";

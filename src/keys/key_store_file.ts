@@ -5,7 +5,7 @@
  */
 import { ConfigError } from "../config/config.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import type { Clock } from "../exchange/exchange.ts";
+import type { Clock } from "../exchange/clock.ts";
 import { BrokenFile, KeyLines } from "./key_lines_file.ts";
 import { codeOf, FileUnavailable, type SharedFile } from "../storage/shared_file.ts";
 import { type GatewayKey, type KeyChange, type KeyQuery, type KeyRegistry, KeyStoreUnavailable } from "./key_store.ts";

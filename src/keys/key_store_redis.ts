@@ -9,7 +9,7 @@
  */
 import * as v from "valibot";
 import { GatewayError } from "../errors/gateway_error.ts";
-import type { Clock } from "../exchange/exchange.ts";
+import type { Clock } from "../exchange/clock.ts";
 import { KeySchema, toKeyJson } from "../config/key.ts";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
 import {

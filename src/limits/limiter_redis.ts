@@ -6,7 +6,7 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/exchange.ts";
+import type { Clock } from "../exchange/clock.ts";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
 import {
   ASK_AGAIN_MS,

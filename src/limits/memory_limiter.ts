@@ -7,7 +7,9 @@
  * @module
  */
 import { GatewayError } from "../errors/gateway_error.ts";
-import { type Clock, type Exchange, isPromise } from "../exchange/exchange.ts";
+import type { Clock } from "../exchange/clock.ts";
+import { isPromise } from "../exchange/observer.ts";
+import type { Exchange } from "../exchange/exchange.ts";
 import type { LimitSet } from "../config/key.ts";
 import { waitFor } from "../exchange/deadline.ts";
 import { formatBudget, formatRate, periodEnd } from "../config/units.ts";

@@ -6,7 +6,8 @@
  *
  * @module
  */
-import { type Clock, isPromise } from "../exchange/exchange.ts";
+import type { Clock } from "../exchange/clock.ts";
+import { isPromise } from "../exchange/observer.ts";
 import { LEASE_MS, type LeaseBook, type Stand } from "./shared_limiter.ts";
 import {
   judge,

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/exchange.ts";
+import type { Clock } from "../exchange/clock.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import { type LimitName, type LimitSubject, MemoryLimiter, type WindowCounts } from "./memory_limiter.ts";
 

@@ -6,7 +6,9 @@
  *
  * @module
  */
-import type { Clock, ExchangeObserver, ExchangeRecord } from "../exchange/exchange.ts";
+import type { Clock } from "../exchange/clock.ts";
+import type { ExchangeRecord } from "../exchange/record.ts";
+import type { ExchangeObserver } from "../exchange/observer.ts";
 
 /** Where lines go: calls back when it took them, or could not. Never throws. */
 export type WriteLog = (text: string, done: (error: Error | null) => void) => void;

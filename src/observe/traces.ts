@@ -25,16 +25,11 @@ import {
   type Tracer as ApiTracer,
 } from "@opentelemetry/api";
 import { GatewayError } from "../errors/gateway_error.ts";
-import {
-  ClientClosed,
-  type ExchangeRecord,
-  type ExchangeTrace,
-  type InboundRequest,
-  systemClock,
-  type TracedCall,
-  type TracedExchange,
-  type Tracer,
-} from "../exchange/exchange.ts";
+import type { GatewayRequest } from "../http/message.ts";
+import { systemClock } from "../exchange/clock.ts";
+import type { ExchangeRecord } from "../exchange/record.ts";
+import type { ExchangeTrace, TracedCall, TracedExchange, Tracer } from "../exchange/observer.ts";
+import { ClientClosed } from "../exchange/settlement.ts";
 import { PRESETS } from "../config/presets.ts";
 import { RANDOM, readTraceParent, SAMPLED, type TraceParent, withTraceParent } from "./trace_context.ts";
 
@@ -66,7 +61,7 @@ const NO_STATUS = 499;
 interface TraceParts {
   readonly tracer: ApiTracer;
   readonly exchange: TracedExchange;
-  readonly request: InboundRequest;
+  readonly request: GatewayRequest;
 }
 
 /** An SDK's failure is its own. */

@@ -8,7 +8,7 @@ import { createAdminHandler } from "../admin/api/handler.ts";
 import type { LivePart } from "../observe/live/live_report.ts";
 import type { OperationState } from "../admin/api/operation.ts";
 import { UsageReports } from "../usage/report.ts";
-import { systemClock } from "../exchange/exchange.ts";
+import { systemClock } from "../exchange/clock.ts";
 import type { Handler } from "../http/web.ts";
 import type { MetricsFormat } from "../observe/metrics/metrics_text.ts";
 import type { Change } from "./change.ts";

@@ -6,7 +6,7 @@
 import process from "node:process";
 import { setImmediate } from "node:timers";
 import { type ByteSource, fromRequest } from "../http/byte_source.ts";
-import { isWhole } from "../exchange/exchange.ts";
+import { isWhole } from "../http/message.ts";
 import { type Handler, toResponse, WebRequest } from "../http/web.ts";
 import { runtimeClock } from "../exchange/timer_queue.ts";
 import { bodyLeft, endLate, HEADERS_MS, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";

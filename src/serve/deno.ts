@@ -4,7 +4,7 @@
  * @module
  */
 import { fromRequest } from "../http/byte_source.ts";
-import { isWhole } from "../exchange/exchange.ts";
+import { isWhole } from "../http/message.ts";
 import { type Handler, toResponse, WebRequest } from "../http/web.ts";
 import { bodyLeft, discard, endLate, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 

@@ -5,7 +5,7 @@
  * @module
  */
 import { type Limiter, MemoryLimiter } from "../limits/memory_limiter.ts";
-import { systemClock } from "../exchange/exchange.ts";
+import { systemClock } from "../exchange/clock.ts";
 import { UsageMeter } from "../usage/meter.ts";
 import { MemoryUsage } from "../usage/usage_memory.ts";
 import type { Transport } from "../upstream/transport.ts";

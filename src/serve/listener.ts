@@ -4,7 +4,7 @@
  * @module
  */
 import { type ByteSource, fromReadableStream } from "../http/byte_source.ts";
-import { systemClock } from "../exchange/exchange.ts";
+import { systemClock } from "../exchange/clock.ts";
 import type { Handler } from "../http/web.ts";
 
 /** The longest that a caller may take for the header of a request, and for the TLS handshake before it. Milliseconds. */

@@ -4,7 +4,7 @@
  * @module
  */
 import { ConfigError } from "../config/config.ts";
-import { systemClock } from "../exchange/exchange.ts";
+import { systemClock } from "../exchange/clock.ts";
 import type { Handler } from "../http/web.ts";
 import type { Change } from "./change.ts";
 import { openListener, stopListeners } from "./lifecycle.ts";

@@ -11,7 +11,8 @@ import type { Duplex } from "node:stream";
 import { Server as TlsServer } from "node:tls";
 import type { ByteSource } from "../http/byte_source.ts";
 import { type ErrorCode, GatewayError, toErrorAnswer } from "../errors/gateway_error.ts";
-import { type InboundRequest, isWhole, systemClock } from "../exchange/exchange.ts";
+import { type GatewayRequest, isWhole } from "../http/message.ts";
+import { systemClock } from "../exchange/clock.ts";
 import type { Handler } from "../http/web.ts";
 import { fromIncomingMessage } from "./incoming_body.ts";
 import { endLate, HEADERS_MS, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
@@ -26,10 +27,10 @@ const LAST_READ_MS = 1_000;
 const KEEP_ALIVE_MS = 65_000;
 
 /** A request of `node:http` as the gateway looks at it. */
-class NodeRequest implements InboundRequest {
+class NodeRequest implements GatewayRequest {
   readonly method: string;
   readonly url: string;
-  readonly headers: InboundRequest["headers"];
+  readonly headers: GatewayRequest["headers"];
   readonly body: ByteSource | null;
   readonly #request: IncomingMessage;
   readonly #response: ServerResponse;

@@ -7,7 +7,7 @@
  */
 import { readdirSync, readFileSync } from "node:fs";
 import process from "node:process";
-import type { Clock } from "../exchange/exchange.ts";
+import type { Clock } from "../exchange/clock.ts";
 import type { Instruments } from "../observe/metrics/instruments.ts";
 
 /** Seconds. */

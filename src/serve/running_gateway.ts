@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { ExchangeObserver, Tracer } from "../exchange/exchange.ts";
+import type { ExchangeObserver, Tracer } from "../exchange/observer.ts";
 import { createGateway, type Gateway } from "../gateway.ts";
 import { BodyMemory } from "../inbound/body_memory.ts";
 import type { Change } from "./change.ts";

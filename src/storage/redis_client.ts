@@ -6,7 +6,7 @@
  */
 import { setImmediate } from "node:timers";
 import { Redis, ReplyError } from "ioredis";
-import type { Clock } from "../exchange/exchange.ts";
+import type { Clock } from "../exchange/clock.ts";
 
 /** How long one call may take. Milliseconds. */
 export const REDIS_DEADLINE_MS = 50;

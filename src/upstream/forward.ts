@@ -5,7 +5,8 @@
  * @module
  */
 import { GatewayError } from "../errors/gateway_error.ts";
-import type { Clock, Exchange } from "../exchange/exchange.ts";
+import type { Clock } from "../exchange/clock.ts";
+import type { Exchange } from "../exchange/exchange.ts";
 import { toUpstreamError } from "./failure_cause.ts";
 import type { Replica, Replicas } from "./replicas.ts";
 import { NeverSent, type Transport, type UpstreamAnswer, type UpstreamCall } from "./transport.ts";

@@ -6,7 +6,9 @@
  */
 import { type ByteSource, joinChunks } from "../http/byte_source.ts";
 import { type ErrorCode, GatewayError, toErrorEvent } from "../errors/gateway_error.ts";
-import { ClientClosed, type Clock, type Exchange, type Settlement, toSettlement } from "../exchange/exchange.ts";
+import type { Clock } from "../exchange/clock.ts";
+import { ClientClosed, type Settlement, toSettlement } from "../exchange/settlement.ts";
+import type { Exchange } from "../exchange/exchange.ts";
 import type { EventStreamScanner } from "../dialects/openai_chat.ts";
 import { toUpstreamError } from "./failure_cause.ts";
 import type { PlainAnswerMeter } from "../dialects/openai_usage.ts";

@@ -4,7 +4,9 @@
  *
  * @module
  */
-import type { Clock, ExchangeObserver, ExchangeRecord, TokenUsage } from "../exchange/exchange.ts";
+import type { Clock } from "../exchange/clock.ts";
+import type { ExchangeRecord, TokenUsage } from "../exchange/record.ts";
+import type { ExchangeObserver } from "../exchange/observer.ts";
 import {
   addCounts,
   HOUR_MS,

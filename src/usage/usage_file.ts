@@ -8,7 +8,7 @@ import { setImmediate } from "node:timers/promises";
 import { Buffer } from "node:buffer";
 import * as v from "valibot";
 import { ConfigError } from "../config/config.ts";
-import type { Clock } from "../exchange/exchange.ts";
+import type { Clock } from "../exchange/clock.ts";
 import type { SharedFile } from "../storage/shared_file.ts";
 import {
   USAGE_COUNTS,

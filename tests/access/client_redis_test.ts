@@ -4,7 +4,7 @@ import { setImmediate } from "node:timers/promises";
 import { afterEach, beforeEach, it } from "@std/testing/bdd";
 import { Redis } from "ioredis";
 import { REDIS_DEADLINE_MS, RedisClient, RedisFailed } from "../../src/storage/redis_client.ts";
-import { type Clock, systemClock } from "../../src/exchange/exchange.ts";
+import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 

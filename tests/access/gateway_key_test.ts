@@ -6,7 +6,8 @@ import { gatewayKeyId, generateGatewayKey, holdsGatewayKey, isPlausibleKey } fro
 import { createKey, revokeKey, rotateKey } from "../../src/keys/lifecycle.ts";
 import { findGatewayKey, type GatewayKey, MemoryKeyStore } from "../../src/keys/key_store.ts";
 import { parseConfig } from "../../src/config/config.ts";
-import { Exchange, systemClock } from "../../src/exchange/exchange.ts";
+import { systemClock } from "../../src/exchange/clock.ts";
+import { Exchange } from "../../src/exchange/exchange.ts";
 import { createGateway } from "../../src/gateway.ts";
 import { digest, HOUR_MS } from "./key_store_suite.ts";
 

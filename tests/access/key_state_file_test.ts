@@ -7,7 +7,7 @@ import { KeyStoreUnavailable } from "../../src/keys/key_store.ts";
 import { KeyStateFile } from "../../src/keys/key_state_file.ts";
 import { type LimitSubject, MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { ConfigError } from "../../src/config/config.ts";
-import { type Clock, systemClock } from "../../src/exchange/exchange.ts";
+import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { SharedFile } from "../../src/storage/shared_file.ts";
 import { makeFolder } from "../support/program.ts";
 import { until } from "../support/until.ts";

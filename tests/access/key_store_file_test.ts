@@ -21,7 +21,7 @@ import { type GatewayKey, KeyStoreUnavailable } from "../../src/keys/key_store.t
 import { FileKeyStore } from "../../src/keys/key_store_file.ts";
 import { KeyStateFile } from "../../src/keys/key_state_file.ts";
 import { ConfigError } from "../../src/config/config.ts";
-import { type Clock, systemClock } from "../../src/exchange/exchange.ts";
+import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { toKeyJson } from "../../src/config/key.ts";
 import { SharedFile } from "../../src/storage/shared_file.ts";
 import { makeFolder } from "../support/program.ts";

@@ -4,7 +4,7 @@ import { RedisClient } from "../../src/storage/redis_client.ts";
 import type { GatewayKey } from "../../src/keys/key_store.ts";
 import { RedisKeyStore } from "../../src/keys/key_store_redis.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
-import { type Clock, systemClock } from "../../src/exchange/exchange.ts";
+import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { type RedisServer, startRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 

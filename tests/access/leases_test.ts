@@ -5,7 +5,7 @@ import { afterEach, describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import { generateGatewayKey } from "../../src/keys/key_format.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
-import { systemClock } from "../../src/exchange/exchange.ts";
+import { systemClock } from "../../src/exchange/clock.ts";
 import { LimitSetSchema } from "../../src/config/key.ts";
 import * as v from "valibot";
 import { answerPlain, answerStream, chunk, type Provider, startProvider, stream } from "../support/provider.ts";

@@ -4,7 +4,7 @@ import { describe, it } from "@std/testing/bdd";
 import { LEASE_MS, LeaseBook } from "../../src/limits/shared_limiter.ts";
 import type { WindowCounts } from "../../src/limits/memory_limiter.ts";
 import { LeasedLimiter, type RemoteBook } from "../../src/limits/remote_limiter.ts";
-import type { Clock } from "../../src/exchange/exchange.ts";
+import type { Clock } from "../../src/exchange/clock.ts";
 import { describeLimiter, keyWith, refusalOf, usedOf } from "./limits_suite.ts";
 
 const BEGIN = Date.UTC(2026, 1, 27, 23, 0);

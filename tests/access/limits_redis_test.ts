@@ -6,7 +6,7 @@ import { Redis } from "ioredis";
 import { RedisClient } from "../../src/storage/redis_client.ts";
 import { type Lease, type LimitSubject, MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { LEASE_MS, PERIOD_END, RedisLimiter } from "../../src/limits/limiter_redis.ts";
-import { type Clock, systemClock } from "../../src/exchange/exchange.ts";
+import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { LimitSet } from "../../src/config/key.ts";
 import { periodEnd } from "../../src/config/units.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { createLiveEvents, LiveFeed } from "../../src/observe/live/live_feed.ts";
 import { binOf, BINS, type LivePart, mergeParts, percentile } from "../../src/observe/live/live_report.ts";
-import type { ExchangeRecord } from "../../src/exchange/exchange.ts";
+import type { ExchangeRecord } from "../../src/exchange/record.ts";
 
 const replica = { provider: "a", ejections: 0, ejectedMs: 0, failures: 0, isEjected: false };
 const gateway = {

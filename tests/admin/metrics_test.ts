@@ -6,7 +6,7 @@ import { mergeParts } from "../../src/observe/live/live_report.ts";
 import type { UsageReports } from "../../src/usage/report.ts";
 import type { KeyAdministration } from "../../src/admin/key_administration.ts";
 
-import { systemClock } from "../../src/exchange/exchange.ts";
+import { systemClock } from "../../src/exchange/clock.ts";
 
 const TOKEN = "an-admin-token-of-32-characters!";
 /** What Prometheus 2.53 and 3.x send. */

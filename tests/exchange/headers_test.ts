@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { gzipSync } from "node:zlib";
 import { afterEach, describe, it } from "@std/testing/bdd";
-import { systemClock } from "../../src/exchange/exchange.ts";
+import { systemClock } from "../../src/exchange/clock.ts";
 import { runtimeParts } from "../../src/serve/compose.ts";
 import type { Transport } from "../../src/upstream/transport.ts";
 import { type Answering, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { createGateway } from "../../src/gateway.ts";
 import { parseConfig } from "../../src/config/config.ts";
-import { type Clock, systemClock } from "../../src/exchange/exchange.ts";
+import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { Transport } from "../../src/upstream/transport.ts";
 import { chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";

@@ -9,7 +9,7 @@ import { createKey } from "../../src/keys/lifecycle.ts";
 import { RedisKeyStore } from "../../src/keys/key_store_redis.ts";
 import type { LimitSubject } from "../../src/limits/memory_limiter.ts";
 import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
-import { type Clock, systemClock } from "../../src/exchange/exchange.ts";
+import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { LimitSet } from "../../src/config/key.ts";
 import { runtimeParts } from "../../src/serve/compose.ts";
 import { answerPlain, chunk, type Provider, startProvider, stream } from "../support/provider.ts";

@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
 import { afterEach, describe, it } from "@std/testing/bdd";
-import { type Clock, type ExchangeRecord, systemClock } from "../../src/exchange/exchange.ts";
+import { type Clock, systemClock } from "../../src/exchange/clock.ts";
+import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
 import { type Answering, chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
 import { runtime } from "../support/runtimes.ts";

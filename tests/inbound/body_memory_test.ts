@@ -4,7 +4,8 @@ import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import type { ByteSource } from "../../src/http/byte_source.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
-import { Exchange, systemClock } from "../../src/exchange/exchange.ts";
+import { systemClock } from "../../src/exchange/clock.ts";
+import { Exchange } from "../../src/exchange/exchange.ts";
 import { readBody } from "../../src/inbound/body.ts";
 import { BodyMemory, type RequestBody } from "../../src/inbound/body_memory.ts";
 

@@ -1,7 +1,8 @@
 /** The access log: what a line says, and what a slow or broken reader costs. */
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
-import { type Clock, type ExchangeRecord, systemClock } from "../../src/exchange/exchange.ts";
+import { type Clock, systemClock } from "../../src/exchange/clock.ts";
+import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { AccessLog, toJsonLine, toPrettyLine, type WriteLog } from "../../src/observe/access_log.ts";
 
 const record: ExchangeRecord = {

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, it } from "@std/testing/bdd";
 import { RedisClient } from "../../src/storage/redis_client.ts";
-import { systemClock } from "../../src/exchange/exchange.ts";
+import { systemClock } from "../../src/exchange/clock.ts";
 import { UsageMeter } from "../../src/usage/meter.ts";
 import { RedisUsage } from "../../src/usage/usage_redis.ts";
 import {

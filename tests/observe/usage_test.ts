@@ -1,7 +1,7 @@
 /** What is counted of usage, in memory: which exchanges, which tokens, and what keeps it bounded. */
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
-import type { ExchangeRecord } from "../../src/exchange/exchange.ts";
+import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { UsageMeter } from "../../src/usage/meter.ts";
 import { MemoryUsage, UsageBook, UsageTable } from "../../src/usage/usage_memory.ts";
 import {

@@ -1,6 +1,6 @@
 /** Every error of the table, and how it is provoked through the front door. */
 import { type ErrorCode, GatewayError } from "../../src/errors/gateway_error.ts";
-import type { ExchangeRecord } from "../../src/exchange/exchange.ts";
+import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "./gateway.ts";
 import { type Answering, answerPlain, chunk, startProvider } from "./provider.ts";
 import {

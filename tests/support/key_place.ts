@@ -7,7 +7,7 @@ import { RedisClient } from "../../src/storage/redis_client.ts";
 import { gatewayKeyId } from "../../src/keys/key_format.ts";
 import type { GatewayKey } from "../../src/keys/key_store.ts";
 import { RedisKeyStore } from "../../src/keys/key_store_redis.ts";
-import { systemClock } from "../../src/exchange/exchange.ts";
+import { systemClock } from "../../src/exchange/clock.ts";
 import { toKeyJson } from "../../src/config/key.ts";
 import { endPrograms, makeFolder, runProgram } from "./program.ts";
 import type { RedisServer } from "./redis.ts";

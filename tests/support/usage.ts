@@ -1,5 +1,6 @@
 /** Usage for tests: exchanges that are over, and what was counted of them. */
-import type { Clock, ExchangeRecord } from "../../src/exchange/exchange.ts";
+import type { Clock } from "../../src/exchange/clock.ts";
+import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { USAGE_COUNTS, type UsageRow, type UsageStep } from "../../src/usage/counts.ts";
 
 /** Noon of some day. */

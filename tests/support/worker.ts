@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import type { Readable } from "node:stream";
 import { Miniflare } from "miniflare";
-import type { ExchangeRecord } from "../../src/exchange/exchange.ts";
+import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { freePort } from "./front_proxy.ts";
 
 /** What a Worker is started with. */

@@ -7,7 +7,7 @@ import type { SallyportLimits } from "../../src/cloudflare/limits_object.ts";
 import type { LimitSubject, WindowCounts } from "../../src/limits/memory_limiter.ts";
 import { createParts, readConfig } from "../../src/cloudflare/bindings.ts";
 import { ConfigError } from "../../src/config/config.ts";
-import { systemClock } from "../../src/exchange/exchange.ts";
+import { systemClock } from "../../src/exchange/clock.ts";
 import { BUNDLE } from "../../scripts/bundle.ts";
 
 /** The class, over a stand-in for the platform's module. */

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Answer } from "../../exchange/exchange.ts";
+import type { GatewayResponse } from "../../http/message.ts";
 
 /** A refusal of the admin API. Its message is for the operator. */
 export class AdminError extends Error {
@@ -42,7 +42,11 @@ export class AdminError extends Error {
  * @param headers More of them
  * @returns The answer
  */
-export function toAnswer(status: number, content: unknown, headers: Readonly<Record<string, string>> = {}): Answer {
+export function toAnswer(
+  status: number,
+  content: unknown,
+  headers: Readonly<Record<string, string>> = {},
+): GatewayResponse {
   return {
     status,
     headers: {

@@ -4,7 +4,8 @@
  * @module
  */
 import type { Digest } from "../../keys/key_format.ts";
-import type { Clock, InboundRequest } from "../../exchange/exchange.ts";
+import type { GatewayRequest } from "../../http/message.ts";
+import type { Clock } from "../../exchange/clock.ts";
 import { HOST } from "../../config/provider.ts";
 import { AdminError } from "./answers.ts";
 
@@ -51,7 +52,7 @@ export class Guard {
    * @param request What arrived
    * @throws {AdminError} For a name that may be somebody else's, or a page of another site
    */
-  assertLocal({ headers }: InboundRequest): void {
+  assertLocal({ headers }: GatewayRequest): void {
     if (this.#parts.token !== undefined) return;
     const host = headers.get("host");
     const { hostname } = HOST.exec(host?.toLowerCase() ?? "")?.groups ?? {};
@@ -77,7 +78,7 @@ export class Guard {
    * @param header Where the token stands
    * @throws {AdminError} For no token or a wrong one
    */
-  async assertToken({ headers }: InboundRequest, header = "Authorization"): Promise<void> {
+  async assertToken({ headers }: GatewayRequest, header = "Authorization"): Promise<void> {
     const { token, digest } = this.#parts;
     if (token === undefined) {
       throw new AdminError(

@@ -7,7 +7,7 @@ import { Router } from "itty-router";
 import * as v from "valibot";
 import { type KeyAdministration, UnknownKey } from "../key_administration.ts";
 import { KeyStoreError, KeyStoreUnavailable } from "../../keys/key_store.ts";
-import type { Answer, InboundRequest } from "../../exchange/exchange.ts";
+import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
 import { type Handler, toHandler } from "../../http/web.ts";
 import { AdminError, toAnswer } from "./answers.ts";
 import { Guard, type GuardParts } from "./guard.ts";
@@ -38,11 +38,11 @@ const OPENMETRICS_ASKED =
   /application\/openmetrics-text(?!\s*;\s*version=(?!1\.0\.0))(?![^,]*;\s*q=0(?:\.0*)?\s*(?:[;,]|$))/i;
 
 /** Whether the connection can go on after a refusal: what is left of the body, if anything, is small. */
-function isBodySettled({ headers, body }: InboundRequest): boolean {
+function isBodySettled({ headers, body }: GatewayRequest): boolean {
   return body === null || Number(headers.get("content-length") ?? Infinity) <= MAX_BODY_BYTES;
 }
 
-function toErrorAnswer(thrown: unknown, request: InboundRequest): Answer {
+function toErrorAnswer(thrown: unknown, request: GatewayRequest): GatewayResponse {
   const error = toAdminError(thrown);
   const { status, code, message, param, headers } = error;
   const type = status >= 500 ? "server_error" : status === 401 ? "authentication_error" : "invalid_request_error";
@@ -67,7 +67,7 @@ function toAdminError(thrown: unknown): AdminError {
 }
 
 /** Reads to the end before anything is decided: what is left unread would keep the connection from its next request. */
-async function readBytes({ headers, body }: InboundRequest): Promise<Uint8Array> {
+async function readBytes({ headers, body }: GatewayRequest): Promise<Uint8Array> {
   const tooLarge = new AdminError(413, "body_too_large", `Cannot accept the body: more than ${MAX_BODY_BYTES} bytes`);
   if (Number(headers.get("content-length") ?? 0) > MAX_BODY_BYTES) throw tooLarge;
   const bytes = new Uint8Array(MAX_BODY_BYTES);
@@ -80,7 +80,7 @@ async function readBytes({ headers, body }: InboundRequest): Promise<Uint8Array>
   return bytes.subarray(0, length);
 }
 
-async function readJson(request: InboundRequest): Promise<unknown> {
+async function readJson(request: GatewayRequest): Promise<unknown> {
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(await readBytes(request));
     const content: unknown = JSON.parse(text || "{}");
@@ -106,7 +106,7 @@ function check(schema: v.GenericSchema, given: unknown, code: "invalid_body" | "
   });
 }
 
-async function readBody({ body: wanted }: Pick<AdminRoute, "body">, request: InboundRequest): Promise<unknown> {
+async function readBody({ body: wanted }: Pick<AdminRoute, "body">, request: GatewayRequest): Promise<unknown> {
   if (wanted === undefined) return undefined;
   // Also what keeps pages in a browser from writing here: this type makes it ask first, and nobody answers that.
   if (!/^application\/json\s*(?:;|$)/i.test(request.headers.get("content-type") ?? "")) {
@@ -129,7 +129,7 @@ interface Routed {
   readonly method: string;
   readonly url: string;
   readonly params: Readonly<Record<string, string>>;
-  readonly inbound: InboundRequest;
+  readonly inbound: GatewayRequest;
 }
 
 /** A route with who does what it asks for. */
@@ -142,7 +142,7 @@ function createRouter(parts: AdminParts, guard: Guard) {
   const routes = [...bind(KEY_ROUTES, keys), ...bind(USAGE_ROUTES, usage)];
   const router = Router<Routed>();
   const operation = new Operation(parts);
-  const ready = (): Answer => {
+  const ready = (): GatewayResponse => {
     const { openExchanges } = gateway;
     const isReady = operation.state === "ready";
     return toAnswer(isReady ? 200 : 503, { status: isReady ? "ready" : "draining", openExchanges, ...parts.health() });
@@ -207,7 +207,7 @@ export function createAdminHandler(parts: AdminParts): Handler {
     const { method } = inbound;
     try {
       guard.assertLocal(inbound);
-      const answer: Answer | undefined = URL.canParse(url)
+      const answer: GatewayResponse | undefined = URL.canParse(url)
         ? await router.fetch({ method, url, inbound } as unknown as Routed)
         : undefined;
       if (answer !== undefined) return answer;

@@ -4,7 +4,8 @@
  *
  * @module
  */
-import type { Answer, Clock, InboundRequest } from "../../exchange/exchange.ts";
+import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
+import type { Clock } from "../../exchange/clock.ts";
 import { createHostTable } from "../../inbound/host.ts";
 import { AdminError, toAnswer } from "./answers.ts";
 import { createLiveEvents } from "../../observe/live/live_feed.ts";
@@ -16,7 +17,7 @@ export interface OperationParts {
   /** What settled from one second up to, but without, another; all processes together. */
   readonly look: (from: number, to: number) => Promise<LivePart>;
   /** Hands a call to the gateway as if it had come from a caller: its own steps decide on it. */
-  readonly handle: (request: InboundRequest) => Promise<Answer>;
+  readonly handle: (request: GatewayRequest) => Promise<GatewayResponse>;
   /** The hosts of each provider. */
   readonly providers: Readonly<Record<string, { readonly hosts: readonly string[] }>>;
   readonly health: () => Readonly<Record<string, unknown>>;
@@ -61,13 +62,13 @@ export interface OperationRoute {
   readonly type: "application/json" | "text/event-stream";
   /** Name of the body's form in the description, where there is one. */
   readonly body?: "ChatCompletionRequest";
-  run(operation: Operation, call: OperationCall): Promise<Answer> | Answer;
+  run(operation: Operation, call: OperationCall): Promise<GatewayResponse> | GatewayResponse;
 }
 
 /** What a route is given. */
 export interface OperationCall {
   readonly provider: string;
-  readonly inbound: InboundRequest;
+  readonly inbound: GatewayRequest;
   /** Reads the body, which is bounded. */
   readonly readBytes: () => Promise<Uint8Array>;
 }
@@ -146,7 +147,7 @@ export class Operation {
   }
 
   /** Turns load balancers elsewhere, or back. Who calls all the same is served: nothing is lost by either. */
-  turn(isDrained: boolean): Answer {
+  turn(isDrained: boolean): GatewayResponse {
     const { gateway } = this.#parts;
     if (!gateway.isReady) {
       throw new AdminError(409, "leaving", "Cannot do this: the gateway was told to end, and nothing takes that back");
@@ -156,7 +157,7 @@ export class Operation {
   }
 
   /** The feed, for one watcher more. */
-  watch(): Answer {
+  watch(): GatewayResponse {
     if (this.#state.watchers >= MAX_WATCHERS) {
       throw new AdminError(503, "too_many_watchers", `Cannot watch: ${MAX_WATCHERS} others do; close a console`);
     }
@@ -179,7 +180,7 @@ export class Operation {
   }
 
   /** One call through the gateway, which counts and logs it like any other. */
-  async tryOut({ provider, inbound, readBytes }: OperationCall): Promise<Answer> {
+  async tryOut({ provider, inbound, readBytes }: OperationCall): Promise<GatewayResponse> {
     const { providers, handle } = this.#parts;
     const host = Object.hasOwn(providers, provider) ? hostOf(provider, providers) : undefined;
     if (host === undefined) {

@@ -8,7 +8,7 @@ import process from "node:process";
 import { styleText } from "node:util";
 import { generateGatewayKey } from "../../keys/key_format.ts";
 import type { Config } from "../../config/config.ts";
-import type { ExchangeRecord } from "../../exchange/exchange.ts";
+import type { ExchangeRecord } from "../../exchange/record.ts";
 import { createGateway } from "../../gateway.ts";
 import { resolveServe, runtimeParts } from "../../serve/compose.ts";
 import { closeListeners, openListeners } from "../../serve/lifecycle.ts";

@@ -7,7 +7,9 @@
  * @module
  */
 import type { ByteSource } from "../../http/byte_source.ts";
-import type { Clock, ExchangeObserver, ExchangeRecord } from "../../exchange/exchange.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import type { ExchangeRecord } from "../../exchange/record.ts";
+import type { ExchangeObserver } from "../../exchange/observer.ts";
 import { concernOf } from "../../errors/outcomes.ts";
 import {
   binOf,

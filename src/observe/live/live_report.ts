@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { ExchangeRecord } from "../../exchange/exchange.ts";
+import type { ExchangeRecord } from "../../exchange/record.ts";
 
 export { concernOf } from "../../errors/outcomes.ts";
 

@@ -5,7 +5,8 @@
  *
  * @module
  */
-import type { ExchangeObserver, ExchangeRecord } from "../../exchange/exchange.ts";
+import type { ExchangeRecord } from "../../exchange/record.ts";
+import type { ExchangeObserver } from "../../exchange/observer.ts";
 import { type Buckets, Instruments, type MetricJson, type Tally } from "./instruments.ts";
 import {
   createFamilies,

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { ExchangeRecord } from "../../exchange/exchange.ts";
+import type { ExchangeRecord } from "../../exchange/record.ts";
 
 /** What is named apart at most; every further one is `other`. */
 export const MAX_MODELS = 100;

@@ -4,7 +4,7 @@
  * @module
  */
 import { ConfigError } from "../../config/config.ts";
-import { systemClock } from "../../exchange/exchange.ts";
+import { systemClock } from "../../exchange/clock.ts";
 import { runtime } from "../compose.ts";
 import type { Change } from "../change.ts";
 import { openListener } from "../lifecycle.ts";

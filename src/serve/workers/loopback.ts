@@ -9,7 +9,7 @@ import { request as requestHttps } from "node:https";
 import { PLAYGROUND_HEADERS } from "../../admin/api/operation.ts";
 import { AdminError } from "../../admin/api/answers.ts";
 import type { ByteSource } from "../../http/byte_source.ts";
-import type { Answer, InboundRequest } from "../../exchange/exchange.ts";
+import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
 import { fromIncomingMessage } from "../incoming_body.ts";
 
 /** What says how the connection is used, which is not the answer's. */
@@ -23,7 +23,7 @@ function toLoopback(url: string): URL {
   return target;
 }
 
-function toAnswer(response: IncomingMessage, body: ByteSource): Answer {
+function toAnswer(response: IncomingMessage, body: ByteSource): GatewayResponse {
   const headers = Object.entries(response.headers).filter(([name]) => !CONNECTION_HEADERS.includes(name));
   return {
     status: response.statusCode ?? 502,
@@ -40,7 +40,7 @@ function toAnswer(response: IncomingMessage, body: ByteSource): Answer {
  * @returns The answer as it comes
  * @throws {AdminError} When nobody answers there
  */
-export async function callListener(url: string, request: InboundRequest): Promise<Answer> {
+export async function callListener(url: string, request: GatewayRequest): Promise<GatewayResponse> {
   const target = toLoopback(url);
   const { method, url: path } = request;
   const headers = Object.fromEntries(
@@ -51,7 +51,7 @@ export async function callListener(url: string, request: InboundRequest): Promis
   );
   const body = await request.body?.read();
   const send = target.protocol === "https:" ? requestHttps : requestHttp;
-  return await new Promise<Answer>((resolve, reject) => {
+  return await new Promise<GatewayResponse>((resolve, reject) => {
     const call = send(new URL(path, target), {
       method,
       headers: { ...headers, connection: "close" },

@@ -15,7 +15,7 @@ import {
 import { toRateLimitHeaders } from "../../limits/memory_limiter.ts";
 import type { LivePart } from "../../observe/live/live_report.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
-import { systemClock } from "../../exchange/exchange.ts";
+import { systemClock } from "../../exchange/clock.ts";
 import type { UsageBatch, UsageRow, UsageStore } from "../../usage/counts.ts";
 import type { MetricJson } from "../../observe/metrics/instruments.ts";
 import { ConfigError } from "../../config/config.ts";
