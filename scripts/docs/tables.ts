@@ -1,5 +1,6 @@
 /** Every part of a page that is made from the sources and from measurements, and from nothing that a run leaves. */
 import { makeCauses, makeErrors, makeOutcomes, makeStreamErrors } from "./errors.ts";
+import { makeMap } from "./map.ts";
 import type { Part } from "./parts.ts";
 import { makeConnections, makeCosts, makeKeys, makeObservers, makePeers } from "./performance.ts";
 import { makePresets, makeSettings } from "./settings.ts";
@@ -8,6 +9,7 @@ const PERFORMANCE = ["docs/performance.md"];
 
 /** A test compares each with what its pages hold. */
 export const TABLES: readonly Part[] = [
+  { name: "map", files: ["CONTRIBUTING.md"], make: makeMap },
   { name: "settings", files: ["docs/configuration.md"], make: makeSettings },
   { name: "presets", files: ["docs/configuration.md"], make: makePresets },
   { name: "errors", files: ["docs/errors.md"], make: makeErrors },
