@@ -42,7 +42,7 @@ export type { Digest } from "./src/keys/key_format.ts";
 export type { OwnKey, WrittenLimits } from "./src/config/key.ts";
 export type { ResolveKey } from "./src/keys/key_resolver.ts";
 export type { GatewayKey, KeyStore } from "./src/keys/key_store.ts";
-export type { Lease, Limiter, LimitName, LimitSubject, Standing } from "./src/limits/memory_limiter.ts";
+export type { Lease, Limiter, LimitName, LimitSubject, Standing } from "./src/limits/limiter.ts";
 export type { ReplicaReport } from "./src/upstream/replicas.ts";
 export type { Transport, UpstreamAnswer, UpstreamCall } from "./src/upstream/transport.ts";
 

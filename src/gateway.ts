@@ -8,7 +8,8 @@ import { sha256 } from "@noble/hashes/sha2.js";
 import { bytesToHex, utf8ToBytes } from "@noble/hashes/utils.js";
 import type { Digest } from "./keys/key_format.ts";
 import { createInlineKeyStore, type KeyStore } from "./keys/key_store.ts";
-import { type Limiter, MemoryLimiter } from "./limits/memory_limiter.ts";
+import type { Limiter } from "./limits/limiter.ts";
+import { MemoryLimiter } from "./limits/memory_limiter.ts";
 import type { ResolveKey } from "./keys/key_resolver.ts";
 import { type Config, ConfigError } from "./config/config.ts";
 import { GatewayError } from "./errors/gateway_error.ts";
@@ -24,19 +25,19 @@ import { createFetchTransport, type Transport } from "./upstream/transport.ts";
 
 /** The parts that differ by runtime or engine. Left out, each is one that works anywhere. */
 export interface GatewayParts {
-  /** Who gateway keys belong to: a store, or a function of one's own; by default those of the config, in memory. */
+  /** Source of gateway keys: a store, or a function that resolves one; by default the keys of the config, in memory. */
   readonly keys: KeyStore | ResolveKey;
-  /** Who counts what keys and providers may take; by default this process alone. */
+  /** The limiter, which counts the use of keys and providers; by default one in the memory of this process. */
   readonly limiter: Limiter;
-  /** How calls reach a provider; by default the global `fetch`. */
+  /** The transport, which makes the calls to providers; by default the global `fetch`. */
   readonly transport: Transport;
-  /** SHA-256; by default one in JavaScript. */
+  /** The SHA-256 function; by default one in JavaScript. */
   readonly digest: Digest;
-  /** Who is told of settled exchanges. */
+  /** Observers, which are told of settled exchanges. */
   readonly observers: readonly ExchangeObserver[];
-  /** Who follows exchanges and their calls; by default nobody. */
+  /** The tracer, which follows exchanges and their calls; by default none. */
   readonly tracer?: Tracer | undefined;
-  /** Where times come from. */
+  /** Source of times and timers. */
   readonly clock: Clock;
   /** @internal Exchanges under earlier configurations of the same process. */
   readonly earlier?: EarlierExchanges | undefined;
@@ -44,26 +45,26 @@ export interface GatewayParts {
 
 /** @internal Exchanges that gateways before this one still have open: the limits of this one count them too. */
 export interface EarlierExchanges {
-  /** How many there are. */
+  /** The number of these exchanges. */
   readonly size: number;
-  /** Holds their bodies, and those of this gateway. */
+  /** Memory for their bodies, and for those of this gateway. */
   readonly bodies: BodyMemory;
 }
 
 /** A gateway, ready to be mounted. */
 export interface Gateway extends Handler {
-  /** Whether new requests are welcome: what a load balancer asks for. */
+  /** True while new requests are welcome, as a load balancer asks. */
   readonly isReady: boolean;
-  /** How many exchanges are open. */
+  /** The number of open exchanges. */
   readonly openExchanges: number;
-  /** How many of them are streams. */
+  /** The number of open exchanges that are streams. */
   readonly openStreams: number;
-  /** How the replicas of all providers do. */
+  /** State of the replicas of all providers. */
   readonly replicas: readonly ({ readonly provider: string } & ReplicaReport)[];
-  /** Says from now on that it is not ready, and goes on serving: the time in which load balancers turn elsewhere. */
+  /** Sets `isReady` to false and goes on serving, so that load balancers have time to turn elsewhere. */
   drain(): void;
   /**
-   * Refuses what is new, lets open exchanges finish, and after the limit ends the rest with `gateway_draining`.
+   * Refuses new requests, lets open exchanges finish, and after the limit ends the rest with `gateway_draining`.
    *
    * @param limitMs How long open exchanges may take, milliseconds; the config's `drain.limit` if left out
    */
@@ -74,13 +75,13 @@ function portableDigest(text: string): string {
   return bytesToHex(sha256(utf8ToBytes(text)));
 }
 
-/** Keys elsewhere than in the configuration are a part that `assemble` makes: the core names no file and no engine. */
+/** Makes the store for keys in the configuration. `assemble` makes all others: the core knows no file and no engine. */
 function inlineKeys({ keys }: Config, digest: Digest): KeyStore {
   if (typeof keys !== "string" && !("file" in keys)) return createInlineKeyStore(keys, digest);
   throw new ConfigError([{ path: "keys", message: "expected an array of keys, or a key store among the parts" }]);
 }
 
-/** The providers of a configuration, each with what its calls are made with. */
+/** Returns the providers of a configuration, each with the parts that its calls use. */
 function toProviders({ providers }: Config, { transport, clock }: { transport: Transport; clock: Clock }): Provider[] {
   return Object.entries(providers).map(([name, provider]) => ({
     name,

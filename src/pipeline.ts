@@ -6,7 +6,7 @@
  */
 import { type Digest, holdsGatewayKey } from "./keys/key_format.ts";
 import { findGatewayKey, type KeyStore } from "./keys/key_store.ts";
-import { type Limiter, type LimitSubject, takeLease } from "./limits/memory_limiter.ts";
+import { type Limiter, type LimitSubject, takeLease } from "./limits/limiter.ts";
 import type { ResolveKey } from "./keys/key_resolver.ts";
 import { admitKey, admitModel, allowsModel } from "./keys/policy.ts";
 import type { Config } from "./config/config.ts";
@@ -33,11 +33,11 @@ import { MAX_WHOLE_BYTES, readWhole, Relay } from "./upstream/relay.ts";
 import type { UpstreamAnswer } from "./upstream/transport.ts";
 import { PlainAnswerMeter, readPlainUsage } from "./dialects/openai_usage.ts";
 
-/** A provider, and what calls to it are made with. */
+/** A provider, and the parts that calls to it use. */
 export interface Provider extends ProviderConfig, ForwardParts {
   /** Its name in the config. */
   readonly name: string;
-  /** Itself, where it has limits for all keys together. */
+  /** The provider as a subject of limits: one entry if it has limits for all keys together, else none. */
   readonly subjects: readonly LimitSubject[];
 }
 
@@ -53,7 +53,7 @@ export interface Pipeline {
   readonly limits: Config["limits"];
   readonly bodies: BodyMemory;
   readonly open: OpenExchanges;
-  /** Refuses a request that came too late, or is one too many. @throws {GatewayError} */
+  /** Refuses a request if the gateway is closing, or has too many open exchanges. @throws {GatewayError} */
   assertWelcome(): void;
 }
 
@@ -66,7 +66,7 @@ interface Flow {
 
 /** A body of at most this size that nobody read is drained by the server; a larger one costs its connection. Bytes. */
 const SMALL_BODY_BYTES = 65536;
-/** When an exchange that is still open begins to watch for its caller's leaving. Milliseconds. */
+/** The age at which an open exchange begins to watch whether its caller leaves. Milliseconds. */
 const WATCH_CALLER_MS = 20;
 
 /**
@@ -124,7 +124,7 @@ function arrive(request: GatewayRequest, gateway: Pipeline): Flow {
   return { request, exchange, gateway };
 }
 
-/** 2: the Host names the provider, method and path the operation. Nothing looks at the URL before the Host was checked. */
+/** 2: finds the provider by Host, the operation by method and path. The Host is checked before the URL is looked at. */
 async function address(flow: Flow): Promise<{ provider: Provider; operation: Operation }> {
   const { request: { method, url, headers }, exchange, gateway } = flow;
   // HTTP/2 has no Host field: its `:authority` stands in the URL.
@@ -135,7 +135,10 @@ async function address(flow: Flow): Promise<{ provider: Provider; operation: Ope
   return { provider, operation };
 }
 
-/** 3: the gateway key first, for without a good one nobody learns more; then what it may, and the other credential. */
+/**
+ * 3: checks the gateway key first, since a caller without a valid one must learn nothing more; then what the key
+ * allows, and the credential for the provider.
+ */
 async function identify(provider: Provider, operation: Operation, flow: Flow): Promise<KeyConfig> {
   const { request: { url, headers }, exchange, gateway: { keys, digest, clock } } = flow;
   const shown = readGatewayCredential(headers);
@@ -150,7 +153,7 @@ async function identify(provider: Provider, operation: Operation, flow: Flow): P
   return key;
 }
 
-/** 4: a lease of the limits of key and provider, given back when the exchange settles. No byte of the body was read so far. */
+/** 4: takes a lease of the limits of key and provider until the exchange settles. None of the body was read so far. */
 async function admit({ id, limits }: KeyConfig, provider: Provider, { exchange, gateway }: Flow): Promise<void> {
   const { limiter, clock } = gateway;
   const subjects = limits === undefined ? provider.subjects : [{ name: `key:${id}`, limits }, ...provider.subjects];
@@ -163,16 +166,16 @@ async function admit({ id, limits }: KeyConfig, provider: Provider, { exchange, 
   exchange.headers = lease.headers;
 }
 
-/** What is remembered of a chat completion's body. */
+/** Facts from a chat completion's body that later steps need. */
 type CheckedCompletion = Pick<ChatCompletionRequest, "isStream" | "choices">;
 
-/** A body that was read, and what must be known of it; neither where the operation has none. */
+/** A body that was read, and the facts that later steps need of it; neither where the operation has no body. */
 interface ReadRequest {
   readonly body: RequestBody | null;
   readonly completion: CheckedCompletion | undefined;
 }
 
-/** 5: the body's bytes, and from a parsed view of them what must be known. Of the view nothing large is kept. */
+/** 5: reads the body's bytes, and from a parsed view the facts that are needed. Nothing large of the view is kept. */
 async function read(
   operation: Operation,
   { key, provider }: { key: KeyConfig; provider: Provider },
@@ -189,7 +192,7 @@ async function read(
   return { body, completion: { isStream, choices } };
 }
 
-/** 6: the original bytes, with the headers that may cross. */
+/** 6: forwards the original bytes, with the headers that may be forwarded. */
 async function send(
   { path }: Operation,
   { provider, body, completion }: ReadRequest & { provider: Provider },
@@ -209,7 +212,10 @@ interface Answered {
   readonly completion: CheckedCompletion | undefined;
 }
 
-/** 7: status and headers at once, the body as it comes; its end settles the exchange (8). A small answer goes whole. */
+/**
+ * 7: relays status and headers at once and the body as it comes; its end settles the exchange (8). A small body is sent
+ * as a whole.
+ */
 async function relay(
   answered: UpstreamAnswer,
   to: Answered,
@@ -252,7 +258,7 @@ async function relay(
   return { status, headers: own, body: new Relay(body, { exchange, scanner, meter, ...times }) };
 }
 
-/** The one place where something thrown becomes an answer. */
+/** Turns whatever was thrown into an answer; the only place that does. */
 function refuse(thrown: unknown, { request, exchange }: Flow): GatewayResponse {
   const settlement = toSettlement(thrown);
   if (thrown instanceof ClientClosed) {
@@ -271,7 +277,7 @@ function refuse(thrown: unknown, { request, exchange }: Flow): GatewayResponse {
   return refusal;
 }
 
-/** Adds what every answer carries. */
+/** Adds the gateway's own headers, which every answer carries. */
 function addOwnHeaders(headers: Record<string, string>, exchange: Exchange): Record<string, string> {
   Object.assign(headers, exchange.headers);
   headers["x-request-id"] = exchange.id;
@@ -279,7 +285,7 @@ function addOwnHeaders(headers: Record<string, string>, exchange: Exchange): Rec
   return headers;
 }
 
-/** Returns whether the connection can go on after a refusal: what is left of the body, if anything, is small. */
+/** Returns whether the connection can be used again after a refusal: the unread rest of the body is small, or none. */
 function isBodySettled({ body, headers }: GatewayRequest, exchange: Exchange): boolean {
   if (body === null || exchange.bytesIn > 0) return true;
   return Number(headers.get("content-length") ?? Infinity) <= SMALL_BODY_BYTES;

@@ -1,5 +1,5 @@
 /**
- * What an administrator does with gateway keys, the same from the command line and at the admin API.
+ * Administration of gateway keys, shared by the command line and the admin API.
  *
  * @module
  */
@@ -7,17 +7,17 @@ import { type KeyPolicy, type LimitSet, toKeyJson } from "../config/key.ts";
 import type { Digest } from "../keys/key_format.ts";
 import { createKey, keyState, type NewKey, revokeKey, rotateKey, suspendKey } from "../keys/lifecycle.ts";
 import { type GatewayKey, type KeyQuery, type KeyRegistry, KeyStoreError } from "../keys/key_store.ts";
-import type { Limiter } from "../limits/memory_limiter.ts";
+import type { Limiter } from "../limits/limiter.ts";
 
-/** What an administrator needs. */
+/** Parts of {@link KeyAdministration}. */
 export interface KeyAdministrationParts {
   readonly keys: KeyRegistry;
   readonly digest: Digest;
   /** Wall clock, milliseconds since 1970. */
   readonly now: () => number;
-  /** Names of the providers that are configured: a key for any other would be good for nothing. */
+  /** Names of the configured providers. A key for any other is refused, for it could call nothing. */
   readonly providers: readonly string[];
-  /** Who counts, where somebody does: the command line has nobody beside it. */
+  /** The limiter that counts the use of keys; left out at the command line, which has none. */
   readonly limiter?: Limiter | undefined;
 }
 
@@ -33,16 +33,16 @@ export type KeyView = Readonly<Record<string, unknown>> & {
   readonly limits?: Readonly<Record<string, unknown>>;
 };
 
-/** The verbs. Each throws {@link KeyStoreError} where it is refused. */
+/** Operations on keys. Each throws {@link KeyStoreError} if it is refused. */
 export class KeyAdministration {
   readonly #parts: KeyAdministrationParts;
 
-  /** @param parts What it needs */
+  /** @param parts The parts that it works with */
   constructor(parts: KeyAdministrationParts) {
     this.#parts = parts;
   }
 
-  /** Makes a key. @returns It, shown this once, and how administrators see it */
+  /** Makes a key. @returns The key itself, which is shown only this once, and its view */
   async create(policy: KeyPolicy): Promise<{ key: string; view: KeyView }> {
     const { keys, digest, now } = this.#parts;
     this.#assertProviders(policy);
@@ -54,8 +54,8 @@ export class KeyAdministration {
   }
 
   /**
-   * @param query Which
-   * @param options Whether to look up what each has taken of its limits, too
+   * @param query Which keys
+   * @param options Whether to look up the use of each key's limits, too
    * @returns The newest first
    */
   async list(query: KeyQuery, { withUse = false }: { withUse?: boolean } = {}): Promise<KeyView[]> {
@@ -68,7 +68,7 @@ export class KeyAdministration {
     }));
   }
 
-  /** @returns The key, with what it has taken of its limits where that is known here */
+  /** @returns The key, with the use of its limits if there is a limiter */
   async show(id: string): Promise<KeyView> {
     const { keys } = this.#parts;
     const key = await keys.get(id) ?? refuseUnknown();
@@ -91,7 +91,7 @@ export class KeyAdministration {
     };
   }
 
-  /** Changes what a key may do. @param patch What to set; `undefined` takes a setting away */
+  /** Changes the settings of a key. @param patch Settings to change; `undefined` removes one */
   async update(id: string, patch: Partial<KeyPolicy>): Promise<KeyView> {
     this.#assertProviders(patch);
     return this.#view(
@@ -114,12 +114,12 @@ export class KeyAdministration {
     return this.#view(await this.#parts.keys.change(id, (current = refuseUnknown()) => suspendKey(current, true)));
   }
 
-  /** Takes {@link disable} back. */
+  /** Enables a key again that was disabled. */
   async enable(id: string): Promise<KeyView> {
     return this.#view(await this.#parts.keys.change(id, (current = refuseUnknown()) => suspendKey(current, false)));
   }
 
-  /** Gives a key a new secret. @param overlapMs For how long the old one stays good, milliseconds */
+  /** Gives a key a new secret. @param overlapMs Time for which the old one stays valid, milliseconds */
   async rotate(id: string, overlapMs: number): Promise<{ key: string; view: KeyView }> {
     const { keys, digest, now } = this.#parts;
     let rotated: NewKey | undefined;
@@ -152,13 +152,13 @@ export class KeyAdministration {
   }
 }
 
-/** Some limits laid over others; nothing where none is left. */
+/** Merges changed limits into the current ones; returns `undefined` if none is left. */
 function mergeLimits(current: LimitSet | undefined, patch: LimitSet): LimitSet | undefined {
   const merged = { ...current, ...patch };
   return Object.values(merged).some((limit) => limit !== undefined) ? merged : undefined;
 }
 
-/** There is no key with the id that was asked for. */
+/** Error for an id that no key has. */
 export class UnknownKey extends KeyStoreError {
   override readonly name = "UnknownKey";
 }

@@ -6,7 +6,7 @@
 import type { GatewayResponse } from "../http/message.ts";
 import { PAGE_ASSETS } from "./page_assets.ts";
 
-/** Path, media type, and which of the assets it is. */
+/** Path, media type and asset of each file. */
 const FILES: readonly [path: string, type: string, asset: keyof typeof PAGE_ASSETS][] = [
   ["/", "text/html; charset=utf-8", "html"],
   ["/page.js", "text/javascript; charset=utf-8", "script"],
@@ -14,7 +14,7 @@ const FILES: readonly [path: string, type: string, asset: keyof typeof PAGE_ASSE
   ["/page.svg", "image/svg+xml", "icon"],
 ];
 
-/** Nothing from elsewhere, nothing inline, in nobody's frame (https://www.w3.org/TR/CSP3/). */
+/** Content Security Policy: nothing from other origins, nothing inline, no frames (https://www.w3.org/TR/CSP3/). */
 const POLICY = [
   "default-src 'none'",
   "script-src 'self'",
@@ -26,12 +26,12 @@ const POLICY = [
   "frame-ancestors 'none'",
 ].join("; ");
 
-/** Where its files are. */
+/** Paths of the page's files. */
 export const PAGE_PATHS: readonly string[] = FILES.map(([path]) => path);
 
 /**
  * @param wanted One of {@link PAGE_PATHS}
- * @returns The file
+ * @returns The file; `undefined` for any other path
  */
 export function toPageAnswer(wanted: string): GatewayResponse | undefined {
   const found = FILES.find(([path]) => path === wanted);

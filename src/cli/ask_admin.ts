@@ -1,19 +1,19 @@
 /**
- * How commands ask the gateway that runs: at its admin listener.
+ * Asks the gateway that runs, at its admin listener.
  *
  * @module
  */
 import { request } from "node:http";
 import type { Config } from "../config/config.ts";
 
-/** What an admin listener answers. */
+/** Answer of an admin listener. */
 export interface AdminAnswer {
   readonly status: number;
   readonly text: string;
 }
 
 /**
- * The address of the admin listener as it is called from this machine.
+ * Returns the address of the admin listener as it is called from this machine.
  *
  * @param admin Where it listens
  * @returns A URL without a path
@@ -26,8 +26,8 @@ export function toAdminUrl({ hostname, port }: NonNullable<Config["admin"]>): st
 /**
  * Asks the gateway that runs.
  *
- * @param url What for
- * @param options How long it may be silent, milliseconds; the admin token, where it has to be shown
+ * @param url The URL to request
+ * @param options The longest silence, milliseconds; the admin token, where one is needed
  * @returns Its answer; `undefined` where nobody listens. Rejects when it does not answer as it should
  */
 export function askAdmin(

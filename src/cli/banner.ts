@@ -1,24 +1,24 @@
 /**
- * What `serve` says when it has started: addresses that answer when they are called from this machine, as they stand.
+ * The text that `serve` prints when it has started. Its addresses can be called from this machine as they stand.
  *
  * @module
  */
 import { createHostTable } from "../inbound/host.ts";
 import type { ProviderConfig } from "../config/provider.ts";
 
-/** What is told of a gateway that has started. */
+/** The facts that are printed of a gateway that has started. */
 export interface Started {
   readonly version: string;
-  /** Where callers are listened to, such as `http://0.0.0.0:8787`. */
+  /** URLs of the listeners for callers, such as `http://0.0.0.0:8787`. */
   readonly urls: readonly string[];
-  /** Where operators are. */
+  /** URLs of the admin listeners. */
   readonly admins: readonly string[];
   readonly providers: Readonly<Record<string, Pick<ProviderConfig, "hosts" | "upstreams">>>;
 }
 
 const ANY = ["0.0.0.0", "[::]"];
 
-/** Names that lead from this machine to a listener, its own address first. */
+/** Returns the names that lead from this machine to a listener, its own address first. */
 function namesOf(hostname: string): string[] {
   if (ANY.includes(hostname)) return ["127.0.0.1", "localhost"];
   if (["127.0.0.1", "[::1]", "localhost"].includes(hostname)) return [hostname, "localhost"];
@@ -28,7 +28,7 @@ function namesOf(hostname: string): string[] {
 /** Finds the name of the provider that a Host leads to. */
 type Finder = (host: string) => string | undefined;
 
-/** Looks hosts up in the gateway's own table. */
+/** Makes a finder that looks hosts up in the gateway's own table. */
 function createFinder(providers: Started["providers"]): Finder {
   const table = createHostTable(
     Object.entries(providers).flatMap(([name, { hosts }]) => hosts.map((host): [string, string] => [host, name])),
@@ -42,7 +42,7 @@ function createFinder(providers: Started["providers"]): Finder {
   };
 }
 
-/** The first address by which each provider can be called at a listener, by these names. */
+/** Finds, for each provider, the first address by which it can be called at a listener, by these names. */
 function addressesOf(listener: string, names: readonly string[], find: Finder): Map<string, string> {
   const { protocol, port } = new URL(listener);
   const found = new Map<string, string>();
@@ -54,13 +54,13 @@ function addressesOf(listener: string, names: readonly string[], find: Finder): 
   return found;
 }
 
-/** Hosts of providers that lead to this machine without an entry in any DNS (RFC 6761 §6.3). */
+/** Returns the hosts of providers that lead to this machine without an entry in any DNS (RFC 6761 §6.3). */
 function localHosts(providers: Started["providers"]): string[] {
   const hosts = Object.values(providers).flatMap(({ hosts }) => hosts);
   return hosts.map((host) => host.replace(/:\d+$/, "")).filter((host) => /^\w.*\.localhost$/.test(host));
 }
 
-/** A listener's own address where that is one to call. */
+/** Returns an address at which a listener can be called: its own, but the loopback for one on all interfaces. */
 function toCallable(listener: string): string {
   const url = new URL(listener);
   return ANY.includes(url.hostname) ? listener.replace(url.hostname, "127.0.0.1") : listener;

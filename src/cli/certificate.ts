@@ -13,7 +13,7 @@ const DEFAULT_NAME = "gateway";
 const DEFAULT_HOSTS = "localhost,127.0.0.1,::1";
 const DEFAULT_LIFE = "90d";
 const DAY_MS = 24 * 3_600_000;
-/** Longer ones are refused by browsers and by Apple's systems (CA/Browser Forum Ballot SC-22). Days. */
+/** The longest life that browsers and Apple's systems accept (CA/Browser Forum Ballot SC-22). Days. */
 const MAX_LIFE_DAYS = 397;
 
 function readHosts(text: string): [string, ...string[]] {
@@ -35,7 +35,7 @@ function readLife(text: string): number {
   throw new UsageError(`--expires takes a duration from 1d to ${MAX_LIFE_DAYS}d, such as 90d`);
 }
 
-/** Writes a file that is not there yet: what stood there under its name had a mode, and perhaps readers, of its own. */
+/** Writes a new file. One of the same name is removed first, since it has its own mode, and perhaps open readers. */
 function write(file: string, text: string, mode: number): void {
   try {
     rmSync(file, { force: true });
@@ -49,8 +49,8 @@ function write(file: string, text: string, mode: number): void {
 /**
  * Writes a key and a certificate that it signs itself, and says how callers come to trust it.
  *
- * @param options The name of both files without their endings, whom it is for and how long, and whether files are replaced
- * @throws {UsageError} Where a file is there already or can't be written, or an option is none
+ * @param options The name of both files without their endings, the hosts, the lifetime, and whether files are replaced
+ * @throws {UsageError} Where a file is there already or can't be written, or an option is wrong
  */
 export function certificateCommand({ operands = [], hosts, expires, force }: CommandOptions): void {
   if (operands.length > 1) throw new UsageError("certificate takes one name, such as b for b.crt and b.key");

@@ -1,5 +1,5 @@
 /**
- * What all commands share.
+ * Parts that all commands share.
  *
  * @module
  */
@@ -13,7 +13,7 @@ export class UsageError extends Error {
   override readonly name = "UsageError";
 }
 
-/** What the options of all commands can say. */
+/** The options and operands of all commands. */
 export interface CommandOptions {
   readonly config?: string | undefined;
   readonly once: boolean;
@@ -53,8 +53,8 @@ export interface CommandOptions {
 }
 
 /**
- * Writes for whoever reads along. That it can't be written (a full disk, a reader that is gone) is no reason to fail:
- * the stream tells it in an event, as Node's do; those of Deno throw.
+ * Writes text to an output. A write that fails (a full disk, a reader that is gone) does not throw: the stream emits an
+ * `error` event. Node's streams do so by themselves; those of Deno throw.
  *
  * @param text Lines with their ends
  * @param stream Standard output if left out

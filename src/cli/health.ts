@@ -1,5 +1,5 @@
 /**
- * `sallyport health`: for health checks of containers and for people; it needs no other program, and no token.
+ * `sallyport health`: for health checks of containers and for people. It needs no other program, and no token.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { loadConfig } from "../serve/load_config.ts";
 import { type AdminAnswer, askAdmin, toAdminUrl } from "./ask_admin.ts";
 import { type CommandOptions, print, UsageError } from "./command.ts";
 
-/** How long the gateway may be silent. Milliseconds. */
+/** The longest silence of the gateway. Milliseconds. */
 const ASK_MS = 5000;
 
 const HealthSchema = v.object({
@@ -25,7 +25,7 @@ function readHealth({ text }: AdminAnswer): v.InferOutput<typeof HealthSchema> |
   }
 }
 
-/** What is to be said, and whether all is well. */
+/** Asks for the gateway's health. @returns The text to print, and whether all is well */
 async function look(origin: string, path: string): Promise<[text: string, isWell: boolean]> {
   const answer = await askAdmin(`${origin}${path}`, { timeout: ASK_MS }).catch(() => null);
   if (answer === undefined) return [`no gateway runs at ${origin}`, false];

@@ -20,18 +20,18 @@ import { alignColumns, bold, toPlain } from "./table.ts";
 
 const DEFAULT_LISTED = 50;
 const MAX_LISTED = 1_000_000;
-/** What takes a setting away. */
+/** The value of an option that takes a setting away. */
 const OFF = "off";
-/** So many characters of a name stand in the list. */
+/** The number of characters of a name that the list shows. */
 const MAX_NAME = 40;
 
-/** A time that is further away is a slip of the finger. A hundred years, in milliseconds. */
+/** The longest duration until a key expires, a hundred years: a longer one is a typing error. Milliseconds. */
 const MAX_EXPIRY_MS = 36_500 * 86_400_000;
 /** Options that say what a key may do. */
 const SETTINGS = ["name", "providers", "models", "expires", "metadata"] as const;
 const LIMITS = ["requests", "tokens", "concurrency", "budget", "mode"] as const;
 type SettingName = typeof SETTINGS[number] | typeof LIMITS[number];
-/** Where the options take another form than the configuration. */
+/** Messages for options that take another form than the configuration. */
 const FORMS: Readonly<Record<string, string>> = {
   expires: 'expected a duration such as "90d", up to 36500d, or a time such as 2027-01-31T00:00:00Z',
 };
@@ -55,7 +55,7 @@ function toMetadata(pairs: readonly string[]): Record<string, string> {
   }));
 }
 
-/** What an option says; `null` takes the setting away. */
+/** Reads an option; `null` takes the setting away. */
 function readOption(options: CommandOptions, name: SettingName): unknown {
   const given = [options[name] ?? []].flat();
   const [text = ""] = given;
@@ -77,7 +77,7 @@ function readOption(options: CommandOptions, name: SettingName): unknown {
   }
 }
 
-/** What the options say of a key; `undefined` for what is to be taken away. */
+/** Reads the policy of a key from the options; a setting that is `undefined` is taken away. */
 function readPolicy(options: CommandOptions): Partial<KeyPolicy> {
   const read = (names: readonly SettingName[]) =>
     names.filter((name) => options[name] !== undefined).map((name) => [name, readOption(options, name)] as const);
@@ -103,7 +103,7 @@ function toDay(time: unknown): string {
   return typeof time === "string" ? time.slice(0, 16).replace("T", " ") : "";
 }
 
-/** What a list admits; without a list, all. */
+/** Formats a list of admitted names; without a list, all are admitted. */
 function toNames(names: readonly string[] | undefined): string {
   return names === undefined ? "all" : names.join(",") || "none";
 }
@@ -119,7 +119,7 @@ function toLimits({ requests, tokens, concurrency, budget, mode }: NonNullable<K
   return parts.filter(Boolean).join(", ");
 }
 
-/** The keys in columns as wide as what stands in them. */
+/** Formats keys as a table. */
 function toTable(keys: readonly KeyView[]): string {
   const head = ["ID", "NAME", "STATE", "EXPIRES", "LAST USED", "PROVIDERS", "MODELS", "LIMITS"];
   const rows = keys.map(({ id, name = "", state, expires, lastUsed, providers, models, limits }) => [
@@ -148,7 +148,7 @@ function toLines(view: KeyView): string {
   return fields.map(([name, value]) => `${name.padEnd(width)}  ${toPlain(toText(value))}`).join("\n");
 }
 
-/** A key is shown this once; where only the key goes on to another program, the rest stands on stderr. */
+/** Prints a new key, which is shown this once. Only the key goes to standard output, the rest to standard error. */
 function printNew({ key, view }: { key: string; view: KeyView }, isJson: boolean): void {
   if (isJson) return print({ ...view, key }, "");
   process.stdout.write(`${key}\n`);
@@ -177,7 +177,7 @@ async function list(keys: KeyAdministration, options: CommandOptions): Promise<v
   }
 }
 
-/** Lines that are printed at once. */
+/** The number of lines that are printed at once. */
 const PRINTED_AT_ONCE = 1000;
 
 async function printExport(keys: KeyRegistry): Promise<void> {
@@ -187,7 +187,7 @@ async function printExport(keys: KeyRegistry): Promise<void> {
   }
 }
 
-/** The lines of a file, or of standard input where none is named. */
+/** Reads the lines of a file, or of standard input where none is named. */
 async function readLines(file: string | undefined): Promise<string[]> {
   const input = file === undefined || file === "-" ? process.stdin : createReadStream(file);
   const lines: string[] = [];
@@ -212,7 +212,7 @@ async function printImport(keys: KeyRegistry, file: string | undefined, options:
   print(counts, options.json ? "" : `${added} keys added, ${replaced} replaced, ${same} there already`);
 }
 
-/** For how long the old secret stays good. Milliseconds. */
+/** Reads the time for which the old secret stays valid. Milliseconds. */
 function readOverlap({ overlap, now }: CommandOptions): number {
   if (now && overlap !== undefined) throw new UsageError("keys rotate takes --now or --overlap, not both");
   const overlapMs = now ? 0 : parseDuration(overlap ?? DEFAULT_OVERLAP);
@@ -249,7 +249,7 @@ async function act(
 }
 
 /**
- * Manages gateway keys where the configuration says that they are.
+ * Manages gateway keys in the store that the configuration names.
  *
  * @param options The verb and what it takes
  * @throws {UsageError} For a mistake in the command, and when the change is refused

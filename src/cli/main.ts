@@ -1,5 +1,5 @@
 /**
- * The command line: what was asked for, and how the process ends.
+ * The command line: reads the arguments, runs the command and ends the process.
  *
  * @module
  */
@@ -100,7 +100,7 @@ const POLICY = [
   ...["name", "providers", "models", "requests", "tokens", "concurrency", "budget", "mode", "expires", "metadata"],
 ];
 
-/** Which options belong to which command, and to which verb of `keys`. */
+/** Options of each command, and of each verb of `keys`. */
 const COMMANDS: Readonly<Record<string, readonly string[]>> = {
   "keys create": ["config", "json", ...POLICY],
   "keys list": ["config", "json", "limit", "search"],
@@ -194,7 +194,7 @@ function flush(stream: NodeJS.WriteStream): Promise<void> {
 }
 
 /**
- * Runs the command line and ends the process: with 0, or with 2 after a mistake of the user's.
+ * Runs the command line and ends the process: with 2 after a mistake of the user's, else with the command's status.
  *
  * @param args Without the program's own name; those of the process if left out
  */

@@ -10,16 +10,16 @@ import type { Config } from "../config/config.ts";
 import { loadConfig, type LoadedConfig, readSetVariables } from "../serve/load_config.ts";
 import { type CommandOptions, print } from "./command.ts";
 
-/** RFC 9110 §4.2, and the port that Redis's own documentation names. */
+/** Default ports by protocol: RFC 9110 §4.2, and Redis's own documentation. */
 const DEFAULT_PORTS: Readonly<Record<string, number>> = { "http:": 80, "https:": 443, "redis:": 6379, "rediss:": 6379 };
 
-/** What `--allow-net` calls the other end of a URL. */
+/** Formats the host and port of a URL as `--allow-net` takes them. */
 function toPeer(text: string): string {
   const { protocol, hostname, port } = new URL(text);
   return `${hostname}:${port === "" ? DEFAULT_PORTS[protocol] : port}`;
 }
 
-/** What it calls an address to listen on. */
+/** Formats an address to listen on as `--allow-net` takes it. */
 function toAddress({ hostname, port }: { hostname: string; port: number }): string {
   return `${hostname.includes(":") ? `[${hostname}]` : hostname}:${port}`;
 }
@@ -37,7 +37,7 @@ function netOf({ listen, admin, providers, redis }: Config): string[] {
   ];
 }
 
-/** The folder of a file of keys, and that of the file which it is a link to. */
+/** Returns the folder of a file of keys, and that of the file to which it links. */
 function foldersOf(file: string): string[] {
   try {
     return [dirname(file), dirname(realpathSync(file))];
@@ -47,7 +47,7 @@ function foldersOf(file: string): string[] {
 }
 
 /**
- * The narrowest flags of `deno run` under which one process serves this configuration.
+ * Returns the narrowest flags of `deno run` under which one process serves this configuration.
  *
  * @param loaded The configuration, and where it came from
  * @param variables Names of the environment's variables that it consists of
@@ -72,7 +72,7 @@ export function toDenoFlags({ config, file, directory }: LoadedConfig, variables
   ];
 }
 
-/** As a shell reads it back where it has to; what needs no quotes also stands in `$(…)`. */
+/** Quotes a flag for a shell, but only if it needs quotes: without them it also works in `$(…)`. */
 function quote(flag: string): string {
   return /^[\w@%+=:,./[\]-]+$/.test(flag) ? flag : `'${flag.replaceAll("'", `'\\''`)}'`;
 }

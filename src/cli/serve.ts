@@ -47,7 +47,7 @@ const bugReporter: ExchangeObserver = {
 
 const report = (text: string): void => print(`sallyport: ${text}\n`, process.stderr);
 
-/** On a laptop, a gateway without a key makes one that lives as long as the process; it is shown to a person only. */
+/** Makes the function that, at a terminal, creates a key for as long as the process lives, and prints it once. */
 function createKeyMaker(): () => KeyConfig | undefined {
   let made: KeyConfig | undefined;
   return () => {
@@ -59,14 +59,14 @@ function createKeyMaker(): () => KeyConfig | undefined {
 }
 
 const MAX_WORKERS = 256;
-/** How long the end of the process waits for a reader of the log. Milliseconds. */
+/** The time for which the end of the process waits for a reader of the log. Milliseconds. */
 const LAST_LINES_MS = 500;
-/** How long it waits for who collects traces. Milliseconds. */
+/** The time for which it waits for the collector of traces. Milliseconds. */
 const LAST_SPANS_MS = 2000;
 
-/** JSON lines for programs; other lines for a person, who sits at a terminal and not at the end of a pipe. */
+/** The access logs: JSON lines for programs, pretty lines for a person at a terminal. */
 class Logs {
-  /** One of each form: what it has counted stays when another configuration asks for the other. */
+  /** One log of each format: its counts stay when another configuration asks for the other format. */
   readonly #logs = new Map<"json" | "pretty", AccessLog>();
 
   of(wanted: Config["log"]): AccessLog | undefined {
@@ -110,7 +110,7 @@ function readLog(name: string | undefined): Config["log"] | undefined {
   throw new UsageError("--log takes json, pretty or off");
 }
 
-/** How many workers: `auto` is one a core. */
+/** Reads the number of workers; `auto` is one a core. */
 function readWorkers(text = "1"): number {
   const count = text === "auto" ? availableParallelism() : Number(text);
   if (!Number.isInteger(count) || count < 1 || count > MAX_WORKERS) {
@@ -119,31 +119,31 @@ function readWorkers(text = "1"): number {
   return count;
 }
 
-/** What `serve` was told beside the configuration, and what stays when that changes. */
+/** Options of `serve` beside the configuration, and the parts that stay when that changes. */
 interface Context {
   readonly serve: Serve;
   readonly engines: Engines;
   /** Reads the configuration again. */
   readonly read: (file: string | undefined) => Source;
-  /** What the command line says of the log. */
+  /** Format of the log that the command line asks for; `undefined` if it does not. */
   readonly log: Config["log"] | undefined;
-  /** Takes who is called on SIGHUP. */
+  /** Registers the function that is called on SIGHUP. */
   readonly onHangup: (act: () => void) => void;
 }
 
-/** Says what is served where. */
+/** Prints the addresses of listeners and providers. */
 function printServed({ urls }: Served, admin: AdminListener, { config: { providers } }: Prepared): void {
   print(toBanner({ version: VERSION, urls, admins: admin.urls, providers }));
 }
 
-/** Follows SIGHUP until another signal ends the process. */
+/** Reloads the configuration at each SIGHUP until another signal ends the process. */
 async function reloadUntilSignal(reloader: Reloader, { onHangup }: Context): Promise<void> {
   onHangup(() => void reloader.reload());
   await waitForSignal();
   reloader.end();
 }
 
-/** What serves callers in this process, under whichever configuration. */
+/** Creates the parts that serve callers in this process; they stay when the configuration changes. */
 function createServing({ serve, log: wantedLog }: Context, supervised: Supervised | undefined) {
   const logs = new Logs();
   const traces = createTraces(VERSION, report);
@@ -178,7 +178,7 @@ function createServing({ serve, log: wantedLog }: Context, supervised: Supervise
       current = prepared;
       feed?.show(prepared.config.providers);
     },
-    /** Leaves as the configuration in force says. */
+    /** Closes the listeners and the gateway, with the drain times of the configuration in force. */
     async close(delayMs = current?.config.drain.delayMs ?? 0): Promise<void> {
       const { limitMs } = current?.config.drain ?? { limitMs: 0 };
       await closeListeners(gateway, listeners.close(), { delayMs, limitMs });
@@ -190,7 +190,7 @@ function createServing({ serve, log: wantedLog }: Context, supervised: Supervise
   };
 }
 
-/** One process that serves callers for a supervisor, which says by which configuration. */
+/** Serves callers as a worker of a supervisor, which hands it the configuration. */
 async function serveAsWorker(context: Context, supervised: Supervised): Promise<void> {
   keepExchangesYoung();
   const { gateway, metrics, listeners, look, ...serving } = createServing(context, supervised);
@@ -224,7 +224,7 @@ async function serveAsWorker(context: Context, supervised: Supervised): Promise<
   await gateway.release();
 }
 
-/** One process. */
+/** Serves callers in this process alone. */
 async function serveAlone(context: Context, source: Source): Promise<void> {
   keepExchangesYoung();
   const { engines, serve } = context;
@@ -274,7 +274,7 @@ async function serveAlone(context: Context, source: Source): Promise<void> {
   await gateway.release();
 }
 
-/** One process that serves through others. */
+/** Serves callers through worker processes. */
 async function serveByWorkers(context: Context, source: Source, count: number): Promise<void> {
   const { engines, serve } = context;
   let current: Prepared | undefined;
@@ -330,7 +330,7 @@ async function serveByWorkers(context: Context, source: Source, count: number): 
 /**
  * Starts the gateway and stays until a signal ends it.
  *
- * @param options The configuration's file
+ * @param options The configuration's file, the server, the number of workers, and the log
  * @throws {ConfigError} For a mistake in the configuration
  */
 export async function serveCommand({ config: file, server, workers, log }: CommandOptions): Promise<void> {

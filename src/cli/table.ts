@@ -13,23 +13,23 @@ const WIDE =
 /** @returns The text, in bold where a person reads it */
 export const bold = (text: string): string => process.stdout.isTTY ? styleText("bold", text) : text;
 
-/** @returns A text as it may stand in a terminal: whoever names a key or a model must not move its cursor */
+/** @returns The text, its control characters replaced: the name of a key or a model must not move the cursor */
 export function toPlain(text: string): string {
   return text.replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\ufffd");
 }
 
-/** How many columns of a terminal a text takes. */
+/** Returns the number of terminal columns that a text takes. */
 function widthOf(text: string): number {
   const plain = text.replace(/\p{Mn}/gu, "");
   return Array.from(plain).length + (plain.match(WIDE)?.length ?? 0);
 }
 
 /**
- * Rows in columns as wide as what stands in them.
+ * Formats rows as columns, each as wide as its widest cell.
  *
  * @param head The titles
  * @param rows The cells, in the same order
- * @param isNumber Which columns stand at their right
+ * @param isNumber Returns whether a column is aligned to the right
  * @returns The lines
  */
 export function alignColumns(

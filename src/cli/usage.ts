@@ -1,8 +1,8 @@
 /**
  * `sallyport usage`.
  *
- * Where usage is in Redis, that is asked: it has what all gateways have counted. Else the gateway that runs is asked,
- * at its admin listener; and where none runs, the file that it has left.
+ * If usage is kept in Redis, it is read there: Redis has the counts of all gateways. Otherwise the running gateway is
+ * asked at its admin listener; if none runs, the file that it has left is read.
  *
  * @module
  */
@@ -24,16 +24,16 @@ import { type AdminAnswer, askAdmin, toAdminUrl } from "./ask_admin.ts";
 import { type CommandOptions, print, UsageError } from "./command.ts";
 import { alignColumns, bold, toPlain } from "./table.ts";
 
-/** How long the gateway may take to answer. Milliseconds. */
+/** The longest silence of the gateway. Milliseconds. */
 const ASK_MS = 30_000;
-/** Decimals of a cost in the table; JSON and CSV say it exactly. */
+/** The number of decimals of a cost in the table; JSON and CSV state it exactly. */
 const SHOWN_DECIMALS = 4;
-/** So many characters of a name stand in the table. */
+/** The number of characters of a name that the table shows. */
 const MAX_NAME = 40;
 
 const ASKED = ["by", "last", "from", "to", "key", "provider", "model", "limit"] as const;
 
-/** The question as texts, those that were given. */
+/** Returns the options of the query that were given, as texts. */
 function toTexts(options: CommandOptions): Record<string, string> {
   const texts: Record<string, string> = {};
   for (const name of ASKED) {
@@ -56,7 +56,7 @@ const sums = {
   ...v.entriesFromList([...USAGE_COUNTS, "tokens", "unpriced"], count),
   cost: v.nullable(v.pipe(v.string(), v.regex(/^[0-9]+(?:\.[0-9]{1,12})?$/))),
 };
-/** What a gateway answers. */
+/** Schema of a gateway's answer. */
 const ReportSchema = v.object({
   from: v.string(),
   to: v.string(),
@@ -91,7 +91,7 @@ function readAnswer({ status, text }: AdminAnswer, origin: string): UsageReport 
   throw new UsageError(`the gateway at ${origin} answers ${status}: ${toPlain(String(error?.message ?? "no reason"))}`);
 }
 
-/** From where it is kept, without a gateway. */
+/** Reads usage from its store, without a gateway. */
 async function readKept({ config, directory }: LoadedConfig, query: v.InferOutput<typeof UsageQuerySchema>) {
   const assembly = await assemble(config, { directory, report: () => {}, isServing: false });
   try {
@@ -119,10 +119,10 @@ async function findReport(loaded: LoadedConfig, options: CommandOptions): Promis
   throw new UsageError("usage is known to the gateway alone: configure admin with a port and a token to ask it");
 }
 
-/** Whole numbers in groups of three. */
+/** Formats a whole number with its digits in groups of three. */
 const toCount = (count: number): string => String(count).replace(/\B(?=(?:[0-9]{3})+$)/g, ",");
 
-/** A cost for people, rounded half up; what is above zero never looks like zero. */
+/** Formats a cost for people, rounded half up; a cost above zero is never shown as zero. */
 function toMoney(cost: string | null): string {
   if (cost === null) return "-";
   const [whole = "0", decimals = ""] = cost.split(".");
@@ -133,7 +133,7 @@ function toMoney(cost: string | null): string {
   return `${toCount(Number(digits.slice(0, -SHOWN_DECIMALS)))}.${digits.slice(-SHOWN_DECIMALS)}`;
 }
 
-/** What is said of counts that are not plain. */
+/** Notes that explain counts whose name alone is not clear. */
 const NOTES: readonly [keyof UsageSums, string][] = [
   ["partial", "partial: broke off; what the provider had stated until then is counted"],
   ["unstated", "unstated: the provider stated no tokens; these may have cost something"],
@@ -174,14 +174,14 @@ function toTable({ from, to, by, currency, place, rows, left, totals }: UsageRep
   ].join("\n").trimEnd() + kept;
 }
 
-/** One field (RFC 4180 §2). What a spreadsheet would take for a formula is made a text. */
+/** Formats one field of a CSV (RFC 4180 §2). A value that a spreadsheet would take for a formula is made a text. */
 function toField(value: unknown): string {
   const text = toPlain(String(value ?? ""));
   const safe = /^[=+\-@]/.test(text) ? `'${text}` : text;
   return /[",]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
-/** All rows and columns, the same ones whatever they hold; times in UTC, costs exact. */
+/** Formats the report as CSV: all rows, and always the same columns for the same query; times in UTC, costs exact. */
 function toCsv({ by, currency, rows }: UsageReport): string {
   const texts = USAGE_PARTS.filter((part) => by.includes(part)).flatMap((part) =>
     part === "key" ? [part, "name"] : part
@@ -197,7 +197,7 @@ function toCsv({ by, currency, rows }: UsageReport): string {
 /**
  * Shows what was used.
  *
- * @param options What is asked for, and how it is printed
+ * @param options The query, and the format of the output
  * @throws {UsageError} For a mistake in the command, and when usage can't be read
  */
 export async function usageCommand(options: CommandOptions): Promise<void> {

@@ -11,7 +11,7 @@ import { runtime } from "../serve/compose.ts";
 import { ownProgram } from "../serve/bun.ts";
 import { VERSION } from "./command.ts";
 
-/** The SHA-256 of what runs: the one file, or the executable; of sources there is none. */
+/** Returns the SHA-256 of the running bundle or executable; `null` for sources, and where it can't be read. */
 function digestOfProgram(): string | null {
   if (import.meta.url.endsWith(".ts")) return null;
   try {
@@ -23,9 +23,9 @@ function digestOfProgram(): string | null {
 }
 
 /**
- * What `--version --json` says.
+ * Describes the program, for `--version --json`.
  *
- * @returns The version, the runtime with its own, and the digest that the build printed: of the one file
+ * @returns The version, the runtime with its own, and the digest of the running file, which the build printed
  */
 export function describeVersion(): { version: string; runtime: string; digest: string | null } {
   return { version: VERSION, runtime: `${runtime} ${process.versions[runtime]}`, digest: digestOfProgram() };

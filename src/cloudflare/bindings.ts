@@ -1,9 +1,10 @@
 /**
- * What a Worker is given, its settings among it, and the parts of a gateway that come of that.
+ * The bindings of a Worker, the configuration in them, and the parts of a gateway that are made of them.
  *
  * @module
  */
-import { type LimitSubject, MemoryLimiter } from "../limits/memory_limiter.ts";
+import type { LimitSubject } from "../limits/limiter.ts";
+import { MemoryLimiter } from "../limits/memory_limiter.ts";
 import { LeasedLimiter, type RemoteBook } from "../limits/remote_limiter.ts";
 import { type Config, ConfigError, type ConfigIssue, parseConfig } from "../config/config.ts";
 import type { Clock } from "../exchange/clock.ts";
@@ -11,13 +12,13 @@ import type { GatewayParts } from "../gateway.ts";
 import { type Json, layVariable, PREFIX } from "../config/environment.ts";
 import { KvKeyStore, type KvNamespace } from "./keys_kv.ts";
 
-/** What of a namespace of Durable Objects is used. */
+/** The part of a namespace of Durable Objects that is used. */
 export interface ObjectNamespace {
   /** @returns The object of this name, for the request that is being handled */
   getByName(name: string): unknown;
 }
 
-/** What of a Durable Object's state is used: its storage has to be SQLite. */
+/** The part of a Durable Object's state that is used. Its storage has to be SQLite. */
 export interface ObjectState {
   readonly storage: {
     readonly kv: {
@@ -26,26 +27,29 @@ export interface ObjectState {
       delete(name: string): boolean;
       list<T>(): Iterable<[string, T]>;
     };
-    /** @param at Milliseconds since 1970 */
+    /** Sets the alarm. @param at Milliseconds since 1970 */
     setAlarm(at: number): Promise<void>;
   };
 }
 
-/** What a Worker is given: bindings, variables and secrets. Further ones are left alone. */
+/** The environment of a Worker: bindings, variables and secrets. Others than these are ignored. */
 export interface Bindings {
-  /** Gateway keys; without it those of the configuration. */
+  /** Namespace of the gateway keys; if left out, the keys of the configuration are used. */
   readonly KEYS?: KvNamespace;
-  /** `SallyportLimits`: counts limits. */
+  /** Namespace of the Durable Object `SallyportLimits`, which counts limits. */
   readonly LIMITS?: ObjectNamespace;
-  /** What `gateway.jsonc` holds, as an object or as JSON. The other `SALLYPORT_` variables are laid over it. */
+  /** The content of `gateway.jsonc`, as an object or as JSON. The other `SALLYPORT_` variables override it. */
   readonly SALLYPORT_CONFIG?: unknown;
   readonly [name: string]: unknown;
 }
 
-/** A Worker has 128 MB for everything (Cloudflare, "Limits"); a body is held as bytes, as text and parsed. */
+/**
+ * Default sizes of one body and of all bodies together. A Worker has 128 MB of memory (Cloudflare, "Limits"), and a
+ * body is held as bytes, as text and parsed.
+ */
 const DEFAULT_LIMITS = { body: "8MB", bodies: "32MB" };
 const NO_USAGE = "a Worker has no reports of usage: leave it out";
-/** Settings of a process that listens, and what is there instead. */
+/** Settings that a Worker does not have, and what to do instead. */
 const ABSENT: Readonly<Record<string, string>> = {
   listen: "a Worker has routes: set them in the configuration of wrangler",
   admin: "a Worker has no second listener: leave it out",
@@ -61,7 +65,7 @@ function readInput(given: unknown): Json {
   throw new SyntaxError();
 }
 
-/** Lays the variables over the settings. @returns Which variable set which path */
+/** Overrides the settings by the variables. @returns The variable for each path that was set */
 function layVariables(input: Json, env: Bindings, issues: ConfigIssue[]): Map<string, string> {
   const sources = new Map<string, string>();
   for (const [name, value] of Object.entries(env)) {
@@ -75,7 +79,7 @@ function layVariables(input: Json, env: Bindings, issues: ConfigIssue[]): Map<st
   return sources;
 }
 
-/** Mistakes that only a Worker can make. */
+/** Finds mistakes that are possible in a Worker only. */
 function findForeign(input: Json, { KEYS }: Bindings): ConfigIssue[] {
   const issues: ConfigIssue[] = Object.entries(ABSENT).filter(([name]) => input[name] !== undefined)
     .map(([path, message]) => ({ path, message }));
@@ -93,16 +97,16 @@ function findForeign(input: Json, { KEYS }: Bindings): ConfigIssue[] {
   return issues;
 }
 
-/** Whether anything is limited beyond one isolate: keys in KV may have any limits. */
+/** Returns whether limits have to be counted across isolates. Keys in KV always may have limits. */
 function needsCounting({ keys, providers }: Config, { KEYS }: Bindings): boolean {
   const inline = Array.isArray(keys) ? keys : [];
   return KEYS !== undefined || [...inline, ...Object.values(providers)].some(({ limits }) => limits !== undefined);
 }
 
 /**
- * The configuration of a Worker.
+ * Reads the configuration of a Worker.
  *
- * @param env What the Worker is given
+ * @param env The environment of the Worker
  * @returns The configuration
  * @throws {ConfigError} With every mistake at once
  */
@@ -142,11 +146,11 @@ export function readConfig(env: Bindings): Config {
 }
 
 /**
- * Keys and limits.
+ * Creates the key store and the limiter of a Worker.
  *
- * @param env What the Worker is given
+ * @param env The environment of the Worker
  * @param config Its configuration
- * @param beside Its clock, and who is given what has to be done although its exchange is over
+ * @param beside Its clock, and `keepAlive`, which receives work that outlives its exchange
  * @returns Parts of a gateway
  */
 export function createParts(

@@ -1,6 +1,6 @@
-/** What of Cloudflare's own modules and globals is used; their whole types are a package of 400 kB. */
+/** The part of Cloudflare's own module that is used; its complete types are a package of 400 kB. */
 declare module "cloudflare:workers" {
-  /** Runs on after the answer, for the request that is being handled. */
+  /** Keeps the current request running after its answer, until `work` is done. */
   export function waitUntil(work: Promise<unknown>): void;
   export abstract class DurableObject {
     protected readonly ctx: import("./bindings.ts").ObjectState;

@@ -1,8 +1,8 @@
 /**
- * The gateway as a Cloudflare Worker. `export { default, SallyportLimits } from "sallyport/workers"` is a whole one.
+ * The gateway as a Cloudflare Worker. `export { default, SallyportLimits } from "sallyport/workers"` is all of it.
  *
- * What is made for one request must not be touched by another there, timers and streams among it: so each deadline is a
- * timer of its own, and what an isolate keeps between requests is plain data.
+ * On that platform, objects of one request, such as timers and streams, must not be used by another request. Each
+ * deadline is therefore a timer of its own, and an isolate keeps only plain data between requests.
  *
  * @module
  */
@@ -22,13 +22,13 @@ export type { Bindings, ObjectNamespace, ObjectState } from "./bindings.ts";
 export type { KvNamespace } from "./keys_kv.ts";
 export type { RemoteBook } from "../limits/remote_limiter.ts";
 
-/** The class of the Durable Object that counts limits. Its type names nothing of the platform's own types. */
+/** The class of the Durable Object that counts limits. Its type does not refer to the platform's own types. */
 export const SallyportLimits: new (ctx: ObjectState, env: unknown) => RemoteBook = LimitsObject;
 
-/** Without it nobody is told that a caller left. */
+/** Compatibility flag without which the gateway does not learn that a caller left. */
 const FLAG = "enable_request_signal";
 
-/** Times of the request that is being handled. */
+/** The clock of the current request. */
 const clock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
@@ -38,7 +38,10 @@ const clock: Clock = {
   },
 };
 
-/** Keeps the runtime at work until an exchange is over, also when its caller has left: else nothing would be settled. */
+/**
+ * Keeps the runtime running until an exchange is over, also when its caller has left: otherwise the exchange would
+ * never settle.
+ */
 const untilSettled: Tracer = {
   begin(exchange) {
     waitUntil(new Promise<void>((resolve) => exchange.onSettled(() => resolve())));
@@ -46,7 +49,7 @@ const untilSettled: Tracer = {
   },
 };
 
-/** A line for each exchange; the platform keeps them. */
+/** Logs one line for each exchange to the console, whose output the platform stores. */
 function logTo(format: "json" | "pretty"): ExchangeObserver {
   const toLine = format === "pretty" ? toPrettyLine : toJsonLine;
   // deno-lint-ignore no-console -- a Worker has no other output
@@ -72,7 +75,10 @@ function create(env: Bindings): Gateway {
 
 let gateway: Gateway | undefined;
 
-/** The Worker. Its gateway is made at the first request: a mistake in the configuration is logged, and answered with 500. */
+/**
+ * The Worker. Its gateway is created at the first request: a mistake in the configuration is logged, and answered with
+ * 500.
+ */
 const worker: { fetch(request: Request, env: Bindings): Promise<Response> } = {
   async fetch(request, env) {
     try {

@@ -1,8 +1,8 @@
 /**
- * Gateway keys in Workers KV: an entry for each digest, its value the key as JSON, the same as in a file of keys.
+ * Gateway keys in Workers KV: one entry for each digest, whose value is the key as JSON, as in a file of keys.
  *
- * KV keeps what was read near to where it was read: a change holds everywhere after a minute as a rule, and nobody
- * promises when. An answer "there is no such key" is kept in the same way.
+ * KV caches each read near its reader: a change usually takes effect everywhere within a minute, without a guarantee.
+ * The answer that a key does not exist is cached in the same way.
  *
  * @module
  */
@@ -11,9 +11,9 @@ import type { GatewayKey, KeyStore } from "../keys/key_store.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import { KeySchema } from "../config/key.ts";
 
-/** What of a namespace of Workers KV is used. */
+/** The part of a namespace of Workers KV that is used. */
 export interface KvNamespace {
-  /** @returns The value, or `null` where there is none */
+  /** Reads a value. @returns The value, or `null` where there is none */
   get(name: string): Promise<string | null>;
 }
 
@@ -23,11 +23,11 @@ function parseKey(text: string): GatewayKey {
   return { ...key, digest };
 }
 
-/** Keys in KV. */
+/** Key store in Workers KV. */
 export class KvKeyStore implements KeyStore {
   readonly #namespace: KvNamespace;
 
-  /** @param namespace Where they are */
+  /** @param namespace The namespace of the keys */
   constructor(namespace: KvNamespace) {
     this.#namespace = namespace;
   }

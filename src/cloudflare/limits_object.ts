@@ -5,22 +5,25 @@
  */
 import { DurableObject } from "cloudflare:workers";
 import { LeaseBook, type Stand, type Taken } from "../limits/shared_limiter.ts";
-import type { LimitSubject, WindowCounts } from "../limits/memory_limiter.ts";
+import type { LimitSubject } from "../limits/limiter.ts";
+import type { WindowCounts } from "../limits/memory_limiter.ts";
 import type { ObjectState } from "./bindings.ts";
 
-/** So long after their ends counts are cleared away, all at once. Milliseconds. */
+/**
+ * The time after the end of a window at which its counts are deleted, with all others that have ended. Milliseconds.
+ */
 const CLEAR_AFTER_MS = 60_000;
 
 const endOf = ({ requests, tokens, budget }: WindowCounts): number =>
   Math.max(requests.until, tokens.until, budget.until);
 
-/** Counts for one gateway key, or for all; see `bookOf` in `bindings.ts`. */
+/** Counts the limits of one gateway key, or of all; see `bookOf` in `bindings.ts`. */
 export class SallyportLimits extends DurableObject {
   readonly #book: LeaseBook;
   #alarmAt = 0;
 
   /**
-   * @param ctx Of the runtime
+   * @param ctx State of the object, given by the runtime
    * @param env Not used
    */
   constructor(ctx: ObjectState, env: unknown) {
@@ -35,27 +38,27 @@ export class SallyportLimits extends DurableObject {
     });
   }
 
-  /** As {@link LeaseBook.take}. */
+  /** Admits an exchange. See {@link LeaseBook.take}. */
   take(id: string, subjects: readonly LimitSubject[]): Taken {
     return this.#book.take(id, subjects);
   }
 
-  /** As {@link LeaseBook.release}. */
+  /** Releases what an exchange held. See {@link LeaseBook.release}. */
   release(id: string, subjects: readonly LimitSubject[], tokens: number | undefined): void {
     this.#book.release(id, subjects, tokens);
   }
 
-  /** As {@link LeaseBook.renew}. */
+  /** Renews the lease of an open exchange. See {@link LeaseBook.renew}. */
   renew(id: string, subjects: readonly LimitSubject[]): void {
     this.#book.renew(id, subjects);
   }
 
-  /** As {@link LeaseBook.standing}. */
+  /** Returns the state of the limits of a subject. See {@link LeaseBook.standing}. */
   standing(subject: LimitSubject): Stand[] {
     return this.#book.standing(subject);
   }
 
-  /** Clears away what is over, so that a key that is gone leaves nothing behind. */
+  /** Deletes counts of windows that have ended, so that a removed key leaves nothing behind. */
   alarm(): void {
     const { kv } = this.ctx.storage;
     this.#alarmAt = 0;

@@ -19,7 +19,7 @@ const TOKENS = ascii('tokens"');
 const EXPIRY = ascii('res_at"');
 const ERROR = ascii('"error"');
 const LENGTH = 7;
-/** What stands before an end. */
+/** The parts of the keys that stand before those ends. */
 const FINISH = ascii('"finish_');
 const UNDERSCORE = ascii("_");
 const EXPI = ascii('"expi');

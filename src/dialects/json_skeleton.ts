@@ -1,5 +1,6 @@
 /**
- * A JSON text of any length in little memory: content that is nested deep, and most of a long string, is left out.
+ * Reduces a JSON text of any length to a skeleton that takes little memory: deeply nested content, and most of a long
+ * string, is left out.
  *
  * @module
  */

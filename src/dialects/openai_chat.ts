@@ -1,5 +1,5 @@
 /**
- * Watches a stream of server-sent events go by (WHATWG HTML §9.2.5) without touching or keeping it: where an event
+ * Watches a stream of server-sent events (WHATWG HTML §9.2.5) without changing or keeping it. It finds where an event
  * ends, what is payload and what a comment, and whether the chat completion in it came to its end or to an error of
  * the provider's own.
  *
@@ -24,7 +24,7 @@ const ERROR_NAME = ascii("error");
 const DONE = ascii("[DONE]");
 const LINE_END = Uint8Array.of(LF);
 
-/** `n` is at most 128 (OpenAI's reference); of more choices than that, the first ones are kept in mind. */
+/** The most choices that are tracked, the first ones: `n` is at most 128 (OpenAI's reference). */
 const MAX_CHOICES = 128;
 
 /** The longest line that is kept until it ends; of a longer one only the skeleton is kept. Bytes. */
@@ -45,11 +45,11 @@ function isEndOfAudio(audio: unknown): boolean {
 
 /** Watches one stream. Any way of cutting the stream into chunks leads to the same findings. */
 export class EventStreamScanner {
-  /** `data` lines with something in them so far: what counts as speech. */
+  /** The number of `data` lines so far that are not empty. */
   payloads = 0;
-  /** Whether `data: [DONE]` went by. */
+  /** True once `data: [DONE]` went by. */
   isDone = false;
-  /** True after an error of the provider's own: an event with an `error`, one named so, or that as finish reason. */
+  /** True after an error of the provider's own: an `error` field, an event of that name, or that finish reason. */
   hasError = false;
   /** Tokens as stated so far; some providers state them once, some with every chunk. */
   usage: TokenUsage | undefined;
@@ -57,7 +57,7 @@ export class EventStreamScanner {
   readonly #hasSeveralChoices: boolean;
   readonly #begun = new Set<number>();
   readonly #finished = new Set<number>();
-  /** The unfinished line: its bytes so far unless it is long, and how many it has in truth. */
+  /** The bytes of the unfinished line so far, unless it is long; `#lineBytes` counts them in any case. */
   #parts: Uint8Array[] = [];
   #lineBytes = 0;
   #isFirstLine = true;
@@ -70,27 +70,27 @@ export class EventStreamScanner {
   #data: Uint8Array | undefined;
   #dataStart = 0;
   #dataEnd = 0;
-  /** The data of this event, once it is too long to be kept, or stands in several lines. */
+  /** The skeleton of this event's data, once that is too long to be kept, or stands in several lines. */
   #skeleton: JsonSkeleton | undefined;
   #hasEndedInLine = false;
 
-  /** @param choices How many choices the caller asked for (`n`) */
+  /** @param choices The number of choices that the caller asked for (`n`) */
   constructor(choices: number) {
     this.#hasSeveralChoices = choices > 1;
   }
 
-  /** Whether an event of ours may be put in here as it is. */
+  /** True if an event of the gateway can be inserted here without a {@link boundary} before it. */
   get isAtBoundary(): boolean {
     return this.#lineBytes === 0 && !this.#isInEvent && !this.#hasEndedInLine;
   }
 
-  /** What must be sent so that an event of ours starts clean: it ends the unfinished line and event. */
+  /** The text to send before an event of the gateway: it ends the unfinished line and event. */
   get boundary(): string {
     if (this.isAtBoundary) return "";
     return this.#lineBytes === 0 && !this.#hasEndedInLine ? "\n" : "\n\n";
   }
 
-  /** Complete means: `[DONE]`, or a finish reason for every choice that began. */
+  /** True after `[DONE]`, or once every choice that began has its finish reason. */
   get isComplete(): boolean {
     if (this.isDone) return true;
     for (const index of this.#begun) if (!this.#finished.has(index)) return false;
@@ -136,7 +136,7 @@ export class EventStreamScanner {
     }
   }
 
-  /** Keeps a part of a line; once that is too long, what its skeleton needs. */
+  /** Keeps a part of a line; of a line that is too long, only what its skeleton needs. */
   #keep(chunk: Uint8Array, from: number, end: number): void {
     this.#lineBytes += end - from;
     if (this.#isLongLine) {

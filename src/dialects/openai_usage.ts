@@ -16,7 +16,7 @@ const fieldOf = (value: unknown, name: string): unknown =>
  * Groq states it as `x_groq.usage` in streams.
  *
  * @param answer The parsed answer or chunk
- * @returns Its tokens; `undefined` where none are stated, and for numbers that can't be
+ * @returns Its tokens; `undefined` where none are stated, or the numbers are no counts
  */
 export function readUsage(answer: unknown): TokenUsage | undefined {
   const usage = fieldOf(answer, "usage") ?? fieldOf(fieldOf(answer, "x_groq"), "usage");
@@ -35,7 +35,7 @@ export function readUsage(answer: unknown): TokenUsage | undefined {
   };
 }
 
-/** What is kept of a plain answer: providers state usage after the choices. Bytes. */
+/** Length of the end of a plain answer that is kept: providers state usage after the choices. Bytes. */
 const KEPT_BYTES = 65536;
 // In a text its quotes would be escaped. One level of details stands inside.
 const USAGE = /"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})/g;
@@ -60,7 +60,7 @@ export function readPlainUsage(answer: Uint8Array): TokenUsage | undefined {
   return readText(utf8.decode(answer)); // in one go: keeps no state, and Deno is fast at it
 }
 
-/** Watches a plain answer go by and keeps its end. */
+/** Watches a plain answer pass and keeps its end. */
 export class PlainAnswerMeter {
   #parts: Uint8Array[] = [];
   #bytes = 0;

@@ -61,21 +61,21 @@ export type ErrorCode =
   | "upstream_idle_timeout"
   | "upstream_disconnected";
 
-/** What one code means on the wire. */
+/** Meaning of one error code on the wire. */
 export interface ErrorSpec {
   /** HTTP status, used when no header has been sent yet. */
   readonly status: number;
   /** `error.type` in the body. */
   readonly type: string;
-  /** Sentence case, no full stop, never a value that the caller sent. */
+  /** Message in sentence case, without a full stop, and never with a value that the caller sent. */
   readonly message: string;
-  /** The header or field that is at fault, unless the place that throws knows better. */
+  /** The header or field that is at fault, unless the code that throws names another. */
   readonly param: string | null;
   /** `x-should-retry`: whether the same call may be sent again without being billed twice. */
   readonly shouldRetry: boolean;
-  /** How an exchange that ends with this error has ended. */
+  /** Outcome of an exchange that ends with this error. */
   readonly outcome: Outcome;
-  /** Why a call to the provider failed that ends with this error, unless the place that throws knows better. */
+  /** Cause of a failed provider call that ends with this error, unless the code that throws names another. */
   readonly failureCause?: FailureCause;
   /** Seconds for `retry-after`, where waiting helps. */
   readonly retryAfterS?: number;

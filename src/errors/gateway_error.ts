@@ -1,5 +1,6 @@
 /**
- * What a refusal or failure is in code, and its two ways out: an answer before the headers, an event after them.
+ * The error class for refusals and failures, and its two forms on the wire: an answer before the headers, an event
+ * after them.
  *
  * @module
  */
@@ -8,19 +9,19 @@ import type { FailureCause } from "./outcomes.ts";
 
 export { type ErrorCode, ERRORS, type ErrorSpec } from "./codes.ts";
 
-/** What may be said about one occurrence of an error. */
+/** Details of one occurrence of an error. */
 export interface GatewayErrorDetails {
   /** The header or the path in the body that is at fault, such as `messages[0].role`. */
   readonly param?: string;
-  /** What was expected there. Reaches the caller: never a value that the caller sent. */
+  /** Description of what was expected there. It reaches the caller, so it never holds a value that the caller sent. */
   readonly detail?: string;
   /** Headers that the answer carries beside its own, such as `allow`. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** When to try again, milliseconds; the table's word if left out. */
+  /** Time after which to try again, milliseconds; that of the table if left out. */
   readonly retryAfterMs?: number;
   /** The limit that refused, as `RateLimit` names it. For the record. */
   readonly limit?: string;
-  /** Why a call to the provider failed; the table's word if left out. For the record. */
+  /** Cause of the failed provider call; that of the table if left out. For the record. */
   readonly failureCause?: FailureCause | undefined;
   /** The foreign error behind this one. For the log; never reaches the caller. */
   readonly cause?: unknown;
@@ -35,7 +36,7 @@ export interface GatewayErrorDetails {
  * ```
  */
 export class GatewayError extends Error {
-  /** By which {@link GatewayError.is} knows it. */
+  /** The name by which {@link GatewayError.is} recognises it. */
   override readonly name = "GatewayError";
   /** The code; its row in {@link ERRORS} decides everything else. */
   readonly code: ErrorCode;
@@ -43,18 +44,18 @@ export class GatewayError extends Error {
   readonly param: string | null;
   /** Headers that the answer carries beside its own. */
   readonly headers: Readonly<Record<string, string>>;
-  /** When to try again, milliseconds. */
+  /** Time after which to try again, milliseconds. */
   readonly retryAfterMs: number | undefined;
   /** The limit that refused, such as `requests` or `provider-requests`. */
   readonly limit: string | undefined;
-  /** Why a call to the provider failed, if that is what happened. */
+  /** Cause of the failed provider call, if that is what happened. */
   readonly failureCause: FailureCause | undefined;
 
   /**
-   * Its message is that of the code, and the detail.
+   * Makes an error; its message is that of the code, followed by the detail.
    *
    * @param code A code of {@link ERRORS}
-   * @param details What may be said about this occurrence
+   * @param details Details of this occurrence
    */
   constructor(code: ErrorCode, details: GatewayErrorDetails = {}) {
     const { message, param, failureCause } = ERRORS[code];
@@ -71,7 +72,7 @@ export class GatewayError extends Error {
   }
 
   /**
-   * Whether a value is a `GatewayError`, also one made by another copy of this module.
+   * Returns whether a value is a `GatewayError`, also one made by another copy of this module.
    *
    * @param value Anything
    * @returns Whether it has the name and a code of {@link ERRORS}
@@ -98,7 +99,7 @@ function toErrorJson(error: GatewayError): string {
 }
 
 /**
- * The answer for an error when no header has been sent yet.
+ * Makes the answer for an error when no header has been sent yet.
  *
  * @param error The refusal or failure
  * @returns Status, headers and the body with its four keys
@@ -123,7 +124,7 @@ export function toErrorAnswer(error: GatewayError): ErrorAnswer {
 }
 
 /**
- * The server-sent event for an error when a stream has begun. No `[DONE]` follows it: a clean end would read as
+ * Makes the server-sent event for an error when a stream has begun. No `[DONE]` follows it: a clean end would read as
  * success in the client libraries.
  *
  * @param error The failure

@@ -1,11 +1,11 @@
 /**
- * How exchanges end, and why calls to a provider fail: one word each. Log, metrics, traces, console, alerts and pages
- * take the words and their meaning from these tables.
+ * Outcomes of exchanges and causes of failed provider calls, one word each. Log, metrics, traces, console, alerts and
+ * pages take the words and their meaning from these tables.
  *
  * @module
  */
 
-/** How an exchange ended. The code says why; metrics count outcomes, callers read codes. */
+/** Outcome of an exchange. The error code gives the reason; metrics count outcomes, callers read codes. */
 export type Outcome =
   | "ok"
   | "upstream_error"
@@ -33,7 +33,7 @@ export const OUTCOMES: Readonly<Record<Outcome, string>> = {
   failed: "A bug in the gateway",
 };
 
-/** Who has to act on an end. What concerns the operator is an error, and counts against availability. */
+/** The party that has to act on an outcome. One for the operator is an error, and counts against availability. */
 export type Concern = "nobody" | "caller" | "operator";
 
 const CONCERNS: Readonly<Record<Outcome, Concern>> = {
@@ -50,8 +50,8 @@ const CONCERNS: Readonly<Record<Outcome, Concern>> = {
 };
 
 /**
- * Tells who has to act on an exchange's end. A 4xx is about the one call that was made and concerns its caller, also
- * when the provider answered it.
+ * Returns who has to act on an exchange's outcome. A 4xx is about one single call and concerns its caller, also when it
+ * came from the provider.
  *
  * @param end Its outcome and status
  * @returns `operator` for an error that counts against availability
@@ -61,7 +61,7 @@ export function concernOf({ outcome, status }: { readonly outcome: Outcome; read
   return concern === "operator" && status >= 400 && status < 500 ? "caller" : concern;
 }
 
-/** Why a call to a provider failed. Operators read it; callers do not. */
+/** Cause of a failed call to the provider. Operators read it; callers do not. */
 export type FailureCause =
   | "dns"
   | "refused"

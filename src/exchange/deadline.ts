@@ -1,5 +1,5 @@
 /**
- * Waiting for an embedder's own code: no longer than its exchange lasts, and not for ever.
+ * Waits for an embedder's own code, at most until its exchange is aborted, and never forever.
  *
  * @module
  */
@@ -7,25 +7,25 @@ import type { Clock } from "./clock.ts";
 import { dropRejection } from "./observer.ts";
 import type { Exchange } from "./exchange.ts";
 
-/** Longer than any store of keys or counts takes that works. Milliseconds. */
+/** The longest wait for a store of keys or counts; a store that works answers sooner. Milliseconds. */
 export const PATIENCE_MS = 10_000;
 
-/** What a wait depends on. */
+/** Conditions of a wait. */
 export interface Patience<T> {
-  /** On whose behalf: its abort ends the wait, with its reason. */
+  /** The exchange that waits; its abort ends the wait, with its reason. */
   readonly exchange: Exchange;
   readonly clock: Clock;
-  /** What is thrown after {@link PATIENCE_MS}. */
+  /** Makes the error that is thrown after {@link PATIENCE_MS}. */
   refuse(): Error;
-  /** Takes what came when nobody waited for it any more: a lease has to be given back. */
+  /** Takes a value that came after the wait had ended: a lease, for example, has to be given back. */
   late?(value: T): unknown;
 }
 
 /**
- * Waits for a part.
+ * Waits for the answer of a part of the gateway.
  *
  * @param answer What the part promised
- * @param patience What the wait depends on
+ * @param patience Conditions of the wait
  * @returns What it answered
  * @throws What the part threw, the reason of the exchange's abort, or the refusal
  */

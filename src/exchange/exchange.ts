@@ -9,7 +9,7 @@ import { dropRejection, type ExchangeTrace } from "./observer.ts";
 import type { ExchangeFacts, ExchangeRecord } from "./record.ts";
 import { type Settlement, toOutcome } from "./settlement.ts";
 
-/** Milliseconds to the nearest hundredth: what is finer is the clock's noise. */
+/** Rounds milliseconds to hundredths: finer digits are the clock's noise. */
 const toTiming = (ms: number): number => Math.max(0, Math.round(ms * 100) / 100);
 
 /** One request and its answer. */
@@ -18,7 +18,7 @@ export class Exchange {
   readonly id: string = crypto.randomUUID();
   /** Wall clock, milliseconds since 1970. */
   readonly startedAt: number;
-  /** What the steps have learned so far. */
+  /** Facts that the steps have learned so far. */
   readonly facts: ExchangeFacts = {};
   /** The status that goes out; 499 until one does. */
   status = 499;
@@ -30,13 +30,13 @@ export class Exchange {
   retries = 0;
   /** Milliseconds waited for the caller's body and for the provider, until its answer began. */
   waitedMs = 0;
-  /** What of that was for the provider, over all calls; none before the first one ended. */
+  /** The part of `waitedMs` that was for the provider, over all calls; `undefined` before the first one ended. */
   upstreamMs: number | undefined;
-  /** Who follows it. */
+  /** The trace that follows it, if there is a tracer. */
   trace: ExchangeTrace | undefined;
-  /** Its place among the open ones, see `OpenExchanges`. */
+  /** Its index among the open ones, see `OpenExchanges`. */
   place = -1;
-  /** What the answer carries of the gateway's own, whichever answer it is. */
+  /** Headers of the gateway's own that any answer to this request carries. */
   headers: Readonly<Record<string, string>> = {};
   readonly #clock: Clock;
   readonly #startedMonotonic: number;
@@ -48,19 +48,19 @@ export class Exchange {
   #firstByteMs: number | undefined;
   #firstTokenMs: number | undefined;
   #isSettled = false;
-  /** @param clock Where its times come from */
+  /** @param clock Source of its times */
   constructor(clock: Clock) {
     this.#clock = clock;
     this.startedAt = clock.now();
     this.#startedMonotonic = clock.monotonic();
   }
 
-  /** Why everything that is done on behalf of this exchange is to stop: that is the answer. */
+  /** The reason to stop all work for this exchange, which also decides the answer; `undefined` while there is none. */
   get reason(): Error | undefined {
     return this.#reason;
   }
 
-  /** The same as a signal, for those who take nothing else; made when it is asked for. */
+  /** The abort as a signal, for APIs that take nothing else; created when it is first asked for. */
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
       this.#controller = new AbortController();
@@ -70,10 +70,10 @@ export class Exchange {
   }
 
   /**
-   * Registers what an abort stops.
+   * Registers a function that stops work at an abort.
    *
    * @param act Called at the abort, with {@link reason} set
-   * @returns Takes it back
+   * @returns Removes it again
    */
   onAbort(act: () => void): () => void {
     this.#onAbort.push(act);
@@ -83,7 +83,7 @@ export class Exchange {
     };
   }
 
-  /** Whether the books are closed. */
+  /** True once the exchange is settled. */
   get isSettled(): boolean {
     return this.#isSettled;
   }
@@ -148,16 +148,16 @@ export class Exchange {
   }
 
   /**
-   * Registers what must be given back when the exchange is over.
+   * Registers a function that gives back resources when the exchange is over.
    *
-   * @param give Called once, with the closed books
+   * @param give Called once, with the record
    */
   onSettled(give: (record: ExchangeRecord) => void): void {
     this.#onSettled.push(give);
   }
 
   /**
-   * Closes the books. The first call wins, whichever way the exchange ended.
+   * Settles the exchange and makes its record. Only the first call counts, whichever way the exchange ended.
    *
    * @param settlement How it ended
    */

@@ -1,18 +1,19 @@
 /**
- * Ports: who is told of exchanges when they are over, and who follows them from their first header on.
+ * Ports: observers, which are told of exchanges when they are over, and tracers, which follow them from their first
+ * header on.
  *
  * @module
  */
 import type { GatewayRequest } from "../http/message.ts";
 import type { ExchangeFacts, ExchangeRecord } from "./record.ts";
 
-/** Returns whether something is still to come: waiting for what is there already costs a turn of the loop's queue. */
+/** Returns whether a value is a promise. Awaiting a value that is there already costs a turn of the microtask queue. */
 export function isPromise<T>(value: T | Promise<T>): value is Promise<T> {
   return typeof (value as { then?: unknown } | undefined)?.then === "function";
 }
 
 /**
- * Drops what an embedder's code rejects with where nobody waits for it: unhandled, it would end the process.
+ * Drops the rejection of an embedder's promise that nobody awaits: unhandled, it would end the process.
  *
  * @param returned What the code returned: a promise, though it should not have, or anything
  */
@@ -22,17 +23,17 @@ export function dropRejection(returned: unknown): void {
 
 /** Is told of every exchange, once. What it throws is dropped. */
 export interface ExchangeObserver {
-  /** An exchange is over. @param record What is known, complete and for ever */
+  /** An exchange is over. @param record Its record, complete and frozen */
   settled(record: ExchangeRecord): void;
 }
 
 /** An upstream call that is about to leave. */
 export interface TracedCall {
-  /** In upper case. */
+  /** HTTP method in upper case. */
   readonly method: string;
-  /** Holds no query. */
+  /** URL without a query. */
   readonly url: URL;
-  /** Lower-case names. */
+  /** Headers with lower-case names. */
   readonly headers: Record<string, string>;
 }
 
@@ -46,23 +47,23 @@ export interface ExchangeTrace {
   failed(reason: unknown): void;
 }
 
-/** What of an exchange those who follow it see. */
+/** The part of an exchange that a tracer sees. */
 export interface TracedExchange extends Pick<ExchangeRecord, "startedAt" | "retries"> {
-  /** What is known of it so far. */
+  /** Facts that are known so far. */
   readonly facts: Readonly<ExchangeFacts>;
   /** Milliseconds since the first header. */
   elapsed(): number;
-  /** Registers what to do when it is over. @param act Called once, with the closed books */
+  /** Registers a function for the end of the exchange. @param act Called once, with the record */
   onSettled(act: (record: ExchangeRecord) => void): void;
 }
 
-/** Port: who follows exchanges from their first header on. Costs nothing where there is none. */
+/** Port: follows exchanges from their first header on. Where there is none, tracing costs nothing. */
 export interface Tracer {
   /**
    * A request has arrived.
    * @param exchange The exchange, just opened
    * @param request What arrived; its Host was not checked yet
-   * @returns Who follows it
+   * @returns The trace, which follows this exchange
    */
   begin(exchange: TracedExchange, request: GatewayRequest): ExchangeTrace;
 }

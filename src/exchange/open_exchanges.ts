@@ -1,19 +1,20 @@
 /**
- * Who is there: every exchange from its first header until it is settled.
+ * The list of open exchanges: each from its first header until it is settled.
  *
  * @module
  */
 import type { Exchange } from "./exchange.ts";
 
 /**
- * The exchanges that are not settled yet, in no order. An array, since a `Set` with much coming and going drops its
- * table over and over, and V8's old tables keep what they held, and each other, from the collection of the young.
+ * The exchanges that are not settled yet, in no order. An array, since a `Set` with many additions and deletions
+ * replaces its table over and over, and in V8 the old tables keep their entries, and each other, alive when the young
+ * generation is collected.
  */
 export class OpenExchanges implements Iterable<Exchange> {
   readonly #all: Exchange[] = [];
   readonly #onEmpty: (() => void)[] = [];
 
-  /** How many there are. */
+  /** The number of open exchanges. */
   get size(): number {
     return this.#all.length;
   }
@@ -39,7 +40,7 @@ export class OpenExchanges implements Iterable<Exchange> {
     return this.size === 0 ? Promise.resolve() : new Promise((resolve) => this.#onEmpty.push(resolve));
   }
 
-  /** All of them as they are now; settling one meanwhile does not disturb. */
+  /** Iterates over a copy, so that exchanges may be settled meanwhile. */
   [Symbol.iterator](): Iterator<Exchange> {
     return [...this.#all][Symbol.iterator]();
   }

@@ -1,5 +1,5 @@
 /**
- * The books of an exchange: what is known of it on the way, and once it is over.
+ * The record of an exchange, and the facts that are collected for it on the way.
  *
  * @module
  */
@@ -8,15 +8,15 @@ import type { FailureCause, Outcome } from "../errors/outcomes.ts";
 
 /** Tokens of one answer, as its provider stated them. */
 export interface TokenUsage {
-  /** What limits and budgets are charged. */
+  /** The number that counts against limits and budgets. */
   readonly total: number;
-  /** Those of the prompt. */
+  /** Tokens of the prompt. */
   readonly input?: number;
-  /** Those of the answer, reasoning included. */
+  /** Tokens of the answer, reasoning included. */
   readonly output?: number;
-  /** Those of the input that came from the provider's cache. */
+  /** Tokens of the input that came from the provider's cache. */
   readonly cached?: number;
-  /** Those of the output that the caller does not see. */
+  /** Tokens of the output that the caller does not see. */
   readonly reasoning?: number;
 }
 
@@ -26,23 +26,23 @@ export interface ExchangeRecord {
   readonly id: string;
   /** Wall clock, milliseconds since 1970. */
   readonly startedAt: number;
-  /** From the first header to the last byte, milliseconds. */
+  /** Time from the first header to the last byte, milliseconds. */
   readonly durationMs: number;
-  /** From the first header until the provider's answer began, milliseconds. */
+  /** Time from the first header until the provider's answer began, milliseconds. */
   readonly firstByteMs?: number;
-  /** From the first header until the first event of a stream that is no comment, milliseconds. */
+  /** Time from the first header until the first event of a stream that is no comment, milliseconds. */
   readonly firstTokenMs?: number;
-  /** What of the time until then, or until the end, was the gateway's own: without waiting for a body or a provider. */
+  /** The gateway's own part of `firstByteMs`, or else of `durationMs`: without waits for a body or a provider. */
   readonly overheadMs: number;
-  /** How it ended. */
+  /** Outcome of the exchange. */
   readonly outcome: Outcome;
   /** The status that was answered; 499 when the caller left before one was. */
   readonly status: number;
   /** The gateway's error, if it made one. */
   readonly code?: ErrorCode;
-  /** Why the call to the provider failed, where that is how it ended. */
+  /** Cause of the failed provider call, if that ended the exchange. */
   readonly cause?: FailureCause;
-  /** Why the first call failed that was made again, see `retries`. */
+  /** Cause of the failure after which the call was made again, see `retries`. */
   readonly retryCause?: FailureCause;
   /** Name of the provider in the config. */
   readonly provider?: string;
@@ -50,9 +50,9 @@ export interface ExchangeRecord {
   readonly keyId?: string;
   /** `chat.completions`, `models.list` or `models.get`. */
   readonly operation?: string;
-  /** As the caller named it: at most 256 characters, without control characters. */
+  /** Model as the caller named it: at most 256 characters, without control characters. */
   readonly model?: string;
-  /** Whether the caller asked for a stream. */
+  /** True if the caller asked for a stream; if its `stream` is no boolean, true if the provider answered with one. */
   readonly stream?: boolean;
   /** Bytes of the caller's body. */
   readonly bytesIn: number;
@@ -60,9 +60,9 @@ export interface ExchangeRecord {
   readonly bytesOut: number;
   /** Upstream calls beyond the first. */
   readonly retries: number;
-  /** Which of the provider's replicas answered, counted from 0. */
+  /** Index of the provider's replica that answered, counted from 0. */
   readonly replica?: number;
-  /** As far as the provider stated it; beside an outcome other than `ok` it is a part. */
+  /** Tokens as far as the provider stated them; only a part of them if the outcome is not `ok`. */
   readonly usage?: TokenUsage;
   /** The limit that refused it, such as `requests`, or `provider-requests` for one of all keys together. */
   readonly limit?: string;

@@ -1,5 +1,5 @@
 /**
- * How an exchange is closed: what ended it, as the words that its record holds.
+ * Settlements: the end of an exchange, in the words that its record holds.
  *
  * @module
  */
@@ -14,7 +14,7 @@ export class ClientClosed extends Error {
   }
 }
 
-/** How an exchange is closed. */
+/** The end of an exchange, as its record states it. */
 export interface Settlement {
   /** `ok` for an answer that was relayed whole, whatever its status. */
   readonly outcome: Outcome;
@@ -24,7 +24,7 @@ export interface Settlement {
 }
 
 /**
- * Tells how an exchange ends that a reason ends.
+ * Turns the reason for which an exchange ended early into its settlement.
  *
  * @param reason A `GatewayError`, {@link ClientClosed}, or a bug
  * @returns The settlement

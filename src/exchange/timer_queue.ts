@@ -1,13 +1,13 @@
 /**
- * Many timers on one of the runtime's. Nearly every deadline of an exchange is taken back long before it is due, and
- * the runtimes' own timers cost more to set and to clear than the rest of such an exchange's books.
+ * Runs many timers on a single one of the runtime. Nearly every deadline of an exchange is cancelled long before it is
+ * due, and the runtimes' own timers cost more to set and to clear than all other bookkeeping of such an exchange.
  *
  * @module
  */
 
 /** The longest time that the runtimes' timers take (HTML, `setTimeout`: a signed 32-bit integer). Milliseconds. */
 const MAX_MS = 2 ** 31 - 1;
-/** Lengths that are remembered although nothing of that length waits: the deadlines of a configuration are few. */
+/** The number of lines up to which empty ones are kept for reuse: the deadlines of a configuration are few. */
 const MAX_LENGTHS = 64;
 
 const nothing = (): void => {};
@@ -27,11 +27,11 @@ interface Line {
   last: Waiting | undefined;
 }
 
-/** What of the runtime is used. */
+/** The runtime's time and timer, as {@link Timers} uses them. */
 export interface TimerRuntime {
   /** Milliseconds that only grow. */
   monotonic(): number;
-  /** Calls `fire` once after about `ms` milliseconds; what it returns takes that back. */
+  /** Calls `fire` once after about `ms` milliseconds. @returns Cancels it */
   set(ms: number, fire: () => void): () => void;
 }
 
@@ -40,7 +40,7 @@ export class Timers {
   readonly #runtime: TimerRuntime;
   readonly #lines = new Map<number, Line>();
   #waiting = 0;
-  /** When the runtime's timer goes off; Infinity while there is none. */
+  /** Time at which the runtime's timer goes off; Infinity while there is none. */
   #wakeAt = Infinity;
   #clear = (): void => {};
 
@@ -50,11 +50,11 @@ export class Timers {
   }
 
   /**
-   * Calls back once.
+   * Sets a timer that calls back once.
    *
-   * @param ms After at least so many milliseconds
-   * @param fire Is called then
-   * @returns Takes it back; safe to call at any time, also again
+   * @param ms The shortest time until then, milliseconds
+   * @param fire The function that is called
+   * @returns Cancels it; safe to call at any time, also again
    */
   set(ms: number, fire: () => void): () => void {
     const now = this.#runtime.monotonic();

@@ -7,11 +7,11 @@
 
 /** A body that is pulled. One `read` at a time. */
 export interface ByteSource {
-  /** Whether the first `read` brings all of it. */
+  /** True if the first `read` brings all of it. */
   readonly isWhole?: boolean;
   /**
-   * The same body in pieces, where it would come whole: for a reader that counts bytes as they arrive. To be called
-   * before the first `read`, and read instead.
+   * Returns the same body in pieces, where it would come whole: for a reader that counts bytes as they arrive. To be
+   * called before the first `read`, and read instead.
    *
    * @returns The source; `null` where there is none
    */
@@ -19,7 +19,7 @@ export interface ByteSource {
   /**
    * Waits for more.
    *
-   * @returns The next bytes (never empty at will, but possibly), or `undefined` at the end
+   * @returns The next bytes (possibly none, but rarely), or `undefined` at the end
    * @throws Whatever broke the body
    */
   read(): Promise<Uint8Array | undefined>;
@@ -30,16 +30,16 @@ export interface ByteSource {
    */
   cancel(reason?: unknown): void;
   /**
-   * Answers the wait for the first bytes with some that mean nothing, if the body has such: for listeners that send a
-   * header only together with them.
+   * Ends the wait for the first bytes by bytes without a meaning, if the body's format has any: for listeners that send
+   * the headers only together with the first bytes.
    */
   announce?(): void;
-  /** Set by whoever writes the body: called when it must break off although nobody reads it. */
+  /** Callback of the writer of the body: called when the body must break off although nobody reads it. */
   onBroken?: () => void;
 }
 
 /**
- * A web stream as a {@link ByteSource}. The stream is locked at the first `read` or `cancel`.
+ * Converts a web stream to a {@link ByteSource}. The stream is locked at the first `read` or `cancel`.
  *
  * @param stream For example `request.body` or `response.body`
  * @returns The source
@@ -63,7 +63,7 @@ export function fromReadableStream(stream: ReadableStream<Uint8Array>): ByteSour
 const SMALL_BYTES = 65536;
 
 /**
- * The body of a web request.
+ * Returns the body of a web request.
  *
  * @param request The request
  * @param wholeBytes An announced body of at most this size is taken in one piece
@@ -88,7 +88,7 @@ export function fromRequest(request: Request, wholeBytes: number = SMALL_BYTES):
 }
 
 /**
- * A {@link ByteSource} as a web stream, for a `Response`. Nothing is read ahead.
+ * Converts a {@link ByteSource} to a web stream, for a `Response`. Nothing is read ahead.
  *
  * @param source The source
  * @returns A stream that pulls from it and cancels it
@@ -123,7 +123,7 @@ export function toReadableStream(source: ByteSource): ReadableStream<Uint8Array>
 }
 
 /**
- * Pieces as one.
+ * Joins pieces into one.
  *
  * @param chunks In order
  * @returns Their bytes; a single piece as it is

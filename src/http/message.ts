@@ -7,19 +7,19 @@ import type { ByteSource } from "./byte_source.ts";
 
 /** A request, as narrow as the gateway needs it. A `Request` converts to it, and so does Node's `IncomingMessage`. */
 export interface GatewayRequest {
-  /** As sent, such as `POST`. */
+  /** Method as sent, for example `POST`. */
   readonly method: string;
-  /** Absolute, or the path with its query. Not looked at before the Host was checked. */
+  /** Absolute URL, or the path with its query. Not looked at before the Host was checked. */
   readonly url: string;
-  /** Names in lower case; a field that was given twice is joined with `", "`. */
+  /** Headers, with names in lower case; a field that was given twice is joined with `", "`. */
   readonly headers: { get(name: string): string | null };
   /** The body, unread. */
   readonly body: ByteSource | null;
-  /** Whether the caller has left, where asking costs next to nothing. */
+  /** True once the caller has left; `undefined` where it would cost much to find out. */
   readonly isGone?: boolean | undefined;
   /**
-   * Aborts when the caller is gone, or after a complete answer: that is ignored. Not asked for in a quick exchange: making
-   * one costs the runtimes more than most of what else the gateway does.
+   * Aborted when the caller is gone; an abort after a complete answer is ignored. Not asked for in a quick exchange: to
+   * make a signal costs the runtimes more than most other work of the gateway.
    */
   readonly signal?: AbortSignal | undefined;
 }
@@ -28,13 +28,13 @@ export interface GatewayRequest {
 export interface GatewayResponse {
   /** HTTP status. */
   status: number;
-  /** Names in lower case. */
+  /** Headers, with names in lower case. */
   headers: Record<string, string>;
   /** Text, bytes, a body that is pulled, or nothing. */
   body: string | Uint8Array | ByteSource | null;
 }
 
-/** Returns whether a body is there whole, and has not to be pulled. */
+/** Returns whether a body is in memory as a whole and need not be pulled. */
 export function isWhole(body: GatewayResponse["body"]): body is string | Uint8Array | null {
   return body === null || typeof body === "string" || body instanceof Uint8Array;
 }

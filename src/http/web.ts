@@ -1,5 +1,5 @@
 /**
- * From the gateway's own view of a request and an answer to the web's, and back.
+ * Converts between the gateway's own requests and answers and those of the web.
  *
  * @module
  */
@@ -16,7 +16,7 @@ export interface Handler {
    */
   fetch(request: Request): Promise<Response>;
   /**
-   * The same without web objects, for servers that have none of their own (Node).
+   * Answers a request without web objects, for servers that have none of their own (Node).
    *
    * @param request What arrived
    * @returns What goes back
@@ -25,7 +25,7 @@ export interface Handler {
 }
 
 /**
- * An answer as a web response.
+ * Converts an answer to a web response.
  *
  * @param answer What goes back
  * @returns The response; nothing of its body is read ahead
@@ -40,8 +40,8 @@ export function toResponse({ status, headers, body }: GatewayResponse): Response
 }
 
 /**
- * A web request as the gateway looks at it. A class, for every literal with an accessor of its own is of a new shape,
- * and V8 keeps each of these until it cleans the old generation.
+ * A web request as the gateway looks at it. A class, since every object literal with an accessor gets a shape of its
+ * own, and V8 keeps each of these until it collects the old generation.
  */
 export class WebRequest implements GatewayRequest {
   readonly method: string;
@@ -70,10 +70,10 @@ export class WebRequest implements GatewayRequest {
 }
 
 /**
- * A handler from its narrow half.
+ * Makes a handler from its `handle` method.
  *
  * @param handle Answers without web objects
- * @returns Both halves
+ * @returns The handler, with `fetch` too
  */
 export function toHandler(handle: Handler["handle"]): Handler {
   return {

@@ -1,6 +1,6 @@
 /**
- * The caller's body: read within a size and a time, decoded strictly, parsed. The bytes are kept as they came, for
- * they are what goes upstream: a parser's output drops, reorders and rounds.
+ * The caller's body: read within a size and a time, decoded strictly, parsed. The bytes are kept as they came, since
+ * exactly these go upstream: a parser's output drops, reorders and rounds.
  *
  * @module
  */
@@ -13,44 +13,44 @@ import type { Exchange } from "../exchange/exchange.ts";
 import { formatSize } from "../config/units.ts";
 import type { BodyMemory, RequestBody } from "./body_memory.ts";
 
-/** How much and how long. */
+/** Limits on the size of a body and on the time to read it. */
 export interface BodyLimits {
-  /** Bytes at most. */
+  /** The largest size of a body. Bytes. */
   readonly maxBodyBytes: number;
-  /** Milliseconds from the first read to the last byte. */
+  /** The longest time from the first read to the last byte. Milliseconds. */
   readonly bodyTimeMs: number;
 }
 
-/** What a body is read within. */
+/** Options for reading a body. */
 export interface ReadBodyOptions {
   readonly limits: BodyLimits;
-  /** Counts the bytes from here on. */
+  /** Memory that counts the bytes of the body. */
   readonly memory: BodyMemory;
   /** Id of the gateway key. */
   readonly owner: string;
   readonly clock: Clock;
-  /** Its abort ends the read; its end releases the body, if nobody did so before. */
+  /** The exchange: its abort ends the read, its end releases the body, if nobody did so before. */
   readonly exchange: Exchange;
 }
 
-/** A body is read in one piece only where this many times as much may be held for it: its bytes are reserved at once. */
+/** A body is read in one piece only if the room for it is this many times its size: its bytes are reserved at once. */
 const SPARE_FACTOR = 8;
-/** Deeper nesting than any provider's schema needs; parsers of some fail or recurse beyond it. */
+/** The deepest nesting that is accepted. No provider's schema needs more; parsers of some fail or recurse beyond it. */
 export const MAX_DEPTH = 128;
 /**
- * Keys, objects and arrays of one body. Thousands of messages and hundreds of tools stay far below. JSON.parse holds
- * everyone up meanwhile: a million keys 0.6 s to 1 s, so many 0.1 s to 0.3 s (measured; all different, in objects of 1
- * to 200,000).
+ * The most keys, objects and arrays in one body, all together. Thousands of messages and hundreds of tools stay far
+ * below. JSON.parse blocks all other requests meanwhile: this many take 0.1 s to 0.3 s, a million keys 0.6 s to 1 s
+ * (measured; all different, in objects of 1 to 200,000).
  */
 export const MAX_MEMBERS = 200_000;
 /**
- * Values of one body, told by its commas; a string counts for {@link STRING_WEIGHT}, for a parser takes so much longer
- * over it. A million numbers pass. JSON.parse takes 0.1 s to 0.3 s for so many, as for the keys above (measured: numbers
- * of 17 digits, short strings that all differ).
+ * The most values in one body, counted by its commas; a string counts for {@link STRING_WEIGHT}, since a parser takes
+ * that much longer over it. A million numbers pass. JSON.parse takes 0.1 s to 0.3 s for this many, as for the keys
+ * above (measured: numbers of 17 digits, short strings that all differ).
  */
 export const MAX_VALUES = 1_100_000;
 const STRING_WEIGHT = 3;
-/** Keys on which a policy decides. Given twice, parsers differ in which one wins: a way around the policy. */
+/** Keys on which a policy decides. If one is given twice, parsers differ in which one wins: a way around the policy. */
 const SINGLE_KEYS: ReadonlySet<string> = new Set(["model", "messages", "stream"]);
 
 // `application/json`, with at most a charset, and that UTF-8 (RFC 8259 §8.1).
@@ -60,7 +60,7 @@ function tooLarge(maxBodyBytes: number): GatewayError {
   return new GatewayError("body_too_large", { detail: `the limit is ${formatSize(maxBodyBytes)}` });
 }
 
-/** Returns how many bytes are announced; 0 where none are. */
+/** Checks the headers of a body. @returns The number of bytes that are announced; 0 where none are */
 function checkHeaders(headers: GatewayRequest["headers"], maxBodyBytes: number): number {
   if (!JSON_TYPE.test(headers.get("content-type") ?? "")) throw new GatewayError("unsupported_media_type");
   if ((headers.get("content-encoding") ?? "identity").toLowerCase() !== "identity") {
@@ -71,7 +71,7 @@ function checkHeaders(headers: GatewayRequest["headers"], maxBodyBytes: number):
   return Number.isSafeInteger(length) && length > 0 ? length : 0; // a framework may hand on what no listener would
 }
 
-/** A body that nobody is to read in one piece is read in several. What is read whole is reserved before it is there. */
+/** Chooses whether a body is read in one piece or in several. Memory for one piece is reserved before it arrives. */
 function choosePieces(source: ByteSource, announced: number, body: RequestBody): ByteSource {
   if (source.isWhole !== true) return source;
   if (announced * SPARE_FACTOR > body.room) {
@@ -82,7 +82,10 @@ function choosePieces(source: ByteSource, announced: number, body: RequestBody):
   return source;
 }
 
-/** A function of its own: what it registers would else keep all variables of {@link readBytes}, the pieces among them. */
+/**
+ * Opens the account of a body until the exchange ends. A function of its own: inside {@link readBytes}, the registered
+ * callback would keep all variables alive, the pieces of the body among them.
+ */
 function openBody({ memory, owner, exchange }: Pick<ReadBodyOptions, "memory" | "owner" | "exchange">): RequestBody {
   const body = memory.open(owner);
   exchange.onSettled(() => body.release());
@@ -174,10 +177,10 @@ function refuseCount(limit: string): never {
 }
 
 /**
- * Refuses, before a parser recurses over it, what is nested too deep, what holds too much, and what names a deciding
- * key twice. Strings are skipped at the speed of `indexOf`, so that a 10 MB image costs one look.
+ * Refuses a text that is nested too deep, holds too much, or has one of the {@link SINGLE_KEYS} twice, before a parser
+ * recurses over it. Strings are skipped at the speed of `indexOf`, so that a 10 MB image costs one search.
  *
- * @param text JSON, or what claims to be
+ * @param text JSON, or a text that claims to be
  * @throws {GatewayError} `invalid_json`, `invalid_body`
  */
 export function assertShape(text: string): void {
@@ -249,7 +252,7 @@ export function parseJson(bytes: Uint8Array): unknown {
  * Reads a body that says it is JSON.
  *
  * @param request Its headers are checked before its body is touched
- * @param options What it is read within
+ * @param options Limits and parts for the read
  * @returns Exactly what the caller sent, counted in `options.memory` until it is released
  * @throws {GatewayError} `unsupported_media_type`, `unsupported_content_encoding`, `body_too_large`, `body_timeout`,
  *   `invalid_json`, `gateway_overloaded`

@@ -15,9 +15,9 @@ interface Share {
 /**
  * The memory that all bodies share.
  *
- * The only body of a key may take all that is free. Beside another one of the same key it may grow as long as no more is
- * held for the key than stays free. So a key never holds more than half of the memory, or one body; and as every key
- * leaves free what it holds itself, there is room for the next one (Choudhury and Hahne, "Dynamic queue length
+ * The only body of a key may take all that is free. Beside another one of the same key it may grow as long as no more
+ * is held for the key than stays free. So a key never holds more than half of the memory, or one body; and as every key
+ * leaves as much free as it holds itself, there is room for the next one (Choudhury and Hahne, "Dynamic queue length
  * thresholds", 1998).
  */
 export class BodyMemory {
@@ -52,14 +52,14 @@ export class BodyMemory {
     return new RequestBody(this, owner, share);
   }
 
-  /** Bytes by which a body may grow that holds so many. */
+  /** Returns the number of bytes by which a body may grow that holds `heldBytes` now. */
   room(share: Share, heldBytes: number): number {
     const freeBytes = this.#maxBytes - this.#heldBytes;
     const isOnly = share.heldBytes === heldBytes;
     return isOnly ? freeBytes : Math.floor((freeBytes - share.heldBytes) / 2);
   }
 
-  /** Counts what a body holds more, or less. */
+  /** Adds to the bytes that a body holds; a negative number subtracts. */
   count(share: Share, bytes: number): void {
     this.#heldBytes += bytes;
     share.heldBytes += bytes;
@@ -87,7 +87,7 @@ export class RequestBody {
     this.#share = share;
   }
 
-  /** All of it, exactly as the caller sent it; `null` before it is there, and once it was released. */
+  /** The whole body, exactly as the caller sent it; `null` before it has arrived, and once it was released. */
   get bytes(): Uint8Array | null {
     return this.#bytes;
   }
@@ -100,7 +100,7 @@ export class RequestBody {
   /**
    * Counts bytes that are held for it, or are about to be.
    *
-   * @param bytes How many more
+   * @param bytes The number of bytes to add
    * @throws {GatewayError} `gateway_overloaded` when there is no room for them
    */
   reserve(bytes: number): void {
@@ -109,7 +109,7 @@ export class RequestBody {
     this.#memory.count(this.#share, bytes);
   }
 
-  /** @param bytes All of it: from now on exactly these are held */
+  /** @param bytes The whole body: from now on exactly these bytes are held */
   keep(bytes: Uint8Array): void {
     this.#bytes = bytes;
     this.#memory.count(this.#share, bytes.byteLength - this.#heldBytes);

@@ -1,11 +1,11 @@
 /**
- * The two credentials of a caller, each one Bearer, read strictly.
+ * The two credentials of a caller, each a Bearer token, read strictly.
  *
  * @module
  */
 import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
 
-/** Both credentials. The gateway's stops here; the upstream's is carried through as it came. */
+/** Both credentials. The gateway's stops here; the upstream's is forwarded as it came. */
 export interface Credentials {
   /** The caller's key at this gateway, from `Gateway-Auth`. */
   readonly gateway: string;
@@ -26,7 +26,7 @@ function readBearer(value: string | null, missing: ErrorCode, malformed: ErrorCo
   return key;
 }
 
-/** How keys of providers begin: OpenAI and its kin, Groq, xAI. */
+/** Prefixes of providers' keys: of OpenAI and those like it, Groq and xAI. */
 const PROVIDER_KEY = /^(?:sk|gsk|xai)[-_]/;
 
 /**

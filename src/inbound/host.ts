@@ -1,5 +1,5 @@
 /**
- * Which provider the caller addressed: the Host header, and nothing else of the request.
+ * Finds the provider that the caller addressed, by the Host header and nothing else of the request.
  *
  * @module
  */
@@ -15,8 +15,10 @@ export type HostTable<Provider> = (host: string | null) => Provider;
 /**
  * Builds the table once, at start.
  *
- * @param entries Pattern and provider. Exact `host:port` wins over `host`, that over the longest `*.suffix`, that over `*`
- * @returns The look-up. It throws `invalid_host` for what is no plain `host[:port]`, `unknown_host` for what nobody has
+ * @param entries Pattern and provider. Exact `host:port` wins over `host`, that over the longest `*.suffix`, that over
+ *   `*`
+ * @returns The look-up. It throws `invalid_host` for what is no plain `host[:port]`, `unknown_host` if no provider has
+ *   it
  */
 export function createHostTable<Provider>(entries: Iterable<[string, Provider]>): HostTable<Provider> {
   const exact = new Map<string, Provider>();

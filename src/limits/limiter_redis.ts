@@ -8,27 +8,27 @@
  */
 import type { Clock } from "../exchange/clock.ts";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
+import { judge } from "./verdict.ts";
 import {
   ASK_AGAIN_MS,
-  judge,
   type Lease,
   type Limiter,
   limitsOf,
   type LimitSubject,
-  MemoryLimiter,
   SKEW_MS,
   type Standing,
-  toRateLimitHeaders,
-} from "./memory_limiter.ts";
+} from "./limiter.ts";
+import { toRateLimitHeaders } from "./rate_limit_headers.ts";
+import { MemoryLimiter } from "./memory_limiter.ts";
 
-/** After so long without a word of its gateway an exchange no longer counts as open. Milliseconds. */
+/** Time after which an exchange no longer counts as open unless its gateway renews it. Milliseconds. */
 export const LEASE_MS = 10_000;
-/** So often gateways say which exchanges are open. Milliseconds. */
+/** Interval at which a gateway renews its open exchanges. Milliseconds. */
 const RENEW_MS = 3000;
 const LEASES_AT_ONCE = 1000;
-/** Charges are kept for so many subjects while Redis is away. */
+/** Maximum number of subjects whose charges are kept while Redis is away. */
 const MAX_OWED = 100_000;
-/** So many exchanges of a subject are given back when Redis is back; the others expire. */
+/** Maximum number of a subject's exchanges that are kept to be released when Redis is back; the others expire. */
 const MAX_IDS_OWED = 1000;
 const GATEWAYS = "sallyport:gateways";
 
@@ -137,7 +137,7 @@ const toArguments = (subjects: readonly LimitSubject[]): (string | number)[] =>
 
 const VALUES = 7;
 
-/** What the script says, as standings; `added` is what the exchange itself has just taken. */
+/** Converts the values of {@link TAKE} to standings. `added` is what the exchange itself has just taken. */
 function toStandings(subjects: readonly LimitSubject[], values: readonly number[], added: number): Standing[] {
   return subjects.flatMap((subject, index) => {
     const [requests = 0, requestsMs = 0, tokens = 0, tokensMs = 0, budget = 0, budgetMs = 0, open = 0] = values.slice(
@@ -154,7 +154,7 @@ function toStandings(subjects: readonly LimitSubject[], values: readonly number[
   });
 }
 
-/** The answer of {@link TAKE}: whether it is taken, and the values of each subject. */
+/** Reads the answer of {@link TAKE}: 1 if the exchange is admitted, else 0, then the values of each subject. */
 function readCounts(answer: unknown, subjects: readonly LimitSubject[]): number[] {
   const isSound = Array.isArray(answer) && answer.length === 1 + subjects.length * VALUES &&
     answer.every((value) => typeof value === "number");
@@ -162,28 +162,28 @@ function readCounts(answer: unknown, subjects: readonly LimitSubject[]): number[
   return answer;
 }
 
-/** The answer of the other scripts. */
+/** Reads the answer of the other scripts. */
 function readCount(answer: unknown): number {
   if (Number.isInteger(answer) && Number(answer) >= 1) return Number(answer);
   throw new Error("no count");
 }
 
-/** What an exchange holds while it is open. */
+/** State of an open exchange. */
 interface Held {
   readonly subjects: readonly LimitSubject[];
-  /** Whether Redis knows of it. */
+  /** True if Redis counts the exchange as open. */
   isShared: boolean;
 }
 
-/** What has to be given back and charged. */
+/** Exchanges to release, and the usage to charge for them. */
 interface Charge {
-  /** Of exchanges that are over. */
+  /** Ids of exchanges that are over. */
   readonly ids: readonly string[];
   readonly tokens: number;
   readonly unmetered: number;
 }
 
-/** What could not be charged yet. */
+/** Charges of one subject that could not be made yet. */
 interface Owed extends Charge {
   readonly subject: LimitSubject;
   readonly ids: string[];
@@ -191,7 +191,7 @@ interface Owed extends Charge {
   unmetered: number;
 }
 
-/** Limits in Redis. */
+/** Limiter that counts in Redis. */
 export class RedisLimiter implements Limiter {
   readonly #client: RedisClient;
   readonly #clock: Clock;
@@ -201,7 +201,7 @@ export class RedisLimiter implements Limiter {
   readonly #local: MemoryLimiter;
   readonly #id = crypto.randomUUID().slice(0, 13);
   readonly #open = new Map<string, Held>();
-  /** What could not be charged yet, by subject. */
+  /** Charges that could not be made yet, by subject. */
   readonly #owed = new Map<string, Owed>();
   #taken = 0;
   #gateways = 1;
@@ -211,7 +211,7 @@ export class RedisLimiter implements Limiter {
 
   /**
    * @param client The connection
-   * @param clock Where its times come from
+   * @param clock Source of its times
    */
   constructor(client: RedisClient, clock: Clock) {
     this.#client = client;
@@ -278,7 +278,10 @@ export class RedisLimiter implements Limiter {
     return this.#hold(id, { subjects, isShared: false }, this.#local.take(subjects));
   }
 
-  /** What Redis takes after all, for an exchange that was decided here, is held and given back like any other. */
+  /**
+   * Waits for a late answer of Redis about an exchange that was decided locally meanwhile. If Redis has taken it after
+   * all, it is released like any other exchange.
+   */
   #awaitLate(id: string, subjects: readonly LimitSubject[], error: unknown): void {
     if (!(error instanceof RedisFailed)) return;
     error.late?.then(() => {
@@ -302,7 +305,7 @@ export class RedisLimiter implements Limiter {
     };
   }
 
-  /** Charges now, or owes it. */
+  /** Charges now, or keeps the charge for later if Redis fails. */
   async #pay(subjects: readonly LimitSubject[], charge: Charge, deadlineMs?: number): Promise<void> {
     const { ids, tokens, unmetered } = charge;
     if (ids.length === 0 && tokens === 0 && unmetered === 0) return;
@@ -336,7 +339,7 @@ export class RedisLimiter implements Limiter {
     }
   }
 
-  /** Says which exchanges are open, and learns how many gateways there are. */
+  /** Renews the open exchanges, and reads the number of gateways. */
   async #sayOpen(): Promise<void> {
     const sets = Array.from(
       this.#open,

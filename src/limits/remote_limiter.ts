@@ -1,42 +1,37 @@
 /**
- * Limits that are counted elsewhere, in a {@link LeaseBook} that is a call away.
+ * Limits that are counted elsewhere, in a {@link LeaseBook} that is reached by a remote call.
  *
- * While that place can't be reached each gateway counts alone. What an exchange used is charged once, and is lost when
- * the place can't be reached at that moment either.
+ * While the book can't be reached, each gateway counts alone. The usage of an exchange is charged once, and is lost if
+ * the book can't be reached at that moment.
  *
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
 import { isPromise } from "../exchange/observer.ts";
 import { LEASE_MS, type LeaseBook, type Stand } from "./shared_limiter.ts";
-import {
-  judge,
-  type Lease,
-  type Limiter,
-  type LimitSubject,
-  MemoryLimiter,
-  type Standing,
-  toRateLimitHeaders,
-} from "./memory_limiter.ts";
+import { judge } from "./verdict.ts";
+import type { Lease, Limiter, LimitSubject, Standing } from "./limiter.ts";
+import { toRateLimitHeaders } from "./rate_limit_headers.ts";
+import { MemoryLimiter } from "./memory_limiter.ts";
 
-/** A {@link LeaseBook} that is a call away, or here. */
+/** A {@link LeaseBook}, remote or local. */
 export type RemoteBook = {
   readonly [Verb in "take" | "release" | "renew" | "standing"]: (
     ...given: Parameters<LeaseBook[Verb]>
   ) => ReturnType<LeaseBook[Verb]> | Promise<ReturnType<LeaseBook[Verb]>>;
 };
 
-/** So often an exchange says that it is open; two such calls may get lost. Milliseconds. */
+/** Interval at which an exchange renews its lease; two renewals may get lost. Milliseconds. */
 const RENEW_MS = LEASE_MS / 3;
-/** How long a decision may take: a place that was never asked begins on another continent. Milliseconds. */
+/** Longest wait for a decision: a book that was never asked before may start on another continent. Milliseconds. */
 const DEADLINE_MS = 2000;
 
-/** What is needed beside. */
+/** Dependencies of {@link LeasedLimiter}. */
 export interface LeasedLimiterParts {
-  /** @returns The book in which these subjects are counted, always the same one */
+  /** Returns the book in which these subjects are counted, always the same one. */
   readonly bookOf: (subjects: readonly LimitSubject[]) => RemoteBook;
   readonly clock: Clock;
-  /** Is given what has to be done although its exchange is over. */
+  /** Takes work that has to be finished even when its exchange is over. */
   readonly keepAlive: (work: Promise<unknown>) => void;
 }
 
@@ -53,12 +48,12 @@ function toStandings(
   );
 }
 
-/** Limits in a place that is a call away. */
+/** Limiter that counts in a {@link RemoteBook}. */
 export class LeasedLimiter implements Limiter {
   readonly #parts: LeasedLimiterParts;
   readonly #local: MemoryLimiter;
 
-  /** @param parts What it needs */
+  /** @param parts Its dependencies */
   constructor(parts: LeasedLimiterParts) {
     this.#parts = parts;
     this.#local = new MemoryLimiter(parts.clock);
@@ -117,7 +112,9 @@ export class LeasedLimiter implements Limiter {
     };
   }
 
-  /** What is late is not waited for. A decision that was late is given back with its exchange. */
+  /**
+   * Rejects if an answer takes longer than {@link DEADLINE_MS}. An exchange that is taken later is released at its end.
+   */
   #inTime<T>(answer: T | Promise<T>): T | Promise<T> {
     if (!isPromise(answer)) return answer;
     return new Promise<T>((resolve, reject) => {

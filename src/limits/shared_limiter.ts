@@ -1,17 +1,18 @@
 /**
- * Limits counted in one place for gateways elsewhere, which may vanish without a word: what an exchange holds has an
- * id and expires unless it is renewed. What is counted outlives the place: it is put down with every change.
+ * Limits counted in one place for gateways elsewhere, which may vanish without notice: the lease of an exchange has an
+ * id and expires unless it is renewed. Counts outlive the place: they are stored with every change.
  *
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import { type LimitName, type LimitSubject, MemoryLimiter, type WindowCounts } from "./memory_limiter.ts";
+import type { LimitName, LimitSubject } from "./limiter.ts";
+import { MemoryLimiter, type WindowCounts } from "./memory_limiter.ts";
 
-/** After so long without a word of its gateway an exchange no longer counts as open. Milliseconds. */
+/** Time after which an exchange no longer counts as open unless its gateway renews it. Milliseconds. */
 export const LEASE_MS = 30_000;
 
-/** How one limit stands, as it travels: {@link Standing} without its subject. */
+/** State of one limit, as it is sent between processes: {@link Standing} without its subject. */
 export interface Stand {
   readonly name: LimitName;
   readonly limit: number;
@@ -19,14 +20,14 @@ export interface Stand {
   readonly resetMs: number;
 }
 
-/** A decision. */
+/** Decision on an exchange. */
 export interface Taken {
   readonly isTaken: boolean;
-  /** How the limits of each subject stood before. */
+  /** State of each subject's limits before the decision. */
   readonly before: readonly (readonly Stand[])[];
 }
 
-/** Where counts are kept. */
+/** Storage for counts. */
 export interface CountStorage {
   get(subject: string): WindowCounts | undefined;
   put(subject: string, counts: WindowCounts): void;
@@ -37,21 +38,21 @@ interface Held {
   readonly expiresAt: number;
 }
 
-/** Whether anything of a subject's limits has to be kept; places are not, for they are renewed. */
+/** Returns whether a subject has counts to store. Open exchanges are not stored, for they are renewed. */
 const hasWindow = ({ limits }: LimitSubject): boolean =>
   limits.requests !== undefined || limits.tokens !== undefined || limits.budget !== undefined;
 
-/** The place that counts. */
+/** The book of all leases, in which limits are counted. */
 export class LeaseBook {
   readonly #now: () => number;
   readonly #storage: CountStorage;
   readonly #limiter: MemoryLimiter;
-  /** By id; each renewal puts its lease last, so that they expire in this order. */
+  /** Leases by id. Each renewal puts its lease last, so that they expire in this order. */
   readonly #held = new Map<string, Held>();
 
   /**
    * @param now Wall clock, milliseconds since 1970: it goes on where another process takes over
-   * @param storage Where counts are kept
+   * @param storage Storage for counts
    */
   constructor(now: Clock["now"], storage: CountStorage) {
     this.#now = now;
@@ -62,9 +63,9 @@ export class LeaseBook {
   /**
    * Admits an exchange to all subjects, or to none.
    *
-   * @param id Of the exchange
-   * @param subjects Who is limited
-   * @returns What was decided
+   * @param id Id of the exchange
+   * @param subjects Subjects to count against
+   * @returns The decision
    */
   take(id: string, subjects: readonly LimitSubject[]): Taken {
     this.#expire();
@@ -81,10 +82,10 @@ export class LeaseBook {
   }
 
   /**
-   * Gives back what an exchange held, and charges what it used.
+   * Ends the lease of an exchange, and charges the tokens that it used.
    *
-   * @param id Of the exchange
-   * @param subjects Who is limited
+   * @param id Id of the exchange
+   * @param subjects Subjects to count against
    * @param tokens As for {@link Lease.release}
    */
   release(id: string, subjects: readonly LimitSubject[], tokens: number | undefined): void {
@@ -96,10 +97,10 @@ export class LeaseBook {
   }
 
   /**
-   * Says that an exchange is still open, also one that is not known here any more.
+   * Renews the lease of an open exchange, also of one that is not known here any more.
    *
-   * @param id Of the exchange
-   * @param subjects Who is limited
+   * @param id Id of the exchange
+   * @param subjects Subjects to count against
    */
   renew(id: string, subjects: readonly LimitSubject[]): void {
     for (const subject of subjects) this.#load(subject);
@@ -107,8 +108,10 @@ export class LeaseBook {
   }
 
   /**
-   * @param subject Who is limited
-   * @returns How its limits stand
+   * Returns the state of a subject's limits, without taking anything.
+   *
+   * @param subject The subject
+   * @returns State of its limits
    */
   standing(subject: LimitSubject): Stand[] {
     this.#load(subject);
@@ -133,7 +136,7 @@ export class LeaseBook {
     }
   }
 
-  /** What was counted before this place was here. */
+  /** Loads the stored counts of a subject, unless it has counts already. */
   #load(subject: LimitSubject): void {
     if (!hasWindow(subject) || this.#limiter.counts(subject.name) !== undefined) return;
     const kept = this.#storage.get(subject.name);

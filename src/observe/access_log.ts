@@ -1,8 +1,8 @@
 /**
- * One line for each exchange: what it was, how it ended, what it took. It is made of the closed books alone, which
- * hold no key, no prompt and no query.
+ * The access log: one line for each exchange with its facts, outcome, times and tokens. A line is made from the
+ * exchange's record alone, which holds no key, no prompt and no query.
  *
- * A slow or broken reader of the log costs lines, which are counted, and nothing else.
+ * A slow or broken reader of the log costs only lines, which are counted.
  *
  * @module
  */
@@ -10,16 +10,16 @@ import type { Clock } from "../exchange/clock.ts";
 import type { ExchangeRecord } from "../exchange/record.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
 
-/** Where lines go: calls back when it took them, or could not. Never throws. */
+/** Writes text to the log, and calls back when it was written or the write failed. Never throws. */
 export type WriteLog = (text: string, done: (error: Error | null) => void) => void;
 
-/** How lines look. */
+/** Format of the log's lines. */
 export type LogFormat = "json" | "pretty";
 
-/** Lines leave together, after so long or when they are so many. Milliseconds, characters. */
+/** Lines are written in batches: after this time, or at this length. Milliseconds, characters. */
 const FLUSH_MS = 50;
 const FLUSH_LENGTH = 262_144;
-/** What waits for a reader at most; more is dropped. Characters. */
+/** Limit of the text that waits to be written; further lines are dropped. Characters. */
 const MAX_WAITING = 4_000_000;
 
 const toMs = (ms: number | undefined): number | undefined => ms === undefined ? undefined : Math.round(ms * 100) / 100;
@@ -27,7 +27,7 @@ const toMs = (ms: number | undefined): number | undefined => ms === undefined ? 
 let second = NaN;
 let upToSecond = "";
 
-/** ISO 8601; lines come many in a second, so what they have in common is kept. */
+/** Formats a time as ISO 8601. The part up to the second is cached, for there are many lines in a second. */
 function toIsoTime(ms: number): string {
   const whole = Math.floor(ms / 1000);
   if (whole !== second) {
@@ -87,7 +87,7 @@ export function toPrettyLine(record: ExchangeRecord): string {
   return words.filter((word) => word !== undefined).join("  ");
 }
 
-/** The log. */
+/** The access log. */
 export class AccessLog implements ExchangeObserver {
   readonly #format: (record: ExchangeRecord) => string;
   readonly #write: WriteLog;
@@ -101,9 +101,9 @@ export class AccessLog implements ExchangeObserver {
   #untold = 0;
 
   /**
-   * @param format How lines look
-   * @param write Where they go
-   * @param clock Where times come from
+   * @param format Format of lines
+   * @param write Writes them
+   * @param clock Source of the time
    */
   constructor(format: LogFormat, write: WriteLog, clock: Clock) {
     this.#format = format === "json" ? toJsonLine : toPrettyLine;
@@ -111,7 +111,7 @@ export class AccessLog implements ExchangeObserver {
     this.#clock = clock;
   }
 
-  /** Lines that nobody took, since the start. */
+  /** Number of lines dropped since the start. */
   get dropped(): number {
     return this.#dropped;
   }
@@ -130,7 +130,7 @@ export class AccessLog implements ExchangeObserver {
     }
   }
 
-  /** Hands on what waits; while the last lines are still on their way, as soon as they are taken. */
+  /** Writes the waiting lines; if a write is under way, as soon as it is done. */
   flush(): void {
     this.#isDue = this.#isWriting;
     if (this.#isWriting || this.#waiting === "") return;
@@ -150,7 +150,7 @@ export class AccessLog implements ExchangeObserver {
     });
   }
 
-  /** Waits until what was logged is handed on, but not for a reader that takes nothing. @param ms How long, milliseconds */
+  /** Waits until all lines are written, but no longer than a limit. @param ms The limit, milliseconds */
   async close(ms: number): Promise<void> {
     const deadline = this.#clock.monotonic() + ms;
     this.flush();

@@ -1,10 +1,11 @@
 /**
- * Where a trace comes from and goes on to: `traceparent` and `tracestate` (W3C Trace Context, https://www.w3.org/TR/trace-context-2/).
+ * Headers that carry a trace from the caller on to the provider: `traceparent` and `tracestate` (W3C Trace Context,
+ * https://www.w3.org/TR/trace-context-2/).
  *
  * @module
  */
 
-/** What a caller says of the trace that its request belongs to. */
+/** The trace context of a request or a call: the trace that it belongs to, and its parent span. */
 export interface TraceParent {
   /** 32 hexadecimal digits, not all 0. */
   readonly traceId: string;
@@ -12,7 +13,7 @@ export interface TraceParent {
   readonly spanId: string;
   /** Bits, see {@link SAMPLED} and {@link RANDOM}. */
   readonly flags: number;
-  /** What tracing systems pass on beside it, as the caller sent it; empty for nothing. */
+  /** The `tracestate` field, which holds values of tracing systems; empty if there is none. */
   readonly state: string;
 }
 
@@ -24,14 +25,14 @@ export const RANDOM = 2;
 const PARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/;
 const NOTHING = /^0+$/;
 
-/** §3.3.1.3: at most so many members; and so many characters, as many as have to be passed on at least. */
+/** Limits of a `tracestate`: its members, and the characters that §3.3.1.3 asks to pass on at least. */
 const MAX_MEMBERS = 32;
 const MAX_STATE_LENGTH = 512;
 // §3.3.1.3.1: a key, or a tenant's key at a system; a value does not end in a space.
 const MEMBER =
   /^([a-z0-9][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})=[ -+\--<>-~]{0,255}[!-+\--<>-~]$/;
 
-/** As sent, or nothing where one member is malformed or one key stands twice. */
+/** Reads a `tracestate`; empty if it is too long, a member is malformed or a key occurs twice. */
 function readState(text: string): string {
   if (text.length > MAX_STATE_LENGTH) return "";
   const members = text.split(",").map((member) => member.replace(/^[ \t]+|[ \t]+$/g, "")).filter((member) => member);
@@ -41,7 +42,7 @@ function readState(text: string): string {
 }
 
 /**
- * Reads the caller's trace, strictly: what is malformed is no trace, and a malformed `tracestate` is no state.
+ * Reads the caller's trace strictly: a malformed `traceparent` or `tracestate` is ignored.
  *
  * @param headers The caller's; a field that was given twice is joined with `", "`
  * @returns The trace; `undefined` when there is none, or none that can be continued
@@ -60,9 +61,9 @@ export function readTraceParent(headers: { get(name: string): string | null }): 
 }
 
 /**
- * The two fields for whoever is called on behalf of a span.
+ * Adds `traceparent` and `tracestate` to the headers of a call that a span makes.
  *
- * @param headers The call's headers, lower-case names; what they say of a trace is replaced
+ * @param headers The call's headers, lower-case names; fields of another trace are replaced
  * @param parent The span, and the state of its trace
  * @returns Headers
  */

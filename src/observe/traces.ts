@@ -1,10 +1,10 @@
 /**
- * Spans for OpenTelemetry: one for each exchange and one for each upstream call, named as its conventions for HTTP and for generative
- * models have it (https://opentelemetry.io/docs/specs/semconv/). They hold what the access log holds: never a key, a
- * prompt, an answer, a query or an address of the caller.
+ * Spans for OpenTelemetry: one for each exchange and one for each upstream call, named by its conventions for HTTP and
+ * for generative models (https://opentelemetry.io/docs/specs/semconv/). They hold what the access log holds: never a
+ * key, a prompt, an answer, a query or an address of the caller.
  *
- * The gateway brings the API only. Who wants traces registers an SDK before it starts, or uses the one in Deno; without
- * one nothing here is run.
+ * The gateway contains only OpenTelemetry's API. To get traces, register an SDK before the gateway starts, or use the
+ * one in Deno; without an SDK no code here runs.
  *
  * @module
  */
@@ -34,37 +34,37 @@ import { PRESETS } from "../config/presets.ts";
 import { RANDOM, readTraceParent, SAMPLED, type TraceParent, withTraceParent } from "./trace_context.ts";
 
 const NAME = "sallyport";
-/** Its global object, by which the API of whatever version finds the SDK. */
+/** Symbol of OpenTelemetry's global object, through which each version of the API finds the SDK. */
 const API_GLOBAL = Symbol.for("opentelemetry.js.api.1");
 
-/** Where an operation is found: its caller's path would say more than is wanted. */
+/** Route of each operation. The caller's own path is not recorded, for it can hold more. */
 const ROUTES: Readonly<Record<string, string>> = {
   "chat.completions": "/v1/chat/completions",
   "models.list": "/v1/models",
   "models.get": "/v1/models/{id}",
 };
-/** Any other is `_OTHER`, for callers write what they like. */
+/** Methods that are recorded by name; any other is `_OTHER`, for a caller can send any text. */
 const METHODS: ReadonlySet<string> = new Set(
   ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"],
 );
-/** How the conventions spell what has another short name here. */
+/** Names of providers in the conventions, where they differ from the names of the presets. */
 const SPELLINGS: Readonly<Record<string, string>> = { mistral: "mistral_ai", xai: "x_ai" };
-/** Known providers by their hosts. */
+/** Names of known providers by their hosts. */
 const KNOWN_PROVIDERS: ReadonlyMap<string, string> = new Map(
   Object.entries(PRESETS).filter(([, url]) => url.startsWith("https:"))
     .map(([name, url]) => [new URL(url).hostname, SPELLINGS[name] ?? name]),
 );
-/** Nothing was answered when the caller left before. */
+/** Status in the record of an exchange whose caller left before an answer; spans leave it out. */
 const NO_STATUS = 499;
 
-/** What an exchange is traced with. Points in time are all its own, so that spans lie within each other. */
+/** Parts of {@link Spans}. All times are taken from the exchange, so that its spans nest correctly. */
 interface TraceParts {
   readonly tracer: ApiTracer;
   readonly exchange: TracedExchange;
   readonly request: GatewayRequest;
 }
 
-/** An SDK's failure is its own. */
+/** Calls the SDK and drops what it throws: its failure must not fail the exchange. */
 function quietly<Result>(act: () => Result): Result | undefined {
   try {
     return act();
@@ -130,7 +130,7 @@ class Spans implements ExchangeTrace {
     quietly(() => client?.end(this.#parts.exchange.startedAt + ms));
   }
 
-  /** The exchange's span. A stranger's trace is not continued, for it would say what is recorded: it is named only. */
+  /** Starts the exchange's span. An unknown caller's trace is only linked: continued, it would decide on recording. */
   #begin(isKnown: boolean): Span {
     const { tracer, exchange: { facts, startedAt: startTime }, request } = this.#parts;
     const caller = readTraceParent(request.headers);
@@ -157,7 +157,7 @@ class Spans implements ExchangeTrace {
     return tracer.startSpan(name, options, parent);
   }
 
-  /** What an upstream call carries on. */
+  /** Returns the trace context for an upstream call; `undefined` if its span is not valid. */
   #goesOn(span: SpanContext): TraceParent | undefined {
     const { traceId, spanId, traceFlags, traceState } = span;
     if (!isSpanContextValid(span)) return undefined;
@@ -191,13 +191,13 @@ class Spans implements ExchangeTrace {
   }
 }
 
-/** What went wrong: the gateway's error, or the provider's own, as its status or as an event. */
+/** Type of an exchange's error: the gateway's code, the provider's status, or `upstream_error` for an error event. */
 function errorTypeOf({ outcome, status, code }: ExchangeRecord): string | undefined {
   if (code !== undefined || outcome !== "upstream_error") return code;
   return status >= 400 ? String(status) : outcome;
 }
 
-/** An attribute is set once: Deno keeps each of several values. */
+/** Marks a span as failed. Call it once for a span: Deno keeps every value that an attribute is given. */
 function fail(span: Span | undefined, type: string): void {
   span?.setAttribute("error.type", type).setStatus({ code: SpanStatusCode.ERROR });
 }
@@ -211,7 +211,7 @@ function toGenerativeAttributes({ facts: { provider, model, stream } }: TracedEx
   };
 }
 
-/** What is known of a call once its answer is over. Tokens only as the provider stated them. */
+/** Attributes of a call whose answer is complete. Tokens only as the provider stated them. */
 function toAnswerAttributes({ usage, firstTokenMs }: ExchangeRecord, calledMs: number): Attributes {
   return {
     ...(firstTokenMs !== undefined && { "gen_ai.response.time_to_first_chunk": (firstTokenMs - calledMs) / 1000 }),
@@ -235,28 +235,28 @@ function toExchangeAttributes(record: ExchangeRecord): Attributes {
   };
 }
 
-/** The SDK, as far as it can be told to send what it has. */
+/** The part of an SDK that sends waiting spans. */
 interface Flushable {
   getDelegate?(): Flushable;
   forceFlush?(): Promise<void>;
 }
 
-/** Traces, on. */
+/** A tracer whose spans an SDK takes. */
 export interface Traces extends Tracer {
   /**
-   * Sends what is waiting to be sent. Does not fail.
+   * Sends all waiting spans. Does not fail.
    *
-   * @param limitMs How long that may take, milliseconds
+   * @param limitMs Limit of the time that it takes, milliseconds
    */
   flush(limitMs: number): Promise<void>;
 }
 
-/** Deno's own spans. */
+/** Deno's global object, with the tracer provider of its own spans. */
 type DenoGlobal = { readonly Deno?: { readonly telemetry?: { readonly tracerProvider?: unknown } } };
 
 /**
- * Deno makes spans of its own for what it serves. They hold the whole URL, the query in it: the gateway's stand in their
- * place.
+ * Turns off the spans that Deno makes for the requests that it serves. They hold the whole URL with its query; the
+ * gateway's own spans replace them.
  */
 function replaceBuiltIn(tracer: ApiTracer): void {
   const prototype: ApiTracer = Object.getPrototypeOf(tracer);
@@ -268,10 +268,10 @@ function replaceBuiltIn(tracer: ApiTracer): void {
 }
 
 /**
- * Traces, where somebody takes them. Is asked once, at start: an SDK that registers later is not seen.
+ * Creates a tracer if an SDK is registered. Called once, at start: an SDK that registers later is not seen.
  *
- * @param version The gateway's
- * @param report Is told of an SDK that can't be used
+ * @param version The gateway's version
+ * @param report Called with a message if an SDK can't be used
  * @returns `undefined` without an SDK
  */
 export function createTraces(version: string, report: (text: string) => void): Traces | undefined {

@@ -1,33 +1,33 @@
 /**
- * What the gateway checks in a chat completion request. Every other field, value and range is the provider's
- * business and passes untouched: the schema looks at a view, the bytes go upstream.
+ * Checks of a chat completion request. Every field, value and range that is not checked here is the provider's business
+ * and passes untouched: the schema looks at a view, the bytes go upstream.
  *
  * @module
  */
 import * as v from "valibot";
 import { GatewayError } from "../errors/gateway_error.ts";
 
-/** What the later steps need to know of the request. */
+/** The facts of a request that later steps need. */
 export interface ChatCompletionRequest {
-  /** As the caller named it. */
+  /** Model as the caller named it. */
   readonly model: string;
-  /** Whether the answer is to be a stream of events; `undefined` for a value that is the provider's to understand. */
+  /** True if a stream of events is asked for; `undefined` for a value that only the provider can interpret. */
   readonly isStream: boolean | undefined;
-  /** How many choices were asked for (`n`), at least 1. */
+  /** The number of choices that were asked for (`n`), at least 1. */
   readonly choices: number;
-  /** Who the caller says it acts for: `user`, or what took its place. */
+  /** The end users that the caller names, in `user` and in its successor `safety_identifier`. */
   readonly users: readonly string[];
 }
 
-/** Who decides on messages and their order: the gateway (`ordered`) or the provider (`any`). */
+/** The party that checks messages and their order: the gateway (`ordered`) or the provider (`any`). */
 export type MessageOrder = "ordered" | "any";
 
-/** Characters of a model's name at most. */
+/** The longest name of a model. Characters. */
 export const MAX_MODEL_LENGTH = 256;
-/** What a model's name does not hold. */
+/** Control characters, which no model's name may hold. */
 // deno-lint-ignore no-control-regex -- control characters are what it looks for
 export const CONTROL_CHARACTER: RegExp = /[\u0000-\u001f\u007f-\u009f]/;
-/** One of these says what an assistant message without content does. */
+/** Fields of an assistant message that can stand in for its content. */
 const ASSISTANT_SUBSTITUTES = ["tool_calls", "function_call", "refusal", "audio"] as const;
 
 const text = "expected a string, or a non-empty array of objects with a string type";
@@ -42,7 +42,7 @@ const message = v.object({
 type Message = v.InferOutput<typeof message>;
 
 const accepted: v.GenericSchema<unknown, Message> = v.custom<Message>(() => true);
-/** Nearly every message is a role and a text: seen at one look, at a fifth of what the schema costs. */
+/** Returns whether a message is a role and a text, as nearly every one is: at a fifth of what the schema costs. */
 const isPlain = (entry: Partial<Message> | null): boolean =>
   typeof entry?.content === "string" && typeof entry.role === "string" && entry.role !== "";
 const messages = v.array(v.lazy((entry) => isPlain(entry as Message) ? accepted : message), "expected an array");
@@ -69,7 +69,7 @@ function toParam(path: readonly { key: unknown }[] | undefined): string {
   return (path ?? []).map(({ key }) => typeof key === "number" ? `[${key}]` : `.${String(key)}`).join("").slice(1);
 }
 
-/** Follows every refusal of a single message, for a provider may well take it. */
+/** Advice that follows every refusal of a single message, since the provider may well accept it. */
 const HINT = 'This is a rule of the gateway: its operator turns it off with "messages": "any" for the provider';
 
 function refuse(param: string, detail: string): never {
@@ -77,7 +77,7 @@ function refuse(param: string, detail: string): never {
   throw new GatewayError("invalid_body", { param, detail: isRule ? `${detail}. ${HINT}` : detail });
 }
 
-/** Whether a message may come without content: the schema alone can't say, it depends on the role. */
+/** Returns whether a message may lack content. It depends on the role, so that the schema alone can't decide it. */
 function mayLackContent({ role }: Message, sent: Readonly<Record<string, unknown>> = {}): boolean {
   return role === "function" ||
     (role === "assistant" && ASSISTANT_SUBSTITUTES.some((name) => (sent[name] ?? null) !== null));
@@ -89,7 +89,7 @@ function assertContent(messages: readonly Message[], json: object): void {
   if (index !== -1) refuse(`messages[${index}].content`, text);
 }
 
-/** System messages come first, then a user speaks; after that any role may. */
+/** Refuses any order but this one: system messages, then a user message, then messages of any role but system. */
 function assertOrder(messages: readonly Message[]): void {
   const isSystem = ({ role }: Message) => role === "system" || role === "developer";
   const first = messages.findIndex((entry) => !isSystem(entry));
@@ -101,7 +101,7 @@ function assertOrder(messages: readonly Message[]): void {
   if (late !== -1) refuse(`messages[${late}].role`, "expected system messages before all others");
 }
 
-/** Runs a schema over the body, and words what it finds. */
+/** Runs a schema over the body, and refuses the body with the first issue that it finds. */
 function check<Output>(schema: v.GenericSchema<unknown, Output>, json: object): Output {
   const result = v.safeParse(schema, json, { abortEarly: true });
   if (result.success) return result.output;
@@ -117,7 +117,7 @@ function checkOrdered(json: object): v.InferOutput<typeof orderedRequest> {
   return view;
 }
 
-/** Whether a stream is asked for; `1`, `"true"` and the like are not the gateway's to understand. */
+/** Returns whether a stream is asked for; `undefined` for `1`, `"true"` and the like, which the provider interprets. */
 function readStream(value: unknown): boolean | undefined {
   if (typeof value === "boolean") return value;
   return (value ?? null) === null ? false : undefined;
@@ -128,7 +128,7 @@ function readStream(value: unknown): boolean | undefined {
  *
  * @param json The parsed body
  * @param order Whether messages and their order are checked, or only that there are some
- * @returns What the later steps need
+ * @returns The facts that later steps need
  * @throws {GatewayError} `invalid_json` for what is no object, `invalid_body` with the path for everything else
  */
 export function readChatCompletion(json: unknown, order: MessageOrder): ChatCompletionRequest {

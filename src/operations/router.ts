@@ -1,5 +1,6 @@
 /**
- * Which operation of the provider's interface the caller asked for: method and path, and nothing else of the URL.
+ * Finds the operation of the provider's interface that the caller asked for, by method and path and nothing else of the
+ * URL.
  *
  * @module
  */
@@ -7,19 +8,22 @@ import { type IRequestStrict, Router } from "itty-router";
 import { GatewayError } from "../errors/gateway_error.ts";
 import { CONTROL_CHARACTER, MAX_MODEL_LENGTH } from "./chat_completion.ts";
 
-/** An operation that is carried through. */
+/** An operation that the gateway forwards. */
 export interface Operation {
   readonly name: "chat.completions" | "models.list" | "models.get";
   /** Path below the provider's base URL. */
   readonly path: string;
-  /** Decoded, for `models.get`. */
+  /** Id of the model, decoded; for `models.get` only. */
   readonly model?: string;
 }
 
 /** Segments that a URL parser would resolve or that name nothing. */
 const UNSAFE_SEGMENTS = ["", ".", ".."];
 
-/** A model's id is the only part of a request that reaches the upstream URL: decoded, checked, encoded anew. */
+/**
+ * Makes the operation for a model's id, the only part of a request that reaches the upstream URL. It is decoded,
+ * checked and encoded anew.
+ */
 function modelOperation(id: string): Operation {
   let segments: string[];
   try {
@@ -39,7 +43,7 @@ const notAllowed = (allow: string) => () => {
 };
 
 const CHAT_COMPLETIONS: Operation = { name: "chat.completions", path: "/chat/completions" };
-/** The one URL of nearly every request: what the router finds, without the router. Anything unusual is the router's. */
+/** The URL of nearly every request, matched without the router, which handles all others. */
 const CHAT_COMPLETIONS_URL = /^(?:https?:\/\/[\w.:[\]-]+)?\/v1\/chat\/completions(?:\?|$)/;
 
 const router = Router<IRequestStrict>()

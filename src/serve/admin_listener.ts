@@ -1,5 +1,5 @@
 /**
- * The admin listener of `serve`, which follows the configuration: what operators have done and who watches stays.
+ * The admin listener of `serve`. It follows changes of the configuration; its drain state and its watchers are kept.
  *
  * @module
  */
@@ -18,31 +18,31 @@ import { ListenerSet } from "./listener_set.ts";
 import type { Prepared } from "./prepare.ts";
 import type { InForce } from "./reload.ts";
 
-/** What is served, by this process or by its workers. */
+/** The running gateway as the admin listener sees it: served by this process or by its workers. */
 export interface Served {
   readonly isReady: boolean;
   readonly openExchanges: number;
   readonly urls: readonly string[];
-  /** More for readiness. */
+  /** The health of each worker, for `/readyz`. */
   readonly health?: readonly unknown[];
-  /** What is counted, for Prometheus. */
+  /** Renders the metrics for Prometheus. */
   metrics(format: MetricsFormat): Promise<string>;
-  /** What settled from one second up to, but without, another. */
+  /** Reports the exchanges that settled from the second `from` up to, but not including, `to`. Seconds since 1970. */
   look(from: number, to: number): Promise<LivePart>;
-  /** Takes a call of the playground. */
+  /** Answers a call of the playground. */
   readonly handle: Handler["handle"];
 }
 
-/** What an admin listener needs. */
+/** Options of the admin listener. */
 export interface AdminListenerOptions {
   readonly served: Served;
   /** The runtime's listener. */
   readonly serve: Serve;
-  /** Of the gateway. */
+  /** Version of the gateway. */
   readonly version: string;
-  /** The configuration that is told of at `/readyz`. */
+  /** Returns the configuration in force, which `/readyz` reports. */
   readonly inForce: () => InForce;
-  /** Is told in one line what an operator should know. */
+  /** Receives one-line messages for the operator. */
   readonly report: (text: string) => void;
 }
 
@@ -54,7 +54,7 @@ export class AdminListener {
   readonly #state: OperationState = { isDrained: false, watchers: 0 };
   #current: Prepared | undefined;
 
-  /** @param options What it needs */
+  /** @param options Options of the listener */
   constructor(options: AdminListenerOptions) {
     const { serve, report } = options;
     const handler = this.#handler = createSwitch();
@@ -62,13 +62,13 @@ export class AdminListener {
     this.#options = options;
   }
 
-  /** Where it listens, if it does. */
+  /** The addresses that it listens on; empty without any. */
   get urls(): readonly string[] {
     return this.#listeners.urls;
   }
 
   /**
-   * Prepares what a configuration says of it.
+   * Prepares the listener for a configuration.
    *
    * @param prepared The configuration
    * @returns The change
@@ -86,7 +86,7 @@ export class AdminListener {
     return { apply, abandon: change.abandon };
   }
 
-  /** Cuts all of its connections. */
+  /** Closes all of its connections at once. */
   kill(): void {
     for (const listener of this.#listeners.close()) listener.kill();
   }

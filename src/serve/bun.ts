@@ -33,15 +33,21 @@ declare const Bun: {
   }): BunServer;
 };
 
-/** A body that is there is handed on whole up to this size: a stream in JavaScript costs Bun as much as all the rest. Bytes. */
+/**
+ * Maximum size of an answer's body that is sent whole when all of it is available: a stream in JavaScript costs Bun as
+ * much as the rest of the exchange. Bytes.
+ */
 const WHOLE_BYTES = 65536;
-/** A caller's body is read whole up to this size: its pieces cost Bun a quarter of all that is done with it. Bytes. */
+/**
+ * Maximum size of a caller's body that is read whole: reading it in pieces takes a quarter of the time that Bun spends
+ * on it. Bytes.
+ */
 const WHOLE_BODY_BYTES = 4_000_000;
 
-/** The longest time for which Bun holds the header of a quiet stream back: it sends it with the first bytes. Milliseconds. */
+/** The longest delay of the header of a quiet stream, which Bun sends only with the first bytes. Milliseconds. */
 const HEADER_MS = 100;
 
-/** A request of Bun's, whose signal costs little. */
+/** A request of `Bun.serve`; reading its signal is cheap. */
 class BunRequest extends WebRequest {
   get isGone(): boolean {
     return this.signal.aborted;
@@ -51,9 +57,9 @@ class BunRequest extends WebRequest {
 let turn: Promise<void> | undefined;
 
 /**
- * Waits until all that has arrived together was looked at. Bun answers requests of one connection one after the other, but
- * closes the connection when the next request comes before the answer: then nobody is there who could be answered, and the
- * call must not be made. One timer for all that wait: less than can be measured of a call.
+ * Waits until everything that arrived at the same time was read. Bun answers the requests of a connection one after the
+ * other, but closes the connection when the next request arrives before the answer: the caller is then gone, and its
+ * call must not be made. All waiting requests share one timer, whose cost is too small to measure.
  */
 function nextTurn(): Promise<void> {
   return turn ??= new Promise((resolve) =>
@@ -64,7 +70,7 @@ function nextTurn(): Promise<void> {
   );
 }
 
-/** Calls `onEnd` when the body is there, for the deadlines of the listener end with it. */
+/** Calls `onEnd` when the body has been read, which is where the deadlines of the listener end. */
 function withEnd(body: ByteSource, onEnd: () => void): ByteSource {
   const { isWhole = false } = body;
   return {
@@ -129,10 +135,10 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
 }
 
 /**
- * What follows the runtime's own arguments to start this program again: nothing in an executable of
- * `bun build --compile`, which shows a path of its own as the program's.
+ * Returns the arguments that start this program again, after those of the runtime itself. There are none in an
+ * executable of `bun build --compile`, where `process.argv` names a virtual path.
  *
- * @returns The program's file, if it is one
+ * @returns The program's file, if there is one
  */
 export function ownProgram(): string[] {
   const [, program = ""] = process.argv;

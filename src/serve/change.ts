@@ -1,22 +1,22 @@
 /**
- * Changes that are made whole or not at all: everything that can fail is done beforehand.
+ * Changes that are made as a whole or not at all: everything that can fail is done beforehand.
  *
  * @module
  */
 
-/** A change that is prepared. One of both is called, once. */
+/** A change that is prepared. Exactly one of its methods is called, once. */
 export interface Change {
-  /** Makes it. Does not fail. */
+  /** Makes the change. Never fails. */
   apply(): void;
-  /** Takes back what was prepared. */
+  /** Discards the change and closes what was opened for it. */
   abandon(): Promise<void>;
 }
 
 /**
  * Prepares several changes as one. When one can't be made, those before it are abandoned.
  *
- * @param steps Each prepares one, in this order, in which they are then made too
- * @returns All of them
+ * @param steps Functions that each prepare one change; the changes are prepared and made in this order
+ * @returns All of them as one change
  */
 export async function prepareAll(...steps: readonly (() => Promise<Change>)[]): Promise<Change> {
   const changes: Change[] = [];

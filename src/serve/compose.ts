@@ -1,5 +1,5 @@
 /**
- * The only place that chooses: which parts a gateway gets on this runtime, and who listens.
+ * Composition root: chooses the parts of the gateway for this runtime, and the server that listens.
  *
  * @module
  */
@@ -10,7 +10,7 @@ import type { Digest } from "../keys/key_format.ts";
 import { KeyStateFile } from "../keys/key_state_file.ts";
 import { createInlineKeyStore, type KeyRegistry } from "../keys/key_store.ts";
 import { FileKeyStore } from "../keys/key_store_file.ts";
-import type { Limiter } from "../limits/memory_limiter.ts";
+import type { Limiter } from "../limits/limiter.ts";
 import type { Config } from "../config/config.ts";
 import { type Clock, systemClock } from "../exchange/clock.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
@@ -28,7 +28,7 @@ import type { Serve } from "./listener.ts";
 /** Name of a runtime. */
 export type RuntimeName = "bun" | "deno" | "node";
 
-/** The runtime this is; Bun and Deno both have a `process` that says Node. */
+/** The runtime that this process runs on. `process` does not tell: Bun and Deno both imitate that of Node. */
 export const runtime: RuntimeName = "Bun" in globalThis ? "bun" : "Deno" in globalThis ? "deno" : "node";
 
 // In one call: twice as fast on Bun and Node, slower on Deno (measured). Node has it from 20.12 on.
@@ -45,44 +45,47 @@ export function runtimeParts(): Pick<GatewayParts, "transport" | "digest"> {
   return { transport: createHttp1Transport(runtime === "bun" ? dialBun : dialNode), digest };
 }
 
-/** Everything that a configuration asks for. */
+/** The parts that {@link assemble} has made for a configuration. */
 export interface Assembly {
-  /** What the gateway is made with. */
+  /** Parts to create the gateway with. */
   readonly parts: Pick<GatewayParts, "transport" | "digest" | "keys" | "limiter" | "observers">;
   readonly keys: KeyRegistry;
   readonly limiter: Limiter;
-  /** What keys use. */
+  /** Counts the usage of keys. */
   readonly usage: UsageMeter;
-  /** How the engines do. */
+  /** Reports the health of the engines. */
   health(): Readonly<Record<string, unknown>>;
-  /** How Redis does, where there is one. */
+  /** Reports the health of Redis; `undefined` where none is configured. */
   readonly redis: RedisReport | undefined;
-  /** Makes it the one in force: from now on usage is kept where it says, and its prices say which models are named. */
+  /**
+   * Makes this configuration the one in force: from now on usage is stored where it says, and the models that it gives
+   * prices for are counted by name.
+   */
   begin(): Promise<void>;
-  /** Writes what is left to write, and lets go; of engines that were given, of its share in them. */
+  /** Writes what is pending and closes the engines; engines that other configurations use as well stay open. */
   close(): Promise<void>;
 }
 
-/** What {@link assemble} needs beside the configuration. */
+/** Options of {@link assemble}. */
 export interface AssembleOptions {
-  /** Where relative paths start. */
+  /** Directory that relative paths start from. */
   readonly directory: string;
-  /** Is told in one line what an operator should know. */
+  /** Receives one-line messages for the operator. */
   readonly report: (text: string) => void;
-  /** Whether files are watched and leases renewed: for a gateway, not for a command that ends. */
+  /** True for a gateway, which watches files and renews leases; false for a command that ends. */
   readonly isServing: boolean;
-  /** What the process keeps from one configuration to the next; its own if left out. */
+  /** Engines that outlive this configuration; new ones, which close with it, if left out. */
   readonly engines?: Engines | undefined;
 }
 
-/** What engines are made with. */
+/** Options for opening engines. */
 interface EngineOptions extends AssembleOptions {
   readonly engines: Engines;
-  /** Those that this configuration uses. */
+  /** The engines that this configuration uses. */
   readonly hold: EngineHold;
 }
 
-/** How Redis does. */
+/** Reports the health of Redis. */
 export type RedisReport = () => RedisHealth & { readonly localDecisions: number };
 
 interface Engine {
@@ -92,13 +95,13 @@ interface Engine {
   readonly usage: UsageStore;
 }
 
-/** Models that have a price of their own: they are counted by their names, however many others there are. */
+/** Lists the models that have a price of their own. They are always counted by name, however many others there are. */
 function listedModels({ prices, providers }: Config): ReadonlySet<string> {
   const all = [prices, ...Object.values(providers).map((provider) => provider.prices ?? {})];
   return new Set(all.flatMap((some) => Object.keys(some)));
 }
 
-/** The file of keys, and those beside it: what keys have spent, and what they use. */
+/** The file of keys and the two beside it: the state of keys, such as spent budgets, and their usage. */
 type KeyFiles = Readonly<Record<"keys" | "state" | "usage", SharedFile>>;
 
 function keyFiles(path: string): KeyFiles {
@@ -110,7 +113,7 @@ function keyFiles(path: string): KeyFiles {
   };
 }
 
-/** Usage beside the file of keys. */
+/** Opens the file of usage beside the file of keys. */
 async function usageBeside(file: SharedFile, { report, isServing, engines, hold }: EngineOptions): Promise<UsageStore> {
   const open = async () => {
     const usage = new FileUsage(file, { clock: systemClock, report, listed: engines.listed });
@@ -120,7 +123,7 @@ async function usageBeside(file: SharedFile, { report, isServing, engines, hold 
   return await hold.use(`usage ${file.path}`, open, (usage) => usage.close());
 }
 
-/** Limits and usage in Redis; it is loaded only where it is asked for. */
+/** Opens limits and usage in Redis. The modules for Redis are loaded only when it is configured. */
 async function openRedis(url: string, { report, isServing, engines }: EngineOptions) {
   const { RedisClient } = await import("../storage/redis_client.ts");
   const { RedisLimiter } = await import("../limits/limiter_redis.ts");
@@ -149,7 +152,7 @@ async function redisEngines(config: Config, url: string, options: EngineOptions)
   return { keys, limiter, redis, usage };
 }
 
-/** A file of keys, and beside it what is remembered of them. */
+/** Opens a file of keys, and beside it the file of their state. */
 async function openKeyFile(files: KeyFiles, { report, isServing, engines }: EngineOptions) {
   const clock: Clock = systemClock;
   const limiter = engines.remote.limiter === undefined ? engines.limiter : undefined;
@@ -167,7 +170,9 @@ async function openKeyFile(files: KeyFiles, { report, isServing, engines }: Engi
   return { store, state };
 }
 
-/** Keys in the configuration or a file, limits in this process, usage in a place that is given or beside the keys. */
+/**
+ * Opens keys from the configuration or a file, limits in this process, and usage in a given store or beside the keys.
+ */
 async function localEngines(config: Config, options: EngineOptions, given?: UsageStore): Promise<Engine> {
   const { keys } = config;
   const { directory, isServing, engines, hold } = options;
@@ -192,11 +197,11 @@ async function localEngines(config: Config, options: EngineOptions, given?: Usag
 }
 
 /**
- * The parts that a configuration asks for, on this runtime.
+ * Makes the parts that a configuration asks for, on this runtime.
  *
  * @param config The configuration
- * @param options Where paths start, and who is told
- * @returns The parts, and how they are closed
+ * @param options Directory of relative paths, receiver of messages, engines
+ * @returns The parts, with a method to close them
  * @throws {ConfigError} When a file of keys can't be used
  */
 export async function assemble(config: Config, options: AssembleOptions): Promise<Assembly> {
@@ -238,14 +243,14 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   return { parts, keys, limiter, usage, health, redis, begin, close };
 }
 
-/** Which server listens: the runtime's own, or `node:http`, which Deno has too and which bounds slow callers. */
+/** Name of a server: the runtime's own, or `node:http`, which Deno has too and which limits slow callers. */
 export type ServerName = "native" | "node";
 
 /**
- * The listener of this runtime.
+ * Loads the listener of this runtime.
  *
- * @param server Which server listens
- * @returns Its `serve`
+ * @param server The server that listens
+ * @returns Its `serve` function
  */
 export async function resolveServe(server: ServerName = "native"): Promise<Serve> {
   if (server === "node") return (await import("./node.ts")).serve;

@@ -31,8 +31,8 @@ interface DenoServer {
 }
 
 /**
- * A request's signal also aborts after a complete answer. The exchange is settled by then and ignores it; Deno's word
- * about that, once a process, would only worry an operator.
+ * Suppresses a warning of Deno that would only worry an operator: a request's signal also aborts after a complete
+ * answer. The exchange is settled by then and ignores it.
  */
 function hushLegacyAbort(): void {
   const { warn } = console;
@@ -43,8 +43,8 @@ function hushLegacyAbort(): void {
 }
 
 /**
- * Answers a request without a Host header that came over plain TCP. Deno makes up a host for its URL, of which the gateway
- * must not take notice.
+ * Answers a request without a Host header that came over plain TCP. Deno makes up a host for its URL, which the
+ * gateway must ignore.
  */
 async function answerHostless(handler: Handler, request: Request): Promise<Response> {
   const hostless = new WebRequest(request);
@@ -52,12 +52,13 @@ async function answerHostless(handler: Handler, request: Request): Promise<Respo
   return toResponse(await handler.handle(Object.assign(hostless, { url })));
 }
 
-/** For a body that the answer need not wait for. Milliseconds. */
+/** The longest time for which an answer waits for the rest of the caller's body. Milliseconds. */
 const DISCARD_FIRST_MS = 1_000;
 
 /**
- * Answers a request whose `:authority` stands in its URL. Deno resets a stream that ends before its body has arrived, and
- * curl one whose answer comes before: both then report a broken stream. What takes longer is answered all the same.
+ * Answers a request over HTTP/2, whose URL contains its `:authority`. Deno resets a stream that ends before its body
+ * has arrived, and curl resets one whose answer arrives before: both then report a broken stream. The answer therefore
+ * waits for the body, for up to {@link DISCARD_FIRST_MS}.
  */
 async function answerHttp2(handler: Handler, request: Request): Promise<Response> {
   void request.signal; // asked for later, it would not tell of a stream that was reset before
@@ -70,12 +71,12 @@ async function answerHttp2(handler: Handler, request: Request): Promise<Response
   return toResponse(answer);
 }
 
-/** After a listener broke, when to open it again. Milliseconds. */
+/** Pause before a listener that broke is opened again. Milliseconds. */
 const REOPEN_MS = 100;
 
 /**
- * Opens a listener with `Deno.serve`. Deno ends its accepting for good when it runs out of file descriptors: then the
- * listener is opened again until it stays.
+ * Opens a listener with `Deno.serve`. Deno stops accepting for good when it runs out of file descriptors: the listener
+ * is then opened again until it stays open.
  */
 export function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
   hushLegacyAbort();

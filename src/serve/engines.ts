@@ -1,25 +1,26 @@
 /**
- * What a process keeps although its configuration changes: the counts of limits and usage, and whatever two
- * configurations both name, such as a file of keys or a Redis.
+ * The engines of a process, which outlive a change of its configuration: the counts of limits and usage, and everything
+ * that both configurations name, such as a file of keys or a Redis.
  *
  * @module
  */
-import { type Limiter, MemoryLimiter } from "../limits/memory_limiter.ts";
+import type { Limiter } from "../limits/limiter.ts";
+import { MemoryLimiter } from "../limits/memory_limiter.ts";
 import { systemClock } from "../exchange/clock.ts";
 import { UsageMeter } from "../usage/meter.ts";
 import { MemoryUsage } from "../usage/usage_memory.ts";
 import type { Transport } from "../upstream/transport.ts";
 import type { UsageStore } from "../usage/counts.ts";
 
-/** Engines that somebody else runs, see `worker.ts`. */
+/** Engines that another process runs; see `worker.ts`. */
 export interface RemoteEngines {
   /** Counts limits. */
   readonly limiter?: Limiter | undefined;
-  /** Keeps usage; with Redis each process sees to it itself. */
+  /** Stores usage. Not used with Redis, where each process stores its own. */
   readonly usage?: UsageStore | undefined;
 }
 
-/** An engine that is open, and how many configurations use it. */
+/** An open engine, and the number of configurations that use it. */
 interface Shared {
   readonly engine: Promise<unknown>;
   readonly close: (engine: never) => Promise<void>;
@@ -31,41 +32,48 @@ export interface EngineHold {
   /**
    * Opens an engine, or takes the one that another configuration has opened under this name.
    *
-   * @param name Equal for what may be shared
-   * @param open Opens it
-   * @param close Closes it, after the last configuration that used it
+   * @param name Name under which configurations share the engine
+   * @param open Opens the engine
+   * @param close Closes the engine when no configuration uses it any more
    */
   use<T>(name: string, open: () => Promise<T>, close: (engine: T) => Promise<void>): Promise<T>;
-  /** Lets go of all of them, the last one first. */
+  /** Releases all of them, the last one first. */
   release(): Promise<void>;
 }
 
 /** The engines of one process. */
 export class Engines {
-  /** Whether limits are counted, or usage kept, elsewhere. */
+  /** Engines that another process runs; empty where there are none. */
   readonly remote: RemoteEngines;
-  /** Models that have a price, by the configuration in force: they are counted by their names, however many others there are. */
+  /**
+   * Models that have a price in the configuration in force. They are always counted by name, however many others there
+   * are.
+   */
   readonly listed: Set<string> = new Set();
-  /** Counts limits, where neither Redis nor another process does. */
+  /** Counts limits where neither Redis nor another process does. */
   readonly limiter: MemoryLimiter = new MemoryLimiter(systemClock);
-  /** Keeps usage, where nothing else does. */
+  /** Stores usage in memory where there is no other store. */
   readonly memoryUsage: MemoryUsage = new MemoryUsage(this.listed, systemClock.now);
-  /** Calls providers; its idle connections outlive a change of the configuration. */
+  /** The transport that calls providers. Its idle connections outlive a change of the configuration. */
   transport: Transport | undefined;
   #meter: UsageMeter | undefined;
   readonly #shared = new Map<string, Shared>();
 
-  /** @param remote Engines that somebody else runs */
+  /** @param remote Engines that another process runs */
   constructor(remote: RemoteEngines = {}) {
     this.remote = remote;
   }
 
-  /** Counts what keys use. @param store Where that is kept, to begin with */
+  /**
+   * Returns the meter that counts the usage of keys.
+   *
+   * @param store Its first store; used only when the meter is created
+   */
   meter(store: UsageStore): UsageMeter {
     return this.#meter ??= new UsageMeter({ store, clock: systemClock, listed: this.listed });
   }
 
-  /** The engines of one configuration more. */
+  /** Creates the hold of another configuration on the engines. */
   hold(): EngineHold {
     const held: string[] = [];
     return {
@@ -82,7 +90,7 @@ export class Engines {
     };
   }
 
-  /** Hands on the usage that was counted last. */
+  /** Stores the usage that was counted last. */
   async close(): Promise<void> {
     await this.#meter?.close();
   }

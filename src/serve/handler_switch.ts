@@ -1,17 +1,20 @@
 /**
- * What listeners are opened with, in front of a handler that changes.
+ * A handler that passes requests to another handler, which can be replaced while listeners are open.
  *
  * @module
  */
 import type { Handler } from "../http/web.ts";
 
-/** A handler that stands for another one. Listeners ask it for its functions at each request, so that this costs nothing. */
+/**
+ * A handler that stands for another one. Listeners read its functions anew at each request, so that the switch costs
+ * nothing.
+ */
 export interface HandlerSwitch extends Handler {
-  /** Has another one answer what comes from now on. */
+  /** Passes all further requests to another handler. */
   turnTo(handler: Handler): void;
 }
 
-/** Makes a switch. Callers that come before there is a handler wait for the first one. */
+/** Creates a switch. Requests that arrive before the first handler is set wait for it. */
 export function createSwitch(): HandlerSwitch {
   let begin = (_handler: Handler): void => {};
   const first = new Promise<Handler>((resolve) => begin = resolve);

@@ -1,5 +1,5 @@
 /**
- * Bodies of `node:http`: those of requests that arrive, and of answers over the loopback.
+ * Bodies of `node:http`: those of incoming requests, and of answers over the loopback.
  *
  * @module
  */
@@ -7,7 +7,7 @@ import type { IncomingMessage } from "node:http";
 import type { ByteSource } from "../http/byte_source.ts";
 
 /**
- * A Node stream as a {@link ByteSource}: paused, so that a reader that stops also stops the sender.
+ * Wraps a Node stream as a {@link ByteSource}. The stream is paused, so that a reader that stops also stops the sender.
  *
  * @param stream A request's or an answer's body
  * @returns The source
@@ -23,7 +23,7 @@ export function fromIncomingMessage(stream: IncomingMessage): ByteSource {
     wake();
   };
   const onClose = () => end(stream.complete ? undefined : new Error("The connection closed before the end"));
-  /** Not before somebody reads: a body with listeners that nobody reads would never be thrown away by the server. */
+  /** Adds the listeners, at the first read only: the server never discards an unread body that has listeners. */
   const watch = () => {
     isWatched = true;
     stream.on("readable", () => wake());

@@ -1,5 +1,5 @@
 /**
- * From the first listener to the last exchange: opening, signals, closing.
+ * The lifecycle of the process: opening listeners, signals, closing.
  *
  * @module
  */
@@ -11,18 +11,19 @@ import type { Gateway } from "../gateway.ts";
 import { runtime } from "./compose.ts";
 import { type Listener, type ListenOptions, type Serve, toListenerUrl } from "./listener.ts";
 
-/** For the last bytes of ended exchanges to leave. Milliseconds. */
+/** Time for the last bytes of ended exchanges to be sent. Milliseconds. */
 const LAST_WRITES_MS = 250;
-/** For the requests of connections that were accepted last. Milliseconds. */
+/** Time for the requests of the connections that were accepted last to be read. Milliseconds. */
 const LAST_READS_MS = 250;
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 /**
- * V8 learns at which places what is made survives, and makes it in the old generation from then on. At a stream's places
- * it does, while they are not optimised yet; and each exchange that died there keeps its young objects from the
- * collection of the young for good. Not on Node 20, where it gains nothing (measured); Deno takes such a flag only when
- * it starts.
+ * Turns off V8's allocation site pretenuring: V8 learns which allocation sites create objects that survive, and from
+ * then on allocates theirs in the old generation. For streams it decides so while their code is not optimised yet, and
+ * each ended exchange in the old generation then keeps its young objects from being collected with the young
+ * generation. Does nothing on Node 20, where it gains nothing (measured), and on Deno, which takes such a flag only
+ * when it starts.
  */
 export function keepExchangesYoung(): void {
   if (runtime === "node" && parseInt(process.versions.node) > 20) {
@@ -33,11 +34,11 @@ export function keepExchangesYoung(): void {
 /**
  * Opens all listeners, or none: when one can't be opened, those before it are closed again.
  *
- * @param handler Who answers
+ * @param handler The handler that answers
  * @param serve The runtime's listener
- * @param addresses Where
+ * @param addresses The addresses to listen on
  * @returns The open listeners, in the same order
- * @throws {ConfigError} Which address can't be listened on, and the system's word for why
+ * @throws {ConfigError} When an address can't be listened on; names the address and the system's error code
  */
 export async function openListeners(
   handler: Handler,
@@ -59,12 +60,12 @@ export async function openListeners(
 /**
  * Opens one listener.
  *
- * @param handler Who answers
+ * @param handler The handler that answers
  * @param serve The runtime's listener
- * @param address Where
- * @param path The setting that says so
+ * @param address The address to listen on
+ * @param path The setting of this address, for errors
  * @returns The open listener
- * @throws {ConfigError} Where it can't listen, and the system's word for why
+ * @throws {ConfigError} When the address can't be listened on; names the address and the system's error code
  */
 export async function openListener(
   handler: Handler,
@@ -82,10 +83,10 @@ export async function openListener(
 }
 
 /**
- * Takes nothing new at some listeners, whose connections go on to the end of what is open on them.
+ * Stops listeners from accepting connections. Requests that are open are still served to their end.
  *
  * @param listeners The listeners
- * @returns Resolves when all of that is over
+ * @returns Resolves when their last connection is closed
  */
 export async function stopListeners(listeners: readonly Listener[]): Promise<void> {
   const stopped = Promise.all(listeners.map((listener) => listener.stop()));
@@ -96,12 +97,13 @@ export async function stopListeners(listeners: readonly Listener[]): Promise<voi
 }
 
 /**
- * Leaves without losing a request: first readiness says no while everything is still served, then the listeners close,
- * then open exchanges finish, and what is left after the limit is told so and cut.
+ * Shuts down without losing a request. First the gateway reports that it is not ready but still serves everything, then
+ * the listeners close, then open exchanges finish. Those that are left after the limit are ended with an error.
  *
- * @param gateway Who answers
+ * @param gateway The gateway
  * @param listeners Its listeners
- * @param drain How long both phases may take, milliseconds
+ * @param drain Durations of the two phases: the delay before listeners close, and the limit for open exchanges.
+ *   Milliseconds
  */
 export async function closeListeners(
   gateway: Pick<Gateway, "drain" | "close">,
@@ -121,7 +123,7 @@ export async function closeListeners(
 }
 
 /**
- * Resolves at the first SIGINT or SIGTERM; a second one ends the process at once.
+ * Waits for the first SIGINT or SIGTERM. A second one ends the process at once.
  *
  * @returns The signal's name
  */
@@ -139,9 +141,9 @@ export function waitForSignal(): Promise<string> {
 }
 
 /**
- * Keeps the process alive when something throws where nobody catches: that costs one exchange at most.
+ * Keeps the process alive after an uncaught exception or an unhandled rejection, which costs one exchange at most.
  *
- * @param report Is told the name and the stack, without the message: it may quote what a caller sent
+ * @param report Receives the name and the stack of the error, without its message, which may quote what a caller sent
  */
 export function containCrashes(report: (text: string) => void): void {
   const describe = (reason: unknown) => {

@@ -1,5 +1,5 @@
 /**
- * What the listeners of the three runtimes have in common.
+ * Types and helpers that the listeners of the three runtimes share.
  *
  * @module
  */
@@ -7,14 +7,19 @@ import { type ByteSource, fromReadableStream } from "../http/byte_source.ts";
 import { systemClock } from "../exchange/clock.ts";
 import type { Handler } from "../http/web.ts";
 
-/** The longest that a caller may take for the header of a request, and for the TLS handshake before it. Milliseconds. */
+/**
+ * The longest that a caller may take for the header of a request, and for the TLS handshake before it. Milliseconds.
+ */
 export const HEADERS_MS = 10_000;
 /** The longest that the rest of a refused body is read and thrown away. Milliseconds. */
 const DISCARD_MS = 10_000;
-/** A caller that sends nothing of it for this long has seen the answer, or never will. Milliseconds. */
+/**
+ * The longest silence of a caller while the rest of its body is discarded: it has then seen the answer, or never will.
+ * Milliseconds.
+ */
 const DISCARD_QUIET_MS = 2_000;
 
-/** PEM texts. */
+/** A certificate and its private key, as PEM text. */
 export interface TlsIdentity {
   readonly cert: string;
   readonly key: string;
@@ -23,57 +28,57 @@ export interface TlsIdentity {
 /** One address to listen on. */
 export interface ListenOptions {
   readonly hostname: string;
-  /** 0 takes any free one. */
+  /** The port; 0 takes any free one. */
   readonly port: number;
-  /** With it the listener speaks https. */
+  /** Certificate and key for HTTPS; plain HTTP if left out. */
   readonly tls?: TlsIdentity | undefined;
-  /** The longest that a caller's body may take, milliseconds: the gateway's own deadline, which must come first. */
+  /** The gateway's own deadline for a caller's body. The listener's deadline must be later. Milliseconds. */
   readonly bodyTimeMs: number;
-  /** The longest that a header and a TLS handshake may take; {@link HEADERS_MS} if left out. */
+  /** The longest that a header and a TLS handshake may take; {@link HEADERS_MS} if left out. Milliseconds. */
   readonly headersMs?: number | undefined;
-  /** Whether other processes listen on the same port. */
+  /** True when other processes listen on the same port. */
   readonly isShared?: boolean | undefined;
 }
 
 /** A listener that is open. */
 export interface Listener {
-  /** Where it listens, such as `http://127.0.0.1:8787`. */
+  /** The address that it listens on, such as `http://127.0.0.1:8787`. */
   readonly url: string;
-  /** Accepts nothing new, closes idle connections, and resolves when the open ones are over. */
+  /** Stops accepting, closes idle connections, and resolves when the open ones are closed. */
   stop(): Promise<void>;
   /**
-   * Takes over another deadline for bodies and another certificate, for connections from now on.
+   * Changes the deadline for bodies and the certificate, for new connections.
    *
-   * @param options What is asked for now, at the same address
-   * @returns Whether all of it holds; else the listener has to be opened anew
+   * @param options The new options, for the same address
+   * @returns Whether all of them were applied; if not, the listener has to be opened anew
    */
   adjust?(options: ListenOptions): boolean;
-  /** Closes connections on which nothing goes on, where stopping alone leaves them open. */
+  /** Closes idle connections, where stopping alone leaves them open. */
   closeIdle?(): void;
-  /** Cuts what is still open. */
+  /** Closes all connections at once. */
   kill(): void;
 }
 
-/** Opens a listener; one such function a runtime. */
+/** Opens a listener. Each runtime has its own function of this type. */
 export type Serve = (handler: Handler, options: ListenOptions) => Promise<Listener>;
 
 /**
- * The address of a listener.
+ * Formats the address of a listener.
  *
- * @param options What was asked for
- * @param port The port that was given
- * @returns Such as `https://127.0.0.1:8788`
+ * @param options The options that it was opened with
+ * @param port The port that it got
+ * @returns The URL, such as `https://127.0.0.1:8788`
  */
 export function toListenerUrl({ hostname, tls }: ListenOptions, port: number): string {
   return `${tls === undefined ? "http" : "https"}://${hostname.includes(":") ? `[${hostname}]` : hostname}:${port}`;
 }
 
 /**
- * Reads what is left of a body and keeps nothing of it. Never rejects.
+ * Reads the rest of a body and discards it. Never rejects.
  *
  * @param body The body
- * @param maxMs For how long at most, milliseconds; less where nothing comes
- * @returns Whether it came to its end
+ * @param maxMs The longest time to read, milliseconds; less where nothing arrives
+ * @returns Whether the body came to its end
  */
 export function discard(body: ByteSource, maxMs: number = DISCARD_MS): Promise<boolean> {
   return new Promise((resolve) => {
@@ -102,11 +107,11 @@ export function discard(body: ByteSource, maxMs: number = DISCARD_MS): Promise<b
 }
 
 /**
- * The part of a web request's body that is still to come.
+ * Returns the part of a web request's body that was not read.
  *
  * @param request The request
- * @param body Its body, as it was handed to who answered
- * @returns The rest, possibly nothing; `null` where there is surely nothing
+ * @param body Its body, as it was given to the handler
+ * @returns The rest, possibly empty; `null` where there certainly is none
  */
 export function bodyLeft(request: Request, body: ByteSource | null): ByteSource | null {
   if (body?.isWhole !== true) return body;
@@ -114,9 +119,9 @@ export function bodyLeft(request: Request, body: ByteSource | null): ByteSource 
 }
 
 /**
- * The bytes of an answer to a caller that is still sending. They go out at once, but the answer ends, and with it the
- * connection, only when the rest of the caller's body was thrown away: a connection that is closed with unread bytes is
- * reset, and the caller may then never see the answer.
+ * Delays the end of an answer to a caller that is still sending. Its bytes are sent at once, but the answer, and with
+ * it the connection, ends only when the rest of the caller's body was read and discarded: a connection that is closed
+ * with unread bytes is reset, and the caller may then never see the answer.
  *
  * @param answer The body of the answer
  * @param rest What is left of the caller's body

@@ -1,5 +1,5 @@
 /**
- * The listeners of one handler, which follow the configuration: an address that stays is never closed.
+ * The listeners of one handler, which follow the configuration: an address that stays in it is not closed.
  *
  * @module
  */
@@ -10,31 +10,31 @@ import type { Change } from "./change.ts";
 import { openListener, stopListeners } from "./lifecycle.ts";
 import type { Listener, ListenOptions, Serve } from "./listener.ts";
 
-/** An address as the configuration has it, where the port 0 may have become another one. */
+/** An address of the configuration, with the actual port where it asks for port 0. */
 export interface WantedAddress extends ListenOptions {
-  /** The port that 0 has become elsewhere. */
+  /** The port that another process got for port 0. */
   readonly givenPort?: number | undefined;
 }
 
-/** What a set needs. */
+/** Options of a listener set. */
 export interface ListenerSetOptions {
   readonly handler: Handler;
   /** The runtime's listener. */
   readonly serve: Serve;
-  /** The setting of an address, for what is said of it. */
+  /** Returns the path of the setting of an address, for errors. */
   readonly toPath: (index: number) => string;
-  /** Is told in one line what an operator should know. */
+  /** Receives one-line messages for the operator. */
   readonly report: (text: string) => void;
 }
 
-/** An address that is listened on. */
+/** An address and the listener that is open on it. */
 interface Door {
   readonly wanted: WantedAddress;
   listener: Listener;
 }
 
 const WILDCARDS = ["0.0.0.0", "::"];
-/** When a listener that could not be opened anew is tried again. Milliseconds. */
+/** Pause between two attempts to open a listener anew. Milliseconds. */
 const AGAIN_MS = 20;
 
 const isSame = (one: ListenOptions, other: ListenOptions): boolean =>
@@ -42,7 +42,7 @@ const isSame = (one: ListenOptions, other: ListenOptions): boolean =>
 
 type Endpoint = Pick<ListenOptions, "hostname" | "port">;
 
-/** Whether both can't be listened on at a time. */
+/** Returns whether two endpoints conflict: both can't be listened on at the same time. */
 export const isInTheWay = (one: Endpoint, other: Endpoint): boolean =>
   one.port !== 0 && one.port === other.port &&
   (one.hostname === other.hostname || [one, other].some(({ hostname }) => WILDCARDS.includes(hostname)));
@@ -54,27 +54,29 @@ export class ListenerSet {
   readonly #leaving = new Set<Listener>();
   #isClosed = false;
 
-  /** @param options What it needs */
+  /** @param options Options of the set */
   constructor(options: ListenerSetOptions) {
     this.#options = options;
   }
 
-  /** Where it listens, in the order of the configuration. */
+  /** The addresses that it listens on, in the order of the configuration. */
   get urls(): readonly string[] {
     return this.#doors.map(({ listener }) => listener.url);
   }
 
-  /** All listeners, for the process's end: those that are closing too, and none is opened again. */
+  /**
+   * Ends the set when the process ends: opens no listener any more, and returns all listeners, also those being closed.
+   */
   close(): readonly Listener[] {
     this.#isClosed = true;
     return [...this.#doors.map(({ listener }) => listener), ...this.#leaving];
   }
 
   /**
-   * Opens the addresses that are new. Those that go are closed when the change is made.
+   * Opens the addresses that are new. Those that are no longer wanted are closed when the change is made.
    *
-   * @param addresses All that are wanted
-   * @returns The change, and where is listened after it
+   * @param addresses All addresses that are wanted
+   * @returns The change, and the addresses that are listened on after it
    * @throws {ConfigError} For an address that can't be listened on
    */
   async prepare(addresses: readonly WantedAddress[]): Promise<Change & { readonly urls: readonly string[] }> {
@@ -113,7 +115,7 @@ export class ListenerSet {
     return { apply, abandon, urls: doors.map(({ listener }) => listener.url) };
   }
 
-  /** Gives a listener that stays its other options. */
+  /** Applies changed options to a listener that stays. */
   #adjust(door: Door, before: Door | undefined): void {
     if (before === undefined) return;
     const { tls, bodyTimeMs } = before.wanted;
@@ -123,7 +125,7 @@ export class ListenerSet {
     if (!isEqual && !isAdjusted) this.#reopen(door);
   }
 
-  /** For a runtime whose listener keeps its certificate. The port is free for as long as this takes. */
+  /** Opens a listener anew, on a runtime that can't replace its certificate. The port is briefly closed meanwhile. */
   #reopen(door: Door): void {
     const { handler, serve, report } = this.#options;
     const { listener: old, wanted } = door;

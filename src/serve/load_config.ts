@@ -1,5 +1,6 @@
 /**
- * The effective configuration: a file, the environment over it, and for every mistake the place where it was made.
+ * Loading the effective configuration: a file, overridden by the environment. Each error names the place of the
+ * mistake.
  *
  * @module
  */
@@ -13,37 +14,39 @@ import { type Config, ConfigError, type ConfigIssue, parseConfig } from "../conf
 import type { TlsIdentity } from "./listener.ts";
 import { FIXED_VARIABLES, type Json, layVariable, PREFIX, PROVIDER_VARIABLES } from "../config/environment.ts";
 
-/** Looked for in the working directory when no other file is named. */
+/** File that is looked for in the working directory when no other one is named. */
 const DEFAULT_FILE = "gateway.jsonc";
-/** The caller's key at a provider, for `sallyport doctor` alone: no part of the configuration. */
+/**
+ * Variable with the caller's key at a provider. Only `sallyport doctor` reads it: it is no part of the configuration.
+ */
 export const UPSTREAM_KEY_VARIABLE = "SALLYPORT_UPSTREAM_KEY";
 
-/** A configuration and where it came from. */
+/** A configuration and its origin. */
 export interface LoadedConfig {
   readonly config: Config;
-  /** The file's content with the environment laid over it, before it was checked. */
+  /** The file's content, overridden by the environment, before it was checked. */
   readonly input: Json;
   /** The file, if there was one. */
   readonly file?: string | undefined;
-  /** Relative paths in the configuration start here. */
+  /** Directory that relative paths in the configuration start from. */
   readonly directory: string;
 }
 
-/** One address to listen on, its files read. */
+/** One address to listen on, with the content of its certificate files. */
 export interface Address {
   readonly hostname: string;
   readonly port: number;
   readonly tls?: TlsIdentity | undefined;
 }
 
-/** What a file says, with the line of each setting. */
+/** A parsed file of the configuration, which knows the line of each setting. */
 interface ConfigFile {
   readonly file: string;
   readonly input: Json;
   lineOf(path: string): string;
 }
 
-/** Syntax errors in words, by the parser's names for them. */
+/** Messages for syntax errors, by the parser's names for them. */
 const SYNTAX_ERRORS: Readonly<Record<string, string>> = {
   InvalidSymbol: "expected a value: a string in double quotes, a number, true, false, null, { or [",
   InvalidNumberFormat: "expected a number as JSON has it, such as 0.5",
@@ -74,7 +77,7 @@ function toSegments(path: string): (string | number)[] {
   );
 }
 
-/** The line of a setting, or of the closest one around it. */
+/** Finds the line of a setting, or of the closest setting around it. */
 function findLine(root: Node, text: string, path: string): number {
   const segments = toSegments(path);
   for (let length = segments.length; length > 0; length--) {
@@ -108,7 +111,7 @@ function readConfigFile(file: string): ConfigFile {
   return { file, input: getNodeValue(root), lineOf: (path) => `${file}:${findLine(root, text, path)}` };
 }
 
-/** Deno may allow single variables only: then the ones that could be meant are asked for one by one. */
+/** Reads the variables of the gateway. Deno may permit single variables only: then each possible name is tried. */
 function readVariables(providers: readonly string[]): Map<string, string> {
   let names: string[];
   try {
@@ -130,7 +133,7 @@ function readVariables(providers: readonly string[]): Map<string, string> {
 }
 
 /**
- * The variables of the environment that a configuration was made with.
+ * Returns the variables of the environment that a configuration was made with.
  *
  * @param loaded The configuration
  * @returns Their names
@@ -160,7 +163,7 @@ function assertSafeBind({ listen, keys, admin }: Config): void {
  *
  * @param named The file named on the command line; else `SALLYPORT_CONFIG`, else `gateway.jsonc` where it exists
  * @returns The configuration
- * @throws {ConfigError} With every mistake and where it was made
+ * @throws {ConfigError} With every mistake and its place
  */
 export function loadConfig(named?: string): LoadedConfig {
   const fromEnvironment = readVariables([]);
@@ -206,7 +209,7 @@ function readDefaultFile(): ConfigFile | undefined {
   }
 }
 
-/** Mistakes in a certificate and its key, by the setting that names the file. */
+/** Finds mistakes in a certificate and its key, by the setting that names the file. */
 function* checkTls({ cert, key }: TlsIdentity): Generator<readonly [name: "cert" | "key", message: string]> {
   const tryTo = <T>(act: () => T): T | undefined => {
     try {
@@ -227,8 +230,8 @@ function* checkTls({ cert, key }: TlsIdentity): Generator<readonly [name: "cert"
  * Reads the certificate and key of each listener.
  *
  * @param loaded The configuration; relative paths start at its directory
- * @returns The listeners, files replaced by their text
- * @throws {ConfigError} For every file that can't be read, or holds something else
+ * @returns The addresses, with files replaced by their text
+ * @throws {ConfigError} For every file that can't be read, or whose content is not as expected
  */
 export function readTlsFiles({ config, directory }: Pick<LoadedConfig, "config" | "directory">): Address[] {
   const issues: ConfigIssue[] = [];

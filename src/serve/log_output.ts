@@ -1,5 +1,5 @@
 /**
- * Standard output as the place of a log.
+ * Standard output as the destination of a log.
  *
  * @module
  */
@@ -13,7 +13,7 @@ interface DenoOutput {
 }
 
 const STDOUT = 1;
-/** A pipe that is full is tried again after so long. Milliseconds. */
+/** Pause before a full pipe is written to again. Milliseconds. */
 const FULL_MS = 20;
 
 function toDenoOutput({ stdout }: DenoOutput): WriteLog {
@@ -26,11 +26,11 @@ function toDenoOutput({ stdout }: DenoOutput): WriteLog {
 }
 
 /**
- * Writes to standard output without ever holding up the process: `process.stdout` is synchronous for pipes on Linux,
- * and would wait for a reader that has stopped reading.
+ * Writes to standard output without ever blocking the process: `process.stdout` is synchronous for pipes on Linux, and
+ * would wait for a reader that has stopped reading.
  *
- * @param pause Calls back after so many milliseconds
- * @returns Writes a text whole
+ * @param pause Calls back after the given number of milliseconds
+ * @returns A function that writes a whole text
  */
 export function toStandardOutput(pause: (ms: number, then: () => void) => void): WriteLog {
   // Deno's node:fs waits for the reader too; its own output does not.

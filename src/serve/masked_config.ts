@@ -1,5 +1,5 @@
 /**
- * A configuration without its secrets, to be shown, and the digest by which two gateways can be compared.
+ * Masking of the secrets in a configuration, to show it, and a digest to compare the configurations of two gateways.
  *
  * @module
  */
@@ -22,7 +22,7 @@ function maskKey({ key, digest, previous, ...rest }: KeyConfig): Record<string, 
  * Masks the secrets of a configuration.
  *
  * @param config The configuration
- * @returns What of it may be shown
+ * @returns The configuration with its secrets masked
  */
 export function maskSecrets({ keys, admin, redis, ...config }: Config): Record<string, unknown> {
   return {
@@ -33,15 +33,17 @@ export function maskSecrets({ keys, admin, redis, ...config }: Config): Record<s
   };
 }
 
-/** Objects with their members in the order of their names, for the order in a file decides nothing. */
+/**
+ * Sorts the members of an object by name, for their order in a file has no meaning. A replacer for `JSON.stringify`.
+ */
 function sortMembers(_name: string, value: unknown): unknown {
   if (typeof value !== "object" || value === null || Array.isArray(value)) return value;
   return Object.fromEntries(Object.entries(value).sort(([one], [other]) => one < other ? -1 : 1));
 }
 
 /**
- * The digest of a configuration. Equal configurations have equal ones, on every machine and runtime. It is made of what
- * {@link maskSecrets} leaves: no secret could be guessed by it, and none that changed is seen in it.
+ * Computes the digest of a configuration. Equal configurations have equal digests, on every machine and runtime. It is
+ * made of the result of {@link maskSecrets}: no secret can be guessed from it, and a changed secret does not change it.
  *
  * @param config The configuration
  * @returns SHA-256 in hexadecimal

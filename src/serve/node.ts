@@ -1,5 +1,5 @@
 /**
- * Listening on Node: `node:http` straight to the gateway, without web objects in between.
+ * Listening on Node: `node:http` calls the gateway directly, without web `Request` and `Response` in between.
  *
  * @module
  */
@@ -17,16 +17,19 @@ import type { Handler } from "../http/web.ts";
 import { fromIncomingMessage } from "./incoming_body.ts";
 import { endLate, HEADERS_MS, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 
-/** Node looks this often for headers that are late. Milliseconds. */
+/** Interval at which Node checks for requests that are late. Milliseconds. */
 const CHECK_INTERVAL_MS = 5_000;
-/** As on Bun, whatever NODE_OPTIONS say. Bytes. */
+/** Maximum size of a request's header: the same as on Bun, and independent of `NODE_OPTIONS`. Bytes. */
 const MAX_HEADER_BYTES = 16_384;
-/** For a caller to read why its connection closes. Milliseconds. */
+/** Time for a caller to read the error before its connection is closed. Milliseconds. */
 const LAST_READ_MS = 1_000;
-/** Longer than the idle time of common load balancers (60 s), so that they never reuse a connection that closes. */
+/**
+ * The time for which an idle connection is kept open: longer than that of common load balancers (60 s), so that they
+ * never reuse a connection that is closing. Milliseconds.
+ */
 const KEEP_ALIVE_MS = 65_000;
 
-/** A request of `node:http` as the gateway looks at it. */
+/** A request of `node:http` as a {@link GatewayRequest}. */
 class NodeRequest implements GatewayRequest {
   readonly method: string;
   readonly url: string;
@@ -63,7 +66,7 @@ class NodeRequest implements GatewayRequest {
   }
 }
 
-/** Writes as fast as the caller reads. */
+/** Writes a body as fast as the caller reads it. */
 async function writeBody(body: ByteSource, response: ServerResponse): Promise<void> {
   let wake = (): void => {};
   body.onBroken = () => response.destroy();
@@ -106,7 +109,7 @@ async function answer(
   else response.end(body ?? undefined);
 }
 
-/** The error that a caller is told whose bytes are no request; none where they are not even HTTP. */
+/** Maps an error of `node:http` to the error for the caller; `undefined` for bytes that are not HTTP at all. */
 function toErrorCode({ code }: NodeJS.ErrnoException): ErrorCode | undefined {
   if (code === "HPE_HEADER_OVERFLOW") return "headers_too_large";
   if (code === "ERR_HTTP_REQUEST_TIMEOUT") return "headers_timeout";
@@ -126,7 +129,7 @@ function toHttp(code: ErrorCode): string {
   return `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join("")}\r\n${body}`;
 }
 
-/** Ends a connection on which something else than a request came, or nothing in time: a TLS handshake or a header. */
+/** Ends a connection without a valid request, or whose TLS handshake or header did not arrive in time. */
 function endConnection(error: NodeJS.ErrnoException, socket: Duplex): void {
   if (socket.writableEnded) return; // was told already; what still comes is thrown away
   const code = toErrorCode(error);

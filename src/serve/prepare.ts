@@ -1,6 +1,6 @@
 /**
- * The one way from a file and variables to what can be served, for `serve`, its reload and `check` alike: everything
- * that can be wrong with a configuration is found here, before anything is changed.
+ * Preparation of a configuration, from its file and variables to open engines. `serve`, its reload and `check` all use
+ * it: every mistake in a configuration is found here, before anything is changed.
  *
  * @module
  */
@@ -13,15 +13,15 @@ import { type Address, loadConfig, readTlsFiles } from "./load_config.ts";
 import { digestConfig } from "./masked_config.ts";
 import type { Json } from "../config/environment.ts";
 
-/** A configuration as it was read, in a form that another process can be sent. */
+/** A configuration as it was read, in a form that can be sent to another process. */
 export interface Source {
   /** The settings of the file and the variables. */
   readonly input: Json;
   /** The file, if there was one. */
   readonly file?: string | undefined;
-  /** Relative paths start here. */
+  /** Directory that relative paths start from. */
   readonly directory: string;
-  /** Where to listen, with the certificates' texts. */
+  /** The addresses to listen on, with the text of their certificates. */
   readonly addresses: readonly Address[];
   /** SHA-256 of the configuration without its secrets. */
   readonly digest: string;
@@ -37,9 +37,9 @@ export interface Prepared extends Source {
  * Reads and checks a configuration.
  *
  * @param named The file; found as `loadConfig` does if left out
- * @param makeKey Gives a key where none is configured; without one that is a mistake
- * @returns All of it
- * @throws {ConfigError} With every mistake and where it was made
+ * @param makeKey Makes a key where none is configured. Where it makes none, a missing key is a mistake
+ * @returns The configuration
+ * @throws {ConfigError} With every mistake and its place
  */
 export function readSource(named?: string, makeKey: () => KeyConfig | undefined = () => undefined): Source {
   const { config, input, file, directory } = loadConfig(named);
@@ -59,9 +59,9 @@ export function readSource(named?: string, makeKey: () => KeyConfig | undefined 
  * Opens the engines that a configuration asks for.
  *
  * @param source The configuration
- * @param options What the process keeps, who is told in one line what an operator should know, and whether Redis is to
- *   be reached
- * @returns What can be served
+ * @param options The engines of the process, the receiver of one-line messages for the operator, and whether to leave
+ *   Redis alone
+ * @returns The configuration with its open engines
  * @throws {ConfigError} For a file of keys, budgets or usage that can't be used
  */
 export async function prepare(
@@ -82,7 +82,9 @@ export async function prepare(
   return { ...source, config, assembly };
 }
 
-/** A gateway starts while its Redis is away: whether that can be reached says nothing about a configuration. */
+/**
+ * Removes Redis from a configuration. A gateway starts without its Redis too, so that need not be reached for a check.
+ */
 function withoutRedis({ redis: _, ...config }: Config): Config {
   return config.keys === "redis" ? { ...config, keys: [] } : config;
 }

@@ -1,7 +1,7 @@
 /**
- * What a process itself takes, by the names that Prometheus' own libraries use. prom-client's set is left out: on Deno
- * half of it needs more permissions than the gateway, on Node its delay of the event loop includes the 10 ms of its own
- * timer, and `promtool` objects to three of its names.
+ * Metrics of the process itself, under the names that Prometheus' own libraries use. prom-client's default metrics are
+ * not used: on Deno half of them need more permissions than the gateway, on Node their delay of the event loop includes
+ * the 10 ms of its own timer, and `promtool` objects to three of their names.
  *
  * @module
  */
@@ -10,12 +10,12 @@ import process from "node:process";
 import type { Clock } from "../exchange/clock.ts";
 import type { Instruments } from "../observe/metrics/instruments.ts";
 
-/** Seconds. */
+/** Bucket bounds for the delay of the event loop. Seconds. */
 const LAG_BOUNDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
-/** How often the delay of the event loop is looked at. Milliseconds. */
+/** Interval between two measurements of the delay of the event loop. Milliseconds. */
 const LOOK_MS = 500;
 
-/** What the kernel tells, where it is asked and allowed to. */
+/** Queries the operating system. Returns `undefined` where the answer is not available or not permitted. */
 function ask<Answer>(question: () => Answer): Answer | undefined {
   try {
     return question();
@@ -27,8 +27,8 @@ function ask<Answer>(question: () => Answer): Answer | undefined {
 /**
  * Adds memory, processor time, file descriptors and the delay of the event loop.
  *
- * @param instruments Where they are added
- * @param clock Where times come from
+ * @param instruments Receives the metrics
+ * @param clock Source of time
  */
 export function addProcessMetrics(instruments: Instruments, clock: Clock): void {
   const startedAt = Date.now() / 1000 - process.uptime();

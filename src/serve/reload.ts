@@ -1,5 +1,5 @@
 /**
- * SIGHUP: the configuration is read again, and takes the place of the one before as a whole or not at all.
+ * Reload at SIGHUP: the configuration is read again, and replaces the previous one as a whole or not at all.
  *
  * @module
  */
@@ -9,25 +9,25 @@ import { ConfigError } from "../config/config.ts";
 import type { Change } from "./change.ts";
 import type { Source } from "./prepare.ts";
 
-/** A configuration that is in force, as operators are told of it. */
+/** The configuration in force, as it is shown to operators. */
 export interface InForce {
   /** Its digest, equal for gateways with equal configurations. */
   readonly digest: string;
-  /** Since when, ISO 8601. */
+  /** The time since which it is in force, ISO 8601. */
   readonly loadedAt: string;
 }
 
-/** What a process that reloads needs. */
+/** Options of a {@link Reloader}. */
 export interface ReloaderOptions {
   /** Reads the configuration. @param file The one that is in force */
   readonly read: (file: string | undefined) => Source;
-  /** Prepares everything of it. */
+  /** Prepares the change to the configuration. */
   readonly prepare: (source: Source) => Promise<Change>;
-  /** Is told in one line what became of it. */
+  /** Receives the result of a reload as one line. */
   readonly report: (text: string) => void;
 }
 
-/** The configuration of a process, and its way to the next one. */
+/** Holds the configuration in force of a process, and replaces it. */
 export class Reloader {
   readonly #options: ReloaderOptions;
   #source: Source | undefined;
@@ -36,12 +36,12 @@ export class Reloader {
   #isWanted = false;
   #isOver = false;
 
-  /** @param options What it needs */
+  /** @param options Options of the reloader */
   constructor(options: ReloaderOptions) {
     this.#options = options;
   }
 
-  /** What is in force. */
+  /** The configuration in force. */
   get inForce(): InForce {
     return { digest: this.#source?.digest ?? "", loadedAt: new Date(this.#loadedAt).toISOString() };
   }
@@ -57,7 +57,7 @@ export class Reloader {
     this.#apply(source, change);
   }
 
-  /** Reads the configuration again. One that is asked for meanwhile comes after it, and several at once are one. */
+  /** Reads the configuration again. All calls during a reload lead to one more reload after it. */
   async reload(): Promise<void> {
     this.#isWanted = true;
     if (this.#isReloading) return;
@@ -69,7 +69,7 @@ export class Reloader {
     this.#isReloading = false;
   }
 
-  /** The process is about to end: nothing changes any more. */
+  /** Ends reloading, because the process is about to end. */
   end(): void {
     this.#isOver = true;
   }
@@ -95,10 +95,10 @@ export class Reloader {
   }
 }
 
-/** Exit status of a program that SIGHUP has ended: 128 and the signal's number. */
+/** Exit status of a program that SIGHUP has ended: 128 plus the number of the signal. */
 const HUNG_UP = 129;
 
-/** Whether the process had a terminal and has none any more: SIGHUP is then the word that it has gone. */
+/** Returns whether the terminal of this process was closed, which is then the cause of a SIGHUP. */
 function hasLostTerminal(): boolean {
   try {
     closeSync(openSync("/dev/tty", "r"));
@@ -109,9 +109,9 @@ function hasLostTerminal(): boolean {
 }
 
 /**
- * Catches SIGHUP from now on, which ends a process that does not.
+ * Catches SIGHUP from now on; an uncaught one would end the process.
  *
- * @returns Takes who is called, also for one that came before
+ * @returns A function that sets the callback; it is called at once if a SIGHUP came before
  */
 export function catchHangups(): (onHangup: () => void) => void {
   const hadTerminal = process.stdout.isTTY === true;

@@ -1,6 +1,6 @@
 /**
- * A gateway whose configuration can change while it serves: new requests go to the new one, and what is open ends under
- * the one that it began with.
+ * A gateway whose configuration can change while it serves: new requests are served by the new configuration, and open
+ * exchanges end under the one that they began with.
  *
  * @module
  */
@@ -11,18 +11,20 @@ import type { Change } from "./change.ts";
 import { createSwitch, type HandlerSwitch } from "./handler_switch.ts";
 import type { Prepared } from "./prepare.ts";
 
-/** Longer than any exchange: one ends by its own deadlines. The longest that a timer takes, milliseconds. */
+/**
+ * Limit that no exchange reaches, for each ends by its own deadlines: the longest duration of a timer. Milliseconds.
+ */
 const NO_LIMIT_MS = 2 ** 31 - 1;
 
-/** One configuration, and the gateway that it has made. */
+/** A configuration and the gateway that was created for it. */
 interface Generation {
   readonly prepared: Prepared;
   readonly gateway: Gateway;
 }
 
-/** What a gateway is made with beside its configuration. */
+/** Options of a {@link RunningGateway}. */
 export interface RunningGatewayOptions {
-  /** Who is told of settled exchanges under a configuration. */
+  /** Returns the observers of settled exchanges under a configuration. */
   readonly observe: (prepared: Prepared) => readonly ExchangeObserver[];
   readonly tracer: Tracer | undefined;
 }
@@ -35,31 +37,31 @@ export class RunningGateway {
   readonly #bodies: BodyMemory = new BodyMemory(0);
   #current: Generation | undefined;
   readonly #earlier = new Set<Generation>();
-  /** Pauses of replicas that earlier gateways have counted, by provider and replica. */
+  /** Ejections of replicas that earlier gateways have counted, by provider and replica. */
   readonly #ejections = new Map<string, number>();
 
-  /** @param options What it needs */
+  /** @param options Options of the gateway */
   constructor(options: RunningGatewayOptions) {
     this.#options = options;
     this.handler = createSwitch();
   }
 
-  /** Whether new requests are welcome. */
+  /** True while it is ready for new requests. */
   get isReady(): boolean {
     return this.#current?.gateway.isReady ?? false;
   }
 
-  /** How many exchanges are open, under whichever configuration. */
+  /** The number of open exchanges, under all configurations. */
   get openExchanges(): number {
     return this.#gateways.reduce((sum, { openExchanges }) => sum + openExchanges, 0);
   }
 
-  /** How many of them are streams. */
+  /** The number of open exchanges that are streams. */
   get openStreams(): number {
     return this.#gateways.reduce((sum, { openStreams }) => sum + openStreams, 0);
   }
 
-  /** How the replicas of all providers do; what is counted of them goes on. */
+  /** The state of the replicas of all providers. Their counters include those of earlier configurations. */
   get replicas(): Gateway["replicas"] {
     return (this.#current?.gateway.replicas ?? []).map((each) => ({
       ...each,
@@ -68,9 +70,9 @@ export class RunningGateway {
   }
 
   /**
-   * Makes the gateway of another configuration.
+   * Prepares the gateway of another configuration.
    *
-   * @param prepared The configuration, whose engines are closed when its last exchange is over
+   * @param prepared The configuration; its engines are closed when its last exchange is over
    * @returns The change
    */
   prepare(prepared: Prepared): Promise<Change> {
@@ -101,17 +103,17 @@ export class RunningGateway {
     return Promise.resolve({ apply, abandon: () => assembly.close() });
   }
 
-  /** Says from now on that it is not ready. */
+  /** Reports from now on that it is not ready. */
   drain(): void {
     this.#current?.gateway.drain();
   }
 
-  /** Lets open exchanges finish, and ends the rest. @param limitMs How long they may take, milliseconds */
+  /** Waits for open exchanges, and ends those left after the limit. @param limitMs The limit, milliseconds */
   async close(limitMs?: number): Promise<void> {
     await Promise.all(this.#gateways.map((gateway) => gateway.close(limitMs)));
   }
 
-  /** Lets go of the engines of all configurations. */
+  /** Releases the engines of all configurations. */
   async release(): Promise<void> {
     const last = [...this.#earlier, ...(this.#current === undefined ? [] : [this.#current])];
     this.#earlier.clear();
@@ -123,7 +125,7 @@ export class RunningGateway {
     return all.map(({ gateway }) => gateway);
   }
 
-  /** Ends a gateway that gets no requests any more, when the last of those that it has is over. */
+  /** Closes a gateway that gets no new requests, when its last exchange is over. */
   async #retire(generation: Generation, begun: Promise<void>): Promise<void> {
     const { gateway, prepared } = generation;
     this.#earlier.add(generation);

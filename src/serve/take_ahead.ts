@@ -1,20 +1,20 @@
 /**
- * Bodies that lie ready, for a runtime on which a stream in JavaScript costs as much as everything else about an answer.
+ * Reading ahead of bodies, for a runtime on which a stream in JavaScript costs as much as the rest of an answer.
  *
  * @module
  */
 import { type ByteSource, joinChunks } from "../http/byte_source.ts";
 
-/** Turns of the microtask queue in which what is there has come through the promises on its way. */
+/** The number of microtask turns within which available bytes arrive through the promises on their way. */
 const TURNS = 16;
 
 /**
- * Takes what of a body is there already, and waits for nothing: bytes that lie ready as a whole cost the runtimes far
- * less than a stream.
+ * Reads the part of a body that is available already, without waiting for more: the runtimes send a whole body at far
+ * less cost than a stream.
  *
  * @param source The body
- * @param maxBytes More than this is not taken ahead
- * @returns All of it, where that was there; else a source that begins with what was taken
+ * @param maxBytes The size at which reading ahead stops
+ * @returns The whole body, where all of it was available; else a source that begins with what was read
  */
 export async function takeAhead(source: ByteSource, maxBytes: number): Promise<Uint8Array | ByteSource> {
   const taken: Uint8Array[] = [];

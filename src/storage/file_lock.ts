@@ -1,14 +1,14 @@
 /**
- * A lock beside a file that ends with its holder, on any file system that renames folders as POSIX says.
+ * A lock beside a file, which becomes free when its holder dies. Needs a file system with POSIX renames of folders.
  *
- * The lock is the folder `FILE.lock`, and it is free where it is missing or empty. A writer prepares a folder of its own
- * with its holder's folder inside, and renames it to `FILE.lock`: that succeeds for one writer only, and only while the
- * lock is free. While it holds the lock it touches its folder again and again. A writer that waits and sees no sign of
- * life during the lease that stands in the holder's name moves the holder's folder away: once, and that holder only.
+ * The lock is the folder `FILE.lock`. It is free while that is missing or empty. A writer prepares a folder of its own
+ * that contains its holder's folder, and renames it to `FILE.lock`: that succeeds for one writer only, and only while
+ * the lock is free. The holder regularly touches its folder as a sign of life. The name of the folder states a lease: a
+ * waiting writer that sees no sign of life for that time moves the folder of that one holder away, once.
  *
  * No process id, host name or clock is compared, so that it works across containers and hosts. A holder that was merely
- * slow, or stopped, loses the lock too. That is safe: its draft lies in its own folder, so what it commits then fails,
- * and it begins anew with a longer lease.
+ * slow, or suspended, loses the lock too. That is safe: its draft lies in its own folder, so its commit then fails, and
+ * it starts again with a longer lease.
  *
  * @module
  */
@@ -18,35 +18,41 @@ import { basename, join } from "node:path";
 import process from "node:process";
 import { setTimeout as pause } from "node:timers/promises";
 
-/** How long a writer waits for writers that live. Milliseconds. */
+/** The longest time for which a writer waits for other writers that are alive. Milliseconds. */
 const WAIT_MS = 5000;
 const RETRY_MS = 20;
-/** A holder gives a sign of life so often. Milliseconds. */
+/** Interval between two signs of life of a holder. Milliseconds. */
 const SIGN_MS = 100;
-/** Without a sign for so long, a holder is taken for dead; doubled whenever it was not. Milliseconds. */
+/**
+ * The time without a sign of life after which a holder counts as dead. Doubled after each lock that a writer loses, up
+ * to {@link MAX_LEASE_MS}. Milliseconds.
+ */
 const LEASE_MS = 600;
 const MAX_LEASE_MS = 4 * LEASE_MS;
-/** So often a writer begins anew whose lock was taken away. */
+/** The maximum number of attempts of a writer whose lock is taken away each time. */
 const MAX_TRIES = 6;
-/** Signs are times that grow in steps which every file system can tell apart. Milliseconds. */
+/**
+ * The step by which each sign of life advances the modification time of the holder's folder: large enough for every
+ * file system to tell apart. Milliseconds.
+ */
 const STEP_MS = 10_000;
-/** For the owner only. */
+/** Mode of folders: accessible to the owner only. */
 const FOLDER_MODE = 0o700;
-/** What systems say of a folder that can't be renamed to the lock, since that is held; or is a file, see below. */
+/** Error codes of a rename to the lock while that is held, or while it is a file, see {@link findHolder}. */
 const HELD: ReadonlySet<string> = new Set(["ENOTEMPTY", "EEXIST", "ENOTDIR"]);
 
-/** A file can't be read or written. Its message is for the operator. */
+/** Error for a file that can't be read or written. Its message is for the operator. */
 export class FileUnavailable extends Error {
   override readonly name = "FileUnavailable";
 }
 
-/** What the system says that went wrong, such as `EACCES`. */
+/** Returns the system's code of an error, such as `EACCES`; the name of an error that has none. */
 export function codeOf(error: unknown): string {
   if (!(error instanceof Error)) return "unknown";
   return "code" in error ? String(error.code) : error.name;
 }
 
-/** Does something whose failure with one of these codes is as good. */
+/** Waits for an operation that may fail with one of these error codes. @returns Whether it succeeded */
 async function unless(codes: readonly string[], doing: Promise<unknown>): Promise<boolean> {
   try {
     await doing;
@@ -57,7 +63,10 @@ async function unless(codes: readonly string[], doing: Promise<unknown>): Promis
   }
 }
 
-/** Gives a new file or folder to the owner of another: root may write the files of a service, which stay the service's. */
+/**
+ * Gives a new file or folder the owner of an existing file: where root writes the files of a service, they still belong
+ * to the service.
+ */
 export async function keepOwner(file: string, made: string): Promise<void> {
   const [old, { uid, gid }] = await Promise.all([stat(file).catch(() => undefined), stat(made)]);
   if (old !== undefined && (old.uid !== uid || old.gid !== gid)) await chown(made, old.uid, old.gid).catch(() => {});
@@ -65,16 +74,16 @@ export async function keepOwner(file: string, made: string): Promise<void> {
 
 /** A lock that is held. */
 export interface HeldLock {
-  /** Where the new content is written. */
+  /** Path of the draft, to which the new content is written. */
   readonly draft: string;
-  /** Puts the draft into the place of the file. Fails when the lock was taken away. */
+  /** Replaces the file by the draft. Fails when the lock was taken away. */
   commit(): Promise<void>;
 }
 
-/** A holder, as others see it. */
+/** The holder of a lock, as other writers see it. */
 interface Holder {
   readonly path: string;
-  /** Another text after each sign of life. */
+  /** Text that changes with each sign of life. */
   readonly sign: string;
   readonly leaseMs: number;
 }
@@ -95,21 +104,21 @@ async function findHolder(lock: string): Promise<Holder | undefined> {
   }
 }
 
-/** Moves a holder away. Of several that do so at once one succeeds, and a holder that came later stays. */
+/** Moves a holder's folder away. Of several writers at once only one succeeds, and a later holder is not affected. */
 async function evict(holder: Holder, grave: string): Promise<void> {
   if (await unless(["ENOENT"], rename(holder.path, grave))) await rm(grave, { recursive: true, force: true });
 }
 
 const isThere = (path: string): Promise<boolean> => stat(path).then(() => true, () => false);
 
-/** Makes the folder that becomes the lock. A gateway that starts may sweep it away meanwhile, which shows later. */
+/** Creates the folder that becomes the lock. A starting gateway may delete it meanwhile, which is noticed later. */
 async function prepare(file: string, folder: string, name: string): Promise<void> {
   await unless(["EEXIST"], mkdir(folder, { mode: FOLDER_MODE }));
   await unless(["EEXIST", "ENOENT"], mkdir(join(folder, name), { mode: FOLDER_MODE }));
   for (const made of [folder, join(folder, name)]) await unless(["ENOENT"], keepOwner(file, made));
 }
 
-/** Puts a prepared folder into the place of the lock. @returns Whether the lock is held by its holder now */
+/** Renames a prepared folder to the lock. @returns Whether its holder now holds the lock */
 async function tryLock(file: string, folder: string, name: string): Promise<boolean> {
   const lock = `${file}.lock`;
   try {
@@ -123,7 +132,7 @@ async function tryLock(file: string, folder: string, name: string): Promise<bool
   return await isThere(join(lock, name));
 }
 
-/** @returns The holder's folder, which is one's own now; `undefined` when others hold the lock for too long */
+/** Acquires the lock. @returns Path of the own holder's folder; `undefined` when others hold the lock for too long */
 async function acquire(file: string, leaseMs: number, waitMs: number): Promise<string | undefined> {
   const lock = `${file}.lock`;
   const name = `${process.pid}-${randomBytes(8).toString("hex")}-${leaseMs}`;
@@ -148,7 +157,7 @@ async function acquire(file: string, leaseMs: number, waitMs: number): Promise<s
   }
 }
 
-/** Gives signs of life until it is stopped, or the folder was moved away. */
+/** Gives signs of life until it is aborted, or the folder was moved away. */
 async function giveSigns(own: string, signal: AbortSignal): Promise<never> {
   for (let at = Date.now();; at += STEP_MS) {
     await pause(SIGN_MS, undefined, { signal });
@@ -156,7 +165,10 @@ async function giveSigns(own: string, signal: AbortSignal): Promise<never> {
   }
 }
 
-/** Frees the lock in one step; its empty folder is no more than tidied away. What failed here ends with its lease. */
+/**
+ * Frees the lock in one step, the removal of the holder's folder; the lock's empty folder is only cleaned up. If it
+ * fails, the lock becomes free when its lease ends.
+ */
 async function release(lock: string, own: string): Promise<void> {
   try {
     await rm(join(own, "draft"), { force: true });
@@ -168,13 +180,13 @@ async function release(lock: string, own: string): Promise<void> {
 }
 
 /**
- * Does something that nobody else does to the same file meanwhile.
+ * Runs a function while holding the lock of a file.
  *
- * @param file Its path, with every link resolved; the lock stands beside it
- * @param act What to do. It is done anew when the lock was taken away before it was committed
- * @param waitMs For how long to wait for writers that live, milliseconds
- * @returns What it returns
- * @throws {FileUnavailable} When another writer does not end, or the lock can't be written
+ * @param file Path of the file, with every link resolved; the lock is beside it
+ * @param act The function. It is run again when the lock was taken away before the commit
+ * @param waitMs The longest time to wait for other writers, milliseconds
+ * @returns The result of the function
+ * @throws {FileUnavailable} When other writers hold the lock for too long, or it can't be written
  */
 export async function withLock<T>(
   file: string,
@@ -210,11 +222,11 @@ export async function withLock<T>(
 }
 
 /**
- * Finds what writers of a file that were killed may have left in its folder.
+ * Finds the files and folders that killed writers of a file may have left beside it.
  *
- * @param file Its path
- * @param names Everything in its folder
- * @returns Which of it has to do with locks and drafts; what a writer has prepared that lives is part of it
+ * @param file Path of the file
+ * @param names All names in its folder
+ * @returns The names of locks and drafts, including those of writers that are alive
  */
 export function findLeftovers(file: string, names: readonly string[]): string[] {
   const lock = `${basename(file)}.lock`;

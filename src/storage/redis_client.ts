@@ -1,6 +1,6 @@
 /**
- * The connection to Redis (or Valkey): every call has a deadline, and a Redis that is down or slow is left alone
- * and asked beside whether it is back, so that nobody waits for it twice.
+ * The connection to Redis (or Valkey). Every call has a deadline. While Redis is down or slow, calls fail at once and
+ * probes in the background find out when it is back, so that no caller waits for it twice.
  *
  * @module
  */
@@ -8,30 +8,36 @@ import { setImmediate } from "node:timers";
 import { Redis, ReplyError } from "ioredis";
 import type { Clock } from "../exchange/clock.ts";
 
-/** How long one call may take. Milliseconds. */
+/** Deadline of one call. Milliseconds. */
 export const REDIS_DEADLINE_MS = 50;
-/** How long a failing Redis is left alone between two tries: at first, for it may have stumbled, and at most. Milliseconds. */
+/**
+ * Pause before a failing Redis is probed. It is short at first, since most failures are brief, and doubles up to
+ * {@link MAX_PAUSE_MS}. Milliseconds.
+ */
 const FIRST_PAUSE_MS = 20;
 const MAX_PAUSE_MS = 250;
-/** How long the start waits for the first connection. Milliseconds. */
+/** The longest time for which the start waits for the first connection. Milliseconds. */
 const FIRST_CONNECT_MS = 2000;
 const MAX_RECONNECT_MS = 1000;
-/** Connections that were silent for so long are made anew: their other end may be gone without a word. Milliseconds. */
+/**
+ * The time without an answer after which connections are opened anew: the other end may be gone without closing them.
+ * Milliseconds.
+ */
 const SILENCE_MS = 5000;
-/** One line at most in so many milliseconds says that Redis fails. */
+/** Minimum interval between two messages that Redis fails. Milliseconds. */
 const COMPLAINT_EVERY_MS = 60_000;
 
 const NO_CONNECTION = "no connection";
 
-/** Redis did not answer, not in time, or nonsense. */
+/** Error for a call that Redis answered too late, not at all, with an error, or with an invalid value. */
 export class RedisFailed extends Error {
   override readonly name = "RedisFailed";
-  /** What it answers after all; `undefined` where nothing was sent. Late is not never: it may have been done. */
+  /** The late answer; `undefined` where nothing was sent. Redis may still have carried out the call. */
   readonly late: Promise<unknown> | undefined;
 
   /**
-   * @param message What happened
-   * @param details What is behind it
+   * @param message Description of the failure
+   * @param details The cause, and the late answer
    */
   constructor(message: string, { cause, late }: { cause?: unknown; late?: Promise<unknown> | undefined } = {}) {
     super(message, { cause });
@@ -39,25 +45,25 @@ export class RedisFailed extends Error {
   }
 }
 
-/** How Redis does, for operators. */
+/** The health of Redis, for operators. */
 export interface RedisHealth {
   readonly isUp: boolean;
   /** Calls that failed since the start. */
   readonly failures: number;
 }
 
-/** What an error says in one line; errors of sockets may have no more than a code. */
+/** Returns the first line of an error's message, or its code: errors of sockets may have no message. */
 function firstLine(cause: unknown): string {
   if (!(cause instanceof Error)) return "no answer";
   return (cause.message || ("code" in cause ? String(cause.code) : cause.name)).split("\n")[0] ?? "";
 }
 
-/** Whether Redis itself answered this error. */
+/** Returns whether an error is an answer of Redis itself. */
 function isReply(cause: unknown): boolean {
   return cause instanceof ReplyError;
 }
 
-/** A connection that is shared by keys and limits. */
+/** A connection to Redis, shared by keys, limits and usage. */
 export class RedisClient {
   readonly #redis: Redis;
   readonly #clock: Clock;
@@ -66,20 +72,20 @@ export class RedisClient {
   #failures = 0;
   #isUp = false;
   #isClosed = false;
-  /** How often it was left alone: what began before such a time says nothing about what is after it. */
+  /** The number of outages so far. A failed call that began before the latest outage does not start another one. */
   #outages = 0;
   #pauseMs = FIRST_PAUSE_MS;
   #cancelProbe = (): void => {};
   #silentSince: number;
-  /** What the connection itself said last. */
+  /** The last error of the connection itself. */
   #fault = NO_CONNECTION;
   #complainedAt = -Infinity;
   #hasComplained = false;
 
   /**
-   * @param url Such as `redis://127.0.0.1:6379`
-   * @param clock Where its times come from
-   * @param report Is told in one line when Redis fails, at most once a minute, and when it is back
+   * @param url URL of Redis, such as `redis://127.0.0.1:6379`
+   * @param clock Source of time
+   * @param report Receives a one-line message when Redis fails, at most once a minute, and when it is back
    */
   constructor(url: string, clock: Clock, report: (text: string) => void) {
     this.#clock = clock;
@@ -106,12 +112,12 @@ export class RedisClient {
     });
   }
 
-  /** How it does. */
+  /** The health of Redis. */
   get health(): RedisHealth {
     return { isUp: this.#isUp, failures: this.#failures };
   }
 
-  /** Waits for the first connection, but not for long: a gateway starts without Redis too. */
+  /** Waits for the first connection, for a limited time: a gateway starts without Redis too. */
   async ready(): Promise<void> {
     const deadline = this.#clock.monotonic() + FIRST_CONNECT_MS;
     while (!this.#isUp && this.#clock.monotonic() < deadline) {
@@ -121,11 +127,11 @@ export class RedisClient {
   }
 
   /**
-   * Adds a script, to be called by its name through {@link run}.
+   * Adds a script, to be called through {@link run}.
    *
    * @param name A name for the command
    * @param lua The script
-   * @returns Calls it with its keys and arguments
+   * @returns A function that calls the script with its keys and arguments
    */
   script(name: string, lua: string): (redis: Redis, keys: string[], args: (string | number)[]) => Promise<unknown> {
     this.#redis.defineCommand(name, { lua });
@@ -138,12 +144,12 @@ export class RedisClient {
   }
 
   /**
-   * Makes one call. While Redis is left alone it fails at once.
+   * Makes one call. During an outage it fails at once.
    *
-   * @param call What to ask
-   * @param read Reads the answer; what it throws counts as nonsense
-   * @param deadlineMs How long it may take, milliseconds
-   * @returns What was read
+   * @param call Sends the call
+   * @param read Reads the answer; it throws for an invalid one
+   * @param deadlineMs Deadline, milliseconds
+   * @returns The result of `read`
    * @throws {RedisFailed} After the deadline at the latest
    */
   async run<T>(
@@ -170,9 +176,9 @@ export class RedisClient {
   }
 
   /**
-   * Makes an administrator's call, which may take longer and is tried whatever happened before.
+   * Makes an administrator's call, which may take longer and is made during an outage too.
    *
-   * @throws {RedisFailed} When there is no answer, an error, or nonsense
+   * @throws {RedisFailed} When there is no answer, an error, or an invalid answer
    */
   async ask<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T): Promise<T> {
     try {
@@ -185,8 +191,8 @@ export class RedisClient {
   /**
    * Listens to a channel, also after a reconnect.
    *
-   * @param channel Its name
-   * @param heard Is given each message
+   * @param channel Name of the channel
+   * @param heard Receives each message
    */
   listen(channel: string, heard: (message: string) => void): void {
     this.#subscriber.on("message", (from: string, message: string) => {
@@ -206,8 +212,9 @@ export class RedisClient {
   }
 
   /**
-   * The answer within the deadline. A busy process is not a slow Redis: for as long as this one stood still it waits on,
-   * up to a second deadline. (After a standstill Bun and Deno fire all that is due before they read what has arrived.)
+   * Waits for an answer until a deadline. A blocked process must not look like a slow Redis: the deadline is extended
+   * by the time for which this process was blocked, at most by its own length. (After such a time, Bun and Deno fire
+   * all due timers before they read what has arrived.)
    */
   #within<T>(answer: Promise<T>, ms: number): Promise<T> {
     const started = this.#clock.monotonic();
@@ -221,7 +228,7 @@ export class RedisClient {
     });
   }
 
-  /** Asks whether Redis answers. No caller waits for this. */
+  /** Checks whether Redis answers. No caller waits for this. */
   #probe(): void {
     this.#cancelProbe();
     if (this.#isClosed) return;
@@ -244,7 +251,7 @@ export class RedisClient {
     this.#hasComplained = false;
   }
 
-  /** From now on calls fail at once, and a probe asks now and then. */
+  /** Begins an outage: from now on calls fail at once, and probes check whether Redis is back. */
   #leaveAlone(): void {
     if (this.#isClosed) return;
     const now = this.#clock.monotonic();

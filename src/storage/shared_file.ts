@@ -1,6 +1,7 @@
 /**
- * Files that several processes share. Large ones are read and written in parts, without a stall; each is replaced as a
- * whole, so that a reader sees the old one or the new one, also after a crash, and of two writers one waits.
+ * Files that several processes share. Large ones are read and written in parts, without blocking the process. A file is
+ * always replaced as a whole, so that a reader sees either the old or the new content, also after a crash. Writers wait
+ * for each other.
  *
  * @module
  */
@@ -12,36 +13,39 @@ import { codeOf, FileUnavailable, findLeftovers, type HeldLock, keepOwner, withL
 
 export { codeOf, FileUnavailable };
 
-/** For how long a gateway that starts waits for writers, to clear up behind those that were killed. Milliseconds. */
+/** The longest time for which a starting gateway waits for writers, to clean up after killed ones. Milliseconds. */
 const TIDY_WAIT_MS = 1500;
-/** Readable and writable for its owner, and for nobody else. */
+/** Mode of files: readable and writable for the owner only. */
 const FILE_MODE = 0o600;
-/** Read and written at once. Bytes. */
+/** The size of the parts in which a file is read and written. Bytes. */
 export const PART_BYTES: number = 1 << 20;
-/** After so long a piece of work lets others work. Milliseconds. */
+/** The time after which long work yields to the event loop. Milliseconds. */
 const TURN_MS = 5;
-/** What 32 bits can count. Bytes. */
+/** The maximum size of a file: the largest number of 32 bits. Bytes. */
 const MAX_FILE_BYTES = 2 ** 32 - 1;
-/** A file's end tells one content from the next, where it holds a checksum. Bytes. */
+/**
+ * The length of a file's end that is part of its fingerprint: a file that ends with a checksum differs there after each
+ * change. Bytes.
+ */
 const TAIL_BYTES = 128;
 
-/** Work in turns: a large file must not keep streams waiting. */
+/** Splits long work into turns, so that a large file does not keep streams waiting. */
 export class Turns {
   #ends: number = performance.now() + TURN_MS;
 
-  /** Whether it is somebody else's turn. */
+  /** True when this turn is over, and {@link rest} should be called. */
   get isOver(): boolean {
     return performance.now() > this.#ends;
   }
 
-  /** Lets others work. */
+  /** Yields to the event loop, and begins another turn. */
   async rest(): Promise<void> {
     await setImmediate();
     this.#ends = performance.now() + TURN_MS;
   }
 }
 
-/** The file that a path means, through links, also where there is none yet. */
+/** Resolves a path through links to its file, which need not exist yet. */
 async function resolveTarget(path: string): Promise<string> {
   try {
     return await realpath(path);
@@ -59,7 +63,7 @@ async function write(handle: FileHandle, part: Uint8Array): Promise<void> {
   }
 }
 
-/** Writes new content beside a file and puts it into its place. A link to the file stays a link. */
+/** Writes new content to a draft, and replaces the file by it. A link to the file stays a link. */
 async function replace(target: string, lock: HeldLock, parts: AsyncIterable<Uint8Array>): Promise<void> {
   try {
     const handle = await open(lock.draft, "w", FILE_MODE);
@@ -79,20 +83,24 @@ async function replace(target: string, lock: HeldLock, parts: AsyncIterable<Uint
   }
 }
 
-/** Puts new content into the place of a file. */
+/** Replaces the content of a file. */
 export type Replace = (parts: AsyncIterable<Uint8Array>) => Promise<void>;
 
 /** A file that several processes read and replace. */
 export class SharedFile {
-  /** Its path. */
+  /** Path of the file. */
   readonly path: string;
 
-  /** @param path Its path, which may be a link */
+  /** @param path Path of the file, which may be a link */
   constructor(path: string) {
     this.path = path;
   }
 
-  /** @returns A text that is another one after each change; empty where there is no file */
+  /**
+   * Returns a fingerprint of the file, which differs after each change.
+   *
+   * @returns The text; empty where there is no file
+   */
   async look(): Promise<string> {
     let handle: FileHandle | undefined;
     try {
@@ -110,7 +118,11 @@ export class SharedFile {
     }
   }
 
-  /** @returns A text that is another one after each {@link change}, for a quarter of the cost of a {@link look} */
+  /**
+   * Returns a fingerprint that differs after each {@link change}, at a quarter of the cost of {@link look}.
+   *
+   * @returns The text
+   */
   async glance(): Promise<string> {
     try {
       const { mtimeMs, size, ino } = await stat(this.path);
@@ -121,6 +133,8 @@ export class SharedFile {
   }
 
   /**
+   * Reads the file.
+   *
    * @returns All its bytes
    * @throws {FileUnavailable} When it is too large
    */
@@ -143,12 +157,12 @@ export class SharedFile {
   }
 
   /**
-   * Changes it while no other process does.
+   * Changes the file while no other process does.
    *
-   * @param act Is given the way to replace it, and reads what it needs itself. It is called again where this process was
-   * held up for so long that another one went ahead; what it had replaced then did not happen
-   * @returns What it returns
-   * @throws {FileUnavailable} When it can't be written, or others do not end; the old file is then untouched
+   * @param act Receives the function that replaces the file, and reads what it needs itself. It is called again where
+   * this process was delayed for so long that another one took the lock; its own replacement then had no effect
+   * @returns The result of `act`
+   * @throws {FileUnavailable} When it can't be written, or other writers take too long; the old file is then unchanged
    */
   async change<T>(act: (replace: Replace) => Promise<T>): Promise<T> {
     const target = await this.#resolve();
@@ -156,10 +170,10 @@ export class SharedFile {
   }
 
   /**
-   * Clears up behind writers that were killed, and says when others than the owner can get at the file. For a gateway
-   * that starts: where nothing can be written, nothing is.
+   * Cleans up after killed writers, and reports when others than the owner can access the file. Called when a gateway
+   * starts. Deletes nothing where the folder can't be written.
    *
-   * @param report Is told in one line what an operator should know
+   * @param report Receives one-line messages for the operator
    */
   async tidy(report: (text: string) => void): Promise<void> {
     const target = await this.#resolve().catch(() => this.path);

@@ -1,6 +1,6 @@
 /**
- * Why a call failed, from what the runtimes throw: their codes where there is one, and the text of Deno's fetch, which
- * has none.
+ * Finds the cause of a failed call in what the runtimes throw: in the error code where there is one, and in the text of
+ * Deno's fetch, which has none.
  *
  * @module
  */
@@ -21,7 +21,7 @@ const BY_CODE: readonly (readonly [RegExp, FailureCause])[] = [
   [/^(?:HPE_\w+|UND_ERR_(?:HEADERS_OVERFLOW|RES\w+)|Malformed_HTTP_Response|Z_\w+)$/, "malformed"],
 ];
 
-/** The errors of Deno's fetch, after what names the URL. */
+/** Error texts of Deno's fetch, without the prefix that names the URL. */
 const BY_TEXT: readonly (readonly [RegExp, FailureCause])[] = [
   [/^dns error/, "dns"],
   [/Connection refused/, "refused"],
@@ -34,7 +34,7 @@ const BY_TEXT: readonly (readonly [RegExp, FailureCause])[] = [
   [/^invalid HTTP|parsed$/, "malformed"],
 ];
 const BEFORE_TEXT = /^.*?client error \(\w+\): (?:tcp connect error: )?/;
-/** How far down it is looked: runtimes wrap an error once or twice. */
+/** Maximum number of errors examined in a chain of causes: runtimes wrap an error once or twice. */
 const MAX_DEPTH = 4;
 
 /**

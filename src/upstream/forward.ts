@@ -12,27 +12,27 @@ import type { Replica, Replicas } from "./replicas.ts";
 import { NeverSent, type Transport, type UpstreamAnswer, type UpstreamCall } from "./transport.ts";
 import { toIdentityCoding } from "./unpack.ts";
 
-/** Points in time that a call must reach, milliseconds from when it is sent where nothing else is said. */
+/** Deadlines of a call. Milliseconds from when it is sent, unless stated otherwise. */
 export interface Deadlines {
-  /** The connection is there. */
+  /** Deadline for the connection. */
   readonly connectMs: number;
-  /** The answer's header is there. */
+  /** Deadline for the answer's header. */
   readonly firstByteMs: number;
-  /** The first event of a stream is there, counted from its header. */
+  /** Deadline for the first event of a stream, counted from its header. */
   readonly firstEventMs: number;
   /** The longest silence in an answer; after the first event of a stream, comments do not end it. */
   readonly idleMs: number;
-  /** The answer is complete. */
+  /** Deadline for the complete answer. */
   readonly totalMs: number;
 }
 
-/** The caller's own clock, in seconds, as the OpenAI client libraries send it. */
+/** Header with the caller's own timeout in seconds, as the OpenAI client libraries send it. */
 const CALLER_TIMEOUT = "x-stainless-timeout";
 const SECONDS = /^\d+(?:\.\d+)?$/;
 
 /**
- * The end of the caller's clock. Client libraries cut what they send to whole seconds (`Math.trunc` in openai-node,
- * `int` in openai-go): the clock behind 1 ends before 2 s, and that behind 0 before 1 s.
+ * Converts the caller's timeout to milliseconds. Client libraries cut it to whole seconds (`Math.trunc` in openai-node,
+ * `int` in openai-go): 1 stands for a timeout below 2 s, and 0 for one below 1 s.
  */
 function toCallerMs(text: string): number {
   if (!SECONDS.test(text)) return NaN;
@@ -40,11 +40,11 @@ function toCallerMs(text: string): number {
 }
 
 /**
- * The deadlines, shortened to the caller's own clock: nobody waits for what comes later. A library's clock for a stream
- * runs to its header only; that of a plain answer to its end.
+ * Shortens the deadlines to the caller's own timeout: nobody waits for what comes later. In the client libraries, the
+ * timeout of a stream ends with its header, that of a plain answer with its last byte.
  *
- * @param deadlines Those of the provider
- * @param headers What the caller sent
+ * @param deadlines Deadlines of the provider
+ * @param headers The caller's headers
  * @param isStream Whether the caller asked for a stream
  * @returns The deadlines of this call
  */
@@ -62,15 +62,15 @@ export function shorten(
   };
 }
 
-/** Bytes that are held until they have left. */
+/** Body of a request, held in memory until it is sent. */
 export interface HeldBody {
-  /** `null` once they were released. */
+  /** The bytes; `null` once they are released. */
   readonly bytes: Uint8Array | null;
-  /** Lets go of them. Safe to call again. */
+  /** Releases the bytes. Safe to call again. */
   release(): void;
 }
 
-/** What to send. */
+/** A call to send to a provider. */
 export interface ForwardCall {
   /** Path below the base URL. */
   readonly path: string;
@@ -80,14 +80,14 @@ export interface ForwardCall {
   readonly deadlines: Deadlines;
 }
 
-/** What a call is made with. */
+/** Dependencies of {@link forward}. */
 export interface ForwardParts {
   readonly replicas: Replicas;
   readonly transport: Transport;
   readonly clock: Clock;
 }
 
-/** The URL of a replica's last call: nearly every call has the same, and building one costs more than sending it. */
+/** URL of each replica's last call: nearly every call has the same, and building one costs more than sending it. */
 const lastUrls = new WeakMap<Replica, { readonly path: string; readonly url: URL }>();
 
 function toUrl(replica: Replica, path: string): URL {
@@ -104,9 +104,9 @@ function toUrl(replica: Replica, path: string): URL {
  * A second call is made only when the first provably never left, and to another replica. A kept connection that breaks
  * before an answer is no such case: its bytes may have arrived, and a call that arrives twice is billed twice.
  *
- * @param call What to send
+ * @param call The call to send
  * @param exchange Its abort ends the call; the total deadline stays until it is settled
- * @param parts What the call is made with
+ * @param parts Replicas, transport and clock
  * @returns The answer, identity-coded
  * @throws {GatewayError} `upstream_unreachable`, `upstream_bad_response`, `upstream_unsupported_encoding`,
  *   `upstream_*_timeout`
@@ -145,7 +145,7 @@ export async function forward(call: ForwardCall, exchange: Exchange, parts: Forw
   }
 }
 
-/** A call as a transport takes it. A class, so that its signal is made when a transport asks for one. */
+/** A call for a transport. It is a class so that its signal is created only when a transport asks for it. */
 class Outgoing implements UpstreamCall {
   readonly url: URL;
   readonly method: string;
@@ -200,7 +200,7 @@ function toOutgoing(call: ForwardCall, replica: Replica, exchange: Exchange): Up
   return new Outgoing(call, { url, headers, connectMs: call.deadlines.connectMs }, exchange);
 }
 
-/** Refuses what is no answer, or none that can be read. */
+/** Decodes an answer. Refuses redirects, invalid statuses and encodings that can't be unpacked. */
 function receive(answer: UpstreamAnswer, exchange: Exchange, transport: Transport): UpstreamAnswer {
   exchange.markFirstByte();
   exchange.trace?.answered(answer.status);
@@ -218,7 +218,7 @@ function receive(answer: UpstreamAnswer, exchange: Exchange, transport: Transpor
   }
 }
 
-/** Tells the replica, and turns whatever was thrown into an error of ours. */
+/** Reports a failure to the replicas, and translates what was thrown to an error of the gateway. */
 function translate(error: unknown, aborted: Error | undefined, replica: Replica, parts: ForwardParts): unknown {
   const { replicas } = parts;
   const now = parts.clock.monotonic();

@@ -1,12 +1,12 @@
 /**
- * What may cross the gateway, each way. Allow-lists: a header nobody thought of stays where it is, among them the
+ * Allow-lists of the headers that may cross the gateway, in each direction. All others are dropped, among them the
  * caller's cookies, its `Gateway-Auth`, `Host`, forwarding headers and everything meant for one hop (RFC 9110 §7.6.1:
  * `Connection` and what it nominates, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`, `Upgrade`).
  *
  * @module
  */
 
-/** Caller to provider. */
+/** Headers passed from caller to provider. */
 const REQUEST_HEADERS: ReadonlySet<string> = new Set([
   "authorization", // the caller's own key there
   "content-type",
@@ -34,7 +34,10 @@ const REQUEST_HEADERS: ReadonlySet<string> = new Set([
   "x-stainless-async",
 ]);
 
-/** Provider to caller. `content-length` is set anew by the server, `content-encoding` is gone once decoded. */
+/**
+ * Headers passed from provider to caller. `content-length` is set anew by the server, `content-encoding` is gone once
+ * decoded.
+ */
 const ANSWER_HEADERS: ReadonlySet<string> = new Set([
   "content-type",
   "content-language",
@@ -44,22 +47,23 @@ const ANSWER_HEADERS: ReadonlySet<string> = new Set([
   "x-generation-id", // OpenRouter
   "x-request-id", // under another name: the gateway has its own
 ]);
-/** Families of provider's headers that callers read. */
+/** Prefixes of the provider's headers that callers read. */
 const ANSWER_PREFIXES = ["x-ratelimit-", "openai-"];
 
 let ownPseudonym: string | undefined;
 /**
- * This process in a `Via` field (RFC 9110 §7.6.3): a pseudonym, so that it tells nothing and is met nowhere else. Made
- * when it is asked for: Workers have no random numbers before the first request.
+ * Returns the name of this process in a `Via` field (RFC 9110 §7.6.3): a random pseudonym, which reveals nothing and is
+ * unique. Created on first use: Workers have no random numbers before the first request.
  */
 const pseudonym = (): string => ownPseudonym ??= `sallyport-${crypto.randomUUID().slice(0, 8)}`;
-/** As many gateways of this kind in a row are a loop through several of them. */
+/** Number of gateways of this kind in a row that is taken for a loop through several of them. */
 const MAX_HOPS = 8;
 
 /**
- * Whether a request has come through this gateway before: an upstream that leads back would call for ever.
+ * Detects a loop: a request that has come through this gateway before, or through too many of its kind. An upstream
+ * that leads back here would otherwise be called forever.
  *
- * @param headers The caller's
+ * @param headers The caller's headers
  * @returns Whether it is a loop
  */
 export function hasLooped(headers: { get(name: string): string | null }): boolean {
@@ -73,10 +77,10 @@ export function hasLooped(headers: { get(name: string): string | null }): boolea
 const UNSAFE_VALUE = /[\u0000-\u0008\u000a-\u001f\u007f]|[^\u0000-\u00ff]/;
 
 /**
- * The headers that go upstream.
+ * Builds the headers of the call to the provider.
  *
- * @param headers The caller's
- * @returns Lower-case names
+ * @param headers The caller's headers
+ * @returns The headers, names in lower case
  */
 export function toUpstreamHeaders(headers: { get(name: string): string | null }): Record<string, string> {
   const forwarded: Record<string, string> = {
@@ -99,11 +103,11 @@ export function toUpstreamHeaders(headers: { get(name: string): string | null })
 }
 
 /**
- * The headers that go back to the caller.
+ * Builds the headers of the answer to the caller.
  *
- * @param headers The upstream's, names in lower case
+ * @param headers The upstream's headers, names in lower case
  * @param isEventStream Whether the body is a stream of events
- * @returns Lower-case names
+ * @returns The headers, names in lower case
  */
 export function toCallerHeaders(
   headers: Iterable<readonly [string, string]>,

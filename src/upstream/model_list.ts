@@ -14,7 +14,7 @@ const MAX_LIST_BYTES = 4_194_304;
 const unreadable = () =>
   new GatewayError("upstream_bad_response", { detail: "its list of models is too large or has no known form" });
 
-/** The body, which ends its exchange when it grows over the bound. */
+/** Limits the size of a body: a larger one aborts its exchange. */
 function bound(body: ByteSource, exchange: RelayOptions["exchange"]): ByteSource {
   let left = MAX_LIST_BYTES;
   return {
@@ -35,7 +35,10 @@ function nameOf(entry: unknown): unknown {
   return id ?? model ?? name;
 }
 
-/** A list stands alone (Together's), or under `data`, `models` or any other name, also twice (llama.cpp's). */
+/**
+ * Filters the lists in an answer. A list stands alone (Together's), or under `data`, `models` or any other name, also
+ * twice (llama.cpp's).
+ */
 function filterLists(text: string, isAllowed: (model: string) => boolean): unknown {
   const list: unknown = JSON.parse(text);
   const keep = (entries: readonly unknown[]) =>
@@ -53,7 +56,7 @@ function filterLists(text: string, isAllowed: (model: string) => boolean): unkno
  * Rebuilds the provider's list of models without those that a key may not use. Everything else about the list stays,
  * and so does an error of the provider's.
  *
- * @param answer The provider's
+ * @param answer The provider's answer
  * @param isAllowed Whether the key may use a model
  * @param options As for a relay
  * @returns The answer for the key

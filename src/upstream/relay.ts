@@ -1,6 +1,6 @@
 /**
- * The answer's body on its way to the caller: the bytes as they came, when they came, as fast as the caller reads.
- * A stream of events is watched for its end, for a clean close would read as success in the client libraries.
+ * The answer's body on its way to the caller: the bytes as they came, when they came, as fast as the caller reads. A
+ * stream of events is watched for its end, for a clean close would read as success in the client libraries.
  *
  * @module
  */
@@ -13,7 +13,7 @@ import type { EventStreamScanner } from "../dialects/openai_chat.ts";
 import { toUpstreamError } from "./failure_cause.ts";
 import type { PlainAnswerMeter } from "../dialects/openai_usage.ts";
 
-/** What a relay needs beside the body. */
+/** Options of a relay. */
 export interface RelayOptions {
   /** Settled when the body is over, whichever way. */
   readonly exchange: Exchange;
@@ -28,7 +28,7 @@ export interface RelayOptions {
   readonly idleMs: number;
   /** The longest time until the first event of a stream, milliseconds. */
   readonly firstEventMs: number;
-  /** After so long a quiet a stream of events is sent a comment, milliseconds; 0 for never. */
+  /** Time of silence after which a comment is sent in a stream of events, milliseconds; 0 for never. */
   readonly keepAliveMs: number;
   /** The longest time in which the caller reads nothing of what is there, milliseconds. */
   readonly writeStallMs: number;
@@ -97,9 +97,9 @@ export class Relay implements ByteSource {
   #pending: Promise<Uint8Array | undefined> | undefined;
   /** Answers the caller's read with a comment. */
   #sayAlive: (() => void) | undefined;
-  /** Whether the caller waits for more: then it is the upstream's turn. */
+  /** True while the caller waits for more: then it is the upstream's turn. */
   #isReading = false;
-  /** Monotonic times: since when the pending read waits, and when the last byte went out. */
+  /** Monotonic times at which the pending read began, and at which the last byte was sent. */
   #pendingSince: number;
   #lastSentAt: number;
   /** Milliseconds waited for payload in earlier turns. */
@@ -108,7 +108,7 @@ export class Relay implements ByteSource {
 
   /**
    * @param body The upstream's body
-   * @param options What it needs beside
+   * @param options Options of the relay
    */
   constructor(body: ByteSource, options: RelayOptions) {
     this.#body = body;
@@ -120,6 +120,8 @@ export class Relay implements ByteSource {
   }
 
   /**
+   * Waits for the next bytes.
+   *
    * @returns The next bytes; an error event, when a stream of events can't be completed; `undefined` at the end
    * @throws When a plain answer can't be completed: the adapter then breaks the connection
    */
@@ -148,7 +150,7 @@ export class Relay implements ByteSource {
     return chunk === undefined ? this.#end() : this.#pass(chunk);
   }
 
-  /** The caller left. What is complete counts as complete: client libraries close as soon as they have seen `[DONE]`. */
+  /** Ends the relay after the caller left. A complete answer counts as complete: client libraries close at `[DONE]`. */
   cancel(): void {
     if (this.#isOver) return;
     this.#isOver = true;
@@ -161,14 +163,14 @@ export class Relay implements ByteSource {
     if (this.#options.exchange.bytesOut === 0 && this.#isReading) this.#sayAlive?.();
   }
 
-  /** The outcome that the provider's own words give a stream; `undefined` while it goes on. */
+  /** Outcome of a stream, as its own content tells it; `undefined` while it goes on. */
   get #ended(): Settlement | undefined {
     const { scanner } = this.#options;
     if (scanner?.hasError) return { outcome: "upstream_error" };
     return scanner?.isComplete ? { outcome: "ok" } : undefined;
   }
 
-  /** Closes the books, with the tokens that were stated until then. */
+  /** Settles the exchange, with the tokens that were stated until then. */
   #settle(settlement: Settlement): void {
     const { exchange, scanner, meter } = this.#options;
     if (exchange.isSettled) return;
@@ -177,7 +179,7 @@ export class Relay implements ByteSource {
     exchange.settle(settlement);
   }
 
-  /** What the upstream says next, or the comment that {@link #sayAlive} puts in before it. */
+  /** Waits for the upstream's next bytes, or for the comment that {@link #sayAlive} sends before them. */
   #next(pending: Promise<Uint8Array | undefined>): Promise<Uint8Array | undefined> {
     const { scanner, keepAliveMs } = this.#options;
     if (scanner === undefined || keepAliveMs === 0) return pending;
@@ -286,7 +288,7 @@ export class Relay implements ByteSource {
       : { leftMs: idleMs - pendingMs, code: "upstream_idle_timeout" };
   }
 
-  /** The caller takes nothing any more, and is held to have left. */
+  /** Ends the relay, because the caller has stopped reading and counts as gone. */
   #stall(): void {
     this.cancel();
     this.onBroken?.();

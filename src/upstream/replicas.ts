@@ -16,7 +16,10 @@ const FAILURES_TO_EJECT = 5;
 /** The n-th ejection in a row lasts n times this, up to the limit. Milliseconds. */
 const BASE_EJECTION_MS = 5_000;
 const MAX_EJECTION_MS = 300_000;
-/** Calls at a time that probe a replica after its pause. One that is older waits for a slow answer and does not count. */
+/**
+ * Maximum number of calls at a time that probe a replica after its pause. One older than {@link PROBE_MS} waits for a
+ * slow answer and does not count.
+ */
 const MAX_PROBES = 3;
 const PROBE_MS = 5_000;
 /** Envoy's default budget: retries are at most a fifth of the calls, with a few to begin with. */
@@ -32,13 +35,13 @@ export interface Replica {
   readonly index: number;
 }
 
-/** How one replica does. */
+/** State of one replica. */
 export interface ReplicaReport {
   /** Its place among the others, counted from 0. */
   readonly replica: number;
-  /** Whether it is given a pause, or was and has not answered since. */
+  /** True if it is paused, or was and has not answered since. */
   readonly isEjected: boolean;
-  /** How long it still gets no call, milliseconds; 0 also when it is probed. */
+  /** Time for which it still gets no call, milliseconds; 0 also when it is probed. */
   readonly ejectedMs: number;
   /** Pauses since the start. */
   readonly ejections: number;
@@ -49,9 +52,9 @@ export interface ReplicaReport {
 }
 
 interface State extends Replica {
-  /** Since the last success. */
+  /** Failures since the last success. */
   failures: number;
-  /** Whether it is in service for want of another one only: there was no connection to it. */
+  /** True if there was no connection to it: if it is in service, then only for want of another one. */
   isUnreachable: boolean;
   /** Ejections since the start. */
   allEjections: number;
@@ -59,7 +62,10 @@ interface State extends Replica {
   ejections: number;
   /** Monotonic time until which it gets no call; 0 when it is in service. */
   ejectedUntil: number;
-  /** Calls to it since its pause, or in it where nobody else is left, and when they began. Monotonic milliseconds. */
+  /**
+   * Calls to it since its pause, or during it if no other replica is left, with the time of their start. Monotonic
+   * milliseconds.
+   */
   readonly probes: Map<Replica, number>;
 }
 
@@ -132,7 +138,7 @@ export class Replicas {
     return chosen.ejectedUntil === 0 ? chosen : probe(chosen, now);
   }
 
-  /** @param replica It answered, whatever the status */
+  /** Records that a replica answered. @param replica It answered, whatever the status */
   succeeded(replica: Replica): void {
     const state = this.#stateOf(replica);
     if (state.ejectedUntil > 0 && !state.probes.has(replica)) return; // a call from before the ejection
@@ -142,6 +148,8 @@ export class Replicas {
   }
 
   /**
+   * Records a failed connection.
+   *
    * @param replica Its connection failed
    * @param now Monotonic milliseconds
    * @param wasConnected Whether there was a connection. Without one, the first failure ejects: another replica takes
@@ -164,7 +172,11 @@ export class Replicas {
     state.ejectedUntil = now + Math.min(BASE_EJECTION_MS * state.ejections, MAX_EJECTION_MS);
   }
 
-  /** @param replica The call ended for a reason that says nothing about it, such as a caller that left */
+  /**
+   * Records a call that ended for a reason that says nothing about its replica, such as a caller that left.
+   *
+   * @param replica The replica of the call
+   */
   forgotten(replica: Replica): void {
     this.#stateOf(replica).probes.delete(replica);
   }
@@ -174,7 +186,7 @@ export class Replicas {
   }
 
   /**
-   * How all of them do.
+   * Reports the state of all replicas.
    *
    * @param now Monotonic milliseconds
    */
@@ -196,14 +208,14 @@ export class Replicas {
   }
 }
 
-/** Whether another call may probe a replica whose pause is over: a few at a time, but none waits for a slow one. */
+/** Returns whether another call may probe a replica whose pause is over: a few at a time, not counting slow ones. */
 function mayProbe({ probes }: State, now: number): boolean {
   let young = 0;
   for (const startedAt of probes.values()) if (now - startedAt < PROBE_MS) young++;
   return young < MAX_PROBES;
 }
 
-/** An ejected replica, by an object of its own: so a probe is told from the calls of before. */
+/** Returns an ejected replica as a new object, which distinguishes this probe from earlier calls. */
 function probe(state: State, now: number): Replica {
   const call: Replica = { url: state.url, index: state.index };
   state.probes.set(call, now);

@@ -17,24 +17,24 @@ export interface UpstreamCall {
   readonly headers: Record<string, string>;
   /** The caller's bytes; `null` where there are none, and from {@link releaseBody} on. */
   readonly body: Uint8Array | null;
-  /** Milliseconds for the connection to be there. */
+  /** Deadline for the connection, milliseconds. */
   readonly connectMs: number;
-  /** Why the call is to end, at whatever stage it is; nothing as long as it may go on. */
+  /** Reason to end the call, at whatever stage it is; `undefined` as long as it may go on. */
   readonly reason: Error | undefined;
-  /** The same as a signal, for those who take nothing else: made when it is asked for. */
+  /** The same as a signal, for APIs that take nothing else. Created on demand. */
   readonly signal: AbortSignal;
-  /** Registers what ends the call. @returns Takes it back */
+  /** Registers a function that ends the call. @returns Removes it */
   onAbort(act: () => void): () => void;
   /**
-   * Lets go of the body's bytes, for all have left or no more of them will. Without it they are held, and counted, until
-   * the exchange is over. A call that throws {@link NeverSent} is made again with them.
+   * Releases the body's bytes, when all are sent or no more of them will be. Otherwise they are held, and counted,
+   * until the exchange is over. A call that throws {@link NeverSent} is made again with them.
    */
   releaseBody(): void;
-  /** Ends the call with the transport's own finding: the connect deadline. */
+  /** Ends the call for a reason that the transport itself finds: the connect deadline. */
   abort(reason: GatewayError): void;
 }
 
-/** What came back, from its header on. */
+/** Answer of an upstream: its header, and its body to be read. */
 export interface UpstreamAnswer {
   /** HTTP status. */
   readonly status: number;
@@ -44,13 +44,13 @@ export interface UpstreamAnswer {
   readonly body: ByteSource | null;
 }
 
-/** What a transport throws when not a byte of the call can have reached the upstream: it may be made again. */
+/** The error of a transport when no byte of the call can have reached the upstream: the call may be made again. */
 export class NeverSent extends Error {
   override readonly name = "NeverSent";
-  /** What went wrong. */
+  /** The original error. */
   readonly reason: unknown;
 
-  /** @param reason What went wrong */
+  /** @param reason The original error */
   constructor(reason: unknown) {
     super("The call never left");
     this.reason = reason;
@@ -60,13 +60,13 @@ export class NeverSent extends Error {
 /** The error of a transport that knows why a call failed, where the error below it does not tell by its code. */
 export class CallFailed extends Error {
   override readonly name = "CallFailed";
-  /** Why. */
+  /** Cause of the failure. */
   readonly failureCause: FailureCause;
 
   /**
-   * @param failureCause Why
-   * @param message The same for an operator
-   * @param options The error below it
+   * @param failureCause Cause of the failure
+   * @param message The same in words, for an operator
+   * @param options The original error, as its `cause`
    */
   constructor(failureCause: FailureCause, message: string, options?: ErrorOptions) {
     super(message, options);
@@ -74,7 +74,7 @@ export class CallFailed extends Error {
   }
 }
 
-/** Port: how calls reach a provider. */
+/** Port: the transport, which sends calls to a provider. */
 export interface Transport {
   /**
    * Sends a call.
@@ -82,7 +82,8 @@ export interface Transport {
    * @param call The call
    * @returns The answer, as soon as its header is there
    * @throws {GatewayError} `upstream_bad_response` for what is no readable HTTP
-   * @throws {NeverSent} When not a byte of the call can have arrived; anything else it throws means that no answer began
+   * @throws {NeverSent} When not a byte of the call can have arrived; anything else it throws means that no answer
+   *   began
    * @throws {CallFailed} Where the transport knows why; of any other error `toFailureCause` looks at the code
    */
   send(call: UpstreamCall): Promise<UpstreamAnswer>;
@@ -98,9 +99,9 @@ export interface Transport {
 }
 
 /**
- * Calls over the global `fetch`, which works anywhere. It does not tell connecting from waiting, so that no call counts
- * as one that never left and the connect deadline is not watched: the one for the first byte is. It holds a body until the
- * end of the answer (measured on Bun, Deno and Node), so that the body is not released before.
+ * Creates a transport over the global `fetch`, which works anywhere. It can't distinguish connecting from waiting, so
+ * that no call counts as never sent, and the connect deadline is not watched: the one for the first byte is. It holds a
+ * body until the end of the answer (measured on Bun, Deno and Node), so that the body is not released before.
  *
  * @returns The transport
  */

@@ -1,6 +1,6 @@
 /**
- * Answers without their content encoding. None was asked for; a provider or a proxy in front of it that uses one all
- * the same is understood, as far as the runtime can.
+ * Removes the content encoding of answers. None is requested, but if a provider or a proxy in front of it uses one all
+ * the same, it is unpacked as far as the runtime can.
  *
  * @module
  */
@@ -10,15 +10,18 @@ import type { Transport, UpstreamAnswer } from "./transport.ts";
 
 /** First byte of a gzip member (RFC 1952 §2.3.1); no JSON and no event stream begins with it. */
 const GZIP_FIRST_BYTE = 0x1f;
-/** Fed at once: a `DecompressionStream` unpacks all of it (up to 1032 times as much) before anybody reads. Bytes. */
+/**
+ * Size of the pieces fed to a `DecompressionStream`, which unpacks each (up to 1032 times as much) before anybody
+ * reads. Bytes.
+ */
 const SLICE_BYTES = 512;
-/** What of a header may be told to the caller. */
+/** Pattern of a `content-encoding` that may be named to the caller. */
 const CODINGS = /^[a-z0-9-]{1,16}(?:, ?[a-z0-9-]{1,16}){0,4}$/;
 
 /** The DOM types say `BufferSource` for what is written; bytes are all we write. */
 type GzipStream = ReadableWritablePair<Uint8Array<ArrayBuffer>, Uint8Array>;
 
-/** A body in small pieces. */
+/** Splits a body into small pieces. */
 function toSlices(first: Uint8Array, rest: ByteSource): ByteSource {
   let left = first;
   return {
@@ -37,8 +40,8 @@ function toSlices(first: Uint8Array, rest: ByteSource): ByteSource {
 }
 
 /**
- * Unpacks gzip of one member with what any runtime has, unless its `fetch` has done so already: that leaves the header
- * as it was.
+ * Unpacks gzip of one member with `DecompressionStream`, which any runtime has. A body that the runtime's `fetch` has
+ * unpacked already passes unchanged: `fetch` does not remove the header.
  *
  * @param coding One content coding, lower case
  * @param body The packed body
@@ -64,9 +67,9 @@ export function unpackGzip(coding: string, body: ByteSource): ByteSource | undef
 }
 
 /**
- * The answer in identity coding. What can't be unpacked is refused rather than passed on mislabelled.
+ * Converts an answer to identity coding. One that can't be unpacked is refused rather than passed on mislabelled.
  *
- * @param answer As the transport gave it
+ * @param answer The answer, as the transport returned it
  * @param transport That transport
  * @returns The same, its body unpacked
  * @throws {GatewayError} `upstream_unsupported_encoding`

@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { type LimitSubject, MemoryLimiter } from "../../src/limits/memory_limiter.ts";
+import type { LimitSubject } from "../../src/limits/limiter.ts";
+import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import type { Clock } from "../../src/exchange/clock.ts";
 import type { LimitSet } from "../../src/config/key.ts";
 import { commandsFor, LogLimiter, runPair, type StillClock } from "./limits_model.ts";

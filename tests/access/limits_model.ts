@@ -1,15 +1,15 @@
 /** Commands that are given to two limiters at once, which have to answer alike; and a limiter that only keeps a log. */
 import assert from "node:assert/strict";
 import fc from "fast-check";
+import { judge } from "../../src/limits/verdict.ts";
 import {
   ASK_AGAIN_MS,
-  judge,
   type Lease,
   type Limiter,
   limitsOf,
   type LimitSubject,
   type Standing,
-} from "../../src/limits/memory_limiter.ts";
+} from "../../src/limits/limiter.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 
 /** What happened to a subject. */

@@ -4,7 +4,8 @@ import { afterAll, afterEach, beforeAll, beforeEach, it } from "@std/testing/bdd
 import fc from "fast-check";
 import { Redis } from "ioredis";
 import { RedisClient } from "../../src/storage/redis_client.ts";
-import { type Lease, type LimitSubject, MemoryLimiter } from "../../src/limits/memory_limiter.ts";
+import type { Lease, LimitSubject } from "../../src/limits/limiter.ts";
+import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { LEASE_MS, PERIOD_END, RedisLimiter } from "../../src/limits/limiter_redis.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { LimitSet } from "../../src/config/key.ts";

@@ -3,13 +3,7 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import { parseList } from "structured-headers";
-import {
-  type Lease,
-  type Limiter,
-  type LimitName,
-  type LimitSubject,
-  SKEW_MS,
-} from "../../src/limits/memory_limiter.ts";
+import { type Lease, type Limiter, type LimitName, type LimitSubject, SKEW_MS } from "../../src/limits/limiter.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import type { LimitSet } from "../../src/config/key.ts";
 import { periodEnd } from "../../src/config/units.ts";

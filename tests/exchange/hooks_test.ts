@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import type { ResolveKey } from "../../src/keys/key_resolver.ts";
-import { type Lease, type Limiter, MemoryLimiter } from "../../src/limits/memory_limiter.ts";
+import type { Lease, Limiter } from "../../src/limits/limiter.ts";
+import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import type { ExchangeObserver } from "../../src/exchange/observer.ts";

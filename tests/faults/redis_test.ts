@@ -7,7 +7,7 @@ import { RedisClient } from "../../src/storage/redis_client.ts";
 import { generateGatewayKey } from "../../src/keys/key_format.ts";
 import { createKey } from "../../src/keys/lifecycle.ts";
 import { RedisKeyStore } from "../../src/keys/key_store_redis.ts";
-import type { LimitSubject } from "../../src/limits/memory_limiter.ts";
+import type { LimitSubject } from "../../src/limits/limiter.ts";
 import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { LimitSet } from "../../src/config/key.ts";

@@ -1,5 +1,5 @@
 /**
- * The two kinds of answers of the admin API.
+ * Answers of the admin API: JSON, and errors.
  *
  * @module
  */
@@ -16,7 +16,7 @@ export class AdminError extends Error {
 
   /**
    * @param status HTTP status
-   * @param code For programs
+   * @param code Error code for programs
    * @param message For the operator: "Cannot <do what>: <state>", then what to do
    * @param details The setting that is at fault, and more headers
    */
@@ -35,11 +35,11 @@ export class AdminError extends Error {
 }
 
 /**
- * An answer in JSON that nobody keeps.
+ * Creates an answer in JSON that is not to be cached.
  *
  * @param status HTTP status
- * @param content What it says
- * @param headers More of them
+ * @param content Content of the body
+ * @param headers Additional headers
  * @returns The answer
  */
 export function toAnswer(

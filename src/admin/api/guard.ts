@@ -1,5 +1,5 @@
 /**
- * Who gets an answer at the admin listener: by which name it is called, and with which token.
+ * Access control of the admin listener: checks the Host by which it is called, and the admin token.
  *
  * @module
  */
@@ -9,23 +9,23 @@ import type { Clock } from "../../exchange/clock.ts";
 import { HOST } from "../../config/provider.ts";
 import { AdminError } from "./answers.ts";
 
-/** What is known of the listener. */
+/** Parts of {@link Guard}. */
 export interface GuardParts {
-  /** What a caller must show for anything but health; left out, nobody gets further. */
+  /** The admin token. If left out, whatever needs one is refused. */
   readonly token?: string | undefined;
-  /** Where it listens, as it is configured. */
+  /** The configured hostname of the listener. */
   readonly hostname?: string | undefined;
   readonly digest: Digest;
   readonly clock: Clock;
 }
 
-/** Wrong tokens that are refused at once: an operator who mistypes one waits for nothing. */
+/** Number of wrong tokens that are refused without delay, for an operator who mistypes one. */
 const FREE_REFUSALS = 10;
-/** After them: how long a refusal takes, and how long it takes until one more is free. Milliseconds. */
+/** Delay of any further refusal, and time until one more is refused without delay. Milliseconds. */
 const REFUSAL_MS = 1000;
-/** Refusals that wait at once, each with its connection and a timer; the next ones are answered 429. */
+/** Limit of refusals delayed at the same time, each with its connection and a timer; any further one is a 429. */
 const MAX_WAITING = 64;
-/** Names that lead nowhere but to this machine, whoever answers for them in the DNS. */
+/** Hosts that always stand for this machine, whatever the DNS answers. */
 const LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]"];
 
 /** Decides on requests before any route does. */
@@ -36,7 +36,7 @@ export class Guard {
   #refilledAt: number;
   #waiting = 0;
 
-  /** @param parts What is known of the listener */
+  /** @param parts The parts that it works with */
   constructor(parts: GuardParts) {
     const { hostname = "localhost", clock } = parts;
     this.#parts = parts;
@@ -45,12 +45,12 @@ export class Guard {
   }
 
   /**
-   * Without a token, whoever reaches the listener may read metrics. A page of another site reaches it through the
-   * browser of somebody at this machine: by a name of its own that it lets lead here (DNS rebinding), or directly.
-   * Programs that send no Host are no browsers.
+   * Refuses pages of other sites at a listener that has no token, where anybody may read metrics. Such a page reaches
+   * the listener through a browser on this machine: by a name of its own that resolves to this machine (DNS rebinding),
+   * or directly. Requests without Host pass: no browser sends them.
    *
    * @param request What arrived
-   * @throws {AdminError} For a name that may be somebody else's, or a page of another site
+   * @throws {AdminError} For an unknown Host, or a request of another site's page
    */
   assertLocal({ headers }: GatewayRequest): void {
     if (this.#parts.token !== undefined) return;
@@ -71,11 +71,11 @@ export class Guard {
   }
 
   /**
-   * Compares by digest: what differs where takes no time that could be measured. A right token passes at once, however
-   * many wrong ones wait.
+   * Checks the admin token. Compares digests in constant time, so that timing reveals nothing of the token. A right
+   * token passes at once, however many wrong ones wait.
    *
    * @param request What arrived
-   * @param header Where the token stands
+   * @param header Name of the header that holds the token
    * @throws {AdminError} For no token or a wrong one
    */
   async assertToken({ headers }: GatewayRequest, header = "Authorization"): Promise<void> {
@@ -98,7 +98,7 @@ export class Guard {
     });
   }
 
-  /** Takes its time for a wrong token, once there were several; all callers together, for they are not told apart. */
+  /** Delays the refusal of a wrong token after the first ones. All callers share the count: they are not told apart. */
   async #slowDown(): Promise<void> {
     const { clock } = this.#parts;
     const now = clock.monotonic();

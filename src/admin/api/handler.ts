@@ -1,5 +1,6 @@
 /**
- * What operators and load balancers ask on the admin listener: is it alive, is it ready, and who holds which key.
+ * Handler of the admin listener, which operators and load balancers call: health, metrics, the console and the admin
+ * API.
  *
  * @module
  */
@@ -19,25 +20,25 @@ import { UsageUnavailable } from "../../usage/counts.ts";
 import { USAGE_ROUTES } from "./usage.ts";
 import { UsageRefusal, type UsageReports } from "../../usage/report.ts";
 
-/** What the admin listener tells of and acts on. */
+/** Parts of the admin listener's handler. */
 export interface AdminParts extends OperationParts, GuardParts {
   readonly keys: KeyAdministration;
   readonly usage: UsageReports;
-  /** What is counted, in a form that Prometheus reads. */
+  /** Returns the metrics in a format of Prometheus. */
   readonly metrics: (format: "text" | "openmetrics") => Promise<string>;
 }
 
 const MAX_BODY_BYTES = 65536;
-/** https://prometheus.io/docs/instrumenting/exposition_formats/ */
+/** Media types of metrics (https://prometheus.io/docs/instrumenting/exposition_formats/). */
 const METRICS_TYPES = {
   text: "text/plain; version=0.0.4; charset=utf-8",
   openmetrics: "application/openmetrics-text; version=1.0.0; charset=utf-8",
 } as const;
-/** Prometheus asks for it in several versions and weights: 1.0.0 is the one that there is. */
+/** Matches an `Accept` that allows OpenMetrics 1.0.0; Prometheus asks for several versions, with weights. */
 const OPENMETRICS_ASKED =
   /application\/openmetrics-text(?!\s*;\s*version=(?!1\.0\.0))(?![^,]*;\s*q=0(?:\.0*)?\s*(?:[;,]|$))/i;
 
-/** Whether the connection can go on after a refusal: what is left of the body, if anything, is small. */
+/** Returns whether the connection can be kept after a refusal: there is no body, or a small one. */
 function isBodySettled({ headers, body }: GatewayRequest): boolean {
   return body === null || Number(headers.get("content-length") ?? Infinity) <= MAX_BODY_BYTES;
 }
@@ -66,7 +67,7 @@ function toAdminError(thrown: unknown): AdminError {
   return new AdminError(500, "internal_error", "Cannot do this: the gateway failed");
 }
 
-/** Reads to the end before anything is decided: what is left unread would keep the connection from its next request. */
+/** Reads the whole body, which is bounded: an unread rest would block the connection's next request. */
 async function readBytes({ headers, body }: GatewayRequest): Promise<Uint8Array> {
   const tooLarge = new AdminError(413, "body_too_large", `Cannot accept the body: more than ${MAX_BODY_BYTES} bytes`);
   if (Number(headers.get("content-length") ?? 0) > MAX_BODY_BYTES) throw tooLarge;
@@ -93,7 +94,7 @@ async function readJson(request: GatewayRequest): Promise<unknown> {
   }
 }
 
-/** What a schema makes of something, or the refusal of its first mistake. */
+/** Checks a value by a schema and returns the schema's output. @throws {AdminError} For the first mistake */
 function check(schema: v.GenericSchema, given: unknown, code: "invalid_body" | "invalid_query"): unknown {
   const result = v.safeParse(schema, given);
   if (result.success) return result.output;
@@ -115,7 +116,7 @@ async function readBody({ body: wanted }: Pick<AdminRoute, "body">, request: Gat
   return check(wanted.schema, await readJson(request), "invalid_body");
 }
 
-/** An id or a name as it stands in the path; what is no UTF-8 there names nothing. */
+/** Decodes an id or a name of the path; empty if it can't be decoded. */
 function readName(text = ""): string {
   try {
     return decodeURIComponent(text);
@@ -124,7 +125,7 @@ function readName(text = ""): string {
   }
 }
 
-/** All that itty-router looks at, and what the routes need beside. */
+/** The request as itty-router reads it, and the original one for the routes. */
 interface Routed {
   readonly method: string;
   readonly url: string;
@@ -132,7 +133,7 @@ interface Routed {
   readonly inbound: GatewayRequest;
 }
 
-/** A route with who does what it asks for. */
+/** Binds routes to the service that runs them. */
 function bind<Service>(routes: readonly AdminRoute<Service>[], service: Service) {
   return routes.map((route) => ({ ...route, run: (call: AdminCall) => route.run(service, call) }));
 }
@@ -195,7 +196,7 @@ function createRouter(parts: AdminParts, guard: Guard) {
  * are welcome: 503 while the gateway drains; `GET /` is the console's page, which asks for the admin token; `GET
  * /openapi.json` describes the rest, which needs it.
  *
- * @param parts What it tells of and acts on
+ * @param parts The parts that it works with
  * @returns The handler
  */
 export function createAdminHandler(parts: AdminParts): Handler {

@@ -9,32 +9,32 @@ import { DEFAULT_OVERLAP } from "../../keys/lifecycle.ts";
 import { KeyPatchSchema, KeyPolicySchema } from "../../config/key.ts";
 import { parseDuration } from "../../config/units.ts";
 
-/** What a route is given. */
+/** Arguments of a route. */
 export interface AdminCall {
   readonly id: string;
-  /** What stands behind the `?`, checked by the route's schema. */
+  /** The query string's parameters, checked by the route's schema. */
   readonly query: unknown;
   /** The parsed body, checked by the route's schema. */
   readonly body: unknown;
 }
 
-/** The forms of bodies. */
+/** Names of the bodies' schemas in the description. */
 export type BodyForm = "KeyPolicy" | "KeyPatch" | "Rotation";
 
-/** One route, and who does what it asks for. */
+/** One route, and the function that runs it. */
 export interface AdminRoute<Service = KeyAdministration> {
   readonly method: "get" | "post" | "patch";
-  /** With `{id}` for the id of a key. */
+  /** Path, with `{id}` for the id of a key. */
   readonly path: string;
   /** Names the operation in the description. */
   readonly operationId: string;
   readonly summary: string;
-  /** What the body has to be, where there is one, and the name of its form in the description. */
+  /** Schema of the body, if there is one, and its name in the description. */
   readonly body?: { readonly schema: v.GenericSchema; readonly form: BodyForm };
-  /** What may stand behind the `?`, and what each of it means. */
+  /** Schema of the query string's parameters, and the meaning of each. */
   readonly query?: { readonly schema: v.GenericSchema; readonly means: Readonly<Record<string, string>> };
   readonly status: 200 | 201;
-  /** Name of the answer's form in the description. */
+  /** Name of the answer's schema in the description. */
   readonly answers: "Key" | "NewKey" | "KeyList" | "UsageReport";
   run(service: Service, call: AdminCall): Promise<unknown>;
 }

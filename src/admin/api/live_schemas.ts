@@ -1,5 +1,5 @@
 /**
- * The forms of what operators watch, for the description of the admin API.
+ * JSON Schemas of live reports and the playground, for the description of the admin API.
  *
  * @module
  */
@@ -101,7 +101,7 @@ const state = {
   description: "Whether callers are welcome, an operator turned them elsewhere, or the process was told to end",
 };
 
-/** By name. */
+/** Schemas by name. */
 export const liveSchemas: Readonly<Record<string, unknown>> = {
   State: object({ state, openExchanges: count }),
   LiveReport: object({

@@ -121,7 +121,7 @@ function describeOperation({ operationId, summary, path, tokenIn, body, answers,
 }
 
 /**
- * @param version The gateway's
+ * @param version The gateway's version
  * @returns An OpenAPI 3.1 document (https://spec.openapis.org/oas/v3.1.0)
  */
 export function toOpenApi(version: string): Record<string, unknown> {

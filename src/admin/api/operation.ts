@@ -1,6 +1,6 @@
 /**
- * What an operator does with a running gateway beside its keys: watch it, turn load balancers away from it and back,
- * and try a call through it.
+ * Operation of a running gateway through the admin API: watch its traffic, drain it and resume, and try a call through
+ * it.
  *
  * @module
  */
@@ -11,10 +11,10 @@ import { AdminError, toAnswer } from "./answers.ts";
 import { createLiveEvents } from "../../observe/live/live_feed.ts";
 import type { LivePart, LiveReport } from "../../observe/live/live_report.ts";
 
-/** What operators watch and act on. */
+/** Parts of {@link Operation}. */
 export interface OperationParts {
   readonly gateway: { readonly isReady: boolean; readonly openExchanges: number };
-  /** What settled from one second up to, but without, another; all processes together. */
+  /** Reads the traffic of all processes from one second up to, but without, another. */
   readonly look: (from: number, to: number) => Promise<LivePart>;
   /** Hands a call to the gateway as if it had come from a caller: its own steps decide on it. */
   readonly handle: (request: GatewayRequest) => Promise<GatewayResponse>;
@@ -23,19 +23,19 @@ export interface OperationParts {
   readonly health: () => Readonly<Record<string, unknown>>;
   readonly version: string;
   readonly clock: Clock;
-  /** What stays when a gateway's configuration changes; made anew if left out. */
+  /** State to keep when the configuration changes; created if left out. */
   readonly state?: OperationState | undefined;
 }
 
-/** What operators have done, and how many watch. */
+/** Drain that an operator asked for, and number of watchers. */
 export interface OperationState {
   isDrained: boolean;
   watchers: number;
 }
 
-/** The header of the admin token where `Authorization` is taken: the playground's, for the provider's key. */
+/** Header of the admin token in the playground's requests, whose `Authorization` holds the provider's key. */
 export const TOKEN_HEADER = "Sallyport-Admin";
-/** What crosses from the playground to the gateway; nothing else does. */
+/** Headers that pass from the playground to the gateway; all others are dropped. */
 export const PLAYGROUND_HEADERS: readonly string[] = [
   "host",
   "authorization",
@@ -44,28 +44,28 @@ export const PLAYGROUND_HEADERS: readonly string[] = [
   "content-length",
   "accept",
 ];
-/** Each watcher costs a little every second. */
+/** Limit of watchers: each costs some time every second. */
 const MAX_WATCHERS = 32;
 
 /** One route. */
 export interface OperationRoute {
   readonly method: "get" | "post";
-  /** With `{provider}` for the name of one. */
+  /** Path, with `{provider}` for the name of a provider. */
   readonly path: string;
   /** Names the operation in the description. */
   readonly operationId: string;
   readonly summary: string;
-  /** Where the admin token stands. */
+  /** Header of the admin token. */
   readonly tokenIn: "Authorization" | typeof TOKEN_HEADER;
-  /** Name of the answer's form in the description, and its media type. */
+  /** Name of the answer's schema in the description; `type` is its media type. */
   readonly answers: "State" | "LiveReport" | "ChatCompletion";
   readonly type: "application/json" | "text/event-stream";
-  /** Name of the body's form in the description, where there is one. */
+  /** Name of the body's schema in the description, if there is a body. */
   readonly body?: "ChatCompletionRequest";
   run(operation: Operation, call: OperationCall): Promise<GatewayResponse> | GatewayResponse;
 }
 
-/** What a route is given. */
+/** Arguments of a route. */
 export interface OperationCall {
   readonly provider: string;
   readonly inbound: GatewayRequest;
@@ -119,7 +119,7 @@ export const OPERATION_ROUTES: readonly OperationRoute[] = [
   },
 ];
 
-/** A Host that this provider is found by; `undefined` where others' patterns leave it none. */
+/** Returns a Host that leads to this provider; `undefined` if patterns of other providers take all of them. */
 function hostOf(name: string, providers: OperationParts["providers"]): string | undefined {
   const entries = Object.entries(providers).flatMap(([each, { hosts }]) =>
     hosts.map((host): [string, string] => [host, each])
@@ -129,24 +129,24 @@ function hostOf(name: string, providers: OperationParts["providers"]): string | 
   return candidates.map((host) => host === "*" ? "playground.invalid" : host).find((host) => resolve(host) === name);
 }
 
-/** The state that operators change, and what they ask for. */
+/** Operations on the running gateway, and their state. */
 export class Operation {
   readonly #parts: OperationParts;
   readonly #state: OperationState;
 
-  /** @param parts What it watches and acts on */
+  /** @param parts The parts that it works with */
   constructor(parts: OperationParts) {
     this.#parts = parts;
     this.#state = parts.state ?? { isDrained: false, watchers: 0 };
   }
 
-  /** Whether callers are welcome, were turned elsewhere by an operator, or the process is about to end. */
+  /** State for load balancers: ready for callers, drained by an operator, or about to end. */
   get state(): LiveReport["state"] {
     if (!this.#parts.gateway.isReady) return "leaving";
     return this.#state.isDrained ? "draining" : "ready";
   }
 
-  /** Turns load balancers elsewhere, or back. Who calls all the same is served: nothing is lost by either. */
+  /** Drains the gateway for load balancers, or resumes. Callers are still served, so no call is lost. */
   turn(isDrained: boolean): GatewayResponse {
     const { gateway } = this.#parts;
     if (!gateway.isReady) {
@@ -156,7 +156,7 @@ export class Operation {
     return toAnswer(200, { state: this.state, openExchanges: gateway.openExchanges });
   }
 
-  /** The feed, for one watcher more. */
+  /** Opens the live feed for one more watcher. */
   watch(): GatewayResponse {
     if (this.#state.watchers >= MAX_WATCHERS) {
       throw new AdminError(503, "too_many_watchers", `Cannot watch: ${MAX_WATCHERS} others do; close a console`);
@@ -179,7 +179,7 @@ export class Operation {
     };
   }
 
-  /** One call through the gateway, which counts and logs it like any other. */
+  /** Makes one call through the gateway, which counts and logs it like any other. */
   async tryOut({ provider, inbound, readBytes }: OperationCall): Promise<GatewayResponse> {
     const { providers, handle } = this.#parts;
     const host = Object.hasOwn(providers, provider) ? hostOf(provider, providers) : undefined;

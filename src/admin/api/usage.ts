@@ -1,5 +1,5 @@
 /**
- * The route of usage at the admin API, what may be asked there, and how the answer looks.
+ * The route of usage at the admin API, with the schemas of its query and its answer.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { DAYS_KEPT_MS, USAGE_COUNTS } from "../../usage/counts.ts";
 import type { AdminRoute } from "./keys.ts";
 import { USAGE_PARTS, type UsagePart, type UsageQuery, type UsageReports } from "../../usage/report.ts";
 
-/** Rows of an answer at most. */
+/** Limit of the rows of an answer. */
 const MAX_ROWS = 10_000;
 const DEFAULT_ROWS = 1000;
 const DEFAULT_LAST = "7d";
@@ -44,7 +44,7 @@ const last = v.pipe(
 
 const limitForm = `expected a whole number from 1 to ${MAX_ROWS}`;
 
-/** What may be asked, as texts: of a query, or of the command line. */
+/** Schema of a usage query. Its input is text, of a query string or of the command line. */
 export const UsageQuerySchema: v.GenericSchema<unknown, UsageQuery> = v.pipe(
   v.strictObject({
     by: v.optional(by, "key"),
@@ -98,7 +98,7 @@ const sums = {
   },
 };
 
-/** The form of the answer, for its description. */
+/** JSON Schema of the answer, for the description. */
 export const usageSchema: Readonly<Record<string, unknown>> = {
   type: "object",
   required: ["from", "to", "by", "currency", "place", "rows", "left", "totals"],

@@ -1,5 +1,5 @@
 /**
- * A chart of the last minutes, drawn by uPlot. Its legend tells the values of the second under the pointer, or the last.
+ * A chart of the last minutes, drawn by uPlot. Its legend shows the values at the pointer, or the last ones.
  *
  * @module
  */
@@ -24,7 +24,7 @@ function toData(points: readonly Point[], lines: readonly Line[]): uPlot.Aligned
   return [points.map(({ at }) => at), ...lines.map(({ read }) => points.map(read))];
 }
 
-/** A chart that takes its colours from the elements of its legend, which the style sheet paints in light and dark. */
+/** Creates a chart. Its colours are those of the legend's elements, which the style sheet sets for light and dark. */
 function create(
   home: HTMLElement,
   { lines, format, swatches, onPoint }: {
@@ -80,7 +80,7 @@ function create(
   );
 }
 
-/** The chart, with its title and what it tells in words. */
+/** The chart, with its title and its legend. */
 export function Chart({ title, lines, points, format, theme }: {
   title: string;
   lines: readonly Line[];

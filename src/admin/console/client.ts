@@ -1,5 +1,5 @@
 /**
- * The page's way to the admin API. The token is a value in this module: nothing writes it down, and a reload forgets it.
+ * The page's client of the admin API. The token is kept in memory only: it is never stored, and a reload forgets it.
  *
  * @module
  */
@@ -7,13 +7,13 @@ import type { LiveReport } from "../../observe/live/live_report.ts";
 
 let token = "";
 
-/** What the API refused, in its own words. */
+/** Error of a request that the API refused, with the API's own message. */
 export class Refused extends Error {
   /** HTTP status. */
   readonly status: number;
   readonly code: string;
 
-  /** @param status HTTP status; 0 where nobody answered */
+  /** @param status HTTP status; 0 if there was no answer */
   constructor(status: number, code: string, message: string) {
     super(message);
     this.status = status;
@@ -21,7 +21,7 @@ export class Refused extends Error {
   }
 }
 
-/** What is read of an error's answer. */
+/** Reads the answer of a request that was refused. */
 export async function toRefused(response: Response): Promise<Refused> {
   const { status } = response;
   try {
@@ -55,7 +55,7 @@ async function send(path: string, init: RequestInit): Promise<Response> {
  * @param path Such as `v1/keys`
  * @param body Sent as JSON
  * @returns The answer
- * @throws {Refused} Why not
+ * @throws {Refused} If the API refuses or can't be reached
  */
 export async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
   const response = await send(path, {
@@ -66,7 +66,7 @@ export async function call<T>(method: string, path: string, body?: unknown): Pro
   return await response.json();
 }
 
-/** The data of server-sent events, one after the other. */
+/** Reads the data of server-sent events, one after the other. */
 export async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<string> {
   const decoder = new TextDecoder();
   const reader = body.getReader();
@@ -86,12 +86,12 @@ export async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerato
   }
 }
 
-/** What a watcher is told. */
+/** Callbacks of {@link watch}. */
 export interface Watcher {
   report(report: LiveReport): void;
-  /** The stream is there, or it broke and is tried again. */
+  /** The stream is open, or it broke and will be opened again. */
   connected(isConnected: boolean): void;
-  /** The token is good no more. */
+  /** The token is no longer accepted. */
   signedOut(refused: Refused): void;
 }
 
@@ -106,9 +106,9 @@ async function watchOnce(watcher: Watcher, signal: AbortSignal): Promise<void> {
 }
 
 /**
- * Watches until told to stop; a stream that breaks is opened again.
+ * Watches live traffic until stopped; a stream that breaks is opened again.
  *
- * @returns Stops it
+ * @returns A function that stops it
  */
 export function watch(watcher: Watcher): () => void {
   const controller = new AbortController();
@@ -131,7 +131,7 @@ export function watch(watcher: Watcher): () => void {
   return () => controller.abort();
 }
 
-/** @throws {Refused} When it is not the token */
+/** Keeps the token and tries it. @throws {Refused} If it is not accepted */
 export async function signIn(shown: string): Promise<void> {
   token = shown;
   try {
@@ -150,7 +150,7 @@ export function signOut(): void {
   token = "";
 }
 
-/** What the playground sends. */
+/** A call that the playground makes. */
 export interface Trial {
   readonly provider: string;
   readonly upstreamKey: string;
@@ -159,7 +159,7 @@ export interface Trial {
   readonly signal: AbortSignal;
 }
 
-/** Makes one call through the gateway. Its refusals are answers here. */
+/** Makes one call through the gateway. A refusal is returned as an answer, not thrown. */
 export async function tryOut({ provider, upstreamKey, gatewayKey, body, signal }: Trial): Promise<Response> {
   return await fetch(`v1/playground/${encodeURIComponent(provider)}`, {
     method: "POST",

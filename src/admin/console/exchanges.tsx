@@ -1,5 +1,5 @@
 /**
- * The last exchanges, each with its way through time. What they said is nowhere.
+ * The view of the last exchanges, each with its timeline. It shows no prompts and no answers.
  *
  * @module
  */
@@ -12,10 +12,10 @@ import type { Snapshot } from "./store.ts";
 
 const SHOWN_AT_ONCE = 100;
 
-/** How an end looks, by whom it concerns. */
+/** Look of an exchange's end, by whom it concerns. */
 const LOOKS = { nobody: "good", caller: "warn", operator: "bad" } as const;
 
-/** The parts of an exchange's time, in their order; each from and to milliseconds after its start. */
+/** Phases of an exchange in their order; `from` and `to` are milliseconds after its start. */
 function phasesOf(exchange: LiveExchange): { name: string; from: number; to: number; kind: string }[] {
   const { durationMs, firstByteMs = durationMs, firstTokenMs, overheadMs } = exchange;
   const own = Math.min(overheadMs, firstByteMs);
@@ -102,7 +102,7 @@ interface RowProps {
   readonly onToggle: (id: string) => void;
 }
 
-/** An exchange that is over never changes: its row is made again only when it is opened or the scale moves. */
+/** A row of the table. An exchange that is over never changes: only opening it or a new scale renders it again. */
 class Row extends Component<RowProps> {
   override shouldComponentUpdate(next: RowProps): boolean {
     return next.isOpen !== this.props.isOpen || next.scaleMs !== this.props.scaleMs ||
@@ -163,7 +163,7 @@ function matches(exchange: LiveExchange, kind: Kind, text: string): boolean {
     .some((each) => each?.toLowerCase().includes(text));
 }
 
-/** A round length that most of what is shown fits into. */
+/** Returns the scale of the timelines: a round duration that 95 % of the exchanges fit into. Milliseconds. */
 function scaleOf(exchanges: readonly LiveExchange[]): number {
   const lengths = exchanges.map(({ durationMs }) => durationMs).sort((one, other) => one - other);
   const most = Math.max(lengths[Math.floor(lengths.length * 0.95)] ?? 1, 1);

@@ -4,7 +4,7 @@
  * @module
  */
 
-/** Without zeros that say nothing. */
+/** Formats a number without trailing zeros. */
 const fixed = (value: number, digits: number): string => String(Number(value.toFixed(digits)));
 
 /** @returns Such as `85 µs`, `12 ms`, `3.4 s`, `9 d 13 h`; a dash for nothing */
@@ -48,7 +48,7 @@ export function clock(ms: number): string {
   return [date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join(":");
 }
 
-/** @returns How long ago, in one word or two */
+/** @returns The time since then, such as `3 min ago` */
 export function ago(time: string | undefined, now: number): string {
   if (time === undefined) return "never";
   const seconds = Math.max(0, Math.round((now - Date.parse(time)) / 1000));

@@ -1,5 +1,5 @@
 /**
- * What is done with a key: made, changed, given a new secret, ended.
+ * Dialogs for keys: make one, change it, give it a new secret, end it.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import { useState } from "preact/hooks";
 import { call } from "./client.ts";
 import { Confirm, CopyText, Dialog, Field, Problem, useAct } from "./parts.tsx";
 
-/** A key as the admin API tells of it. */
+/** A key as the admin API returns it. */
 export interface Key {
   readonly id: string;
   readonly name?: string;
@@ -35,7 +35,7 @@ const LIMITS: readonly [name: string, label: string, form: string][] = [
   ["budget", "Budget of tokens", "such as 5M/month"],
 ];
 
-/** What the form holds, as it is typed. */
+/** Contents of the form's fields, as they are typed. */
 type Draft = Readonly<Record<string, string>>;
 
 function toDraft(key: Key | undefined): Draft {
@@ -50,7 +50,7 @@ function toDraft(key: Key | undefined): Draft {
 
 const split = (text = ""): string[] => text.split(",").map((each) => each.trim()).filter((each) => each !== "");
 
-/** A key's settings as the API takes them; what is empty is left out of a new key and taken away from an old one. */
+/** Returns a key's settings for the API. An empty one is left out of a new key, and removed from an old one. */
 function toBody(draft: Draft, providers: readonly string[], isNew: boolean): Record<string, unknown> {
   const none = isNew ? undefined : null;
   const limits = Object.fromEntries(LIMITS.map(([name]) => {
@@ -169,7 +169,7 @@ export function KeyForm({ editing, providers, onDone, onClose }: {
   );
 }
 
-/** Shows a whole key, this once. */
+/** Shows a whole key, only this once. */
 export function Secret({ made, onClose }: { made: Key & { key?: string }; onClose: () => void }): JSX.Element {
   return (
     <Dialog title="Copy this key now" onClose={onClose}>

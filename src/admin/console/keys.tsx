@@ -1,5 +1,5 @@
 /**
- * Gateway keys, and what each has taken of its limits.
+ * The view of gateway keys, with the use of each one's limits.
  *
  * @module
  */
@@ -129,7 +129,7 @@ function KeyTable({ keys, now, onDo }: {
   );
 }
 
-/** The keys that match, asked for anew every few seconds. */
+/** Loads the keys that match a search, and again every few seconds. */
 function useKeys(search: string): { list: KeyList | undefined; error: unknown; more: () => void; reload: () => void } {
   const [list, setList] = useState<KeyList | undefined>(undefined);
   const [error, setError] = useState<unknown>(undefined);

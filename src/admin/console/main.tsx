@@ -18,7 +18,7 @@ import { Traffic } from "./traffic.tsx";
 const VIEWS = ["traffic", "exchanges", "providers", "keys", "playground"] as const;
 type View = (typeof VIEWS)[number];
 
-/** The switch goes round: as the system has it, light, dark. It is no secret, so it may be remembered. */
+/** Themes in the order of the switch; `auto` follows the system. The choice is no secret, so it is remembered. */
 const THEMES = ["auto", "light", "dark"] as const;
 type Theme = (typeof THEMES)[number];
 const THEME_ITEM = "sallyport-theme";
@@ -163,13 +163,13 @@ function Drain({ isDrained, onClose }: { isDrained: boolean; onClose: () => void
   );
 }
 
-/** Not by the address: its hash names the view. */
+/** Moves the focus to the content. A link could not: the hash of the address names the view. */
 function skip(event: Event): void {
   event.preventDefault();
   document.getElementById("content")?.focus();
 }
 
-/** A store that is fed while the page is there: one rendering a report, and none while nobody sees it. */
+/** Creates a store that takes reports while the page is open. Renders once a report, but not while it is hidden. */
 function useStore(onSignedOut: (told: string) => void): Store {
   const [, setTurn] = useState(0);
   const [store] = useState(() => new Store());

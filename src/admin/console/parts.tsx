@@ -1,5 +1,5 @@
 /**
- * What the views are made of.
+ * Components that the views share.
  *
  * @module
  */
@@ -25,7 +25,7 @@ export function Dialog({ title, onClose, children, isWide = false }: {
   );
 }
 
-/** A label, its control, and what may be written there. */
+/** A label, its control, and a hint on its values. */
 export function Field({ label, hint, children }: {
   label: string;
   hint?: string;
@@ -41,7 +41,7 @@ export function Field({ label, hint, children }: {
   );
 }
 
-/** What went wrong, in the words of who refused. */
+/** An error, with the API's own message if it refused. */
 export function Problem({ error }: { error: unknown }): JSX.Element | null {
   if (error === undefined) return null;
   const text = error instanceof Refused
@@ -50,7 +50,7 @@ export function Problem({ error }: { error: unknown }): JSX.Element | null {
   return <p class="problem" role="alert">{text}</p>;
 }
 
-/** A word with a colour that says the same. */
+/** A word in the colour that fits its meaning. */
 export function Pill({ kind, children }: {
   kind: "good" | "bad" | "warn" | "quiet";
   children: ComponentChildren;
@@ -58,7 +58,7 @@ export function Pill({ kind, children }: {
   return <span class={`pill ${kind}`}>{children}</span>;
 }
 
-/** An act that is asked of the gateway: while it is under way nothing can be asked a second time. */
+/** Runs an action at the gateway, and tells whether it is under way and the error that it ended with. */
 export function useAct(): {
   isBusy: boolean;
   error: unknown;
@@ -79,14 +79,14 @@ export function useAct(): {
   return { isBusy, error, act };
 }
 
-/** Puts a text on the clipboard, also where the page has no secure context. */
+/** Copies a text to the clipboard, also where the page has no secure context. */
 async function copy(text: string, from: HTMLElement): Promise<void> {
   if (navigator.clipboard !== undefined) return await navigator.clipboard.writeText(text);
   getSelection()?.selectAllChildren(from);
   if (!document.execCommand("copy")) throw new Error("the browser refused; select the text and copy it by hand");
 }
 
-/** A text to copy. */
+/** A text with a button that copies it. */
 export function CopyText({ label, text }: { label: string; text: string }): JSX.Element {
   const code = useRef<HTMLElement>(null);
   const [told, setTold] = useState("");

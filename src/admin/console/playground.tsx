@@ -11,13 +11,13 @@ import { amount, duration } from "./format.ts";
 import { Field, Pill } from "./parts.tsx";
 import type { Snapshot } from "./store.ts";
 
-/** What is known of the call. */
+/** Progress of the call, as far as it is known. */
 interface Course {
   readonly status?: number;
   readonly requestId?: string;
   readonly text: string;
   readonly problem?: string;
-  /** Since it was sent, milliseconds. */
+  /** Time from the call's start to the answer's headers. Milliseconds, as the two below. */
   readonly headersMs?: number;
   readonly firstTokenMs?: number;
   readonly totalMs?: number;
@@ -36,7 +36,7 @@ interface Draft {
   readonly isStream: boolean;
 }
 
-/** The little that is read of an answer, or of one event of it. */
+/** The fields that are read of an answer, or of one event of it. */
 interface Completion {
   readonly choices?: readonly {
     readonly delta?: { readonly content?: string | null };
@@ -70,7 +70,7 @@ function addEvent(course: Course, completion: Completion, nowMs: number): Course
   };
 }
 
-/** Makes the call, and tells of each step on its way. */
+/** Makes the call, and reports its progress. */
 async function run(draft: Draft, signal: AbortSignal, tell: (course: Course) => void): Promise<void> {
   const started = performance.now();
   const elapsed = () => performance.now() - started;
@@ -131,7 +131,7 @@ function Timing({ course }: { course: Course }): JSX.Element {
   );
 }
 
-/** The view. It stays while others are looked at, and is gone with the sign-in. */
+/** The view. It is kept while others are shown, and removed at sign-out. */
 export function Playground({ snapshot: { report }, isHidden }: {
   snapshot: Snapshot;
   isHidden: boolean;

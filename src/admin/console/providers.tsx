@@ -1,5 +1,5 @@
 /**
- * Providers, and how each of their replicas does.
+ * The view of providers, with the state of each replica.
  *
  * @module
  */

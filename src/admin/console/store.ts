@@ -1,5 +1,5 @@
 /**
- * What the page knows of live traffic: the last five minutes, second by second, and the last exchanges.
+ * Store of live traffic in the page: the last five minutes, second by second, and the last exchanges.
  *
  * @module
  */
@@ -13,7 +13,7 @@ import {
   percentile,
 } from "../../observe/live/live_report.ts";
 
-/** Percentiles of a second are those of so many seconds up to it: one second alone may hold next to nothing. */
+/** Number of seconds, up to its own, that a point's percentiles cover: one second alone may hold few exchanges. */
 const WINDOW_SECONDS = 10;
 
 /** One second as charts draw it; `null` is a gap. */
@@ -32,7 +32,7 @@ export interface Point {
   readonly openExchanges: number | null;
 }
 
-/** Everything at one moment. */
+/** State of the store at one moment. */
 export interface Snapshot {
   readonly report: LiveReport | undefined;
   readonly points: readonly Point[];
@@ -41,18 +41,18 @@ export interface Snapshot {
   readonly isConnected: boolean;
 }
 
-/** What some seconds come to. */
+/** Sums over some seconds. */
 export interface Summary {
   readonly seconds: number;
   readonly exchanges: number;
   readonly errors: number;
   readonly byError: ReadonlyMap<string, number>;
-  /** What is the callers' own. */
+  /** Ends that concern only the caller, by their code. */
   readonly byCaller: ReadonlyMap<string, number>;
   readonly byProvider: ReadonlyMap<string, readonly [exchanges: number, errors: number]>;
   readonly tokens: number;
   readonly outputTokens: number;
-  /** A percentile of one of the durations; `undefined` of nothing. */
+  /** Returns a percentile of one of the durations, milliseconds; `undefined` if there are none. */
   percentile(what: "duration" | "firstToken" | "overhead", share: number): number | undefined;
 }
 
@@ -63,17 +63,17 @@ export class Store {
   #seconds = new Map<number, LiveSecond>();
   #snapshot: Snapshot = { report: undefined, points: [], exchanges: [], isConnected: false };
 
-  /** Everything at this moment. */
+  /** State of the store at this moment. */
   get snapshot(): Snapshot {
     return this.#snapshot;
   }
 
-  /** @param isConnected Whether reports come */
+  /** @param isConnected Whether the stream of reports is open */
   connected(isConnected: boolean): void {
     this.#update({ isConnected });
   }
 
-  /** @param report The next one; the first of a connection tells of all that is kept */
+  /** @param report The next report; the first of a connection holds all that the gateway has kept */
   add(report: LiveReport): void {
     const last = Math.floor(report.now / 1000) - 1;
     const first = last - KEPT_SECONDS + 2;

@@ -10,7 +10,7 @@ import { isIPv4, isIPv6 } from "node:net";
 
 const WEEK_MS = 7 * 24 * 3_600_000;
 
-/** One DER value (X.690 §8.1): tag, length, content. */
+/** Encodes one DER value (X.690 §8.1): tag, length, content. */
 function der(tag: number, ...content: Uint8Array[]): Buffer {
   const body = Buffer.concat(content);
   const { length } = body;
@@ -25,12 +25,12 @@ const COMMON_NAME = oid("550403");
 const SUBJECT_ALT_NAME = oid("551d11");
 const SUBJECT_KEY_ID = oid("551d0e");
 
-/** GeneralizedTime is for years from 2050 on (RFC 5280 §4.1.2.5). */
+/** Encodes a time as UTCTime, for years until 2049; later ones take GeneralizedTime (RFC 5280 §4.1.2.5). */
 function utcTime(ms: number): Buffer {
   return der(0x17, Buffer.from(new Date(ms).toISOString().replace(/[-:T]|\.\d+/g, "").slice(2)));
 }
 
-/** The 16 bytes of an IPv6 address. */
+/** Returns the 16 bytes of an IPv6 address. */
 function toBytes(address: string): Buffer {
   // The URL's own spelling has hexadecimal groups alone (RFC 5952).
   const [head = "", tail] = new URL(`http://[${address}]`).hostname.slice(1, -1).split("::");
@@ -49,7 +49,8 @@ function altName(host: string): Buffer {
  * Makes a key and a certificate that it signs itself.
  *
  * @param hosts Names and addresses it is good for, the first one also as its common name
- * @param lifeMs How long it is good for, milliseconds, negative for one that is expired; not beyond 2049, where its form of a date ends
+ * @param lifeMs Its lifetime, milliseconds, negative for one that is expired; it must end by 2049, the last year of its
+ *   date format
  * @returns Both as PEM
  */
 export function createSelfSignedCertificate(

@@ -19,14 +19,14 @@ import { createSelfSignedCertificate } from "./certificate.ts";
 import type { CommandOptions } from "../command.ts";
 import { type StandIn, startStandIn } from "./provider_stand_in.ts";
 
-/** Where the demo listens if the ports are free; else anywhere. */
+/** Ports of the demo; instead of one that is taken, it uses any free port. */
 const PORTS = [8787, 8788] as const;
 const UPSTREAM_KEYS = { a: "sk-demo-a", b: "sk-demo-b" } as const;
 const MODELS = { a: "drawbridge-1", b: "portcullis-1" } as const;
 
 type Style = Parameters<typeof styleText>[0];
 
-/** Colour for a person at a terminal, none for a pipe or with NO_COLOR (https://no-color.org). */
+/** Colours a text for a person at a terminal, but not for a pipe or with NO_COLOR (https://no-color.org). */
 function paint(style: Style, text: string): string {
   return process.stdout.isTTY && !isSet("NO_COLOR") ? styleText(style, text) : text;
 }
@@ -62,7 +62,7 @@ function toBody(host: "a" | "b", isStream: boolean): string {
   return JSON.stringify({ model: MODELS[host], messages, ...(isStream && { stream: true }) });
 }
 
-/** One call as any HTTP client makes it; the certificate made on the fly is trusted for this call only. */
+/** Makes one call as any HTTP client does; the certificate made on the fly is trusted for this call only. */
 function call({ host, url, gatewayKey, ca, isStream, onText }: Call): Promise<Called> {
   const started = performance.now();
   return new Promise((resolve, reject) => {
@@ -112,7 +112,7 @@ function printResult({ status, requestId, firstByteMs, totalMs }: Called, standI
   if (status !== 200 || hasLeaked) process.exitCode = 1;
 }
 
-/** The text deltas of a piece of a stream; the demo's stand-ins send one whole event a piece. */
+/** Yields the text deltas of a piece of a stream; the demo's stand-ins send one whole event a piece. */
 function* deltasOf(events: string): Generator<string> {
   for (const [, json] of events.matchAll(/^data: (\{.*\})$/gm)) {
     yield JSON.parse(json ?? "").choices[0].delta.content ?? "";
@@ -160,7 +160,7 @@ function printNext(urls: { a: string; b: string }, gatewayKey: string): void {
   print(`  ${line("b", "-kN")}`);
 }
 
-/** Listens on the wanted port, or where that is taken on any; a port that was only seen to be free could be lost. */
+/** Listens on the wanted port, or on any if that is taken. It does not check first: another program could be faster. */
 async function openListener(handler: Handler, serve: Serve, wanted: ListenOptions): Promise<Listener[]> {
   try {
     return await openListeners(handler, serve, [wanted]);
@@ -170,10 +170,10 @@ async function openListener(handler: Handler, serve: Serve, wanted: ListenOption
 }
 
 /**
- * Opens the listeners first and makes the gateway then, for its hosts hold their ports. Early callers wait.
+ * Opens the listeners first and then makes the gateway, since its hosts contain their ports. Early callers wait.
  *
- * @param config Two providers; to the hosts of each those of its listener are added
- * @param tls For the second one, which speaks https
+ * @param config Two providers; the hosts of its listener are added to those of each
+ * @param tls Certificate and key for the second one, which speaks https
  * @param serve The runtime's listener
  * @returns The gateway, and its listeners in the order of the providers
  * @throws {ConfigError} When there is no port to be had

@@ -8,16 +8,16 @@ import { Buffer } from "node:buffer";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
-/** Between two words of a stream, so that a person sees them come. Milliseconds. */
+/** Pause between two words of a stream, so that a person sees them come. Milliseconds. */
 const WORD_MS = 60;
 
-/** What a stand-in is like. */
+/** Options of a stand-in. */
 export interface StandInOptions {
   /** The only model it has. */
   readonly model: string;
   /** The only key it accepts. */
   readonly key: string;
-  /** What it says. */
+  /** Words of its answer. */
   readonly words: readonly string[];
 }
 
@@ -90,7 +90,7 @@ async function answer(request: IncomingMessage, response: ServerResponse, option
 /**
  * Starts a stand-in on a free port of this machine.
  *
- * @param options What it is like
+ * @param options Its model, key and words
  * @returns The stand-in
  */
 export async function startStandIn(options: StandInOptions): Promise<StandIn> {

@@ -17,20 +17,20 @@ import { type CommandOptions, print, UsageError } from "../command.ts";
 import { type Call, probeCall, probeConnection, probeName, probeTls, type Seen, type Step } from "./doctor_probe.ts";
 import { toPlain } from "../table.ts";
 
-/** How long one call may take. Milliseconds. */
+/** Time limit of one call. Milliseconds. */
 const CALL_MS = 60_000;
-/** A caller that leaves is noticed within so long. Milliseconds. */
+/** Time limit for the gateway to notice that a caller has left. Milliseconds. */
 const LEFT_MS = 1000;
-/** A certificate that ends sooner is told of. Milliseconds. */
+/** Remaining life of a certificate below which a warning is given. Milliseconds. */
 const SOON_MS = 14 * 86_400_000;
 
 /** One line of what was found. */
 export interface Finding {
   readonly state: "ok" | "warning" | "failure";
   readonly what: string;
-  /** How it was, on the way that it names. */
+  /** Result, as text. */
   readonly says: string;
-  /** What to do. */
+  /** Advice for the operator. */
   readonly fix?: string;
 }
 
@@ -87,7 +87,7 @@ async function examineTls(url: URL, ms: number): Promise<Finding> {
   return warning("TLS", `${says}, the certificate ends on ${day}`, "tell the provider");
 }
 
-/** What a status that is none of success means. */
+/** Explains a status other than 200. */
 function explain({ status, gatewayError }: Seen): string {
   if (gatewayError !== undefined) return `the gateway made this answer: see ${gatewayError} in its table of errors`;
   if (status === 401 || status === 403) return "the provider does not take this key: see that it is the right one";
@@ -96,7 +96,7 @@ function explain({ status, gatewayError }: Seen): string {
   return status >= 500 ? "the provider fails: try later" : "see what the provider wants of a chat completion";
 }
 
-/** Whether an answer came, and was one of success. */
+/** Examines whether an answer came, and whether its status is 200. */
 function examineAnswer(what: string, seen: Step<Seen>): { finding: Finding; seen?: Seen } {
   if ("error" in seen) {
     return {
@@ -116,7 +116,7 @@ function examineAnswer(what: string, seen: Step<Seen>): { finding: Finding; seen
   return { finding: failed(what, `${status}${code}`, explain(found)) };
 }
 
-/** What is in a stream. */
+/** Examines the content of a stream. */
 function examineStream(way: string, seen: Seen): Finding[] {
   const { mediaType, coding, events, comments, hasDone, isComplete, tokens } = seen;
   const name = (what: string) => `${what}, ${way}`;
@@ -164,7 +164,7 @@ function toCall({ url, headers }: Way, body: string, leaves = false): Call {
   return { url: `${url}/chat/completions`, headers, body, ms: CALL_MS, leaves };
 }
 
-/** A plain call and a stream. */
+/** Makes a plain call and a streamed one, and examines both. */
 async function examineCalls(way: Way, model: string): Promise<{ findings: Finding[]; plain?: Seen; stream?: Seen }> {
   const plain = examineAnswer(`plain call, ${way.name}`, await probeCall(toCall(way, toBody(model, "Say hello.", {}))));
   if (plain.seen === undefined) return { findings: [plain.finding] };
@@ -177,7 +177,7 @@ async function examineCalls(way: Way, model: string): Promise<{ findings: Findin
   return { findings, plain: plain.seen, stream: stream.seen };
 }
 
-/** What went through the gateway in another way than without it. */
+/** Compares the stream through the gateway with the one without it. */
 function compare(direct: Seen, gateway: Seen): Finding[] {
   const differing = (["status", "mediaType", "hasDone"] as const).filter((name) => direct[name] !== gateway[name]);
   if ((direct.tokens === undefined) !== (gateway.tokens === undefined)) {
@@ -201,7 +201,7 @@ function toDifference(names: readonly string[]): Finding[] {
   ];
 }
 
-/** How soon the gateway sees that its caller has left, and has let go of the provider. */
+/** Measures how soon the gateway notices that its caller has left, and cancels the call to the provider. */
 async function examineCancel(way: Way, model: string, records: ExchangeRecord[]): Promise<Finding> {
   const before = records.length;
   const call = toCall(way, toBody(model, "Count from 1 to 500, in words.", STREAM), true);
@@ -230,7 +230,7 @@ async function examineCancel(way: Way, model: string, records: ExchangeRecord[])
   );
 }
 
-/** The same configuration with one provider at one upstream, and a key that lives as long as this. */
+/** Returns the configuration with one provider at one upstream only, and with a key for this run only. */
 function toOwn(config: Config, name: string, upstream: string, key: string): Config {
   const provider = config.providers[name];
   if (provider === undefined) throw new UsageError(`no provider is called ${toPlain(name)}`);
@@ -238,7 +238,7 @@ function toOwn(config: Config, name: string, upstream: string, key: string): Con
   return { ...config, keys: [{ id: "doctor", key }], redis: undefined, providers: { [name]: own } };
 }
 
-/** Through a gateway of its own, on a free port of this machine. */
+/** Examines the provider through a gateway of the command's own, on a free port of this machine. */
 async function examineGateway(
   config: Config,
   headers: Way["headers"],
@@ -262,7 +262,7 @@ async function examineGateway(
   }
 }
 
-/** One upstream of the provider, as far as it can be reached. */
+/** Examines one upstream of the provider, as far as it can be reached. */
 async function examine(config: Config, url: string, model: string, key: string): Promise<Finding[]> {
   const [provider] = Object.values(config.providers);
   const way = await examineWay(new URL(url), provider?.deadlines.connectMs ?? CALL_MS);
@@ -279,7 +279,7 @@ async function examine(config: Config, url: string, model: string, key: string):
   return [...found, ...await examineGateway(config, headers, model, direct.stream)];
 }
 
-/** The key at the provider. */
+/** Reads the key at the provider from the environment. */
 function readKey(name: string): string {
   let key: string | undefined;
   try {
@@ -307,7 +307,7 @@ function toLines(findings: readonly Finding[]): string {
 /**
  * Examines a provider, and ends with 1 where something fails.
  *
- * @param options Which provider, and with what
+ * @param options The provider, the model, and the variable that holds the key
  * @throws {UsageError} For a mistake in the command
  */
 export async function doctorCommand(options: CommandOptions): Promise<void> {

@@ -1,6 +1,6 @@
 /**
- * What `sallyport doctor` does at the other end: looks up, connects, shakes hands, and makes calls that it watches. It
- * keeps nothing of what is answered.
+ * Probes of `sallyport doctor`: the DNS lookup, the connection, the TLS handshake, and calls that are watched. Nothing
+ * of an answer's text is kept.
  *
  * @module
  */
@@ -13,10 +13,10 @@ import { createGunzip } from "node:zlib";
 import { EventStreamScanner } from "../../dialects/openai_chat.ts";
 import { PlainAnswerMeter } from "../../dialects/openai_usage.ts";
 
-/** How one step went; an error is no more than its code. */
+/** Result of one step and its duration in milliseconds; of an error only the code is kept. */
 export type Step<Found> = { readonly ms: number } & ({ readonly found: Found } | { readonly error: string });
 
-/** What an error says that holds no text of anybody's. */
+/** Returns the code or the name of an error, and no message, which may quote foreign text. */
 function codeOf(error: unknown): string {
   if (!(error instanceof Error)) return "unknown";
   return "code" in error && typeof error.code === "string" ? error.code : error.name;
@@ -49,7 +49,7 @@ export function probeName(url: URL): Promise<Step<readonly string[]>> {
   });
 }
 
-/** Connects, and leaves again. @param ms How long it may take, milliseconds */
+/** Connects, and closes the connection again. @param ms Time limit, milliseconds */
 export function probeConnection(url: URL, ms: number): Promise<Step<void>> {
   return timed(() =>
     new Promise((resolve, reject) => {
@@ -68,15 +68,15 @@ export function probeConnection(url: URL, ms: number): Promise<Step<void>> {
   );
 }
 
-/** What is known of a connection that is safe. */
+/** Facts of a TLS connection. */
 export interface Handshake {
-  /** Such as `TLSv1.3`. */
+  /** Version of TLS, for example `TLSv1.3`. */
   readonly protocol: string | undefined;
-  /** Milliseconds since 1970; `undefined` where the runtime does not tell. */
+  /** End of the certificate's validity, milliseconds since 1970; `undefined` where the runtime does not tell. */
   readonly expiresAt: number | undefined;
 }
 
-/** Shakes hands as every call does: the certificate has to be good. @param ms How long it may take, milliseconds */
+/** Makes a TLS handshake as every call does: the certificate has to be valid. @param ms Time limit, milliseconds */
 export function probeTls(url: URL, ms: number): Promise<Step<Handshake>> {
   return timed(() =>
     new Promise((resolve, reject) => {
@@ -105,29 +105,29 @@ export interface Call {
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
-  /** How long all of it may take, milliseconds. */
+  /** Time limit of the whole call, milliseconds. */
   readonly ms: number;
-  /** Whether to leave once a first event is there. */
+  /** True to leave once a first event is there. */
   readonly leaves?: boolean;
 }
 
-/** What was seen of an answer. */
+/** Facts of an answer. */
 export interface Seen {
   readonly status: number;
-  /** What the gateway says that went wrong, where it made the answer. */
+  /** Error code of the gateway, if the answer is its own. */
   readonly gatewayError: string | undefined;
   readonly mediaType: string;
   readonly coding: string;
   readonly firstByteMs: number;
-  /** Events of a stream with something in them. */
+  /** The number of a stream's `data` lines that are not empty. */
   readonly events: number;
   readonly comments: number;
   readonly hasDone: boolean;
-  /** Whether it says itself that it is complete. */
+  /** True if the answer itself states that it is complete. */
   readonly isComplete: boolean;
   /** Tokens in all, where they are stated. */
   readonly tokens: number | undefined;
-  /** Whether the caller left before the end. */
+  /** True if the caller left before the end. */
   readonly hasLeft: boolean;
 }
 

@@ -1,8 +1,8 @@
 /**
- * The live feed: collects what settles in rings that never grow, and tells it once a second to those who watch.
+ * The live feed: collects settled exchanges in ring buffers of fixed size, and reports them once a second to watchers.
  *
- * To collect is a place in a ring of exchanges and some additions in the second's place of a ring of seconds. All else
- * is done when somebody watches.
+ * To collect an exchange stores it in a ring of exchanges and adds its counts to the current second in a ring of
+ * seconds. All other work is done only while somebody watches.
  *
  * @module
  */
@@ -23,7 +23,7 @@ import {
   type LiveSecond,
 } from "./live_report.ts";
 
-/** One second's place. */
+/** Counts of one second: a slot of the ring. */
 class Second {
   at = -1;
   exchanges = 0;
@@ -36,7 +36,7 @@ class Second {
   readonly firstToken = new Uint32Array(BINS);
   readonly overhead = new Uint32Array(BINS);
 
-  /** Makes it the place of another second. */
+  /** Clears the slot for another second. */
   start(at: number): void {
     this.at = at;
     this.exchanges = this.tokens = this.outputTokens = 0;
@@ -77,12 +77,12 @@ function addTo(bins: Uint32Array, ms: number): void {
   bins[bin] = (bins[bin] ?? 0) + 1;
 }
 
-/** The word for an end that concerns somebody; there are not many. */
+/** Returns the name under which an end is counted: the gateway's code, the provider's status or the outcome. */
 function wordOf({ code, outcome, status }: ExchangeRecord): string {
   return code ?? (outcome === "upstream_error" && status >= 400 ? `upstream_${status}` : outcome);
 }
 
-/** A gateway, as narrow as the feed needs it. */
+/** The part of a gateway that the feed reads. */
 export interface WatchedGateway {
   readonly openExchanges: number;
   readonly openStreams: number;
@@ -95,7 +95,7 @@ export interface WatchedGateway {
   }[];
 }
 
-/** Collects what settles. */
+/** Collects settled exchanges. */
 export class LiveFeed implements ExchangeObserver {
   #providers: readonly (readonly [name: string, provider: { readonly hosts: readonly string[] }])[];
   readonly #now: () => number;
@@ -113,7 +113,7 @@ export class LiveFeed implements ExchangeObserver {
     this.#now = now;
   }
 
-  /** @param providers Those that are told of from now on, by name */
+  /** Replaces the providers that are reported. @param providers By name, with their hosts */
   show(providers: Readonly<Record<string, { readonly hosts: readonly string[] }>>): void {
     this.#providers = Object.entries(providers);
   }
@@ -148,9 +148,9 @@ export class LiveFeed implements ExchangeObserver {
   }
 
   /**
-   * What settled in some seconds, and how the gateway stands.
+   * Reads the exchanges of some seconds, and the state of the gateway.
    *
-   * @param gateway The one whose exchanges these are
+   * @param gateway The gateway that the exchanges belong to
    * @param from The first second, since 1970
    * @param to The second after the last
    * @returns The part of this process
@@ -184,15 +184,15 @@ export class LiveFeed implements ExchangeObserver {
   }
 }
 
-/** Seconds are told when they are over, and so long after: what settles in their last moment belongs to them. */
+/** Delay from the end of a second to its report, so that exchanges of its last moment are included. Milliseconds. */
 const AFTER_MS = 20;
 
 /**
- * The feed as server-sent events, one a second. It is pulled: who reads slowly is told of several seconds at once.
+ * The feed as server-sent events, one a second. It is pulled: a slow reader gets several seconds in one event.
  *
- * @param look What is told of the seconds from the first one given, up to but without the second
- * @param clock When
- * @param onEnd Called once, when nobody reads any more
+ * @param look Reads the report of the seconds from `from` up to but without `to`
+ * @param clock Source of the time
+ * @param onEnd Called once, when the reader cancels
  * @returns The events; they never end by themselves
  */
 export function createLiveEvents(

@@ -1,6 +1,6 @@
 /**
- * What is told of live traffic, second by second, and how the tellings of several processes become one. The console's
- * page reads the same module.
+ * Reports of live traffic, second by second, and the merge of several processes' reports. The console's page uses the
+ * same module.
  *
  * @module
  */
@@ -8,12 +8,12 @@ import type { ExchangeRecord } from "../../exchange/record.ts";
 
 export { concernOf } from "../../errors/outcomes.ts";
 
-/** How many seconds are kept. */
+/** Number of seconds that are kept. */
 export const KEPT_SECONDS = 300;
-/** How many exchanges are kept. */
+/** Number of exchanges that are kept. */
 export const KEPT_EXCHANGES = 500;
 
-/** Bins of durations: each is wider than the one before by a twelfth of it, so that a middle is at most 5 % off. */
+/** Bins per doubling of a duration. Each ends 9 % above the one before, so that its middle is at most 5 % off. */
 const BINS_AN_OCTAVE = 8;
 /** The first bin ends at 2^-7 ms, 8 µs. */
 const FIRST_OCTAVE = -7;
@@ -31,15 +31,15 @@ export function binOf(ms: number): number {
   return bin > 0 ? Math.min(bin, BINS - 1) : 0;
 }
 
-/** Durations as bins that hold some: bin, how many, bin, how many. */
+/** Durations as a histogram: the number of each bin that is not empty, followed by its count. */
 export type Durations = readonly number[];
 
 /**
- * What so many of some durations stay below.
+ * Returns a percentile of durations.
  *
- * @param all As they were told, any number of times
+ * @param all Histograms, which are added up
  * @param share From 0 to 1: 0.95 for the 95th percentile
- * @returns Milliseconds, the middle of a bin; `undefined` of nothing
+ * @returns Milliseconds, the middle of a bin; `undefined` if there are no durations
  */
 export function percentile(all: readonly Durations[], share: number): number | undefined {
   const counts = new Map<number, number>();
@@ -59,14 +59,14 @@ export function percentile(all: readonly Durations[], share: number): number | u
   return undefined;
 }
 
-/** One second of traffic: what settled in it. */
+/** One second of traffic: the exchanges that settled in it. */
 export interface LiveSecond {
   /** Seconds since 1970. */
   readonly at: number;
   readonly exchanges: number;
   /** Errors among them, by the gateway's code, or `upstream_` and the status that the provider answered. */
   readonly errors: Readonly<Record<string, number>>;
-  /** Those that are their callers' own: refused, with a provider's 4xx, or left by the caller (`client_closed`). */
+  /** Ends that concern only the caller: refused, a provider's 4xx, or left by the caller (`client_closed`). */
   readonly callers: Readonly<Record<string, number>>;
   /** Tokens as providers stated them. */
   readonly tokens: number;
@@ -84,19 +84,19 @@ export interface LiveSecond {
 /** One exchange as an operator sees it: its record without the error behind it, which may name addresses. */
 export type LiveExchange = Omit<ExchangeRecord, "error">;
 
-/** A replica as all processes see it together. */
+/** State of a replica, over all processes. */
 export interface LiveReplica {
   readonly url: string;
-  /** In how many processes it is in service, and in how many it has a pause. */
+  /** Number of processes in which it is in service; `ejected` is the number in which it is paused. */
   readonly inService: number;
   readonly ejected: number;
-  /** Until it is tried again in the last of them, milliseconds. */
+  /** Time until the last of them tries it again. Milliseconds. */
   readonly ejectedMs: number;
   /** Failures since the last success, in the process that has the most. */
   readonly failures: number;
 }
 
-/** What one process, or all of them together, can tell. */
+/** Report of one process, or of all of them together. */
 export interface LivePart {
   readonly openExchanges: number;
   readonly openStreams: number;
@@ -115,12 +115,12 @@ export interface LivePart {
 export interface LiveReport extends LivePart {
   /** Wall clock, milliseconds since 1970. */
   readonly now: number;
-  /** Seconds from this one on, up to `now`, are told here. */
+  /** First second of this report, which goes up to `now`. */
   readonly from: number;
-  /** Whether callers are welcome, somebody asked to turn them elsewhere, or the process is about to end. */
+  /** State for load balancers: ready for callers, drained by an operator, or about to end. */
   readonly state: "ready" | "draining" | "leaving";
   readonly version: string;
-  /** How the engines behind keys and limits do, and each worker. */
+  /** Health of the stores of keys and limits, and of each worker. */
   readonly health: Readonly<Record<string, unknown>>;
 }
 
@@ -167,7 +167,7 @@ function mergeReplicas(one: readonly LiveReplica[], other: readonly LiveReplica[
 }
 
 /**
- * What several processes of one configuration tell, as one.
+ * Merges the reports of several processes that have the same configuration.
  *
  * @param parts At least one
  * @returns Counts added up, exchanges in the order in which they ended

@@ -1,23 +1,23 @@
 /**
- * Counts with their labels resolved once: what is counted in every exchange costs some ten nanoseconds a count, where
- * prom-client's own look their labels up each time (1 µs a histogram, measured on Node 26 and Deno). prom-client adds
- * them up and writes them out, see `metrics_text.ts`.
+ * Counters and histograms whose labels are resolved once, so that a count costs some ten nanoseconds. prom-client's own
+ * look their labels up each time (1 µs a histogram, measured on Node 26 and Deno). prom-client still adds the values of
+ * several processes up and writes them as text, see `metrics_text.ts`.
  *
  * @module
  */
 
-/** How prom-client puts the values of several processes together. */
+/** Method by which prom-client combines the values of several processes. */
 export type Aggregator = "sum" | "max" | "min" | "average";
 
 /** One value of a metric. */
 export interface SeriesValue {
   readonly labels: Readonly<Record<string, string | number>>;
   readonly value: number;
-  /** Where it differs from the metric's own: the parts of a histogram. */
+  /** Name of the value, where it differs from the metric's: for the parts of a histogram. */
   readonly metricName?: string;
 }
 
-/** A metric as prom-client's JSON has it. */
+/** A metric in prom-client's JSON format. */
 export interface MetricJson {
   readonly name: string;
   readonly help: string;
@@ -30,13 +30,13 @@ export interface MetricJson {
 export class Tally {
   value = 0;
 
-  /** @param count How many more; less than nothing is a provider's odd number, and counts for nothing */
+  /** @param count The number to add; a negative one, which a provider may have stated by mistake, is ignored */
   add(count: number): void {
     if (count > 0) this.value += count;
   }
 }
 
-/** How often which size came. */
+/** Counts of sizes in buckets: one series of a histogram. */
 export class Buckets {
   readonly #bounds: readonly number[];
   readonly #counts: number[];
@@ -58,10 +58,10 @@ export class Buckets {
   }
 
   /**
-   * As prom-client has it.
+   * Lists the values in prom-client's format.
    *
-   * @param name Of the metric
-   * @param labels Of this series
+   * @param name Name of the metric
+   * @param labels Labels of this series
    */
   *values(name: string, labels: Readonly<Record<string, string>>): Generator<SeriesValue> {
     let below = 0;
@@ -85,10 +85,10 @@ export interface Metric<Label extends string = never> {
   readonly labels?: readonly Label[];
 }
 
-/** Makes, or finds, the series with these values of the labels, in the order of their names. */
+/** Returns the series with these values of the labels, in the order of their names; creates it if it is new. */
 export type SeriesOf<Child> = (...values: string[]) => Child;
 
-/** All metrics of one process, in the order in which they were made. */
+/** All metrics of one process, in the order in which they were created. */
 export class Instruments {
   readonly #metrics: (() => MetricJson)[] = [];
 
@@ -111,11 +111,11 @@ export class Instruments {
   }
 
   /**
-   * @param metric Something that is read when it is asked for
-   * @param type Whether it only grows
-   * @param read Its values, each with those of the labels; a number where there are no labels; nothing where it can't
-   *   be read
-   * @param aggregator How several processes' values become one
+   * @param metric A metric that is read on demand
+   * @param type `counter` if it only grows
+   * @param read Reads its values, each with the values of its labels; a number if there are no labels; `undefined` if
+   *   it can't be read
+   * @param aggregator How the values of several processes become one
    */
   read(
     { name, help, labels: names = [] }: Metric<string>,
@@ -131,7 +131,7 @@ export class Instruments {
     });
   }
 
-  /** What was counted. */
+  /** Returns all metrics with their current values. */
   toJson(): MetricJson[] {
     return this.#metrics.map((metric) => metric());
   }

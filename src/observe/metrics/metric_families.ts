@@ -1,15 +1,15 @@
 /**
- * What is counted at a settlement: names, meanings, labels and buckets. `sallyport_*` are the gateway's own; `gen_ai_*`
- * are those of OpenTelemetry's GenAI conventions, in the form that Prometheus gives them.
+ * Metrics of settled exchanges: names, meanings, labels and buckets. `sallyport_*` are the gateway's own; `gen_ai_*`
+ * are those of OpenTelemetry's GenAI conventions, in Prometheus's spelling.
  *
  * @module
  */
 import type { Buckets, Instruments, SeriesOf, Tally } from "./instruments.ts";
 
-/** What the names of the gateway's own metrics begin with. */
+/** Prefix of the gateway's own metrics. */
 export const PREFIX = "sallyport_";
 
-/** Seconds: from what the gateway itself adds to what a model takes. */
+/** Bounds of buckets for the gateway's own overhead, and for whole exchanges. Seconds. */
 const OVERHEAD_BOUNDS = [...[10, 25, 50, 100, 250, 500].map((us) => us / 1e6), 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1];
 const DURATION_BOUNDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
 // What the GenAI conventions ask for.
@@ -17,7 +17,7 @@ const FIRST_TOKEN_BOUNDS = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.2
 const TOKEN_TIME_BOUNDS = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5];
 const TOKEN_BOUNDS = Array.from({ length: 14 }, (_, power) => 4 ** power);
 
-/** The gateway's own. */
+/** Metrics of exchanges. */
 export interface MetricFamilies {
   readonly exchanges: SeriesOf<Tally>;
   readonly durations: SeriesOf<Buckets>;
@@ -68,7 +68,7 @@ export interface TokenSeries {
   readonly outputSizes: Buckets;
 }
 
-/** What models do. */
+/** Metrics of models: tokens, and times of completions. */
 export interface GenAiFamilies {
   readonly unmetered: SeriesOf<Tally>;
   readonly tokens: SeriesOf<Tally>;

@@ -1,7 +1,7 @@
 /**
- * What is counted, for Prometheus (https://prometheus.io/docs/practices/naming/), and under the names of OpenTelemetry's
- * GenAI conventions where they have one. No label holds what a caller wrote, but the name of a model that a provider
- * has answered.
+ * Metrics for Prometheus (https://prometheus.io/docs/practices/naming/), under the names of OpenTelemetry's GenAI
+ * conventions where they have one. No label holds text of a caller, except the name of a model that a provider has
+ * answered.
  *
  * @module
  */
@@ -19,27 +19,27 @@ import {
 import { type MetricsFormat, toMetricsText } from "./metrics_text.ts";
 import { ModelNames } from "./model_names.ts";
 
-/** How one replica of a provider does. */
+/** State of one replica of a provider. */
 export interface ReplicaState {
   readonly provider: string;
   /** Its place among the others, counted from 0. */
   readonly replica: number;
-  /** Whether it is given a pause. */
+  /** True while it is paused after failures. */
   readonly isEjected: boolean;
-  /** Pauses so far. */
+  /** Number of pauses so far. */
   readonly ejections: number;
 }
 
-/** What is read at the time of asking. */
+/** Sources of the metrics that are read on demand. */
 export interface MetricSources {
-  /** What is open, and how replicas do. */
+  /** Reads the open exchanges and streams, and the state of the replicas. */
   readonly gateway: () => {
     readonly openExchanges: number;
     readonly openStreams: number;
     readonly replicas: readonly ReplicaState[];
   };
   readonly droppedLogLines: () => number;
-  /** Decisions on limits that were made without Redis, and calls of Redis that failed; nothing while there is no Redis. */
+  /** Reads the decisions on limits made without Redis, and the failed calls of Redis; `undefined` without Redis. */
   readonly redis?:
     | (() => { readonly localDecisions: number; readonly failures: number; readonly isUp: boolean } | undefined)
     | undefined;
@@ -48,7 +48,7 @@ export interface MetricSources {
   readonly runtimeVersion: string;
 }
 
-/** What exchanges have in common that count in the same series. */
+/** Facts that exchanges of the same series have in common. */
 type Kind = {
   readonly [
     Name in "provider" | "operation" | "outcome" | "code" | "cause" | "status" | "stream" | "replica" | "model"
@@ -63,13 +63,13 @@ function isSameKind(record: ExchangeRecord, kind: Kind): boolean {
     record.code === kind.code && record.cause === kind.cause && record.model === kind.model;
 }
 
-/** What exchanges of one kind count in; a part is made when it is needed, for what is made is shown. */
+/** Series in which exchanges of one kind count. The optional ones are created on first use, so that none shows 0. */
 interface Series {
   readonly kind: Kind;
   readonly exchanges: Tally;
   readonly duration: Buckets;
   readonly overhead: Buckets;
-  /** Left out where no replica was called. */
+  /** Set if a replica was called. */
   readonly upstream: Tally | undefined;
   readonly chat: Buckets | undefined;
   firstByte?: Buckets;
@@ -84,7 +84,7 @@ interface Series {
 }
 
 const CHAT = "chat.completions";
-/** Kinds of exchanges whose series are at hand. All that can be are more: models times codes times replicas. */
+/** Limit of the kinds whose series are cached. More are possible: models times codes times replicas. */
 const MAX_KINDS = 5000;
 
 /** The counts of one process. */
@@ -96,8 +96,8 @@ export class Metrics implements ExchangeObserver {
   #last: Series | undefined;
 
   /**
-   * @param sources What is read at the time of asking
-   * @param addProcess Adds what the process itself takes, which each runtime tells in its own way
+   * @param sources Sources of the metrics that are read on demand
+   * @param addProcess Adds metrics of the process, which each runtime reports in its own way
    */
   constructor(sources: MetricSources, addProcess: (instruments: Instruments) => void = () => {}) {
     this.#families = { ...createFamilies(this.#instruments), ...createGenAiFamilies(this.#instruments) };
@@ -127,7 +127,7 @@ export class Metrics implements ExchangeObserver {
     if (observedLimit !== undefined) families.observed(observedLimit).add(1);
   }
 
-  /** What models do: tokens, and the times between them. */
+  /** Counts a chat completion: its tokens, and the times of its answer. */
   #countChat({ durationMs, firstTokenMs, usage, outcome, status }: ExchangeRecord, series: Series): void {
     const { provider = "none", model } = series.kind;
     const families = this.#families;
@@ -180,25 +180,25 @@ export class Metrics implements ExchangeObserver {
     return series;
   }
 
-  /** The counts, for another process to add up. */
+  /** Returns the metrics as JSON, for another process to add up. */
   toJson(): MetricJson[] {
     return this.#instruments.toJson();
   }
 
-  /** The counts as Prometheus reads them. @param format The form */
+  /** Returns the metrics as text for Prometheus. @param format The format */
   toText(format: MetricsFormat): Promise<string> {
     return toMetricsText([this.toJson()], format);
   }
 }
 
-/** How a call to a provider ended: with a class of statuses, or with what kept the answer from being one. */
+/** Returns the result of a call to a provider: a class of statuses such as `2xx`, or the error's code or outcome. */
 function resultOf({ code, outcome, status }: ExchangeRecord): string {
   const isStatus = outcome === "ok" || (outcome === "upstream_error" && status >= 400);
   return code ?? (isStatus ? `${Math.floor(status / 100)}xx` : outcome);
 }
 const toFlag = (is: boolean | undefined): number | undefined => is === undefined ? undefined : Number(is);
 
-/** All that is read at the time of asking. */
+/** Adds the metrics that are read on demand. */
 function addSources(instruments: Instruments, sources: MetricSources): void {
   const { gateway, droppedLogLines, redis, version, runtime, runtimeVersion } = sources;
   const read = (name: string, help: string, type: "counter" | "gauge", get: () => number | undefined) =>

@@ -1,5 +1,5 @@
 /**
- * What one or several processes counted, as Prometheus reads it.
+ * Metrics of one or several processes as text for Prometheus.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import {
 } from "prom-client";
 import type { MetricJson } from "./instruments.ts";
 
-/** The two forms that Prometheus reads. */
+/** The two text formats of Prometheus. */
 export type MetricsFormat = "text" | "openmetrics";
 
 const TYPES = { text: Registry.PROMETHEUS_CONTENT_TYPE, openmetrics: Registry.OPENMETRICS_CONTENT_TYPE } as const;
@@ -22,16 +22,16 @@ type Counts = readonly MetricJson[];
 const add = (all: readonly Counts[]): Registry =>
   AggregatorRegistry.aggregate(all as unknown as MetricObjectWithValues<MetricValue<string>>[]);
 
-/** OpenMetrics names a counter without the `_total` that its value has; prom-client adds it, and takes none away. */
+/** Removes `_total` from a counter's name: OpenMetrics has it at the value only, where prom-client adds it. */
 const toFamilyName = (metric: MetricJson): MetricJson =>
   metric.type === "counter" ? { ...metric, name: metric.name.replace(/_total$/, "") } : metric;
 
 /**
- * The counts of one or several processes as one.
+ * Merges the metrics of one or several processes into one text.
  *
- * @param all What `toJson` gave in each
- * @param format The form
- * @returns Counters and histograms added up; gauges as each says
+ * @param all The result of `toJson` in each process
+ * @param format The format
+ * @returns Counters and histograms added up; gauges combined by their aggregator
  */
 export async function toMetricsText(all: readonly Counts[], format: MetricsFormat): Promise<string> {
   const named = format === "openmetrics" ? all.map((counts) => counts.map(toFamilyName)) : all;
@@ -40,12 +40,12 @@ export async function toMetricsText(all: readonly Counts[], format: MetricsForma
   return await registry.metrics();
 }
 
-/** What processes that are gone had counted: a sum that falls when one ends reads as a restart of all of them. */
+/** Counts of ended processes. They stay in the sums: Prometheus takes a sum that falls for a restart. */
 export class Totals {
-  /** Counters and histograms of all of them. */
+  /** Counters and histograms of all ended processes. */
   counts: Counts = [];
 
-  /** @param counts What one that has ended told last */
+  /** Adds an ended process. @param counts Its last metrics */
   add(counts: Counts): void {
     const lasting = counts.filter(({ type }) => type !== "gauge");
     const sum = add([this.counts, lasting]).getMetricsAsArray() as unknown as Counts;

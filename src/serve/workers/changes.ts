@@ -1,5 +1,5 @@
 /**
- * A supervisor's half of a change of the configuration: all workers prepare it, and then all make it, or none.
+ * The supervisor's half of a change of the configuration: all workers prepare it, and then either all or none apply it.
  *
  * @module
  */
@@ -13,73 +13,75 @@ import { serve } from "../node.ts";
 import type { Source } from "../prepare.ts";
 import type { SupervisorMessage, WorkerMessage } from "./worker.ts";
 
-/** A worker, and which configuration it has. */
+/** A worker and its configuration. */
 export interface ChangingWorker {
   readonly child: { readonly pid?: number | undefined; kill(signal: "SIGKILL"): unknown };
   readonly ended: Promise<void>;
-  /** The configuration that it was told last to serve by. */
+  /** The configuration that it was last told to use. */
   source: Source | undefined;
 }
 
-/** What the changes need. */
+/** Options of {@link WorkerChanges}. */
 export interface WorkerChangesOptions<Worker> {
-  /** Workers that serve. */
+  /** Returns the workers that serve. */
   readonly serving: () => readonly Worker[];
   readonly say: (worker: Worker, message: SupervisorMessage) => void;
 }
 
-/** What a worker makes of a configuration. */
+/** A worker's answer to a configuration that it was told to prepare. */
 type Verdict = WorkerMessage & { readonly type: "prepared" | "refused" };
 
-/** How long a worker may take to prepare a configuration, with a Redis that is away and large files. Milliseconds. */
+/**
+ * The longest time for a worker to prepare a configuration, with an unreachable Redis and large files. Milliseconds.
+ */
 const PREPARE_MS = 30_000;
 
-/** Ports of listeners; Node's cluster gives the same one to all by itself. */
+/** Returns the ports of listeners, for the other workers. Not needed on Node, whose cluster shares the ports itself. */
 const toPorts = (urls: readonly string[]): number[] =>
   runtime === "node" ? [] : urls.map((url) => Number(new URL(url).port));
 
-/** The configuration of all workers, and their way to the next one. */
+/** Holds the configuration of all workers, and replaces it. */
 export class WorkerChanges<Worker extends ChangingWorker> {
-  /** What workers serve by that start from now on. */
+  /** The configuration that newly started workers get. */
   source: Source | undefined;
   readonly #options: WorkerChangesOptions<Worker>;
   readonly #waiting = new Map<Worker, { readonly call: number; readonly resolve: (verdict: Verdict) => void }>();
-  /** Where the workers listen. */
+  /** The addresses that the workers listen on. */
   #urls: readonly string[] = [];
   #calls = 0;
 
-  /** @param options What it needs */
+  /** @param options Options of the changes */
   constructor(options: WorkerChangesOptions<Worker>) {
     this.#options = options;
   }
 
-  /** Gives a worker that has started what to serve by. */
+  /** Sends the configuration to a worker that has started. */
   configure(worker: Worker): void {
     const { source } = this;
     worker.source = source;
     if (source !== undefined) this.#options.say(worker, { type: "configure", source });
   }
 
-  /** Whether a worker that serves has the configuration in force; one that has not is brought to it. */
+  /** Returns whether a worker that serves has the configuration in force. If not, it is updated to it. */
   hasLatest(worker: Worker): boolean {
     if (worker.source === this.source) return true;
     void this.#catchUp(worker);
     return false;
   }
 
-  /** @param verdict What a worker makes of the configuration that it was to prepare */
+  /** Handles a worker's answer. @param verdict The answer to the configuration that the worker was told to prepare */
   answered(worker: Worker, verdict: Verdict): void {
     const waiting = this.#waiting.get(worker);
     if (waiting?.call === verdict.call) waiting.resolve(verdict);
   }
 
   /**
-   * Has all workers prepare another configuration; the first alone, for its ports are those of all. One that ends
-   * meanwhile does not count: its successor starts with what is then in force.
+   * Makes all workers prepare another configuration. The first does so alone, for the others take over its ports. A
+   * worker that ends meanwhile is ignored: its successor starts with the configuration that is then in force.
    *
    * @param source The configuration
    * @returns The change
-   * @throws {ConfigError} When one of them can't serve by it: then all go on as before
+   * @throws {ConfigError} When one of them can't use it: then all go on as before
    */
   async prepare(source: Source): Promise<Change> {
     const { serving, say } = this.#options;
@@ -113,8 +115,8 @@ export class WorkerChanges<Worker extends ChangingWorker> {
   }
 
   /**
-   * Looks whether new addresses can be listened on, before a worker tries to: of Node's cluster a worker can't listen
-   * on an address any more where it has failed once, even if others can (Node 20 to 26).
+   * Checks that new addresses can be listened on, before a worker tries to: a worker of Node's cluster that has once
+   * failed to listen on an address can't do so later, even if others can (Node 20 to 26).
    */
   async #assertFree({ addresses }: Source): Promise<void> {
     const before = this.source?.addresses ?? [];
@@ -128,7 +130,7 @@ export class WorkerChanges<Worker extends ChangingWorker> {
     }
   }
 
-  /** Asks one worker to prepare a configuration, and gives where it would listen. */
+  /** Makes one worker prepare a configuration. @returns The addresses that it would listen on */
   async #prepareIn(
     worker: Worker,
     asked: Omit<SupervisorMessage & { type: "prepare" }, "type">,
@@ -157,7 +159,10 @@ export class WorkerChanges<Worker extends ChangingWorker> {
     this.#options.say(worker, { type: "apply", call });
   }
 
-  /** One that was starting while the configuration changed. Where it can't follow, its successor begins with the new one. */
+  /**
+   * Updates a worker that was starting while the configuration changed. If that fails, the worker is killed, and its
+   * successor starts with the new configuration.
+   */
   async #catchUp(worker: Worker): Promise<void> {
     const { source } = this;
     if (source === undefined || this.#waiting.has(worker)) return;

@@ -1,6 +1,6 @@
 /**
- * A call to a listener of this program's own, for a supervisor, which has workers and no gateway: what the playground
- * sends reaches one of them as any caller's request does.
+ * Calls from the supervisor to a listener of its own workers. A supervisor has no gateway itself: requests of the
+ * playground reach a worker in the same way as any caller's.
  *
  * @module
  */
@@ -12,10 +12,10 @@ import type { ByteSource } from "../../http/byte_source.ts";
 import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
 import { fromIncomingMessage } from "../incoming_body.ts";
 
-/** What says how the connection is used, which is not the answer's. */
+/** Headers of the connection, which are no part of the answer. */
 const CONNECTION_HEADERS = ["connection", "keep-alive", "transfer-encoding"];
 
-/** The address of a listener as it is reached from the same machine. */
+/** Returns the address at which a listener is reached from the same machine. */
 function toLoopback(url: string): URL {
   const target = new URL(url);
   if (target.hostname === "0.0.0.0") target.hostname = "127.0.0.1";
@@ -33,12 +33,12 @@ function toAnswer(response: IncomingMessage, body: ByteSource): GatewayResponse 
 }
 
 /**
- * Makes the call.
+ * Sends a request to a listener of this program.
  *
- * @param url Where the listener is, such as `https://0.0.0.0:8787`; its certificate is not looked at, for it is ours
- * @param request What to send: its body whole, and of its headers those of the playground
- * @returns The answer as it comes
- * @throws {AdminError} When nobody answers there
+ * @param url The listener's address, such as `https://0.0.0.0:8787`. Its certificate is not verified, for it is our own
+ * @param request The request. Its body is sent whole, and of its headers only those of the playground
+ * @returns The answer, with its body as a stream
+ * @throws {AdminError} When no worker answers
  */
 export async function callListener(url: string, request: GatewayRequest): Promise<GatewayResponse> {
   const target = toLoopback(url);

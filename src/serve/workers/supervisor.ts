@@ -10,7 +10,8 @@ import { type ChildProcess, spawn } from "node:child_process";
 import cluster from "node:cluster";
 import process from "node:process";
 import { type LivePart, mergeParts } from "../../observe/live/live_report.ts";
-import type { Lease, LimitSubject, MemoryLimiter } from "../../limits/memory_limiter.ts";
+import type { Lease, LimitSubject } from "../../limits/limiter.ts";
+import type { MemoryLimiter } from "../../limits/memory_limiter.ts";
 import type { UsageRow } from "../../usage/counts.ts";
 import { Instruments, type MetricJson } from "../../observe/metrics/instruments.ts";
 import { Totals } from "../../observe/metrics/metrics_text.ts";
@@ -21,17 +22,17 @@ import type { Source } from "../prepare.ts";
 import { type ChangingWorker, WorkerChanges } from "./changes.ts";
 import { type SupervisorMessage, WORKER_VARIABLE, type WorkerMessage } from "./worker.ts";
 
-/** What a supervisor needs. */
+/** Options of the supervisor. */
 export interface SuperviseOptions {
-  /** How many workers. */
+  /** The number of workers. */
   readonly count: number;
-  /** What each is started with: the command's own arguments. */
+  /** Arguments that each worker is started with: those of the command itself. */
   readonly args: readonly string[];
-  /** Counts for all, where the workers do not share another engine. */
+  /** Counts limits for all workers, where these do not share another engine such as Redis. */
   readonly limiter: MemoryLimiter;
-  /** Is given what was used. */
+  /** Receives the usage that workers report. */
   readonly usage: { add(rows: readonly UsageRow[]): void };
-  /** Is told in one line what an operator should know. */
+  /** Receives one-line messages for the operator. */
   readonly report: (text: string) => void;
 }
 
@@ -40,26 +41,26 @@ interface Worker extends ChangingWorker {
   readonly leases: Map<number, Lease>;
   readonly startedAt: number;
   urls: readonly string[];
-  /** Digest of the configuration that it serves by. */
+  /** Digest of its configuration. */
   digest: string;
   open: number;
   isLeaving: boolean;
-  /** The last batch of usage that it has told of. */
+  /** Number of the last batch of usage that it has reported. */
   batch: number;
-  /** What it told last of its counts. */
+  /** The metrics that it has reported last. */
   counts: readonly MetricJson[];
 }
 
-/** A worker that dies sooner than this after its start is started again after a pause that grows. Milliseconds. */
+/** The age below which a worker that dies is started again only after a pause, which grows. Milliseconds. */
 const YOUNG_MS = 5000;
 const FIRST_PAUSE_MS = 200;
 const MAX_PAUSE_MS = 10_000;
-/** A worker that is told to leave and does not is ended so long after the drain's limit. Milliseconds. */
+/** The time after the drain's limit at which a worker that has not ended is killed. Milliseconds. */
 const GRACE_MS = 5000;
-/** How long workers may take to tell what they have counted, or what settled. Milliseconds. */
+/** The longest time to wait for the metrics or the settled exchanges of workers. Milliseconds. */
 const COUNT_MS = 1000;
 
-/** Deno's workers are given what was given as a whole; a part of it can't be read back. */
+/** Returns the permissions of Deno's workers. Only those granted as a whole: partial ones can't be read back. */
 function denoFlags(): string[] {
   const { permissions } = (globalThis as unknown as {
     Deno: { permissions: { querySync(wanted: { name: string }): { state: string; partial?: boolean } } };
@@ -70,11 +71,11 @@ function denoFlags(): string[] {
     .map((name) => `--allow-${name}`);
 }
 
-/** How a worker does. */
+/** The health of a worker. */
 export interface WorkerHealth {
   readonly pid: number | undefined;
   readonly openExchanges: number;
-  /** Of the configuration that it serves by. */
+  /** Digest of its configuration. */
   readonly digest: string;
 }
 
@@ -96,7 +97,7 @@ export class Workers {
     say: (worker, message) => this.#say(worker, message),
   });
 
-  /** @param options What it needs */
+  /** @param options Options of the supervisor */
   constructor(options: SuperviseOptions) {
     this.#options = options;
     const read = (name: string, help: string, type: "counter" | "gauge", get: () => number) =>
@@ -106,17 +107,17 @@ export class Workers {
     read("worker_deaths_total", "Workers that ended without being told to", "counter", () => this.#deaths);
   }
 
-  /** Where the workers listen. */
+  /** The addresses that the workers listen on. */
   get urls(): readonly string[] {
     return this.#serving[0]?.urls ?? [];
   }
 
-  /** How many exchanges are open, as the workers last told. */
+  /** The number of open exchanges, as last reported by the workers. */
   get openExchanges(): number {
     return Array.from(this.#workers).reduce((sum, { open }) => sum + open, 0);
   }
 
-  /** Whether callers are welcome. */
+  /** True while it is ready for new requests. */
   get isReady(): boolean {
     return !this.#isClosing && this.#serving.length > 0;
   }
@@ -127,8 +128,8 @@ export class Workers {
   }
 
   /**
-   * What every worker has counted, also those that are gone. For one that does not answer in time its last word
-   * stands: a sum that falls would read as a restart of all.
+   * Collects the metrics of all workers, including those that have ended. For one that does not answer in time, its
+   * last report is used: a total that falls would look like a restart of the whole program.
    */
   async counts(): Promise<(readonly MetricJson[])[]> {
     const call = ++this.#asked;
@@ -149,7 +150,10 @@ export class Workers {
     return [...Array.from(this.#workers, ({ counts }) => counts), this.#gone.counts, this.#instruments.toJson()];
   }
 
-  /** What settled at all workers from one second up to, but without, another. One that does not answer is left out. */
+  /**
+   * Collects the exchanges that settled at all workers from the second `from` up to, but not including, `to`. A worker
+   * that does not answer in time is left out. Seconds since 1970.
+   */
   async look(from: number, to: number): Promise<LivePart> {
     const call = ++this.#asked;
     const asked = this.#serving;
@@ -169,7 +173,7 @@ export class Workers {
     return mergeParts(parts);
   }
 
-  /** Starts all; the first alone, for its ports are those of all. @param source What they serve by */
+  /** Starts all workers: first one alone, for the others take over its ports. @param source Their configuration */
   async start(source: Source): Promise<void> {
     this.#changes.source = source;
     await this.#startOne();
@@ -177,22 +181,22 @@ export class Workers {
   }
 
   /**
-   * Has all workers prepare another configuration.
+   * Makes all workers prepare another configuration.
    *
    * @param source The configuration
    * @returns The change
-   * @throws {ConfigError} When one of them can't serve by it: then all go on as before
+   * @throws {ConfigError} When one of them can't use it: then all go on as before
    */
   prepare(source: Source): Promise<Change> {
     return this.#changes.prepare(source);
   }
 
-  /** Says from now on that callers are not welcome. */
+  /** Reports from now on that it is not ready. */
   drain(): void {
     this.#isClosing = true;
   }
 
-  /** Tells all to leave and waits for them. @param limitMs How long open exchanges may take, milliseconds */
+  /** Tells all workers to end, and waits for them. @param limitMs The limit for open exchanges, milliseconds */
   async close(limitMs: number): Promise<void> {
     this.#isClosing = true;
     const workers = Array.from(this.#workers);
@@ -202,7 +206,7 @@ export class Workers {
     clearTimeout(timer);
   }
 
-  /** Ends all at once. */
+  /** Kills all workers at once. */
   kill(): void {
     for (const { child } of this.#workers) child.kill("SIGKILL");
   }
@@ -239,7 +243,7 @@ export class Workers {
     return spawn(process.execPath, args, { env, stdio: ["ignore", "inherit", "inherit", "ipc"] });
   }
 
-  /** Resolves when it serves. */
+  /** Starts a worker. Resolves when it serves. */
   #startOne(): Promise<void> {
     const child = this.#spawn();
     return new Promise((resolve, reject) => {
@@ -323,7 +327,7 @@ export class Workers {
     }
   }
 
-  /** In one go, so that what is told is what was decided on. */
+  /** Decides on limits for a worker. Synchronous, so that the reported standings are those that it decided on. */
   #decide(worker: Worker, type: "take" | "look", call: number, subjects: readonly LimitSubject[]): void {
     const { limiter } = this.#options;
     if (!this.#workers.has(worker)) return;

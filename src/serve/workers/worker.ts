@@ -1,18 +1,12 @@
 /**
- * A worker's half of `serve --workers`: what it tells its supervisor, and limits that the supervisor counts for all.
+ * The worker's half of `serve --workers`: its messages to the supervisor, and limits that are counted there.
  *
  * @module
  */
 import process from "node:process";
-import {
-  judge,
-  type Lease,
-  type Limiter,
-  type LimitName,
-  type LimitSubject,
-  type Standing,
-} from "../../limits/memory_limiter.ts";
-import { toRateLimitHeaders } from "../../limits/memory_limiter.ts";
+import { judge } from "../../limits/verdict.ts";
+import type { Lease, Limiter, LimitName, LimitSubject, Standing } from "../../limits/limiter.ts";
+import { toRateLimitHeaders } from "../../limits/rate_limit_headers.ts";
 import type { LivePart } from "../../observe/live/live_report.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { systemClock } from "../../exchange/clock.ts";
@@ -22,19 +16,21 @@ import { ConfigError } from "../../config/config.ts";
 import type { Change } from "../change.ts";
 import type { Source } from "../prepare.ts";
 
-/** Says to a process that it is a worker: how its listeners' ports came out, comma-separated, or nothing yet. */
+/**
+ * Variable that marks a process as a worker. Its value lists the ports of the listeners, comma-separated, once known.
+ */
 export const WORKER_VARIABLE = "_SALLYPORT_WORKER";
 
-/** A standing without its subject, which is named by its place. */
+/** A standing whose subject is replaced by its index in the list of subjects. */
 export type PlainStanding = Omit<Standing, "subject"> & { readonly subject: number };
 
-/** What a worker says. */
+/** A message from a worker to its supervisor. */
 export type WorkerMessage =
-  /** It has started and needs a configuration. */
+  /** The worker has started and needs a configuration. */
   | { readonly type: "hello" }
-  /** It serves by a configuration: the first, or one that it was told to apply. */
+  /** The worker serves with a configuration: the first one, or one that it was told to apply. */
   | { readonly type: "listening"; readonly urls: readonly string[]; readonly digest: string }
-  /** It could serve by a configuration, at these addresses; or can't. */
+  /** The worker has prepared a configuration and could listen on these addresses; or `refused`: it can't use it. */
   | { readonly type: "prepared"; readonly call: number; readonly urls: readonly string[] }
   | { readonly type: "refused"; readonly call: number; readonly why: string }
   | { readonly type: "open"; readonly open: number }
@@ -45,36 +41,36 @@ export type WorkerMessage =
   | { readonly type: "release"; readonly call: number; readonly tokens: number | null }
   | { readonly type: "usage"; readonly batch: UsageBatch };
 
-/** What a supervisor says. */
+/** A message from the supervisor to a worker. */
 export type SupervisorMessage =
   | {
     readonly type: "standing";
     readonly call: number;
-    /** Before anything was taken. */
+    /** The standings before anything was taken. */
     readonly standings: readonly PlainStanding[];
     readonly isTaken: boolean;
   }
   | { readonly type: "configure"; readonly source: Source }
-  /** Another configuration, to be prepared, and applied or abandoned when the others have said what they make of it. */
+  /** Another configuration to prepare, which is applied or abandoned when all workers have answered. */
   | {
     readonly type: "prepare";
     readonly call: number;
     readonly source: Source;
-    /** The ports that 0 has become elsewhere, in the order of the addresses. */
+    /** The ports that the first worker got, in the order of the addresses. */
     readonly ports: readonly number[];
   }
   | { readonly type: "apply"; readonly call: number }
   | { readonly type: "abandon"; readonly call: number }
   | { readonly type: "count"; readonly call: number }
-  /** It has the batch of usage with this number. */
+  /** The supervisor has received the batch of usage with this number. */
   | { readonly type: "counted"; readonly batch: number }
   | { readonly type: "watch"; readonly call: number; readonly from: number; readonly to: number }
   | { readonly type: "close" };
 
-/** How often a worker tells how many exchanges are open. Milliseconds. */
+/** Interval at which a worker reports its number of open exchanges. Milliseconds. */
 const TELL_MS = 500;
 
-/** How long a worker that leaves waits until its last counts are heard. Milliseconds. */
+/** The longest time for which a worker that ends waits until its last metrics are sent. Milliseconds. */
 const LAST_WORD_MS = 500;
 
 function say(message: WorkerMessage): void {
@@ -88,14 +84,14 @@ class SupervisedLimiter implements Limiter {
   #calls = 0;
   #isAlone = false;
 
-  /** Nobody answers any more: who waits is told that the gateway leaves. */
+  /** Refuses waiting and later exchanges as at a shutdown, because the supervisor answers no more. */
   close(): void {
     this.#isAlone = true;
     for (const answer of this.#waiting.values()) answer([], false);
     this.#waiting.clear();
   }
 
-  /** @param message What the supervisor answered */
+  /** Handles the supervisor's answer. @param message The answer */
   answered({ call, standings, isTaken }: SupervisorMessage & { type: "standing" }): void {
     this.#waiting.get(call)?.(standings, isTaken);
     this.#waiting.delete(call);
@@ -141,10 +137,10 @@ class SupervisedLimiter implements Limiter {
   }
 }
 
-/** For how long a worker waits for its supervisor to take what was used. Milliseconds. */
+/** The longest time for which a worker waits until its supervisor has received usage. Milliseconds. */
 const USAGE_MS = 1000;
 
-/** Usage that the supervisor keeps. */
+/** Usage that the supervisor stores. */
 class SupervisedUsage implements UsageStore {
   readonly place = "memory";
   #taken = (_batch: number): void => {};
@@ -162,12 +158,12 @@ class SupervisedUsage implements UsageStore {
     });
   }
 
-  /** @param batch The number of the one that the supervisor has */
+  /** Confirms a batch. @param batch Number of the batch that the supervisor has received */
   taken(batch: number): void {
     this.#taken(batch);
   }
 
-  /** Nobody asks a worker. */
+  /** Yields nothing: reports are made by the supervisor, never by a worker. */
   async *read(): AsyncIterable<readonly UsageRow[]> {}
 
   close(): Promise<void> {
@@ -175,31 +171,31 @@ class SupervisedUsage implements UsageStore {
   }
 }
 
-/** What a worker can tell of itself. */
+/** Functions that read the state of a worker, for its reports. */
 export interface Told {
   open(): number;
   counts(): readonly MetricJson[];
-  /** What settled from one second up to, but without, another. */
+  /** Reports the exchanges that settled from the second `from` up to, but not including, `to`. Seconds since 1970. */
   look(from: number, to: number): LivePart;
 }
 
-/** Prepares a configuration, with the ports that 0 has become elsewhere. */
+/** Prepares a configuration, with the ports that the first worker got. */
 export type PrepareInWorker = (
   source: Source,
   ports: readonly number[],
 ) => Promise<Change & { readonly urls: readonly string[] }>;
 
-/** A configuration that was prepared, or is being prepared, and which one. */
+/** A configuration that is prepared or being prepared, and the call that asked for it. */
 interface Pending {
   readonly call: number;
   readonly source: Source;
-  /** `undefined` where it was refused. */
+  /** The change; `undefined` where the configuration was refused. */
   readonly change: Promise<Awaited<ReturnType<PrepareInWorker>> | undefined>;
 }
 
 const listening = (urls: readonly string[], digest: string): void => say({ type: "listening", urls, digest });
 
-/** Asks for the configuration to begin with. */
+/** Asks the supervisor for the first configuration. */
 function askForSource(): Promise<Source> {
   return new Promise((resolve) => {
     process.on("message", (message: SupervisorMessage) => {
@@ -209,7 +205,7 @@ function askForSource(): Promise<Source> {
   });
 }
 
-/** A worker's half of a change of the configuration. @param prepare Prepares it */
+/** Follows changes of the configuration that the supervisor asks for. @param prepare Prepares a configuration */
 function followReloads(prepare: PrepareInWorker): void {
   let pending: Pending | undefined;
   const begin = ({ call, source, ports }: SupervisorMessage & { type: "prepare" }) => {
@@ -242,19 +238,23 @@ function followReloads(prepare: PrepareInWorker): void {
 export interface Supervised {
   readonly limiter: Limiter;
   readonly usage: UsageStore;
-  /** The ports that the first worker was given, for all that come later. */
+  /** The ports that the first worker got; empty for the first worker itself, and on Node. */
   readonly ports: readonly number[];
-  /** The configuration to begin with. */
+  /** The first configuration. */
   readonly source: Promise<Source>;
-  /** Says where it listens, and by which configuration; from then on it is sent callers. */
+  /** Reports the addresses that it listens on and its configuration. From then on it counts as serving. */
   listening(urls: readonly string[], digest: string): void;
-  /** Takes who prepares another configuration. */
+  /** Sets the function that prepares another configuration. */
   onPrepare(prepare: PrepareInWorker): void;
-  /** Tells now and then how many exchanges are open, and what was counted and settled when asked. @returns Stops it */
+  /**
+   * Reports the number of open exchanges regularly, and metrics and settled exchanges on request.
+   *
+   * @returns A function that stops the regular reports
+   */
   tell(told: Told): () => void;
-  /** Tells what was counted before it ends. */
+  /** Reports the final metrics before the worker ends. */
   tellLast(counts: readonly MetricJson[]): Promise<void>;
-  /** Resolves when the supervisor wants it to leave, or is gone. */
+  /** Resolves when the supervisor tells it to end, or is gone. */
   readonly leave: Promise<void>;
 }
 

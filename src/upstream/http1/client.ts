@@ -1,7 +1,7 @@
 /**
- * Calls over connections of our own, one call at a time on each: HTTP/1.1 without the runtime's client in between. Of
- * what the runtimes' clients do, it decompresses nothing, follows nothing and sends nothing a second time, and it tells
- * connecting from waiting.
+ * HTTP/1.1 client with connections of its own, one call at a time on each, without the runtime's client. Unlike the
+ * runtimes' clients, it decompresses nothing, follows no redirects and retries nothing, and it distinguishes connecting
+ * from waiting for the answer.
  *
  * @module
  */
@@ -15,32 +15,36 @@ import { unpackNode } from "./unpack.ts";
 
 /** A connection, as narrow as the client needs it. */
 export interface ClientSocket {
-  /** Whether it can take a call, as far as is known. */
+  /** True if it can take a call, as far as is known. */
   readonly isAlive: boolean;
-  /** Whether all that was written has left. */
+  /** True if all written bytes have been sent. */
   readonly isFlushed: boolean;
   /** Sends bytes, now or when there is room. */
   write(bytes: Uint8Array): void;
-  /** Reads nothing until {@link resume}, so that the other side has to wait. */
+  /** Stops reading until {@link resume}, so that the other side has to wait. */
   pause(): void;
   resume(): void;
-  /** @param isHeld Whether a program that has nothing else to do waits for it */
+  /**
+   * Sets whether the connection keeps the process running.
+   *
+   * @param isHeld Whether a process with nothing else to do stays for it
+   */
   hold(isHeld: boolean): void;
   /** Closes it at whatever stage it is. */
   destroy(): void;
 }
 
-/** What happens to it. None is told before the one that dialled has returned. */
+/** Events of a connection. None is reported before {@link Dial} has returned. */
 export interface SocketEvents {
-  /** It is connected and, where it is encrypted, the other side is who it should be. */
+  /** Reports that it is connected and, if it is encrypted, that the server's identity is verified. */
   opened(): void;
-  /** Bytes have left that had to wait; not told from within {@link ClientSocket.write}. */
+  /** Reports that bytes that had to wait have been sent. Not called from within {@link ClientSocket.write}. */
   flushed(): void;
-  /** Bytes came, which nobody else writes to. */
+  /** Delivers received bytes, which nobody else writes to. */
   received(bytes: Buffer): void;
-  /** The other side has sent its last byte. */
+  /** Reports that the other side has sent its last byte. */
   ended(): void;
-  /** It is gone. @param error Why, if something broke it */
+  /** Reports that it is closed. @param error The error that closed it, if any */
   closed(error: Error | undefined): void;
 }
 
@@ -48,20 +52,20 @@ export interface SocketEvents {
  * Connects to the host of a URL, encrypted for `https:`.
  *
  * @param url Its host and port
- * @param events Who is told what happens
- * @returns The connection, under way
+ * @param events Receiver of its events
+ * @returns The connection, not yet open
  */
 export type Dial = (url: URL, events: SocketEvents) => ClientSocket;
 
-/** How long idle connections are kept: less than common load balancers keep them (60 s). Milliseconds. */
+/** Longest time an idle connection is kept: less than common load balancers keep them (60 s). Milliseconds. */
 const IDLE_CONNECTION_MS = 50_000;
-/** The longest time a connection is used: a new one is made to the address that the name has by then. Milliseconds. */
+/** Longest time a connection is used: a new one goes to the address that the host name has by then. Milliseconds. */
 const MAX_AGE_MS = 300_000;
-/** So much earlier than a server says that it will close. Milliseconds. */
+/** Margin by which an idle connection is given up before the timeout that its server announces. Milliseconds. */
 const IDLE_MARGIN_MS = 1000;
-/** Bytes of an answer that wait for their reader before the upstream has to wait too. */
+/** Number of an answer's bytes waiting for their reader at which reading from the upstream is paused. */
 const MAX_QUEUED_BYTES = 65536;
-/** A body of at most this size leaves together with its header. Bytes. */
+/** Maximum size of a body that is sent in one piece with its header. Bytes. */
 const SMALL_BODY_BYTES = 65536;
 
 const NO_FIELD_TEXT = /[^\t\x20-\x7e\x80-\xff]/; // RFC 9110 §5.5
@@ -69,7 +73,7 @@ const KEEP_ALIVE_TIMEOUT = /\btimeout=(\d{1,6})\b/i;
 const utf8 = new TextEncoder();
 const ignore = (): void => {};
 
-/** A request in the pieces in which it leaves: a small body together with the head. RFC 9112 §3. */
+/** Serializes a request (RFC 9112 §3) in one or two pieces: a small body is in one piece with the head. */
 function toRequest({ method, url, headers, body }: UpstreamCall): Uint8Array[] {
   let head = `${method} ${url.pathname}${url.search} HTTP/1.1\r\nhost: ${url.host}\r\n`;
   for (const name in headers) {
@@ -90,16 +94,16 @@ function toRequest({ method, url, headers, body }: UpstreamCall): Uint8Array[] {
   return [bytes];
 }
 
-/** A connection to an upstream, and the call that has it. */
+/** A connection to an upstream, and the call that uses it. */
 class Connection implements SocketEvents, AnswerSink, Pooled {
-  /** When it is given to no call any more. Monotonic, milliseconds. */
+  /** Time from which it is given to no further call. Monotonic, milliseconds. */
   readonly usedUntil: number;
-  /** When it grows too old to be used again, while it is idle. Monotonic, milliseconds. */
+  /** Time until which it is kept while it is idle. Monotonic, milliseconds. */
   idleUntil = 0;
   readonly #pool: ConnectionPool<Connection>;
   readonly #socket: ClientSocket;
   readonly #reader: AnswerReader = new AnswerReader(this);
-  /** The call that has it; none while it is idle. */
+  /** The call that uses it; none while it is idle. */
   #call: Call | undefined;
   #idleMs = IDLE_CONNECTION_MS;
   #isOpen = false;
@@ -114,12 +118,12 @@ class Connection implements SocketEvents, AnswerSink, Pooled {
     return this.#socket.isAlive;
   }
 
-  /** Whether a call need not wait for it. */
+  /** Returns whether it is connected, so that a call need not wait for it. */
   get isOpen(): boolean {
     return this.#isOpen;
   }
 
-  /** Sends a call, as soon as it is open. */
+  /** Sends a call, as soon as the connection is open. */
   carry(call: Call): void {
     this.#call = call;
     if (!this.#isOpen) return;
@@ -145,7 +149,7 @@ class Connection implements SocketEvents, AnswerSink, Pooled {
     this.#socket.resume();
   }
 
-  /** What is left of an answer must not be taken for the next one's: the connection goes with it. */
+  /** Closes the connection, so that the rest of an answer is not taken for the next one. */
   destroy(): void {
     this.#call = undefined;
     this.#socket.destroy();
@@ -240,7 +244,7 @@ class Call implements ByteSource {
     this.#connection.carry(this);
   }
 
-  /** Says that bytes may leave from here on. @returns The request, of which nothing is kept */
+  /** Hands over the request, when it begins to be sent. @returns The request, which is not kept here */
   leaves(): readonly Uint8Array[] {
     this.#stopConnectTimer();
     const request = this.#request;
@@ -248,7 +252,7 @@ class Call implements ByteSource {
     return request;
   }
 
-  /** Says that no byte of the request waits to leave. */
+  /** Reports that no byte of the request waits to be sent. */
   left(): void {
     this.#call.releaseBody();
   }
@@ -290,12 +294,12 @@ class Call implements ByteSource {
     this.#reject(error);
   }
 
-  /** Whether all of the body is there. */
+  /** Returns whether all of the body has arrived. */
   get isWhole(): boolean {
     return this.#isOver && this.#failure === undefined;
   }
 
-  /** All that has come, in one piece. */
+  /** Returns all bytes that have arrived, in one piece; waits if there are none. */
   async read(): Promise<Uint8Array | undefined> {
     while (this.#chunks.length === 0) {
       if (this.#failure !== undefined) throw this.#failure;
@@ -327,10 +331,10 @@ class Call implements ByteSource {
 }
 
 /**
- * Calls over connections that are kept for the next call.
+ * Creates a transport that keeps its connections for further calls.
  *
- * @param dial Connects
- * @param now The time, by which connections grow old. Milliseconds that only grow
+ * @param dial Opens a connection
+ * @param now Clock for the age of connections, monotonic milliseconds
  * @returns The transport
  */
 export function createHttp1Transport(dial: Dial, now: () => number = () => performance.now()): Transport {

@@ -1,5 +1,5 @@
 /**
- * Connections that wait for the next call.
+ * Pool of idle connections, which wait for the next call.
  *
  * @module
  */
@@ -12,11 +12,11 @@ const SWEEP_MS = 5000;
 
 /** A connection, as narrow as the pool needs it. */
 export interface Pooled {
-  /** Whether it can take a call, as far as is known. */
+  /** True if it can take a call, as far as is known. */
   readonly isAlive: boolean;
-  /** Until when it is given to calls. Monotonic, milliseconds. */
+  /** Time from which it is given to no further call. Monotonic, milliseconds. */
   readonly usedUntil: number;
-  /** Until when it is kept while it is idle. Monotonic, milliseconds. */
+  /** Time until which it is kept while it is idle. Monotonic, milliseconds. */
   idleUntil: number;
   /** Closes it. */
   destroy(): void;
@@ -34,7 +34,7 @@ export class ConnectionPool<Connection extends Pooled> {
     this.now = now;
   }
 
-  /** Takes out the connection that was used last: the others may grow old and close. */
+  /** Takes the connection that was used last out of the pool: the others may grow old and close. */
   take(): Connection | undefined {
     for (let kept = this.#idle.pop(); kept !== undefined; kept = this.#idle.pop()) {
       if (kept.isAlive && kept.idleUntil > this.now()) return kept;
@@ -57,7 +57,7 @@ export class ConnectionPool<Connection extends Pooled> {
     if (!this.#isSwept) this.#sweepLater();
   }
 
-  /** Takes out a connection that is gone. */
+  /** Removes a connection that is closed. */
   forget(connection: Connection): void {
     const index = this.#idle.lastIndexOf(connection);
     if (index !== -1) this.#idle.splice(index, 1);

@@ -47,7 +47,7 @@ declare const Bun: {
 const OPEN = 1;
 const KEEP_ALIVE_MS = 60_000;
 
-/** How many attempts to connect are under way that nobody wants any more, by host. */
+/** Number of attempts to connect that are still under way though they are no longer wanted, by host. */
 const abandoned = new Map<string, number>();
 
 function countAbandoned(host: string, change: 1 | -1): void {
@@ -65,7 +65,7 @@ class BunSocket implements ClientSocket {
   #waiting: Uint8Array[] = [];
   #isDestroyed = false;
   #isClosed = false;
-  /** Whether it is connected and its TLS handshake is not complete. */
+  /** True while it is connected and its TLS handshake is not complete. */
   #isInHandshake = false;
   readonly #place: string;
 
@@ -92,7 +92,7 @@ class BunSocket implements ClientSocket {
     return this.#waiting.length === 0;
   }
 
-  /** @returns Whether it is still wanted */
+  /** Takes the connected socket, or closes it if it is no longer wanted. @returns Whether it is still wanted */
   connected(socket: BunTcpSocket): boolean {
     this.#socket = socket;
     if (this.#isDestroyed) {
@@ -106,7 +106,7 @@ class BunSocket implements ClientSocket {
     return true;
   }
 
-  /** The other side of a TLS connection is the right one. */
+  /** Reports that the server's identity is verified. */
   trusted(): void {
     this.#isInHandshake = false;
     this.events.opened();
@@ -153,7 +153,7 @@ class BunSocket implements ClientSocket {
     else if (!this.#isClosed) countAbandoned(this.#place, 1);
   }
 
-  /** Tells it once. */
+  /** Reports once that the connection is closed. */
   closed(error?: Error): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
@@ -192,8 +192,9 @@ const HANDLERS: Parameters<typeof Bun.connect>[0]["socket"] = {
 };
 
 /**
- * Connects with Bun's sockets. Bun takes no attempt back, so that it lasts until the system gives up, after minutes:
- * while there is such a one at a host, the next ones are Bun's `node:net`, which can be taken back.
+ * Connects with Bun's sockets. Bun can't cancel an attempt to connect, so that an unwanted one lasts until the system
+ * gives up, after minutes. While there is one to a host, further connections to it use Bun's `node:net`, which can
+ * cancel.
  */
 export const dialBun: Dial = (url: URL, events: SocketEvents): ClientSocket =>
   abandoned.has(url.host) ? dialNode(url, events) : new BunSocket(url, events);

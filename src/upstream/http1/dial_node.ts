@@ -11,7 +11,7 @@ import type { ClientSocket, Dial, SocketEvents } from "./client.ts";
 
 const KEEP_ALIVE_MS = 60_000;
 
-/** What one read brings at most, for all connections: it is copied before the next. */
+/** Buffer for one read, shared by all connections: its bytes are copied before the next read. */
 const shared = new Uint8Array(65536);
 
 function open({ hostname, port, protocol }: URL, onOpen: () => void, onData: (bytes: Buffer) => void): Socket {
@@ -37,15 +37,16 @@ function open({ hostname, port, protocol }: URL, onOpen: () => void, onData: (by
   return connectTls({ ...options, ...(isIP(host) === 0 && { servername: host }) }, onOpen);
 }
 
-/** What Deno's TLS reads from. */
+/** The handle below Deno's TLS, from which it reads. */
 interface Underneath {
   readStop?(): unknown;
   readStart?(): unknown;
 }
 
 /**
- * Deno's TLS reads on into memory without bound while it is paused (2.9): there what is below it has to stop. It has no
- * public name; where it goes by another one, all is as before, and a test says so.
+ * Returns the handle below a TLS socket on Deno. Deno's TLS (2.9) keeps reading into memory without bound while it is
+ * paused, so that the handle below it has to stop. The handle has no public name: if it is renamed, nothing stops, and
+ * a test detects it.
  */
 function underneath(socket: Socket): Underneath | undefined {
   const { _handle: handle } = socket as { _handle?: { _parent?: Underneath } | null };
@@ -53,9 +54,9 @@ function underneath(socket: Socket): Underneath | undefined {
 }
 
 /**
- * An error of the TLS handshake: whatever ended it, a reset or a close included, that is where to look.
+ * Creates the error of a failed TLS handshake. Whatever ended it, a reset or a close included, counts as a TLS failure.
  *
- * @param cause What the runtime says
+ * @param cause The runtime's error, if any
  */
 export function toHandshakeError(cause: Error | undefined): CallFailed {
   return new CallFailed("tls", cause?.message ?? "The connection ended in the TLS handshake", { cause });
@@ -66,7 +67,7 @@ class NodeSocket implements ClientSocket {
   readonly #socket: Socket;
   readonly #onWritten: (error?: Error | null) => void;
   #error: Error | undefined;
-  /** Whether it is connected and its TLS handshake is not complete. */
+  /** True while it is connected and its TLS handshake is not complete. */
   #isInHandshake = false;
 
   constructor(url: URL, events: SocketEvents) {

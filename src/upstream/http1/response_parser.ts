@@ -1,13 +1,13 @@
 /**
- * Reads answers off a connection, one after another: HTTP/1.1 as RFC 9112 has it, from the client's side. What a lenient
- * reader would guess is refused, for where one answer ends and the next begins must be beyond doubt: the next is
+ * Parser of the HTTP/1.1 answers on a connection, one after another (RFC 9112, from the client's side). It is strict:
+ * it refuses what a lenient parser would guess, for the end of each answer must be beyond doubt. The next answer is
  * another caller's.
  *
  * @module
  */
 import { Buffer } from "node:buffer";
 
-/** The header of an answer, or a line between chunks, beyond this is no readable answer. Bytes. */
+/** Maximum size of an answer's header, and of a line between chunks. Bytes. */
 export const MAX_HEADER_BYTES = 65536;
 
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: [\t\x20-\x7e\x80-\xff]*)?$/;
@@ -17,7 +17,7 @@ const NO_FIELD_TEXT = /[^\t\x20-\x7e\x80-\xff]/; // RFC 9110 §5.5
 const LENGTH = /^\d{1,15}$/;
 const MAX_SIZE_DIGITS = 12;
 const BARE_LF = /(?:^|[^\r])\n/; // ends no line here, RFC 9112 §2.2 leaves it to the reader
-/** So much larger than what it holds of a body, what came is not kept for it. */
+/** Ratio of received bytes to the body's bytes in them above which the latter are copied, so that the rest is freed. */
 const MAX_KEPT_RATIO = 16;
 const EXTENSION = /^[\t ]*(?:;[\t\x20-\x7e\x80-\xff]*)?$/; // of a chunk, RFC 9112 §7.1.1: ignored
 const CR = 0x0d;
@@ -25,60 +25,63 @@ const LF = 0x0a;
 const SPACE = 0x20;
 const TAB = 0x09;
 
-/** What came is no readable HTTP/1.1. */
+/** The error for bytes that are no readable HTTP/1.1. */
 export class Garbled extends Error {
   override readonly name = "Garbled";
 }
 
-/** Who is told. */
+/** Receiver of parsed answers. */
 export interface AnswerSink {
   /**
-   * The header of an answer is there, other than an interim one.
+   * Takes the header of an answer, other than an interim one.
    *
    * @param status HTTP status
    * @param headers Lower-case names; a field that came more than once is joined with `", "`
    */
   head(status: number, headers: Map<string, string>): void;
-  /** Some of its body, decoded. Not empty. */
+  /** Takes a part of its body, decoded. Not empty. */
   data(bytes: Uint8Array): void;
-  /** It is complete. */
+  /** Reports that the answer is complete. */
   end(): void;
 }
 
-/** What comes next. */
+/** The part of an answer that is expected next. */
 type Awaited = "head" | "sized" | "chunk" | "chunk data" | "chunk end" | "trailer" | "rest" | "nothing";
 
 /** The parser of one connection. */
 export class AnswerReader {
   readonly #sink: AnswerSink;
   #awaited: Awaited = "head";
-  /** Of the body, or of the chunk. Bytes. */
+  /** Bytes left of the body, or of the chunk. */
   #left = 0;
-  /** What has come of a header or a line that is not complete. */
+  /** The received part of a header or a line that is not complete. */
   #begun: Buffer | undefined;
   #trailerBytes = 0;
   #isLasting = false;
 
-  /** @param sink Who is told of what comes */
+  /** @param sink Receiver of the answers */
   constructor(sink: AnswerSink) {
     this.#sink = sink;
   }
 
-  /** Whether the connection can carry another call: the last answer is complete, nothing came after it, and nobody said no. */
+  /**
+   * Returns whether the connection can carry another call: the last answer is complete, nothing came after it, and the
+   * server did not say that it closes the connection.
+   */
   get isReusable(): boolean {
     return this.#awaited === "nothing" && this.#isLasting;
   }
 
-  /** Another answer is to come. */
+  /** Prepares for the next answer. */
   next(): void {
     this.#awaited = "head";
   }
 
   /**
-   * Takes what came.
+   * Parses received bytes.
    *
-   * @param came Bytes that nobody else writes to: chunks are put together in their place
-   * @throws {Garbled} For what is no answer, or is none that was asked for
+   * @param came Received bytes. They may be overwritten: the data of chunks is joined in place
+   * @throws {Garbled} For bytes that are no valid answer, or an answer that was not asked for
    */
   feed(came: Buffer): void {
     const bytes = this.#begun === undefined ? came : Buffer.concat([this.#begun, came]);
@@ -111,7 +114,7 @@ export class AnswerReader {
   }
 
   /**
-   * The connection ended as its other side meant it to.
+   * Handles the regular end of the connection by its other side.
    *
    * @returns Whether that was the end of an answer
    */
@@ -123,7 +126,7 @@ export class AnswerReader {
     return isEnd;
   }
 
-  /** @returns Where it ends, or `at` while it has not all come */
+  /** Reads a header. @returns Its end, or `at` while it is incomplete */
   #readHead(bytes: Buffer, at: number): number {
     const start = bytes.toString("latin1", at, at + MAX_HEADER_BYTES + "\r\n\r\n".length);
     const length = start.indexOf("\r\n\r\n"); // in a text: bytes are searched slowly by Deno
@@ -148,7 +151,7 @@ export class AnswerReader {
     return end;
   }
 
-  /** How the body ends: RFC 9112 §6.3. */
+  /** Determines how the body ends (RFC 9112 §6.3). */
   #frame(status: number, headers: ReadonlyMap<string, string>, isCurrent: boolean): void {
     const length = headers.get("content-length");
     const coding = headers.get("transfer-encoding");
@@ -176,7 +179,7 @@ export class AnswerReader {
     }
   }
 
-  /** What stands between the data of chunks. @returns Where it ends, or `at` while it has not all come */
+  /** Reads a line between the data of chunks. @returns Its end, or `at` while it is incomplete */
   #readLine(bytes: Buffer, at: number): number {
     if (this.#awaited === "chunk end") {
       if (bytes[at] !== CR || (at + 1 < bytes.length && bytes[at + 1] !== LF)) {
@@ -199,7 +202,10 @@ export class AnswerReader {
   }
 }
 
-/** Where a line's CRLF begins, -1 while it has not come. Lines between chunks are a few bytes: a call costs more than a look. */
+/**
+ * Returns the index of a line's CRLF, or -1 while it has not come. Lines between chunks are a few bytes: a loop is
+ * cheaper than a call to search them.
+ */
 function endOfLine(bytes: Buffer, at: number): number {
   for (let index = at; index < bytes.length; index++) {
     if (bytes[index] !== LF) continue;
@@ -209,7 +215,7 @@ function endOfLine(bytes: Buffer, at: number): number {
   return -1;
 }
 
-/** The size of a chunk. */
+/** Reads the size of a chunk. */
 function readSize(bytes: Buffer, at: number, end: number): number {
   let size = 0;
   let index = at;
@@ -241,7 +247,7 @@ function toHeaders(fields: readonly string[]): Map<string, string> {
   return headers;
 }
 
-/** Without spaces and tabs around it. What else `trim` takes off is either refused or text here. */
+/** Removes spaces and tabs at both ends. Other characters that `trim` would remove are either refused or text here. */
 function trimBlanks(text: string): string {
   const isBlank = (index: number) => text.charCodeAt(index) === SPACE || text.charCodeAt(index) === TAB;
   let first = 0;

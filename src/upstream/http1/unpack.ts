@@ -9,17 +9,23 @@ import type { ByteSource } from "../../http/byte_source.ts";
 
 type Inflater = Transform & zlib.Zlib;
 
-/** Method "deflate" in the first byte of the zlib format (RFC 1950 §2.2). Without it, some servers send bare deflate. */
+/**
+ * Returns whether a body has the zlib format, whose first byte names the method "deflate" (RFC 1950 §2.2). Some servers
+ * send raw deflate instead.
+ */
 const isZlibFormat = (first: number | undefined): boolean => ((first ?? 0) & 0x0f) === 8;
-/** RFC 9659: a window beyond 8 MB is not for HTTP. */
+/** Largest Zstandard window for HTTP, 8 MB (RFC 9659), as a power of two. */
 const ZSTD_WINDOW_LOG = 23;
 // Bun 1.4 and Deno 2.9 take a cut zstd body for a whole one; Node has it from 22.15 on.
 const hasZstd = "createZstdDecompress" in zlib && !("Bun" in globalThis) && !("Deno" in globalThis);
 
-/** Sent behind a Brotli body: one that is whole does not take it. Deno 2.9 takes a cut one for whole without it. */
+/**
+ * Byte fed after a Brotli body: a complete body does not consume it. Without it, Deno 2.9 takes a cut body for
+ * complete.
+ */
 const PROBE = new Uint8Array(1);
 
-/** By coding: what unpacks a body that begins with this byte. */
+/** Functions by coding, which create the decompressor for a body that begins with the given byte. */
 const INFLATERS: Readonly<Record<string, (first: number | undefined) => Inflater>> = {
   gzip: () => zlib.createGunzip(),
   deflate: (first) => isZlibFormat(first) ? zlib.createInflate() : zlib.createInflateRaw(),
@@ -39,7 +45,7 @@ class Unpacked implements ByteSource {
   #inflater: Inflater | undefined;
   #fedBytes = 0;
   #isBusy = false;
-  /** Whether the packed body was read to its end. */
+  /** True once the packed body was read to its end. */
   #isFed = false;
   #isOver = false;
   #failure: Error | undefined;

@@ -1,0 +1,117 @@
+/**
+ * Port: the limiter of gateway keys, and of providers across all keys. Requests are counted before the call, tokens
+ * after it.
+ *
+ * @module
+ */
+import { GatewayError } from "../errors/gateway_error.ts";
+import type { Clock } from "../exchange/clock.ts";
+import { isPromise } from "../exchange/observer.ts";
+import type { Exchange } from "../exchange/exchange.ts";
+import type { LimitSet } from "../config/key.ts";
+import { waitFor } from "../exchange/deadline.ts";
+
+/** Kinds of limit, in the order in which engines report them. */
+export type LimitName = "requests" | "tokens" | "budget" | "concurrency";
+
+/** Subject of limits: one key, or one provider. */
+export interface LimitSubject {
+  /** Name of the subject, such as `key:x` or `provider:a`. */
+  readonly name: string;
+  /** Limits of the subject. */
+  readonly limits: LimitSet;
+}
+
+/** Current state of one limit of one subject. */
+export interface Standing {
+  /** Subject that the limit belongs to. */
+  readonly subject: LimitSubject;
+  /** Name of the limit. */
+  readonly name: LimitName;
+  /** Maximum amount: in one window or period, or at once for `concurrency`. */
+  readonly limit: number;
+  /** Amount used. It includes the exchange that asked, once it is admitted. */
+  readonly used: number;
+  /**
+   * Time until the limit resets, milliseconds; for `concurrency`, which has no window, the time after which to ask
+   * again.
+   */
+  readonly resetMs: number;
+}
+
+/** Lease of an admitted exchange. */
+export interface Lease {
+  /** `RateLimit` and `RateLimit-Policy` headers for the answer. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** The first reached limit, when all of them are in observe mode: enforced, it would have refused the exchange. */
+  readonly observed: LimitName | undefined;
+  /**
+   * Ends the lease and charges the tokens that were used. Only the first call has an effect.
+   *
+   * @param tokens Tokens as the provider stated them; `undefined` if it should have stated them and did not
+   */
+  release(tokens: number | undefined): void;
+}
+
+/** Port: the limiter, which counts usage and admits exchanges. */
+export interface Limiter {
+  /**
+   * Admits an exchange to all subjects, or to none.
+   *
+   * @param subjects Subjects to count against
+   * @returns The lease of the exchange
+   * @throws {GatewayError} `rate_limit_exceeded`, `concurrency_limit_exceeded`, `budget_exceeded`
+   */
+  take(subjects: readonly LimitSubject[]): Lease | Promise<Lease>;
+  /** Returns the state of a subject's limits, without taking anything. */
+  standing(subject: LimitSubject): Standing[] | Promise<Standing[]>;
+}
+
+/**
+ * Takes a lease, and waits for it no longer than its exchange lasts. A lease that comes later is released.
+ *
+ * @param limiter The limiter
+ * @param subjects Subjects to count against
+ * @param options The exchange that takes the lease, and the clock
+ * @returns The lease of the exchange
+ * @throws {GatewayError} As {@link Limiter.take} does; `internal_error` for a limiter that never answers
+ */
+export function takeLease(
+  limiter: Limiter,
+  subjects: readonly LimitSubject[],
+  { exchange, clock }: { exchange: Exchange; clock: Clock },
+): Lease | Promise<Lease> {
+  const lease = limiter.take(subjects);
+  if (!isPromise(lease)) return lease;
+  const refuse = () => new GatewayError("internal_error", { cause: new Error("Cannot count: the limiter is silent") });
+  return waitFor(lease, { exchange, clock, refuse, late: (held) => held.release(0) });
+}
+
+/** Time after which to ask again when the limit of concurrency is reached: its end can't be predicted. Milliseconds. */
+export const ASK_AGAIN_MS = 1000;
+
+/**
+ * Tolerance for a count that ends later than its window allows, since the clocks of servers differ. Beyond it, the
+ * count was begun under another limit, or before the clock was set back, and it begins anew. Milliseconds.
+ */
+export const SKEW_MS = 1000;
+
+/**
+ * Lists the limits of a subject, in the order of {@link LimitName}.
+ *
+ * @param subject The subject
+ * @returns Each limit that is set
+ */
+export function limitsOf({ limits }: LimitSubject): [name: LimitName, limit: number][] {
+  const all: [LimitName, number][] = [];
+  if (limits.requests !== undefined) all.push(["requests", limits.requests.limit]);
+  if (limits.tokens !== undefined) all.push(["tokens", limits.tokens.limit]);
+  if (limits.budget !== undefined) all.push(["budget", limits.budget.limit]);
+  if (limits.concurrency !== undefined) all.push(["concurrency", limits.concurrency]);
+  return all;
+}
+
+/** Returns the name of a limit in headers, log and metrics. */
+export function policyOf({ subject, name }: Pick<Standing, "subject" | "name">): string {
+  return subject.name.startsWith("key:") ? name : `provider-${name}`;
+}
