@@ -59,9 +59,17 @@ function findTargets(): Target[] {
   ];
 }
 
-/** What of these files a target runs. */
-function filesOf({ isWorkers }: Target, all: readonly string[]): string[] {
-  return all.filter((file) => file.startsWith(WORKERS_TESTS) ? isWorkers : !isWorkers || file in WORKERS_CASES);
+/**
+ * What a Node that can't run the sources is tested for: calls and connections, faults, files that are written, and the
+ * package. The rest is the same code on the same engine as on the newest Node.
+ */
+const OLD_NODE_TESTS = /^tests\/(?:exchange|upstream|faults|storage|serve|clients|packaging)\/|^tests\/cli\/serve_test/;
+
+/** What of these files a target runs; those that are named by the user, wherever that is possible. */
+function filesOf({ isWorkers, runsTypeScript }: Target, all: readonly string[]): string[] {
+  if (isWorkers) return all.filter((file) => file.startsWith(WORKERS_TESTS) || file in WORKERS_CASES);
+  const own = all.filter((file) => !file.startsWith(WORKERS_TESTS));
+  return runsTypeScript || isPart ? own : own.filter((file) => OLD_NODE_TESTS.test(file));
 }
 
 /** Takes cases out that make no sense on Workers. A name may hold `${…}`, as it does in the source. */
@@ -164,7 +172,8 @@ const { values, positionals } = parseArgs({
   allowPositionals: true,
 });
 const wanted = values.runtime?.split(",").map((name) => name.trim());
-const files = positionals.length > 0 ? positionals : globSync("tests/**/*_test.ts").sort();
+const isPart = positionals.length > 0;
+const files = isPart ? positionals : globSync("tests/**/*_test.ts").sort();
 const runtimes = findTargets().filter((target) =>
   (wanted?.some((name) => name === target.label || (name === target.kind && !target.isWorkers)) ?? true) &&
   (files.length === 0 || filesOf(target, files).length > 0)

@@ -243,7 +243,7 @@ async function serveAlone(context: Context, source: Source): Promise<void> {
     look: (from, to) => Promise.resolve(look(from, to)),
     handle: (request) => gateway.handler.handle(request),
   };
-  const reloader = new Reloader({
+  const reloader: Reloader = new Reloader({
     read: context.read,
     report,
     async prepare(next) {
@@ -287,7 +287,7 @@ async function serveByWorkers(context: Context, source: Source, count: number): 
     handle: (request: GatewayRequest) => callListener(workers.urls[0] ?? "", request),
   });
   const admin = new AdminListener({ served, serve, version: VERSION, inForce: () => reloader.inForce, report });
-  const reloader = new Reloader({
+  const reloader: Reloader = new Reloader({
     read: context.read,
     report,
     async prepare(next) {

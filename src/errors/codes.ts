@@ -258,6 +258,7 @@ export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
   upstream_unsupported_encoding: {
     ...upstream,
     outcome: "upstream_failed",
+    failureCause: "malformed",
     status: 502,
     shouldRetry: false,
     message: "Cannot unpack the provider's answer: its content encoding is not supported here",

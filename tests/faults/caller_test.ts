@@ -151,17 +151,18 @@ describe("faults of callers", () => {
     }, { config: { limits: { body: "1MB", bodies: "1MB" } } });
     const running = raw(under);
     await until(() => running.received().includes("data: "), "the stream begins");
-    // Half a megabyte is on its way and does not come to its end.
+    // Less than half of the memory is taken by a body that does not come to its end: a second one has no room beside it.
     const large = { ...under.headers, "content-length": "900000" };
     const refused = () => callRaw(under.a, { headers: under.headers, body: `${GOOD_BODY}${" ".repeat(500_000)}` });
     // Whichever of the two is read first takes the room, so that it may need a few tries.
     let holding = running;
     let answer = await refused();
     for (let tries = 0; answer.status === 200 && tries < 50; tries++) {
-      holding = openRaw(under.a, toRawRequest(under.a, { headers: large, body: " ".repeat(600_000) }));
+      if (holding === running || holding.received() !== "") {
+        holding = openRaw(under.a, toRawRequest(under.a, { headers: large, body: " ".repeat(400_000) }));
+      }
       await until(() => under.gateway.openExchanges === 2 || holding.received() !== "", "the large body is on its way");
       answer = await refused();
-      if (answer.status === 200) holding.socket.destroy();
     }
     assert.equal(answer.status, 503);
     assert.match(answer.body, /gateway_overloaded/);
