@@ -19,7 +19,7 @@ import { isWorkers, runtime } from "./support/runtimes.ts";
 /** Lines of code on the path of a call, and files that they stand in. A higher limit needs a reason in its commit. */
 const MAX_PLAIN_LINES = 1650;
 const MAX_STREAMED_LINES = 1900;
-const MAX_FILES = 40;
+const MAX_FILES = 45;
 
 const WARM_UP_CALLS = 10;
 const KEY = "a-gateway-key-of-mine";

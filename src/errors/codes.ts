@@ -328,6 +328,7 @@ export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
   upstream_first_event_timeout: {
     ...upstream,
     outcome: "timeout",
+    failureCause: "timeout",
     status: 504,
     shouldRetry: false,
     message: "Cannot wait longer for the provider: the first event of its stream did not come in time",
