@@ -135,6 +135,14 @@ const FUNCTIONS: ReadonlySet<SyntaxKind> = new Set([
   SyntaxKind.SetAccessor,
 ]);
 
+/** Openings that hide what a docstring is about: it opens with a noun or a verb that names its subject. */
+const RIDDLE = /^(?:What|Who|Whose|Whom|How|Whether|So|As|Such)\b/;
+
+/** The texts of a file's docstrings. */
+function docstringsOf(file: string): string[] {
+  return Array.from(read(file).matchAll(/\/\*\*\s*(?:\*\s*)?([\s\S]*?)\*\//g), ([, text = ""]) => text);
+}
+
 describe("the house", () => {
   afterAll(() => api.close());
 
@@ -216,6 +224,13 @@ describe("the house", () => {
         assert.ok(home.test(file) || !pattern.test(code), `${file} has ${pattern.source}: ${reason}`);
       }
     }
+  });
+
+  it("a docstring opens with a noun or a verb", () => {
+    const riddles = all.filter((file) => file !== "src/admin/page_assets.ts").flatMap((file) =>
+      docstringsOf(file).filter((text) => RIDDLE.test(text)).map((text) => `${file}: ${text.slice(0, 60)}`)
+    );
+    assert.deepEqual(riddles, [], "say what it is or does, not 'what', 'how' or 'whether'");
   });
 
   it("every error code is thrown somewhere", () => {

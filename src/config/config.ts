@@ -1,5 +1,5 @@
 /**
- * What an operator may set: the schema, its defaults, and the one place where durations and sizes become numbers.
+ * The configuration of a gateway: its schema, its defaults, and the one place where durations and sizes become numbers.
  *
  * @module
  */
@@ -24,27 +24,27 @@ export type KeysConfig = KeyConfig[] | { readonly file: string } | "redis";
 
 /** A whole configuration, checked. */
 export interface Config {
-  /** Where callers are listened to, at least one. */
+  /** Addresses on which callers are accepted; at least one. */
   readonly listen: readonly ListenConfig[];
-  /** By their names, at least one. */
+  /** Providers by name; at least one. */
   readonly providers: Readonly<Record<string, ProviderConfig>>;
   /** Where gateway keys are. */
   readonly keys: KeysConfig;
-  /** What callers may take of the gateway itself. */
+  /** Limits on what callers may use of the gateway itself. */
   readonly limits: LimitsConfig;
-  /** Where health, readiness and keys are asked for, if anywhere; keys only with a token. */
+  /** The listener for operators, if any: health, metrics, and (only with a token) keys, usage and the console. */
   readonly admin?:
     | { readonly hostname: string; readonly port: number; readonly token?: string | undefined }
     | undefined;
   /** URL of the Redis or Valkey that several gateways share. */
   readonly redis?: string | undefined;
-  /** What models cost, where a provider has no price of its own for them. */
+  /** Prices of models, for those that have no price at their provider. */
   readonly prices: Prices;
-  /** What all prices are in. */
+  /** Currency of all prices, such as `USD`. */
   readonly currency: string;
   /** The access log on standard output; `auto` is for people at a terminal, else JSON lines. */
   readonly log: "auto" | "json" | "pretty" | "off";
-  /** How a gateway leaves. */
+  /** Times of a graceful shutdown. */
   readonly drain: {
     /** Milliseconds in which it still accepts while readiness already says no. */
     readonly delayMs: number;
@@ -53,15 +53,15 @@ export interface Config {
   };
 }
 
-/** What callers may take of the gateway itself. */
+/** Limits on what callers may use of the gateway itself. */
 export interface LimitsConfig {
-  /** Bytes of a caller's body at most. */
+  /** Maximum size of a caller's body. Bytes. */
   readonly maxBodyBytes: number;
   /** Milliseconds for a caller's body to arrive. */
   readonly bodyTimeMs: number;
-  /** Bytes of all bodies that are held at once. */
+  /** Maximum size of all bodies that are held at once. Bytes. */
   readonly maxBodiesBytes: number;
-  /** Exchanges that are open at once. */
+  /** Maximum number of exchanges that are open at once. */
   readonly maxExchanges: number;
   /** Milliseconds for which a caller may leave its answer unread. */
   readonly writeStallMs: number;
@@ -69,17 +69,17 @@ export interface LimitsConfig {
 
 /** One mistake in a configuration. */
 export interface ConfigIssue {
-  /** Such as `providers.a.upstream`. */
+  /** Path of the setting, such as `providers.a.upstream`. */
   readonly path: string;
-  /** What was expected there, and what to do. Never a value that may be secret. */
+  /** Text for people: the expected value, and what to do. Never contains a value that may be secret. */
   readonly message: string;
-  /** The file and line, or the variable, that says so. */
+  /** The file and line, or the variable, that the setting comes from. */
   readonly source?: string | undefined;
 }
 
 /** All mistakes of a configuration at once. */
 export class ConfigError extends Error {
-  /** By which it is known where two copies of this module meet. */
+  /** Name of the error, which identifies it even where two copies of this module are loaded. */
   override readonly name = "ConfigError";
   /** The mistakes, at least one. */
   readonly issues: readonly ConfigIssue[];
@@ -232,7 +232,7 @@ function toPath(input: unknown, keys: readonly (string | number)[]): [v.IssuePat
   return keys.map((key) => ({ type: "unknown", origin: "value", input, key, value: undefined })) as never;
 }
 
-/** Of a setting with several forms: the mistakes inside the form that was meant, where one can be told. */
+/** Returns, for a setting with several forms, the mistakes inside the form that was meant, if that one is clear. */
 function deepest(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[] {
   const isList = Array.isArray(issue.input);
   const inner = (issue.issues ?? []).filter(({ path }) =>
@@ -249,7 +249,7 @@ function deepest(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[] {
  * @returns The whole configuration
  * @throws {ConfigError} With every mistake at once
  *
- * @example The least there is
+ * @example A minimal configuration
  * ```ts
  * const config = parseConfig({
  *   providers: { a: { upstream: "openai" } },

@@ -4,9 +4,9 @@
  * @module
  */
 
-/** What every variable begins with. */
+/** Prefix of every variable. */
 export const PREFIX = "SALLYPORT_";
-/** Variables that end in a provider's name, and what they set. */
+/** Prefixes of the variables that end in a provider's name, and the setting of each. */
 const PROVIDER_SETTINGS: Readonly<Record<string, string>> = {
   SALLYPORT_PROVIDER_: "upstream",
   SALLYPORT_HOSTS_: "hosts",
@@ -16,9 +16,9 @@ const PROVIDER_SETTINGS: Readonly<Record<string, string>> = {
   SALLYPORT_SHARED_LIMITS_: "limits",
   SALLYPORT_PRICES_: "prices",
 };
-/** What variables of a provider begin with. */
+/** Prefixes of the variables that end in a provider's name. */
 export const PROVIDER_VARIABLES: readonly string[] = Object.keys(PROVIDER_SETTINGS);
-/** Variables that set one text, and where. */
+/** Variables that set a single value, and the section and name of its setting. */
 const SIMPLE_VARIABLES: Readonly<Record<string, readonly [section: string, setting: string]>> = {
   SALLYPORT_LIMITS_BODY: ["limits", "body"],
   SALLYPORT_LIMITS_BODY_TIME: ["limits", "bodyTime"],
@@ -29,7 +29,7 @@ const SIMPLE_VARIABLES: Readonly<Record<string, readonly [section: string, setti
   SALLYPORT_DRAIN_LIMIT: ["drain", "limit"],
 };
 
-/** Variables that are not of one provider. */
+/** Variables that do not belong to one provider. */
 export const FIXED_VARIABLES: readonly string[] = [
   "SALLYPORT_CONFIG",
   "SALLYPORT_LISTEN",
@@ -51,7 +51,7 @@ function splitList(text: string): string[] {
   return text.split(",").map((item) => item.trim()).filter((item) => item !== "");
 }
 
-/** `127.0.0.1:8787`, `http://…` or `https://127.0.0.1:8788?cert=b.crt&key=b.key`. */
+/** Reads an address: `127.0.0.1:8787`, `http://…` or `https://127.0.0.1:8788?cert=b.crt&key=b.key`. */
 function toListen(text: string): Json {
   const full = /^https?:/.test(text) ? text : `http://${text}`;
   if (!URL.canParse(full)) return { port: text };
@@ -65,14 +65,14 @@ function toListen(text: string): Json {
   };
 }
 
-/** Plain keys in a comma-separated list, `redis`, or the whole `keys` setting as JSON. */
+/** Reads keys: plain ones in a comma-separated list, `redis`, or the whole `keys` setting as JSON. */
 function toKeys(text: string): unknown {
   if (text === "redis") return text;
   if (!text.startsWith("[")) return splitList(text).map((key, index) => ({ id: `key-${index + 1}`, key }));
   return toJson(text);
 }
 
-/** What is no JSON becomes a text, which no schema takes for an object or an array. */
+/** Parses JSON. Invalid JSON becomes a text, which no schema accepts as an object or an array. */
 function toJson(text: string): unknown {
   try {
     return JSON.parse(text);
@@ -82,12 +82,12 @@ function toJson(text: string): unknown {
 }
 
 /**
- * Lays one variable over the settings.
+ * Applies one variable to the settings.
  *
  * @param input The settings, changed in place
- * @param name Of the variable
+ * @param name Name of the variable
  * @param value Its text
- * @returns The path it sets, or nothing for an unknown one
+ * @returns The path of the setting; `undefined` for an unknown variable
  */
 export function layVariable(input: Json, name: string, value: string): string | undefined {
   const simple = Object.hasOwn(SIMPLE_VARIABLES, name) ? SIMPLE_VARIABLES[name] : undefined;

@@ -7,7 +7,7 @@ import * as v from "valibot";
 import { about } from "./schema.ts";
 import { type Budget, formatBudget, formatRate, parseBudget, parseRate, type Rate } from "./units.ts";
 
-/** How much may be taken. What is left out is without limit. */
+/** Limits of a key or a provider. A limit that is left out does not apply. */
 export interface LimitSet {
   /** Requests in a window. */
   readonly requests?: Rate | undefined;
@@ -25,7 +25,7 @@ export interface LimitSet {
 export interface KeyConfig {
   /** Names the key in logs and metrics. */
   readonly id: string;
-  /** For people. */
+  /** Name for people. */
   readonly name?: string | undefined;
   /** The key itself. */
   readonly key?: string | undefined;
@@ -37,7 +37,7 @@ export interface KeyConfig {
   readonly providers?: readonly string[] | undefined;
   /** Models it may use, each a name with `*` for any characters; left out, all. */
   readonly models?: readonly string[] | undefined;
-  /** How much it may take. */
+  /** Limits of the key. */
   readonly limits?: LimitSet | undefined;
   /** Milliseconds since 1970 from which on it is refused. */
   readonly expiresAt?: number | undefined;
@@ -45,7 +45,7 @@ export interface KeyConfig {
   readonly disabled?: boolean | undefined;
   /** Milliseconds since 1970 at which it was revoked, for good. */
   readonly revokedAt?: number | undefined;
-  /** Milliseconds since 1970. */
+  /** Time of its creation, milliseconds since 1970. */
   readonly createdAt?: number | undefined;
   /** The operator's own notes. */
   readonly metadata?: Readonly<Record<string, string>> | undefined;
@@ -57,7 +57,7 @@ const nonEmpty = v.pipe(
   v.maxLength(256, "expected at most 256 characters"),
 );
 
-/** Calendars have no 30th of February, `Date.parse` has. */
+/** Checks that the day exists in its month: `Date.parse` accepts a 30th of February. */
 function isRealDay(text: string): boolean {
   const [year = 0, month = 0, day = 0] = text.slice(0, 10).split("-").map(Number);
   return day <= new Date(Date.UTC(year, month, 0)).getUTCDate();
@@ -114,7 +114,7 @@ const limitSet = {
 /** @internal Limits as they are written. */
 export const LimitSetSchema: v.GenericSchema<unknown, LimitSet> = v.strictObject(limitSet, limitForm);
 
-/** What a person may decide about a key. */
+/** Settings of a key that people decide on, shared by all schemas of keys. */
 const policy = {
   name: v.optional(about(nonEmpty, "For people")),
   providers: v.optional(about(
@@ -133,7 +133,7 @@ const policy = {
   expires: about(v.optional(time), "From then on it is refused; such as 2027-01-31T00:00:00Z"),
 };
 
-/** What a new key is asked for with. */
+/** Settings with which a new key is requested. */
 export type KeyPolicy = Omit<KeyConfig, "id" | "key" | "digest" | "previous" | "revokedAt" | "createdAt">;
 
 /** @internal The body of a call that creates a key. */
@@ -142,7 +142,7 @@ export const KeyPolicySchema: v.GenericSchema<unknown, KeyPolicy> = v.pipe(
   v.transform(({ expires, ...rest }) => ({ ...rest, expiresAt: expires })),
 );
 
-/** Limits as people write them. What is left out is without limit. */
+/** Limits as people write them. A limit that is left out does not apply. */
 export interface WrittenLimits {
   /** Requests in a window, such as `600/min`. */
   readonly requests?: string | undefined;
@@ -156,27 +156,27 @@ export interface WrittenLimits {
   readonly mode?: "enforce" | "observe" | undefined;
 }
 
-/** Whose a key is and what that one may do, as an embedder's own store says it. */
+/** The owner of a key and what the owner may do, as an embedder's own store returns it. */
 export interface OwnKey {
   /** Names the owner in logs, metrics and limits: not the key. At most 64 characters. */
   readonly id: string;
-  /** For people. */
+  /** Name for people. */
   readonly name?: string | undefined;
   /** Names of the providers it may use; left out, all. */
   readonly providers?: readonly string[] | undefined;
   /** Models it may use, each a name with `*` for any characters; left out, all. */
   readonly models?: readonly string[] | undefined;
-  /** How much it may take, counted by {@link id}. */
+  /** Limits of the key, counted by {@link id}. */
   readonly limits?: WrittenLimits | undefined;
   /** Date and time from which on it is refused, such as `2027-01-31T00:00:00Z`. */
   readonly expires?: string | undefined;
   /** Refused as long as this is true. */
   readonly disabled?: boolean | undefined;
-  /** Notes of one's own. */
+  /** The embedder's own notes. */
   readonly metadata?: Readonly<Record<string, string>> | undefined;
 }
 
-/** @internal What an embedder's own store says of a key. */
+/** @internal The schema of {@link OwnKey}. */
 export const OwnKeySchema: v.GenericSchema<unknown, KeyConfig> = v.pipe(
   v.strictObject(
     { ...policy, id: v.pipe(nonEmpty, v.maxLength(64, "expected at most 64 characters")) },
@@ -185,7 +185,7 @@ export const OwnKeySchema: v.GenericSchema<unknown, KeyConfig> = v.pipe(
   v.transform(({ expires, ...rest }) => ({ ...rest, expiresAt: expires })),
 );
 
-/** An object of these entries, each of which may be `null`: it is then set to `undefined`, which takes it away. */
+/** Builds the schema of a change: each entry may be `null`, which becomes `undefined` and so removes the setting. */
 function patchOf(entries: v.ObjectEntries, message: string) {
   const nullish = Object.entries(entries).map(([name, entry]) => [name, v.nullish(entry)]);
   return v.pipe(
@@ -198,7 +198,7 @@ function patchOf(entries: v.ObjectEntries, message: string) {
   );
 }
 
-/** @internal The body of a call that changes a key: `null` takes a setting, or one of the limits, away. */
+/** @internal The body of a call that changes a key: `null` removes a setting, or one of the limits. */
 export const KeyPatchSchema = patchOf(
   { ...policy, limits: patchOf(limitSet, limitForm) },
   "expected an object",
@@ -246,7 +246,7 @@ const toTime = (ms: number | undefined): string | undefined =>
   ms === undefined ? undefined : new Date(ms).toISOString();
 
 /**
- * Limits as people write them.
+ * Writes limits as people write them.
  *
  * @param limits The limits
  * @returns What {@link LimitSetSchema} reads as the same limits
@@ -262,7 +262,7 @@ export function toLimitsJson({ requests, tokens, concurrency, budget, mode }: Li
 }
 
 /**
- * A key as it is written; fields without a value are `undefined`, which JSON leaves out.
+ * Writes a key as JSON; fields without a value are `undefined`, which JSON leaves out.
  *
  * @param key The key
  * @returns What {@link KeySchema} reads as the same key

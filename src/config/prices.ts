@@ -1,17 +1,17 @@
 /**
- * Prices as an operator writes them down, and what tokens cost by them: exactly, in whole millionths of a millionth.
+ * Prices as an operator writes them down, and the exact cost of tokens in whole units of 10^-12 of the currency.
  *
  * @module
  */
 import * as v from "valibot";
 
-/** What a million tokens cost. */
+/** Prices of a million tokens of one model. */
 export interface Price {
-  /** Those of prompts. */
+  /** Price of prompt tokens. */
   readonly input: number;
-  /** Those of answers, reasoning included. */
+  /** Price of answer tokens, reasoning included. */
   readonly output: number;
-  /** Those of prompts that came from the provider's cache; as `input` if left out. */
+  /** Price of prompt tokens from the provider's cache; the same as `input` if left out. */
   readonly cached?: number | undefined;
 }
 
@@ -19,9 +19,9 @@ export interface Price {
 export type Prices = Readonly<Record<string, Price>>;
 
 const MAX_PRICE = 1e6;
-/** A price of a million tokens has so many decimals at most: then the price of one token is a whole number. */
+/** Maximum number of decimals in a price: the price of one token, in 10^-12 of the currency, is then a whole number. */
 const DECIMALS = 6;
-/** Decimals of a cost: those of a price, and as many for the million. */
+/** Decimals of a cost: those of a price, and six more for the million. */
 const COST_DECIMALS = 2 * DECIMALS;
 
 const priceForm = `expected a price of a million tokens from 0 to ${MAX_PRICE}, with ${DECIMALS} decimals at most`;
@@ -54,19 +54,19 @@ export const PricesSchema: v.GenericSchema<unknown, Prices> = v.record(
   pricesForm,
 );
 
-/** @internal What the prices are in. */
+/** @internal The schema of the currency. */
 export const CurrencySchema: v.GenericSchema<unknown, string> = v.pipe(
   v.string('expected a currency such as "USD"'),
   v.regex(/^[A-Z]{3}$/, 'expected a currency such as "USD"'),
 );
 
-/** A price of a million tokens as that of one, in 10^-12 of the currency. */
+/** Converts the price of a million tokens to that of one, in 10^-12 of the currency. */
 function toUnits(value: number): bigint {
   const [whole = "0", decimals = ""] = String(value).split(".");
   return BigInt(whole + decimals.padEnd(DECIMALS, "0"));
 }
 
-/** How much of what was counted. */
+/** Numbers of tokens whose cost is computed. */
 export interface PricedTokens {
   readonly input: number;
   readonly cached: number;
@@ -74,11 +74,11 @@ export interface PricedTokens {
 }
 
 /**
- * What tokens cost.
+ * Computes the cost of tokens.
  *
- * @param price Of a million
+ * @param price Price of a million tokens
  * @param tokens Whole numbers; `cached` is part of `input`
- * @returns In 10^-12 of the currency
+ * @returns The cost, in 10^-12 of the currency
  */
 export function costOf({ input, output, cached = input }: Price, tokens: PricedTokens): bigint {
   const fromCache = Math.min(tokens.cached, tokens.input);
@@ -87,7 +87,7 @@ export function costOf({ input, output, cached = input }: Price, tokens: PricedT
 }
 
 /**
- * @param cost In 10^-12 of the currency
+ * @param cost The cost, in 10^-12 of the currency
  * @returns The same in the currency, exactly, such as `0.0125`
  */
 export function formatCost(cost: bigint): string {

@@ -16,9 +16,9 @@ export interface ProviderConfig {
   readonly hosts: readonly string[];
   /** Base URLs of equal replicas, without a slash at their ends; at least one. */
   readonly upstreams: readonly string[];
-  /** Who decides on messages and their order: the gateway or the provider. */
+  /** Check of messages and their order: `ordered` by the gateway, `any` leaves it to the provider. */
   readonly messages: "ordered" | "any";
-  /** Milliseconds. */
+  /** Deadlines of a call. Milliseconds. */
   readonly deadlines: {
     readonly connectMs: number;
     readonly firstByteMs: number;
@@ -26,11 +26,11 @@ export interface ProviderConfig {
     readonly idleMs: number;
     readonly totalMs: number;
   };
-  /** After so many milliseconds of quiet a stream is sent a comment; 0 for never. */
+  /** Silence after which a stream is sent a comment; 0 for never. Milliseconds. */
   readonly keepAliveMs: number;
-  /** What all keys together may take of it. */
+  /** Limits that all keys share at this provider. */
   readonly limits?: LimitSet | undefined;
-  /** What its models cost; these come before the prices for all providers. */
+  /** Prices of its models; they take precedence over the prices for all providers. */
   readonly prices?: Prices | undefined;
 }
 
@@ -40,7 +40,7 @@ export interface ProviderConfig {
  */
 export const HOST: RegExp =
   /^(?<hostname>[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?|\[[0-9a-f:.]+\])\.?(?::(?<port>[0-9]{1,5}))?$/;
-/** Whether a text can match a Host: spelled as the table looks it up, the port within its range. */
+/** Checks that a pattern can match a Host: written as the host table looks it up, with a port within its range. */
 function isHostPattern(pattern: string): boolean {
   if (pattern === "*") return true;
   const isSuffix = pattern.startsWith("*.");
@@ -70,7 +70,7 @@ const upstream = v.pipe(
 /** The defaults; OpenAI's client libraries wait ten minutes for a header. */
 const DEADLINES = { connect: "5s", firstByte: "10m", firstEvent: "10m", idle: "2m", total: "30m" } as const;
 
-/** Checks a deadline against the one that bounds it. The default is never a mistake: it gives way to a shorter bound. */
+/** Checks a deadline against the one that bounds it. The default is never a mistake: it yields to a shorter bound. */
 const isBounded = (name: keyof typeof DEADLINES, ms: number, boundMs: number): boolean =>
   ms <= boundMs || ms === parseDuration(DEADLINES[name]);
 
@@ -161,7 +161,7 @@ function defaultHosts(name: string, isOnly: boolean): string[] {
   return isOnly ? ["*"] : [`${name}.localhost`];
 }
 
-/** As the schema leaves it. */
+/** A provider as the schema returns it. */
 type ParsedProvider = v.InferOutput<typeof provider>;
 
 function providersOf(parsed: Readonly<Record<string, ParsedProvider>>): Record<string, ProviderConfig> {

@@ -1,5 +1,5 @@
 /**
- * The forms that settings share: durations and sizes as they are written, and what is said of one that is none.
+ * Schemas that several settings share: durations, sizes and texts, with their error messages.
  *
  * @module
  */
@@ -7,10 +7,10 @@ import * as v from "valibot";
 import { parseDuration, parseSize } from "./units.ts";
 
 /**
- * A setting and a word about it, for editors (`gateway.schema.json`) and for `docs/configuration.md`.
+ * Adds a description to the schema of a setting, for editors (`gateway.schema.json`) and for `docs/configuration.md`.
  *
- * @param schema Its form
- * @param text What it does, without a full stop
+ * @param schema The schema of the setting
+ * @param text What the setting does, without a full stop
  */
 export function about<Schema extends v.GenericSchema>(
   schema: Schema,
@@ -19,21 +19,21 @@ export function about<Schema extends v.GenericSchema>(
   return v.pipe(schema, v.description(text));
 }
 
-/** What is said of a duration that is none. */
+/** Error message for a text that is not a duration. */
 export const durationForm: string = 'expected a duration with its unit, such as "5s", "2m" or "500ms"';
-/** From nothing to a day. */
+/** A duration from zero to a day, as milliseconds. */
 export const anyDuration: v.GenericSchema<string, number> = v.pipe(
   v.string(durationForm),
   v.transform(parseDuration),
   v.number(durationForm),
   v.maxValue(24 * 3_600_000, "expected at most 24h"),
 );
-/** Above zero. @param fallback Where nothing is set */
+/** A duration above zero, as milliseconds. @param fallback The default */
 export const duration = (fallback: string): v.OptionalSchema<v.GenericSchema<string, number>, string> =>
   v.optional(v.pipe(anyDuration, v.minValue(1, "expected a duration above zero")), fallback);
 
 const sizeForm = 'expected a size with its unit, such as "32MB"';
-/** Above zero, at most 1GB. @param fallback Where nothing is set */
+/** A size above zero and at most 1GB, as bytes. @param fallback The default */
 export const size = (fallback: string): v.OptionalSchema<v.GenericSchema<string, number>, string> =>
   v.optional(
     v.pipe(
@@ -46,7 +46,7 @@ export const size = (fallback: string): v.OptionalSchema<v.GenericSchema<string,
     fallback,
   );
 
-/** A text with something in it. */
+/** A text that is not empty. */
 export const nonEmpty: v.GenericSchema<string> = v.pipe(
   v.string("expected a string"),
   v.nonEmpty("expected a non-empty string"),

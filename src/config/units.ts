@@ -1,22 +1,22 @@
 /**
- * What people write and what the gateway counts in: durations, sizes, counts, rates and budgets, as numbers and back.
+ * Durations, sizes, counts, rates and budgets: from the text that people write to numbers, and back.
  *
  * @module
  */
 
-/** So many in a window that begins with the first one. */
+/** A limit within a window of time, which begins with the first use. */
 export interface Rate {
-  /** How many. */
+  /** Maximum in one window. */
   readonly limit: number;
-  /** Milliseconds. */
+  /** Length of the window. Milliseconds. */
   readonly windowMs: number;
 }
 
-/** So many in a day or month of the calendar (UTC). */
+/** A limit within a calendar day or month (UTC). */
 export interface Budget {
-  /** How many. */
+  /** Maximum in one period. */
   readonly limit: number;
-  /** Until when, in UTC. */
+  /** Period of the calendar, in UTC. */
   readonly period: "day" | "month";
 }
 
@@ -26,10 +26,10 @@ const SIZES: Readonly<Record<string, number>> = { B: 1, KB: 1024, MB: 1024 ** 2,
 const WINDOWS: Readonly<Record<string, number>> = { s: 1000, min: 60_000, h: 3_600_000, day: DAY_MS };
 const COUNTS: Readonly<Record<string, number>> = { k: 1000, M: 1e6, G: 1e9 };
 
-/** So many digits of a product hold: 2.3 times 1,000,000 is a hair less than 2,300,000 in binary. */
+/** Number of digits to which a product is rounded: in binary, 2.3 times 1,000,000 is a hair less than 2,300,000. */
 const SOUND_DIGITS = 15;
 
-/** A number with one of the units, as one number; `NaN`, which no schema takes for a number, for anything else. */
+/** Parses a number with one of the units; `NaN`, which no schema accepts as a number, for anything else. */
 function measure(text: string, units: Readonly<Record<string, number>>): number {
   const [, amount, unit = ""] = /^([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)$/.exec(text) ?? [];
   const factor = Object.hasOwn(units, unit) ? units[unit] : undefined;

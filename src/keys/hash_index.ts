@@ -41,8 +41,8 @@ export class HashIndex {
 
   /**
    * @param hash A hash
-   * @param isIt Whether a number with this hash is the one that is looked for
-   * @returns The first that is
+   * @param isIt Tells whether a number with this hash is the one that is looked for
+   * @returns The first number for which it does
    */
   find(hash: number, isIt: (number: number) => boolean): number | undefined {
     for (let place = this.#start(hash);; place = (place + 1) & this.#mask) {
@@ -52,7 +52,7 @@ export class HashIndex {
     }
   }
 
-  /** Where to begin: Knuth's multiplier spreads hashes that resemble each other. */
+  /** Returns the slot to begin at: Knuth's multiplier spreads hashes that resemble each other. */
   #start(hash: number): number {
     return Math.imul(hash, 0x9e3779b1) >>> this.#shift;
   }

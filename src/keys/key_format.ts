@@ -1,6 +1,6 @@
 /**
- * The form of a gateway key: `gk_<id>_<secret>_<checksum>`, so that a mistyped one dies without a look-up, a leaked
- * one is found by scanners, and the tripwires know one when they see it.
+ * The form of a gateway key: `gk_<id>_<secret>_<checksum>`. A mistyped key is refused without a look-up, and scanners
+ * and tripwires recognize a leaked one.
  *
  * @module
  */
@@ -19,10 +19,10 @@ const FORM_LENGTH = 3 + ID_LENGTH + 1 + SECRET_LENGTH + 1 + CHECKSUM_LENGTH;
 // A key of the operator's own: from 16 visible ASCII characters up.
 const OWN_FORM = /^[\x21-\x7e]{16,512}$/;
 
-/** SHA-256 of a text's UTF-8 as 64 hexadecimal digits. A part, for the fastest one differs by runtime. */
+/** SHA-256 of a text's UTF-8 as 64 hexadecimal digits. Passed in, because the fastest one differs by runtime. */
 export type Digest = (text: string) => string;
 
-/** What each byte does to a CRC (RFC 1952 §8). */
+/** Lookup table of the CRC, with an entry for each value of a byte (RFC 1952 §8). */
 const CRC_TABLE = Int32Array.from({ length: 256 }, (_, byte) => {
   let crc = byte;
   for (let bit = 0; bit < 8; bit++) crc = crc & 1 ? crc >>> 1 ^ 0xedb88320 : crc >>> 1;
@@ -48,7 +48,7 @@ function checksum(stem: string): string {
   return digits;
 }
 
-/** Evenly spread characters: bytes from 248 up would favour the first ones and are thrown away. */
+/** Returns random characters, evenly spread: bytes from 248 up would favour the first ones and are discarded. */
 function randomText(length: number): string {
   let text = "";
   while (text.length < length) {
@@ -71,7 +71,7 @@ export function generateGatewayKey(id = ""): string {
 }
 
 /**
- * The id inside a key: safe to log.
+ * Returns the id inside a key, which is safe to log.
  *
  * @param key A key of the gateway's own form
  * @returns Its id; `undefined` where the form or the checksum is wrong
@@ -84,18 +84,18 @@ export function gatewayKeyId(key: string): string | undefined {
 }
 
 /**
- * Whether a gateway key stands in a text, also one with a wrong checksum: a tripwire wants the mistyped ones too.
+ * Tells whether a text contains a gateway key, also one with a wrong checksum: a tripwire must catch mistyped keys too.
  *
  * @param text Anything that is to leave the gateway
- * @returns Whether there is one in it
+ * @returns Whether it contains one
  */
 export function holdsGatewayKey(text: string): boolean {
   return text.includes("gk_") && FORM.test(text);
 }
 
 /**
- * Whether a key is worth a look-up: a sound one of the gateway's form, or one of the operator's own of 16 visible
- * ASCII characters or more.
+ * Tells whether a key is worth a look-up: one of the gateway's form with a right checksum, or one of the operator's own
+ * of 16 to 512 visible ASCII characters.
  *
  * @param key A credential
  * @returns Whether to look it up

@@ -2,7 +2,7 @@
  * The content of a file of keys: one key a line, kept as the bytes that it is. A key becomes an object when somebody
  * asks for it, so that a million of them take little more room than the file.
  *
- * What the gateway itself wrote ends with a checksum and needs no second look; everything else is looked at key by key.
+ * A file that the gateway itself wrote ends with a checksum and is trusted; any other file is checked key by key.
  *
  * @module
  */
@@ -20,18 +20,18 @@ const TAIL = /\n\](?:,"checksum":"([0-9a-f]{64})")?\}\s*$/;
 const TAIL_BYTES = 256;
 /** New keys that are written at once. */
 const LINES = 500;
-/** So many keys that were asked for stay objects. */
+/** Maximum number of keys that stay objects: those that were asked for last. */
 const MAX_PARSED = 50_000;
-/** Another form of JSON is read in one go, and only up to here. Bytes. */
+/** Maximum size of a file in any other form of JSON, which is parsed in one go. Bytes. */
 const MAX_OTHER_BYTES = 64_000_000;
 const [NEWLINE, COMMA, SPACE] = [0x0a, 0x2c, 0x20];
 
-/** What a file says that is not as it should be. */
+/** The error for a file of keys that is missing, unreadable or invalid. */
 export class BrokenFile extends Error {}
-/** It isn't one key a line. */
+/** The error for a file that does not hold one key a line. */
 class OtherForm extends BrokenFile {}
 
-/** What is looked at of every key. */
+/** Fields of a key that indexes and searches read. */
 type Entry = Pick<GatewayKey, "id" | "name" | "digest" | "previous">;
 
 function parse(text: string, place: string): unknown {
@@ -82,7 +82,7 @@ function findFrame(bytes: Buffer): Frame & { checksum?: string | undefined } | u
   return tail === null ? undefined : { bytes, start, end: tailStart + tail.index + 1, checksum: tail[1] };
 }
 
-/** Keys as bytes. Whoever has one knows that all of them are sound. */
+/** Keys as bytes. All of them were checked when they were read. */
 export class KeyLines {
   readonly #frame: Frame;
   /** Where each line starts and ends. */
@@ -112,7 +112,7 @@ export class KeyLines {
    *
    * @param bytes The content
    * @returns Its keys
-   * @throws {BrokenFile} With the place of what is not as it should be
+   * @throws {BrokenFile} With the place of the first mistake
    */
   static async read(bytes: Buffer): Promise<KeyLines> {
     const frame = findFrame(bytes);
@@ -190,7 +190,7 @@ export class KeyLines {
     return keys;
   }
 
-  /** How many keys there are. */
+  /** The number of keys. */
   get size(): number {
     return this.#size;
   }
@@ -212,7 +212,7 @@ export class KeyLines {
     return number === undefined ? undefined : this.#key(number);
   }
 
-  /** @returns The newest first */
+  /** @returns The keys, the newest first */
   async list({ limit, after, search }: KeyQuery): Promise<readonly GatewayKey[]> {
     const start = after === undefined ? this.#size : this.#numberOf(after) ?? refuseAfter();
     const turns = new Turns();
@@ -255,7 +255,7 @@ export class KeyLines {
     yield Buffer.from(`],"checksum":"${hash.digest("hex")}"}\n`);
   }
 
-  /** The lines with these keys in their places: what is between them is not looked at. */
+  /** Returns the lines with these keys replaced or added; the lines between them are copied as they are. */
   *#piecesWith(keys: readonly GatewayKey[]): Iterable<Uint8Array> {
     const { bytes, start } = this.#frame;
     const changed: [number: number, key: GatewayKey][] = [];
@@ -301,7 +301,7 @@ export class KeyLines {
     return JSON.parse(this.#frame.bytes.toString("utf8", this.#starts[number], this.#ends[number]));
   }
 
-  /** Sound, see {@link KeyLines}; as it is written, so for its id and name only. */
+  /** Returns a key as it is written, so for its id and name only; it was checked before, see {@link KeyLines}. */
   #entry(number: number): Entry {
     return this.#value(number) as Entry;
   }
@@ -310,7 +310,7 @@ export class KeyLines {
     return toKey(this.#value(number), `key ${number + 1}`);
   }
 
-  /** Those that were asked for last stay objects. */
+  /** Returns a key. Those that were asked for last stay objects. */
   #recall(number: number): GatewayKey {
     const known = this.#parsed.get(number);
     if (known !== undefined) return known;

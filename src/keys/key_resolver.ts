@@ -1,5 +1,5 @@
 /**
- * Keys from an embedder's own store of users: a function that says who a key belongs to, and what that one may do.
+ * Keys from an embedder's own store of users: a function that returns the owner of a key and what the owner may do.
  *
  * @module
  */
@@ -9,16 +9,16 @@ import { isPromise } from "../exchange/observer.ts";
 import { type KeyConfig, type OwnKey, OwnKeySchema } from "../config/key.ts";
 
 /**
- * Hook: says who shows a key. It is asked once for each request; what it answers is not kept, so limits and rights may
- * differ from one request to the next. It may look the key up by whatever the store holds (its hash, one would hope);
- * comparing in constant time is its own business. A key that can't be one is not asked for: fewer than 16 characters or
- * more than 512, other than visible ASCII, or one that looks like a provider's (`sk-`, `gsk_`, `xai-`).
+ * Hook: finds the owner of a key. It is called once for each request and its answer is not kept, so limits and rights
+ * may differ from one request to the next. It may look the key up by whatever the store holds, preferably a hash, and
+ * is itself responsible for comparing in constant time. It is not called for a text that can't be a key: fewer than 16
+ * characters or more than 512, other than visible ASCII, or one that looks like a provider's (`sk-`, `gsk_`, `xai-`).
  *
- * What it throws, and what takes it longer than ten seconds, is answered with `key_store_unavailable`, unless it throws
- * a `GatewayError`. An answer of another form than {@link OwnKey} is answered with `internal_error`.
+ * If it throws, or takes longer than ten seconds, the request is answered with `key_store_unavailable`, unless it
+ * throws a `GatewayError`. If it returns another form than {@link OwnKey}, the answer is `internal_error`.
  *
- * @param shown What stands in `Gateway-Auth` after `Bearer`, in plain text: never to be logged
- * @returns Whose it is and what that one may do; `undefined` or `null` for a stranger
+ * @param shown The text in `Gateway-Auth` after `Bearer`: the key itself, which must never be logged
+ * @returns The owner and what the owner may do; `undefined` or `null` for an unknown key
  */
 export type ResolveKey = (shown: string) => OwnKey | null | undefined | Promise<OwnKey | null | undefined>;
 
@@ -27,7 +27,7 @@ export type ResolveKey = (shown: string) => OwnKey | null | undefined | Promise<
  *
  * @param resolve The function
  * @param shown A plausible key
- * @returns What it knows, checked
+ * @returns Its answer, checked
  * @throws {GatewayError} `key_store_unavailable`, with what the function threw as its cause
  */
 export function resolveOwnKey(
@@ -50,7 +50,7 @@ function toRefusal(thrown: unknown): GatewayError {
   return GatewayError.is(thrown) ? thrown : new GatewayError("key_store_unavailable", { cause: thrown });
 }
 
-/** The mistake is the embedder's: it is named to the observers, and tells no value. */
+/** Checks the answer of the hook. A mistake in it is reported to the observers, without any value. */
 function check(found: OwnKey | null | undefined): KeyConfig | undefined {
   if (found === undefined || found === null) return undefined;
   const { success, output, issues } = v.safeParse(OwnKeySchema, found);

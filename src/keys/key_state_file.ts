@@ -1,6 +1,6 @@
 /**
- * What a gateway remembers of keys beyond its end, beside the file of keys: when each was last used, and what budgets
- * have spent. Written lazily: a crash loses the last seconds.
+ * The state of keys that survives a restart, in a file beside the file of keys: when each key was last used, and how
+ * much of each budget is spent. Written lazily: a crash loses the last seconds.
  *
  * @module
  */
@@ -11,17 +11,17 @@ import type { Clock } from "../exchange/clock.ts";
 import { codeOf, type SharedFile, Turns } from "../storage/shared_file.ts";
 import { KeyStoreUnavailable } from "./key_store.ts";
 
-/** How often it is written, where something has changed. Milliseconds. */
+/** Interval between two writes, if something has changed. Milliseconds. */
 const WRITE_MS = 5000;
-/** What takes long is done less often: it is left alone for so many times as long. */
+/** Pause after a write, as a multiple of the time that it took: slow writes happen less often. */
 const REST_FACTOR = 20;
 /** Entries that are written at once, and characters that are read at once. */
 const ENTRIES = 500;
 const CHARACTERS = 32_000;
-/** What stands around the entries of a file that the gateway itself wrote, one a line. */
+/** Text before, between and after the entries of a file that the gateway itself wrote, one entry a line. */
 const [HEAD, MIDDLE, TAIL] = ['{"used":{\n', '\n},"budgets":[\n', "\n]}\n"];
 
-/** Part of the store of keys in a file. */
+/** Port: where the store of keys in a file notes their last uses. */
 export interface KeyState {
   /** Notes that a key was used, milliseconds since 1970. */
   used(id: string, at: number): void;
@@ -35,7 +35,7 @@ const StateSchema = v.object({
   budgets: v.array(v.object({ subject: v.string(), used: count, until: count })),
 });
 
-/** What one subject has spent of its budget. */
+/** The part of its budget that one subject has spent. */
 export interface Spent {
   /** Name of the subject. */
   readonly subject: string;
@@ -44,21 +44,21 @@ export interface Spent {
   readonly until: number;
 }
 
-/** Port: who counts budgets. */
+/** Port: the limiter, which counts budgets. */
 export interface Budgets {
-  /** What has been spent. */
+  /** Returns what has been spent. */
   budgets(): Iterable<Spent>;
-  /** Puts back what {@link budgets} gave. */
+  /** Restores what {@link budgets} returned. */
   restore(spent: Iterable<Spent>): void;
 }
 
-/** Of two budgets of one subject, the later period stays, and of one period the larger sum. */
+/** Keeps the later period of two budgets of one subject, and the larger sum within one period. */
 function keepLater(budgets: Map<string, Spent>, spent: Spent): void {
   const { until = 0, used = -1 } = budgets.get(spent.subject) ?? {};
   if (spent.until > until || (spent.until === until && spent.used > used)) budgets.set(spent.subject, spent);
 }
 
-/** Lines from one place to another, some at a time. */
+/** Cuts the lines between two positions into parts. */
 function* cut(text: string, start: number, end: number): Iterable<string> {
   while (start < end) {
     const comma = text.indexOf(",\n", start + CHARACTERS);
@@ -68,7 +68,7 @@ function* cut(text: string, start: number, end: number): Iterable<string> {
   }
 }
 
-/** The content of a file, some of it at a time where it has an entry a line. */
+/** Parses the content of a file, in parts if it has one entry a line. */
 function* parse(text: string): Iterable<unknown> {
   const middle = text.lastIndexOf(MIDDLE);
   if (!text.startsWith(HEAD) || middle < 0 || !text.endsWith(TAIL)) return yield JSON.parse(text);
@@ -77,7 +77,7 @@ function* parse(text: string): Iterable<unknown> {
   for (const part of budgets) yield { used: {}, budgets: JSON.parse(`[${part}]`) };
 }
 
-/** An entry a line, in turns. */
+/** Writes one entry a line, in turns. */
 async function* toLines<T>(entries: Iterable<T>, toLine: (entry: T) => string): AsyncIterable<Uint8Array> {
   const turns = new Turns();
   let text = "";
@@ -101,7 +101,7 @@ export class KeyStateFile implements KeyState {
   /** All last uses that are known here or from the file. */
   readonly #used = new Map<string, number>();
   #budgets = new Map<string, Spent>();
-  /** The content of the file that is part of them. */
+  /** Version of the file that they already include. */
   #version = "";
   #hasChanged = false;
   #isFailing = false;
@@ -111,7 +111,7 @@ export class KeyStateFile implements KeyState {
 
   /**
    * @param file The file, beside that of the keys
-   * @param options Where times come from; who is told in one line when it can't be written; whose budgets are kept
+   * @param options The clock; a function that is told in one line when the file can't be written; the limiter, if any
    */
   constructor(
     file: SharedFile,
@@ -124,9 +124,9 @@ export class KeyStateFile implements KeyState {
   }
 
   /**
-   * Reads what was remembered, and writes from then on.
+   * Reads the file, and writes it from then on.
    *
-   * @throws {ConfigError} When it is broken
+   * @throws {ConfigError} When the file can't be read or is broken
    */
   async start(): Promise<void> {
     try {
@@ -212,7 +212,7 @@ export class KeyStateFile implements KeyState {
     yield Buffer.from(TAIL);
   }
 
-  /** Takes over what the file says, where it has changed; no file says nothing. */
+  /** Takes over the content of the file if it has changed; a missing file changes nothing. */
   async #read(): Promise<void> {
     const version = await this.#file.look();
     if (version === "" || version === this.#version) return;

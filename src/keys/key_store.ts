@@ -1,5 +1,5 @@
 /**
- * Who the gateway keys belong to. Stored and compared as digests: no store ever holds a key.
+ * Stores of gateway keys, which are kept and compared as digests: no store ever holds a key itself.
  *
  * @module
  */
@@ -13,7 +13,7 @@ import { waitFor } from "../exchange/deadline.ts";
 import { type Digest, isPlausibleKey } from "./key_format.ts";
 import { type ResolveKey, resolveOwnKey } from "./key_resolver.ts";
 
-/** What is known of one gateway key. */
+/** A gateway key as a store holds it: its digest, never the key itself. */
 export interface GatewayKey extends Omit<KeyConfig, "key"> {
   /** SHA-256 of the whole key, 64 hexadecimal digits in lower case. */
   readonly digest: string;
@@ -26,30 +26,30 @@ export interface KeyStore {
    *
    * @param digest SHA-256 of the key that was shown
    * @returns The key whose secret, or secret before the last rotation, this is; `undefined` where there is none
-   * @throws {GatewayError} `key_store_unavailable` when it can't be known
+   * @throws {GatewayError} `key_store_unavailable` when the store can't be asked
    */
   find(digest: string): GatewayKey | undefined | Promise<GatewayKey | undefined>;
 }
 
-/** Which keys to list. */
+/** A query for keys to list. */
 export interface KeyQuery {
-  /** At most so many. */
+  /** Maximum number of keys. */
   readonly limit: number;
-  /** Those after the one with this id. */
+  /** Id of a key: the list begins after it. */
   readonly after?: string | undefined;
-  /** Those with this text in their id or name, in any case. */
+  /** Text in the id or name of the keys, in any case. */
   readonly search?: string | undefined;
 }
 
 /**
- * A change of one key, from what it is (`undefined` for a new one) to what it becomes. What it throws ends the change; it
- * may be asked again of what somebody else has made of the key meanwhile.
+ * A change of one key, from what it is (`undefined` for a new one) to what it becomes. An error that it throws ends the
+ * change. It may be called again if somebody else has changed the key meanwhile.
  */
 export type KeyChange = (id: string, current: GatewayKey | undefined) => GatewayKey;
 
 /** Port: where keys are kept and changed. */
 export interface KeyRegistry extends KeyStore {
-  /** @returns The newest first */
+  /** @returns The keys, the newest first */
   list(query: KeyQuery): Promise<readonly GatewayKey[]>;
   /** @returns The key with this id */
   get(id: string): Promise<GatewayKey | undefined>;
@@ -66,7 +66,7 @@ export interface KeyRegistry extends KeyStore {
    * Changes one key, or adds it. Nobody else changes it meanwhile.
    *
    * @param id Its id
-   * @param change From what it is (`undefined` for a new one) to what it becomes; what this throws ends the change
+   * @param change From what it is (`undefined` for a new one) to what it becomes; an error ends the change
    * @returns What it became
    * @throws {KeyStoreError} When it is refused
    * @throws {KeyStoreUnavailable} When it can't be written
@@ -95,7 +95,7 @@ export class KeyStoreUnavailable extends KeyStoreError {
   override readonly name = "KeyStoreUnavailable";
 }
 
-/** Whether two digests are equal, in a time that does not tell where they differ. */
+/** Compares two digests, in a time that does not depend on where they differ. */
 function equalDigests(a: string, b: string): boolean {
   let difference = a.length ^ b.length;
   for (let index = 0; index < a.length; index++) difference |= a.charCodeAt(index) ^ b.charCodeAt(index);
@@ -107,13 +107,13 @@ export function digestsOf({ digest, previous }: Pick<GatewayKey, "digest" | "pre
   return previous === undefined ? [digest] : [digest, previous.digest];
 }
 
-/** Whether a key is one that was asked for. */
+/** Tells whether the id or name of a key contains a text, in any case. */
 export function matchesSearch({ id, name = "" }: { id: string; name?: string | undefined }, search = ""): boolean {
   const wanted = search.toLowerCase();
   return id.toLowerCase().includes(wanted) || name.toLowerCase().includes(wanted);
 }
 
-/** The refusal of a list that should go on after a key that is not there. */
+/** Refuses a list that should begin after a key that does not exist. */
 export function refuseAfter(): never {
   throw new KeyStoreError("Cannot list the keys after one that is not there: begin without it");
 }
@@ -172,7 +172,7 @@ export class MemoryKeyStore implements KeyRegistry {
 }
 
 /**
- * Keys as they stand in the configuration.
+ * Creates the store of the keys in the configuration.
  *
  * @param keys The keys
  * @param digest SHA-256
@@ -199,7 +199,7 @@ export function createInlineKeyStore(keys: readonly KeyConfig[], digest: Digest)
   return store;
 }
 
-/** What an unknown key is compared with, so that it takes as long as a known one. */
+/** Digest with which an unknown key is compared, so that it takes as long as a known one. */
 const NO_DIGEST = "0".repeat(64);
 
 /**
@@ -207,7 +207,7 @@ const NO_DIGEST = "0".repeat(64);
  *
  * @param shown The credential
  * @param store Where to look: a store, or the function that an embedder gave
- * @param options SHA-256, on whose behalf, and where times come from
+ * @param options SHA-256, the exchange of the caller, and the clock
  * @returns The key, or `undefined`: for a malformed one without hashing or a look-up
  * @throws {GatewayError} `key_store_unavailable`, also for a store that never answers
  */

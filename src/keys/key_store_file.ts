@@ -1,5 +1,5 @@
 /**
- * Gateway keys in a JSON file: replaced as a whole, watched, and for ever good in its last good form.
+ * Gateway keys in a JSON file, which is replaced as a whole and watched. While it is broken, the last good keys hold.
  *
  * @module
  */
@@ -11,17 +11,17 @@ import { codeOf, FileUnavailable, type SharedFile } from "../storage/shared_file
 import { type GatewayKey, type KeyChange, type KeyQuery, type KeyRegistry, KeyStoreUnavailable } from "./key_store.ts";
 import type { KeyState } from "./key_state_file.ts";
 
-/** How often the file is looked at. A change holds within a second. Milliseconds. */
+/** Interval between two looks at the file: a change takes effect within a second. Milliseconds. */
 const WATCH_MS = 400;
 /**
- * Callers with unknown keys make the file be looked at too, and those that come within this time after a look take its
- * word: nobody is faster from the end of `sallyport keys create` to a call. Milliseconds.
+ * Time for which a look at the file is reused. Callers with unknown keys cause a look too, but not again within this
+ * time: nobody is faster from the end of `sallyport keys create` to a call. Milliseconds.
  */
 const GLANCE_MS = 1;
-/** For how long a caller with an unknown key waits for a file that has changed to be read. Milliseconds. */
+/** Time for which a caller with an unknown key waits for a changed file to be read. Milliseconds. */
 const RELOAD_WAIT_MS = 50;
 
-/** What is wrong with the file, for operators. */
+/** Describes what is wrong with the file, for operators. */
 function describe(error: unknown): string {
   if (error instanceof BrokenFile || error instanceof FileUnavailable) return error.message;
   return `it can't be read: ${codeOf(error)}`;
@@ -34,14 +34,14 @@ export class FileKeyStore implements KeyRegistry {
   readonly #report: (text: string) => void;
   readonly #state: KeyState;
   #keys: KeyLines = KeyLines.empty();
-  /** The content that {@link #keys} are from; empty before there was any. */
+  /** Version of the file that {@link #keys} come from; empty before there was any. */
   #version = "";
-  /** The content that was found broken last. */
+  /** Version of the file that was last found broken, and its error. */
   #fault: { readonly version: string; readonly error: unknown } | undefined;
-  /** The content that the operator was told of last. */
+  /** Version of the file that the operator was last told of. */
   #reported = "";
   #refreshing: Promise<void> | undefined;
-  /** What the file was, as a glance tells it, when it was last read for an unknown key. */
+  /** The result of a glance at the file when it was last read for an unknown key. */
   #glance = "";
   #glancedAt = -Infinity;
   #glancing: Promise<string> | undefined;
@@ -52,7 +52,7 @@ export class FileKeyStore implements KeyRegistry {
 
   /**
    * @param file The file
-   * @param options Where times come from; what was used and spent; who is told in one line of a broken file
+   * @param options The clock; the state of keys; a function that is told in one line of a changed or broken file
    */
   constructor(file: SharedFile, options: { clock: Clock; state: KeyState; report: (text: string) => void }) {
     this.#file = file;
@@ -64,7 +64,7 @@ export class FileKeyStore implements KeyRegistry {
   /**
    * Reads the file and watches it from then on.
    *
-   * @throws {ConfigError} When it can't be read, or is not as it should be
+   * @throws {ConfigError} When it can't be read or is invalid
    */
   async start(): Promise<void> {
     await this.check();
@@ -76,7 +76,7 @@ export class FileKeyStore implements KeyRegistry {
   /**
    * Reads the file where it has changed.
    *
-   * @throws {ConfigError} When it can't be read, or is not as it should be
+   * @throws {ConfigError} When it can't be read or is invalid
    */
   async check(): Promise<void> {
     try {
@@ -166,7 +166,7 @@ export class FileKeyStore implements KeyRegistry {
     });
   }
 
-  /** Does something with the keys as the file says now. */
+  /** Calls a function with the keys that the file holds now. */
   #read<T>(act: (keys: KeyLines) => T | Promise<T>): Promise<T> {
     return this.#explain(async () => {
       await this.#refresh();
@@ -184,7 +184,7 @@ export class FileKeyStore implements KeyRegistry {
     }
   }
 
-  /** Reads a file of which a glance says that it has changed, once for all to whom it says the same. */
+  /** Reads the file after a glance found it changed; callers with the same glance share one read. */
   #readAnew(glance: string): Promise<void> {
     if (this.#reading?.glance === glance) return this.#reading.done;
     const done = this.#refreshAnew().catch(() => {}).then(() => {
@@ -199,13 +199,13 @@ export class FileKeyStore implements KeyRegistry {
     return new Promise((resolve) => void this.#clock.timer(ms, resolve));
   }
 
-  /** The same as {@link #refresh}, of a file that may have changed since the last one began. */
+  /** Waits for a {@link #refresh} under way, then refreshes again: the file may have changed since that one began. */
   async #refreshAnew(): Promise<void> {
     await this.#refreshing?.catch(() => {});
     await this.#refresh();
   }
 
-  /** Takes over what the file says now, once for all who ask meanwhile; no file is no keys, unless there was one. */
+  /** Reads the file if it has changed; concurrent calls share one read. A file that disappears is an error. */
   #refresh(): Promise<void> {
     this.#refreshing ??= this.#load().finally(() => this.#refreshing = undefined);
     return this.#refreshing;

@@ -1,9 +1,9 @@
 /**
- * Gateway keys in Redis, for many gateways. A change holds everywhere within a second: it is announced, and what was
- * looked up is asked for anew after a second at the latest.
+ * Gateway keys in Redis, for many gateways. A change takes effect everywhere within a second: it is announced, and a
+ * cached key is used for at most a second.
  *
  * While Redis fails, keys that were good within the last {@link STALE_MS} stay good; all others are answered with
- * `key_store_unavailable`, for nobody can tell.
+ * `key_store_unavailable`, because nothing is known of them.
  *
  * @module
  */
@@ -34,19 +34,19 @@ const [KEYS, DIGESTS, USED, CREATED] = [
 ] as const;
 /** Carries the digests of keys that changed. */
 const CHANNEL = "sallyport:changed";
-/** For how long what was looked up is used without asking, and from when on it is asked for beside. Milliseconds. */
+/** Age up to which a cached key is used without waiting for Redis, and age from which it is refreshed. Milliseconds. */
 const FRESH_MS = 1000;
 const REFRESH_MS = 500;
-/** For how long a key stays good while Redis fails. Milliseconds. */
+/** Time for which a key stays good while Redis fails. Milliseconds. */
 export const STALE_MS: number = 5 * 60_000;
-/** So many keys are remembered at most; the same number of digests that nobody has. */
+/** Maximum number of cached keys, of cached digests that no key has, and of last uses that are not written yet. */
 const MAX_CACHED = 50_000;
-/** Last uses are written so often, and one part of them may take so long. Milliseconds. */
+/** Interval between two writes of last uses, and the deadline of one part of them. Milliseconds. */
 const WRITE_USED_MS = 5000;
 const WRITE_DEADLINE_MS = 1000;
 const PAGE = 1000;
 const MAX_TRIES = 20;
-/** Keys that are changed beside each other, where there are many. */
+/** Maximum number of keys that are changed concurrently. */
 const CHANGED_AT_ONCE = 50;
 
 // The key with its id. 1: nobody has this digest. 0: there are no keys yet. -1: they are gone, or a part of them.
@@ -84,7 +84,7 @@ interface Cached {
   readonly fetchedAt: number;
 }
 
-/** @throws {KeyStoreUnavailable} For a record that is not as it should be */
+/** @throws {KeyStoreUnavailable} For a broken record */
 function toKey(text: unknown, id: string): GatewayKey {
   try {
     const { key, digest, ...rest } = v.parse(KeySchema, JSON.parse(String(text)));
@@ -98,7 +98,7 @@ function toKey(text: unknown, id: string): GatewayKey {
   }
 }
 
-/** Whether a record is one that was asked for; a broken one is, so that somebody learns of it. */
+/** Tells whether a record matches a search. A broken one always does, so that somebody learns of it. */
 function isWanted(text: string, id: string, search: string): boolean {
   try {
     const { name } = JSON.parse(text);
@@ -244,14 +244,14 @@ export class RedisKeyStore implements KeyRegistry {
     await this.#writeUsed();
   }
 
-  /** What is known of a digest is out of date: not even a failing Redis makes it good again. */
+  /** Forgets what is cached of a digest, which is out of date: it is not used again, not even while Redis fails. */
   #forget(digest: string): void {
     this.#unknown.delete(digest);
     this.#known.delete(digest);
     this.#pending.delete(digest);
   }
 
-  /** One question for all who wait for the same digest. */
+  /** Fetches a key; callers that wait for the same digest share one request. */
   #fetchOnce(digest: string): Promise<GatewayKey | undefined> {
     const pending = this.#pending.get(digest);
     if (pending !== undefined) return pending;
@@ -314,7 +314,7 @@ export class RedisKeyStore implements KeyRegistry {
     });
   }
 
-  /** A part at a time, so that nobody's call waits behind a long one; what fails is tried again. */
+  /** Writes last uses in parts, so that no call waits behind a long one; what fails is tried again. */
   async #writeUsed(): Promise<void> {
     const used = Array.from(this.#used);
     this.#used = new Map();

@@ -7,7 +7,7 @@ import * as v from "valibot";
 import { KeySchema, toKeyJson } from "../config/key.ts";
 import { digestsOf, type GatewayKey, type KeyRegistry, KeyStoreError } from "./key_store.ts";
 
-/** Keys that are asked for at once. */
+/** Number of keys that are requested at once. */
 const PAGE = 1000;
 
 /** The number of keys that an import added, replaced, and found there already as they are. */
@@ -15,7 +15,7 @@ export type ImportCounts = Readonly<Record<"added" | "replaced" | "same", number
 
 const toLine = (key: GatewayKey): string => JSON.stringify(toKeyJson(key));
 
-/** The same text for the same record, in whichever order its fields stand. */
+/** Writes a record as a text that does not depend on the order of its fields. */
 function toCanonical(key: GatewayKey): string {
   return JSON.stringify(
     toKeyJson(key),

@@ -1,5 +1,5 @@
 /**
- * What happens to a gateway key from its creation to its end: pure steps from one record to the next.
+ * The life cycle of a gateway key, from its creation to its end: pure functions from one record to the next.
  *
  * @module
  */
@@ -7,26 +7,26 @@ import type { KeyConfig, KeyPolicy } from "../config/key.ts";
 import { type Digest, gatewayKeyId, generateGatewayKey } from "./key_format.ts";
 import { type GatewayKey, KeyStoreError } from "./key_store.ts";
 
-/** What the steps need: SHA-256, and the wall clock in milliseconds since 1970. */
+/** Inputs of the steps: SHA-256, and the current time in milliseconds since 1970. */
 export interface LifecycleParts {
   readonly digest: Digest;
   readonly now: number;
 }
 
-/** A secret that stays good for longer than this has not been rotated. A year, in milliseconds. */
+/** Maximum time for which the old secret stays good after a rotation: a year. Milliseconds. */
 const MAX_OVERLAP_MS = 365 * 86_400_000;
-/** For how long the secret before a rotation stays good, where nothing else is said. */
+/** Time for which the old secret stays good after a rotation, by default. */
 export const DEFAULT_OVERLAP = "24h";
 
-/** A key that was just made: the only time that it is known whole. */
+/** A key that was just made. Only now is the key itself known. */
 export interface NewKey {
   /** The key itself, to be shown once. */
   readonly key: string;
-  /** What is kept of it. */
+  /** The record of the key, for the store. */
   readonly record: GatewayKey;
 }
 
-/** What a key is good for now. */
+/** State of a key. Only an active one is accepted. */
 export type KeyState = "active" | "disabled" | "revoked" | "expired";
 
 /**
@@ -34,7 +34,7 @@ export type KeyState = "active" | "disabled" | "revoked" | "expired";
  *
  * @param policy What it may do
  * @param parts SHA-256 and the time
- * @returns The key and what is kept of it
+ * @returns The key and its record
  */
 export function createKey(policy: KeyPolicy, { digest, now }: LifecycleParts): NewKey {
   const key = generateGatewayKey();
@@ -47,7 +47,7 @@ export function createKey(policy: KeyPolicy, { digest, now }: LifecycleParts): N
  * @param record The key
  * @param overlapMs For how long the old secret stays good, milliseconds; 0 ends it at once
  * @param parts SHA-256 and the time
- * @returns The new key and what is kept of it
+ * @returns The new key and its record
  * @throws {KeyStoreError} For a revoked key, for too long an overlap, and when two secrets are good already
  */
 export function rotateKey(record: GatewayKey, overlapMs: number, { digest, now }: LifecycleParts): NewKey {
@@ -73,18 +73,18 @@ export function rotateKey(record: GatewayKey, overlapMs: number, { digest, now }
  *
  * @param record The key
  * @param now Milliseconds since 1970
- * @returns What is kept of it
+ * @returns The changed record
  */
 export function revokeKey(record: GatewayKey, now: number): GatewayKey {
   return { ...record, revokedAt: record.revokedAt ?? now };
 }
 
 /**
- * Suspends a key, or takes that back.
+ * Suspends a key, or ends its suspension.
  *
  * @param record The key
  * @param isDisabled Whether it is refused from now on
- * @returns What is kept of it
+ * @returns The changed record
  * @throws {KeyStoreError} For a revoked key, whose end can't be taken back
  */
 export function suspendKey(record: GatewayKey, isDisabled: boolean): GatewayKey {
@@ -98,7 +98,7 @@ export function suspendKey(record: GatewayKey, isDisabled: boolean): GatewayKey 
 /**
  * @param key The key
  * @param now Milliseconds since 1970
- * @returns What it is good for now
+ * @returns Its state
  */
 export function keyState({ revokedAt, disabled, expiresAt }: KeyConfig, now: number): KeyState {
   if (revokedAt !== undefined) return "revoked";

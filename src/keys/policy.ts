@@ -1,5 +1,5 @@
 /**
- * What a gateway key may do: yes or no, decided from the key alone.
+ * Permissions of a gateway key: providers and models, decided from the key alone.
  *
  * @module
  */

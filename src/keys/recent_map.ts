@@ -1,12 +1,13 @@
 /**
- * A bounded memory of what was asked for last.
+ * A bounded cache of the entries that were asked for last.
  *
  * @module
  */
 
 /**
- * Keeps entries in two generations: what nobody asks for during a whole generation is forgotten, all at once. Taking
- * the oldest out of one `Map` instead costs 20 µs an entry on every runtime, for it walks over the holes of those before.
+ * Keeps entries in two generations: those that nobody asks for during a whole generation are dropped, all at once. To
+ * delete the oldest entry of a single `Map` instead costs 20 µs on every runtime, because the search for it walks over
+ * the holes that earlier deletions left.
  */
 export class RecentMap<K, V> {
   readonly #size: number;
@@ -18,7 +19,7 @@ export class RecentMap<K, V> {
     this.#size = Math.ceil(max / 2);
   }
 
-  /** @returns What was set; its entry is as young as a new one from then on */
+  /** @returns The value that was set; its entry counts as a new one from then on */
   get(key: K): V | undefined {
     const value = this.#young.get(key);
     if (value !== undefined) return value;

@@ -1,12 +1,12 @@
 /**
- * What is counted of usage, and the forms in which it goes from who counts to who keeps it and who asks.
+ * The counts of usage, and the forms in which they pass from the meter to a store and to reports.
  *
- * Tokens are kept, never money: what they cost is worked out when somebody asks, by the prices of that time.
+ * Tokens are kept, never money: their cost is computed for each report, by the prices of that time.
  *
  * @module
  */
 
-/** What is counted of each key, provider and model, in the order in which {@link UsageRow.counts} holds it. */
+/** Names of the counts of each key, provider and model, in the order of {@link UsageRow.counts}. */
 export const USAGE_COUNTS = [
   /** Chat completions that were sent to the provider. */
   "requests",
@@ -25,12 +25,12 @@ export const USAGE_COUNTS = [
   /** Tokens that were stated in sum only, as neither input nor output. */
   "other",
 ] as const;
-/** One of the things that are counted. */
+/** Name of one of the counts. */
 export type UsageCount = typeof USAGE_COUNTS[number];
 
 /** The usage of one key, provider and model in one hour or day. */
 export interface UsageRow {
-  /** Where the hour or day begins, milliseconds since 1970. */
+  /** Start of the hour or day, milliseconds since 1970. */
   readonly at: number;
   /** Id of the gateway key. */
   readonly key: string;
@@ -40,55 +40,55 @@ export interface UsageRow {
   readonly counts: readonly number[];
 }
 
-/** The name of what is counted together, once there are too many models or keys to count each. */
+/** Name under which models or keys are counted together, once there are too many to count each. */
 export const OTHER = "(other)";
-/** So many models of a key have a name of their own in an hour or day, beside those that have a price. */
+/** Maximum number of models of a key that are counted by name in an hour or day, beside those that have a price. */
 export const MAX_MODELS = 50;
 
-/** Milliseconds. */
+/** An hour. Milliseconds. */
 export const HOUR_MS = 3_600_000;
-/** Milliseconds. */
+/** A day. Milliseconds. */
 export const DAY_MS = 86_400_000;
-/** For how long hours are kept: a week, and a day to look back at it. Milliseconds. */
+/** Time for which hours are kept: a week, and a day to look back at it. Milliseconds. */
 export const HOURS_KEPT_MS: number = 8 * DAY_MS;
-/** For how long days are kept: a year, and a month to bill it. Milliseconds. */
+/** Time for which days are kept: a year, and a month to bill it. Milliseconds. */
 export const DAYS_KEPT_MS: number = 400 * DAY_MS;
 
-/** The length of what rows are counted by. */
+/** The period of a row. */
 export type UsageStep = "hour" | "day";
-/** Milliseconds of each step. */
+/** Length of each step. Milliseconds. */
 export const STEP_MS: Readonly<Record<UsageStep, number>> = { hour: HOUR_MS, day: DAY_MS };
 
-/** Which rows are asked for. */
+/** A range of rows to read. */
 export interface UsageRange {
   readonly step: UsageStep;
   /** The first hour or day, milliseconds since 1970. */
   readonly from: number;
-  /** The first that is not asked for any more. */
+  /** The first hour or day after the range, milliseconds since 1970. */
   readonly to: number;
 }
 
-/** Some rows, and a number by which who keeps them tells that they are the same as those of an earlier try. */
+/** Rows to add, with a number by which a store recognizes a batch that it was given before. */
 export interface UsageBatch {
-  /** From 1 on, without gaps. */
+  /** Number of the batch, from 1 on, without gaps. */
   readonly number: number;
-  /** Of hours. */
+  /** Rows of hours. */
   readonly rows: readonly UsageRow[];
 }
 
 /** Port: where usage is kept. */
 export interface UsageStore {
-  /** Whether it outlives the process, and where. */
+  /** Place of the data; `memory` does not outlive the process. */
   readonly place: "memory" | "file" | "redis";
   /**
-   * Adds to what is kept: once, however often it is tried.
+   * Adds a batch: only once, however often it is tried.
    *
-   * @param batch The same one until this resolves
-   * @throws When it was not added, or when nobody knows
+   * @param batch The batch, which stays the same one until this resolves
+   * @throws When it was not added, or when that is unknown
    */
   add(batch: UsageBatch): Promise<void>;
   /**
-   * @param range Which rows
+   * @param range The range of the rows
    * @returns The rows, some at a time; one key, provider and model can have several of the same hour or day
    * @throws {UsageUnavailable} When they can't be read
    */
@@ -103,10 +103,10 @@ export class UsageUnavailable extends Error {
 }
 
 /**
- * Adds counts to others. What grows beyond what is exact stays at its end.
+ * Adds counts to sums. A sum stops at `Number.MAX_SAFE_INTEGER`.
  *
- * @param sums Becomes the sums
- * @param counts In the same order
+ * @param sums The sums, changed in place
+ * @param counts The counts, in the same order
  */
 export function addCounts(sums: number[], counts: readonly number[]): void {
   for (let index = 0; index < USAGE_COUNTS.length; index++) {

@@ -1,6 +1,6 @@
 /**
- * Counts what keys use of providers and models. What was counted is handed on once a second to where it is kept, so
- * that no exchange waits for it, and a crash loses a second.
+ * Counts what keys use of providers and models. The counts are handed to a store once a second, so that no exchange
+ * waits for it; a crash loses the last second.
  *
  * @module
  */
@@ -18,13 +18,13 @@ import {
 } from "./counts.ts";
 import { UsageTable } from "./usage_memory.ts";
 
-/** How often what was counted is handed on. Milliseconds. */
+/** Interval at which counts are handed to the store. Milliseconds. */
 const FLUSH_MS = 1000;
-/** So many rows wait at most for a place that does not take them; what is new beyond them is counted for all keys together. */
+/** Maximum number of rows that wait for a failing store; beyond it, new rows are counted for all keys together. */
 const MAX_WAITING = 50_000;
-/** More than any model answers at once: a provider that states it has made a mistake. Tokens. */
+/** Number of tokens above which the statement of a provider is a mistake: no model answers that much at once. */
 const MAX_TOKENS = 1e12;
-/** So many models of a provider are remembered as ones that it has. */
+/** Maximum number of models that are remembered for each provider as ones that it has. */
 const MAX_KNOWN = 1000;
 /** Errors of calls that never reached the provider. */
 const NEVER_SENT: ReadonlySet<string | undefined> = new Set(["upstream_unreachable", "upstream_connect_timeout"]);
@@ -44,7 +44,7 @@ const [REQUESTS, PARTIAL, UNSTATED, FAILED, INPUT, CACHED, OUTPUT, REASONING, OT
 
 const bump = (counts: number[], place: number, by = 1): void => void (counts[place] = (counts[place] ?? 0) + by);
 
-/** Whether no number of it is absurd. */
+/** Tells whether all numbers are plausible. */
 const isSound = ({ total, input = 0, output = 0, cached = 0, reasoning = 0 }: TokenUsage): boolean =>
   Math.max(total, input, output, cached, reasoning) <= MAX_TOKENS;
 
@@ -56,7 +56,7 @@ function addTokens(counts: number[], { total, input = 0, output = 0, cached = 0,
   bump(counts, OTHER_TOKENS, Math.max(0, total - input - output));
 }
 
-/** What a meter needs. */
+/** Options of the usage meter. */
 export interface UsageMeterOptions {
   readonly store: UsageStore;
   readonly clock: Clock;
@@ -68,9 +68,9 @@ export interface UsageMeterOptions {
 export class UsageMeter implements ExchangeObserver {
   readonly #options: UsageMeterOptions;
   #store: UsageStore;
-  /** What was counted and is not handed on yet, by hour. */
+  /** Counts that are not handed on yet, by hour. */
   #waiting = new Map<number, UsageTable>();
-  /** What is being handed on, until it was taken. */
+  /** The batch that is being handed on, until the store has taken it. */
   #batch: UsageBatch | undefined;
   #batches = 0;
   #flushing: Promise<void> = Promise.resolve();
@@ -80,7 +80,7 @@ export class UsageMeter implements ExchangeObserver {
   /** Models that a provider has answered for. */
   readonly #known = new Map<string, Set<string>>();
 
-  /** @param options What it needs */
+  /** @param options Its options */
   constructor(options: UsageMeterOptions) {
     this.#options = options;
     this.#store = options.store;
@@ -108,7 +108,7 @@ export class UsageMeter implements ExchangeObserver {
     this.#flushLater();
   }
 
-  /** Adds what another process has counted. @param rows Of hours */
+  /** Adds the counts of another process. @param rows Rows of hours */
   add(rows: readonly UsageRow[]): void {
     for (const { at, key, provider, model, counts } of rows) {
       addCounts(this.#tableOf(at).counts(key, provider, model), counts);
@@ -123,9 +123,9 @@ export class UsageMeter implements ExchangeObserver {
   }
 
   /**
-   * Hands on what waits, and keeps usage elsewhere from then on. What the place before does not take goes to the new one.
+   * Hands on what waits, and uses another store from then on. What the old store does not take goes to the new one.
    *
-   * @param store Where
+   * @param store The new store
    */
   async moveTo(store: UsageStore): Promise<void> {
     await (this.#flushing = this.#flush().then(() => void (this.#store = store)));
@@ -139,7 +139,7 @@ export class UsageMeter implements ExchangeObserver {
     await this.#store.close();
   }
 
-  /** A name that no provider knows is not worth a row: what it was called with failed. */
+  /** Returns the name under which a model is counted: one that was never answered for gets no row of its own. */
   #nameOf(provider: string, model: string, isAnswered: boolean): string {
     let known = this.#known.get(provider);
     if (known?.has(model) || this.#options.listed.has(model)) return model;
@@ -168,12 +168,12 @@ export class UsageMeter implements ExchangeObserver {
     });
   }
 
-  /** Hands on what waits, after what is on its way. What is not taken is tried again a second later. */
+  /** Hands on what waits, after the batch that is on its way. A batch that is not taken is retried a second later. */
   #flush(): Promise<void> {
     return this.#flushing = this.#flushing.then(() => this.#handOn());
   }
 
-  /** Never rejects. The second turn is for what was counted during the first. */
+  /** Hands on what waits, and never rejects. The second turn is for what was counted during the first. */
   async #handOn(): Promise<void> {
     for (let turn = 0; turn < 2; turn++) {
       if (this.#batch === undefined) {

@@ -1,5 +1,5 @@
 /**
- * What was used, added up as somebody asks for it, and what it costs by the prices of now. A cost is stated where both
+ * Reports of usage: sums by key, provider, model or time, and their cost by current prices. A cost is stated where both
  * the tokens and a price are known, and nowhere else.
  *
  * @module
@@ -21,12 +21,12 @@ import {
   type UsageStore,
 } from "./counts.ts";
 
-/** By what usage can be told apart. */
+/** Dimensions by which usage can be grouped. */
 export const USAGE_PARTS = ["key", "provider", "model", "day", "hour"] as const;
-/** One of the things by which usage can be told apart. */
+/** One of the dimensions by which usage can be grouped. */
 export type UsagePart = typeof USAGE_PARTS[number];
 
-/** What somebody asks for. */
+/** A query for a report. */
 export interface UsageQuery {
   readonly by: readonly UsagePart[];
   /** Milliseconds since 1970; left out, `lastMs` before the end. */
@@ -34,7 +34,7 @@ export interface UsageQuery {
   /** Milliseconds since 1970; left out, now. */
   readonly to?: number | undefined;
   readonly lastMs: number;
-  /** Rows at most. */
+  /** Maximum number of rows. */
   readonly limit: number;
   /** Only those of this key, provider or model. */
   readonly key?: string | undefined;
@@ -42,22 +42,22 @@ export interface UsageQuery {
   readonly model?: string | undefined;
 }
 
-/** Sums, as they are told. */
+/** Sums of usage, as a report states them. */
 export type UsageSums = Readonly<Record<UsageCount, number>> & {
   /** Input, output and other tokens. */
   readonly tokens: number;
-  /** Those of them that have no price. */
+  /** Number of those tokens that have no price. */
   readonly unpriced: number;
-  /** What the others cost, exactly, as a decimal number; `null` where none has a price. */
+  /** Exact cost of the other tokens, as a decimal number; `null` where none has a price. */
   readonly cost: string | null;
 };
 
-/** One row of the answer: what it is about, and its sums. */
+/** One row of a report: its values of the dimensions, and its sums. */
 export type UsageLine = UsageSums & Partial<Readonly<Record<UsagePart | "name", string>>>;
 
-/** The answer. */
+/** A report of usage. */
 export interface UsageReport {
-  /** The whole hours or days that it is about, ISO 8601 in UTC. */
+  /** Start and end of the report, in whole hours or days, ISO 8601 in UTC. */
   readonly from: string;
   readonly to: string;
   readonly by: readonly UsagePart[];
@@ -65,19 +65,19 @@ export interface UsageReport {
   /** Where usage is kept. */
   readonly place: UsageStore["place"];
   readonly rows: readonly UsageLine[];
-  /** Rows beyond the limit; `totals` is about them too. */
+  /** Number of rows beyond the limit; `totals` includes them. */
   readonly left: number;
   readonly totals: UsageSums;
 }
 
-/** What is asked for can't be told. */
+/** The error for a query that can't be answered. */
 export class UsageRefusal extends Error {
   override readonly name = "UsageRefusal";
-  /** Which part of the question. */
+  /** Parameter of the query that is at fault. */
   readonly param: string;
 
   /**
-   * @param param Which part of the question
+   * @param param Parameter of the query that is at fault
    * @param message What was expected
    */
   constructor(param: string, message: string) {
@@ -86,22 +86,22 @@ export class UsageRefusal extends Error {
   }
 }
 
-/** What reports are made of. */
+/** Dependencies of the reports. */
 export interface UsageReportParts {
   readonly usage: Pick<UsageStore, "place" | "read">;
   readonly config: Pick<Config, "prices" | "currency" | "providers">;
-  /** Knows the names of keys. */
+  /** Source of the names of keys. */
   readonly keys: { get(id: string): Promise<{ readonly name?: string | undefined } | undefined> };
   /** Wall clock, milliseconds since 1970. */
   readonly now: () => number;
 }
 
-/** More rows than anybody reads; they are kept until the last is added up. */
+/** Maximum number of groups, more than anybody reads: all of them are in memory until the last row is added up. */
 const MAX_GROUPS = 100_000;
 
-/** The sums of one row of the answer. */
+/** The sums of one row of the report. */
 interface Group {
-  /** What it is about, in the order of the question. */
+  /** Values of the dimensions, in the order of the query. */
   readonly names: readonly string[];
   readonly counts: number[];
   unpriced: number;
@@ -111,7 +111,7 @@ interface Group {
 const place = (name: UsageCount): number => USAGE_COUNTS.indexOf(name);
 const [INPUT, CACHED, OUTPUT, OTHER_TOKENS] = [place("input"), place("cached"), place("output"), place("other")];
 
-/** A price by its model's name, else by the longest pattern that matches it. */
+/** Finds a price by the name of its model, else by the longest pattern that matches it. */
 function findPrice(prices: Prices, model: string): Price | undefined {
   if (Object.hasOwn(prices, model)) return prices[model];
   const [pattern] = Object.keys(prices).filter((name) => name.includes("*") && matchesGlob(model, name))
@@ -119,7 +119,7 @@ function findPrice(prices: Prices, model: string): Price | undefined {
   return pattern === undefined ? undefined : prices[pattern];
 }
 
-/** The hours or days of a question: hours where they are kept and nobody asks for days. */
+/** Returns the hours or days of a query: hours where they are kept, unless the query groups by day. */
 function toRange({ by, from: wanted, to: end, lastMs }: UsageQuery, now: number): UsageRange {
   const to = end ?? now;
   const from = wanted ?? to - lastMs;
@@ -158,7 +158,7 @@ function toSums({ counts, unpriced, cost }: Group): UsageSums {
   };
 }
 
-/** By time, then the most first. */
+/** Returns the order of rows: by time, then those with the most tokens first. */
 function compare(by: readonly UsagePart[]) {
   const time = by.findIndex((part) => part === "day" || part === "hour");
   const text = (one = "", other = "") => one < other ? -1 : one > other ? 1 : 0;
@@ -172,14 +172,14 @@ function compare(by: readonly UsagePart[]) {
 export class UsageReports {
   readonly #parts: UsageReportParts;
 
-  /** @param parts What they are made of */
+  /** @param parts Their dependencies */
   constructor(parts: UsageReportParts) {
     this.#parts = parts;
   }
 
   /**
-   * @param query What is asked for
-   * @returns The answer
+   * @param query The query
+   * @returns The report
    * @throws {UsageRefusal} When it asks for what is not kept, or for too much
    * @throws {UsageUnavailable} When usage can't be read
    */
@@ -217,7 +217,7 @@ export class UsageReports {
     };
   }
 
-  /** Finds prices, each once. */
+  /** Returns a function that finds prices, and looks for each only once. */
   #prices(): (row: UsageRow) => Price | undefined {
     const { prices, providers } = this.#parts.config;
     const found = new Map<string, Price | undefined>();
@@ -231,7 +231,7 @@ export class UsageReports {
     };
   }
 
-  /** Keys have names for people; where they can't be looked up their ids will do. */
+  /** Makes the rows of the report. A key gets its name for people too, if that can be looked up. */
   #toLines(by: readonly UsagePart[], groups: readonly Group[]): Promise<UsageLine[]> {
     const place = by.indexOf("key");
     return Promise.all(groups.map(async (group) => {

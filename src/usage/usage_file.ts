@@ -1,5 +1,5 @@
 /**
- * Usage in a file beside the file of keys, so that a restart loses no bill. Written lazily: a crash loses the last
+ * Usage in a file beside the file of keys, so that it survives a restart. Written lazily: a crash loses the last
  * seconds. Several gateways may share the file: each adds what it has counted itself.
  *
  * @module
@@ -20,22 +20,22 @@ import {
 } from "./counts.ts";
 import { inParts, UsageBook } from "./usage_memory.ts";
 
-/** How often it is written, where something has changed. Milliseconds. */
+/** Interval between a change and its write, at least. Milliseconds. */
 const WRITE_MS = 5000;
-/** What takes long is done less often: it is left alone for so many times as long. */
+/** Pause after a write, as a multiple of the time that it took: slow writes happen less often. */
 const REST_FACTOR = 20;
 
-/** What it needs beside the file. */
+/** Options of the usage file. */
 export interface FileUsageOptions {
   readonly clock: Clock;
-  /** Is told in one line when it can't be written. */
+  /** Function that is told in one line when the file can't be written. */
   readonly report: (text: string) => void;
   /** Models that always have a name of their own. */
   readonly listed: ReadonlySet<string>;
 }
 
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
-/** One line: hour or day, where it begins, key, provider, model, counts. */
+/** One line: hour or day, its start, key, provider, model, counts. */
 const LineSchema = v.strictTuple([
   v.picklist(["hour", "day"]),
   count,
@@ -47,7 +47,7 @@ const LineSchema = v.strictTuple([
 
 const ALL = { from: -Infinity, to: Infinity } as const;
 
-/** A row a line, in turns: a large file must not keep streams waiting. */
+/** Writes one row a line, in turns: a large file must not keep streams waiting. */
 async function* toLines(book: UsageBook): AsyncIterable<Uint8Array> {
   for (const step of ["hour", "day"] as const) {
     for (const rows of inParts(book.read({ step, ...ALL }))) {
@@ -65,23 +65,23 @@ export class FileUsage implements UsageStore {
   readonly place = "file";
   readonly #file: SharedFile;
   readonly #options: FileUsageOptions;
-  /** What the file says, and what is not written yet. */
+  /** Usage in the file, and usage that is not written yet. */
   #book: UsageBook;
-  /** What is not written yet: hours only. */
+  /** Usage that is not written yet: hours only. */
   #unwritten: UsageBook;
-  /** The content of the file that is part of the book. */
+  /** Version of the file that the book already includes. */
   #version = "";
   #isFailing = false;
   #isScheduled = false;
   #isClosed = false;
   #restsUntil = 0;
-  /** One thing is done at a time: what is counted during a write is no part of it. */
+  /** End of the last task in the queue. One runs at a time: what is counted during a write is no part of it. */
   #working: Promise<unknown> = Promise.resolve();
   #cancelWrite = (): void => {};
 
   /**
    * @param file The file
-   * @param options What it needs beside
+   * @param options Its options
    */
   constructor(file: SharedFile, options: FileUsageOptions) {
     this.#file = file;
@@ -91,9 +91,9 @@ export class FileUsage implements UsageStore {
   }
 
   /**
-   * Reads what was kept.
+   * Reads the file.
    *
-   * @throws {ConfigError} When it is broken
+   * @throws {ConfigError} When the file can't be read or is broken
    */
   async start(): Promise<void> {
     try {
@@ -148,7 +148,7 @@ export class FileUsage implements UsageStore {
     });
   }
 
-  /** Never rejects. */
+  /** Writes the file. Never rejects. */
   async #write(): Promise<void> {
     if (this.#unwritten.rows === 0) return;
     const { clock, report, listed } = this.#options;
@@ -170,7 +170,7 @@ export class FileUsage implements UsageStore {
     this.#restsUntil = endedAt + REST_FACTOR * (endedAt - startedAt);
   }
 
-  /** Takes over what the file says, where it has changed; no file says nothing. */
+  /** Takes over the content of the file if it has changed; a missing file changes nothing. */
   async #catchUp(): Promise<void> {
     const { path } = this.#file;
     const version = await this.#file.look();

@@ -1,6 +1,6 @@
 /**
- * Usage in memory, by hour and by day, within bounds: whatever callers name their models, and however many keys there
- * are. What has no room of its own is counted under {@link OTHER}, so that sums stay right.
+ * Usage in memory, by hour and by day. Its size is bounded, whatever callers name their models and however many keys
+ * there are: what exceeds a bound is counted under {@link OTHER}, so that sums stay right.
  *
  * @module
  */
@@ -27,10 +27,10 @@ const MAX_ROWS = 200_000;
 /** Rows that are handed on at once. */
 const ROWS_AT_ONCE = 2000;
 
-/** What one key has used. */
+/** Usage of one key. */
 interface KeyUse {
   readonly providers: Map<string, Map<string, number[]>>;
-  /** How many models have a name of their own, those with a price left aside. */
+  /** Number of models that are counted by name, without those that have a price. */
   models: number;
 }
 
@@ -43,14 +43,14 @@ export class UsageTable {
 
   /**
    * @param listed Models that always have a name of their own
-   * @param maxRows After so many, what is new is counted for all keys together
+   * @param maxRows Number of rows after which new ones are counted for all keys together
    */
   constructor(listed: ReadonlySet<string>, maxRows: number = MAX_TABLE_ROWS) {
     this.#listed = listed;
     this.#maxRows = maxRows;
   }
 
-  /** How many there are. */
+  /** The number of rows. */
   get rows(): number {
     return this.#rows;
   }
@@ -89,7 +89,7 @@ export class UsageTable {
     return counts;
   }
 
-  /** @param at Where the hour or day begins */
+  /** @param at Start of the hour or day */
   *rowsAt(at: number): Iterable<UsageRow> {
     for (const [key, { providers }] of this.#keys) {
       for (const [provider, models] of providers) {
@@ -109,14 +109,14 @@ export class UsageBook {
     this.#listed = listed;
   }
 
-  /** How many rows there are. */
+  /** The number of rows. */
   get rows(): number {
     let rows = 0;
     for (const tables of Object.values(this.#tables)) for (const table of tables.values()) rows += table.rows;
     return rows;
   }
 
-  /** Adds the row of an hour to it, and to its day. @param row The row */
+  /** Adds the row of an hour to that hour, and to its day. @param row The row */
   add(row: UsageRow): void {
     this.addTo("hour", row);
     this.addTo("day", { ...row, at: row.at - row.at % DAY_MS });
@@ -136,7 +136,7 @@ export class UsageBook {
   }
 
   /**
-   * Forgets what is too old, and the oldest of what is too much: first hours, whose sums the days keep.
+   * Forgets what is too old, and the oldest rows if there are too many: hours first, whose sums the days keep.
    *
    * @param now Milliseconds since 1970
    */
@@ -152,7 +152,7 @@ export class UsageBook {
   }
 }
 
-/** Puts things together, some at a time. */
+/** Groups items into arrays of at most a given size. */
 export function* inParts<T>(all: Iterable<T>, size: number = ROWS_AT_ONCE): Iterable<T[]> {
   let part: T[] = [];
   for (const one of all) {

@@ -1,8 +1,8 @@
 /**
- * Usage in Redis, that of many gateways as one: a hash for each hour and each day, which Redis forgets by itself.
+ * Usage in Redis, which many gateways share: a hash for each hour and each day, which Redis expires by itself.
  *
- * A batch of rows goes as a few short scripts, each of which says its number: what Redis did although nobody heard of
- * it is not done again.
+ * A batch of rows is sent as a few short scripts, each with its number: one that Redis ran although its answer was lost
+ * is not counted again.
  *
  * @module
  */
@@ -23,28 +23,28 @@ import {
 } from "./counts.ts";
 import { inParts } from "./usage_memory.ts";
 
-/** What is needed of the connection; `access/client_redis.ts` has it. */
+/** The part of a Redis connection that usage needs; `storage/redis_client.ts` has it. */
 export interface UsageRedis {
   script(name: string, lua: string): (redis: Redis, keys: string[], args: (string | number)[]) => Promise<unknown>;
   run<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T, deadlineMs?: number): Promise<T>;
   ask<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T): Promise<T>;
 }
 
-/** Rows of one script: a millisecond of Redis, in which no limit is decided. */
+/** Rows of one script: it takes Redis a millisecond, in which Redis decides no limit. */
 const ROWS_AT_ONCE = 50;
-/** How long one script may take. Milliseconds. */
+/** Deadline of one script. Milliseconds. */
 const ADD_MS = 1000;
-/** Fields of one hash after which what is new is counted for all keys together. */
+/** Number of fields of one hash after which new rows are counted for all keys together. */
 const MAX_FIELDS = 1_000_000;
-/** For how long Redis remembers which batch of a gateway was the last. Milliseconds. */
+/** Time for which Redis remembers which script of a gateway was the last. Milliseconds. */
 const MARK_MS = DAY_MS;
-/** Fields that are read at once, and hashes beside each other. */
+/** Number of fields that are read at once, and of hashes that are read concurrently. */
 const FIELDS_AT_ONCE = 1000;
 const HASHES_AT_ONCE = 8;
 
 /** A field is one of these letters and what is counted, as JSON: `["key","provider","model"]`. */
 const LETTERS = "rpuficotx";
-/** Begins the field that says how many models of a key have a name of their own. */
+/** Prefix of the field that holds the number of models of a key that are counted by name. */
 const MODELS_OF = "#";
 
 // KEYS: the hash of the hour, that of the day, the number of this gateway's last one. ARGV: its number, when the hour
@@ -89,7 +89,7 @@ export class RedisUsage implements UsageStore {
   readonly #add: ReturnType<UsageRedis["script"]>;
   readonly #mark = `sallyport:usage:from:${crypto.randomUUID()}`;
   #sent = 0;
-  /** What is left of the batch that is on its way. */
+  /** Parts of the current batch that are not added yet. */
   #left: { readonly number: number; readonly parts: { at: number; rows: UsageRow[] }[] } = { number: 0, parts: [] };
 
   /**
