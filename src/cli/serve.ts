@@ -131,15 +131,21 @@ interface Context {
   readonly onHangup: (act: () => void) => void;
 }
 
-/** Prints the addresses of listeners and providers. */
-function printServed({ urls }: Served, admin: AdminListener, { config: { providers } }: Prepared): void {
+/**
+ * Prints the addresses of listeners and providers.
+ *
+ * @returns Resolves at the signal that ends the process, which may come as soon as somebody has read the addresses
+ */
+function printServed({ urls }: Served, admin: AdminListener, { config: { providers } }: Prepared): Promise<string> {
+  const signal = waitForSignal();
   print(toBanner({ version: VERSION, urls, admins: admin.urls, providers }));
+  return signal;
 }
 
 /** Reloads the configuration at each SIGHUP until another signal ends the process. */
-async function reloadUntilSignal(reloader: Reloader, { onHangup }: Context): Promise<void> {
+async function reloadUntil(signal: Promise<string>, reloader: Reloader, { onHangup }: Context): Promise<void> {
   onHangup(() => void reloader.reload());
-  await waitForSignal();
+  await signal;
   reloader.end();
 }
 
@@ -243,12 +249,12 @@ async function serveAlone(context: Context, source: Source): Promise<void> {
     look: (from, to) => Promise.resolve(look(from, to)),
     handle: (request) => gateway.handler.handle(request),
   };
+  const signals: Promise<string>[] = [];
   const reloader: Reloader = new Reloader({
     read: context.read,
     report,
     async prepare(next) {
       const prepared = await prepare(next, { engines, report });
-      const isFirst = served.urls.length === 0;
       return await prepareAll(
         () => gateway.prepare(prepared),
         () => serving.prepareListeners(prepared),
@@ -257,7 +263,7 @@ async function serveAlone(context: Context, source: Source): Promise<void> {
           Promise.resolve({
             apply() {
               serving.began(prepared);
-              if (isFirst) printServed(served, admin, prepared);
+              if (signals.length === 0) signals.push(printServed(served, admin, prepared));
             },
             abandon: () => Promise.resolve(),
           }),
@@ -266,7 +272,7 @@ async function serveAlone(context: Context, source: Source): Promise<void> {
   });
   const admin = new AdminListener({ served, serve, version: VERSION, inForce: () => reloader.inForce, report });
   await reloader.start(source);
-  await reloadUntilSignal(reloader, context);
+  await reloadUntil(Promise.race(signals), reloader, context);
   await serving.close();
   admin.kill();
   await serving.flush();
@@ -315,9 +321,10 @@ async function serveByWorkers(context: Context, source: Source, count: number): 
     workers.kill();
     throw new ConfigError([{ path: "workers", message: "the first worker could not start: it says why above" }]);
   }
-  if (current !== undefined) printServed(served, admin, current);
+  if (current === undefined) throw new Error("Cannot serve: no configuration is in force");
+  const signal = printServed(served, admin, current);
   print(`${count} workers\n`);
-  await reloadUntilSignal(reloader, context);
+  await reloadUntil(signal, reloader, context);
   workers.drain();
   const { delayMs, limitMs } = current?.config.drain ?? { delayMs: 0, limitMs: 0 };
   await new Promise((resolve) => setTimeout(resolve, delayMs));

@@ -58,6 +58,9 @@ export const answer: Promise<Response> = worker.fetch(new Request("http://a.exam
 export class Limits extends SallyportLimits {}
 `;
 
+/** Folders that the tests of examples leave, which are not packed. */
+const BUILT = /(?:^|\/)(?:node_modules|dist|\.astro|\.next)$/;
+
 describe("the package", () => {
   let folder: ReturnType<typeof makeFolder>;
   let user: string;
@@ -73,12 +76,17 @@ describe("the package", () => {
     for (const path of [packed, empty]) mkdirSync(path);
     run(node, ["scripts/build.ts", "--quiet", "--out", join(packed, "dist")], process.cwd());
     for (const pattern of ["package.json", ...manifest.files]) {
-      if (pattern.startsWith("dist/")) continue;
+      if (pattern.startsWith("dist/") || pattern.startsWith("!")) continue;
       const [folder, ending] = [dirname(pattern), pattern.split("*")[1]];
       const names = ending === undefined
         ? [pattern]
         : readdirSync(folder).filter((name) => name.endsWith(ending)).map((name) => join(folder, name));
-      for (const name of names) cpSync(name, join(packed, name), { recursive: true });
+      for (const name of names) {
+        cpSync(name, join(packed, name), {
+          recursive: true,
+          filter: (path) => !BUILT.test(path),
+        });
+      }
     }
     const [tarball] = JSON.parse(run("npm", ["pack", "--json", "--ignore-scripts", "--silent"], packed));
     files = tarball.files.map(({ path }: { path: string }) => path);
