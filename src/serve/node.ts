@@ -8,6 +8,7 @@ import { createServer, type IncomingMessage, type ServerResponse, STATUS_CODES }
 import { createServer as createTlsServer } from "node:https";
 import { type AddressInfo, Server as NetServer } from "node:net";
 import type { Duplex } from "node:stream";
+import process from "node:process";
 import { Server as TlsServer } from "node:tls";
 import type { ByteSource } from "../http/byte_source.ts";
 import { type ErrorCode, GatewayError, toErrorAnswer } from "../errors/gateway_error.ts";
@@ -75,6 +76,10 @@ async function writeBody(body: ByteSource, response: ServerResponse): Promise<vo
     body.cancel();
     wake();
   });
+  // Headers leave with those first bytes that are there already: a second write costs 8 % of a short stream (2026-11-22,
+  // 8 starts by CPU), and the caller another packet.
+  response.cork();
+  process.nextTick(() => response.uncork());
   response.flushHeaders();
   try {
     while (!response.closed) {
