@@ -46,7 +46,7 @@ if (!values["no-types"]) {
   execFileSync(process.execPath, [
     "node_modules/typescript/bin/tsc",
     "-p",
-    "tsconfig.types.json",
+    "scripts/tsconfig.types.json",
     "--outDir",
     join(out, "types"),
   ], {

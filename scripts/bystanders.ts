@@ -5,22 +5,14 @@
  *
  * The provider of the steady load takes 100 ms, which is little for a model.
  */
-import { Agent, createServer, request as requestHttp, type ServerResponse } from "node:http";
+import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
-import { parseArgs } from "node:util";
 import { Worker } from "node:worker_threads";
 import { createSelfSignedCertificate } from "../src/cli/demo/certificate.ts";
-import { GOOD_BODY, STREAM_BODY } from "../tests/support/gateway.ts";
+import { STREAM_BODY } from "../tests/support/gateway.ts";
 import { chunk, COMPLETION } from "../tests/support/provider.ts";
-import {
-  endLongRun,
-  findRuntime,
-  LONG_RUN_HEADERS,
-  LONG_RUN_KEY,
-  readCount,
-  startGateway,
-} from "./chaos/gateway_process.ts";
 import { BODY_MEMORY_BYTES, type Harm, type HarmOrder, type HarmReport, HARMS, type Refusals } from "./chaos/harms.ts";
+import { KEY, LongRun, pause, SteadyCaller } from "./chaos/long_run.ts";
 
 const CALLS_A_SECOND = 100;
 const ANSWER_MS = 100;
@@ -34,17 +26,7 @@ const MAX_RATIO = 1.1;
 /** The slowest hundredth of wrong keys is refused within so many milliseconds. */
 const MAX_REFUSAL_MS = 5;
 
-const { values } = parseArgs({
-  options: {
-    runtime: { type: "string", default: "bun" },
-    rounds: { type: "string", default: "4" },
-    only: { type: "string" },
-  },
-});
-const runtime = findRuntime(values.runtime);
-const rounds = readCount(values.rounds, "rounds", 100);
-
-const pause = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
+const run = new LongRun({ rounds: { fallback: 4, max: 100 } }, ["only"]);
 const percentile = (sorted: readonly number[], share: number) => sorted[Math.floor((sorted.length - 1) * share)] ?? NaN;
 const inOrder = (times: readonly number[]) => [...times].sort((one, other) => one - other);
 
@@ -70,8 +52,13 @@ const provider = createServer((request, response) => {
   request.on("end", () => void answer(response, text));
 });
 await new Promise<void>((resolve) => provider.listen(0, "127.0.0.1", resolve));
+run.closeLater(() => {
+  provider.closeAllConnections();
+  provider.close();
+});
 
 const worker = new Worker(new URL("./chaos/harm_worker.ts", import.meta.url));
+run.closeLater(() => worker.terminate());
 worker.on("error", (error) => {
   throw error;
 });
@@ -85,44 +72,21 @@ const report = <Type extends HarmReport["type"]>(type: Type) =>
   });
 const { chaotic, quiet } = await report("providers");
 
-const gateway = await startGateway(runtime, {
+const gateway = await run.startGateway({
   providers: {
     a: { upstream: `http://127.0.0.1:${(provider.address() as AddressInfo).port}/v1` },
     b: { upstream: chaotic, deadlines: { connect: "500ms", firstByte: "1s", idle: "1s", total: "5s" } },
     c: { upstream: quiet },
   },
-  key: LONG_RUN_KEY,
   otherKey: OTHER_KEY,
   limits: { bodyTime: "10s", writeStall: "10s", bodies: `${BODY_MEMORY_BYTES}B` },
   bodyTimeMs: 10_000,
   tls: createSelfSignedCertificate(["127.0.0.1"]),
-  tellsSettled: false,
 });
 const { a = "", b = "", c = "", tls = "" } = gateway.urls;
-order({ type: "target", key: LONG_RUN_KEY, otherKey: OTHER_KEY, a, b, c, tls });
+order({ type: "target", key: KEY, otherKey: OTHER_KEY, a, b, c, tls });
 
-const agent = new Agent({ keepAlive: true });
-const steady = { method: "POST", agent, headers: LONG_RUN_HEADERS, timeout: 30_000 };
-const target = new URL("/v1/chat/completions", a);
-
-/** One call of a bystander; resolves whether its answer was whole. */
-function call(isStream: boolean): Promise<boolean> {
-  return new Promise((resolve) => {
-    const request = requestHttp(target, steady, (response) => {
-      let text = "";
-      response.setEncoding("utf8");
-      response.on("data", (part: string) => text += part);
-      response.on("close", () => {
-        const isWhole = isStream ? text.endsWith("data: [DONE]\n\n") : text === COMPLETION;
-        resolve(response.statusCode === 200 && response.complete && isWhole);
-      });
-    });
-    request.on("timeout", () => request.destroy());
-    request.on("error", () => resolve(false));
-    request.end(isStream ? STREAM_BODY : GOOD_BODY);
-  });
-}
-
+const caller = run.own(new SteadyCaller(a));
 let failed = 0;
 /** Calls at an even rate for a turn; times count from when a call was due, so that a stall is not overlooked. */
 async function turn(): Promise<number[]> {
@@ -135,7 +99,7 @@ async function turn(): Promise<number[]> {
       await pause(TICK_MS);
       continue;
     }
-    const made = call(begun % 2 === 0).then((isWhole) => {
+    const made = caller.call(begun % 2 === 0).then((isWhole) => {
       if (!isWhole) failed++;
       times.push(performance.now() - started - dueMs);
     });
@@ -157,26 +121,25 @@ async function harmedTurn(harm: Harm, look: () => Promise<number[]> = turn) {
   return { times, ended };
 }
 
-const harms = (Object.keys(HARMS) as Harm[]).filter((harm) => values.only === undefined || harm === values.only);
+const harms = (Object.keys(HARMS) as Harm[]).filter((harm) => run.texts.only === undefined || harm === run.texts.only);
 const calm = new Map<Harm, number[]>(harms.map((harm) => [harm, []]));
 const harmed = new Map<Harm, number[]>(harms.map((harm) => [harm, []]));
 const refusals: Refusals[] = [];
-const problems: string[] = [];
-try {
+await run.finish(async () => {
   await turn();
   await harmedTurn("wrong keys"); // the runtime compiles what it meets ten thousand times a second
-  for (let round = 0; round < rounds; round++) {
+  for (let round = 0; round < run.counts.rounds; round++) {
     for (const harm of harms) {
       calm.get(harm)?.push(...await turn());
       const { times, ended } = await harmedTurn(harm);
       harmed.get(harm)?.push(...times);
-      for (const complaint of ended.complaints) problems.push(`${harm}: ${complaint}`);
+      for (const complaint of ended.complaints) run.fail(`${harm}: ${complaint}`);
     }
     // Alone: beside the load of the bystanders two cores are too few for three programs, and their turns would be measured.
     const { ended } = await harmedTurn("wrong keys", () => pause(TURN_MS).then(() => []));
     if (ended.refusals !== undefined) refusals.push(ended.refusals);
   }
-  console.log(`bystanders on ${runtime.label}: ${CALLS_A_SECOND} calls a second that take ${ANSWER_MS} ms`);
+  console.log(`bystanders on ${run.runtime.label}: ${CALLS_A_SECOND} calls a second that take ${ANSWER_MS} ms`);
   console.log(`${"".padEnd(20)}calm p50     p99   harm p50     p99   p99 ratio`);
   for (const harm of harms) {
     const [before, during] = [inOrder(calm.get(harm) ?? []), inOrder(harmed.get(harm) ?? [])];
@@ -186,7 +149,7 @@ try {
     const cells = times.map((ms, index) => ms.toFixed(1).padStart(index === 2 ? 11 : 8));
     console.log(`${harm.padEnd(20)}${cells.join("")}${ratio.toFixed(2).padStart(12)}   ${HARMS[harm]}`);
     if (!(ratio <= MAX_RATIO)) {
-      problems.push(`${harm}: the p99 of bystanders is ${ratio.toFixed(2)} times that of calm`);
+      run.fail(`${harm}: the p99 of bystanders is ${ratio.toFixed(2)} times that of calm`);
     }
   }
   if (refusals.length > 0) {
@@ -197,15 +160,7 @@ try {
         p99.toFixed(2)
       } ms`,
     );
-    if (!(p99 < MAX_REFUSAL_MS)) problems.push(`wrong keys were refused within ${p99.toFixed(2)} ms (p99)`);
+    if (!(p99 < MAX_REFUSAL_MS)) run.fail(`wrong keys were refused within ${p99.toFixed(2)} ms (p99)`);
   }
-  if (failed > 0) problems.push(`${failed} calls of bystanders failed`);
-  if (gateway.complaints.length > 0) problems.push(`it complained: ${gateway.complaints.slice(0, 5).join("\n")}`);
-} finally {
-  await gateway.close();
-  await worker.terminate();
-  agent.destroy();
-  provider.closeAllConnections();
-  provider.close();
-}
-endLongRun(problems);
+  if (failed > 0) run.fail(`${failed} calls of bystanders failed`);
+});

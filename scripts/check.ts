@@ -14,8 +14,8 @@ const steps: readonly [string, readonly string[]][] = [
   ["lint: product", [deno, "lint", "--quiet", "mod.ts", "src"]],
   ["lint: scripts and tests", [deno, "lint", "--quiet", "--rules-exclude=no-console", "scripts", "tests"]],
   ["lint: docstrings of the library", [deno, "doc", "--quiet", "--lint", "mod.ts"]],
-  ["types: the core names no runtime", [...tsc, "tsconfig.core.json"]],
-  ["types: everything", [...tsc, "tsconfig.json"]],
+  ["types: the core names no runtime", [...tsc, "src"]],
+  ["types: everything", [...tsc, "."]],
   ["house rules", [process.execPath, "--test", "--test-reporter=dot", "tests/house_test.ts"]],
 ];
 

@@ -6,7 +6,7 @@
  * committed.
  */
 import { globSync, mkdirSync, readFileSync } from "node:fs";
-import { basename } from "node:path";
+import { basename, join } from "node:path";
 import process from "node:process";
 import { writeApi } from "./docs/api.ts";
 import { BEHAVIOURS } from "./docs/behaviours.ts";
@@ -85,11 +85,12 @@ const ROWS: Readonly<Record<number, string>> = {
 };
 type Mark = "yes" | "no" | "–";
 
-/** The rows that a JUnit report proves: `no` as soon as one of a row's tests failed. */
-function marksOf(file: string): Map<number, Mark> {
+/** The rows that a runtime's JUnit reports prove: `no` as soon as one of a row's tests failed. */
+function marksOf(folder: string): Map<number, Mark> {
   const marks = new Map<number, Mark>();
+  const reports = globSync(join(folder, "*.xml")).map((file) => readFileSync(file, "utf8")).join("\n");
   for (
-    const [, attributes = "", content = ""] of readFileSync(file, "utf8").matchAll(
+    const [, attributes = "", content = ""] of reports.matchAll(
       /<testcase\b((?:[^">]|"[^"]*")*?)(?:\/>|>([\s\S]*?)<\/testcase>)/g,
     )
   ) {
@@ -105,12 +106,12 @@ function marksOf(file: string): Map<number, Mark> {
 
 /** The table, from the reports. */
 function makeFaults(): string {
-  const reports = globSync(".cache/*.xml").sort();
-  if (reports.length === 0) {
+  const folders = globSync(".cache/tests/*").sort();
+  if (folders.length === 0) {
     console.error("docs: no reports; run npm test first");
     process.exit(2);
   }
-  const runtimes = reports.map((file) => ({ name: basename(file, ".xml").replace("-", " "), marks: marksOf(file) }));
+  const runtimes = folders.map((folder) => ({ name: basename(folder), marks: marksOf(folder) }));
   return toTable(
     ["", "fault", ...runtimes.map(({ name }) => name)],
     Object.entries(ROWS).map(([row, what]) => [

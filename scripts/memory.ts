@@ -5,7 +5,7 @@
 import { connect, type Socket } from "node:net";
 import { STREAM_BODY } from "../tests/support/gateway.ts";
 import { toRawRequest } from "../tests/support/tcp_peer.ts";
-import { endLongRun, LONG_RUN_HEADERS, readLongRun, startLongRun, toMB } from "./chaos/gateway_process.ts";
+import { HEADERS, LongRun, pause, toMB, waitFor } from "./chaos/long_run.ts";
 import { startQuiet } from "./chaos/upstreams.ts";
 
 /** Streams that are opened and closed before the idle level is taken: code is compiled, pools are there. */
@@ -17,17 +17,16 @@ const FIRST_EVENT_MS = 20_000;
 const GONE_MS = 15_000;
 const REST_MS = 2_000;
 
-const { runtime, count: streams } = readLongRun("streams", { fallback: 5000, max: 9_000 });
-const upstream = await startQuiet();
-const gateway = await startLongRun(runtime, upstream.url);
+const run = new LongRun({ streams: { fallback: 5000, max: 9_000 } });
+const { streams } = run.counts;
+const upstream = run.own(await startQuiet());
+const gateway = await run.startGateway({ providers: { a: { upstream: upstream.url } } });
 const url = gateway.urls.a ?? "";
 const { hostname, port } = new URL(url);
 const request = toRawRequest(url, {
-  headers: { "connection": "keep-alive", ...LONG_RUN_HEADERS },
+  headers: { "connection": "keep-alive", ...HEADERS },
   body: STREAM_BODY,
 });
-
-const rest = () => new Promise((resolve) => setTimeout(resolve, REST_MS));
 
 /** Resolves once the first event is there. */
 function openStream(): Promise<Socket> {
@@ -59,34 +58,28 @@ async function openStreams(count: number): Promise<Socket[]> {
 async function closeStreams(sockets: readonly Socket[]): Promise<number | undefined> {
   const started = performance.now();
   for (const socket of sockets) socket.destroy();
-  while (upstream.open() > 0) {
-    if (performance.now() - started > GONE_MS) return undefined;
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-  return performance.now() - started;
+  return await waitFor(() => upstream.open() === 0, GONE_MS) ? performance.now() - started : undefined;
 }
 
-const problems: string[] = [];
-try {
+await run.finish(async () => {
   await closeStreams(await openStreams(WARM_UP_STREAMS));
-  await rest();
+  await pause(REST_MS);
   const idle = await gateway.stats();
   const started = performance.now();
   const sockets = await openStreams(streams);
   const openedMs = performance.now() - started;
-  await rest();
+  await pause(REST_MS);
   const full = await gateway.stats();
-  if (full.open !== streams) problems.push(`${full.open} exchanges are open, not ${streams}`);
-  if (upstream.open() !== streams) problems.push(`${upstream.open()} upstream calls are open, not ${streams}`);
+  if (full.open !== streams) run.fail(`${full.open} exchanges are open, not ${streams}`);
+  if (upstream.open() !== streams) run.fail(`${upstream.open()} upstream calls are open, not ${streams}`);
   const goneMs = await closeStreams(sockets);
-  if (goneMs === undefined) problems.push(`${upstream.open()} upstream calls stay open`);
-  await rest();
+  if (goneMs === undefined) run.fail(`${upstream.open()} upstream calls stay open`);
+  await pause(REST_MS);
   const after = await gateway.stats();
-  if (after.open !== 0 || after.begun !== after.settled) problems.push(`${after.open} exchanges stay open`);
-  if (gateway.complaints.length > 0) problems.push(`it complained: ${gateway.complaints.slice(0, 5).join("\n")}`);
+  if (after.open !== 0 || after.begun !== after.settled) run.fail(`${after.open} exchanges stay open`);
 
   const each = (bytes: number) => `${(bytes / streams / 1000).toFixed(1)} kB`;
-  console.log(`memory on ${runtime.label}: ${streams} quiet streams, opened in ${(openedMs / 1000).toFixed(1)} s`);
+  console.log(`memory on ${run.runtime.label}: ${streams} quiet streams, opened in ${(openedMs / 1000).toFixed(1)} s`);
   console.log(`  idle          rss ${toMB(idle.rss)}, heap ${toMB(idle.heap)}`);
   console.log(`  with streams  rss ${toMB(full.rss)}, heap ${toMB(full.heap)}`);
   console.log(`  a stream      rss ${each(full.rss - idle.rss)}, heap ${each(full.heap - idle.heap)}`);
@@ -95,8 +88,4 @@ try {
       goneMs?.toFixed(0)
     } ms`,
   );
-} finally {
-  await gateway.close();
-  await upstream.close();
-}
-endLongRun(problems);
+});

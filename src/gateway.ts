@@ -102,6 +102,8 @@ function toProviders({ providers }: Config, { transport, clock }: { transport: T
  *
  * @example Mount it in anything that speaks fetch
  * ```ts
+ * import { createGateway, parseConfig } from "sallyport";
+ *
  * const gateway = createGateway(parseConfig({
  *   providers: { a: { upstream: "openai" } },
  *   keys: [{ id: "me", key: "a-key-of-your-own" }],

@@ -2,6 +2,7 @@
  * The rules of the house: which rooms may import which, how large files and functions may be, which calls have one
  * home. The TypeScript parser reads the sources, so that no rule depends on how a line is broken.
  */
+// runtimes: once
 import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, normalize, resolve } from "node:path";

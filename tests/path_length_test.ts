@@ -2,6 +2,7 @@
  * The path of a request is measured: the functions that one call enters, in lines of code. What a reader has to follow
  * from the first header to the last byte must not grow unseen.
  */
+// runtimes: once
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -12,9 +13,8 @@ import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import { GOOD_BODY, STREAM_BODY } from "./support/gateway.ts";
 import type { EnteredFile } from "./support/path_probe.ts";
-import { cleanEnvironment, makeFolder, runsTypeScript, SOURCE } from "./support/program.ts";
+import { cleanEnvironment, makeFolder, SOURCE } from "./support/program.ts";
 import { answerPlain, answerStream, type Provider, startProvider, stream } from "./support/provider.ts";
-import { isWorkers, runtime } from "./support/runtimes.ts";
 
 /** Lines of code on the path of a call, and files that they stand in. A higher limit needs a reason in its commit. */
 const MAX_PLAIN_LINES = 1650;
@@ -40,9 +40,7 @@ function countLines(text: string, functions: EnteredFile["functions"]): number {
   return hasCode ? lines + 1 : lines;
 }
 
-const reason = runtime !== "node" || !runsTypeScript || isWorkers ? " (measured on the newest Node)" : "";
-
-(reason === "" ? describe : describe.skip)(`the path of a request${reason}`, () => {
+describe("the path of a request", () => {
   const folder = makeFolder();
   let provider: Provider;
   let gateway: ChildProcess;

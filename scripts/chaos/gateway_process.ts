@@ -4,10 +4,9 @@ import { mkdirSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { createInterface } from "node:readline";
-import { parseArgs } from "node:util";
 import { build } from "esbuild";
 import { PROGRAM_BUNDLE } from "../bundle.ts";
-import { findRuntimes, type RuntimeOnMachine } from "../runtimes.ts";
+import type { RuntimeOnMachine } from "../runtimes.ts";
 import type { Message, Settled, Setup, Stats } from "./gateway_main.ts";
 
 const CACHE = join(".cache", "chaos");
@@ -32,17 +31,6 @@ export interface GatewayProcess {
   stats(): Promise<Stats>;
   /** Ends it in good order, or else by force. */
   close(): Promise<void>;
-}
-
-/**
- * The runtime of a command line.
- *
- * @param name `bun`, `deno`, `node`, or a label such as `node 20`; `node` is the newest
- */
-export function findRuntime(name: string): RuntimeOnMachine {
-  const found = findRuntimes().find(({ label, kind }) => label === name || kind === name);
-  if (found === undefined) throw new Error('Cannot find the runtime: --runtime takes bun, deno, node or "node 20"');
-  return found;
 }
 
 async function bundle(): Promise<string> {
@@ -117,54 +105,4 @@ export function countFiles(pid: number): number | undefined {
   } catch {
     return undefined;
   }
-}
-
-/** Bytes as megabytes, for people. */
-export function toMB(bytes: number): string {
-  return `${(bytes / 1e6).toFixed(1)} MB`;
-}
-
-/** A whole number of the command line, within bounds. */
-export function readCount(text: string, name: string, max: number): number {
-  const count = Number(text);
-  if (Number.isInteger(count) && count >= 1 && count <= max) return count;
-  throw new Error(`Cannot read --${name}: expected a whole number from 1 to ${max}`);
-}
-
-/** The gateway key of long runs. */
-export const LONG_RUN_KEY = "a-gateway-key-of-a-long-run";
-/** What the only caller of a long run sends beside its body. */
-export const LONG_RUN_HEADERS: Readonly<Record<string, string>> = {
-  "authorization": "Bearer sk-upstream-key-of-a-long-run",
-  "gateway-auth": `Bearer ${LONG_RUN_KEY}`,
-  "content-type": "application/json",
-};
-
-/** The command line of a long run: on which runtime, and how many of what it is about. */
-export function readLongRun(
-  name: string,
-  { fallback, max }: { fallback: number; max: number },
-): { runtime: RuntimeOnMachine; count: number } {
-  const { values } = parseArgs({
-    options: { runtime: { type: "string", default: "bun" }, [name]: { type: "string", default: String(fallback) } },
-  });
-  return { runtime: findRuntime(String(values.runtime)), count: readCount(String(values[name]), name, max) };
-}
-
-/** Starts the gateway of a long run: one provider at this base URL, one caller. */
-export function startLongRun(runtime: RuntimeOnMachine, upstream: string): Promise<GatewayProcess> {
-  return startGateway(runtime, {
-    providers: { a: { upstream } },
-    key: LONG_RUN_KEY,
-    limits: {},
-    bodyTimeMs: 60_000,
-    tellsSettled: false,
-  });
-}
-
-/** Says what went wrong in a long run, if anything, and ends the process. */
-export function endLongRun(problems: readonly string[]): never {
-  for (const problem of problems) console.log(`FAILED ${problem}`);
-  if (problems.length === 0) console.log("ok");
-  process.exit(problems.length === 0 ? 0 : 1);
 }

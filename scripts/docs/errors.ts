@@ -3,7 +3,7 @@ import { ERRORS, type ErrorSpec } from "../../src/errors/codes.ts";
 import { concernOf, FAILURE_CAUSES, type Outcome, OUTCOMES } from "../../src/errors/outcomes.ts";
 import { toTable } from "./parts.ts";
 
-/** Those that a stream can end with. `tests/docs/stale_test.ts` compares with what tests provoke. */
+/** Those that a stream can end with. `tests/docs/generated_test.ts` compares with what tests provoke. */
 export const IN_STREAM: readonly string[] = [
   "upstream_stream_truncated",
   "upstream_idle_timeout",

@@ -1,4 +1,4 @@
-/** The environment form of settings. `tests/docs/settings_test.ts` holds that each sets what it is said to set. */
+/** The environment form of settings. `tests/docs/generated_test.ts` holds that each sets what it is said to set. */
 
 /** A variable; `A` at its end stands for the name of a provider. */
 export interface Variable {

@@ -251,6 +251,8 @@ function deepest(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[] {
  *
  * @example A minimal configuration
  * ```ts
+ * import { parseConfig } from "sallyport";
+ *
  * const config = parseConfig({
  *   providers: { a: { upstream: "openai" } },
  *   keys: [{ id: "me", key: "a-key-of-your-own" }],

@@ -30,9 +30,13 @@ export interface GatewayErrorDetails {
 /**
  * A refusal or failure that the caller is told of. Its message comes from {@link ERRORS}, never from its cause.
  *
- * @example Refuse with the place in the body
+ * @example Answer 503 where a store of keys cannot be asked
  * ```ts
- * throw new GatewayError("invalid_body", { param: "model", detail: "expected a non-empty string" });
+ * import { GatewayError, type KeyStore } from "sallyport";
+ *
+ * const keys: KeyStore = {
+ *   find: () => Promise.reject(new GatewayError("key_store_unavailable")),
+ * };
  * ```
  */
 export class GatewayError extends Error {

@@ -1,4 +1,5 @@
 /** Who gets an answer at the admin listener: names it is called by, pages of other sites, and wrong tokens. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { assertRefusal, type Running, startAdmin, TOKEN } from "../support/admin.ts";

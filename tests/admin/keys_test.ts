@@ -1,4 +1,5 @@
 /** Keys at the admin API of a running gateway: its routes, and its refusals. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
 import { join } from "node:path";

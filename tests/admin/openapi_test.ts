@@ -1,4 +1,5 @@
 /** The description of the admin API: sound, complete, and true. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import { Validator } from "@seriousme/openapi-schema-validator";

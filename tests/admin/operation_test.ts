@@ -1,11 +1,12 @@
 /** What an operator does with a running gateway: watches it, turns load balancers away, tries a call. Over real HTTP. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import type { LiveReport } from "../../src/observe/live/live_report.ts";
 import { OPERATION_ROUTES } from "../../src/admin/api/operation.ts";
 import { type AdminOptions, assertRefusal, type Running, startAdmin, TOKEN } from "../support/admin.ts";
-import { freePort } from "../support/front_proxy.ts";
+import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { answerPlain, chunk, stream } from "../support/provider.ts";
 import { until } from "../support/until.ts";

@@ -1,4 +1,5 @@
 /** Reports of usage: what is added up, of which time, and what it costs. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { UsageRefusal, type UsageReport, UsageReports } from "../../src/usage/report.ts";

@@ -1,4 +1,5 @@
 /** Usage of a running gateway: what exchanges leave, at the admin API, over restarts, workers and a shared Redis. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";

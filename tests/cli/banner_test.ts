@@ -1,4 +1,5 @@
 /** The first lines of `sallyport serve`: every URL in them answers as it stands. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -7,7 +8,7 @@ import { request as requestHttps } from "node:https";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { toBanner } from "../../src/cli/banner.ts";
 import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
-import { freePort } from "../support/front_proxy.ts";
+import { freePort } from "../support/free_port.ts";
 import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
 
 const KEY = "0123456789-secret-key";

@@ -1,4 +1,5 @@
 /** `sallyport certificate`: two files, and an https listener that callers trust by them. */
+// runtimes: all
 import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
 import { readFileSync, statSync, writeFileSync } from "node:fs";

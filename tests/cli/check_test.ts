@@ -1,4 +1,5 @@
 /** `sallyport check`, and what the command line says of mistakes. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";

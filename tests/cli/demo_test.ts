@@ -1,4 +1,5 @@
 /** `sallyport demo`: what a person sees who has configured nothing. */
+// runtimes: all
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { createServer, type Server } from "node:net";

@@ -1,4 +1,5 @@
 /** `sallyport doctor`: what it finds of providers in several moods, directly and through the gateway. */
+// runtimes: all
 import assert from "node:assert/strict";
 import { createServer as createTlsServer, type Server } from "node:https";
 import type { AddressInfo } from "node:net";
@@ -9,7 +10,7 @@ import process from "node:process";
 import { gzipSync } from "node:zlib";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
-import { freePort } from "../support/front_proxy.ts";
+import { freePort } from "../support/free_port.ts";
 import { endPrograms, makeFolder, runProgram } from "../support/program.ts";
 import { type Answering, answerPlain, chunk, type Provider, startProvider } from "../support/provider.ts";
 import { startBlackHole } from "../support/tcp_peer.ts";

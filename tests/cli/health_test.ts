@@ -1,7 +1,8 @@
 /** `sallyport health`: what a container's health check runs. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { freePort } from "../support/front_proxy.ts";
+import { freePort } from "../support/free_port.ts";
 import { STREAM_BODY } from "../support/gateway.ts";
 import { endPrograms, makeFolder, runProgram, startProgram } from "../support/program.ts";
 import { chunk, startProvider } from "../support/provider.ts";

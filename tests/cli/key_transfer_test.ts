@@ -1,4 +1,5 @@
 /** `sallyport keys export` and `import`: between a file and Redis, and what is refused on the way. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";

@@ -1,4 +1,5 @@
 /** `sallyport keys`, where something is wrong: with the command, with the file, with Redis. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
@@ -7,7 +8,7 @@ import process from "node:process";
 import { promisify } from "node:util";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { GOOD_BODY } from "../support/gateway.ts";
-import { freePort } from "../support/front_proxy.ts";
+import { freePort } from "../support/free_port.ts";
 import { SharedFile } from "../../src/storage/shared_file.ts";
 import { assertRefused, makePlace, manyKeys, type Place } from "../support/key_place.ts";
 import { cleanEnvironment, ONE_FILE, runProgram, startProgram } from "../support/program.ts";

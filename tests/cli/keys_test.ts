@@ -1,4 +1,5 @@
 /** `sallyport keys`, as a program of its own, on keys in a file and in Redis; and what a running gateway makes of it. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -14,20 +15,28 @@ const DAY_MS = 86_400_000;
 const HOLDS_MS = 1000;
 const KEY_LINE = /^gk_[0-9A-Za-z]{12}_[0-9A-Za-z]{43}_[0-9A-Za-z]{6}\n$/;
 const ALL = [
-  ...[
-    "--name",
-    "team-x",
-    "--providers",
-    "a, b",
-    "--models",
-    "gpt-*,o3",
-    "--requests",
-    "600/min",
-    "--tokens",
-    "2.3M/min",
-  ],
-  ...["--concurrency", "20", "--budget", "5M/month", "--mode", "observe", "--expires", "90d"],
-  ...["--metadata", "team=x", "--metadata", "mail=a=b"],
+  "--name",
+  "team-x",
+  "--providers",
+  "a, b",
+  "--models",
+  "gpt-*,o3",
+  "--requests",
+  "600/min",
+  "--tokens",
+  "2.3M/min",
+  "--concurrency",
+  "20",
+  "--budget",
+  "5M/month",
+  "--mode",
+  "observe",
+  "--expires",
+  "90d",
+  "--metadata",
+  "team=x",
+  "--metadata",
+  "mail=a=b",
 ];
 const ALL_POLICY = {
   name: "team-x",

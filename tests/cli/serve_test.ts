@@ -1,4 +1,5 @@
 /** `sallyport serve`, as a program of its own. */
+// runtimes: all
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { request as requestHttps } from "node:https";
@@ -6,7 +7,7 @@ import { createServer } from "node:net";
 import { basename, join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
-import { freePort } from "../support/front_proxy.ts";
+import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import {
   endPrograms,

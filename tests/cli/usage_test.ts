@@ -1,11 +1,12 @@
 /** `sallyport usage`: where it finds the numbers, and how it prints them. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { DAY_MS, HOUR_MS, OTHER, USAGE_COUNTS } from "../../src/usage/counts.ts";
 import { TOKEN } from "../support/admin.ts";
-import { freePort } from "../support/front_proxy.ts";
+import { freePort } from "../support/free_port.ts";
 import { assertRefused, makePlace, type Place, type Ran } from "../support/key_place.ts";
 import { runProgram, startProgram } from "../support/program.ts";
 import { GOOD_BODY } from "../support/gateway.ts";

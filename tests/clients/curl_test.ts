@@ -1,4 +1,5 @@
 /** The real curl, through both hosts of the gateway: http, https, HTTP/1.1 and, where the listener speaks it, HTTP/2. */
+// runtimes: all
 import assert from "node:assert/strict";
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import process from "node:process";
@@ -35,7 +36,16 @@ function startCurl(under: UnderTest, { host = "a", body = GOOD_BODY, headers, ar
     "Content-Type: application/json",
   ];
   const child = spawn("curl", [
-    ...["-q", "-sS", "--noproxy", "*", "--max-time", "20", "--data-binary", "@-", "--cookie", "session=1"],
+    "-q",
+    "-sS",
+    "--noproxy",
+    "*",
+    "--max-time",
+    "20",
+    "--data-binary",
+    "@-",
+    "--cookie",
+    "session=1",
     ...trust,
     ...all.flatMap((header) => ["-H", header]),
     ...args,

@@ -1,10 +1,12 @@
 /** The `openai` client, as published on npm, through both hosts of the gateway. */
+// runtimes: all, workers
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import process from "node:process";
-import { afterEach, describe, it } from "@std/testing/bdd";
+import { afterEach, describe } from "@std/testing/bdd";
 import OpenAI, { type ClientOptions } from "openai";
 import { assertJournal, closeAll, lastBody, startBefore, startWith, startWithMock } from "../support/aimock.ts";
+import { it } from "../support/cases.ts";
 import { type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
 import { answerPlain, answerStream, chunk, stream } from "../support/provider.ts";
 import { startTcpPeer } from "../support/tcp_peer.ts";
@@ -162,33 +164,43 @@ describe("the openai client", () => {
       assert.equal((await under.settled()).outcome, "ok");
     });
 
-    it(`aborts in mid-stream on host ${host}, and the provider sees the connection close`, async () => {
-      const { provider, under } = await startWith((response) => {
-        response.writeHead(200, { "content-type": "text/event-stream" });
-        response.write(chunk("Once"));
-      });
-      const client = clientOf(under, host);
-      const aborting = new AbortController();
-      const chunks = await client.chat.completions.create({ ...HI, stream: true }, { signal: aborting.signal });
-      assert.equal(await readText(chunks, () => aborting.abort()), "Once");
-      await until(() => provider.calls[0]?.isCut === true, "the provider seeing the close");
-      assert.equal((await under.settled()).outcome, "client_closed");
-      for await (const _ of await client.chat.completions.create({ ...HI, stream: true })) break;
-      await until(() => provider.calls[1]?.isCut === true, "the provider seeing the second close");
-      assert.equal((await under.settled(2)).outcome, "client_closed");
-    });
+    it.notOn(
+      "workers",
+      "workerd takes a FIN for half a close",
+      `aborts in mid-stream on host ${host}, and the provider sees the connection close`,
+      async () => {
+        const { provider, under } = await startWith((response) => {
+          response.writeHead(200, { "content-type": "text/event-stream" });
+          response.write(chunk("Once"));
+        });
+        const client = clientOf(under, host);
+        const aborting = new AbortController();
+        const chunks = await client.chat.completions.create({ ...HI, stream: true }, { signal: aborting.signal });
+        assert.equal(await readText(chunks, () => aborting.abort()), "Once");
+        await until(() => provider.calls[0]?.isCut === true, "the provider seeing the close");
+        assert.equal((await under.settled()).outcome, "client_closed");
+        for await (const _ of await client.chat.completions.create({ ...HI, stream: true })) break;
+        await until(() => provider.calls[1]?.isCut === true, "the provider seeing the second close");
+        assert.equal((await under.settled(2)).outcome, "client_closed");
+      },
+    );
 
-    it(`aborts before an answer on host ${host}, and the provider sees the connection close`, async () => {
-      const { provider, under } = await startWith(() => {});
-      const aborting = new AbortController();
-      const { signal } = aborting;
-      const failure = failureOf(clientOf(under, host).chat.completions.create({ ...HI }, { signal }));
-      await until(() => provider.calls.length === 1, "the call arriving");
-      aborting.abort();
-      assert.ok(await failure instanceof OpenAI.APIUserAbortError);
-      await until(() => provider.calls[0]?.isCut === true, "the provider seeing the close");
-      assert.equal((await under.settled()).outcome, "client_closed");
-    });
+    it.notOn(
+      "workers",
+      "workerd takes a FIN for half a close",
+      `aborts before an answer on host ${host}, and the provider sees the connection close`,
+      async () => {
+        const { provider, under } = await startWith(() => {});
+        const aborting = new AbortController();
+        const { signal } = aborting;
+        const failure = failureOf(clientOf(under, host).chat.completions.create({ ...HI }, { signal }));
+        await until(() => provider.calls.length === 1, "the call arriving");
+        aborting.abort();
+        assert.ok(await failure instanceof OpenAI.APIUserAbortError);
+        await until(() => provider.calls[0]?.isCut === true, "the provider seeing the close");
+        assert.equal((await under.settled()).outcome, "client_closed");
+      },
+    );
 
     it(`lists and retrieves models on host ${host}`, async () => {
       const model = { id: "meta/llama-3:8b", object: "model", created: 1, owned_by: "meta" };

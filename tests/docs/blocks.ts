@@ -1,5 +1,5 @@
 /** The code blocks of a page, and what is to be done with each. */
-import { readdirSync, readFileSync } from "node:fs";
+import { globSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
 /** A fenced block. */
@@ -35,6 +35,17 @@ export const PAGES: readonly string[] = [
   ...readdirSync("docs").filter((name) => name.endsWith(".md")).sort().map((name) => join("docs", name)),
 ];
 
+/** The sources with an `@example`: each is a page too, whose blocks are those of its docstrings. */
+export const EXAMPLES: readonly string[] = ["mod.ts", ...globSync("src/**/*.ts").sort()]
+  .filter((file) => / \* @example\b/.test(readFileSync(file, "utf8")));
+
+/** The text of a page; of a source, its docstrings, each line where it stands. */
+function readPage(page: string): string {
+  const text = readFileSync(page, "utf8");
+  if (!page.endsWith(".ts")) return text;
+  return text.split("\n").map((line) => /^ *\*(?: (.*))?$/.exec(line)?.[1] ?? "").join("\n");
+}
+
 /** What a machine that tests does not have, or must not do. Who marks a block as not tested names one of them. */
 const OUT_OF_REACH =
   /\b(?:docker|podman|kubectl|helm|systemctl|systemd-\w+|journalctl|wrangler|ssh|apt-get|deno (?:add|compile|publish)|npm publish|npx jsr)\b/;
@@ -49,7 +60,7 @@ const FILES = ["caddyfile", "dockerfile", "haproxy", "ini", "json", "jsonc", "ng
  * @returns Its fenced blocks in their order
  * @throws Where a block is written in a way that nobody would look into
  */
-export function readBlocks(page: string, content: string = readFileSync(page, "utf8")): Block[] {
+export function readBlocks(page: string, content: string = readPage(page)): Block[] {
   const lines = content.split("\n");
   const blocks: Block[] = [];
   for (let index = 0; index < lines.length; index++) {

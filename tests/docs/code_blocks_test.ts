@@ -1,19 +1,16 @@
-/** Every code block of the README and of `docs/` is run as it stands there, in the order of its page. */
+/** Every code block of the README, of `docs/` and of docstrings is run as it stands there, in the order of its page. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import process from "node:process";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
-import { runsTypeScript } from "../support/program.ts";
 import { needs } from "../support/requires.ts";
-import { runtime } from "../support/runtimes.ts";
-import { type Block, fateOf, PAGES, readBlocks } from "./blocks.ts";
+import { type Block, EXAMPLES, fateOf, PAGES, readBlocks } from "./blocks.ts";
 import { PageRun } from "./page_run.ts";
 
-/** Blocks name the runtime that they are for; who runs the test does not matter. */
-const isRun = runtime === "node" && runsTypeScript;
-const { isMet, it: run } = needs(["curl"], isRun ? undefined : "the newest Node runs them all");
+const { isMet, it: run } = needs(["curl"]);
 
 function execute(page: PageRun, block: Block, later: readonly Block[]): Promise<void> | undefined {
   switch (fateOf(block)) {
@@ -26,12 +23,17 @@ function execute(page: PageRun, block: Block, later: readonly Block[]): Promise<
   }
 }
 
-for (const name of PAGES) {
-  const blocks = readBlocks(name);
+/** The blocks of each page, and those of all docstrings together. */
+const GROUPS: readonly (readonly [name: string, blocks: readonly Block[]])[] = [
+  ...PAGES.map((page) => [page, readBlocks(page)] as const),
+  ["docstrings", EXAMPLES.flatMap((file) => readBlocks(file))],
+];
+
+for (const [name, blocks] of GROUPS) {
   describe(`the code of ${name}`, () => {
     let page: PageRun;
     beforeAll(async () => {
-      if (isMet) page = await PageRun.open(name);
+      if (isMet) page = await PageRun.open(blocks);
     });
     afterAll(async () => {
       if (isMet) await page.close();
@@ -39,7 +41,7 @@ for (const name of PAGES) {
 
     for (const [index, block] of blocks.entries()) {
       const [first = ""] = block.text.split("\n");
-      run(`line ${block.line}, ${block.language}: ${first}`, async () => {
+      run(`${block.page}:${block.line}, ${block.language}: ${first}`, async () => {
         await execute(page, block, blocks.slice(index + 1));
       });
     }
@@ -52,7 +54,7 @@ describe("the modules of the pages", () => {
     mkdirSync(folder, { recursive: true });
     try {
       const names: string[] = [];
-      for (const blocks of PAGES.map((name) => readBlocks(name))) {
+      for (const [, blocks] of GROUPS) {
         let before = "";
         for (const block of blocks.filter(({ language }) => language === "ts")) {
           before = block.words.includes("continued") ? before + block.text : block.text;
@@ -75,6 +77,28 @@ describe("the modules of the pages", () => {
     } finally {
       rmSync(folder, { recursive: true, force: true });
     }
+  });
+});
+
+/** Ports that still lack an example. */
+const WITHOUT: readonly string[] = ["Clock", "Digest"];
+
+describe("the ports of the library", () => {
+  it("each have an example", () => {
+    const exported: readonly string[] = readFileSync("mod.ts", "utf8").match(/\b[A-Z]\w+/g) ?? [];
+    const [parts = ""] = /^export interface GatewayParts \{[^]*?^\}/m.exec(readFileSync("src/gateway.ts", "utf8")) ??
+      [];
+    const ports = new Set(
+      parts.replace(/\/\*\*[^]*?\*\//g, "").match(/\b[A-Z]\w+/g)?.filter((name) => exported.includes(name)),
+    );
+    assert.ok(ports.has("KeyStore"));
+    const sources = globSync("src/**/*.ts").map((file) => readFileSync(file, "utf8")).join("\n");
+    const bare = Array.from(ports).filter((name) => {
+      const [docstring = ""] =
+        new RegExp(`/\\*\\*(?:(?!\\*/)[^])*\\*/\\nexport (?:interface|type) ${name}\\b`).exec(sources) ?? [];
+      return !docstring.includes("@example") && !WITHOUT.includes(name);
+    });
+    assert.deepEqual(bare, [], "show in an @example how a user makes one");
   });
 });
 

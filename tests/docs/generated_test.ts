@@ -1,4 +1,5 @@
 /** What `npm run docs -- tables` writes is what stands in the pages, and what it says of settings and errors is true. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";

@@ -15,16 +15,26 @@ import { join, resolve } from "node:path";
 import process from "node:process";
 import { findRuntimes } from "../../scripts/runtimes.ts";
 import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
-import { freePort } from "../support/front_proxy.ts";
+import { freePort } from "../support/free_port.ts";
 import { cleanEnvironment, makeFolder } from "../support/program.ts";
 import { answerStream, chunk, COMPLETION, type Provider, startProvider } from "../support/provider.ts";
 import { until } from "../support/until.ts";
 import { type Block, readBlocks } from "./blocks.ts";
 
 /** What a page's folder has of the checkout. */
-const COPIED = [
-  ...["dist", "examples", "ops", "scripts", "src", "LICENSE", "README.md", "deno.json", "mod.ts", "package.json"],
-  ...["package-lock.json", "tsconfig.core.json", "tsconfig.json", "tsconfig.types.json"],
+const COPIED: readonly string[] = [
+  "dist",
+  "examples",
+  "ops",
+  "scripts",
+  "src",
+  "LICENSE",
+  "README.md",
+  "deno.json",
+  "mod.ts",
+  "package.json",
+  "package-lock.json",
+  "tsconfig.json",
 ];
 /** Ports that pages name; 4318 is the collector's, for which the stand-in stands in. */
 const PORTS = /\b(?:3000|4318|8000|8080|878[789]|8790)\b/g;
@@ -124,10 +134,10 @@ export class PageRun {
   /**
    * Makes the folder.
    *
-   * @param page Whose blocks are run
+   * @param blocks Those that are to be run
    */
-  static async open(page?: string): Promise<PageRun> {
-    const isOwn = page !== undefined && readBlocks(page).some(({ text }) => /\bcertificate b\b/.test(text));
+  static async open(blocks: readonly Block[] = []): Promise<PageRun> {
+    const isOwn = blocks.some(({ text }) => /\bcertificate b\b/.test(text));
     const run = new PageRun(!isOwn);
     run.#provider = await startStandIn();
     run.#ports.set(COLLECTOR, new URL(run.#provider.url).port);

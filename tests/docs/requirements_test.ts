@@ -1,4 +1,5 @@
 /** The Debian packages that tests need: named in one way everywhere, and told at the end of a run where one is missing. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
@@ -7,7 +8,7 @@ import process from "node:process";
 import { pathToFileURL } from "node:url";
 import { describe, it } from "@std/testing/bdd";
 import { findRuntimes } from "../../scripts/runtimes.ts";
-import { describeSkipped, hasReason, readTitle } from "../../scripts/skipped.ts";
+import { describeSkipped, hasReason, readTitle } from "../../scripts/test/skipped.ts";
 import { DEBIAN_PACKAGES } from "../support/requires.ts";
 
 const node = findRuntimes().find(({ kind, runsTypeScript }) => kind === "node" && runsTypeScript) ?? assert.fail();

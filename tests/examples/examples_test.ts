@@ -1,4 +1,5 @@
 /** The folders of `examples/`, each run as it stands: both kinds of calls, and what frameworks like to break. */
+// runtimes: all
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -11,7 +12,7 @@ import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import OpenAI from "openai";
 import { parseConfig } from "../../src/config/config.ts";
 import { createGateway } from "../../src/gateway.ts";
-import { freePort } from "../support/front_proxy.ts";
+import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
 import {
   endPrograms,

@@ -1,6 +1,8 @@
 /** The caller's body through the front door: bounded, timed, strictly JSON. */
+// runtimes: all, old node, workers
 import assert from "node:assert/strict";
-import { afterEach, describe, it } from "@std/testing/bdd";
+import { afterEach, describe } from "@std/testing/bdd";
+import { it } from "../support/cases.ts";
 import {
   type Answering,
   answerPlain,
@@ -69,25 +71,33 @@ describe("the body", () => {
     assert.equal(provider.calls[0]?.headers["content-length"], String(GOOD_BODY.length));
   });
 
-  it("rows 26 and 27: over the limit is refused before it is read, and as soon as it is over in chunks", async () => {
-    await start({ body: "1KB" });
-    const declared = openRaw(
-      under.a,
-      toRawRequest(under.a, { headers: { ...under.headers, "content-length": "100000" }, body: "{" }),
-    );
-    await until(() => declared.received().includes("body_too_large"), "413 for the declared length");
-    declared.socket.destroy();
-    const counted = openRaw(under.a, chunked(" ".repeat(600), " ".repeat(600)));
-    await until(() => counted.received().includes("body_too_large"), "413 for the counted length");
-    counted.socket.destroy();
-    for (const raw of [declared, counted]) {
-      const { status, headers } = parseAnswer(raw.received());
-      assert.equal(status, 413);
-      assert.equal(headers.connection, "close");
-      assert.match(raw.received(), /Cannot accept the body: it is larger than this gateway allows: the limit is 1 KB"/);
-    }
-    assert.equal(provider.calls.length, 0);
-  });
+  it.notOn(
+    "workers",
+    "workerd or the edge reads the bytes first",
+    "rows 26 and 27: over the limit is refused before it is read, and as soon as it is over in chunks",
+    async () => {
+      await start({ body: "1KB" });
+      const declared = openRaw(
+        under.a,
+        toRawRequest(under.a, { headers: { ...under.headers, "content-length": "100000" }, body: "{" }),
+      );
+      await until(() => declared.received().includes("body_too_large"), "413 for the declared length");
+      declared.socket.destroy();
+      const counted = openRaw(under.a, chunked(" ".repeat(600), " ".repeat(600)));
+      await until(() => counted.received().includes("body_too_large"), "413 for the counted length");
+      counted.socket.destroy();
+      for (const raw of [declared, counted]) {
+        const { status, headers } = parseAnswer(raw.received());
+        assert.equal(status, 413);
+        assert.equal(headers.connection, "close");
+        assert.match(
+          raw.received(),
+          /Cannot accept the body: it is larger than this gateway allows: the limit is 1 KB"/,
+        );
+      }
+      assert.equal(provider.calls.length, 0);
+    },
+  );
 
   it("row 28: that stops coming is given up", async () => {
     await start({ bodyTime: "300ms" });

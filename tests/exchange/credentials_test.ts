@@ -1,4 +1,5 @@
 /** The two credentials through the front door: what is refused never reaches a provider. */
+// runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { generateGatewayKey } from "../../src/keys/key_format.ts";

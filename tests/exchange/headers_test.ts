@@ -1,10 +1,12 @@
 /** What crosses the gateway, each way, and what an odd upstream can't make it do. */
+// runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import { gzipSync } from "node:zlib";
-import { afterEach, describe, it } from "@std/testing/bdd";
+import { afterEach, describe } from "@std/testing/bdd";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { runtimeParts } from "../../src/serve/compose.ts";
 import type { Transport } from "../../src/upstream/transport.ts";
+import { it } from "../support/cases.ts";
 import { type Answering, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
 import { isWorkers } from "../support/runtimes.ts";
@@ -93,33 +95,38 @@ describe("headers", () => {
     assert.notEqual(headers.server, "cloudflare");
   });
 
-  it("tell in Server-Timing what the gateway took and what the provider, until the answer's header", async () => {
-    const clock = { ...systemClock, monotonic: () => monotonicMs };
-    let monotonicMs = 1000;
-    const transport: Transport = {
-      send: (upstreamCall) => {
-        monotonicMs += 200.126;
-        return runtimeParts().transport.send(upstreamCall);
-      },
-    };
-    provider = await startProvider((response) => {
-      response.writeHead(200, { "content-type": "text/event-stream", "server-timing": "gateway;dur=1, db;dur=9" });
-      response.end(stream("Hello"));
-    });
-    let isLate = false;
-    const digest = (text: string) => {
-      monotonicMs += isLate ? 3 : 1.5;
-      return runtimeParts().digest(text);
-    };
-    under = await startUnderTest({ upstreams: { a: provider.url }, parts: { clock, transport, digest } });
-    const timing = async (sent: string, headers: Record<string, string> = {}) =>
-      (await call(headers, sent)).headers["server-timing"];
-    assert.equal(await timing(STREAM_BODY), "gateway;dur=1.5, upstream;dur=200.13");
-    isLate = true;
-    assert.equal(await timing(STREAM_BODY), "gateway;dur=3, upstream;dur=200.13");
-    assert.equal(await timing("{}"), "gateway;dur=3");
-    assert.equal(await timing(GOOD_BODY, { "gateway-auth": "Basic wrong" }), "gateway;dur=0");
-  });
+  it.notOn(
+    "workers",
+    "a Worker takes no parts of a test",
+    "tell in Server-Timing what the gateway took and what the provider, until the answer's header",
+    async () => {
+      const clock = { ...systemClock, monotonic: () => monotonicMs };
+      let monotonicMs = 1000;
+      const transport: Transport = {
+        send: (upstreamCall) => {
+          monotonicMs += 200.126;
+          return runtimeParts().transport.send(upstreamCall);
+        },
+      };
+      provider = await startProvider((response) => {
+        response.writeHead(200, { "content-type": "text/event-stream", "server-timing": "gateway;dur=1, db;dur=9" });
+        response.end(stream("Hello"));
+      });
+      let isLate = false;
+      const digest = (text: string) => {
+        monotonicMs += isLate ? 3 : 1.5;
+        return runtimeParts().digest(text);
+      };
+      under = await startUnderTest({ upstreams: { a: provider.url }, parts: { clock, transport, digest } });
+      const timing = async (sent: string, headers: Record<string, string> = {}) =>
+        (await call(headers, sent)).headers["server-timing"];
+      assert.equal(await timing(STREAM_BODY), "gateway;dur=1.5, upstream;dur=200.13");
+      isLate = true;
+      assert.equal(await timing(STREAM_BODY), "gateway;dur=3, upstream;dur=200.13");
+      assert.equal(await timing("{}"), "gateway;dur=3");
+      assert.equal(await timing(GOOD_BODY, { "gateway-auth": "Basic wrong" }), "gateway;dur=0");
+    },
+  );
 
   it("row 15: of a gzip answer are gone with the coding, plain and streamed", async () => {
     await start((response, { body }) => {

@@ -1,4 +1,5 @@
 /** What embedders bring along: their own store of users, limiter and observers, and what happens when one of them fails. */
+// runtimes: all, old node
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import type { ResolveKey } from "../../src/keys/key_resolver.ts";

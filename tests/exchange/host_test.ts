@@ -1,6 +1,8 @@
 /** The host picks the provider; nothing else of a request chooses where it goes. */
+// runtimes: all, old node, workers
 import assert from "node:assert/strict";
-import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { afterEach, beforeEach, describe } from "@std/testing/bdd";
+import { it } from "../support/cases.ts";
 import { answerPlain, type Provider, startProvider } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, type UnderTest } from "../support/gateway.ts";
 import { callRaw } from "../support/tcp_peer.ts";
@@ -35,39 +37,49 @@ describe("the host", () => {
     assert.equal(providers.b.calls.length, 1);
   });
 
-  it("refuses a Host that is no plain host before anything looks at the URL", async () => {
-    for (
-      const host of ["a/public?", "user@a.localhost", "a.localhost:99999", "[::1", "a.localhost, b.localhost", "a b"]
-    ) {
-      const { status, body } = await call({ host }, "/admin/keys");
-      assert.equal(status, 400, host);
-      // A runtime may refuse it first, without our body.
-      if (body !== "") assert.match(body, /invalid_host/);
-    }
-  });
+  it.notOn(
+    "workers",
+    "workerd or the edge reads the bytes first",
+    "refuses a Host that is no plain host before anything looks at the URL",
+    async () => {
+      for (
+        const host of ["a/public?", "user@a.localhost", "a.localhost:99999", "[::1", "a.localhost, b.localhost", "a b"]
+      ) {
+        const { status, body } = await call({ host }, "/admin/keys");
+        assert.equal(status, 400, host);
+        // A runtime may refuse it first, without our body.
+        if (body !== "") assert.match(body, /invalid_host/);
+      }
+    },
+  );
 
-  it("row 36: sends nowhere else, however the target is written", async () => {
-    const odd = [
-      "//b.localhost/v1/chat/completions",
-      "/v1/../v1/embeddings",
-      "/v1/chat%2fcompletions",
-      "/v1/chat/completions/..",
-      "/v2/chat/completions",
-      "/",
-      "*",
-    ];
-    for (const path of odd) {
-      const { status } = await call({ host: "a.localhost" }, path);
-      assert.ok(status === 404 || status === 400 || status === 405, `${path} answered ${status}`);
-    }
-    assert.equal(providers.a.calls.length, 0);
-    // An absolute target names another host; the request still goes to a configured upstream or nowhere.
-    await call({ host: "a.localhost" }, "http://evil.example/v1/chat/completions");
-    for (const { path, headers } of [...providers.a.calls, ...providers.b.calls]) {
-      assert.equal(path, "/v1/chat/completions");
-      assert.doesNotMatch(String(headers.host), /evil/);
-    }
-  });
+  it.notOn(
+    "workers",
+    "workerd or the edge reads the bytes first",
+    "row 36: sends nowhere else, however the target is written",
+    async () => {
+      const odd = [
+        "//b.localhost/v1/chat/completions",
+        "/v1/../v1/embeddings",
+        "/v1/chat%2fcompletions",
+        "/v1/chat/completions/..",
+        "/v2/chat/completions",
+        "/",
+        "*",
+      ];
+      for (const path of odd) {
+        const { status } = await call({ host: "a.localhost" }, path);
+        assert.ok(status === 404 || status === 400 || status === 405, `${path} answered ${status}`);
+      }
+      assert.equal(providers.a.calls.length, 0);
+      // An absolute target names another host; the request still goes to a configured upstream or nowhere.
+      await call({ host: "a.localhost" }, "http://evil.example/v1/chat/completions");
+      for (const { path, headers } of [...providers.a.calls, ...providers.b.calls]) {
+        assert.equal(path, "/v1/chat/completions");
+        assert.doesNotMatch(String(headers.host), /evil/);
+      }
+    },
+  );
 
   it("row 23: takes no key from the query and forwards none of it", async () => {
     const path = `/v1/chat/completions?key=${under.key}&api-version=1`;

@@ -1,4 +1,5 @@
 /** Plain answers through the front door: what goes up is what came, what comes back is what was answered. */
+// runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { COMPLETION, type Provider, startProvider } from "../support/provider.ts";

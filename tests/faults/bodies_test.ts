@@ -1,4 +1,5 @@
 /** Memory and time that callers' bodies take, rows 51, 54 and 57 of the list. */
+// runtimes: all, old node
 import assert from "node:assert/strict";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";

@@ -1,10 +1,12 @@
 /** Faults of the gateway itself and of its surroundings, rows 38 to 50 of the list where no other test has them. */
+// runtimes: all, workers
 import assert from "node:assert/strict";
-import { afterEach, describe, it } from "@std/testing/bdd";
+import { afterEach, describe } from "@std/testing/bdd";
 import { createGateway } from "../../src/gateway.ts";
 import { parseConfig } from "../../src/config/config.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { Transport } from "../../src/upstream/transport.ts";
+import { it } from "../support/cases.ts";
 import { chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
 import { callRaw, openRaw, parseAnswer, toRawRequest } from "../support/tcp_peer.ts";
@@ -27,61 +29,71 @@ describe("faults of the gateway", () => {
   const call = (under: UnderTest, headers: Record<string, string> = {}, body = GOOD_BODY) =>
     callRaw(under.a, { headers: { ...under.headers, ...headers }, body });
 
-  it("row 38: closing lets open exchanges finish, refuses new ones, and tells the rest", async () => {
-    let finish = (): void => {};
-    const provider = await startProvider((response, { body }) => {
-      response.writeHead(200, { "content-type": "text/event-stream" });
-      response.write(chunk("a"));
-      if (body.toString().includes("finishing")) finish = () => response.end(stream("b"));
-    });
-    closing.push(() => provider.close());
-    const { under } = await start({ upstreams: { a: provider.url } });
-    const open = (model: string) =>
-      openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: STREAM_BODY.replace("test-1", model) }));
-    const finishing = open("finishing");
-    const endless = open("endless");
-    await until(() => [finishing, endless].every((caller) => caller.received().includes("data: ")), "both begin");
-    assert.equal(under.gateway.isReady, true);
-    under.gateway.drain();
-    assert.equal(under.gateway.isReady, false);
-    assert.equal(under.gateway.openExchanges, 2);
-    const closed = under.gateway.close(500);
-    assert.match((await call(under)).body, /gateway_draining/);
-    finish();
-    assert.equal(parseAnswer(await finishing.closed).body, chunk("a") + stream("b"));
-    await closed;
-    assert.match(parseAnswer(await endless.closed).body, /"code":"gateway_draining"\}\}\n\n$/);
-    const outcomes = under.records.map(({ outcome }) => outcome).sort();
-    assert.deepEqual(outcomes, ["drained", "drained", "ok"]);
-    under.records.length = 0; // what is left was meant to be
-  });
+  it.notOn(
+    "workers",
+    "the platform ends a Worker by itself",
+    "row 38: closing lets open exchanges finish, refuses new ones, and tells the rest",
+    async () => {
+      let finish = (): void => {};
+      const provider = await startProvider((response, { body }) => {
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(chunk("a"));
+        if (body.toString().includes("finishing")) finish = () => response.end(stream("b"));
+      });
+      closing.push(() => provider.close());
+      const { under } = await start({ upstreams: { a: provider.url } });
+      const open = (model: string) =>
+        openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: STREAM_BODY.replace("test-1", model) }));
+      const finishing = open("finishing");
+      const endless = open("endless");
+      await until(() => [finishing, endless].every((caller) => caller.received().includes("data: ")), "both begin");
+      assert.equal(under.gateway.isReady, true);
+      under.gateway.drain();
+      assert.equal(under.gateway.isReady, false);
+      assert.equal(under.gateway.openExchanges, 2);
+      const closed = under.gateway.close(500);
+      assert.match((await call(under)).body, /gateway_draining/);
+      finish();
+      assert.equal(parseAnswer(await finishing.closed).body, chunk("a") + stream("b"));
+      await closed;
+      assert.match(parseAnswer(await endless.closed).body, /"code":"gateway_draining"\}\}\n\n$/);
+      const outcomes = under.records.map(({ outcome }) => outcome).sort();
+      assert.deepEqual(outcomes, ["drained", "drained", "ok"]);
+      under.records.length = 0; // what is left was meant to be
+    },
+  );
 
-  it("row 42: a wall clock that jumps moves no deadline, and only the expiry of keys", async () => {
-    let jumpMs = 0;
-    const clock: Clock = { ...systemClock, now: () => Date.now() + jumpMs };
-    const provider = await startProvider((response) => {
-      response.writeHead(200, { "content-type": "text/event-stream" });
-      response.write(chunk("a"));
+  it.notOn(
+    "workers",
+    "a Worker takes no parts of a test",
+    "row 42: a wall clock that jumps moves no deadline, and only the expiry of keys",
+    async () => {
+      let jumpMs = 0;
+      const clock: Clock = { ...systemClock, now: () => Date.now() + jumpMs };
+      const provider = await startProvider((response) => {
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(chunk("a"));
+        jumpMs = 3_600_000;
+        setTimeout(() => {
+          jumpMs = -3_600_000;
+          response.end(stream("b"));
+        }, 200);
+      });
+      closing.push(() => provider.close());
+      const expires = new Date(Date.now() + 1_800_000).toISOString();
+      const { under } = await start({
+        upstreams: { a: provider.url },
+        parts: { clock },
+        config: { keys: [{ id: "team", key: KEY, expires }] },
+      });
+      const own = { "gateway-auth": `Bearer ${KEY}` };
+      assert.equal((await call(under, own, STREAM_BODY)).body, chunk("a") + stream("b"));
+      const { durationMs } = await under.settled();
+      assert.ok(durationMs >= 0 && durationMs < 60_000);
       jumpMs = 3_600_000;
-      setTimeout(() => {
-        jumpMs = -3_600_000;
-        response.end(stream("b"));
-      }, 200);
-    });
-    closing.push(() => provider.close());
-    const expires = new Date(Date.now() + 1_800_000).toISOString();
-    const { under } = await start({
-      upstreams: { a: provider.url },
-      parts: { clock },
-      config: { keys: [{ id: "team", key: KEY, expires }] },
-    });
-    const own = { "gateway-auth": `Bearer ${KEY}` };
-    assert.equal((await call(under, own, STREAM_BODY)).body, chunk("a") + stream("b"));
-    const { durationMs } = await under.settled();
-    assert.ok(durationMs >= 0 && durationMs < 60_000);
-    jumpMs = 3_600_000;
-    assert.equal((await call(under, own)).status, 401);
-  });
+      assert.equal((await call(under, own)).status, 401);
+    },
+  );
 
   it("row 46: no failing upstream makes the gateway call more often than it is called", async () => {
     let number = 0;
@@ -99,69 +111,84 @@ describe("faults of the gateway", () => {
     }
   });
 
-  it("row 49: no key and no prompt is told, whatever goes wrong", async () => {
-    const CANARY = "canary7f3a";
-    const { under } = await start();
-    const told: string[] = [];
-    const secrets = { authorization: `Bearer sk-${CANARY}` };
-    const prompts = [
-      `{"model":"m","messages":[{"role":"user","content":{"x":"${CANARY}"}}]}`,
-      `{"model":"m","messages":[{"role":"${CANARY}","content":"x"}]}`,
-      `{"model":"m","messages":"${CANARY}","stream":"${CANARY}"}`,
-      `{"model":"m" ${CANARY}`,
-      GOOD_BODY.replace("Hi", CANARY),
-    ];
-    for (const body of prompts) told.push((await call(under, secrets, body)).body);
-    for (const value of [`Bearer ${CANARY}-0123456789`, CANARY, `Basic ${CANARY}`, `Bearer a ${CANARY}`]) {
-      told.push(JSON.stringify(await call(under, { "gateway-auth": value })));
-      told.push(JSON.stringify(await call(under, { host: value, authorization: value })));
-    }
-    told.push(JSON.stringify(under.records));
-    assert.equal(under.records.length, 13);
-    for (const text of told) assert.ok(!text.includes(CANARY), text);
-  });
+  it.notOn(
+    "workers",
+    "workerd or the edge reads the bytes first",
+    "row 49: no key and no prompt is told, whatever goes wrong",
+    async () => {
+      const CANARY = "canary7f3a";
+      const { under } = await start();
+      const told: string[] = [];
+      const secrets = { authorization: `Bearer sk-${CANARY}` };
+      const prompts = [
+        `{"model":"m","messages":[{"role":"user","content":{"x":"${CANARY}"}}]}`,
+        `{"model":"m","messages":[{"role":"${CANARY}","content":"x"}]}`,
+        `{"model":"m","messages":"${CANARY}","stream":"${CANARY}"}`,
+        `{"model":"m" ${CANARY}`,
+        GOOD_BODY.replace("Hi", CANARY),
+      ];
+      for (const body of prompts) told.push((await call(under, secrets, body)).body);
+      for (const value of [`Bearer ${CANARY}-0123456789`, CANARY, `Basic ${CANARY}`, `Bearer a ${CANARY}`]) {
+        told.push(JSON.stringify(await call(under, { "gateway-auth": value })));
+        told.push(JSON.stringify(await call(under, { host: value, authorization: value })));
+      }
+      told.push(JSON.stringify(under.records));
+      assert.equal(under.records.length, 13);
+      for (const text of told) assert.ok(!text.includes(CANARY), text);
+    },
+  );
 
-  it("row 50: a tracer that throws costs its own exchange", async () => {
-    const begin = () => {
-      throw new Error("a secret word");
-    };
-    const config = parseConfig({ providers: { a: { upstream: "openai" } } });
-    const gateway = createGateway(config, { tracer: { begin } });
-    const response = await gateway.fetch(new Request("http://a.example/v1/models"));
-    assert.equal(response.status, 500);
-    assert.doesNotMatch(await response.text(), /secret/);
-    assert.equal(gateway.openExchanges, 0);
-  });
+  it.notOn(
+    "workers",
+    "a Worker takes no parts of a test",
+    "row 50: a tracer that throws costs its own exchange",
+    async () => {
+      const begin = () => {
+        throw new Error("a secret word");
+      };
+      const config = parseConfig({ providers: { a: { upstream: "openai" } } });
+      const gateway = createGateway(config, { tracer: { begin } });
+      const response = await gateway.fetch(new Request("http://a.example/v1/models"));
+      assert.equal(response.status, 500);
+      assert.doesNotMatch(await response.text(), /secret/);
+      assert.equal(gateway.openExchanges, 0);
+    },
+  );
 
-  it("row 50: what throws anywhere costs its own exchange and tells nothing", async () => {
-    const secret = () => {
-      throw new Error("a secret word");
-    };
-    const answer = (body: object | null) => Promise.resolve({ status: 200, headers: new Headers(), body });
-    const transports: Record<string, Transport> = {
-      "a transport that throws": { send: secret },
-      "a transport that rejects with nothing": { send: () => Promise.reject(undefined) },
-      "headers that throw": {
-        send: () => Promise.resolve({ status: 200, headers: { get: secret, [Symbol.iterator]: secret }, body: null }),
-      },
-      "a body that throws at once": {
-        send: () => answer({ read: secret, cancel() {} }) as ReturnType<Transport["send"]>,
-      },
-      "a body that rejects": {
-        send: () => answer({ read: () => Promise.reject(null), cancel() {} }) as ReturnType<Transport["send"]>,
-      },
-    };
-    for (const [name, transport] of Object.entries(transports)) {
-      const { under } = await start({ parts: { transport } });
-      const received = await openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }))
-        .closed;
-      assert.doesNotMatch(received, /secret|\.ts:/, name);
-      assert.notEqual((await under.settled()).outcome, "ok", name);
-      assert.equal(under.gateway.openExchanges, 0, name);
-      assert.equal((await callRaw(under.a, { method: "GET", path: "/nothing" })).status, 404, name);
-    }
-    const { under, provider } = await start();
-    assert.equal((await call(under)).body, COMPLETION);
-    assert.equal(provider.calls.length, 1);
-  });
+  it.notOn(
+    "workers",
+    "a Worker takes no parts of a test",
+    "row 50: what throws anywhere costs its own exchange and tells nothing",
+    async () => {
+      const secret = () => {
+        throw new Error("a secret word");
+      };
+      const answer = (body: object | null) => Promise.resolve({ status: 200, headers: new Headers(), body });
+      const transports: Record<string, Transport> = {
+        "a transport that throws": { send: secret },
+        "a transport that rejects with nothing": { send: () => Promise.reject(undefined) },
+        "headers that throw": {
+          send: () => Promise.resolve({ status: 200, headers: { get: secret, [Symbol.iterator]: secret }, body: null }),
+        },
+        "a body that throws at once": {
+          send: () => answer({ read: secret, cancel() {} }) as ReturnType<Transport["send"]>,
+        },
+        "a body that rejects": {
+          send: () => answer({ read: () => Promise.reject(null), cancel() {} }) as ReturnType<Transport["send"]>,
+        },
+      };
+      for (const [name, transport] of Object.entries(transports)) {
+        const { under } = await start({ parts: { transport } });
+        const received = await openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }))
+          .closed;
+        assert.doesNotMatch(received, /secret|\.ts:/, name);
+        assert.notEqual((await under.settled()).outcome, "ok", name);
+        assert.equal(under.gateway.openExchanges, 0, name);
+        assert.equal((await callRaw(under.a, { method: "GET", path: "/nothing" })).status, 404, name);
+      }
+      const { under, provider } = await start();
+      assert.equal((await call(under)).body, COMPLETION);
+      assert.equal(provider.calls.length, 1);
+    },
+  );
 });

@@ -1,4 +1,5 @@
 /** Faults that need a process of its own: rows 38, 41 and 43 of the list. */
+// runtimes: all, old node
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -7,7 +8,8 @@ import { join } from "node:path";
 import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { generateGatewayKey } from "../../src/keys/key_format.ts";
-import { freePort, startHaproxy } from "../support/front_proxy.ts";
+import { freePort } from "../support/free_port.ts";
+import { startHaproxy } from "../support/front_proxy.ts";
 import { cleanEnvironment, endPrograms, makeFolder, ONE_FILE, type Program, startProgram } from "../support/program.ts";
 import { answerPlain, chunk, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";

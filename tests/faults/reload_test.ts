@@ -1,4 +1,5 @@
 /** SIGHUP: row 66 of the list, alone and with workers. */
+// runtimes: all
 import assert from "node:assert/strict";
 import { rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
@@ -7,7 +8,7 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
-import { freePort } from "../support/front_proxy.ts";
+import { freePort } from "../support/free_port.ts";
 import { openKeptAlive } from "../support/kept_alive.ts";
 import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
 import { answerPlain, chunk, type Provider, startProvider, stream } from "../support/provider.ts";

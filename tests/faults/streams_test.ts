@@ -1,9 +1,11 @@
 /** Streams and deadlines as real providers and client libraries have them, rows 60 to 65: each has one right outcome. */
+// runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
-import { afterEach, describe, it } from "@std/testing/bdd";
+import { afterEach, describe } from "@std/testing/bdd";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
+import { it } from "../support/cases.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
 import { type Answering, chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
 import { runtime } from "../support/runtimes.ts";
@@ -138,7 +140,7 @@ describe("streams and deadlines", () => {
     assert.equal(usage?.total, 2);
   });
 
-  it("row 60: ten minutes of comments, by default", async () => {
+  it.notOn("workers", "a Worker takes no parts of a test", "row 60: ten minutes of comments, by default", async () => {
     const clock = new HandClock();
     const held: { response?: ServerResponse } = {};
     const { under } = await start((response) => {
@@ -157,32 +159,46 @@ describe("streams and deadlines", () => {
     assert.equal((await under.settled()).outcome, "ok");
   });
 
-  it("row 61: a plain answer after nine minutes, by default", async () => {
-    const clock = new HandClock();
-    const held: { response?: ServerResponse } = {};
-    const { under } = await start((response) => void (held.response = response), { parts: { clock } });
-    const raw = open(under, GOOD_BODY);
-    await until(() => held.response !== undefined, "the provider is called");
-    clock.advance(9 * MINUTE_MS);
-    held.response?.writeHead(200, { "content-type": "application/json" }).end(COMPLETION);
-    assert.equal(parseAnswer(await raw.closed).status, 200);
-  });
+  it.notOn(
+    "workers",
+    "a Worker takes no parts of a test",
+    "row 61: a plain answer after nine minutes, by default",
+    async () => {
+      const clock = new HandClock();
+      const held: { response?: ServerResponse } = {};
+      const { under } = await start((response) => void (held.response = response), { parts: { clock } });
+      const raw = open(under, GOOD_BODY);
+      await until(() => held.response !== undefined, "the provider is called");
+      clock.advance(9 * MINUTE_MS);
+      held.response?.writeHead(200, { "content-type": "application/json" }).end(COMPLETION);
+      assert.equal(parseAnswer(await raw.closed).status, 200);
+    },
+  );
 
-  it("row 62: a caller's clock in whole seconds ends with the second that was cut off", async () => {
-    const cases = [["1", 1600, 200], ["1", 2000, 504], ["0", 900, 200], ["0", 1000, 504], ["1.5", 1499, 200]] as const;
-    for (const body of [GOOD_BODY, STREAM_BODY]) {
-      for (const [timeout, ms, status] of [...cases, ["1.5", 1500, 504] as const]) {
-        const clock = new HandClock();
-        const held: { response?: ServerResponse } = {};
-        const { under } = await start((response) => void (held.response = response), { parts: { clock } });
-        const raw = open(under, body, { "x-stainless-timeout": timeout });
-        await until(() => held.response !== undefined, "the provider is called");
-        clock.advance(ms);
-        if (status === 200) held.response?.writeHead(200, { "content-type": "application/json" }).end(COMPLETION);
-        assert.equal(parseAnswer(await raw.closed).status, status, `${timeout}: ${ms} ms`);
+  it.notOn(
+    "workers",
+    "a Worker takes no parts of a test",
+    "row 62: a caller's clock in whole seconds ends with the second that was cut off",
+    async () => {
+      const cases = [["1", 1600, 200], ["1", 2000, 504], ["0", 900, 200], ["0", 1000, 504], [
+        "1.5",
+        1499,
+        200,
+      ]] as const;
+      for (const body of [GOOD_BODY, STREAM_BODY]) {
+        for (const [timeout, ms, status] of [...cases, ["1.5", 1500, 504] as const]) {
+          const clock = new HandClock();
+          const held: { response?: ServerResponse } = {};
+          const { under } = await start((response) => void (held.response = response), { parts: { clock } });
+          const raw = open(under, body, { "x-stainless-timeout": timeout });
+          await until(() => held.response !== undefined, "the provider is called");
+          clock.advance(ms);
+          if (status === 200) held.response?.writeHead(200, { "content-type": "application/json" }).end(COMPLETION);
+          assert.equal(parseAnswer(await raw.closed).status, status, `${timeout}: ${ms} ms`);
+        }
       }
-    }
-  });
+    },
+  );
 
   for (const [name, events] of Object.entries(OWN_ERRORS)) {
     it(`row 63: ${name} of the provider's own passes as it is, with nothing after it`, async () => {
@@ -222,21 +238,31 @@ describe("streams and deadlines", () => {
     return { received: await raw.closed, record: await under.settled() };
   }
 
-  it("row 63: a cut between the finish and the usage is one for the caller too", async () => {
-    const events = chunk("a") + chunk(null, "stop");
-    const { received, record } = await cutAfter(events);
-    assert.ok(isBroken(received));
-    assert.equal(parseAnswer(received).body, events);
-    assert.deepEqual([record.outcome, record.code], ["upstream_cut", "upstream_disconnected"]);
-  });
+  it.notOn(
+    "workers",
+    "workerd ends a broken body like a whole one",
+    "row 63: a cut between the finish and the usage is one for the caller too",
+    async () => {
+      const events = chunk("a") + chunk(null, "stop");
+      const { received, record } = await cutAfter(events);
+      assert.ok(isBroken(received));
+      assert.equal(parseAnswer(received).body, events);
+      assert.deepEqual([record.outcome, record.code], ["upstream_cut", "upstream_disconnected"]);
+    },
+  );
 
-  it("row 63: a cut after an error event of the provider's own is one for the caller too", async () => {
-    const events = chunk("a") + event({ error: ERROR });
-    const { received, record } = await cutAfter(events);
-    assert.ok(isBroken(received));
-    assert.equal(parseAnswer(received).body, events);
-    assert.deepEqual([record.outcome, record.code], ["upstream_error", undefined]);
-  });
+  it.notOn(
+    "workers",
+    "workerd ends a broken body like a whole one",
+    "row 63: a cut after an error event of the provider's own is one for the caller too",
+    async () => {
+      const events = chunk("a") + event({ error: ERROR });
+      const { received, record } = await cutAfter(events);
+      assert.ok(isBroken(received));
+      assert.equal(parseAnswer(received).body, events);
+      assert.deepEqual([record.outcome, record.code], ["upstream_error", undefined]);
+    },
+  );
 
   it("row 63: a cut after [DONE] is no loss", async () => {
     const { received, record } = await cutAfter(stream("a"));

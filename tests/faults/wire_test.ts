@@ -1,4 +1,5 @@
 /** Hostile bytes, rows 34 to 36 of the list, sent raw: directly, and behind Debian's nginx and HAProxy. */
+// runtimes: all, old node
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { startHaproxy, startNginx } from "../support/front_proxy.ts";

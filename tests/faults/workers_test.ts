@@ -1,4 +1,5 @@
 /** `serve --workers`: several processes on one address, row 39 of the list, and what they have in common. */
+// runtimes: all
 import assert from "node:assert/strict";
 import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";

@@ -1,4 +1,5 @@
 /** The memory that bodies share: what is counted, for how long, and how much of it one key may hold. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";

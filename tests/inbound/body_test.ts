@@ -1,4 +1,6 @@
 /** Decoding and parsing of bodies over a large input space. */
+// runtimes: all
+// alone: it measures how long a body takes to be checked
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";

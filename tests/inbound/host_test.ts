@@ -1,4 +1,5 @@
 /** Hosts and credentials over a large input space. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";

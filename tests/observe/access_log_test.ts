@@ -1,4 +1,5 @@
 /** The access log: what a line says, and what a slow or broken reader costs. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";

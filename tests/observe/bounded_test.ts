@@ -1,4 +1,5 @@
 /** A million exchanges of as many keys and models: what observers hold does not grow with them. */
+// runtimes: once
 import assert from "node:assert/strict";
 import v8 from "node:v8";
 import vm from "node:vm";

@@ -1,4 +1,5 @@
 /** Canaries: keys, prompts and whatever else a caller sends are marked, and the marks are looked for everywhere. */
+// runtimes: all
 import assert from "node:assert/strict";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -7,7 +8,7 @@ import { afterEach, describe, it } from "@std/testing/bdd";
 import type { ErrorCode } from "../../src/errors/gateway_error.ts";
 import { TOKEN } from "../support/admin.ts";
 import { type Case, CASES, endProvoked, OWN_KEY, provoke } from "../support/error_cases.ts";
-import { freePort } from "../support/front_proxy.ts";
+import { freePort } from "../support/free_port.ts";
 import { PROMPT, UPSTREAM_KEY } from "../support/gateway.ts";
 import { dumpRedis, makePlace } from "../support/key_place.ts";
 import { findMarks, LARGE_BYTES, MARKS, secretOf, sendMarked, startMarkedProvider } from "../support/marks.ts";

@@ -1,4 +1,5 @@
 /** The grammar of W3C Trace Context, and an SDK that fails. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { type Span, type SpanOptions, trace, type Tracer } from "@opentelemetry/api";
 import fc from "fast-check";

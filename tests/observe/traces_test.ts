@@ -1,4 +1,5 @@
 /** Traces of the one file, as a collector gets them: by the SDK on Node and Bun, by its own exporter on Deno. */
+// runtimes: all
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";

@@ -2,11 +2,12 @@
  * `ops/compose`: the same topology as processes of this machine, with the very files that the containers mount; Debian's
  * `redis-server` stands in for Valkey. That containers are started with them as it says is not tested: it takes Docker.
  */
+// runtimes: bun
 import assert from "node:assert/strict";
 import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, describe } from "@std/testing/bdd";
-import { freePort } from "../support/front_proxy.ts";
+import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { addressOf, hasLoopbacks, OPS_PROXIES, type Ports, withAddresses } from "../support/ops_files.ts";
 import { endPrograms, makeFolder, type Program, startProgram } from "../support/program.ts";
@@ -14,7 +15,6 @@ import { type Prometheus, runPromtool, startPrometheusWith } from "../support/pr
 import { answerPlain, answerStream, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
 import { type RedisServer, startRedis } from "../support/redis.ts";
 import { needs } from "../support/requires.ts";
-import { runtime } from "../support/runtimes.ts";
 import { callRaw } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
@@ -28,8 +28,10 @@ const ASKED_MS = 40_000;
 const PAUSE_MS = 10;
 
 const haproxy = OPS_PROXIES.find(({ name }) => name === "HAProxy") ?? assert.fail();
-const gap = runtime === "bun" && hasLoopbacks ? undefined : "tested with Bun, as in the image, on Linux";
-const { isMet: isHere, it: test } = needs(["redis-server", "prometheus", "haproxy"], gap);
+const { isMet: isHere, it: test } = needs(
+  ["redis-server", "prometheus", "haproxy"],
+  hasLoopbacks ? undefined : "tested on Linux",
+);
 
 const headersOf = (key: string) => ({
   "host": "a.example.com",

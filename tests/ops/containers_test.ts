@@ -2,25 +2,23 @@
  * `ops/Dockerfile` and `ops/compose/compose.yml`: what they name is there and fits together, and the image's commands do
  * what they are for where nothing can be written. That Docker builds and runs them is not tested: it takes Docker.
  */
+// runtimes: bun
 import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { parseDuration } from "../../src/config/units.ts";
-import { freePort } from "../support/front_proxy.ts";
+import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
 import { hasNamespaces, makeReadOnly, readYaml } from "../support/ops_files.ts";
 import { endPrograms, makeFolder, ONE_FILE, runProgram, startProgram } from "../support/program.ts";
 import { COMPLETION, startProvider } from "../support/provider.ts";
-import { runtime } from "../support/runtimes.ts";
 import { callRaw } from "../support/tcp_peer.ts";
 
 const FOLDER = "ops/compose";
 const KEY = "0123456789-secret-key";
-const isHere = runtime === "bun";
-const why = isHere ? "" : " (skipped: tested with Bun, as in the image)";
-const whyReadOnly = !isHere ? why : hasNamespaces ? "" : " (skipped: this user may not make a mount namespace)";
+const whyReadOnly = hasNamespaces ? "" : " (skipped: this user may not make a mount namespace)";
 
 const dockerfile = readFileSync("ops/Dockerfile", "utf8").replaceAll("\\\n", "");
 /** The command that an instruction of the Dockerfile holds, as JSON. */
@@ -47,7 +45,7 @@ describe("the image", () => {
     assert.match(dockerfile, /^USER [1-9]\d*:[1-9]\d*$/m, "Kubernetes tells by a number that it is not root");
   });
 
-  (isHere && hasNamespaces ? it : it.skip)(
+  (hasNamespaces ? it : it.skip)(
     `serves, is found to be well and ends where nothing can be written${whyReadOnly}`,
     async () => {
       const provider = await startProvider();
@@ -93,7 +91,7 @@ interface Service {
 describe("compose.yml", () => {
   const read = (file: string) => readFileSync(join(FOLDER, file), "utf8");
 
-  (isHere ? it : it.skip)(`names nothing that is not there, and its files know each other${why}`, async () => {
+  it("names nothing that is not there, and its files know each other", async () => {
     const [compose] = await readYaml(read("compose.yml"));
     const { services, secrets } = compose;
     const mounts = new Map<string, string>();
@@ -135,7 +133,7 @@ describe("compose.yml", () => {
     assert.equal(dirname(mounts.get("grafana:../grafana/sallyport.json") ?? ""), options.path);
   });
 
-  (isHere ? it : it.skip)(`gives gateways a configuration that is sound, and time to drain${why}`, async () => {
+  it("gives gateways a configuration that is sound, and time to drain", async () => {
     const [{ services }] = await readYaml(read("compose.yml"));
     const args = ["check", "--config", join(process.cwd(), FOLDER, "gateway.jsonc")];
     const env = { SALLYPORT_ADMIN_TOKEN: "an-admin-token-of-mine" };

@@ -2,6 +2,7 @@
  * `ops/kubernetes`: the manifests fit together, and with the gateway that they are for. Deployment and Service are read
  * by kubectl into what Kubernetes knows of them; the rest is not, and no cluster runs any of it here.
  */
+// runtimes: bun
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
@@ -11,15 +12,11 @@ import { Metrics } from "../../src/observe/metrics/metrics.ts";
 import { parseSize } from "../../src/config/units.ts";
 import { readYaml } from "../support/ops_files.ts";
 import { runProgram } from "../support/program.ts";
-import { runtime } from "../support/runtimes.ts";
 
 const FOLDER = "ops/kubernetes";
-const isHere = runtime === "bun";
-const why = isHere ? "" : " (skipped: tested with Bun, as in the image)";
-const here = isHere ? it : it.skip;
 // Debian has one too, but of a Kubernetes that knows no autoscaler of this version: CI does without.
-const hasKubectl = isHere && spawnSync("kubectl", ["version", "--client"]).status === 0;
-const whyKubectl = !isHere ? why : hasKubectl ? "" : " (skipped: kubectl is not installed)";
+const hasKubectl = spawnSync("kubectl", ["version", "--client"]).status === 0;
+const whyKubectl = hasKubectl ? "" : " (skipped: kubectl is not installed)";
 
 const read = (file: string): string => readFileSync(join(FOLDER, file), "utf8");
 
@@ -41,17 +38,15 @@ function assertKnown(given: unknown, known: unknown, path = ""): void {
 describe("the Kubernetes manifests", () => {
   // deno-lint-ignore no-explicit-any
   const manifests: Record<string, any> = {};
-  if (isHere) {
-    beforeAll(async () => {
-      for (const file of readdirSync(FOLDER).filter((file) => file.endsWith(".yaml"))) {
-        const [manifest, ...more] = await readYaml(read(file));
-        assert.deepEqual(more, []);
-        manifests[manifest.kind] = manifest;
-      }
-    });
-  }
+  beforeAll(async () => {
+    for (const file of readdirSync(FOLDER).filter((file) => file.endsWith(".yaml"))) {
+      const [manifest, ...more] = await readYaml(read(file));
+      assert.deepEqual(more, []);
+      manifests[manifest.kind] = manifest;
+    }
+  });
 
-  here(`are all listed, and point at each other${why}`, () => {
+  it("are all listed, and point at each other", () => {
     const { Deployment, Service, HorizontalPodAutoscaler, PodDisruptionBudget, PodMonitor, Kustomization } = manifests;
     const files = readdirSync(FOLDER).filter((file) => file !== "kustomization.yaml").sort();
     assert.deepEqual([...Kustomization.resources, ...Kustomization.configMapGenerator[0].files].sort(), files);
@@ -82,7 +77,7 @@ describe("the Kubernetes manifests", () => {
     assert.deepEqual([livenessProbe.httpGet.path, readinessProbe.httpGet.path], ["/livez", "/readyz"]);
   });
 
-  here(`fit the gateway: its ports, its drain, its bodies, its metric${why}`, async () => {
+  it("fit the gateway: its ports, its drain, its bodies, its metric", async () => {
     const { Deployment: { spec: { template: { spec: pod } } }, HorizontalPodAutoscaler } = manifests;
     const [container] = pod.containers;
     const env = { [container.env[0].name]: "an-admin-token-of-mine" };

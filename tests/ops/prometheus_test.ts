@@ -1,9 +1,10 @@
 /** `ops/`: the dashboard and the alerts, against the real output of gateways under load and a real Prometheus. */
+// runtimes: bun
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe } from "@std/testing/bdd";
-import { freePort } from "../support/front_proxy.ts";
+import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
 import { runPromtool, startPrometheus } from "../support/prometheus.ts";

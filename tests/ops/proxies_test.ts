@@ -1,4 +1,5 @@
 /** `ops/`: the files for HAProxy, nginx and Caddy, each started as it stands in front of a gateway. */
+// runtimes: bun
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
@@ -6,13 +7,12 @@ import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, it } from "@std/testing/bdd";
 import { parseConfig } from "../../src/config/config.ts";
 import { parseDuration } from "../../src/config/units.ts";
-import { freePort } from "../support/front_proxy.ts";
+import { freePort } from "../support/free_port.ts";
 import { STREAM_BODY } from "../support/gateway.ts";
 import { addressOf, hasLoopbacks, OPS_PROXIES, type Ports } from "../support/ops_files.ts";
 import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
 import { chunk, type Provider, startProvider, stream } from "../support/provider.ts";
 import { needs } from "../support/requires.ts";
-import { runtime } from "../support/runtimes.ts";
 import { callRaw, openRaw, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
@@ -24,8 +24,6 @@ const headers = {
   "gateway-auth": `Bearer ${KEY}`,
   "content-type": "application/json",
 };
-/** What is tested are the proxies: one runtime is enough. */
-const isHere = runtime === "bun" && hasLoopbacks;
 
 describe("the reverse proxies of ops/", () => {
   let provider: Provider;
@@ -38,7 +36,7 @@ describe("the reverse proxies of ops/", () => {
     return folder.path;
   };
 
-  if (isHere) {
+  if (hasLoopbacks) {
     beforeAll(async () => {
       provider = await startProvider((response) => void (answering = response)); // the test answers
       ports = { gateway: await freePort(), admin: await freePort() };
@@ -59,7 +57,7 @@ describe("the reverse proxies of ops/", () => {
   }
   afterEach(() => void (answering = undefined));
   afterAll(async () => {
-    if (isHere) await endPrograms();
+    if (hasLoopbacks) await endPrograms();
     await provider?.close();
     for (const folder of folders) folder.remove();
   });
@@ -83,7 +81,7 @@ describe("the reverse proxies of ops/", () => {
   });
 
   for (const { name, debianPackage, start } of OPS_PROXIES) {
-    needs([debianPackage], isHere ? undefined : "tested with Bun, on Linux").it(
+    needs([debianPackage], hasLoopbacks ? undefined : "tested on Linux").it(
       `${name} passes events one by one, and tells the provider when a caller leaves`,
       async () => {
         const proxy = await start(makeOwnFolder(), ports);

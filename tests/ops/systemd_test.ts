@@ -2,6 +2,7 @@
  * `ops/systemd`: the unit is sound and hardened, and its command works where only its own folder can be written. That
  * systemd starts it is not tested: it takes a machine that systemd runs.
  */
+// runtimes: bun
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -13,7 +14,6 @@ import { parseConfig } from "../../src/config/config.ts";
 import { hasLoopbacks, hasNamespaces, makeReadOnly, replaceIn } from "../support/ops_files.ts";
 import { endPrograms, makeFolder, runProgram, startProgram } from "../support/program.ts";
 import { needs } from "../support/requires.ts";
-import { runtime } from "../support/runtimes.ts";
 
 const UNIT = readFileSync("ops/systemd/sallyport.service", "utf8");
 const PROGRAM = "/usr/local/bin/sallyport";
@@ -21,12 +21,8 @@ const PROGRAM = "/usr/local/bin/sallyport";
 const MAX_EXPOSURE = 13;
 const TOKEN = "an-admin-token-of-32-characters!";
 
-const isHere = runtime === "bun";
-const withSystemd = needs(["systemd"], isHere && hasLoopbacks ? undefined : "tested with Bun, on Linux");
-const withReadOnly = needs(
-  [],
-  !isHere ? "tested with Bun, on Linux" : hasNamespaces ? undefined : "this user may not make a mount namespace",
-);
+const withSystemd = needs(["systemd"], hasLoopbacks ? undefined : "tested on Linux");
+const withReadOnly = needs([], hasNamespaces ? undefined : "this user may not make a mount namespace");
 
 const setting = (name: string): string =>
   new RegExp(`^${name}=(.*)$`, "m").exec(UNIT)?.[1] ?? assert.fail(`no ${name}`);

@@ -1,20 +1,18 @@
 /** The one file and Bun in one executable. */
+// runtimes: bun
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe } from "@std/testing/bdd";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { findRuntimes } from "../../scripts/runtimes.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
 import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
 import { answerPlain, COMPLETION, startProvider } from "../support/provider.ts";
-import { needs } from "../support/requires.ts";
-import { runtime } from "../support/runtimes.ts";
 
 const KEY = "0123456789-secret-key";
 const node = findRuntimes().find(({ kind, runsTypeScript }) => kind === "node" && runsTypeScript)?.command ?? "node";
-const isBun = runtime === "bun";
 
 describe("the executable", () => {
   let folder: ReturnType<typeof makeFolder>;
@@ -24,7 +22,7 @@ describe("the executable", () => {
     folder.remove();
   });
 
-  needs([], isBun ? undefined : "it holds a Bun, and is tested with Bun").it(
+  it(
     "answers by itself, with workers too",
     async () => {
       const file = join(folder.path, "sallyport");

@@ -1,15 +1,11 @@
 /** The package for JSR: what `deno publish` would send, and that its checks let it. Nothing of it asks the network. */
+// runtimes: deno
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import process from "node:process";
 import { pathToFileURL } from "node:url";
 import { describe, it } from "@std/testing/bdd";
-import { runtime } from "../support/runtimes.ts";
-
-const isDeno = runtime === "deno";
-const onDeno = isDeno ? it : it.skip;
-const why = isDeno ? "" : " (skipped: it is Deno's to publish there)";
 
 describe("the package for JSR", () => {
   it("says who it is, the same as the one for npm", () => {
@@ -20,7 +16,7 @@ describe("the package for JSR", () => {
     assert.equal(jsr.exports, "./mod.ts");
   });
 
-  onDeno(`passes the checks of a publication, slow types among them${why}`, () => {
+  it("passes the checks of a publication, slow types among them", () => {
     const env = { ...process.env, NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1" };
     const args = ["publish", "--dry-run", "--allow-dirty", "--no-provenance"];
     // It tells all of it on standard error, and ends with 1 where a check fails.

@@ -1,4 +1,5 @@
 /** The console's page, as it ships. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "@std/testing/bdd";

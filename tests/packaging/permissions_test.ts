@@ -1,4 +1,5 @@
 /** Deno's sandbox: the gateway runs with exactly the permissions that docs/security.md names, and none can be left out. */
+// runtimes: deno
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:https";
@@ -6,7 +7,7 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { freePort } from "../support/front_proxy.ts";
+import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import {
   endPrograms,
@@ -18,7 +19,6 @@ import {
   startProgram,
 } from "../support/program.ts";
 import { answerPlain, answerStream, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
-import { runtime } from "../support/runtimes.ts";
 
 const KEY = "0123456789-secret-key";
 /** The addresses in the page's command; the test puts its own in their place. */
@@ -33,10 +33,6 @@ function readCommand(): { flags: string[]; args: string[] } {
   const [, flags = "", args = ""] = command ?? assert.fail("docs/security.md names no command for Deno's sandbox");
   return { flags: flags.trim().split(/\s+/), args: args.trim().split(/\s+/) };
 }
-
-const isDeno = runtime === "deno";
-const onDeno = isDeno ? it : it.skip;
-const why = isDeno ? "" : " (skipped: only Deno has a sandbox)";
 
 describe("under Deno's narrowest permissions", () => {
   let folder: ReturnType<typeof makeFolder>;
@@ -80,14 +76,14 @@ describe("under Deno's narrowest permissions", () => {
     return await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body });
   };
 
-  onDeno(`the page allows two addresses and one file, nothing else${why}`, () => {
+  it("the page allows two addresses and one file, nothing else", () => {
     assert.deepEqual(readCommand(), {
       flags: ["--no-prompt", `--allow-net=${PAGE_LISTEN},${PAGE_UPSTREAM}`, "--allow-read=gateway.jsonc"],
       args: ["serve", "--config", "gateway.jsonc"],
     });
   });
 
-  onDeno(`it answers, plain and streamed${why}`, async () => {
+  it("it answers, plain and streamed", async () => {
     const program = await start();
     assert.equal(await (await post(program, GOOD_BODY)).text(), COMPLETION);
     assert.equal(await (await post(program, STREAM_BODY)).text(), stream("a"));
@@ -96,15 +92,15 @@ describe("under Deno's narrowest permissions", () => {
     assert.equal(program.stderr(), "");
   });
 
-  onDeno(`a host that is named by its name is reached, once it is allowed${why}`, async () => {
+  it("a host that is named by its name is reached, once it is allowed", async () => {
     provider = Object.assign(provider, { url: provider.url.replace("127.0.0.1", "localhost") });
     const program = await start();
     assert.equal(await (await post(program, GOOD_BODY)).text(), COMPLETION);
   });
 
   const identity = process.env.SALLYPORT_TEST_TLS;
-  (isDeno && identity !== undefined ? it : it.skip)(
-    `a provider over https needs no further permission${isDeno ? " (not in a bare run)" : why}`,
+  (identity === undefined ? it.skip : it)(
+    "a provider over https needs no further permission (not in a bare run)",
     async () => {
       const [cert, key] = ["cert.pem", "key.pem"].map((file) => readFileSync(join(identity ?? "", file), "utf8"));
       const secure = createServer({ cert, key }, (_, response) => response.end(COMPLETION));
@@ -118,14 +114,14 @@ describe("under Deno's narrowest permissions", () => {
     },
   );
 
-  onDeno(`from its sources, it needs no variable either${why}`, async () => {
+  it("from its sources, it needs no variable either", async () => {
     const program = await start((flag) => flag.startsWith("--allow-read") ? "--allow-read" : flag, SOURCE);
     assert.equal(await (await post(program, GOOD_BODY)).text(), COMPLETION);
     assert.equal(await (await post(program, STREAM_BODY)).text(), stream("a"));
     assert.equal(program.stderr(), "");
   });
 
-  onDeno(`it can't reach what is not allowed, and says so as an unreachable upstream${why}`, async () => {
+  it("it can't reach what is not allowed, and says so as an unreachable upstream", async () => {
     const program = await start((flag) => flag.replace(`,${PAGE_UPSTREAM}`, ""));
     for (const body of [GOOD_BODY, STREAM_BODY]) {
       const response = await post(program, body);
@@ -137,7 +133,7 @@ describe("under Deno's narrowest permissions", () => {
     assert.equal(await program.ended, 0, program.stderr());
   });
 
-  onDeno(`it says in one line that it may not listen, or not read its file${why}`, async () => {
+  it("it says in one line that it may not listen, or not read its file", async () => {
     const cases: [(flag: string) => string, RegExp][] = [
       [(flag) => flag.replace(`${PAGE_LISTEN},`, ""), /^sallyport: listen\[0\]: cannot listen on .*: NotCapable\n$/],
       [(flag) => flag.startsWith("--allow-read") ? "" : flag, /^sallyport: config: cannot read the file .*\n$/],
@@ -219,7 +215,7 @@ describe("sallyport permissions", () => {
     assert.equal((await permissions()).flags.at(-1), `--allow-write=${folder.path},${there}`);
   });
 
-  onDeno(`what it prints is enough, and no part of it can be left out${why}`, async () => {
+  it("what it prints is enough, and no part of it can be left out", async () => {
     const [port, adminPort] = [await freePort(), await freePort()];
     mkdirSync(join(folder.path, "keys"));
     write({
@@ -266,7 +262,7 @@ describe("sallyport permissions", () => {
     await without(`--allow-write=${join(folder.path, "keys")}`);
   });
 
-  onDeno(`Deno itself refuses a connection anywhere else${why}`, async () => {
+  it("Deno itself refuses a connection anywhere else", async () => {
     const port = await freePort();
     const other = await startProvider((response) => answerPlain(response));
     const config = (upstream: string) => ({

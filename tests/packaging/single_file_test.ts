@@ -1,4 +1,5 @@
 /** The one file, as it ships. */
+// runtimes: all, old node
 import assert from "node:assert/strict";
 import { readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";

@@ -1,4 +1,5 @@
 /** The package as it ships: what is in it, and that it works in an empty folder with nothing else. */
+// runtimes: all, old node
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";

@@ -1,4 +1,5 @@
 /** What of a body is there already is taken ahead, and nothing else is different. */
+// runtimes: all
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import * as fc from "fast-check";

@@ -1,4 +1,5 @@
 /** Files that several processes share: one writer at a time, whatever becomes of it, and what stands beside. */
+// runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import {

@@ -24,6 +24,8 @@ export interface Case {
   readonly param?: string;
   /** When to try again depends on the clock. */
   readonly waits?: true;
+  /** Why it cannot be provoked in a Worker. */
+  readonly notOnWorkers?: string;
 }
 
 const change = (headers: RawCall["headers"]) => (): RawCall => ({ headers });
@@ -66,7 +68,10 @@ export type ListenerCode = "invalid_http" | "headers_too_large" | "headers_timeo
 
 /** All the others. */
 export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode>, Case>> = {
-  invalid_host: { call: change({ host: "user@a.localhost" }) },
+  invalid_host: {
+    call: change({ host: "user@a.localhost" }),
+    notOnWorkers: "workerd or the edge reads the bytes first",
+  },
   unknown_host: { call: change({ host: "nobody.example" }) },
   not_found: { call: () => ({ path: "/v1/embeddings" }) },
   method_not_allowed: { call: () => ({ method: "DELETE", body: "" }) },
@@ -112,7 +117,11 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode>, Case>> = {
   upstream_unsupported_encoding: {
     upstream: answering((response) => response.writeHead(200, { "content-encoding": "compress" }).end("{}")),
   },
-  upstream_connect_timeout: { upstream: startBlackHole, options: { provider: { deadlines: { connect: "300ms" } } } },
+  upstream_connect_timeout: {
+    upstream: startBlackHole,
+    options: { provider: { deadlines: { connect: "300ms" } } },
+    notOnWorkers: "fetch in a Worker does not say whether it connected",
+  },
   upstream_first_byte_timeout: {
     upstream: () => startTcpPeer(() => {}),
     options: { provider: { deadlines: { connect: "200ms", firstByte: "300ms" } } },
@@ -131,9 +140,13 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode>, Case>> = {
       await until(() => under.gateway.openExchanges === 1, "the one exchange is open");
     },
   },
-  gateway_draining: { before: ({ gateway }) => gateway.close() },
+  gateway_draining: {
+    before: ({ gateway }) => gateway.close(),
+    notOnWorkers: "the platform ends a Worker by itself",
+  },
   key_store_unavailable: {
     options: { parts: { keys: { find: () => Promise.reject(new GatewayError("key_store_unavailable")) } } },
+    notOnWorkers: "a Worker takes no parts of a test",
   },
   internal_error: {
     options: {
@@ -145,6 +158,7 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode>, Case>> = {
         },
       },
     },
+    notOnWorkers: "a Worker takes no parts of a test",
   },
   upstream_first_event_timeout: {
     call: send(STREAM_BODY),

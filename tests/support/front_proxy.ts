@@ -1,9 +1,9 @@
 /** Debian's HAProxy, nginx and Caddy in front of gateways. */
 import { spawn } from "node:child_process";
 import { writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { join } from "node:path";
 import process from "node:process";
+import { freePort } from "./free_port.ts";
 import { openRaw } from "./tcp_peer.ts";
 
 const PATH = `${process.env.PATH}:/usr/sbin`;
@@ -16,25 +16,6 @@ export interface Backend {
   readonly port: number;
   /** Where it says whether it is ready; left out, nobody asks. */
   readonly adminPort?: number;
-}
-
-/** Below the ports that systems give to outgoing connections (Linux from 32768 on), so that none of them takes it. */
-const [FIRST_PORT, PORTS] = [20_000, 12_000];
-
-/** A port that is free now, and that nobody is likely to take before it is listened on. */
-export async function freePort(): Promise<number> {
-  for (let tries = 0; tries < 100; tries++) {
-    const port = FIRST_PORT + Math.floor(Math.random() * PORTS);
-    const probe = createServer();
-    const isFree = await new Promise<boolean>((resolve) => {
-      probe.once("error", () => resolve(false));
-      probe.listen(port, "127.0.0.1", () => resolve(true));
-    });
-    if (!isFree) continue;
-    await new Promise((resolve) => probe.close(resolve));
-    return port;
-  }
-  throw new Error("no port is free");
 }
 
 /**

@@ -13,7 +13,7 @@ import { Metrics } from "../../src/observe/metrics/metrics.ts";
 import { addProcessMetrics } from "../../src/serve/process_metrics.ts";
 import { resolveServe, runtimeParts, type ServerName } from "../../src/serve/compose.ts";
 import { closeListeners, openListeners } from "../../src/serve/lifecycle.ts";
-import { freePort } from "./front_proxy.ts";
+import { freePort } from "./free_port.ts";
 import { isWorkers } from "./runtimes.ts";
 import { until } from "./until.ts";
 
@@ -99,7 +99,7 @@ function createWitness() {
 
 /** A Worker tells nobody how it does while it is at work; what is open can be counted from outside. */
 function hiddenGateway(countOpen: () => number): Gateway {
-  const unknown = () => assert.fail("not to be known of a Worker: list the case in tests/support/workers_cases.ts");
+  const unknown = () => assert.fail("not to be known of a Worker: make the case by it.notOn");
   return {
     fetch: unknown,
     handle: unknown,
@@ -122,7 +122,7 @@ function hiddenGateway(countOpen: () => number): Gateway {
 
 /** The same in workerd: records are what its log says. */
 async function startWorkerUnderTest({ upstreams, provider = {}, config = {}, parts }: UnderTestOptions) {
-  assert.equal(parts, undefined, "a Worker takes no parts: list the case in tests/support/workers_cases.ts");
+  assert.equal(parts, undefined, "a Worker takes no parts: make the case by it.notOn");
   const { COUNTING, startWorker } = await import("./worker.ts");
   const key = generateGatewayKey();
   const [port, tlsPort] = [await freePort(), await freePort()];

@@ -7,7 +7,8 @@ import { spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
-import { freePort, startProxy } from "./front_proxy.ts";
+import { freePort } from "./free_port.ts";
+import { startProxy } from "./front_proxy.ts";
 import type { DebianPackage } from "./requires.ts";
 
 /** Linux answers on all of 127.0.0.0/8; elsewhere these tests can't run. */

@@ -3,7 +3,7 @@ import { spawn, spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import process from "node:process";
-import { freePort } from "./front_proxy.ts";
+import { freePort } from "./free_port.ts";
 import { until } from "./until.ts";
 
 /** Runs promtool; what it has to complain of, or nothing. */

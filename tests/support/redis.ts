@@ -5,7 +5,7 @@ import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
-import { freePort } from "./front_proxy.ts";
+import { freePort } from "./free_port.ts";
 import { type Needing, needs } from "./requires.ts";
 
 /** `it` and `describe` of tests that need it. */

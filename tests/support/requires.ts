@@ -57,7 +57,7 @@ export interface Needing {
  */
 export function needs(packages: readonly DebianPackage[], gap?: string): Needing {
   const missing = isCi ? [] : packages.filter((name) => !isInstalled(name));
-  // scripts/skipped.ts reads both back from the report.
+  // scripts/test/skipped.ts reads both back from the report.
   const reason = gap ?? `needs the Debian packages ${missing.join(" ")}`;
   if (gap === undefined && missing.length === 0) return { isMet: true, it, describe };
   const skip = (name: string) => it.skip(`${name} (skipped: ${reason})`, () => {});

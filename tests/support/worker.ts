@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import type { Readable } from "node:stream";
 import { Miniflare } from "miniflare";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
-import { freePort } from "./front_proxy.ts";
+import { freePort } from "./free_port.ts";
 
 /** What a Worker is started with. */
 export interface WorkerOptions {

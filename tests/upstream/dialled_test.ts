@@ -1,4 +1,5 @@
 /** A transport over connections whose every event a test tells itself, in whatever order. */
+// runtimes: all, old node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { beforeEach, describe, it } from "@std/testing/bdd";

@@ -1,4 +1,5 @@
 /** What the runtimes throw, as they were seen to: each has one cause. Real faults are in `tests/faults/causes_test.ts`. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { ERRORS, GatewayError } from "../../src/errors/gateway_error.ts";
@@ -15,9 +16,19 @@ const CODES: Readonly<Partial<Record<FailureCause, readonly string[]>>> = {
   timeout: ["ETIMEDOUT", "UND_ERR_CONNECT_TIMEOUT", "UND_ERR_HEADERS_TIMEOUT", "UND_ERR_BODY_TIMEOUT"],
   exhausted: ["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "EADDRNOTAVAIL"],
   tls: [
-    ...["CERT_HAS_EXPIRED", "CERT_NOT_YET_VALID", "CERT_REVOKED", "CERT_UNTRUSTED", "DEPTH_ZERO_SELF_SIGNED_CERT"],
-    ...["SELF_SIGNED_CERT_IN_CHAIN", "UNABLE_TO_VERIFY_LEAF_SIGNATURE", "UNABLE_TO_GET_ISSUER_CERT_LOCALLY"],
-    ...["ERR_TLS_CERT_ALTNAME_INVALID", "ERR_SSL_WRONG_VERSION_NUMBER", "HOSTNAME_MISMATCH", "INVALID_CA", "EPROTO"],
+    "CERT_HAS_EXPIRED",
+    "CERT_NOT_YET_VALID",
+    "CERT_REVOKED",
+    "CERT_UNTRUSTED",
+    "DEPTH_ZERO_SELF_SIGNED_CERT",
+    "SELF_SIGNED_CERT_IN_CHAIN",
+    "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
+    "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
+    "ERR_TLS_CERT_ALTNAME_INVALID",
+    "ERR_SSL_WRONG_VERSION_NUMBER",
+    "HOSTNAME_MISMATCH",
+    "INVALID_CA",
+    "EPROTO",
   ],
   malformed: ["HPE_INVALID_CONSTANT", "UND_ERR_HEADERS_OVERFLOW", "Malformed_HTTP_Response", "Z_DATA_ERROR"],
   unknown: ["ERR_INVALID_ARG_TYPE", "UND_ERR_ABORTED", "", "EACCES"],

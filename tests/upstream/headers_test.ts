@@ -1,4 +1,5 @@
 /** Header filters over arbitrary input: nothing crashes, nothing that is not on a list crosses. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";

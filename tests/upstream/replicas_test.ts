@@ -1,4 +1,5 @@
 /** The replicas' state machine, times passed in. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";

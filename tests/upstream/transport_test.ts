@@ -1,4 +1,5 @@
 /** The port Transport over real connections: what leaves, how often, and what an answer has to be. */
+// runtimes: all, old node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import type { Socket } from "node:net";

@@ -1,4 +1,5 @@
 /** Content encodings: every body whole however it is cut, none that is broken takes itself for whole, nothing read ahead. */
+// runtimes: all, old node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";

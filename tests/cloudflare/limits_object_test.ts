@@ -1,0 +1,108 @@
+/** The Durable Object beside its runtime: what it stores, and that it clears away what is over. */
+// runtimes: workers
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { describe, it } from "@std/testing/bdd";
+import { build } from "esbuild";
+import type { SallyportLimits } from "../../src/cloudflare/limits_object.ts";
+import type { LimitSubject } from "../../src/limits/limiter.ts";
+import type { WindowCounts } from "../../src/limits/memory_limiter.ts";
+import { createParts, readConfig } from "../../src/cloudflare/bindings.ts";
+import { ConfigError } from "../../src/config/config.ts";
+import { systemClock } from "../../src/exchange/clock.ts";
+import { BUNDLE } from "../../scripts/bundle.ts";
+
+/** The class, over a stand-in for the platform's module. */
+async function load(): Promise<typeof SallyportLimits> {
+  const { outputFiles: [file] } = await build({
+    ...BUNDLE,
+    entryPoints: ["src/cloudflare/limits_object.ts"],
+    write: false,
+    plugins: [{
+      name: "platform",
+      setup({ onResolve, onLoad }) {
+        onResolve({ filter: /^cloudflare:workers$/ }, ({ path }) => ({ path, namespace: "platform" }));
+        const contents = "export class DurableObject { constructor(ctx) { this.ctx = ctx; } }";
+        onLoad({ filter: /./, namespace: "platform" }, () => ({ contents }));
+      },
+    }],
+  });
+  const text = Buffer.from(file?.contents ?? []).toString("base64");
+  return (await import(`data:text/javascript;base64,${text}`)).SallyportLimits;
+}
+
+const HOUR = 3_600_000;
+const subjectOf = (name: string, windowMs: number): LimitSubject => ({
+  name,
+  limits: { requests: { limit: 5, windowMs } },
+});
+
+describe("the Durable Object", () => {
+  it("stores what is counted, asks to be woken after the last of it is over, and then clears it away", async () => {
+    const Limits = await load();
+    const stored = new Map<string, unknown>();
+    const alarms: number[] = [];
+    const kv = {
+      get: <T>(name: string) => stored.get(name) as T | undefined,
+      put: (name: string, value: unknown) => void stored.set(name, structuredClone(value)),
+      delete: (name: string) => stored.delete(name),
+      list: <T>() => stored.entries() as IterableIterator<[string, T]>,
+    };
+    const storage = { kv, setAlarm: (at: number) => Promise.resolve(void alarms.push(at)) };
+    const object = new Limits({ storage }, {});
+    object.take("1", [subjectOf("key:short", 1), subjectOf("key:long", HOUR)]);
+    object.take("2", [subjectOf("key:long", HOUR)]);
+    const { requests: { used, until } } = stored.get("key:long") as WindowCounts;
+    assert.equal(used, 2);
+    assert.ok(alarms.length <= 2, "it is not asked for with every call");
+    assert.ok((alarms.at(-1) ?? 0) > until);
+    while (Date.now() <= (stored.get("key:short") as WindowCounts).requests.until);
+    object.alarm();
+    assert.deepEqual(Array.from(stored.keys()), ["key:long"]);
+    assert.ok((alarms.at(-1) ?? 0) > until, "it is asked for again");
+    const heir = new Limits({ storage }, {});
+    assert.equal(heir.standing(subjectOf("key:long", HOUR))[0]?.used, 2);
+  });
+});
+
+describe("what a Worker is given", () => {
+  it("leads to an object for each key, or to one for all as soon as a provider has limits", async () => {
+    for (const limits of [undefined, { requests: "5/min" }]) {
+      const asked: string[] = [];
+      const taken = { isTaken: true, before: [] };
+      const LIMITS = {
+        getByName(name: string) {
+          asked.push(name);
+          return { take: () => Promise.resolve(taken) };
+        },
+      };
+      const env = { LIMITS, SALLYPORT_CONFIG: { providers: { a: { upstream: "openai", ...(limits && { limits }) } } } };
+      const { limiter } = createParts(env, readConfig(env), { clock: systemClock, keepAlive: () => {} });
+      for (const name of ["key:one", "key:two"]) await limiter?.take([subjectOf(name, HOUR)]);
+      assert.deepEqual(asked, limits === undefined ? ["key:one", "key:two"] : ["all", "all"]);
+    }
+  });
+
+  it("has no place for what a Worker does not do", () => {
+    const keys = { file: "gateway-keys.json" };
+    const providers = { a: { upstream: "openai", prices: {} } };
+    for (const more of [{ redis: "redis://x" }, { drain: {} }, { prices: {} }, { keys }, { listen: [] }, {}]) {
+      const refused = { SALLYPORT_CONFIG: JSON.stringify({ providers, ...more }) };
+      assert.throws(() => readConfig(refused), (error) => {
+        assert.ok(error instanceof ConfigError);
+        const expected = [...Object.keys(more), "providers.a.prices"].sort();
+        assert.deepEqual(error.issues.map(({ path }) => path).sort(), expected);
+        return true;
+      });
+    }
+    for (const SALLYPORT_CONFIG of ["no JSON", 7, [], "[]", "null"]) {
+      assert.throws(() => readConfig({ SALLYPORT_CONFIG }), /SALLYPORT_CONFIG: expected the configuration/);
+    }
+    const both = {
+      KEYS: { get: () => Promise.resolve(null) },
+      SALLYPORT_PROVIDER_A: "openai",
+      SALLYPORT_KEYS: "x".repeat(20),
+    };
+    assert.throws(() => readConfig(both), /keys: expected either .* \(SALLYPORT_KEYS\)/);
+  });
+});

@@ -1,0 +1,439 @@
+/** The configuration: what it fills in, and what it says of each mistake. */
+// runtimes: once
+import assert from "node:assert/strict";
+import { describe, it } from "@std/testing/bdd";
+import fc from "fast-check";
+import { ConfigError, parseConfig } from "../../src/config/config.ts";
+import { PRESETS } from "../../src/config/presets.ts";
+
+const providers = { a: { upstream: "https://a.example/v1" } };
+const withProvider = (settings: Record<string, unknown>) => ({ providers: { a: { ...providers.a, ...settings } } });
+const LONG = "0123456789abcdef";
+const withKey = (key: Record<string, unknown>) => ({ providers, keys: [{ id: "k", ...key }] });
+
+const withDeadlines = (deadlines: Record<string, unknown>) => withProvider({ deadlines });
+const withDeadline = (idle: unknown) => withDeadlines({ idle });
+const parsed = (text: string): unknown => JSON.parse(text);
+
+/** One mistake each: where it must be told, and what must be said of it. */
+const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: RegExp]>> = {
+  "nothing": [undefined, "config", /expected/],
+  "a text": ["x", "config", /expected an object/],
+  "no provider": [{}, "providers", /expected to be there/],
+  "an empty list of providers": [{ providers: {} }, "providers", /at least one provider/],
+  "a provider that is a text": [{ providers: { a: "openai" } }, "providers.a", /expected an object/],
+  "a provider called __proto__": [parsed('{"providers":{"__proto__":{}}}'), "providers", /at least one provider/],
+  "a setting called __proto__": [
+    parsed('{"providers":{"a":{"upstream":"xai"}},"__proto__":1}'),
+    "__proto__",
+    /unknown/,
+  ],
+  "an unknown setting": [{ providers, speed: 1 }, "speed", /unknown setting/],
+  "an unknown setting of a provider": [withProvider({ speed: 1 }), "providers.a.speed", /unknown setting/],
+  "an unknown deadline": [withDeadlines({ first: "1s" }), "providers.a.deadlines.first", /unknown/],
+  "an unknown setting of a listener": [{ providers, listen: [{ port: 1, host: "x" }] }, "listen[0].host", /unknown/],
+  "an unknown setting of a key": [withKey({ key: LONG, provider: "a" }), "keys[0].provider", /unknown setting/],
+  "no upstream": [{ providers: { a: {} } }, "providers.a.upstream", /expected to be there/],
+  "no replica": [withProvider({ upstream: [] }), "providers.a.upstream", /at least one upstream/],
+  "a replica twice": [withProvider({ upstream: ["openai", "openai"] }), "providers.a.upstream", /each upstream once/],
+  "a replica that is no URL": [withProvider({ upstream: ["openai", "x"] }), "providers.a.upstream[1]", /http or https/],
+  "a suffix with a port": [withProvider({ hosts: ["*.b.example:80"] }), "providers.a.hosts[0]", /host:port/],
+  "a port of five nines": [withProvider({ hosts: ["b.example:99999"] }), "providers.a.hosts[0]", /host:port/],
+  "a bare question mark": [withProvider({ upstream: "https://a.example/v1?" }), "providers.a.upstream", /without/],
+  "no hosts": [withProvider({ hosts: [] }), "providers.a.hosts", /at least one/],
+  "a host that is no text": [withProvider({ hosts: ["x", 7] }), "providers.a.hosts[1]", /expected a string/],
+  "a deadline of zero": [withDeadline("0s"), "providers.a.deadlines.idle", /above zero/],
+  "a deadline below a millisecond": [withDeadline("0.5ms"), "providers.a.deadlines.idle", /above zero/],
+  "an endless deadline": [withDeadline(`${"9".repeat(400)}s`), "providers.a.deadlines.idle", /at most 24h/],
+  "a deadline of two days": [withDeadlines({ total: "48h" }), "providers.a.deadlines.total", /at most 24h/],
+  "an idle deadline above the total": [withDeadline("2h"), "providers.a.deadlines.idle", /at most total/],
+  "a late connect": [withDeadlines({ connect: "11m" }), "providers.a.deadlines.connect", /at most firstByte/],
+  "a late first byte": [withDeadlines({ firstByte: "31m" }), "providers.a.deadlines.firstByte", /at most total/],
+  "a late first event": [withDeadlines({ firstEvent: "31m" }), "providers.a.deadlines.firstEvent", /at most total/],
+  "no exchanges": [{ providers, limits: { exchanges: 0 } }, "limits.exchanges", /at least 1/],
+  "half an exchange": [{ providers, limits: { exchanges: 1.5 } }, "limits.exchanges", /whole number/],
+  "bodies below one body": [{ providers, limits: { bodies: "1MB" } }, "limits.body", /at most bodies/],
+  "a size of nothing": [{ providers, limits: { body: "0MB" } }, "limits.body", /above zero/],
+  "a size of ten gigabytes": [{ providers, limits: { body: "10GB" } }, "limits.body", /at most 1GB/],
+  "an admin without a port": [{ providers, admin: {} }, "admin.port", /to be there/],
+  "a drain without a unit": [{ providers, drain: { delay: "5" } }, "drain.delay", /with its unit/],
+  "a drain limit of zero": [{ providers, drain: { limit: "0s" } }, "drain.limit", /above zero/],
+  "no addresses": [{ providers, listen: [] }, "listen", /at least one/],
+  "a listener without a port": [{ providers, listen: [{ hostname: "x" }] }, "listen[0].port", /to be there/],
+  "an empty hostname": [{ providers, listen: [{ hostname: "", port: 1 }] }, "listen[0].hostname", /non-empty/],
+  "half an identity": [{ providers, listen: [{ port: 1, tls: { cert: "x" } }] }, "listen[0].tls.key", /to be there/],
+  "keys that are no array": [{ providers, keys: 7 }, "keys", /array of keys, \{ "file"/],
+  "keys in a file without a name": [{ providers, keys: { file: "" } }, "keys.file", /non-empty/],
+  "keys in Redis without Redis": [{ providers, keys: "redis" }, "config", /keys: expected "redis" to be configured/],
+  "a Redis that is no URL": [{ providers, redis: "localhost" }, "redis", /redis:\/\//],
+  "a short admin token": [{ providers, admin: { port: 1, token: "short" } }, "admin.token", /16 to 512 visible/],
+  "a provider's key": [withKey({ key: "sk-0123456789abcdef" }), "keys[0].key", /looks like a provider's/],
+  "a day that no calendar has": [
+    withKey({ key: LONG, expires: "2027-02-30T00:00:00Z" }),
+    "keys[0].expires",
+    /date and time/,
+  ],
+  "an unknown limit": [withKey({ key: LONG, limits: { speed: "1/s" } }), "keys[0].limits.speed", /unknown setting/],
+  "a key without an id": [{ providers, keys: [{ key: LONG }] }, "keys[0].id", /to be there/],
+  "an id of 65 characters": [withKey({ id: "k".repeat(65), key: LONG }), "keys[0].id", /at most 64/],
+  "neither key nor digest": [withKey({}), "keys[0]", /either key or digest/],
+  "both key and digest": [withKey({ key: LONG, digest: "a".repeat(64) }), "keys[0]", /either key or digest/],
+  "models as a text": [withKey({ key: LONG, models: "gpt" }), "keys[0].models", /array of model names/],
+  "an empty model": [withKey({ key: LONG, models: ["x", ""] }), "keys[0].models[1]", /non-empty/],
+  "a key for a stranger": [
+    withKey({ key: LONG, providers: ["a", "z"] }),
+    "keys[0].providers[1]",
+    /expected one of the configured providers: a/,
+  ],
+};
+
+/** Many wrong values for one place. */
+const WRONG: readonly [path: string, put: (value: unknown) => unknown, says: RegExp, values: readonly unknown[]][] = [
+  ["providers.a.upstream", (upstream) => withProvider({ upstream }), /or one of openai, groq/, [
+    "opnai",
+    "ftp://a.example",
+    "toString",
+    "a.example/v1",
+    "//a.example",
+    "https://",
+    "javascript:1",
+    7,
+    null,
+    {},
+    true,
+  ]],
+  ["providers.a.upstream", (upstream) => withProvider({ upstream }), /without credentials, query and fragment/, [
+    "https://u:p@a.example",
+    "https://u@a.example",
+    "https://a.example/v1?x=1",
+    "https://a.example/#x",
+  ]],
+  ["providers.a.hosts[0]", (host) => withProvider({ hosts: [host] }), /"host:port", "\*\.suffix" or "\*"/, [
+    "",
+    "a.example/x",
+    "u@a.example",
+    "a.*.example",
+    "https://a.example",
+    "a example",
+    "**",
+    "*.",
+    "*.*",
+    "[::1",
+    "ä",
+  ]],
+  ["providers.a.hosts", (hosts) => withProvider({ hosts }), /array of hosts/, ["a.example", null, {}, 7]],
+  ["providers.a.messages", (messages) => withProvider({ messages }), /"ordered" or "any"/, ["random", null, true, ""]],
+  ["providers.a.deadlines.idle", withDeadline, /with its unit/, [
+    "5",
+    5,
+    "-1s",
+    "5S",
+    "5 s",
+    " 5s",
+    "5s ",
+    "1m5s",
+    "5toString",
+    "5constructor",
+    "s",
+    "",
+    ".5s",
+    "5.s",
+    "1e3s",
+    "5w",
+    "Infinitys",
+    "٥s",
+    null,
+    true,
+    {},
+  ]],
+  ["providers.a.keepAlive", (keepAlive) => withProvider({ keepAlive }), /, or "off"/, ["never", "OFF", 0, false]],
+  ["limits.body", (body) => ({ providers, limits: { body } }), /with its unit/, [
+    "32",
+    32,
+    "32mb",
+    "32 MB",
+    "-1MB",
+    "32TB",
+    "",
+    null,
+  ]],
+  ["listen[0].port", (port) => ({ providers, listen: [{ port }] }), /whole number from 0 to 65535/, [
+    65536,
+    -1,
+    1.5,
+    "80",
+    null,
+    NaN,
+    Infinity,
+  ]],
+  ["admin.port", (port) => ({ providers, admin: { port } }), /whole number from 0 to 65535/, [65536, "x", null]],
+  ["keys[0].id", (id) => withKey({ id, key: LONG }), /expected a (?:non-empty )?string/, ["", 7, null]],
+  ["keys[0].key", (key) => withKey({ key }), /16 to 512 visible ASCII/, [
+    "",
+    LONG.slice(1),
+    "x".repeat(513),
+    "0123456789 abcdef",
+    `${LONG}ü`,
+    `${LONG}\n`,
+  ]],
+  ["keys[0].digest", (digest) => withKey({ digest }), /SHA-256 as 64 hexadecimal digits/, [
+    "",
+    "abc",
+    "a".repeat(63),
+    "a".repeat(65),
+    "g".repeat(64),
+  ]],
+  ["keys[0].limits.requests", (requests) => withKey({ key: LONG, limits: { requests } }), /rate such as/, [
+    "600",
+    "600/m",
+    "0/min",
+    "600/0s",
+    "-1/min",
+    "1.5/min",
+    "600/min ",
+    600,
+    null,
+    "1e3/min",
+    "9999999999999999/s",
+  ]],
+  ["keys[0].limits.budget", (budget) => withKey({ key: LONG, limits: { budget } }), /budget such as/, [
+    "5M",
+    "5M/min",
+    "5M/2month",
+    "0/day",
+    "5m/day",
+    null,
+    5,
+  ]],
+  [
+    "providers.a.limits.concurrency",
+    (concurrency) => withProvider({ limits: { concurrency } }),
+    /whole number from 1/,
+    [
+      0,
+      1.5,
+      -1,
+      "20",
+      null,
+      1e9,
+    ],
+  ],
+  ["keys[0].expires", (expires) => withKey({ key: LONG, expires }), /date and time such as/, [
+    "soon",
+    "",
+    1,
+    null,
+    "2027-01-31",
+    "2027-01-31T00:00:00",
+    "2027-13-01T00:00:00Z",
+    "2027-01-31T25:00:00Z",
+  ]],
+];
+
+function issuesOf(input: unknown): ConfigError["issues"] {
+  try {
+    parseConfig(input);
+  } catch (error) {
+    assert.ok(error instanceof ConfigError, String(error));
+    return error.issues;
+  }
+  return assert.fail("it was let through");
+}
+
+describe("the configuration", () => {
+  for (const [name, [input, path, says]] of Object.entries(MISTAKES)) {
+    it(`with ${name} says so at ${path}`, () => {
+      const issues = issuesOf(input);
+      assert.deepEqual(issues.map((issue) => issue.path), [path]);
+      assert.match(issues[0]?.message ?? "", says);
+    });
+  }
+
+  for (const [path, put, says, values] of WRONG) {
+    it(`says of ${values.length} wrong values at ${path} what was expected (${says.source})`, () => {
+      for (const value of values) {
+        const issues = issuesOf(put(value));
+        assert.deepEqual(issues.map((issue) => issue.path), [path], String(value));
+        assert.match(issues[0]?.message ?? "", says, String(value));
+      }
+    });
+  }
+
+  it("with a wrong name for a provider says so at it", () => {
+    for (const name of ["", "a b", "A", "-a", "a-", "a.b", "ä", "a/b"]) {
+      const [issue, ...more] = issuesOf({ providers: { [name]: providers.a } });
+      assert.deepEqual([issue?.path, more], [`providers.${name}`, []]);
+      assert.match(issue?.message ?? "", /letters, digits and -/);
+    }
+  });
+
+  it("tells all mistakes at once", () => {
+    const issues = issuesOf({ providers: { a: {}, b: { upstream: 7 } }, limits: { body: "x" }, listen: "y" });
+    assert.deepEqual(issues.map(({ path }) => path).sort(), [
+      "limits.body",
+      "listen",
+      "providers.a.upstream",
+      "providers.b.upstream",
+    ]);
+  });
+
+  it("tells every mistake of a long list, each at its own place", () => {
+    const places = {
+      "providers.a.deadlines.idle": { providers: { a: { ...providers.a, deadlines: { idle: "x" } } } },
+      "listen[1].port": { listen: [{ port: 1 }, { port: "x" }] },
+      "keys[2].key": { keys: [{ id: "a", key: LONG }, { id: "b", key: LONG }, { id: "c", key: "x" }] },
+      "limits.exchanges": { limits: { exchanges: "x" } },
+      "admin.port": { admin: { port: "x" } },
+      "drain.delay": { drain: { delay: "x" } },
+      speed: { speed: 1 },
+    };
+    const subsets = fc.subarray(Object.entries(places), { minLength: 1 });
+    fc.assert(fc.property(subsets, (chosen) => {
+      const input: Record<string, unknown> = { providers };
+      for (const [, part] of chosen) Object.assign(input, part);
+      assert.deepEqual(issuesOf(input).map(({ path }) => path).sort(), chosen.map(([path]) => path).sort());
+    }));
+  });
+
+  it("is a whole configuration or a list of mistakes, whatever comes in", () => {
+    const setting = fc.oneof(fc.jsonValue(), fc.constantFrom("5s", "32MB", "openai", "*", "a.example:80", 80, {}, []));
+    const bag = (...names: string[]) =>
+      fc.record(Object.fromEntries(names.map((name) => [name, setting])), { requiredKeys: [] });
+    const provider = bag("hosts", "upstream", "deadlines", "messages", "keepAlive");
+    const input = fc.record({
+      listen: fc.oneof(setting, fc.array(bag("hostname", "port", "tls"))),
+      providers: fc.oneof(setting, fc.dictionary(fc.constantFrom("a", "b", "__proto__", "A"), provider)),
+      keys: fc.oneof(setting, fc.array(bag("id", "key", "digest", "providers", "models", "expires"))),
+      limits: fc.oneof(setting, bag("body", "bodies", "bodyTime", "exchanges", "writeStall")),
+      admin: fc.oneof(setting, bag("hostname", "port")),
+      drain: fc.oneof(setting, bag("delay", "limit")),
+    }, { requiredKeys: [] });
+    fc.assert(
+      fc.property(fc.oneof(input, fc.anything()), (value) => {
+        try {
+          const { listen, limits, providers } = parseConfig(value);
+          assert.ok(listen.length > 0 && limits.maxBodyBytes > 0 && Object.keys(providers).length > 0);
+        } catch (error) {
+          if (!(error instanceof ConfigError)) throw error;
+          for (const { path, message } of error.issues) {
+            assert.ok(path !== "" && /^(?:expected |unknown setting$|keys: )/.test(message), `${path}: ${message}`);
+          }
+          assert.equal(
+            error.message || "nothing",
+            error.issues.map(({ path, message }) => `${path}: ${message}`).join("\n"),
+          );
+        }
+      }),
+      { numRuns: 1000 },
+    );
+  });
+
+  it("takes deadlines that are equal, limits at their ends, and a name as long as it may be", () => {
+    const same = { connect: "1m", firstByte: "1m", idle: "1m", total: "1m" };
+    assert.equal(parseConfig(withProvider({ deadlines: same })).providers.a?.deadlines.totalMs, 60_000);
+    const config = parseConfig({
+      ...withProvider({ deadlines: { total: "24h" } }),
+      limits: { body: "1GB", bodies: "1GB", exchanges: 1 },
+      listen: [{ port: 0 }, { port: 65535 }],
+      keys: [{ id: "k".repeat(64), key: "x".repeat(512), expires: "2027-01-31T00:00:00.5+02:00" }],
+    });
+    assert.equal(config.providers.a?.deadlines.totalMs, 86_400_000);
+    assert.equal(config.limits.maxBodyBytes, config.limits.maxBodiesBytes);
+    assert.ok(Array.isArray(config.keys));
+    assert.equal(config.keys[0]?.expiresAt, Date.UTC(2027, 0, 30, 22, 0, 0, 500));
+  });
+
+  it("shortens deadlines that were left out to those that bound them", () => {
+    const { a } = parseConfig(withProvider({ deadlines: { firstByte: "3s", total: "1m" } })).providers;
+    const expected = { connectMs: 3000, firstByteMs: 3000, firstEventMs: 60_000, idleMs: 60_000, totalMs: 60_000 };
+    assert.deepEqual(a?.deadlines, expected);
+  });
+
+  it("never repeats a value that may be secret", () => {
+    const text = issuesOf(withKey({ id: "k", key: "tiny-secret", digest: 5, providers: "hush" }))
+      .map(({ message }) => message).join();
+    assert.doesNotMatch(text, /tiny|hush/);
+  });
+
+  it("gives each host to one provider only, and each id to one key", () => {
+    const hosts = ["x.example"];
+    const two = { a: { ...providers.a, hosts }, b: { ...providers.a, hosts } };
+    assert.match(issuesOf({ providers: two })[0]?.message ?? "", /each host at one provider/);
+    const keys = [{ id: "k", key: LONG }, { id: "k", key: "fedcba9876543210" }];
+    assert.match(issuesOf({ providers, keys })[0]?.message ?? "", /each id once/);
+  });
+
+  it("fills in what was left out", () => {
+    assert.deepEqual(parseConfig({ providers }), {
+      listen: [{ hostname: "127.0.0.1", port: 8787 }],
+      providers: {
+        a: {
+          upstreams: ["https://a.example/v1"],
+          keepAliveMs: 15_000,
+          hosts: ["*"],
+          messages: "ordered",
+          deadlines: {
+            connectMs: 5000,
+            firstByteMs: 600_000,
+            firstEventMs: 600_000,
+            idleMs: 120_000,
+            totalMs: 1_800_000,
+          },
+        },
+      },
+      keys: [],
+      limits: {
+        maxBodyBytes: 32 * 1024 * 1024,
+        bodyTimeMs: 60_000,
+        maxBodiesBytes: 512 * 1024 * 1024,
+        maxExchanges: 10_000,
+        writeStallMs: 120_000,
+      },
+      prices: {},
+      currency: "USD",
+      log: "auto",
+      drain: { delayMs: 0, limitMs: 600_000 },
+    });
+    const { a, b } = parseConfig({ providers: { ...providers, b: providers.a } }).providers;
+    assert.deepEqual([a?.hosts, b?.hosts], [["a.localhost"], ["b.localhost"]]);
+  });
+
+  it("knows providers by their short names", () => {
+    for (const [name, url] of Object.entries(PRESETS)) {
+      assert.equal(parseConfig(withProvider({ upstream: name })).providers.a?.upstreams[0], url);
+    }
+  });
+
+  it("waits before it closes its listeners where somebody asks whether it is ready", () => {
+    assert.equal(parseConfig({ providers, admin: { port: 0 } }).drain.delayMs, 5000);
+    assert.equal(parseConfig({ providers, admin: { port: 0 }, drain: { delay: "0s" } }).drain.delayMs, 0);
+  });
+
+  it("takes replicas, and no keep-alive", () => {
+    const { a } = parseConfig(withProvider({ upstream: ["openai", "https://b.example/"], keepAlive: "off" })).providers;
+    assert.deepEqual(a?.upstreams, ["https://api.openai.com/v1", "https://b.example"]);
+    assert.equal(a?.keepAliveMs, 0);
+  });
+
+  it("reads units, lower-cases hosts and cuts the slash at the end of an upstream", () => {
+    const settings = { upstream: "https://a.example/v1//", hosts: ["A.Example:80", "*.B.example"] };
+    const config = parseConfig({
+      ...withProvider({ ...settings, deadlines: { connect: "1.5s", firstByte: "90s", idle: "500ms", total: "1h" } }),
+      limits: { body: "1.5KB" },
+      keys: [{ id: "k", digest: "AB".repeat(32), expires: "2027-01-31T00:00:00Z", models: ["gpt-*"] }],
+    });
+    assert.deepEqual(config.providers.a?.upstreams, ["https://a.example/v1"]);
+    assert.deepEqual(config.providers.a?.hosts, ["a.example:80", "*.b.example"]);
+    assert.deepEqual(config.providers.a?.deadlines, {
+      connectMs: 1500,
+      firstByteMs: 90_000,
+      firstEventMs: 600_000,
+      idleMs: 500,
+      totalMs: 3_600_000,
+    });
+    assert.equal(config.limits.maxBodyBytes, 1536);
+    assert.deepEqual(config.keys, [
+      { id: "k", digest: "ab".repeat(32), models: ["gpt-*"], expiresAt: Date.UTC(2027, 0, 31) },
+    ]);
+  });
+});

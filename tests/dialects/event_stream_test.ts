@@ -1,0 +1,301 @@
+/** The scanner of server-sent events: whatever way a stream is cut, the findings are those of a simple reference. */
+// runtimes: all
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { describe, it } from "@std/testing/bdd";
+import fc from "fast-check";
+import { EventStreamScanner, MAX_WATCHED_LINE_BYTES } from "../../src/dialects/openai_chat.ts";
+import { chunk, stream } from "../support/provider.ts";
+
+interface Findings {
+  readonly payloads: number;
+  readonly isDone: boolean;
+  readonly isComplete: boolean;
+  readonly hasError: boolean;
+  readonly isAtBoundary: boolean;
+}
+
+/** What a chunk has that must be looked into when one choice was asked for. */
+const TELLING = /"finish_reason" *: *"[^"]|"expires_at"|"error" *: *[^n ]/;
+
+/** The same by whole-text means: split into lines, parse each payload. */
+function reference(text: string, choices: number): Findings {
+  const lines = text.replace(/^\ufeff/, "").split(/\r\n|\r|\n/);
+  const last = lines.pop() ?? "";
+  const begun = new Set<number>();
+  const finished = new Set<number>();
+  let payloads = 0;
+  let isDone = false;
+  let hasError = false;
+  let isInEvent = false;
+  let name = "";
+  let data: string[] = [];
+  const read = (json: string) => {
+    try {
+      const { error, choices = [] } = JSON.parse(json);
+      if (error) hasError = true;
+      for (const { index = 0, finish_reason: reason, delta } of choices) {
+        begun.add(Number(index));
+        if (reason === "error") hasError = true;
+        const { expires_at: expiry, ...rest } = delta?.audio ?? {};
+        const isEndOfAudio = typeof expiry === "number" && Object.keys(rest).length === 0;
+        if (reason || isEndOfAudio) finished.add(Number(index));
+      }
+    } catch {
+      // no chunk
+    }
+  };
+  for (const line of lines.concat(last === "" ? [] : [last])) {
+    if (line === "") [isInEvent, name, data] = [false, "", []];
+    if (line === "" || line.startsWith(":")) continue;
+    isInEvent = true;
+    if (line.startsWith("event:")) name = line.slice(6).replace(/^ /, "");
+    const value = line.startsWith("data:") ? line.slice(5).replace(/^ /, "") : "";
+    if (value !== "") {
+      payloads++;
+      data.push(value);
+      if (value === "[DONE]") isDone = true;
+      if (choices > 1 || TELLING.test(value)) read(value);
+      if (data.length > 1) read(data.join("\n"));
+    }
+    if (name === "error" && data.length > 0) hasError = true;
+  }
+  const isComplete = isDone || (finished.size > 0 && [...begun].every((index) => finished.has(index)));
+  return { payloads, isDone, isComplete, hasError, isAtBoundary: last === "" && !isInEvent && text !== "\ufeff" };
+}
+
+function scan(bytes: Uint8Array, cuts: readonly number[], choices: number): Findings {
+  const scanner = new EventStreamScanner(choices);
+  const edges = [0, ...[...cuts].sort((a, b) => a - b), bytes.length];
+  for (const [index, edge] of edges.slice(1).entries()) scanner.push(bytes.subarray(edges[index], edge));
+  scanner.end();
+  const { payloads, isDone, isComplete, hasError, isAtBoundary } = scanner;
+  return { payloads, isDone, isComplete, hasError, isAtBoundary };
+}
+
+/** An event whose data stands in several lines. */
+function inLines(data: unknown): string {
+  return JSON.stringify(data, null, 1).split("\n").map((line) => `data: ${line}`).join("\n");
+}
+
+const text = fc.oneof(
+  fc.string({ unit: "binary", maxLength: 20 }),
+  fc.constantFrom('"finish_reason":"stop"', "data: [DONE]", "größe", "😀", "finish_reason", "_"),
+).map((content) => content.replace(/[\r\n]/g, ""));
+
+const event = fc.oneof(
+  fc.record({ content: text, reason: fc.constantFrom(null, "stop", "length", "", "error"), index: fc.nat(2) })
+    .map(({ content, reason, index }) => chunk(content, reason, index).trimEnd()),
+  fc.record({ content: text, reason: fc.constantFrom(null, "stop", ""), index: fc.constantFrom(0, 1, "0", "1") })
+    .map(({ content, reason, index }) =>
+      inLines({ choices: [{ index, delta: { content }, finish_reason: reason }], usage: null })
+    ),
+  fc.constantFrom<unknown>(null, "", "text", {}, { message: "busy" }, 0, false).map((error) =>
+    `data: ${JSON.stringify({ id: "a", choices: [{ delta: { content: "error" }, finish_reason: null }], error })}`
+  ),
+  fc.constantFrom({ expires_at: 1 }, { expires_at: 1, data: "AA" }, { expires_at: "1" }, { data: "AA" }).map((audio) =>
+    `data: ${JSON.stringify({ choices: [{ index: 0, delta: { audio } }] })}`
+  ),
+  fc.constantFrom(
+    "data: [DONE]",
+    "data:[DONE]",
+    "data: [DONE]x",
+    "data:",
+    "data: ",
+    "data",
+    "event: ping",
+    "event: error",
+    "event:error",
+    "event: errors",
+    "id: 7",
+    "",
+  ),
+  text.map((comment) => `:${comment}`),
+  text.map((value) => `data: ${value}`),
+  text.map((line) => `x${line}`),
+  fc.constant('data: {"choices":[{"index":0,"finish_reason" : "stop"}]}'),
+);
+const lineEnd = fc.constantFrom("\n", "\r\n", "\r", "\n\n", "\r\n\r\n");
+const streamText = fc.tuple(fc.constantFrom("", "\ufeff"), fc.array(fc.tuple(event, lineEnd), { maxLength: 12 }), event)
+  .map(([mark, lines, last]) => mark + lines.flat().join("") + last);
+
+const FINISH = chunk(null, "stop").trimEnd();
+const CASES: Readonly<Record<string, [content: string, expected: Partial<Findings> & { payloads: number }]>> = {
+  "nothing": ["", { payloads: 0 }],
+  "line feeds": [`${FINISH}\n\n`, { payloads: 1, isComplete: true }],
+  "carriage returns with line feeds": [`${FINISH}\r\n\r\n`, { payloads: 1, isComplete: true }],
+  "carriage returns": [`${FINISH}\r\r`, { payloads: 1, isComplete: true }],
+  "mixed line ends": [`data: a\r\n\rdata: b\n\r\n`, { payloads: 2 }],
+  "a byte order mark": [`\ufeff${FINISH}\n\n`, { payloads: 1, isComplete: true }],
+  "a byte order mark later on": [`data: a\n\n\ufeff${FINISH}\n\n`, { payloads: 1 }],
+  "a byte order mark before a blank line": ["\ufeff\n", { payloads: 0 }],
+  "comments": [": keep-alive\n\n: OPENROUTER PROCESSING\n:\n\n", { payloads: 0 }],
+  "a comment that names the end": [":data: [DONE]\n\n", { payloads: 0 }],
+  "empty data": ["data:\n\ndata: \n\ndata\n\n", { payloads: 0 }],
+  "data of two spaces": ["data:  \n\n", { payloads: 1 }],
+  "other fields": ["event: ping\nid: 1\nretry: 5\ndatax: [DONE]\n\n", { payloads: 0 }],
+  "characters of several bytes": [`data: größe 😀 字\n\n`, { payloads: 1 }],
+  "the end": ["data: [DONE]\n\n", { payloads: 1, isDone: true, isComplete: true }],
+  "the end without a space": ["data:[DONE]\n\n", { payloads: 1, isDone: true, isComplete: true }],
+  "the end without a blank line": [
+    "data: [DONE]\n",
+    { payloads: 1, isDone: true, isComplete: true, isAtBoundary: false },
+  ],
+  "the end without a line end": ["data: [DONE]", { payloads: 1, isDone: true, isComplete: true, isAtBoundary: false }],
+  "the end after a carriage return": ["data: [DONE]\r", {
+    payloads: 1,
+    isDone: true,
+    isComplete: true,
+    isAtBoundary: false,
+  }],
+  "more than the end": ["data: [DONE]]\n\ndata: x[DONE]\n\ndata: [DONE\n\n", { payloads: 3 }],
+  "a finish reason without a line end": [FINISH, { payloads: 1, isComplete: true, isAtBoundary: false }],
+  "half a chunk": [FINISH.slice(0, -1), { payloads: 1, isAtBoundary: false }],
+  "a finish reason that is null": ['data: {"choices":[{"index":0,"finish_reason":null}]}\n\n', { payloads: 1 }],
+  "usage without choices": ['data: {"choices":[],"usage":{"total_tokens":1}}\n\n', { payloads: 1 }],
+  "a finish reason that is empty": ['data: {"choices":[{"index":0,"finish_reason":""}]}\n\n', { payloads: 1 }],
+  "an error": ['data: {"error":{"message":"finish_reason"}}\n\n', { payloads: 1, hasError: true }],
+  "an error that is a text": ['data: { "error" : "busy" }\n\n', { payloads: 1, hasError: true }],
+  "an error that is null": ['data: {"error":null}\n\ndata: {"error": null}\n\n', { payloads: 2 }],
+  "an error that is talked about": ['data: {"delta":{"error":{"x":"\\"error\\":1"}}}\n\n', { payloads: 1 }],
+  "an error beside choices": [
+    'data: {"id":"x","choices":[{"index":0,"delta":{},"finish_reason":null}],"error":{"code":502}}\n\n',
+    { payloads: 1, hasError: true },
+  ],
+  "an error as finish reason": [chunk("", "error"), { payloads: 1, isComplete: true, hasError: true }],
+  "an event that is named an error": ["event: error\ndata: {}\n\n", { payloads: 1, hasError: true }],
+  "a name after its data": ["data: {}\nevent: error\n\n", { payloads: 1, hasError: true }],
+  "a name without data": ["event: error\n\ndata: {}\n\n", { payloads: 1 }],
+  "names that only begin alike": ["event: errors\ndata: {}\n\nevents: error\ndata: {}\n\n", { payloads: 2 }],
+  "an error in several lines": ['data: {\ndata: "error":\ndata: {}}\n\n', { payloads: 3, hasError: true }],
+  "a finish reason in several lines": [
+    'data: {"choices":[{\r\n: between\r\ndata: "index": 0, "finish_reason":\r\ndata: "stop"}]}\r\n\r\n',
+    { payloads: 3, isComplete: true },
+  ],
+  "lines of two events": ['data: {"choices":[{\n\ndata: "finish_reason":"stop"}]}\n\n', { payloads: 2 }],
+  "an index that is a text": ['data: {"choices":[{"index":"0","finish_reason":"stop"}]}\n\n', {
+    payloads: 1,
+    isComplete: true,
+  }],
+  "the end of audio": ['data: {"choices":[{"index":0,"delta":{"audio":{"expires_at":1741}}}]}\n\n', {
+    payloads: 1,
+    isComplete: true,
+  }],
+  "audio that says with each part until when it is kept": [
+    'data: {"choices":[{"index":0,"delta":{"audio":{"data":"AA==","expires_at":1741}}}]}\n\n',
+    { payloads: 1 },
+  ],
+  "choices that are none": ['data: {"choices":7,"finish_reason":"stop"}\n\n', { payloads: 1 }],
+};
+
+describe("the scanner of events", () => {
+  it("finds the same as the reference however the stream is cut", () => {
+    fc.assert(
+      fc.property(streamText, fc.infiniteStream(fc.nat(1000)), fc.constantFrom(1, 2, 3), (content, random, choices) => {
+        const bytes = Buffer.from(content);
+        const expected = reference(bytes.toString(), choices);
+        const cuts = [...random.take(6)].map((number) => number % (bytes.length + 1));
+        assert.deepEqual(scan(bytes, [], choices), expected);
+        assert.deepEqual(scan(bytes, cuts, choices), expected);
+        assert.deepEqual(scan(bytes, Array.from(bytes.keys()), choices), expected);
+      }),
+      { numRuns: 2000 },
+    );
+  });
+
+  it("does not take a finish reason that a model only talks about for one", () => {
+    const bytes = Buffer.from(chunk('"finish_reason":"stop"') + chunk('{"choices":[{"finish_reason": "stop"}]}'));
+    assert.equal(scan(bytes, [], 1).isComplete, false);
+  });
+
+  it("takes [DONE] at the end without a line end", () => {
+    const bytes = Buffer.from(`${chunk("a")}data: [DONE]`);
+    assert.equal(scan(bytes, [bytes.length - 3], 1).isComplete, true);
+  });
+
+  for (const [name, [content, expected]] of Object.entries(CASES)) {
+    it(`reads ${name} the same whole, in halves and byte by byte`, () => {
+      const bytes = Buffer.from(content);
+      for (const cuts of [[], [bytes.length >> 1], Array.from(bytes.keys())]) {
+        const rest = { isDone: false, isComplete: false, hasError: false, isAtBoundary: true };
+        assert.deepEqual(scan(bytes, cuts, 1), { ...rest, ...expected });
+      }
+    });
+  }
+
+  it("waits for every choice that began when several were asked for", () => {
+    const begun = chunk("a", null, 0) + chunk("b", null, 1) + chunk(null, "stop", 1);
+    assert.equal(scan(Buffer.from(begun), [], 2).isComplete, false);
+    assert.equal(scan(Buffer.from(begun + chunk(null, "length", 0)), [], 2).isComplete, true);
+    const texts = begun.replaceAll(/"index":(\d)/g, '"index":"$1"');
+    assert.equal(scan(Buffer.from(texts + chunk(null, "length", 0)), [], 2).isComplete, true);
+    assert.equal(scan(Buffer.from(begun + chunk("c", null, 2) + chunk(null, "length", 0)), [], 3).isComplete, false);
+  });
+
+  it("finds the same in lines about its limit and far beyond, however they are cut", () => {
+    const frame = Buffer.byteLength(chunk("", "stop").trimEnd());
+    for (const extra of [-1, 0, 1, 2, 100_000]) {
+      for (const reason of ["stop", "error", null]) {
+        const long = chunk("\\\n".repeat((MAX_WATCHED_LINE_BYTES - frame) / 4 - 10), reason);
+        const fill = MAX_WATCHED_LINE_BYTES - Buffer.byteLength(long.trimEnd()) + extra;
+        const bytes = Buffer.from(`${chunk("a")}${long.replace('"content":"', `$&${"x".repeat(fill)}`)}: c\n\n`);
+        const cut = fc.array(fc.nat(bytes.length), { maxLength: 8 });
+        const [isComplete, hasError] = [reason !== null, reason === "error"];
+        fc.assert(
+          fc.property(cut, (cuts) => {
+            const expected = { payloads: 2, isDone: false, isComplete, hasError, isAtBoundary: true };
+            assert.deepEqual(scan(bytes, cuts, 1), expected);
+          }),
+          { numRuns: 30 },
+        );
+      }
+    }
+  });
+
+  it("reads an event of long lines, and no line of another kind for one of data", () => {
+    const long = "x".repeat(MAX_WATCHED_LINE_BYTES);
+    const several =
+      `data: {"choices":[{"delta":{"content":"${long}"},\nid: ${long}\ndata: "finish_reason":"stop"}]}\n\n`;
+    const comment = `data: {"choices":[{\n:"finish_reason":"stop"}],"x":"${long}"}\n\n`;
+    for (const [text, payloads, isComplete] of [[several, 2, true], [comment, 1, false]] as const) {
+      const bytes = Buffer.from(text);
+      for (const cuts of [[], [30], [bytes.length - 30], [30, 70_000, bytes.length - 1]]) {
+        const expected = { payloads, isDone: false, isComplete, hasError: false, isAtBoundary: true };
+        assert.deepEqual(scan(bytes, cuts, 1), expected);
+      }
+    }
+  });
+
+  it("takes no beginning of a long line for the whole of it", () => {
+    const done = Buffer.from(`data: [DONE]${" ".repeat(MAX_WATCHED_LINE_BYTES)}\n\n`);
+    const finish = chunk(null, "stop").trimEnd();
+    const cut = Buffer.from(`${finish}${" ".repeat(MAX_WATCHED_LINE_BYTES - finish.length)}x\n\n`);
+    for (const bytes of [done, cut]) {
+      for (const cuts of [[], [10], [MAX_WATCHED_LINE_BYTES], [MAX_WATCHED_LINE_BYTES + 1]]) {
+        assert.equal(scan(bytes, cuts, 1).isComplete, false);
+      }
+    }
+  });
+
+  it("tells how an unfinished event must be ended", () => {
+    const boundaries = { "": "", [chunk("a")]: "", "data: x\n": "\n", "data: x": "\n\n", ":c\n": "" };
+    for (const [text, boundary] of Object.entries(boundaries)) {
+      const scanner = new EventStreamScanner(1);
+      scanner.push(Buffer.from(text));
+      assert.equal(scanner.boundary, boundary, text);
+      scanner.end();
+      assert.equal(scanner.boundary, boundary, `${text} at the end`);
+    }
+  });
+
+  it("counts a line beyond its limit once, and goes on after it", () => {
+    const long = chunk("x".repeat(MAX_WATCHED_LINE_BYTES + 1));
+    const scanner = new EventStreamScanner(1);
+    for (const piece of [long.slice(0, 70_000), long.slice(70_000)]) scanner.push(Buffer.from(piece));
+    assert.equal(scanner.payloads, 1);
+    assert.equal(scanner.isComplete, false);
+    scanner.push(Buffer.from(stream("a")));
+    assert.equal(scanner.payloads, 4);
+    assert.equal(scanner.isComplete, true);
+  });
+});

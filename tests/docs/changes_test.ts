@@ -1,0 +1,119 @@
+/**
+ * The table "To change something, open" in CONTRIBUTING: its files are there, and are the ones. Three of its changes are
+ * made in a copy of the sources, in the files that the table names and no others.
+ */
+// runtimes: once
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { cpSync, globSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import process from "node:process";
+import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
+import { ERRORS } from "../../src/errors/gateway_error.ts";
+import { makeFolder } from "../support/program.ts";
+
+const [, table = ""] = /^## To change something, open\n([^]*?)^## /m.exec(readFileSync("CONTRIBUTING.md", "utf8")) ??
+  [];
+const CHANGES: ReadonlyMap<string, readonly string[]> = new Map(
+  Array.from(table.matchAll(/^\| (\w.*?) +\| (.*?) +\|$/gm), ([, change = "", files = ""]): [string, string[]] => [
+    change,
+    Array.from(files.matchAll(/`([\w/.]+\.\w+)`/g), ([, file = ""]) => file),
+  ]).filter(([change]) => change !== "to"),
+);
+const filesOf = (change: string) => CHANGES.get(change) ?? assert.fail(`CONTRIBUTING does not say how to ${change}`);
+
+describe("the table of changes in CONTRIBUTING", () => {
+  const folder = makeFolder();
+  const inCopy = (file: string) => join(folder.path, file);
+  beforeAll(() => {
+    for (
+      const name of ["src", "tests", "scripts", "docs", "mod.ts", "package.json", "tsconfig.json", "CONTRIBUTING.md"]
+    ) {
+      cpSync(name, inCopy(name), { recursive: true });
+    }
+    symlinkSync(resolve("node_modules"), inCopy("node_modules"));
+  });
+  afterAll(() => folder.remove());
+
+  /** Changes a file of the copy that the table names for the change. */
+  const edit = (change: string, file: string, pattern: RegExp, text: string): void => {
+    assert.ok(filesOf(change).includes(file), `${file} is not named`);
+    const before = readFileSync(inCopy(file), "utf8");
+    const after = before.replace(pattern, text);
+    assert.notEqual(after, before, `${file} has no ${pattern}`);
+    writeFileSync(inCopy(file), after);
+  };
+  const run = (...args: string[]) =>
+    spawnSync(process.execPath, args, { cwd: folder.path, encoding: "utf8", env: { ...process.env, CI: "" } });
+  /** The files in which the compiler finds a mistake. */
+  const findMistaken = (): string[] => {
+    const { stdout } = run("node_modules/typescript/bin/tsc", "-p", ".", "--pretty", "false");
+    return Array.from(new Set(Array.from(stdout.matchAll(/^([\w/.]+)\(\d+,\d+\): error/gm), ([, file = ""]) => file)));
+  };
+  const testErrors = (title: string): void => {
+    const { status, stdout } = run(
+      "--test-reporter=tap",
+      `--test-name-pattern=${title}`,
+      "tests/exchange/errors_test.ts",
+    );
+    assert.equal(status, 0, stdout);
+    assert.match(stdout, new RegExp(`^ *ok 1 - ${title}`, "m"));
+  };
+
+  it("names files that there are", () => {
+    assert.deepEqual([...CHANGES.keys()].slice(0, 5), [
+      "add an error code",
+      "add a setting",
+      "add an operation",
+      "add a store of keys",
+      "change the text of a 429",
+    ]);
+    for (const [change, files] of CHANGES) {
+      assert.ok(files.length > 0, change);
+      for (const file of files) assert.ok(globSync(file.replace("NAME", "*")).length > 0, `${change}: no ${file}`);
+    }
+  });
+
+  it("an error code is added where it says: the compiler asks for nothing else, and its test passes", () => {
+    const change = "add an error code";
+    const [codes, cases] = ["src/errors/codes.ts", "tests/support/error_cases.ts"] as const;
+    edit(change, codes, /export type ErrorCode =/, '$&\n  | "too_made_up"');
+    edit(
+      change,
+      codes,
+      /export const ERRORS\b.* = \{/,
+      '$&\n  too_made_up: { ...limited, type: "x", message: "Cannot", shouldRetry: true },',
+    );
+    assert.deepEqual(findMistaken(), [cases]);
+    const how = '{ options: { parts: { keys: { find: () => Promise.reject(new GatewayError("too_made_up")) } } } }';
+    edit(change, cases, /export const CASES\b.* = \{/, `$&\n  too_made_up: ${how},`);
+    assert.deepEqual(findMistaken(), []);
+    testErrors("too_made_up answers 429");
+  });
+
+  it("the text of a 429 is changed in one place, and every test goes along", () => {
+    const { message } = ERRORS.rate_limit_exceeded;
+    const files = filesOf("change the text of a 429");
+    const holding = globSync("{src,tests}/**/*.ts").filter((file) => readFileSync(file, "utf8").includes(message));
+    assert.deepEqual(holding, files);
+    for (const file of files) {
+      edit("change the text of a 429", file, new RegExp(message.replace(/\W/g, "\\$&")), "Cannot so");
+    }
+    testErrors("rate_limit_exceeded answers 429");
+  });
+
+  it("a setting is added to its form: it is read, and documented from there", () => {
+    edit(
+      "add a setting",
+      "src/config/config.ts",
+      /( +)body: about\(size/,
+      '$1madeUp: about(duration("7s"), "For a test"),\n$&',
+    );
+    const script = 'import { parseConfig } from "./src/config/config.ts";' +
+      'parseConfig({ providers: { a: { upstream: "openai" } }, limits: { madeUp: "1m" } });';
+    const { status, stderr } = run("--input-type=module", "-e", script);
+    assert.equal(status, 0, stderr);
+    assert.equal(run("scripts/docs.ts", "tables").status, 0);
+    assert.match(readFileSync(inCopy("docs/configuration.md"), "utf8"), /\| `limits\.madeUp` +\| .*`7s`/);
+  });
+});

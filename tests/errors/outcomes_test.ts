@@ -1,0 +1,105 @@
+/** The words for how exchanges end: one table, and everything that operators look at agrees with it. */
+// runtimes: all
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { afterEach, describe, it } from "@std/testing/bdd";
+import { type ErrorCode, ERRORS } from "../../src/errors/gateway_error.ts";
+import { type Concern, concernOf, type Outcome, OUTCOMES } from "../../src/errors/outcomes.ts";
+import { answerPlain, type Provider, startProvider } from "../support/provider.ts";
+import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
+import { callRaw } from "../support/tcp_peer.ts";
+
+const outcomes = Object.keys(OUTCOMES) as Outcome[];
+/** What counts against availability, in the form of the alerts. */
+const errors = outcomes.filter((outcome) => concernOf({ outcome, status: 502 }) === "operator");
+
+describe("outcomes", () => {
+  const closing: (() => Promise<void>)[] = [];
+  afterEach(async () => {
+    for (const close of closing.splice(0).reverse()) await close();
+  });
+  const start = async (answering: Parameters<typeof startProvider>[0]): Promise<UnderTest> => {
+    const provider: Provider = await startProvider(answering);
+    const under = await startUnderTest({ upstreams: { a: provider.url } });
+    closing.push(() => provider.close(), () => under.close());
+    return under;
+  };
+
+  const ANSWERS: readonly [status: number, outcome: Outcome, concern: Concern][] = [
+    [200, "ok", "nobody"],
+    [204, "ok", "nobody"],
+    [400, "upstream_error", "caller"],
+    [404, "upstream_error", "caller"],
+    [429, "upstream_error", "caller"],
+    [499, "upstream_error", "caller"],
+    [500, "upstream_error", "operator"],
+    [503, "upstream_error", "operator"],
+    [599, "upstream_error", "operator"],
+  ];
+  for (const [status, outcome, concern] of ANSWERS) {
+    it(`a provider's ${status} is ${outcome} and concerns ${concern}: small, large and as a stream`, async () => {
+      for (
+        const [body, answer] of [[GOOD_BODY, "{}"], [GOOD_BODY, "x".repeat(100_000)], [STREAM_BODY, "{}"]] as const
+      ) {
+        const under = await start((response) => response.writeHead(status).end(status === 204 ? "" : answer));
+        const { status: answered } = await callRaw(under.a, { headers: under.headers, body });
+        const record = await under.settled();
+        assert.deepEqual([answered, record.status, record.outcome, record.code], [status, status, outcome, undefined]);
+        assert.equal(concernOf(record), concern);
+        const told = await under.told();
+        assert.match(told, new RegExp(`"status":${status},"outcome":"${outcome}"`));
+        const labels = `outcome="${outcome}",code="none",status="${status}",cause="none"`;
+        assert.match(told, new RegExp(`^sallyport_exchanges_total\\{.*${labels}\\} 1$`, "m"));
+        const result = `${Math.floor(status / 100)}xx`;
+        assert.match(
+          told,
+          new RegExp(`^sallyport_upstream_results_total\\{.*result="${result}",cause="none"\\} 1$`, "m"),
+        );
+      }
+    });
+  }
+
+  it("of an answer that breaks off is what broke it, whatever its status", async () => {
+    const under = await start((response) => {
+      response.writeHead(500, { "content-type": "text/plain", "content-length": "9" }).write("x");
+      setTimeout(() => response.destroy(), 50);
+    });
+    await callRaw(under.a, { headers: under.headers, body: GOOD_BODY });
+    assert.equal((await under.settled()).outcome, "upstream_cut");
+  });
+
+  it("of refusals and of callers that leave are the callers' own", async () => {
+    const under = await start(answerPlain);
+    await callRaw(under.a, { headers: { ...under.headers, "gateway-auth": "Bearer x" }, body: GOOD_BODY });
+    assert.equal(concernOf(await under.settled()), "caller");
+    for (const status of [200, 499]) assert.equal(concernOf({ outcome: "client_closed", status }), "caller");
+  });
+
+  it("of the gateway's own errors concern the operator exactly where they are not refusals", () => {
+    for (
+      const [code, { outcome, status }] of Object.entries(ERRORS) as [ErrorCode, { outcome: Outcome; status: number }][]
+    ) {
+      assert.equal(concernOf({ outcome, status }), outcome === "refused" ? "caller" : "operator", code);
+    }
+  });
+
+  it("are the ones that alerts, dashboard and pages count, everywhere the same", () => {
+    const both = ["ops/prometheus/alerts.yml", "ops/grafana/sallyport.json", "docs/observability.md"];
+    let found = 0;
+    for (const file of both) {
+      const text = readFileSync(file, "utf8").replaceAll('\\"', '"');
+      for (const [selector, list = ""] of text.matchAll(/sallyport_exchanges_total\{[^}]*outcome=~"([^"]*)"[^}]*\}/g)) {
+        found++;
+        const words = list.split("|").filter((word) => word !== "ok");
+        assert.deepEqual(words, errors, `${file}: ${selector}`);
+        // All errors, or those after a 200; a 4xx is none.
+        assert.match(selector, /status!~"4\.\."|status="200"/, file);
+      }
+      for (const [, word = ""] of text.matchAll(/outcome="(\w+)"/g)) assert.ok(word in OUTCOMES, `${file}: ${word}`);
+    }
+    assert.equal(found, 8);
+    for (const [, word = ""] of readFileSync("ops/prometheus/alerts_test.yml", "utf8").matchAll(/outcome="(\w+)"/g)) {
+      assert.ok(word in OUTCOMES, word);
+    }
+  });
+});

@@ -1,0 +1,388 @@
+/** Keys in a file: the suite of all stores, and what is true of files alone. */
+// runtimes: all
+// alone: it measures how long a look-up waits for a file that changes
+import assert from "node:assert/strict";
+import {
+  chownSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import process from "node:process";
+import { setImmediate } from "node:timers/promises";
+import { describe, it } from "@std/testing/bdd";
+import { type GatewayKey, KeyStoreUnavailable } from "../../src/keys/key_store.ts";
+import { FileKeyStore } from "../../src/keys/key_store_file.ts";
+import { KeyStateFile } from "../../src/keys/key_state_file.ts";
+import { ConfigError } from "../../src/config/config.ts";
+import { type Clock, systemClock } from "../../src/exchange/clock.ts";
+import { toKeyJson } from "../../src/config/key.ts";
+import { SharedFile } from "../../src/storage/shared_file.ts";
+import { makeFolder } from "../support/program.ts";
+import { until } from "../support/until.ts";
+import { CHANGE_HOLDS_MS, describeKeyRegistry, digest, record, SOME_DAY, written } from "./key_store_suite.ts";
+
+/** Looks at files twenty times as often. */
+const hasty: Clock = { ...systemClock, timer: (ms, fire) => systemClock.timer(ms / 20, fire) };
+
+const toText = (keys: readonly GatewayKey[]): string => JSON.stringify({ keys: keys.map(toKeyJson) }, null, 2);
+
+/** A folder with a file of keys, and stores that read it. */
+class FilePlace {
+  readonly folder = makeFolder();
+  readonly file: string = join(this.folder.path, "gateway-keys.json");
+  readonly reports: string[] = [];
+  readonly #toClose: (() => Promise<void>)[] = [];
+
+  constructor(text: string) {
+    writeFileSync(this.file, text);
+  }
+
+  /** A gateway's store. */
+  async open(clock = hasty): Promise<FileKeyStore> {
+    const store = this.command(clock);
+    await store.start();
+    return store;
+  }
+
+  /** A store as a command has it: nothing is watched. */
+  command(clock = hasty): FileKeyStore {
+    const report = (text: string): void => void this.reports.push(text);
+    const state = new KeyStateFile(new SharedFile(this.file.replace(".json", ".state.json")), { clock, report });
+    const store = new FileKeyStore(new SharedFile(this.file), { clock, report, state });
+    this.states.set(store, state);
+    this.#toClose.push(async () => {
+      store.close();
+      await state.close();
+    });
+    return store;
+  }
+
+  readonly states = new Map<unknown, KeyStateFile>();
+
+  async close(): Promise<void> {
+    for (const close of this.#toClose) await close();
+    this.folder.remove();
+  }
+}
+
+async function within(text: string, act: (place: FilePlace) => Promise<void>): Promise<void> {
+  const place = new FilePlace(text);
+  try {
+    await act(place);
+  } finally {
+    await place.close();
+  }
+}
+
+const ONE = record("one");
+const TWO = record("two", { createdAt: SOME_DAY + 1000 });
+
+describeKeyRegistry("in a file", (keys) => {
+  const place = new FilePlace(toText(keys));
+  return Promise.resolve({
+    open: () => place.open(systemClock),
+    flush: async (store) => await place.states.get(store)?.close(),
+    close: () => place.close(),
+  });
+});
+
+describe("a file of keys", () => {
+  it("is its owner's alone, with nothing left beside it", () =>
+    within(toText([ONE]), async (place) => {
+      const store = place.command();
+      await store.change("two", () => TWO);
+      store.used("one", SOME_DAY);
+      await place.states.get(store)?.close();
+      assert.deepEqual(readdirSync(place.folder.path).sort(), ["gateway-keys.json", "gateway-keys.state.json"]);
+      for (const name of readdirSync(place.folder.path)) {
+        assert.equal(statSync(join(place.folder.path, name)).mode & 0o777, 0o600, name);
+      }
+    }));
+
+  it("stays the service's when root changes it", () =>
+    within(toText([ONE]), async (place) => {
+      if (process.getuid?.() !== 0) return; // nobody else may give files away
+      chownSync(place.file, 4711, 4712);
+      await place.command().change("two", () => TWO);
+      const { uid, gid, mode } = statSync(place.file);
+      assert.deepEqual([uid, gid, mode & 0o777], [4711, 4712, 0o600]);
+    }));
+
+  it("is made by the first key", () =>
+    within("", async (place) => {
+      rmSync(place.file);
+      const store = place.command();
+      assert.deepEqual(await store.list({ limit: 1 }), []);
+      await store.change("one", () => ONE);
+      assert.equal((await (await place.open()).find(ONE.digest))?.id, "one");
+    }));
+
+  it("is never seen half written", () =>
+    within(toText(Array.from({ length: 5000 }, (_, index) => record(`key-${index}`))), async (place) => {
+      const store = place.command();
+      const reader = await place.open();
+      let isOver = false;
+      let reads = 0;
+      const changing = (async () => {
+        for (let round = 0; round < 30; round++) {
+          await store.change(`key-${round * 100}`, () => record(`key-${round * 100}`, { name: `x`.repeat(round + 1) }));
+        }
+      })().finally(() => isOver = true);
+      while (!isOver) {
+        assert.equal(JSON.parse(await readFile(place.file, "utf8")).keys.length, 5000);
+        assert.ok(await reader.find(digest("key-4999")));
+        reads++;
+      }
+      await changing;
+      assert.ok(reads > 10, `${reads} reads`);
+      await until(async () => (await reader.find(digest("key-2900")))?.name?.length === 30, "the last one is seen");
+      assert.deepEqual(place.reports.filter((text) => !text.endsWith("5000 keys hold from now on")), []);
+    }));
+
+  it("has one writer at a time: the second one waits", () =>
+    within(toText([ONE]), async (place) => {
+      let release = (): void => {};
+      const isFree = new Promise<void>((resolve) => release = resolve);
+      const first = new SharedFile(place.file).change(() => isFree);
+      await until(() => existsSync(`${place.file}.lock`), "the lock is taken");
+      let isDone = false;
+      const second = place.command().change("two", () => TWO).finally(() => isDone = true);
+      const before = readFileSync(place.file, "utf8");
+      await new Promise((resolve) => setTimeout(resolve, 60)); // three tries
+      assert.equal(isDone, false);
+      assert.equal(readFileSync(place.file, "utf8"), before);
+      release();
+      await Promise.all([first, second]);
+      assert.equal(existsSync(`${place.file}.lock`), false);
+    }));
+
+  it("that can't be written stays as it was", () =>
+    within(toText([ONE]), async (place) => {
+      const [store, before] = [place.command(), readFileSync(place.file, "utf8")];
+      symlinkSync(join(place.folder.path, "no", "such", "folder", "keys.json"), `${place.file}.link`);
+      renameSync(place.file, `${place.file}.real`);
+      renameSync(`${place.file}.link`, place.file);
+      await assert.rejects(() => store.change("two", () => TWO), (error) => {
+        assert.ok(error instanceof KeyStoreUnavailable);
+        assert.match(error.message, /^Cannot write .*no\/such\/folder\/keys\.json\.lock: ENOENT$/);
+        return true;
+      });
+      assert.equal(readFileSync(`${place.file}.real`, "utf8"), before);
+      assert.deepEqual(readdirSync(place.folder.path).sort(), ["gateway-keys.json", "gateway-keys.json.real"]);
+    }));
+});
+
+describe("keys that nobody has in a file", () => {
+  /** Tells how often it was glanced at. */
+  class Counted extends SharedFile {
+    glances = 0;
+    override glance(): Promise<string> {
+      this.glances++;
+      return super.glance();
+    }
+  }
+  const open = async (place: FilePlace) => {
+    const file = new Counted(place.file);
+    const report = (text: string): void => void place.reports.push(text);
+    const state = new KeyStateFile(new SharedFile(`${place.file}.state`), { clock: systemClock, report });
+    // Nothing is watched: what is found was found by asking.
+    const clock: Clock = { ...systemClock, timer: (ms, fire) => ms < 400 ? systemClock.timer(ms, fire) : () => {} };
+    const store = new FileKeyStore(file, { clock, report, state });
+    await store.start();
+    return { file, store };
+  };
+
+  it("are looked for in the file before they are refused: they may have been made a moment ago", () =>
+    within(toText([ONE]), async (place) => {
+      const { file, store } = await open(place);
+      const stranger = digest("stranger");
+      let isFlooding = true;
+      const flood = (async () => {
+        while (isFlooding) {
+          assert.equal(await store.find(stranger), undefined);
+          await setImmediate();
+        }
+      })();
+      for (let index = 0; index < 10; index++) {
+        await place.command().change(`made-${index}`, () => record(`made-${index}`));
+        await new Promise((resolve) => setTimeout(resolve, 2)); // the least that a command needs to end
+        const calls = Array.from({ length: 5 }, () => store.find(digest(`made-${index}`)));
+        for (const found of await Promise.all(calls)) assert.equal(found?.id, `made-${index}`);
+      }
+      isFlooding = false;
+      await flood;
+      assert.ok(!(store.find(ONE.digest) instanceof Promise), "who is known waits for nobody");
+      const before = file.glances;
+      store.find(ONE.digest);
+      assert.equal(file.glances, before);
+      store.close();
+    }));
+
+  it("row 21: cost a bounded number of looks, however many of them are shown", () =>
+    within(toText([ONE]), async (place) => {
+      const { file, store } = await open(place);
+      const start = performance.now();
+      for (let round = 0; round < 50; round++) {
+        const shown = Array.from({ length: 200 }, (_, index) => store.find(digest(`stranger-${round}-${index}`)));
+        for (const found of await Promise.all(shown)) assert.equal(found, undefined);
+        await setImmediate();
+      }
+      const mostGlances = 2 + performance.now() - start; // one a millisecond
+      assert.ok(file.glances <= mostGlances, `${file.glances} looks, ${mostGlances} at most`);
+      store.close();
+    }));
+
+  it("wait neither for a broken file nor for a large one that is being read", () =>
+    within(toText([ONE]), async (place) => {
+      const { store } = await open(place);
+      writeFileSync(place.file, "broken");
+      for (let times = 0; times < 3; times++) assert.equal(await store.find(TWO.digest), undefined);
+      assert.deepEqual(place.reports, [], "the watch reports it");
+      assert.equal((await store.find(ONE.digest))?.id, "one");
+      rmSync(place.file);
+      assert.equal(await store.find(TWO.digest), undefined);
+      const many = Array.from({ length: 60_000 }, (_, index) => record(`key-${index}`));
+      writeFileSync(place.file, toText(many));
+      const start = performance.now();
+      assert.equal(await store.find(digest("stranger")), undefined);
+      const answeredMs = performance.now() - start;
+      await until(async () => await store.find(digest("key-59999")) !== undefined, "it is read beside", 20_000);
+      const readMs = performance.now() - start;
+      assert.ok(answeredMs < readMs || readMs < 100, `${answeredMs} ms of ${readMs} ms`);
+      store.close();
+    }));
+});
+
+describe("a file of keys that people write", () => {
+  it("keeps the keys before while it is broken or gone, says so once, and is never overwritten", () =>
+    within(toText([ONE]), async (place) => {
+      const store = await place.open();
+      const broken = toText([TWO]).slice(0, -9);
+      const faults: [text: string | undefined, expected: RegExp][] = [
+        [broken, /gateway-keys\.json: no JSON\. The keys before hold on$/],
+        [undefined, /gateway-keys\.json: it is gone\. The keys before hold on$/],
+        [toText([{ ...TWO, digest: "x" }]), /json: keys\[0\]\.digest: expected SHA-256 .*\. The keys before hold on$/],
+      ];
+      for (const [text, expected] of faults) {
+        place.reports.length = 0;
+        if (text === undefined) rmSync(place.file);
+        else writeFileSync(place.file, text);
+        await until(() => place.reports.length > 0, `${expected}`);
+        assert.match(place.reports[0] ?? "", expected);
+        for (
+          const act of [() => store.list({ limit: 1 }), () => store.get("one"), () => store.change("two", () => TWO)]
+        ) {
+          await assert.rejects(act, KeyStoreUnavailable);
+        }
+        await new Promise((resolve) => setTimeout(resolve, 100)); // five looks
+        assert.equal(place.reports.length, 1, place.reports.join("\n"));
+        assert.equal((await store.find(ONE.digest))?.id, "one");
+        assert.equal(existsSync(place.file) ? readFileSync(place.file, "utf8") : undefined, text);
+      }
+      place.reports.length = 0;
+      writeFileSync(place.file, toText([TWO]));
+      await until(async () => await store.find(TWO.digest) !== undefined, "the mended file holds", CHANGE_HOLDS_MS);
+      assert.equal(await store.find(ONE.digest), undefined);
+      await until(() => place.reports.length > 0, "the operator is told");
+      assert.deepEqual(place.reports, [`${place.file}: 1 keys hold from now on`]);
+    }));
+
+  it("is taken over before it is changed, also when nobody has noticed yet", () =>
+    within(toText([ONE]), async (place) => {
+      const store = await place.open({ ...systemClock, timer: () => () => {} });
+      writeFileSync(place.file, toText([{ ...ONE, name: "by hand" }, TWO]));
+      await store.change("three", () => record("three"));
+      assert.equal((await store.get("one"))?.name, "by hand");
+      for (const key of [ONE, TWO, record("three")]) assert.equal((await store.find(key.digest))?.id, key.id);
+    }));
+
+  it("loses nothing to a change during its reading", () =>
+    within(toText([ONE]), async (place) => {
+      let look = (): void => {};
+      const store = await place.open({ ...systemClock, timer: (_, fire) => (look = fire, () => {}) });
+      const many = Array.from({ length: 3000 }, (_, index) => record(`key-${index}`));
+      writeFileSync(place.file, toText(many));
+      look();
+      await store.change("three", () => record("three"));
+      assert.equal(JSON.parse(readFileSync(place.file, "utf8")).keys.length, 3001);
+      assert.ok(await store.find(digest("three")) && await store.find(digest("key-2999")));
+    }));
+
+  it("is read again when only its content tells that it changed", () =>
+    within(toText([]), async (place) => {
+      const store = await place.open();
+      const time = new Date(SOME_DAY);
+      for (const id of ["aaaa", "bbbb", "cccc"]) {
+        // The same size, the same file, the same time, as two writers in one tick of the clock can leave it.
+        const other = new FilePlace(toText([]));
+        await other.command().change(id, () => record(id));
+        writeFileSync(place.file, readFileSync(other.file));
+        utimesSync(place.file, time, time);
+        await other.close();
+        await until(async () => await store.find(digest(id)) !== undefined, `${id} is seen`);
+      }
+    }));
+
+  it("is refused at start where it is not as it should be, with the place", async () => {
+    const line = JSON.stringify(toKeyJson(ONE));
+    const lines = (...keys: string[]) => `{"keys":[\n${keys.join("\n")}\n]}\n`;
+    const faults: [text: string, expected: string][] = [
+      ["", "no JSON"],
+      ['{"keys":', "no JSON"],
+      ["[]", 'expected { "keys": [ … ] }'],
+      ['{"keys":{}}', 'expected { "keys": [ … ] }'],
+      ['{"keys":[{}]}', "keys[0].id: "],
+      [toText([ONE, ONE]), "keys[1]: its id or digest stands there twice"],
+      [toText([ONE, { ...TWO, id: "one" }]), "keys[1]: its id or digest stands there twice"],
+      [
+        toText([ONE, { ...TWO, previous: { digest: ONE.digest, expiresAt: SOME_DAY } }]),
+        "keys[1]: its id or digest stands there twice",
+      ],
+      ['{"keys":[{"id":"x","key":"a-key-of-my-own-0123"}]}', "keys[0]: expected a digest, never a key itself"],
+      [lines(`${line},`, "{"), "line 3: no JSON"],
+      [lines(`${line},`, line), "line 3: its id or digest stands there twice"],
+      [lines(`${line},`, '{"id":"x","digest":"y"}'), "line 3.digest: expected SHA-256"],
+      [lines(line, line), "line 2: expected a comma at its end"],
+      [lines(`${line},`), "line 2: expected no comma at its end"],
+      [lines(line.replace("{", '{"budget":1,')), "line 2.budget: "],
+    ];
+    for (const [text, expected] of faults) {
+      await within(text, async (place) => {
+        await assert.rejects(() => place.open(), (error) => {
+          assert.ok(error instanceof ConfigError);
+          assert.match(error.message, /gateway-keys\.json/);
+          assert.ok(error.message.includes(expected), `${JSON.stringify(text)}: ${error.message}`);
+          return true;
+        });
+      });
+    }
+  });
+
+  it("is refused at start where there is none, with what to do", () =>
+    within("", async (place) => {
+      rmSync(place.file);
+      await assert.rejects(() => place.open(), /there is no such file: make a key by sallyport keys create/);
+    }));
+
+  it("is no longer looked at once the gateway ends, not even after a look that was under way", () =>
+    within(toText([ONE]), async (place) => {
+      const timers: (() => void)[] = [];
+      const store = await place.open({ ...systemClock, timer: (_, fire) => (timers.push(fire), () => {}) });
+      assert.equal(timers.length, 1);
+      writeFileSync(place.file, toText([ONE, TWO]));
+      timers[0]?.();
+      store.close();
+      await until(() => store.find(TWO.digest) !== undefined, "the look is over");
+      assert.deepEqual(written(await store.get("two")), written(TWO));
+      assert.equal(timers.length, 1);
+    }));
+});

@@ -1,0 +1,330 @@
+/** Keys in Redis while it is down, slow, empty, or answers nonsense: what the policy says, and never a wait in a row. */
+// runtimes: once
+// alone: it measures how long a look-up and the event loop take
+import assert from "node:assert/strict";
+import { connect, createServer, type Socket } from "node:net";
+import process from "node:process";
+import { setImmediate } from "node:timers/promises";
+import { it } from "@std/testing/bdd";
+import { REDIS_DEADLINE_MS, RedisFailed } from "../../src/storage/redis_client.ts";
+import { KeyStoreUnavailable } from "../../src/keys/key_store.ts";
+import { STALE_MS } from "../../src/keys/key_store_redis.ts";
+import { freePort } from "../support/free_port.ts";
+import { startRedis, withRedis } from "../support/redis.ts";
+import { until } from "../support/until.ts";
+import { Fleet, type Member } from "./key_store_redis_fleet.ts";
+import { digest, record, SOME_DAY } from "./key_store_suite.ts";
+
+const [ONE, TWO, STRANGER] = [record("one"), record("two"), { digest: digest("nobody has this one") }];
+const MINUTE_MS = 60_000;
+/** What a look-up may take while Redis is silent. Milliseconds. */
+const NO_LONGER_MS = 100;
+const GONE = "key_store_unavailable";
+
+/** Whether something is answered without waiting for anything: no timer, no socket. */
+async function isAtOnce(promise: Promise<unknown>): Promise<boolean> {
+  let isSettled = false;
+  promise.finally(() => isSettled = true);
+  await setImmediate();
+  return isSettled;
+}
+
+const says = (member: Member, key: { digest: string }, answer: string, ms?: number) =>
+  until(async () => await member.say(key) === answer, `a look-up says ${answer}`, ms);
+
+/** How long this process itself was away at the worst meanwhile. Milliseconds. */
+async function measured<T>(act: () => Promise<T>): Promise<{ result: T; ms: number; lagMs: number }> {
+  let [last, lagMs] = [performance.now(), 0];
+  const timer = setInterval(() => {
+    lagMs = Math.max(lagMs, performance.now() - last);
+    last = performance.now();
+  }, 1);
+  const startedAt = performance.now();
+  try {
+    const result = await act();
+    return { result, ms: performance.now() - startedAt, lagMs: Math.max(lagMs, performance.now() - last) };
+  } finally {
+    clearInterval(timer);
+  }
+}
+
+/** A wire to a server that can be cut without a word: what was open stays open, and nothing comes through. */
+async function layWire(port: number): Promise<{ url: string; cut(): void; connections(): number; close(): void }> {
+  const sockets = new Set<Socket>();
+  let connections = 0;
+  const server = createServer((near) => {
+    connections++;
+    const far = connect({ port, host: "127.0.0.1" });
+    for (const [from, to] of [[near, far], [far, near]] as const) {
+      sockets.add(from);
+      from.on("data", (data) => void to.write(data));
+      from.on("error", () => {});
+      from.on("close", () => to.destroy());
+    }
+  });
+  const own = await freePort();
+  await new Promise<void>((resolve) => server.listen(own, "127.0.0.1", resolve));
+  return {
+    url: `redis://127.0.0.1:${own}`,
+    connections: () => connections,
+    cut() {
+      for (const socket of sockets) socket.removeAllListeners("data").removeAllListeners("close").on("data", () => {});
+    },
+    close() {
+      server.close();
+      for (const socket of sockets) socket.destroy();
+    },
+  };
+}
+
+withRedis.describe("keys in a Redis that is down", () => {
+  it("stay good for the stated time where they are known; nobody else is turned away as a stranger", () =>
+    Fleet.with(async (fleet) => {
+      await fleet.fill(ONE, TWO);
+      const member = await fleet.join();
+      assert.equal(await member.say(ONE), "one");
+      assert.equal(await member.say(STRANGER), "unknown");
+      await fleet.server.kill();
+      member.pass(MINUTE_MS);
+      assert.equal(await member.say(ONE), "one");
+      assert.equal(await member.say(TWO), GONE);
+      assert.equal(await member.say(STRANGER), GONE, "a stranger a minute ago may have a key by now");
+      member.pass(STALE_MS - MINUTE_MS - 10_000);
+      assert.equal(await member.say(ONE), "one");
+      member.pass(10_000);
+      assert.equal(await member.say(ONE), GONE);
+      for (const act of [() => member.store.get("one"), () => member.store.list({ limit: 1 })]) {
+        await assert.rejects(act, (error) => {
+          assert.ok(error instanceof KeyStoreUnavailable);
+          assert.match(error.message, /^Cannot use the keys in Redis: check that it runs/);
+          return true;
+        });
+      }
+    }));
+
+  it("that were announced to have changed are not good any more", () =>
+    Fleet.with(async (fleet) => {
+      await fleet.fill(ONE, TWO);
+      const member = await fleet.join();
+      for (const key of [ONE, TWO]) assert.equal(await member.say(key), key.id);
+      member.stopTime();
+      await fleet.listening(2);
+      await fleet.raw.publish("sallyport:changed", `${ONE.digest} ${digest("new")}`);
+      await fleet.server.kill();
+      await says(member, ONE, GONE);
+      member.pass(MINUTE_MS);
+      assert.equal(await member.say(TWO), "two");
+    }));
+
+  it("come back without a restart, and the operator hears of each once a minute at most", () =>
+    Fleet.with(async (fleet) => {
+      await fleet.fill(ONE);
+      const member = await fleet.join();
+      for (let round = 0; round < 3; round++) {
+        await fleet.server.kill();
+        await says(member, STRANGER, GONE);
+        await fleet.server.restart();
+        await fleet.fill(ONE);
+        await until(() => member.client.health.isUp, "Redis is back");
+        member.pass(STALE_MS);
+        await says(member, ONE, "one");
+        const [failure = "", recovery] = member.reports.splice(0);
+        assert.match(failure, /^Redis fails \(.+\): known keys stay good for a while, limits are counted here alone$/);
+        assert.doesNotMatch(failure, /enableOfflineQueue/);
+        assert.equal(recovery, "Redis answers again");
+        member.pass(MINUTE_MS);
+      }
+      // Within a minute there is nothing new to say.
+      for (let round = 0; round < 3; round++) {
+        await fleet.server.kill();
+        await says(member, STRANGER, GONE);
+        await fleet.server.restart();
+        await until(() => member.client.health.isUp, "Redis is back");
+      }
+      assert.ok(member.reports.length <= 2, member.reports.join("\n"));
+    }));
+
+  it("don't keep a gateway from its start", async () => {
+    const port = await freePort();
+    await Fleet.with(async (fleet) => {
+      const { result: member, ms } = await measured(() => fleet.join({ url: `redis://127.0.0.1:${port}` }));
+      assert.ok(ms < 4000, `${ms} ms`);
+      assert.match(member.reports[0] ?? "", /ECONNREFUSED/);
+      assert.equal(await member.say(ONE), GONE);
+      const server = await startRedis({ port });
+      try {
+        await says(member, ONE, "unknown");
+        assert.deepEqual(member.reports.slice(1), ["Redis answers again"]);
+      } finally {
+        await member.close();
+        await server.stop();
+      }
+    });
+  });
+});
+
+withRedis.describe("keys in a Redis that is silent", () => {
+  it("cost the first look-up a short wait, and the others none", () =>
+    Fleet.with(async (fleet) => {
+      await fleet.fill(ONE, TWO);
+      const member = await fleet.join();
+      assert.equal(await member.say(ONE), "one");
+      member.pass(2000);
+      fleet.server.pause();
+      const firsts = await measured(() => Promise.all([ONE, TWO, STRANGER].map((key) => member.say(key))));
+      assert.deepEqual(firsts.result, ["one", GONE, GONE]);
+      assert.ok(firsts.ms <= NO_LONGER_MS + firsts.lagMs, `${firsts.ms} ms, ${firsts.lagMs} of them not its own`);
+      // For as long as it is silent, also while it is asked whether it is back.
+      const endsAt = performance.now() + 1500;
+      while (performance.now() < endsAt) {
+        for (const [key, answer] of [[ONE, "one"], [TWO, GONE], [STRANGER, GONE]] as const) {
+          const said = member.say(key);
+          assert.ok(await isAtOnce(said), `somebody had to wait for ${answer}`);
+          assert.equal(await said, answer);
+        }
+        await new Promise((resolve) => setTimeout(resolve, 2));
+      }
+      fleet.server.resume();
+      await says(member, TWO, "two");
+      assert.deepEqual(member.reports.slice(1), ["Redis answers again"]);
+    }));
+
+  it("are asked for on a new connection when the old one leads nowhere", () =>
+    Fleet.with(async (fleet) => {
+      const wire = await layWire(fleet.server.port);
+      try {
+        await fleet.fill(ONE);
+        const member = await fleet.join({ url: wire.url });
+        assert.equal(await member.say(ONE), "one");
+        assert.equal(wire.connections(), 2);
+        wire.cut();
+        assert.equal(await member.say(STRANGER), GONE);
+        member.pass(10_000);
+        await says(member, STRANGER, "unknown", 10_000);
+        // And what is announced is heard again.
+        await fleet.listening(3);
+      } finally {
+        wire.close();
+      }
+    }));
+
+  it("are not silent only because this process was busy", () =>
+    Fleet.with(async (fleet) => {
+      await fleet.fill(ONE);
+      const member = await fleet.join();
+      for (let round = 0; round < 5; round++) {
+        const said = member.say(ONE);
+        await setImmediate(); // it is sent
+        for (const endsAt = performance.now() + 3 * REDIS_DEADLINE_MS; performance.now() < endsAt;);
+        assert.equal(await said, "one");
+        member.pass(2000);
+      }
+      assert.deepEqual(member.client.health, { isUp: true, failures: 0 });
+    }));
+});
+
+withRedis.describe("keys in a Redis that is not what it was", () => {
+  it("are not strangers all at once when it comes back empty", () =>
+    Fleet.with(async (fleet) => {
+      await fleet.fill(ONE, TWO);
+      const member = await fleet.join();
+      assert.equal(await member.say(ONE), "one");
+      await fleet.server.restart();
+      await until(() => member.client.health.failures > 0 || member.client.health.isUp, "it is noticed");
+      await until(() => member.client.health.isUp, "Redis is back");
+      member.pass(MINUTE_MS);
+      assert.equal(await member.say(ONE), "one");
+      assert.equal(await member.say(TWO), GONE);
+      assert.equal(await member.say(STRANGER), GONE);
+      await fleet.fill(ONE, TWO);
+      member.pass(STALE_MS);
+      for (const key of [ONE, TWO]) await says(member, key, key.id);
+      await says(member, STRANGER, "unknown");
+      // A part of it gone, as by a limit of its memory: then not even a gateway that is new here can tell.
+      for (const lost of ["sallyport:digests", "sallyport:keys"]) {
+        await fleet.fill(ONE, TWO);
+        await says(member, ONE, "one");
+        await fleet.raw.del(lost);
+        assert.equal(await (await fleet.join()).say(STRANGER), GONE, lost);
+        member.pass(2000);
+        assert.equal(await member.say(ONE), "one");
+        await fleet.raw.flushall();
+      }
+      assert.equal(await (await fleet.join()).say(STRANGER), "unknown", "where no key was ever made, nobody has one");
+    }));
+
+  it("fail one by one where it answers errors, and the others go on at once", () =>
+    Fleet.with(async (fleet) => {
+      await fleet.fill(ONE, TWO);
+      const member = await fleet.join();
+      assert.equal(await member.say(ONE), "one");
+      member.pass(2000);
+      await fleet.raw.rename("sallyport:keys", "elsewhere");
+      await fleet.raw.set("sallyport:keys", "not a hash");
+      const { result, ms, lagMs } = await measured(() => Promise.all([member.say(ONE), member.say(TWO)]));
+      assert.deepEqual(result, ["one", GONE]);
+      assert.ok(ms <= REDIS_DEADLINE_MS + lagMs, "an error is no silence");
+      assert.equal(await member.client.run((redis) => redis.ping(), String), "PONG");
+      await assert.rejects(() => member.store.get("one"), KeyStoreUnavailable);
+      await assert.rejects(() => member.store.change("new", () => record("new")), KeyStoreUnavailable);
+      await fleet.raw.del("sallyport:keys");
+      await fleet.raw.rename("elsewhere", "sallyport:keys");
+      assert.equal(await member.say(TWO), "two", "it is not left alone for an error");
+      assert.equal(member.client.health.isUp, true);
+    }));
+
+  it("are not looked for in something else that listens there", async () => {
+    const sockets = new Set<Socket>();
+    const server = createServer((socket) => {
+      sockets.add(socket.on("error", () => {}));
+      socket.on("data", () => void socket.write("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n"));
+    });
+    const port = await freePort();
+    await new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));
+    try {
+      await Fleet.with(async (fleet) => {
+        const member = await fleet.join({ url: `redis://127.0.0.1:${port}` });
+        assert.equal(await member.say(ONE), GONE);
+        assert.equal(member.reports.length, 1);
+        await assert.rejects(() => member.client.ask((redis) => redis.ping(), String), RedisFailed);
+      });
+    } finally {
+      server.close();
+      for (const socket of sockets) socket.destroy();
+    }
+  });
+
+  // Regression: an unhandled rejection ends the process.
+  it("leave no failure unheard, whatever happens at once", async () => {
+    const unheard: unknown[] = [];
+    const hear = (reason: unknown) => void unheard.push(reason);
+    process.on("unhandledRejection", hear);
+    try {
+      await Fleet.with(async (fleet) => {
+        await fleet.fill(ONE, TWO);
+        const member = await fleet.join();
+        await fleet.listening(2);
+        // Redis forbids to listen from now on.
+        await fleet.raw.call("ACL", "SETUSER", "default", "resetchannels");
+        await fleet.raw.call("CLIENT", "KILL", "TYPE", "pubsub");
+        await until(async () => String(await fleet.raw.call("ACL", "LOG")) !== "", "it is refused to somebody");
+        for (let round = 0; round < 4; round++) {
+          const said = Array.from(
+            { length: 50 },
+            (_, index) => member.say(record(`${index}`, { createdAt: SOME_DAY })),
+          );
+          member.store.used("one", SOME_DAY + round);
+          if (round % 2 === 0) await fleet.server.restart();
+          else fleet.server.pause();
+          for (const answer of await Promise.all(said)) assert.match(answer, /^(?:unknown|key_store_unavailable)$/);
+          fleet.server.resume();
+          member.pass(600);
+        }
+      });
+      await setImmediate();
+      assert.deepEqual(unheard, []);
+    } finally {
+      process.removeListener("unhandledRejection", hear);
+    }
+  });
+});

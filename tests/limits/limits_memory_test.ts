@@ -1,0 +1,162 @@
+/** Limits in memory: the suite of all limiters, and a simple model under random clocks and orders. */
+// runtimes: once
+import assert from "node:assert/strict";
+import { describe, it } from "@std/testing/bdd";
+import fc from "fast-check";
+import type { LimitSubject } from "../../src/limits/limiter.ts";
+import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
+import type { Clock } from "../../src/exchange/clock.ts";
+import type { LimitSet } from "../../src/config/key.ts";
+import { commandsFor, LogLimiter, runPair, type StillClock } from "./limits_model.ts";
+import { describeLimiter, keyWith } from "./limits_suite.ts";
+
+function createClock(): Clock & StillClock {
+  return {
+    wall: Date.UTC(2026, 1, 27, 23, 0),
+    passed: 0,
+    now() {
+      return this.wall;
+    },
+    monotonic() {
+      return this.passed;
+    },
+    timer: () => () => {},
+  };
+}
+
+const move = (clock: StillClock, ms: number) => {
+  clock.wall += ms;
+  clock.passed += ms;
+};
+
+describeLimiter("in memory", () => {
+  const clock = createClock();
+  const limiter = new MemoryLimiter(clock);
+  return {
+    limiter,
+    now: () => clock.now(),
+    pass: (ms) => move(clock, ms),
+    unmetered: (subject) => limiter.unmetered(subject),
+    close() {},
+  };
+});
+
+const MINUTE = 60_000;
+
+describe("limits in memory beside a model", () => {
+  it("answer as a log would that is added up each time, whatever the clock and the order", async () => {
+    const rate = fc.option(
+      fc.record({ limit: fc.integer({ min: 1, max: 30 }), windowMs: fc.integer({ min: 1, max: 2 * MINUTE }) }),
+      { nil: undefined },
+    );
+    const limits: fc.Arbitrary<LimitSet> = fc.record({
+      requests: rate,
+      tokens: rate,
+      budget: fc.option(
+        fc.record({
+          limit: fc.integer({ min: 1, max: 100 }),
+          period: fc.constantFrom("day" as const, "month" as const),
+        }),
+        { nil: undefined },
+      ),
+      concurrency: fc.option(fc.integer({ min: 1, max: 4 }), { nil: undefined }),
+      mode: fc.constantFrom(undefined, "enforce" as const, "observe" as const),
+    });
+    const steps = fc.oneof(fc.nat(1000), fc.nat(2 * MINUTE), fc.nat(40 * 24 * 60 * MINUTE));
+    const share = fc.integer({ min: 1, max: 3 });
+    const runs = fc.tuple(fc.array(limits, { minLength: 1, maxLength: 3 }), share).chain(([sets, share]) => {
+      const subjects = sets.map(keyWith);
+      return fc.tuple(fc.constant(share), commandsFor({ subjects, steps, toleranceMs: 0, length: 60 }));
+    });
+    let taken = 0;
+    await fc.assert(
+      fc.asyncProperty(runs, async ([share, commands]) => {
+        const [clock, modelClock] = [createClock(), createClock()];
+        const limiter = new MemoryLimiter(clock, () => share);
+        const model = new LogLimiter(modelClock, () => share);
+        await runPair(
+          { limiter: model, pass: (ms) => move(modelClock, ms) },
+          { limiter, pass: (ms) => move(clock, ms) },
+          commands,
+        );
+        taken++;
+      }),
+      { numRuns: 1000 },
+    );
+    assert.equal(taken, 1000);
+  });
+});
+
+describe("limits in memory over time", () => {
+  const take = (limiter: MemoryLimiter, key: LimitSubject, tokens = 0) => limiter.take([key]).release(tokens);
+
+  it("forget who has nothing left to remember, and nobody else", () => {
+    const clock = createClock();
+    const limiter = new MemoryLimiter(clock);
+    const lasting = keyWith({ budget: { limit: 100, period: "day" } });
+    take(limiter, lasting, 7);
+    const held = limiter.take([keyWith({ concurrency: 1 })]);
+    const brief = Array.from({ length: 1000 }, () => keyWith({ requests: { limit: 9, windowMs: MINUTE } }));
+    for (const key of brief) {
+      take(limiter, key);
+      assert.deepEqual(limiter.standing(keyWith({ concurrency: 1 })).map(({ used }) => used), [0]);
+    }
+    assert.ok(limiter.size >= 1002);
+    move(clock, MINUTE);
+    for (let number = 0; number < 1000; number++) take(limiter, lasting);
+    assert.equal(limiter.size, 2);
+    held.release(1);
+    for (let number = 0; number < 10; number++) take(limiter, lasting);
+    assert.equal(limiter.size, 1);
+    assert.equal(limiter.standing(lasting)[0]?.used, 7);
+  });
+
+  it("keep budgets beyond their process", () => {
+    const clock = createClock();
+    const [day, month] = [
+      keyWith({ budget: { limit: 100, period: "day" } }),
+      keyWith({ budget: { limit: 100, period: "month" } }),
+    ];
+    const before = new MemoryLimiter(clock);
+    take(before, day, 60);
+    take(before, month, 70);
+    take(before, keyWith({ budget: { limit: 100, period: "day" } }));
+    const spent = JSON.parse(JSON.stringify([...before.budgets()]));
+    assert.equal(spent.length, 2, "those that have spent anything");
+    const after = new MemoryLimiter(clock);
+    after.restore(spent);
+    assert.deepEqual([...after.budgets()], spent);
+    take(after, day, 40);
+    assert.throws(() => after.take([day]), /100\/day/);
+    move(clock, 60 * MINUTE); // to the next day, not yet to the next month
+    const later = new MemoryLimiter(clock);
+    later.restore(spent);
+    assert.deepEqual([day, month].map((key) => later.standing(key)[0]?.used), [0, 70]);
+  });
+
+  // A month's count must neither last beyond it nor lock a key out because its budget is now one of a day.
+  it("begin a budget anew when its period gets shorter, and when the wall clock is set back by much", () => {
+    const clock = createClock();
+    const limiter = new MemoryLimiter(clock);
+    const key = keyWith({ budget: { limit: 100, period: "month" } });
+    take(limiter, key, 100);
+    const daily: LimitSubject = { name: key.name, limits: { budget: { limit: 50, period: "day" } } };
+    take(limiter, daily, 50);
+    assert.throws(() => limiter.take([daily]), /50\/day/);
+    clock.wall -= 500; // as clocks are set right
+    assert.throws(() => limiter.take([daily]), /50\/day/);
+    clock.wall -= 24 * 60 * MINUTE;
+    take(limiter, daily, 50);
+  });
+
+  it("count windows by a clock that nobody sets", () => {
+    const clock = createClock();
+    const limiter = new MemoryLimiter(clock);
+    const key = keyWith({ requests: { limit: 1, windowMs: MINUTE } });
+    take(limiter, key);
+    for (const jump of [-1e9, 2e9]) {
+      clock.wall += jump;
+      assert.throws(() => limiter.take([key]), /1\/min/);
+    }
+  });
+});

@@ -1,0 +1,157 @@
+/** The connection to Redis: deadlines, a failing Redis left alone, and what the operator is told. */
+// runtimes: once
+import assert from "node:assert/strict";
+import { setImmediate } from "node:timers/promises";
+import { afterEach, beforeEach, it } from "@std/testing/bdd";
+import { Redis } from "ioredis";
+import { REDIS_DEADLINE_MS, RedisClient, RedisFailed } from "../../src/storage/redis_client.ts";
+import { type Clock, systemClock } from "../../src/exchange/clock.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
+import { until } from "../support/until.ts";
+
+/** A clock that a test sets forward; its deadlines are kept on a busy machine too, unless they are fired by hand. */
+class TestClock implements Clock {
+  ahead = 0;
+  isManual = false;
+  readonly timers: { ms: number; fire: () => void }[] = [];
+  now(): number {
+    return Date.now();
+  }
+  monotonic(): number {
+    return performance.now() + this.ahead;
+  }
+  timer(ms: number, fire: () => void): () => void {
+    if (!this.isManual) return systemClock.timer(4 * ms, fire);
+    this.timers.push({ ms, fire });
+    return () => {};
+  }
+}
+
+withRedis.describe("a connection to Redis", () => {
+  let server: RedisServer;
+  let clock: TestClock;
+  let client: RedisClient;
+  let reports: string[];
+  beforeEach(async () => {
+    server = await startRedis();
+    clock = new TestClock();
+    reports = [];
+    client = new RedisClient(server.url, clock, (text) => reports.push(text));
+    await client.ready();
+  });
+  afterEach(async () => {
+    client.close();
+    await server.stop();
+  });
+  let sent = 0;
+  const ping = () =>
+    client.run((redis) => {
+      sent++;
+      return redis.ping();
+    }, String);
+  const failures = async (calls: Promise<unknown>[]): Promise<unknown[]> =>
+    (await Promise.allSettled(calls)).flatMap((call) => call.status === "rejected" ? [call.reason] : []);
+  const many = () => failures(Array.from({ length: 50 }, ping));
+
+  // Bun and Deno fire all timers that are due after a standstill before they read what has arrived.
+  it("does not blame Redis for the time in which this process stood still", async () => {
+    clock.isManual = true;
+    const [quick, late] = [ping(), ping()];
+    const deadlines = clock.timers.splice(0);
+    assert.deepEqual(deadlines.map(({ ms }) => ms), [REDIS_DEADLINE_MS, REDIS_DEADLINE_MS]);
+    clock.ahead += REDIS_DEADLINE_MS;
+    deadlines[0]?.fire();
+    clock.ahead += 30;
+    deadlines[1]?.fire();
+    const waits = clock.timers.map(({ ms }) => Math.floor(ms));
+    assert.ok((waits[0] ?? 0) >= 1 && (waits[1] ?? 0) >= 30 && (waits[1] ?? 0) <= REDIS_DEADLINE_MS, String(waits));
+    assert.deepEqual(await Promise.all([quick, late]), ["PONG", "PONG"]);
+    for (const { fire } of clock.timers) fire();
+    assert.equal(client.health.failures, 0);
+  });
+
+  it("leaves a failing Redis alone, and asks beside whether it is back, ever less often", async () => {
+    server.pause();
+    clock.isManual = true;
+    /** Fires what is due, and lets come what comes of it. */
+    const fire = async (): Promise<number[]> => {
+      const due = clock.timers.splice(0);
+      for (const { fire } of due) fire();
+      await setImmediate();
+      await setImmediate();
+      return due.map(({ ms }) => ms);
+    };
+    sent = 0;
+    const first = many();
+    assert.deepEqual(new Set(await fire()), new Set([REDIS_DEADLINE_MS]));
+    await fire(); // what has arrived is read first
+    assert.equal((await first).length, 50);
+    assert.equal(sent, 50, "those that could not know yet");
+    assert.equal(client.health.isUp, false);
+    const pauses: number[] = [];
+    for (let number = 0; number < 6; number++) {
+      assert.equal((await many()).length, 50);
+      const [pause = 0, ...others] = await fire();
+      assert.deepEqual(others, [], "one asks at a time");
+      pauses.push(pause);
+      assert.deepEqual(await fire(), [REDIS_DEADLINE_MS]);
+      await fire();
+    }
+    assert.deepEqual(pauses, [20, 40, 80, 160, 250, 250]);
+    assert.equal(sent, 50, "no caller waited twice");
+    server.resume();
+    await fire();
+    await until(async () => (await many()).length === 0, "all are served again");
+    assert.deepEqual(reports.map((line) => line.split(" (")[0]), ["Redis fails", "Redis answers again"]);
+  });
+
+  it("tells what comes late, and whether anything was sent at all", async () => {
+    server.pause();
+    const [reason] = await failures([ping()]);
+    const [unsent] = await failures([ping()]);
+    assert.ok(reason instanceof RedisFailed && unsent instanceof RedisFailed);
+    assert.equal(unsent.late, undefined);
+    server.resume();
+    assert.equal(await reason.late, "PONG");
+  });
+
+  it("tells the operator once a minute, whatever fails how often", async () => {
+    const nonsense = () =>
+      client.run((redis) => redis.ping(), () => {
+        throw new Error("no such word");
+      });
+    for (let number = 0; number < 50; number++) await failures([nonsense()]);
+    assert.equal(client.health.isUp, true, "others need not suffer for it");
+    assert.equal(reports.length, 1);
+    assert.match(reports[0] ?? "", /^Redis fails \(no such word\): /);
+    clock.ahead += 60_000;
+    for (let number = 0; number < 50; number++) await failures([nonsense(), ping()]);
+    assert.equal(reports.length, 2);
+    clock.ahead += 60_000;
+    await server.kill();
+    const isDown = async () => (await many()).length === 50;
+    await until(isDown, "it is down");
+    for (let number = 0; number < 10; number++, clock.ahead += 300) await many();
+    assert.equal(reports.length, 3);
+    await server.restart();
+    await until(async () => {
+      clock.ahead += 300;
+      return (await many()).length === 0;
+    }, "it is up");
+    assert.deepEqual(reports.slice(3), ["Redis answers again"]);
+  });
+
+  it("goes to the new primary when the one it talks to has become a replica", async () => {
+    const raw = new Redis(server.url);
+    const idBefore = await client.run((redis) => redis.client("ID"), Number);
+    await raw.replicaof("127.0.0.1", 1);
+    assert.equal((await failures([client.run((redis) => redis.set("a", "b"), String)])).length, 1);
+    await raw.replicaof("NO", "ONE");
+    raw.disconnect();
+    await until(async () => {
+      clock.ahead += 300;
+      return (await failures([client.run((redis) => redis.set("a", "b"), String)])).length === 0;
+    }, "it may write again");
+    assert.notEqual(await client.run((redis) => redis.client("ID"), Number), idBefore, "the connection is another one");
+  });
+});

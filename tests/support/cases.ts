@@ -1,0 +1,30 @@
+/** Test cases that know where they make no sense: `it` with `it.notOn`. */
+import { it as register } from "@std/testing/bdd";
+import type { RuntimeName } from "../../src/serve/compose.ts";
+import { isWorkers, runtime } from "./runtimes.ts";
+
+/** Where tests run: a runtime, or a Worker in workerd behind tests on Node. */
+export type Place = RuntimeName | "workers";
+
+type Body = () => void | Promise<void>;
+
+/** Registers a case. */
+export interface Case {
+  (title: string, fn: Body): void;
+  /** Leaves the case out in some places; the reason stands in the report, and for Workers in `docs/workers.md`. */
+  notOn(places: Place | readonly Place[], reason: string, title: string, fn: Body): void;
+  /** Leaves the case out here if there is a reason to. */
+  unless(reason: string | undefined, title: string, fn: Body): void;
+}
+
+/** A case of the tests. */
+export const it: Case = Object.assign((title: string, fn: Body) => register(title, fn), {
+  notOn(places: Place | readonly Place[], reason: string, title: string, fn: Body) {
+    const isHere = [places].flat().includes(isWorkers ? "workers" : runtime);
+    it.unless(isHere ? reason : undefined, title, fn);
+  },
+  unless(reason: string | undefined, title: string, fn: Body) {
+    if (reason === undefined) register(title, fn);
+    else register.skip(`${title} (skipped: ${reason})`, fn);
+  },
+});

@@ -1,0 +1,165 @@
+/** Usage in a file: what outlives a restart, and how several gateways share it. */
+// runtimes: once
+import assert from "node:assert/strict";
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { ConfigError } from "../../src/config/config.ts";
+import { UsageMeter } from "../../src/usage/meter.ts";
+import { FileUsage } from "../../src/usage/usage_file.ts";
+import { SharedFile } from "../../src/storage/shared_file.ts";
+import { UsageUnavailable } from "../../src/usage/counts.ts";
+import { makeFolder } from "../support/program.ts";
+import { exchange, NOON, StillClock, tell } from "../support/usage.ts";
+import { until } from "../support/until.ts";
+
+const NOBODY: ReadonlySet<string> = new Set();
+const one = { requests: 1, input: 3, output: 4 };
+
+describe("usage in a file", () => {
+  let folder: ReturnType<typeof makeFolder>;
+  let path: string;
+  beforeEach(() => {
+    folder = makeFolder();
+    path = join(folder.path, "keys.usage.jsonl");
+  });
+  afterEach(() => folder.remove());
+
+  async function open() {
+    const clock = new StillClock();
+    const reports: string[] = [];
+    const store = new FileUsage(new SharedFile(path), {
+      clock,
+      report: (text) => void reports.push(text),
+      listed: NOBODY,
+    });
+    await store.start();
+    const meter = new UsageMeter({ store, clock, listed: NOBODY });
+    /** What was counted so far is handed on and written. */
+    const write = async () => {
+      const isDue = () => clock.timers.some(({ ms }) => ms >= 5000);
+      if (!isDue()) clock.fire();
+      await until(isDue, "what was counted is handed on");
+      const before = statSync(path, { throwIfNoEntry: false })?.isFile() ? readFileSync(path, "utf8") : "";
+      clock.fire();
+      await until(() => {
+        if (reports.length > 0) return true;
+        return readdirSync(folder.path).join() === "keys.usage.jsonl" && statSync(path).isFile() &&
+          readFileSync(path, "utf8") !== before;
+      }, "it is written");
+    };
+    return { clock, reports, store, meter, write };
+  }
+
+  it("outlives the gateway, hours and days alike", async () => {
+    const first = await open();
+    first.meter.settled(exchange());
+    await first.meter.close();
+    const second = await open();
+    assert.deepEqual(await tell(second.meter), { "team a gpt-4o": one });
+    second.meter.settled(exchange());
+    await second.meter.close();
+    const third = await open();
+    for (const step of ["hour", "day"] as const) {
+      assert.deepEqual(await tell(third.meter, { step }), { "team a gpt-4o": { requests: 2, input: 6, output: 8 } });
+    }
+    assert.deepEqual(readdirSync(folder.path), ["keys.usage.jsonl"]);
+    assert.equal(statSync(path).mode & 0o077, 0, "for its owner only");
+  });
+
+  it("is written every five seconds where something was used, and not otherwise", async () => {
+    const { clock, meter, write } = await open();
+    assert.equal(clock.timers.length, 0);
+    meter.settled(exchange());
+    await tell(meter);
+    assert.deepEqual(clock.timers.map(({ ms }) => ms), [1000, 5000]);
+    await write();
+    assert.equal(clock.timers.length, 0);
+    assert.match(readFileSync(path, "utf8"), /^\["hour",\d+,"team","a","gpt-4o",\[1,0,0,0,3,0,4,0,0\]\]\n\["day",/);
+  });
+
+  it("is one sum for gateways that share it, each of which adds what it has counted", async () => {
+    const [here, there] = [await open(), await open()];
+    for (let turn = 0; turn < 3; turn++) {
+      here.meter.settled(exchange());
+      there.meter.settled(exchange({ keyId: "two" }));
+      there.meter.settled(exchange());
+      await here.write();
+      await there.write();
+    }
+    const sums = {
+      "team a gpt-4o": { requests: 6, input: 18, output: 24 },
+      "two a gpt-4o": { requests: 3, input: 9, output: 12 },
+    };
+    assert.deepEqual(await tell(here.meter), sums);
+    assert.deepEqual(await tell(there.meter), sums);
+    await Promise.all([here.meter.close(), there.meter.close()]);
+    assert.deepEqual(await tell((await open()).meter), sums);
+  });
+
+  it("counts once what is counted while it is written", async () => {
+    const { meter, clock } = await open();
+    for (let turn = 0; turn < 20; turn++) {
+      meter.settled(exchange());
+      clock.fire();
+      await tell(meter);
+      clock.fire();
+      meter.settled(exchange());
+      clock.fire();
+    }
+    await meter.close();
+    assert.equal((await tell((await open()).meter))["team a gpt-4o"]?.requests, 40);
+  });
+
+  it("keeps what it can't write, says so once, and writes it later", async () => {
+    const { meter, clock, reports, write } = await open();
+    mkdirSync(path);
+    meter.settled(exchange());
+    await write();
+    assert.equal(reports.length, 1);
+    assert.match(reports[0] ?? "", /^Cannot (?:read|write) .*keys\.usage\.jsonl/);
+    clock.fire();
+    rmSync(path, { recursive: true });
+    await meter.close();
+    assert.equal(reports.length, 1);
+    assert.deepEqual(await tell((await open()).meter), { "team a gpt-4o": one });
+  });
+
+  for (
+    const broken of [
+      "nonsense\n",
+      '["hour",1,"a","b","c",[1]]\n',
+      '["hour",1,"a","b","c",[1,2,3,4,5,6,7,8,-9]]\n',
+      "[]\n",
+    ]
+  ) {
+    it(`says at the start that it is broken: ${JSON.stringify(broken)}`, async () => {
+      writeFileSync(path, broken);
+      await assert.rejects(
+        open(),
+        (error) => error instanceof ConfigError && /it is broken\. Remove it/.test(error.message),
+      );
+    });
+  }
+
+  it("says that it is broken where it breaks later, and does not write over it", async () => {
+    const { meter, reports } = await open();
+    writeFileSync(path, "nonsense\n");
+    meter.settled(exchange());
+    await assert.rejects(tell(meter), UsageUnavailable);
+    await meter.close();
+    assert.equal(readFileSync(path, "utf8"), "nonsense\n");
+    assert.equal(reports.length, 1);
+  });
+
+  it("goes on where its file was removed", async () => {
+    const { meter, write } = await open();
+    meter.settled(exchange());
+    await write();
+    rmSync(path);
+    assert.deepEqual(await tell(meter), { "team a gpt-4o": one });
+    meter.settled(exchange({ startedAt: NOON + 1 }));
+    await meter.close();
+    assert.equal((await tell((await open()).meter))["team a gpt-4o"]?.requests, 2);
+  });
+});

@@ -1,0 +1,284 @@
+/** What is counted of usage, in memory: which exchanges, which tokens, and what keeps it bounded. */
+// runtimes: once
+import assert from "node:assert/strict";
+import { describe, it } from "@std/testing/bdd";
+import type { ExchangeRecord } from "../../src/exchange/record.ts";
+import { UsageMeter } from "../../src/usage/meter.ts";
+import { MemoryUsage, UsageBook, UsageTable } from "../../src/usage/usage_memory.ts";
+import {
+  addCounts,
+  DAY_MS,
+  DAYS_KEPT_MS,
+  HOUR_MS,
+  HOURS_KEPT_MS,
+  MAX_MODELS,
+  OTHER,
+  USAGE_COUNTS,
+  type UsageBatch,
+  type UsageRow,
+} from "../../src/usage/counts.ts";
+import { ALL, DAY, exchange, NOON, StillClock, tell } from "../support/usage.ts";
+import { until } from "../support/until.ts";
+
+/** Where the clocks stop that are told to. */
+const NOBODY: ReadonlySet<string> = new Set();
+
+function newMeter(listed: ReadonlySet<string> = NOBODY) {
+  const clock = new StillClock();
+  const store = new MemoryUsage(listed, () => clock.ms);
+  return { clock, meter: new UsageMeter({ store, clock, listed }) };
+}
+
+/** Exchanges, and what is counted of each. */
+const COUNTED: readonly [what: string, more: Partial<ExchangeRecord>, counts: Record<string, number>][] = [
+  ["one with all its tokens", {}, { requests: 1, input: 3, output: 4 }],
+  [
+    "cached and reasoning tokens, which are parts",
+    { usage: { total: 30, input: 20, output: 10, cached: 15, reasoning: 8 } },
+    { requests: 1, input: 20, cached: 15, output: 10, reasoning: 8 },
+  ],
+  ["a part that is larger than the whole", { usage: { total: 3, input: 3, output: 0, cached: 9, reasoning: 1 } }, {
+    requests: 1,
+    input: 3,
+    cached: 3,
+  }],
+  ["a sum alone", { usage: { total: 9 } }, { requests: 1, other: 9 }],
+  ["a sum that is more than its parts", { usage: { total: 9, input: 3, output: 4 } }, {
+    requests: 1,
+    input: 3,
+    output: 4,
+    other: 2,
+  }],
+  ["an absurd statement", { usage: { total: 1e13, input: 1e13, output: 0 } }, { requests: 1, unstated: 1 }],
+  ["one that stated nothing", { usage: undefined as never }, { requests: 1, unstated: 1 }],
+  ["a stream whose caller left after a statement", { outcome: "client_closed", stream: true }, {
+    requests: 1,
+    partial: 1,
+    input: 3,
+    output: 4,
+  }],
+  ["a stream that broke off without one", { outcome: "upstream_cut", usage: undefined as never }, {
+    requests: 1,
+    unstated: 1,
+  }],
+  ["a caller that left before an answer", { outcome: "client_closed", status: 499, usage: undefined as never }, {
+    requests: 1,
+    unstated: 1,
+  }],
+  ["the provider's own refusal", { outcome: "upstream_error", status: 404, usage: undefined as never }, {
+    requests: 1,
+    failed: 1,
+  }],
+  ["a stream that ended in the provider's error event", { outcome: "upstream_error", usage: undefined as never }, {
+    requests: 1,
+    unstated: 1,
+  }],
+  ["one that could not be sent", {
+    status: 502,
+    outcome: "upstream_failed",
+    code: "upstream_unreachable",
+    usage: undefined as never,
+  }, { requests: 1, failed: 1 }],
+  ["one that the provider may have worked on", {
+    status: 504,
+    outcome: "timeout",
+    code: "upstream_first_byte_timeout",
+    usage: undefined as never,
+  }, { requests: 1, unstated: 1 }],
+];
+
+/** Exchanges of which nothing is counted. */
+const LEFT_OUT: readonly [what: string, more: Partial<ExchangeRecord>][] = [
+  ["what the gateway refused", { status: 429, outcome: "refused", code: "rate_limit_exceeded" }],
+  ["what the gateway shed", { status: 503, outcome: "shed", code: "gateway_overloaded" }],
+  ["lists of models", { operation: "models.list" }],
+  ["callers without a key", { keyId: undefined as never }],
+  ["bodies that could not be read", { model: undefined as never }],
+];
+
+describe("usage", () => {
+  for (const [what, more, counts] of COUNTED) {
+    it(`counts ${what}`, async () => {
+      const { meter } = newMeter(new Set(["gpt-4o"]));
+      meter.settled(exchange(more));
+      assert.deepEqual(await tell(meter), { "team a gpt-4o": counts });
+      assert.deepEqual(await tell(meter, { step: "day", from: DAY, to: DAY + 1 }), { "team a gpt-4o": counts });
+    });
+  }
+
+  for (const [what, more] of LEFT_OUT) {
+    it(`does not count ${what}`, async () => {
+      const { meter, clock } = newMeter();
+      meter.settled(exchange(more));
+      assert.deepEqual(await tell(meter), {});
+      assert.equal(clock.timers.length, 0);
+    });
+  }
+
+  it("tells keys, providers and models apart, and counts an exchange where it ends", async () => {
+    const { meter } = newMeter();
+    for (const more of [{}, { keyId: "two" }, { provider: "b" }, { model: "o3" }]) meter.settled(exchange(more));
+    meter.settled(exchange({ startedAt: NOON + HOUR_MS - 5 }));
+    const one = { requests: 1, input: 3, output: 4 };
+    const all = { "team a gpt-4o": one, "two a gpt-4o": one, "team b gpt-4o": one, "team a o3": one };
+    assert.deepEqual(await tell(meter, { from: NOON, to: NOON + 1 }), all);
+    assert.deepEqual(await tell(meter, { from: NOON + HOUR_MS, to: NOON + HOUR_MS + 1 }), { "team a gpt-4o": one });
+    const both = { requests: 2, input: 6, output: 8 };
+    assert.deepEqual(await tell(meter, { step: "day" }), { ...all, "team a gpt-4o": both });
+  });
+
+  it("gives a name of its own to a model that its provider has answered for", async () => {
+    const { meter } = newMeter();
+    const refused = { model: "o9", outcome: "upstream_error", status: 404, usage: undefined as never } as const;
+    meter.settled(exchange(refused));
+    meter.settled(exchange({ model: "o3" }));
+    meter.settled(exchange({ ...refused, model: "o3" }));
+    assert.deepEqual(await tell(meter), {
+      [`team a ${OTHER}`]: { requests: 1, failed: 1 },
+      "team a o3": { requests: 2, failed: 1, input: 3, output: 4 },
+    });
+  });
+
+  it("hands on once a second, in batches that count once however often they are tried", async () => {
+    const clock = new StillClock();
+    const tries: UsageBatch[] = [];
+    let isAway = true;
+    const store = {
+      place: "memory" as const,
+      add(batch: UsageBatch) {
+        tries.push(batch);
+        return isAway ? Promise.reject(new Error("away")) : Promise.resolve();
+      },
+      async *read() {},
+      close: () => Promise.resolve(),
+    };
+    const meter = new UsageMeter({ store, clock, listed: NOBODY });
+    for (let count = 0; count < 3; count++) meter.settled(exchange());
+    assert.deepEqual(clock.timers.map(({ ms }) => ms), [1000]);
+    clock.fire();
+    await until(() => clock.timers.length === 1, "the next try");
+    meter.settled(exchange());
+    assert.equal(clock.timers.length, 1);
+    isAway = false;
+    clock.fire();
+    await until(() => tries.length === 3, "both batches");
+    assert.deepEqual(tries.map(({ number }) => number), [1, 1, 2]);
+    assert.equal(tries[0], tries[1]);
+    assert.deepEqual(tries.map(({ rows }) => rows.map(({ counts }) => counts[0])), [[3], [3], [1]]);
+    await meter.close();
+    assert.equal(tries.length, 3);
+  });
+
+  it("hands on what is left when it closes, also what others have counted", async () => {
+    const { meter, clock } = newMeter();
+    const counts = USAGE_COUNTS.map((_, index) => index);
+    meter.add([{ at: NOON, key: "team", provider: "a", model: "o3", counts }]);
+    assert.equal(clock.timers.length, 1);
+    await meter.close();
+    assert.equal((await tell(meter))["team a o3"]?.reasoning, counts[7]);
+  });
+
+  it("keeps its bounds through a million exchanges of random models and keys", async () => {
+    const { meter, clock } = newMeter(new Set(["gpt-4o"]));
+    const exchanges = 1_000_000;
+    const record: { -readonly [Name in keyof ExchangeRecord]: ExchangeRecord[Name] } = exchange();
+    for (let count = 0; count < exchanges; count++) {
+      record.model = `model-${count}`;
+      record.keyId = count % 2 === 0 ? "team" : `key-${count}`;
+      meter.settled(record);
+    }
+    record.keyId = "team";
+    record.model = "gpt-4o";
+    meter.settled(record);
+    await meter.close();
+    assert.ok(clock.timers.length <= 1);
+    for (const step of ["hour", "day"] as const) {
+      const told = await tell(meter, { step });
+      const rows = Object.keys(told);
+      assert.ok(rows.length > 40_000 && rows.length <= 60_000, `${rows.length} rows`);
+      assert.ok(rows.filter((row) => row.startsWith("team ")).length <= MAX_MODELS + 2);
+      assert.equal(
+        told["team a gpt-4o"]?.requests ?? told[`${OTHER} a gpt-4o`]?.requests,
+        1,
+        "what has a price is named",
+      );
+      const sum = (name: "requests" | "input") => rows.reduce((all, row) => all + (told[row]?.[name] ?? 0), 0);
+      assert.equal(sum("requests"), exchanges + 1, "nothing is lost");
+      assert.equal(sum("input"), 3 * (exchanges + 1));
+    }
+  });
+
+  it("keeps its bounds while nobody takes what it has counted, for days", async () => {
+    const clock = new StillClock();
+    let isAway = true;
+    const taken: UsageRow[] = [];
+    const store = {
+      place: "memory" as const,
+      add: ({ rows }: UsageBatch) =>
+        isAway ? Promise.reject(new Error("away")) : Promise.resolve(void taken.push(...rows)),
+      async *read() {},
+      close: () => Promise.resolve(),
+    };
+    const meter = new UsageMeter({ store, clock, listed: NOBODY });
+    for (let hour = 0; hour < 48; hour++) {
+      for (let key = 0; key < 3000; key++) {
+        meter.settled(exchange({ keyId: `key-${key}`, startedAt: NOON + hour * HOUR_MS }));
+      }
+    }
+    assert.equal(clock.timers.length, 1);
+    isAway = false;
+    await meter.close();
+    assert.ok(taken.length > 40_000 && taken.length < 51_000, `${taken.length} rows`);
+    assert.equal(taken.reduce((sum, { counts }) => sum + (counts[0] ?? 0), 0), 48 * 3000, "nothing is lost");
+  });
+});
+
+describe("the book of usage", () => {
+  const row = (more: Partial<UsageRow>): UsageRow => ({
+    at: NOON,
+    key: "team",
+    provider: "a",
+    model: "m",
+    counts: [1, 0, 0, 0, 5, 0, 0, 0, 0],
+    ...more,
+  });
+
+  it("keeps hours for a week and a day, days for a year and a month", () => {
+    const book = new UsageBook(NOBODY);
+    const now = NOON;
+    book.add(row({ at: now - HOURS_KEPT_MS }));
+    book.add(row({ at: now - HOURS_KEPT_MS - 2 * HOUR_MS }));
+    book.add(row({ at: now - DAYS_KEPT_MS }));
+    book.add(row({ at: now - DAYS_KEPT_MS - 3 * DAY_MS }));
+    book.forget(now);
+    assert.deepEqual(Array.from(book.read({ step: "hour", ...ALL }), ({ at }) => now - at), [HOURS_KEPT_MS]);
+    assert.equal(Array.from(book.read({ step: "day", ...ALL })).length, 2);
+  });
+
+  it("forgets the oldest hours first when there is too much, and their days keep the sums", () => {
+    const book = new UsageBook(NOBODY);
+    for (let hour = 0; hour < 10; hour++) {
+      for (let key = 0; key < 30_000; key++) book.addTo("hour", row({ at: DAY + hour * HOUR_MS, key: `key-${key}` }));
+    }
+    book.addTo("day", row({ at: DAY }));
+    book.forget(NOON);
+    assert.ok(book.rows <= 200_000);
+    const hours = new Set(Array.from(book.read({ step: "hour", ...ALL }), ({ at }) => (at - DAY) / HOUR_MS));
+    assert.deepEqual(Array.from(hours), [4, 5, 6, 7, 8, 9]);
+    assert.equal(Array.from(book.read({ step: "day", ...ALL })).length, 1);
+  });
+
+  it("never grows beyond what is exact", () => {
+    const sums = [Number.MAX_SAFE_INTEGER - 1];
+    addCounts(sums, [5]);
+    assert.equal(sums[0], Number.MAX_SAFE_INTEGER);
+  });
+
+  it("counts what is new for all keys together once a table is full", () => {
+    const table = new UsageTable(new Set(["gpt-4o"]), 2);
+    for (const key of ["one", "two", "three", "four"]) addCounts(table.counts(key, "a", "gpt-4o"), [1]);
+    addCounts(table.counts("one", "a", "gpt-4o"), [1]);
+    const rows = Array.from(table.rowsAt(0), ({ key, model, counts }) => [key, model, counts[0]]);
+    assert.deepEqual(rows, [["one", "gpt-4o", 2], ["two", "gpt-4o", 1], [OTHER, "gpt-4o", 2]]);
+  });
+});
