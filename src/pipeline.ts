@@ -6,7 +6,7 @@
  */
 import { type Digest, holdsGatewayKey } from "./keys/key_format.ts";
 import { findGatewayKey, type KeyStore } from "./keys/key_store.ts";
-import { type Lease, type Limiter, type LimitSubject, takeLease } from "./limits/limiter.ts";
+import { acquireLease, type Lease, type Limiter, type LimitSubject } from "./limits/limiter.ts";
 import type { ResolveKey } from "./keys/key_resolver.ts";
 import { admitKey, admitModel, allowsModel } from "./keys/policy.ts";
 import type { Config } from "./config/config.ts";
@@ -100,7 +100,7 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   const found = await findGatewayKey(presented, keys, { digest, exchange, clock });
   const key = identify(found, { presented, provider, operation }, flow);
   const subjects = subjectsOf(key, provider); // 4
-  if (subjects.length > 0) hold(await takeLease(limiter, subjects, { exchange, clock }), exchange);
+  if (subjects.length > 0) hold(await acquireLease(limiter, subjects, { exchange, clock }), exchange);
   const { body, completion } = await read(operation, { key, provider }, flow); // 5
   const answered = await send(operation, { provider, body, completion }, flow); // 6
   return await relay(answered, { operation, key, provider, completion }, flow); // 7; its end is 8

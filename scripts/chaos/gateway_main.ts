@@ -127,7 +127,7 @@ async function start({ providers, key, otherKey, limits, bodyTimeMs, tls, tellsS
   const limiter = new MemoryLimiter(systemClock);
   const gateway = built.gateway = createGateway(config, { ...runtimeParts(), limiter, observers: [observer] });
   const countLeases = () => {
-    const standings = limiter.standing({ name: "key:caller", limits: { concurrency: MANY } });
+    const standings = limiter.standings([{ name: "key:caller", limits: { concurrency: MANY } }]);
     return standings.reduce((sum, { used }) => sum + used, 0);
   };
   return { gateway, listeners, counts, urls, countLeases };

@@ -79,7 +79,7 @@ export class KeyAdministration {
   async #withUse({ id, limits }: GatewayKey, view: KeyView): Promise<KeyView> {
     const { limiter } = this.#parts;
     if (limiter === undefined || limits === undefined) return view;
-    const standings = await limiter.standing({ name: `key:${id}`, limits });
+    const standings = await limiter.status({ name: `key:${id}`, limits });
     return {
       ...view,
       use: standings.map(({ name, limit, used, resetMs }) => ({

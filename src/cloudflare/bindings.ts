@@ -3,9 +3,8 @@
  *
  * @module
  */
-import type { LimitSubject } from "../limits/limiter.ts";
 import { MemoryLimiter } from "../limits/memory_limiter.ts";
-import { LeasedLimiter, type RemoteBook } from "../limits/remote_limiter.ts";
+import { RemoteLimiter, type SendToLimiter } from "../limits/remote_limiter.ts";
 import { type Config, ConfigError, type ConfigIssue, parseConfig } from "../config/config.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { GatewayParts } from "../gateway.ts";
@@ -145,28 +144,57 @@ export function readConfig(env: Bindings): Config {
   }));
 }
 
+/** Parts of the runtime that a Worker's limiter uses. */
+export interface WorkerRuntime {
+  readonly clock: Clock;
+  /** Takes work that has to be finished even when its exchange is over. */
+  readonly keepAlive: (work: Promise<unknown>) => void;
+}
+
+/**
+ * Longest wait for a Durable Object: one that was never called before may start on another continent. Milliseconds.
+ */
+const OBJECT_MS = 2000;
+
+/**
+ * Creates the function that sends messages to Durable Objects.
+ *
+ * @param objectOf Returns the object that counts a subject
+ * @param runtime The clock, and `keepAlive`
+ * @returns Sends a message; rejects if the answer takes longer than {@link OBJECT_MS}
+ */
+export function createSend(
+  objectOf: (subject: string) => { handle: SendToLimiter },
+  { clock, keepAlive }: WorkerRuntime,
+): SendToLimiter {
+  return async (message) => {
+    const [subject] = message.subjects;
+    const answer = Promise.resolve(objectOf(subject?.name ?? "all").handle(message));
+    keepAlive(answer.catch(() => {}));
+    let cancel = (): void => {};
+    const tooLate = new Promise<never>((_, reject) => {
+      cancel = clock.timer(OBJECT_MS, () => reject(new Error("Cannot count: the Durable Object does not answer")));
+    });
+    return await Promise.race([answer, tooLate]).finally(() => cancel());
+  };
+}
+
 /**
  * Creates the key store and the limiter of a Worker.
  *
  * @param env The environment of the Worker
  * @param config Its configuration
- * @param beside Its clock, and `keepAlive`, which receives work that outlives its exchange
+ * @param runtime The clock, and `keepAlive`
  * @returns Parts of a gateway
  */
-export function createParts(
-  env: Bindings,
-  config: Config,
-  beside: { readonly clock: Clock; readonly keepAlive: (work: Promise<unknown>) => void },
-): Partial<GatewayParts> {
+export function createParts(env: Bindings, config: Config, runtime: WorkerRuntime): Partial<GatewayParts> {
   const { KEYS, LIMITS } = env;
   // A provider's limits are for all keys together: then one object counts all. Else each key has one of its own.
   const isOne = Object.values(config.providers).some(({ limits }) => limits !== undefined);
-  const bookOf = (namespace: ObjectNamespace, [subject]: readonly LimitSubject[]): RemoteBook =>
-    namespace.getByName(isOne ? "all" : subject?.name ?? "all") as RemoteBook;
+  const toSend = (namespace: ObjectNamespace) =>
+    createSend((subject) => namespace.getByName(isOne ? "all" : subject) as { handle: SendToLimiter }, runtime);
   return {
     ...(KEYS !== undefined && { keys: new KvKeyStore(KEYS) }),
-    limiter: LIMITS === undefined
-      ? new MemoryLimiter(beside.clock)
-      : new LeasedLimiter({ ...beside, bookOf: (subjects) => bookOf(LIMITS, subjects) }),
+    limiter: LIMITS === undefined ? new MemoryLimiter(runtime.clock) : new RemoteLimiter(toSend(LIMITS), runtime.clock),
   };
 }

@@ -7,7 +7,7 @@
  * @module
  */
 import { waitUntil } from "cloudflare:workers";
-import type { RemoteBook } from "../limits/remote_limiter.ts";
+import type { LimiterAnswer, LimiterMessage } from "../limits/shared_limiter.ts";
 import { ConfigError } from "../config/config.ts";
 import { GatewayError, toErrorAnswer } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
@@ -20,10 +20,12 @@ import { SallyportLimits as LimitsObject } from "./limits_object.ts";
 
 export type { Bindings, ObjectNamespace, ObjectState } from "./bindings.ts";
 export type { KvNamespace } from "./keys_kv.ts";
-export type { RemoteBook } from "../limits/remote_limiter.ts";
+export type { LimiterAnswer, LimiterMessage } from "../limits/shared_limiter.ts";
 
 /** The class of the Durable Object that counts limits. Its type does not refer to the platform's own types. */
-export const SallyportLimits: new (ctx: ObjectState, env: unknown) => RemoteBook = LimitsObject;
+export const SallyportLimits: new (ctx: ObjectState, env: unknown) => {
+  handle(message: LimiterMessage): LimiterAnswer;
+} = LimitsObject;
 
 /** Compatibility flag without which the gateway does not learn that a caller left. */
 const FLAG = "enable_request_signal";

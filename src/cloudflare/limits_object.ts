@@ -4,9 +4,8 @@
  * @module
  */
 import { DurableObject } from "cloudflare:workers";
-import { LeaseBook, type Stand, type Taken } from "../limits/shared_limiter.ts";
-import type { LimitSubject } from "../limits/limiter.ts";
-import type { WindowCounts } from "../limits/memory_limiter.ts";
+import { MemoryLimiter, type WindowCounts } from "../limits/memory_limiter.ts";
+import { type LimiterAnswer, type LimiterMessage, SharedLimiter } from "../limits/shared_limiter.ts";
 import type { ObjectState } from "./bindings.ts";
 
 /**
@@ -17,9 +16,9 @@ const CLEAR_AFTER_MS = 60_000;
 const endOf = ({ requests, tokens, budget }: WindowCounts): number =>
   Math.max(requests.until, tokens.until, budget.until);
 
-/** Counts the limits of one gateway key, or of all; see `bookOf` in `bindings.ts`. */
+/** Counts the limits of one gateway key, or of all; see `createParts` in `bindings.ts`. */
 export class SallyportLimits extends DurableObject {
-  readonly #book: LeaseBook;
+  readonly #limiter: SharedLimiter;
   #alarmAt = 0;
 
   /**
@@ -29,7 +28,9 @@ export class SallyportLimits extends DurableObject {
   constructor(ctx: ObjectState, env: unknown) {
     super(ctx, env);
     const { kv } = ctx.storage;
-    this.#book = new LeaseBook(Date.now, {
+    // Windows too are counted by the wall clock: it goes on where another process takes over.
+    const clock = { now: Date.now, monotonic: Date.now, timer: () => () => {} };
+    this.#limiter = new SharedLimiter(new MemoryLimiter(clock), Date.now, {
       get: (subject) => kv.get<WindowCounts>(subject),
       put: (subject, counts) => {
         kv.put(subject, counts);
@@ -38,24 +39,9 @@ export class SallyportLimits extends DurableObject {
     });
   }
 
-  /** Admits an exchange. See {@link LeaseBook.take}. */
-  take(id: string, subjects: readonly LimitSubject[]): Taken {
-    return this.#book.take(id, subjects);
-  }
-
-  /** Releases what an exchange held. See {@link LeaseBook.release}. */
-  release(id: string, subjects: readonly LimitSubject[], tokens: number | undefined): void {
-    this.#book.release(id, subjects, tokens);
-  }
-
-  /** Renews the lease of an open exchange. See {@link LeaseBook.renew}. */
-  renew(id: string, subjects: readonly LimitSubject[]): void {
-    this.#book.renew(id, subjects);
-  }
-
-  /** Returns the state of the limits of a subject. See {@link LeaseBook.standing}. */
-  standing(subject: LimitSubject): Stand[] {
-    return this.#book.standing(subject);
+  /** Handles a message of a gateway. See {@link SharedLimiter.handle}. */
+  handle(message: LimiterMessage): LimiterAnswer {
+    return this.#limiter.handle(message);
   }
 
   /** Deletes counts of windows that have ended, so that a removed key leaves nothing behind. */

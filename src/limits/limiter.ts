@@ -6,7 +6,6 @@
  */
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { isPromise } from "../exchange/observer.ts";
 import type { Exchange } from "../exchange/exchange.ts";
 import type { LimitSet } from "../config/key.ts";
 import { waitFor } from "../exchange/deadline.ts";
@@ -30,7 +29,7 @@ export interface Standing {
   readonly name: LimitName;
   /** Maximum amount: in one window or period, or at once for `concurrency`. */
   readonly limit: number;
-  /** Amount used. It includes the exchange that asked, once it is admitted. */
+  /** Amount used. */
   readonly used: number;
   /**
    * Time until the limit resets, milliseconds; for `concurrency`, which has no window, the time after which to ask
@@ -53,7 +52,26 @@ export interface Lease {
   release(tokens: number | undefined): void;
 }
 
-/** Port: the limiter, which counts usage and admits exchanges. */
+/**
+ * Port: the limiter, which counts usage and admits exchanges.
+ *
+ * @example Admit one exchange at a time, whoever calls
+ * ```ts
+ * import { createGateway, GatewayError, type Lease, type Limiter, parseConfig } from "sallyport";
+ *
+ * let isBusy = false;
+ * const limiter: Limiter = {
+ *   acquire(): Promise<Lease> {
+ *     if (isBusy) return Promise.reject(new GatewayError("concurrency_limit_exceeded", { retryAfterMs: 1000 }));
+ *     isBusy = true;
+ *     return Promise.resolve({ headers: {}, observed: undefined, release: () => void (isBusy = false) });
+ *   },
+ *   status: () => Promise.resolve([]),
+ * };
+ * const keys = [{ id: "me", key: "a-key-of-your-own", limits: { concurrency: 1 } }];
+ * const gateway = createGateway(parseConfig({ providers: { a: { upstream: "openai" } }, keys }), { limiter });
+ * ```
+ */
 export interface Limiter {
   /**
    * Admits an exchange to all subjects, or to none.
@@ -62,29 +80,27 @@ export interface Limiter {
    * @returns The lease of the exchange
    * @throws {GatewayError} `rate_limit_exceeded`, `concurrency_limit_exceeded`, `budget_exceeded`
    */
-  take(subjects: readonly LimitSubject[]): Lease | Promise<Lease>;
+  acquire(subjects: readonly LimitSubject[]): Promise<Lease>;
   /** Returns the state of a subject's limits, without taking anything. */
-  standing(subject: LimitSubject): Standing[] | Promise<Standing[]>;
+  status(subject: LimitSubject): Promise<Standing[]>;
 }
 
 /**
- * Takes a lease, and waits for it no longer than its exchange lasts. A lease that comes later is released.
+ * Acquires a lease, and waits for it no longer than its exchange lasts. A lease that comes later is released.
  *
  * @param limiter The limiter
  * @param subjects Subjects to count against
- * @param options The exchange that takes the lease, and the clock
+ * @param options The exchange that acquires the lease, and the clock
  * @returns The lease of the exchange
- * @throws {GatewayError} As {@link Limiter.take} does; `internal_error` for a limiter that never answers
+ * @throws {GatewayError} As {@link Limiter.acquire} does; `internal_error` for a limiter that never answers
  */
-export function takeLease(
+export function acquireLease(
   limiter: Limiter,
   subjects: readonly LimitSubject[],
   { exchange, clock }: { exchange: Exchange; clock: Clock },
-): Lease | Promise<Lease> {
-  const lease = limiter.take(subjects);
-  if (!isPromise(lease)) return lease;
+): Promise<Lease> {
   const refuse = () => new GatewayError("internal_error", { cause: new Error("Cannot count: the limiter is silent") });
-  return waitFor(lease, { exchange, clock, refuse, late: (held) => held.release(0) });
+  return waitFor(limiter.acquire(subjects), { exchange, clock, refuse, late: (lease) => lease.release(0) });
 }
 
 /** Time after which to ask again when the limit of concurrency is reached: its end can't be predicted. Milliseconds. */
@@ -95,6 +111,16 @@ export const ASK_AGAIN_MS = 1000;
  * count was begun under another limit, or before the clock was set back, and it begins anew. Milliseconds.
  */
 export const SKEW_MS = 1000;
+
+/**
+ * Time after which an exchange no longer counts as open unless its gateway renews it. Gateways do so at a third of that
+ * time: two renewals may get lost. Milliseconds.
+ *
+ * In Redis it is short, so that a killed gateway blocks nobody for long: one call renews all exchanges of a gateway. To
+ * a {@link SharedLimiter} each exchange is renewed by a message of its own, and an exchange of a Worker may send few
+ * (Cloudflare, "Limits": 50 or 1000 subrequests).
+ */
+export const LEASE_MS = { redis: 10_000, shared: 30_000 } as const;
 
 /**
  * Lists the limits of a subject, in the order of {@link LimitName}.
@@ -109,9 +135,4 @@ export function limitsOf({ limits }: LimitSubject): [name: LimitName, limit: num
   if (limits.budget !== undefined) all.push(["budget", limits.budget.limit]);
   if (limits.concurrency !== undefined) all.push(["concurrency", limits.concurrency]);
   return all;
-}
-
-/** Returns the name of a limit in headers, log and metrics. */
-export function policyOf({ subject, name }: Pick<Standing, "subject" | "name">): string {
-  return subject.name.startsWith("key:") ? name : `provider-${name}`;
 }

@@ -17,18 +17,19 @@ import {
   SKEW_MS,
   type Standing,
 } from "./limiter.ts";
-import { toRateLimitHeaders } from "./rate_limit_headers.ts";
-import { judge } from "./verdict.ts";
+import { enforce } from "./verdict.ts";
+
 /** Limits that have a window, or a period of the calendar. */
 const WINDOWED = ["requests", "tokens", "budget"] as const;
+type Windowed = typeof WINDOWED[number];
 
-/** One moment: `now` is monotonic, for windows; `today` is wall clock, for budgets. Milliseconds. */
+/** One moment by both clocks: windows are counted by the monotonic one, budgets by the wall clock. */
 interface Times {
-  readonly now: number;
-  readonly today: number;
+  readonly monotonicMs: number;
+  readonly wallMs: number;
 }
 
-const timeOf = (name: typeof WINDOWED[number], { now, today }: Times): number => name === "budget" ? today : now;
+const timeOf = (name: Windowed, times: Times): number => name === "budget" ? times.wallMs : times.monotonicMs;
 
 /** Amount used in a window or period, which ends at a point in time. */
 export interface Count {
@@ -46,8 +47,6 @@ export interface WindowCounts {
 
 interface Counts extends Mutable<WindowCounts> {
   open: number;
-  /** Exchanges whose provider stated no usage. */
-  unmetered: number;
 }
 
 type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
@@ -82,26 +81,56 @@ export class MemoryLimiter implements Limiter {
     this.#share = share;
   }
 
-  take(subjects: readonly LimitSubject[]): Lease {
+  // deno-lint-ignore require-await -- a refusal is a rejection, as with every limiter
+  async acquire(subjects: readonly LimitSubject[]): Promise<Lease> {
+    const terms = enforce(this.standings(subjects));
+    return { ...terms, release: this.admit(subjects) };
+  }
+
+  // deno-lint-ignore require-await -- as above
+  async status(subject: LimitSubject): Promise<Standing[]> {
+    return this.standings([subject]);
+  }
+
+  /**
+   * Returns the state of the limits of several subjects, in their order.
+   *
+   * @param subjects The subjects
+   */
+  standings(subjects: readonly LimitSubject[]): Standing[] {
+    const times = this.#times();
+    return subjects.flatMap((subject) =>
+      limitsOf(subject).map(([name, whole]) => {
+        const limit = Math.ceil(whole / this.#share());
+        if (name === "concurrency") {
+          const used = this.#counts.get(subject.name)?.open ?? 0;
+          return { subject, name, limit, used, resetMs: ASK_AGAIN_MS };
+        }
+        const { used, until } = this.#windowOf(name, subject, times);
+        return { subject, name, limit, used, resetMs: until - timeOf(name, times) };
+      })
+    );
+  }
+
+  /**
+   * Counts an exchange that is admitted, whatever its limits say.
+   *
+   * @param subjects Subjects to count against
+   * @returns Releases the exchange, as {@link Lease.release} does
+   */
+  admit(subjects: readonly LimitSubject[]): Lease["release"] {
     const times = this.#times();
     this.#forget(times);
-    const standings: Mutable<Standing>[] = [];
-    for (const subject of subjects) this.#stand(subject, times, standings);
-    const observed = judge(standings.filter(({ limit, used }) => used >= limit), standings);
     for (const subject of subjects) {
       const counts = this.#countsOf(subject.name);
       for (const name of WINDOWED) counts[name] = this.#windowOf(name, subject, times);
       counts.requests = { used: counts.requests.used + 1, until: counts.requests.until };
     }
-    for (const standing of standings) {
-      if (standing.name === "requests" || standing.name === "concurrency") standing.used++;
-    }
-    return { headers: toRateLimitHeaders(standings), observed, release: this.hold(subjects) };
+    return this.hold(subjects);
   }
 
   /**
-   * Counts an exchange as open without a decision, such as one that was admitted by a limiter that has since forgotten
-   * it.
+   * Counts an exchange as open that was admitted before, by a limiter that has since forgotten it.
    *
    * @param subjects Subjects to count against
    * @returns Releases the exchange, as {@link Lease.release} does
@@ -112,24 +141,13 @@ export class MemoryLimiter implements Limiter {
     return (tokens) => {
       if (!isHeld) return;
       isHeld = false;
-      for (const subject of subjects) this.#charge(subject, tokens);
+      for (const subject of subjects) this.#charge(subject, tokens ?? 0);
     };
-  }
-
-  standing(subject: LimitSubject): Standing[] {
-    const standings: Standing[] = [];
-    this.#stand(subject, this.#times(), standings);
-    return standings;
   }
 
   /** Number of subjects that are remembered. */
   get size(): number {
     return this.#counts.size;
-  }
-
-  /** Exchanges of a subject whose provider stated no usage, for as long as anything of it is remembered. */
-  unmetered(subject: string): number {
-    return this.#counts.get(subject)?.unmetered ?? 0;
   }
 
   /**
@@ -161,50 +179,34 @@ export class MemoryLimiter implements Limiter {
   }
 
   #countsOf(name: string): Counts {
-    const counts = this.#counts.get(name) ??
-      { requests: NOTHING, tokens: NOTHING, budget: NOTHING, open: 0, unmetered: 0 };
+    const counts = this.#counts.get(name) ?? { requests: NOTHING, tokens: NOTHING, budget: NOTHING, open: 0 };
     this.#counts.set(name, counts);
     return counts;
   }
 
   #times(): Times {
-    return { now: this.#clock.monotonic(), today: this.#clock.now() };
+    return { monotonicMs: this.#clock.monotonic(), wallMs: this.#clock.now() };
   }
 
   /** Returns the end of a window that begins now, or of the budget's current period. */
-  #endOf(name: typeof WINDOWED[number], { limits }: LimitSubject, times: Times): number {
+  #endOf(name: Windowed, { limits }: LimitSubject, times: Times): number {
     const now = timeOf(name, times);
     if (name !== "budget") return now + (limits[name]?.windowMs ?? 0);
     return limits.budget === undefined ? now : periodEnd(limits.budget.period, now);
   }
 
   /** Returns the current window of a subject. One that is over is replaced by a new one, which begins now. */
-  #windowOf(name: typeof WINDOWED[number], subject: LimitSubject, times: Times): Count {
+  #windowOf(name: Windowed, subject: LimitSubject, times: Times): Count {
     if (subject.limits[name] === undefined) return NOTHING;
     const count = this.#counts.get(subject.name)?.[name] ?? NOTHING;
     const end = this.#endOf(name, subject, times);
     return count.until <= timeOf(name, times) || count.until > end + SKEW_MS ? { used: 0, until: end } : count;
   }
 
-  /** Adds the state of a subject's limits to `standings`. */
-  #stand(subject: LimitSubject, times: Times, standings: Standing[]): void {
-    for (const [name, whole] of limitsOf(subject)) {
-      const limit = Math.ceil(whole / this.#share());
-      if (name === "concurrency") {
-        const used = this.#counts.get(subject.name)?.open ?? 0;
-        standings.push({ subject, name, limit, used, resetMs: ASK_AGAIN_MS });
-      } else {
-        const { used, until } = this.#windowOf(name, subject, times);
-        standings.push({ subject, name, limit, used, resetMs: until - timeOf(name, times) });
-      }
-    }
-  }
-
-  #charge(subject: LimitSubject, tokens: number | undefined): void {
+  #charge(subject: LimitSubject, tokens: number): void {
     const counts = this.#countsOf(subject.name);
     counts.open--;
-    if (tokens === undefined) counts.unmetered++;
-    if (tokens === undefined || tokens === 0) return;
+    if (tokens === 0) return;
     const times = this.#times();
     for (const name of ["tokens", "budget"] as const) {
       if (subject.limits[name] === undefined) continue;
@@ -215,14 +217,13 @@ export class MemoryLimiter implements Limiter {
     }
   }
 
-  #forget({ now, today }: Times): void {
+  #forget({ monotonicMs, wallMs }: Times): void {
     for (let looked = 0; looked < SWEPT_AT_ONCE; looked++) {
       const next = this.#sweep.next();
       if (next.done === true) return void (this.#sweep = this.#counts.entries());
       const [name, { requests, tokens, budget, open }] = next.value;
-      if (open === 0 && requests.until <= now && tokens.until <= now && budget.until <= today) {
-        this.#counts.delete(name);
-      }
+      const isOver = requests.until <= monotonicMs && tokens.until <= monotonicMs && budget.until <= wallMs;
+      if (isOver && open === 0) this.#counts.delete(name);
     }
   }
 }

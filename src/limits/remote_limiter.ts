@@ -1,125 +1,97 @@
 /**
- * Limits that are counted elsewhere, in a {@link LeaseBook} that is reached by a remote call.
+ * Limits that are counted elsewhere, by a {@link SharedLimiter} that is reached by messages.
  *
- * While the book can't be reached, each gateway counts alone. The usage of an exchange is charged once, and is lost if
- * the book can't be reached at that moment.
+ * While it can't be reached, each gateway counts alone. The usage of an exchange is charged once, and is lost if the
+ * shared limiter can't be reached at that moment.
  *
  * @module
  */
+import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { isPromise } from "../exchange/observer.ts";
-import { LEASE_MS, type LeaseBook, type Stand } from "./shared_limiter.ts";
-import { judge } from "./verdict.ts";
-import type { Lease, Limiter, LimitSubject, Standing } from "./limiter.ts";
-import { toRateLimitHeaders } from "./rate_limit_headers.ts";
+import { type Lease, LEASE_MS, type Limiter, limitsOf, type LimitSubject, type Standing } from "./limiter.ts";
 import { MemoryLimiter } from "./memory_limiter.ts";
+import { countsAtEnd, type LimiterAnswer, type LimiterMessage } from "./shared_limiter.ts";
+import { enforce } from "./verdict.ts";
 
-/** A {@link LeaseBook}, remote or local. */
-export type RemoteBook = {
-  readonly [Verb in "take" | "release" | "renew" | "standing"]: (
-    ...given: Parameters<LeaseBook[Verb]>
-  ) => ReturnType<LeaseBook[Verb]> | Promise<ReturnType<LeaseBook[Verb]>>;
-};
+/**
+ * Sends a message to the limiter that counts its subjects, always the same one for the same subjects. Rejects if that
+ * can't be reached in time: with a {@link GatewayError} to refuse the exchange, with anything else to count alone.
+ */
+export type SendToLimiter = (message: LimiterMessage) => Promise<LimiterAnswer>;
 
-/** Interval at which an exchange renews its lease; two renewals may get lost. Milliseconds. */
-const RENEW_MS = LEASE_MS / 3;
-/** Longest wait for a decision: a book that was never asked before may start on another continent. Milliseconds. */
-const DEADLINE_MS = 2000;
+/** Interval at which an exchange renews its lease. Milliseconds. */
+const RENEW_MS = LEASE_MS.shared / 3;
 
-/** Dependencies of {@link LeasedLimiter}. */
-export interface LeasedLimiterParts {
-  /** Returns the book in which these subjects are counted, always the same one. */
-  readonly bookOf: (subjects: readonly LimitSubject[]) => RemoteBook;
-  readonly clock: Clock;
-  /** Takes work that has to be finished even when its exchange is over. */
-  readonly keepAlive: (work: Promise<unknown>) => void;
-}
-
-function toStandings(
-  subjects: readonly LimitSubject[],
-  before: readonly (readonly Stand[])[],
-  added: number,
-): Standing[] {
-  return subjects.flatMap((subject, index) =>
-    (before[index] ?? []).map(({ name, limit, used, resetMs }) => {
-      const isCounted = name === "requests" || name === "concurrency";
-      return { subject, name, limit, used: isCounted ? used + added : used, resetMs };
-    })
-  );
-}
-
-/** Limiter that counts in a {@link RemoteBook}. */
-export class LeasedLimiter implements Limiter {
-  readonly #parts: LeasedLimiterParts;
+/** Limiter that counts in a {@link SharedLimiter}. */
+export class RemoteLimiter implements Limiter {
+  readonly #send: SendToLimiter;
+  readonly #clock: Clock;
   readonly #local: MemoryLimiter;
+  readonly #id = crypto.randomUUID();
+  #acquired = 0;
 
-  /** @param parts Its dependencies */
-  constructor(parts: LeasedLimiterParts) {
-    this.#parts = parts;
-    this.#local = new MemoryLimiter(parts.clock);
+  /**
+   * @param send Sends a message to the shared limiter
+   * @param clock Source of its times
+   */
+  constructor(send: SendToLimiter, clock: Clock) {
+    this.#send = send;
+    this.#clock = clock;
+    this.#local = new MemoryLimiter(clock);
   }
 
-  async take(subjects: readonly LimitSubject[]): Promise<Lease> {
-    const id = crypto.randomUUID();
-    let taken: Awaited<ReturnType<RemoteBook["take"]>>;
+  async acquire(subjects: readonly LimitSubject[]): Promise<Lease> {
+    const id = `${this.#id}-${++this.#acquired}`;
+    let standings: Standing[];
     try {
-      taken = await this.#inTime(this.#parts.bookOf(subjects).take(id, subjects));
-    } catch {
-      return this.#hold(id, subjects, this.#local.take(subjects));
+      standings = toStandings(subjects, await this.#send({ type: "acquire", id, subjects }));
+    } catch (error) {
+      if (GatewayError.is(error)) throw error;
+      // The message may have arrived all the same: then its lease is renewed and released like any other.
+      return this.#hold(id, subjects, await this.#local.acquire(subjects));
     }
-    const { before, isTaken } = taken;
-    const standings = toStandings(subjects, before, 0);
-    const observed = judge(standings.filter(({ limit, used }) => used >= limit), standings);
-    // Refused, and no limit is reached: nonsense.
-    if (!isTaken) return this.#hold(id, subjects, this.#local.take(subjects));
-    const headers = toRateLimitHeaders(toStandings(subjects, before, 1));
-    return this.#hold(id, subjects, { headers, observed, release: () => {} });
+    return this.#hold(id, subjects, { ...enforce(standings), release: () => {} });
   }
 
-  async standing(subject: LimitSubject): Promise<Standing[]> {
+  async status(subject: LimitSubject): Promise<Standing[]> {
     try {
-      return toStandings([subject], [await this.#inTime(this.#parts.bookOf([subject]).standing(subject))], 0);
+      return toStandings([subject], await this.#send({ type: "status", subjects: [subject] }));
     } catch {
-      return this.#local.standing(subject);
+      return await this.#local.status(subject);
     }
   }
 
-  #hold(id: string, subjects: readonly LimitSubject[], { headers, observed, release }: Lease): Lease {
-    const { clock, bookOf, keepAlive } = this.#parts;
-    const tell = (verb: (book: RemoteBook) => unknown) =>
-      keepAlive((async () => await verb(bookOf(subjects)))().catch(() => {}));
-    const isRenewed = subjects.some(({ limits }) => limits.concurrency !== undefined);
-    // Requests alone were counted when they came.
-    const isToldOfEnd = isRenewed ||
-      subjects.some(({ limits }) => limits.tokens !== undefined || limits.budget !== undefined);
+  /** Sees to it that a lease is renewed for as long as it is held, and that the shared limiter is told of its end. */
+  #hold(id: string, subjects: readonly LimitSubject[], { release, ...terms }: Lease): Lease {
+    const tell = (message: LimiterMessage) => void this.#send(message).catch(() => {});
     let cancel = (): void => {};
-    const renew = () => {
-      tell((book) => book.renew(id, subjects));
-      cancel = clock.timer(RENEW_MS, renew);
+    const renewLater = () => {
+      cancel = this.#clock.timer(RENEW_MS, () => {
+        tell({ type: "renew", id, subjects });
+        renewLater();
+      });
     };
-    if (isRenewed) cancel = clock.timer(RENEW_MS, renew);
+    if (subjects.some(({ limits }) => limits.concurrency !== undefined)) renewLater();
     let isHeld = true;
     return {
-      headers,
-      observed,
+      ...terms,
       release: (tokens) => {
         if (!isHeld) return;
         isHeld = false;
         cancel();
         release(tokens);
-        if (isToldOfEnd) tell((book) => book.release(id, subjects, tokens));
+        if (countsAtEnd(subjects)) tell({ type: "release", id, subjects, tokens });
       },
     };
   }
+}
 
-  /**
-   * Rejects if an answer takes longer than {@link DEADLINE_MS}. An exchange that is taken later is released at its end.
-   */
-  #inTime<T>(answer: T | Promise<T>): T | Promise<T> {
-    if (!isPromise(answer)) return answer;
-    return new Promise<T>((resolve, reject) => {
-      const cancel = this.#parts.clock.timer(DEADLINE_MS, () => reject(new Error("too late")));
-      answer.then(resolve, reject).finally(cancel);
-    });
-  }
+/** Reads the answer of the shared limiter. @throws {Error} If it is not about all limits of these subjects */
+function toStandings(subjects: readonly LimitSubject[], answer: LimiterAnswer): Standing[] {
+  const limits = subjects.flatMap((subject) => limitsOf(subject).map(([name, limit]) => ({ subject, name, limit })));
+  return limits.map((limit, index) => {
+    const state = answer[index];
+    if (state === undefined) throw new Error("Cannot count: the shared limiter does not know a limit");
+    return { ...limit, ...state };
+  });
 }

@@ -1,31 +1,39 @@
 /**
- * Limits counted in one place for gateways elsewhere, which may vanish without notice: the lease of an exchange has an
- * id and expires unless it is renewed. Counts outlive the place: they are stored with every change.
+ * Limits counted in one place for gateways elsewhere, and the messages by which these use it.
+ *
+ * Gateways may vanish without notice: the lease of an exchange has an id, and expires unless it is renewed. Counts
+ * outlive the place where they are stored with every change.
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
-import { GatewayError } from "../errors/gateway_error.ts";
-import type { LimitName, LimitSubject } from "./limiter.ts";
-import { MemoryLimiter, type WindowCounts } from "./memory_limiter.ts";
+import { LEASE_MS, type LimitSubject, type Standing } from "./limiter.ts";
+import type { MemoryLimiter, WindowCounts } from "./memory_limiter.ts";
+import { findRefusing } from "./verdict.ts";
 
-/** Time after which an exchange no longer counts as open unless its gateway renews it. Milliseconds. */
-export const LEASE_MS = 30_000;
+/** A message of a gateway to the {@link SharedLimiter}. */
+export type LimiterMessage =
+  /** Reads the state of limits. */
+  | { readonly type: "status"; readonly subjects: readonly LimitSubject[] }
+  /**
+   * Admits an exchange to all subjects, or to none. The answer is the state of their limits before: the gateway reaches
+   * the same verdict from it.
+   */
+  | { readonly type: "acquire"; readonly subjects: readonly LimitSubject[]; readonly id: string }
+  /** Renews the lease of an open exchange, also of one that is not known here any more. Needs no answer. */
+  | { readonly type: "renew"; readonly subjects: readonly LimitSubject[]; readonly id: string }
+  /** Ends the lease of an exchange, and charges its tokens as `Lease.release` does. Needs no answer. */
+  | {
+    readonly type: "release";
+    readonly subjects: readonly LimitSubject[];
+    readonly id: string;
+    readonly tokens: number | undefined;
+  };
 
-/** State of one limit, as it is sent between processes: {@link Standing} without its subject. */
-export interface Stand {
-  readonly name: LimitName;
-  readonly limit: number;
-  readonly used: number;
-  readonly resetMs: number;
-}
-
-/** Decision on an exchange. */
-export interface Taken {
-  readonly isTaken: boolean;
-  /** State of each subject's limits before the decision. */
-  readonly before: readonly (readonly Stand[])[];
-}
+/**
+ * Answer to a message: the state of each limit, in the order of the subjects and of {@link limitsOf}; empty for
+ * messages that need none.
+ */
+export type LimiterAnswer = readonly Pick<Standing, "used" | "resetMs">[];
 
 /** Storage for counts. */
 export interface CountStorage {
@@ -33,120 +41,129 @@ export interface CountStorage {
   put(subject: string, counts: WindowCounts): void;
 }
 
+const toAnswer = (standings: readonly Standing[]): LimiterAnswer =>
+  standings.map(({ used, resetMs }) => ({ used, resetMs }));
+
 interface Held {
   readonly release: (tokens: number | undefined) => void;
   readonly expiresAt: number;
+  readonly gateway: unknown;
 }
 
 /** Returns whether a subject has counts to store. Open exchanges are not stored, for they are renewed. */
 const hasWindow = ({ limits }: LimitSubject): boolean =>
   limits.requests !== undefined || limits.tokens !== undefined || limits.budget !== undefined;
 
-/** The book of all leases, in which limits are counted. */
-export class LeaseBook {
-  readonly #now: () => number;
-  readonly #storage: CountStorage;
+/**
+ * Returns whether something is left to count when an exchange ends: requests were counted when it came.
+ *
+ * @param subjects Subjects to count against
+ */
+export function countsAtEnd(subjects: readonly LimitSubject[]): boolean {
+  return subjects.some(({ limits: { tokens, budget, concurrency } }) =>
+    tokens !== undefined || budget !== undefined || concurrency !== undefined
+  );
+}
+
+/** Limiter that many gateways share. Each of them uses it through a {@link RemoteLimiter}. */
+export class SharedLimiter {
   readonly #limiter: MemoryLimiter;
+  readonly #now: () => number;
+  readonly #storage: CountStorage | undefined;
   /** Leases by id. Each renewal puts its lease last, so that they expire in this order. */
   readonly #held = new Map<string, Held>();
 
   /**
-   * @param now Wall clock, milliseconds since 1970: it goes on where another process takes over
-   * @param storage Storage for counts
+   * @param limiter The limiter that counts
+   * @param now Clock by which leases expire, milliseconds
+   * @param storage Storage for counts; left out, they last as long as `limiter`
    */
-  constructor(now: Clock["now"], storage: CountStorage) {
+  constructor(limiter: MemoryLimiter, now: () => number, storage?: CountStorage) {
+    this.#limiter = limiter;
     this.#now = now;
     this.#storage = storage;
-    this.#limiter = new MemoryLimiter({ now, monotonic: now, timer: () => () => {} });
   }
 
   /**
-   * Admits an exchange to all subjects, or to none.
+   * Handles a message, in one go: no other message comes between a decision and its count.
    *
-   * @param id Id of the exchange
-   * @param subjects Subjects to count against
-   * @returns The decision
+   * @param message The message
+   * @param gateway The gateway that sent it, for {@link leave}
+   * @returns The answer
    */
-  take(id: string, subjects: readonly LimitSubject[]): Taken {
+  handle(message: LimiterMessage, gateway?: unknown): LimiterAnswer {
+    const { subjects } = message;
     this.#expire();
-    const before = subjects.map((subject) => this.standing(subject));
-    try {
-      const { release } = this.#limiter.take(subjects);
-      this.#hold(id, release);
-    } catch (error) {
-      if (GatewayError.is(error)) return { isTaken: false, before };
-      throw error;
+    for (const subject of subjects) this.#load(subject);
+    switch (message.type) {
+      case "status":
+        return toAnswer(this.#limiter.standings(subjects));
+      case "acquire":
+        return this.#acquire(message.id, subjects, gateway);
+      case "renew":
+        this.#hold(message.id, this.#releaseOf(message.id, subjects), gateway);
+        return [];
+      case "release":
+        this.#releaseOf(message.id, subjects)(message.tokens);
+        this.#held.delete(message.id);
+        if (message.tokens !== 0) this.#store(subjects);
+        return [];
     }
-    this.#keep(subjects);
-    return { isTaken: true, before };
   }
 
   /**
-   * Ends the lease of an exchange, and charges the tokens that it used.
+   * Ends all leases of a gateway that has gone.
    *
-   * @param id Id of the exchange
-   * @param subjects Subjects to count against
-   * @param tokens As for {@link Lease.release}
+   * @param gateway The gateway, as given to {@link handle}
    */
-  release(id: string, subjects: readonly LimitSubject[], tokens: number | undefined): void {
-    for (const subject of subjects) this.#load(subject);
-    const release = this.#held.get(id)?.release ?? this.#limiter.hold(subjects);
+  leave(gateway: unknown): void {
+    for (const [id, held] of this.#held) if (held.gateway === gateway) this.#end(id, held);
+  }
+
+  #acquire(id: string, subjects: readonly LimitSubject[], gateway: unknown): LimiterAnswer {
+    const before = this.#limiter.standings(subjects);
+    if (findRefusing(before).length === 0) {
+      const release = this.#limiter.admit(subjects);
+      if (countsAtEnd(subjects)) this.#hold(id, release, gateway);
+      else release(0);
+      this.#store(subjects);
+    }
+    return toAnswer(before);
+  }
+
+  /** Returns the function that releases an exchange, which may be one that is not known here any more. */
+  #releaseOf(id: string, subjects: readonly LimitSubject[]): Held["release"] {
+    return this.#held.get(id)?.release ?? this.#limiter.hold(subjects);
+  }
+
+  #hold(id: string, release: Held["release"], gateway: unknown): void {
     this.#held.delete(id);
-    release(tokens);
-    if (tokens !== 0) this.#keep(subjects);
-  }
-
-  /**
-   * Renews the lease of an open exchange, also of one that is not known here any more.
-   *
-   * @param id Id of the exchange
-   * @param subjects Subjects to count against
-   */
-  renew(id: string, subjects: readonly LimitSubject[]): void {
-    for (const subject of subjects) this.#load(subject);
-    this.#hold(id, this.#held.get(id)?.release ?? this.#limiter.hold(subjects));
-  }
-
-  /**
-   * Returns the state of a subject's limits, without taking anything.
-   *
-   * @param subject The subject
-   * @returns State of its limits
-   */
-  standing(subject: LimitSubject): Stand[] {
-    this.#load(subject);
-    return this.#limiter.standing(subject).map(({ name, limit, used, resetMs }) => ({ name, limit, used, resetMs }));
-  }
-
-  /** Exchanges of a subject whose provider stated no usage, as {@link MemoryLimiter.unmetered}. */
-  unmetered(subject: string): number {
-    return this.#limiter.unmetered(subject);
-  }
-
-  #hold(id: string, release: Held["release"]): void {
-    this.#held.delete(id);
-    this.#held.set(id, { release, expiresAt: this.#now() + LEASE_MS });
+    this.#held.set(id, { release, gateway, expiresAt: this.#now() + LEASE_MS.shared });
   }
 
   #expire(): void {
-    for (const [id, { release, expiresAt }] of this.#held) {
-      if (expiresAt > this.#now()) return;
-      this.#held.delete(id);
-      release(0);
+    for (const [id, held] of this.#held) {
+      if (held.expiresAt > this.#now()) return;
+      this.#end(id, held);
     }
+  }
+
+  #end(id: string, { release }: Held): void {
+    this.#held.delete(id);
+    release(0);
   }
 
   /** Loads the stored counts of a subject, unless it has counts already. */
   #load(subject: LimitSubject): void {
     if (!hasWindow(subject) || this.#limiter.counts(subject.name) !== undefined) return;
-    const kept = this.#storage.get(subject.name);
-    if (kept !== undefined) this.#limiter.putBack(subject.name, kept);
+    const stored = this.#storage?.get(subject.name);
+    if (stored !== undefined) this.#limiter.putBack(subject.name, stored);
   }
 
-  #keep(subjects: readonly LimitSubject[]): void {
+  #store(subjects: readonly LimitSubject[]): void {
     for (const subject of subjects) {
       const counts = hasWindow(subject) ? this.#limiter.counts(subject.name) : undefined;
-      if (counts !== undefined) this.#storage.put(subject.name, counts);
+      if (counts !== undefined) this.#storage?.put(subject.name, counts);
     }
   }
 }

@@ -50,8 +50,9 @@ describe("the Durable Object", () => {
     };
     const storage = { kv, setAlarm: (at: number) => Promise.resolve(void alarms.push(at)) };
     const object = new Limits({ storage }, {});
-    object.take("1", [subjectOf("key:short", 1), subjectOf("key:long", HOUR)]);
-    object.take("2", [subjectOf("key:long", HOUR)]);
+    const long = subjectOf("key:long", HOUR);
+    object.handle({ type: "acquire", id: "1", subjects: [subjectOf("key:short", 1), long] });
+    object.handle({ type: "acquire", id: "2", subjects: [long] });
     const { requests: { used, until } } = stored.get("key:long") as WindowCounts;
     assert.equal(used, 2);
     assert.ok(alarms.length <= 2, "it is not asked for with every call");
@@ -61,7 +62,7 @@ describe("the Durable Object", () => {
     assert.deepEqual(Array.from(stored.keys()), ["key:long"]);
     assert.ok((alarms.at(-1) ?? 0) > until, "it is asked for again");
     const heir = new Limits({ storage }, {});
-    assert.equal(heir.standing(subjectOf("key:long", HOUR))[0]?.used, 2);
+    assert.equal(heir.handle({ type: "status", subjects: [long] })[0]?.used, 2);
   });
 });
 
@@ -69,16 +70,15 @@ describe("what a Worker is given", () => {
   it("leads to an object for each key, or to one for all as soon as a provider has limits", async () => {
     for (const limits of [undefined, { requests: "5/min" }]) {
       const asked: string[] = [];
-      const taken = { isTaken: true, before: [] };
       const LIMITS = {
         getByName(name: string) {
           asked.push(name);
-          return { take: () => Promise.resolve(taken) };
+          return { handle: () => Promise.resolve([{ used: 0, resetMs: HOUR }]) };
         },
       };
       const env = { LIMITS, SALLYPORT_CONFIG: { providers: { a: { upstream: "openai", ...(limits && { limits }) } } } };
       const { limiter } = createParts(env, readConfig(env), { clock: systemClock, keepAlive: () => {} });
-      for (const name of ["key:one", "key:two"]) await limiter?.take([subjectOf(name, HOUR)]);
+      for (const name of ["key:one", "key:two"]) await limiter?.acquire([subjectOf(name, HOUR)]);
       assert.deepEqual(asked, limits === undefined ? ["key:one", "key:two"] : ["all", "all"]);
     }
   });

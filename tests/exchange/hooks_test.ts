@@ -149,12 +149,12 @@ describe("hooks of embedders", () => {
 
   describe("that count", () => {
     const LIMITED = { keys: [{ id: "ann", key: ANN, limits: { concurrency: 1 } }, { id: "bob", key: BOB }] };
-    const standing = () => [];
-    const limitersThat = (take: () => unknown): Limiter => ({ take: take as Limiter["take"], standing });
+    const status = () => Promise.resolve([]);
+    const limitersThat = (acquire: () => unknown): Limiter => ({ acquire: acquire as Limiter["acquire"], status });
 
     it("cost their own exchange only when they throw or reject", async () => {
-      for (const take of [toThrow, toReject]) {
-        const gateway = await start({ limiter: limitersThat(take) }, LIMITED);
+      for (const acquire of [toThrow, toReject]) {
+        const gateway = await start({ limiter: limitersThat(acquire) }, LIMITED);
         assert.equal(codeOf(await call(gateway, ANN)), "500 internal_error");
         assert.equal((await call(gateway, BOB)).body, COMPLETION);
         await gateway.close();
@@ -163,14 +163,14 @@ describe("hooks of embedders", () => {
 
     it("are not waited for when they never answer, and get back what they grant too late", async () => {
       const limiter = new MemoryLimiter(systemClock);
-      let grant = (): void => {};
+      let grant = (): Promise<void> | void => {};
       const held: Lease[] = [];
       const slow: Limiter = {
-        standing,
-        take: (subjects) =>
+        status,
+        acquire: (subjects) =>
           new Promise((resolve) => {
-            grant = () => {
-              held.push(limiter.take(subjects));
+            grant = async () => {
+              held.push(await limiter.acquire(subjects));
               resolve(held[0] ?? assert.fail());
             };
           }),
@@ -178,9 +178,9 @@ describe("hooks of embedders", () => {
       const gateway = await start({ limiter: slow, clock: impatient }, LIMITED);
       assert.equal(codeOf(await call(gateway, ANN)), "500 internal_error");
       assert.match(String((await gateway.settled()).error), /the limiter is silent/);
-      grant();
+      await grant();
       const subject = { name: "key:ann", limits: { concurrency: 1 } };
-      await until(() => limiter.standing(subject)[0]?.used === 0, "the lease is given back");
+      await until(() => limiter.standings([subject])[0]?.used === 0, "the lease is given back");
       assert.equal(held.length, 1);
     });
 

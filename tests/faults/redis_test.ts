@@ -190,12 +190,12 @@ withRedis.describe("faults of Redis", () => {
   const codesOf = (told: readonly Told[]) => told.map(({ code = "ok" }) => code);
   const repeat = (times: number, code: string) => Array<string>(times).fill(code);
   const usedOf = async ({ limiter }: Gateway, subject: LimitSubject) =>
-    Object.fromEntries((await limiter.standing(subject)).map(({ name, used }) => [name, used]));
+    Object.fromEntries((await limiter.status(subject)).map(({ name, used }) => [name, used]));
   /** Redis decides again, without a restart of the gateway. */
   const isBack = async (gateway: Gateway) =>
     await until(
       async () => {
-        await gateway.limiter.standing({ name: "key:nobody", limits: {} });
+        await gateway.limiter.status({ name: "key:nobody", limits: {} });
         return gateway.client.health.isUp;
       },
       "Redis decides again",

@@ -42,12 +42,12 @@ class Gateway {
 
   /** Uses a key and spends some of its budget. */
   spend(tokens: number, subject = BUDGET): void {
-    this.limiter.take([subject]).release(tokens);
+    this.limiter.admit([subject])(tokens);
     this.state.used("one", SOME_DAY);
   }
 
   spent(subject = BUDGET): number | undefined {
-    return this.limiter.standing(subject).find(({ name }) => name === "budget")?.used;
+    return this.limiter.standings([subject]).find(({ name }) => name === "budget")?.used;
   }
 
   /** Fires the timer that is due; returns when its work is over. */

@@ -2,14 +2,18 @@
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
-import { LEASE_MS, LeaseBook } from "../../src/limits/shared_limiter.ts";
-import type { WindowCounts } from "../../src/limits/memory_limiter.ts";
-import { LeasedLimiter, type RemoteBook } from "../../src/limits/remote_limiter.ts";
+import { createSend } from "../../src/cloudflare/bindings.ts";
+import { LEASE_MS as LEASES } from "../../src/limits/limiter.ts";
+import { MemoryLimiter, type WindowCounts } from "../../src/limits/memory_limiter.ts";
+import { RemoteLimiter, type SendToLimiter } from "../../src/limits/remote_limiter.ts";
+import { SharedLimiter } from "../../src/limits/shared_limiter.ts";
+import { GatewayError } from "../../src/errors/gateway_error.ts";
 import type { Clock } from "../../src/exchange/clock.ts";
 import { describeLimiter, keyWith, refusalOf, usedOf } from "./limits_suite.ts";
 
 const BEGIN = Date.UTC(2026, 1, 27, 23, 0);
 const MINUTE = 60_000;
+const LEASE_MS = LEASES.shared;
 
 /** A clock that stands still, and timers that fire as it is moved. */
 function createClock() {
@@ -43,22 +47,20 @@ function createPlace() {
   const { clock, pass } = createClock();
   const kept = new Map<string, WindowCounts>();
   const create = () =>
-    new LeaseBook(clock.now, {
+    new SharedLimiter(new MemoryLimiter({ ...clock, monotonic: clock.now }), clock.now, {
       get: (subject) => kept.get(subject),
       put: (subject, counts) => void kept.set(subject, structuredClone(counts)),
     });
-  const place: { book: RemoteBook } = { book: create() };
+  const place = { shared: create() };
+  const send: SendToLimiter = (message) => Promise.resolve(place.shared.handle(structuredClone(message)));
   // A gateway of its own clock is one that can vanish: nobody moves its timers.
-  const join = (own: Clock = clock) =>
-    new LeasedLimiter({ bookOf: () => place.book, clock: own, keepAlive: (work) => void work });
-  return { clock, pass, place, create, join };
+  const join = (own: Clock = clock, through = send) => new RemoteLimiter(through, own);
+  return { clock, pass, place, create, join, send };
 }
 
 describeLimiter("a call away", () => {
-  const { clock, pass, create, place, join } = createPlace();
-  const book = create();
-  place.book = book;
-  return { limiter: join(), now: clock.now, pass, unmetered: (subject) => book.unmetered(subject), close() {} };
+  const { clock, pass, join } = createPlace();
+  return { limiter: join(), now: clock.now, pass, close() {} };
 });
 
 describe("limits a call away", () => {
@@ -66,26 +68,26 @@ describe("limits a call away", () => {
     const { pass, join } = createPlace();
     const subject = keyWith({ concurrency: 1 });
     const vanished = join(createClock().clock);
-    await vanished.take([subject]);
+    await vanished.acquire([subject]);
     const other = join();
     pass(LEASE_MS - 1);
-    assert.equal((await refusalOf(() => other.take([subject]))).code, "concurrency_limit_exceeded");
+    assert.equal((await refusalOf(() => other.acquire([subject]))).code, "concurrency_limit_exceeded");
     pass(1);
-    await other.take([subject]);
+    await other.acquire([subject]);
   });
 
   it("an exchange that goes on holds its place, also where what counts was begun anew", async () => {
     const { pass, join, place, create } = createPlace();
     const subject = keyWith({ concurrency: 1 });
     const limiter = join();
-    const lease = await limiter.take([subject]);
+    const lease = await limiter.acquire([subject]);
     pass(10 * LEASE_MS);
-    await refusalOf(() => limiter.take([subject]));
-    place.book = create();
+    await refusalOf(() => limiter.acquire([subject]));
+    place.shared = create();
     pass(LEASE_MS / 2);
-    await refusalOf(() => limiter.take([subject]));
+    await refusalOf(() => limiter.acquire([subject]));
     lease.release(0);
-    (await limiter.take([subject])).release(0);
+    (await limiter.acquire([subject])).release(0);
     pass(LEASE_MS);
     assert.deepEqual(await usedOf(limiter, subject), { concurrency: 0 }, "nobody renews what is over");
   });
@@ -98,55 +100,68 @@ describe("limits a call away", () => {
       budget: { limit: 9000, period: "month" },
     });
     const limiter = join();
-    (await limiter.take([subject])).release(5);
-    place.book = create();
+    (await limiter.acquire([subject])).release(5);
+    place.shared = create();
     assert.deepEqual(await usedOf(limiter, subject), { requests: 1, tokens: 5, budget: 5 });
-    (await limiter.take([subject])).release(5);
-    place.book = create();
+    (await limiter.acquire([subject])).release(5);
+    place.shared = create();
     assert.deepEqual(await usedOf(limiter, subject), { requests: 2, tokens: 10, budget: 10 });
     pass(60 * MINUTE);
     assert.deepEqual(await usedOf(limiter, subject), { requests: 0, tokens: 0, budget: 10 });
   });
 
   it("while the place is away each gateway counts alone, and charges when it is back", async () => {
-    const { join, place, create } = createPlace();
+    const { join, send } = createPlace();
     const subject = keyWith({ requests: { limit: 2, windowMs: MINUTE }, budget: { limit: 100, period: "day" } });
-    const limiter = join();
     let isAway = true;
-    const book = create();
-    const orFail = <Given extends unknown[], Gives>(verb: (...given: Given) => Gives) => (...given: Given): Gives => {
-      if (isAway) throw new Error("away");
-      return verb(...given);
-    };
-    place.book = {
-      take: orFail((...given) => book.take(...given)),
-      release: orFail((...given) => book.release(...given)),
-      renew: orFail((...given) => book.renew(...given)),
-      standing: orFail((...given) => book.standing(...given)),
-    };
-    const first = await limiter.take([subject]);
-    await limiter.take([subject]);
-    assert.equal((await refusalOf(() => limiter.take([subject]))).code, "rate_limit_exceeded");
+    const limiter = join(undefined, (message) => isAway ? Promise.reject(new Error("away")) : send(message));
+    const first = await limiter.acquire([subject]);
+    await limiter.acquire([subject]);
+    assert.equal((await refusalOf(() => limiter.acquire([subject]))).code, "rate_limit_exceeded");
     isAway = false;
     first.release(7);
     assert.deepEqual(await usedOf(limiter, subject), { requests: 0, budget: 7 });
   });
 
-  it("a place that does not answer is not waited for, and what it took late is given back", async () => {
-    const { join, place, create, pass } = createPlace();
+  it("a place that refuses while it is away is not counted around", async () => {
+    const { join } = createPlace();
+    const limiter = join(undefined, () => Promise.reject(new GatewayError("gateway_draining")));
+    assert.equal((await refusalOf(() => limiter.acquire([keyWith({ concurrency: 1 })]))).code, "gateway_draining");
+  });
+
+  it("an answer that lacks a limit is none: the gateway counts alone", async () => {
+    const { join } = createPlace();
+    const limiter = join(undefined, () => Promise.resolve([]));
     const subject = keyWith({ concurrency: 1 });
-    const limiter = join();
-    const book = create();
+    await limiter.acquire([subject]);
+    assert.equal((await refusalOf(() => limiter.acquire([subject]))).code, "concurrency_limit_exceeded");
+  });
+
+  it("a gateway that is known to have gone holds nothing, and the others what they held", async () => {
+    const { place, join } = createPlace();
+    const [one, other] = ["one", "other"].map((gateway) =>
+      join(undefined, (message) => Promise.resolve(place.shared.handle(message, gateway)))
+    );
+    const subject = keyWith({ concurrency: 2 });
+    const gone = await one?.acquire([subject]);
+    const held = await other?.acquire([subject]);
+    place.shared.leave("one");
+    assert.deepEqual(await usedOf(other ?? assert.fail(), subject), { concurrency: 1 });
+    held?.release(0);
+    assert.deepEqual(await usedOf(other ?? assert.fail(), subject), { concurrency: 0 });
+    assert.ok(gone !== undefined);
+  });
+
+  it("a Durable Object that does not answer is not waited for, and what it admitted late is given back", async () => {
+    const { clock, join, send, pass } = createPlace();
+    const subject = keyWith({ concurrency: 1 });
     let answer = (): void => {};
-    place.book = {
-      take: (...given) => new Promise((resolve) => answer = () => resolve(book.take(...given))),
-      release: (...given) => book.release(...given),
-      renew: (...given) => book.renew(...given),
-      standing: (...given) => book.standing(...given),
-    };
-    const taking = limiter.take([subject]);
+    const handle: SendToLimiter = (message) =>
+      message.type === "acquire" ? new Promise((resolve) => answer = () => resolve(send(message))) : send(message);
+    const limiter = join(undefined, createSend(() => ({ handle }), { clock, keepAlive: (work) => void work }));
+    const acquiring = limiter.acquire([subject]);
     pass(2000);
-    const lease = await taking;
+    const lease = await acquiring;
     answer();
     assert.deepEqual(await usedOf(limiter, subject), { concurrency: 1 });
     lease.release(0);

@@ -36,7 +36,6 @@ describeLimiter("in memory", () => {
     limiter,
     now: () => clock.now(),
     pass: (ms) => move(clock, ms),
-    unmetered: (subject) => limiter.unmetered(subject),
     close() {},
   };
 });
@@ -88,75 +87,76 @@ describe("limits in memory beside a model", () => {
 });
 
 describe("limits in memory over time", () => {
-  const take = (limiter: MemoryLimiter, key: LimitSubject, tokens = 0) => limiter.take([key]).release(tokens);
+  const use = async (limiter: MemoryLimiter, key: LimitSubject, tokens = 0) =>
+    (await limiter.acquire([key])).release(tokens);
 
-  it("forget who has nothing left to remember, and nobody else", () => {
+  it("forget who has nothing left to remember, and nobody else", async () => {
     const clock = createClock();
     const limiter = new MemoryLimiter(clock);
     const lasting = keyWith({ budget: { limit: 100, period: "day" } });
-    take(limiter, lasting, 7);
-    const held = limiter.take([keyWith({ concurrency: 1 })]);
+    await use(limiter, lasting, 7);
+    const held = await limiter.acquire([keyWith({ concurrency: 1 })]);
     const brief = Array.from({ length: 1000 }, () => keyWith({ requests: { limit: 9, windowMs: MINUTE } }));
     for (const key of brief) {
-      take(limiter, key);
-      assert.deepEqual(limiter.standing(keyWith({ concurrency: 1 })).map(({ used }) => used), [0]);
+      await use(limiter, key);
+      assert.deepEqual(limiter.standings([keyWith({ concurrency: 1 })]).map(({ used }) => used), [0]);
     }
     assert.ok(limiter.size >= 1002);
     move(clock, MINUTE);
-    for (let number = 0; number < 1000; number++) take(limiter, lasting);
+    for (let number = 0; number < 1000; number++) await use(limiter, lasting);
     assert.equal(limiter.size, 2);
     held.release(1);
-    for (let number = 0; number < 10; number++) take(limiter, lasting);
+    for (let number = 0; number < 10; number++) await use(limiter, lasting);
     assert.equal(limiter.size, 1);
-    assert.equal(limiter.standing(lasting)[0]?.used, 7);
+    assert.equal(limiter.standings([lasting])[0]?.used, 7);
   });
 
-  it("keep budgets beyond their process", () => {
+  it("keep budgets beyond their process", async () => {
     const clock = createClock();
     const [day, month] = [
       keyWith({ budget: { limit: 100, period: "day" } }),
       keyWith({ budget: { limit: 100, period: "month" } }),
     ];
     const before = new MemoryLimiter(clock);
-    take(before, day, 60);
-    take(before, month, 70);
-    take(before, keyWith({ budget: { limit: 100, period: "day" } }));
+    await use(before, day, 60);
+    await use(before, month, 70);
+    await use(before, keyWith({ budget: { limit: 100, period: "day" } }));
     const spent = JSON.parse(JSON.stringify([...before.budgets()]));
     assert.equal(spent.length, 2, "those that have spent anything");
     const after = new MemoryLimiter(clock);
     after.restore(spent);
     assert.deepEqual([...after.budgets()], spent);
-    take(after, day, 40);
-    assert.throws(() => after.take([day]), /100\/day/);
+    await use(after, day, 40);
+    await assert.rejects(after.acquire([day]), /100\/day/);
     move(clock, 60 * MINUTE); // to the next day, not yet to the next month
     const later = new MemoryLimiter(clock);
     later.restore(spent);
-    assert.deepEqual([day, month].map((key) => later.standing(key)[0]?.used), [0, 70]);
+    assert.deepEqual(later.standings([day, month]).map(({ used }) => used), [0, 70]);
   });
 
   // A month's count must neither last beyond it nor lock a key out because its budget is now one of a day.
-  it("begin a budget anew when its period gets shorter, and when the wall clock is set back by much", () => {
+  it("begin a budget anew when its period gets shorter, and when the wall clock is set back by much", async () => {
     const clock = createClock();
     const limiter = new MemoryLimiter(clock);
     const key = keyWith({ budget: { limit: 100, period: "month" } });
-    take(limiter, key, 100);
+    await use(limiter, key, 100);
     const daily: LimitSubject = { name: key.name, limits: { budget: { limit: 50, period: "day" } } };
-    take(limiter, daily, 50);
-    assert.throws(() => limiter.take([daily]), /50\/day/);
+    await use(limiter, daily, 50);
+    await assert.rejects(limiter.acquire([daily]), /50\/day/);
     clock.wall -= 500; // as clocks are set right
-    assert.throws(() => limiter.take([daily]), /50\/day/);
+    await assert.rejects(limiter.acquire([daily]), /50\/day/);
     clock.wall -= 24 * 60 * MINUTE;
-    take(limiter, daily, 50);
+    await use(limiter, daily, 50);
   });
 
-  it("count windows by a clock that nobody sets", () => {
+  it("count windows by a clock that nobody sets", async () => {
     const clock = createClock();
     const limiter = new MemoryLimiter(clock);
     const key = keyWith({ requests: { limit: 1, windowMs: MINUTE } });
-    take(limiter, key);
+    await use(limiter, key);
     for (const jump of [-1e9, 2e9]) {
       clock.wall += jump;
-      assert.throws(() => limiter.take([key]), /1\/min/);
+      await assert.rejects(limiter.acquire([key]), /1\/min/);
     }
   });
 });

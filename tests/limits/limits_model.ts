@@ -1,7 +1,7 @@
 /** Commands that are given to two limiters at once, which have to answer alike; and a limiter that only keeps a log. */
 import assert from "node:assert/strict";
 import fc from "fast-check";
-import { judge } from "../../src/limits/verdict.ts";
+import { enforce } from "../../src/limits/verdict.ts";
 import {
   ASK_AGAIN_MS,
   type Lease,
@@ -43,9 +43,9 @@ export class LogLimiter implements Limiter {
     this.#share = share;
   }
 
-  take(subjects: readonly LimitSubject[]): Lease {
-    const standings = subjects.flatMap((subject) => this.standing(subject));
-    const observed = judge(standings.filter(({ used, limit }) => used >= limit), standings);
+  // deno-lint-ignore require-await -- a refusal is a rejection
+  async acquire(subjects: readonly LimitSubject[]): Promise<Lease> {
+    const { observed } = enforce(subjects.flatMap((subject) => this.#standings(subject)));
     for (const { name } of subjects) this.#enter(name, { requests: 1, tokens: 0 }, 1);
     let isHeld = true;
     const release = (tokens: number | undefined) => {
@@ -56,7 +56,11 @@ export class LogLimiter implements Limiter {
     return { headers: {}, observed, release };
   }
 
-  standing(subject: LimitSubject): Standing[] {
+  status(subject: LimitSubject): Promise<Standing[]> {
+    return Promise.resolve(this.#standings(subject));
+  }
+
+  #standings(subject: LimitSubject): Standing[] {
     const { requests, tokens, budget } = subject.limits;
     const log = this.#log.get(subject.name) ?? [];
     const charges = log.filter((entry) => entry.tokens > 0 || entry.requests > 0);
@@ -132,7 +136,7 @@ function toCommand(name: string, run: (model: Pair["model"], real: Pair["real"])
 
 async function outcomeOf(side: Pair["real"], subjects: readonly LimitSubject[]) {
   try {
-    const lease = await side.limiter.take(subjects);
+    const lease = await side.limiter.acquire(subjects);
     side.leases.push(lease);
     return { code: "taken", observed: lease.observed, retryMs: 0 };
   } catch (error) {
@@ -163,7 +167,7 @@ export function commandsFor(options: CommandOptions): fc.Arbitrary<Iterable<Comm
   );
   const look = fc.constantFrom(...subjects).map((subject) =>
     toCommand(`look(${subject.name})`, async (model, real) => {
-      const [expected, actual] = [await model.limiter.standing(subject), await real.limiter.standing(subject)];
+      const [expected, actual] = [await model.limiter.status(subject), await real.limiter.status(subject)];
       for (const [index, { resetMs, name }] of expected.entries()) {
         if (isTimed(name)) assertNear(actual[index]?.resetMs ?? NaN, resetMs, `reset of ${name}`);
       }

@@ -5,9 +5,10 @@ import { afterAll, afterEach, beforeAll, beforeEach, it } from "@std/testing/bdd
 import fc from "fast-check";
 import { Redis } from "ioredis";
 import { RedisClient } from "../../src/storage/redis_client.ts";
-import type { Lease, LimitSubject } from "../../src/limits/limiter.ts";
+import { type Lease, LEASE_MS, type LimitSubject } from "../../src/limits/limiter.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
-import { LEASE_MS, PERIOD_END, RedisLimiter } from "../../src/limits/limiter_redis.ts";
+import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
+import { toArguments } from "../../src/limits/redis_scripts.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { LimitSet } from "../../src/config/key.ts";
 import { periodEnd } from "../../src/config/units.ts";
@@ -70,7 +71,7 @@ const close = async () => {
 const nobody: LimitSubject = { name: "key:nobody", limits: {} };
 /** Lets time pass, once all is done that was asked before. */
 const passFor = ({ limiter }: Member) => async (ms: number): Promise<void> => {
-  await limiter.standing(nobody);
+  await limiter.status(nobody);
   await raw.eval(PASS, 0, ms);
 };
 
@@ -83,7 +84,6 @@ withRedis.describe("in Redis", () => {
       limiter: member.limiter,
       now: () => Date.now(),
       pass: passFor(member),
-      unmetered: async (subject) => Number(await raw.hget(`sallyport:counts:${subject}`, "u")),
       close: member.close,
     };
   });
@@ -129,24 +129,41 @@ withRedis.describe("limits in Redis beside those in memory", () => {
     assert.equal(limiter.fallbacks, 0, "Redis was not asked");
   });
 
-  it("know the same ends of days and months", async () => {
-    const lua = `local now = tonumber(ARGV[1])\n${PERIOD_END}\nreturn string.format('%.0f', period_end(ARGV[2]))`;
-    const [from, to] = [Date.UTC(2020, 0, 1), Date.UTC(2100, 11, 31)];
-    const random = fc.sample(fc.integer({ min: from, max: to }), 2000);
-    const days = Array.from({ length: 400 }, (_, day) => Date.UTC(2023, 11, 1 + day));
-    const february = [2000, 2020, 2023, 2024, 2096, 2100].flatMap((year) =>
-      [28, 29, 30].map((day) => Date.UTC(year, 1, day))
-    );
-    for (const now of [...random, ...[...days, ...february].flatMap((day) => [day - 1, day])]) {
+  it("end days and months by the clock of Redis, also where that of a gateway is wrong by almost a day", async () => {
+    for (const drift of [-23 * HOUR, -HOUR, HOUR, 23 * HOUR]) {
+      const { client } = await start();
+      const limiter = new RedisLimiter(client, { ...patient, now: () => Date.now() + drift });
       for (const period of ["day", "month"] as const) {
-        const expected = periodEnd(period, now);
-        assert.equal(
-          Number(await raw.eval(lua, 0, now, period)),
-          expected,
-          `${period} of ${new Date(now).toISOString()}`,
-        );
+        const key = keyWith({ budget: { limit: 10, period } });
+        (await limiter.acquire([key])).release(10);
+        const { retryAfterMs = NaN } = await refusalOf(() => limiter.acquire([key]));
+        const left = periodEnd(period, Date.now()) - Date.now();
+        assert.ok(Math.abs(retryAfterMs - left) < 5000, `${period}, ${drift} ms: ${retryAfterMs} is not ${left}`);
       }
+      assert.equal(limiter.fallbacks, 0);
     }
+  });
+
+  it("count budgets alone, and say so, where the clock of a gateway is wrong by more than a day", async () => {
+    const { client, reports } = await start();
+    const limiter = new RedisLimiter(client, { ...patient, now: () => Date.now() + 25 * HOUR });
+    await limiter.acquire([keyWith({ requests: { limit: 10, windowMs: HOUR } })]);
+    assert.equal(limiter.fallbacks, 0);
+    await limiter.acquire([keyWith({ budget: { limit: 10, period: "day" } })]);
+    assert.equal(limiter.fallbacks, 1);
+    assert.match(reports.join("\n"), /the clocks of this gateway and of Redis differ by more than a day/);
+  });
+
+  it("are told the end of any day and month that Redis may be in", () => {
+    const [from, to] = [Date.UTC(2020, 0, 1), Date.UTC(2100, 11, 31)];
+    const drift = fc.integer({ min: -24 * HOUR, max: 24 * HOUR });
+    const period = fc.constantFrom("day" as const, "month" as const);
+    fc.assert(fc.property(fc.integer({ min: from, max: to }), drift, period, (now, drift, period) => {
+      const told = toArguments([keyWith({ budget: { limit: 1, period } })], now)[5];
+      const [gateway, ...ends] = String(told).split(" ").map(Number);
+      assert.equal(gateway, now);
+      assert.equal(ends.find((end) => end > now + drift), periodEnd(period, now + drift));
+    }));
   });
 });
 
@@ -164,7 +181,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     const isOver = () => ends.size >= 6;
     await Promise.all(both.map(async ({ limiter }) => {
       while (!isOver()) {
-        const answers = await Promise.allSettled(Array.from({ length: 10 }, () => limiter.take([key])));
+        const answers = await Promise.allSettled(Array.from({ length: 10 }, () => limiter.acquire([key])));
         taken += answers.filter(({ status }) => status === "fulfilled").length;
         const [count, end] = await raw.hmget(counts, "r", "ru");
         assert.ok(Number(count ?? 0) <= 20, `${count} in one window`);
@@ -180,10 +197,14 @@ withRedis.describe("limits that gateways share through Redis", () => {
   it("count what is open on all of them, and forget a gateway that died", async () => {
     const [one, other] = [await start(), await start()];
     const key = keyWith({ concurrency: 3 });
-    const leases = [await one.limiter.take([key]), await one.limiter.take([key]), await other.limiter.take([key])];
-    assert.equal((await refusalOf(() => other.limiter.take([key]))).code, "concurrency_limit_exceeded");
+    const leases = [
+      await one.limiter.acquire([key]),
+      await one.limiter.acquire([key]),
+      await other.limiter.acquire([key]),
+    ];
+    assert.equal((await refusalOf(() => other.limiter.acquire([key]))).code, "concurrency_limit_exceeded");
     // Both live on for the life of a lease; the first one renews what it holds, the other one does not.
-    await raw.eval(EXPIRE, 0, LEASE_MS - 2000);
+    await raw.eval(EXPIRE, 0, LEASE_MS.redis - 2000);
     leases[0]?.release(0);
     await one.renew();
     assert.deepEqual(await used(other, key), { concurrency: 2 });
@@ -202,12 +223,12 @@ withRedis.describe("limits that gateways share through Redis", () => {
       tokens: { limit: 9, windowMs: MINUTE },
       concurrency: 9,
     });
-    (await limiter.take([key])).release(1);
-    await limiter.take([key]);
-    (await limiter.take([keyWith({ budget: { limit: 9, period: "day" } })])).release(1);
+    (await limiter.acquire([key])).release(1);
+    await limiter.acquire([key]);
+    (await limiter.acquire([keyWith({ budget: { limit: 9, period: "day" } })])).release(1);
     for (const name of await raw.keys("sallyport:*:key:*")) {
       const left = await raw.pttl(name);
-      const most = name.includes(":open:") ? LEASE_MS : name.endsWith(key.name) ? HOUR : 24 * HOUR;
+      const most = name.includes(":open:") ? LEASE_MS.redis : name.endsWith(key.name) ? HOUR : 24 * HOUR;
       assert.ok(left > 0 && left <= most, `${name} lives for ${left} ms`);
     }
   });
@@ -215,7 +236,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
   it("hold what is left when Redis comes back empty", async () => {
     const member = await start();
     const key = keyWith({ tokens: { limit: 1000, windowMs: HOUR }, concurrency: 5 });
-    const leases = await Promise.all([1, 2, 3].map(() => member.limiter.take([key])));
+    const leases = await Promise.all([1, 2, 3].map(() => member.limiter.acquire([key])));
     await server.restart();
     await until(() => member.client.health.isUp === false || raw.status === "ready", "a new connection");
     await answering(member);
@@ -229,7 +250,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
   async function answering({ client, limiter }: Member): Promise<void> {
     let isBack = false;
     const ask = async () => {
-      await limiter.standing(nobody);
+      await limiter.status(nobody);
       isBack = client.health.isUp;
     };
     await until(() => {
@@ -246,11 +267,11 @@ withRedis.describe("limits that gateways share through Redis", () => {
       tokens: { limit: 1e6, windowMs: HOUR },
       concurrency: 50,
     });
-    const before = await member.limiter.take([key]);
+    const before = await member.limiter.acquire([key]);
     await server.kill();
     const leases: Lease[] = [];
-    for (let number = 0; number < 4; number++) leases.push(await member.limiter.take([key]));
-    assert.match((await refusalOf(() => member.limiter.take([key]))).message, /7\/h requests/);
+    for (let number = 0; number < 4; number++) leases.push(await member.limiter.acquire([key]));
+    assert.match((await refusalOf(() => member.limiter.acquire([key]))).message, /7\/h requests/);
     assert.equal(member.limiter.fallbacks, 5);
     for (const lease of [before, ...leases.slice(0, 3)]) for (const _ of [1, 2]) lease.release(100);
     await server.restart();
@@ -268,10 +289,10 @@ withRedis.describe("limits that gateways share through Redis", () => {
   it("keep exact accounts over a pause of Redis", async () => {
     const member = await start(systemClock);
     const key = keyWith({ tokens: { limit: 1e6, windowMs: HOUR }, concurrency: 20 });
-    const leases = await Promise.all(Array.from({ length: 10 }, () => member.limiter.take([key])));
+    const leases = await Promise.all(Array.from({ length: 10 }, () => member.limiter.acquire([key])));
     server.pause();
     for (const lease of leases.slice(0, 5)) lease.release(100); // sent, and not answered
-    const late = await Promise.all(Array.from({ length: 10 }, () => member.limiter.take([key])));
+    const late = await Promise.all(Array.from({ length: 10 }, () => member.limiter.acquire([key])));
     for (const lease of late.slice(0, 9)) lease.release(10); // decided here
     for (const lease of leases.slice(5, 9)) lease.release(1);
     assert.ok(member.limiter.fallbacks >= 10, "Redis was not paused");
@@ -292,10 +313,10 @@ withRedis.describe("limits that gateways share through Redis", () => {
       keyWith({ tokens: { limit: 10, windowMs: HOUR } }),
     ];
     await raw.set(`sallyport:counts:${broken.name}`, "x");
-    (await member.limiter.take([broken])).release(10);
+    (await member.limiter.acquire([broken])).release(10);
     assert.equal(member.limiter.fallbacks, 1);
-    assert.equal((await refusalOf(() => member.limiter.take([broken]))).code, "rate_limit_exceeded");
-    (await member.limiter.take([sound])).release(4);
+    assert.equal((await refusalOf(() => member.limiter.acquire([broken]))).code, "rate_limit_exceeded");
+    (await member.limiter.acquire([sound])).release(4);
     assert.equal(member.limiter.fallbacks, 2);
     assert.deepEqual(await used(member, sound), { tokens: 4 });
     await raw.del(`sallyport:counts:${broken.name}`);

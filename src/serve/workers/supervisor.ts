@@ -10,11 +10,12 @@ import { type ChildProcess, spawn } from "node:child_process";
 import cluster from "node:cluster";
 import process from "node:process";
 import { type LivePart, mergeParts } from "../../observe/live/live_report.ts";
-import type { Lease, LimitSubject } from "../../limits/limiter.ts";
 import type { MemoryLimiter } from "../../limits/memory_limiter.ts";
+import { SharedLimiter } from "../../limits/shared_limiter.ts";
 import type { UsageRow } from "../../usage/counts.ts";
 import { Instruments, type MetricJson } from "../../observe/metrics/instruments.ts";
 import { Totals } from "../../observe/metrics/metrics_text.ts";
+import { systemClock } from "../../exchange/clock.ts";
 import { runtime } from "../compose.ts";
 import { ownProgram } from "../bun.ts";
 import type { Change } from "../change.ts";
@@ -38,7 +39,6 @@ export interface SuperviseOptions {
 
 interface Worker extends ChangingWorker {
   readonly child: ChildProcess;
-  readonly leases: Map<number, Lease>;
   readonly startedAt: number;
   urls: readonly string[];
   /** Digest of its configuration. */
@@ -82,6 +82,7 @@ export interface WorkerHealth {
 /** The supervisor. */
 export class Workers {
   readonly #options: SuperviseOptions;
+  readonly #limiter: SharedLimiter;
   readonly #workers = new Set<Worker>();
   #ports: readonly string[] = [];
   #pauseMs = FIRST_PAUSE_MS;
@@ -100,6 +101,7 @@ export class Workers {
   /** @param options Options of the supervisor */
   constructor(options: SuperviseOptions) {
     this.#options = options;
+    this.#limiter = new SharedLimiter(options.limiter, systemClock.monotonic);
     const read = (name: string, help: string, type: "counter" | "gauge", get: () => number) =>
       this.#instruments.read({ name: `sallyport_${name}`, help }, type, get);
     read("workers", "Workers that serve", "gauge", () => this.#serving.length);
@@ -251,7 +253,7 @@ export class Workers {
         child.once("exit", (code, signal) => {
           this.#workers.delete(worker);
           this.#gone.add(worker.counts);
-          for (const lease of worker.leases.values()) lease.release(0);
+          this.#limiter.leave(worker);
           settle();
           if (worker.isLeaving || this.#isClosing) return;
           if (worker.urls.length === 0 && this.#serving.length === 0) {
@@ -264,7 +266,6 @@ export class Workers {
       );
       const worker: Worker = {
         child,
-        leases: new Map(),
         startedAt: performance.now(),
         ended,
         urls: [],
@@ -317,32 +318,15 @@ export class Workers {
         return this.#counting.get(message.call)?.();
       case "live":
         return this.#watching.get(message.call)?.(message.part);
-      case "release":
-        worker.leases.get(message.call)?.release(message.tokens ?? undefined);
-        worker.leases.delete(message.call);
-        return;
-      case "look":
-      case "take":
-        return this.#decide(worker, message.type, message.call, message.subjects);
+      case "limits":
+        return this.#count(worker, message);
     }
   }
 
-  /** Decides on limits for a worker. Synchronous, so that the reported standings are those that it decided on. */
-  #decide(worker: Worker, type: "take" | "look", call: number, subjects: readonly LimitSubject[]): void {
-    const { limiter } = this.#options;
+  /** Passes a message to the limiter, unless its worker has ended: then nobody would release what it acquires. */
+  #count(worker: Worker, { call, message }: WorkerMessage & { type: "limits" }): void {
     if (!this.#workers.has(worker)) return;
-    const standings = subjects.flatMap((subject, place) =>
-      limiter.standing(subject).map((standing) => ({ ...standing, subject: place }))
-    );
-    let isTaken = false;
-    if (type === "take") {
-      try {
-        worker.leases.set(call, limiter.take(subjects));
-        isTaken = true;
-      } catch {
-        // The worker finds the reason in the standings.
-      }
-    }
-    this.#say(worker, { type: "standing", call, standings, isTaken });
+    const answer = this.#limiter.handle(message, worker);
+    if (message.type === "status" || message.type === "acquire") this.#say(worker, { type: "limits", call, answer });
   }
 }

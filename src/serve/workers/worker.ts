@@ -4,9 +4,9 @@
  * @module
  */
 import process from "node:process";
-import { judge } from "../../limits/verdict.ts";
-import type { Lease, Limiter, LimitName, LimitSubject, Standing } from "../../limits/limiter.ts";
-import { toRateLimitHeaders } from "../../limits/rate_limit_headers.ts";
+import type { Limiter } from "../../limits/limiter.ts";
+import { RemoteLimiter } from "../../limits/remote_limiter.ts";
+import type { LimiterAnswer, LimiterMessage } from "../../limits/shared_limiter.ts";
 import type { LivePart } from "../../observe/live/live_report.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { systemClock } from "../../exchange/clock.ts";
@@ -21,9 +21,6 @@ import type { Source } from "../prepare.ts";
  */
 export const WORKER_VARIABLE = "_SALLYPORT_WORKER";
 
-/** A standing whose subject is replaced by its index in the list of subjects. */
-export type PlainStanding = Omit<Standing, "subject"> & { readonly subject: number };
-
 /** A message from a worker to its supervisor. */
 export type WorkerMessage =
   /** The worker has started and needs a configuration. */
@@ -36,20 +33,13 @@ export type WorkerMessage =
   | { readonly type: "open"; readonly open: number }
   | { readonly type: "counts"; readonly call: number; readonly counts: readonly MetricJson[] }
   | { readonly type: "live"; readonly call: number; readonly part: LivePart }
-  | { readonly type: "take"; readonly call: number; readonly subjects: readonly LimitSubject[] }
-  | { readonly type: "look"; readonly call: number; readonly subjects: readonly LimitSubject[] }
-  | { readonly type: "release"; readonly call: number; readonly tokens: number | null }
+  /** A message to the limiter, which the supervisor shares with all workers. */
+  | { readonly type: "limits"; readonly call: number; readonly message: LimiterMessage }
   | { readonly type: "usage"; readonly batch: UsageBatch };
 
 /** A message from the supervisor to a worker. */
 export type SupervisorMessage =
-  | {
-    readonly type: "standing";
-    readonly call: number;
-    /** The standings before anything was taken. */
-    readonly standings: readonly PlainStanding[];
-    readonly isTaken: boolean;
-  }
+  | { readonly type: "limits"; readonly call: number; readonly answer: LimiterAnswer }
   | { readonly type: "configure"; readonly source: Source }
   /** Another configuration to prepare, which is applied or abandoned when all workers have answered. */
   | {
@@ -78,62 +68,38 @@ function say(message: WorkerMessage): void {
   if (process.connected) process.send?.(message, undefined, undefined, () => {});
 }
 
-/** Limits that the supervisor counts. */
-class SupervisedLimiter implements Limiter {
-  readonly #waiting = new Map<number, (standings: readonly PlainStanding[], isTaken: boolean) => void>();
+/** A call that waits for the supervisor's limiter. */
+interface Waiting {
+  readonly resolve: (answer: LimiterAnswer) => void;
+  readonly reject: (error: GatewayError) => void;
+}
+
+/** Messages to the limiter of the supervisor, and its answers. */
+class LimiterCalls {
+  readonly #waiting = new Map<number, Waiting>();
   #calls = 0;
   #isAlone = false;
 
-  /** Refuses waiting and later exchanges as at a shutdown, because the supervisor answers no more. */
-  close(): void {
-    this.#isAlone = true;
-    for (const answer of this.#waiting.values()) answer([], false);
-    this.#waiting.clear();
+  /** Sends a message. Once the supervisor is gone, exchanges are refused as at a shutdown. */
+  async send(message: LimiterMessage): Promise<LimiterAnswer> {
+    if (this.#isAlone) throw new GatewayError("gateway_draining");
+    const call = ++this.#calls;
+    say({ type: "limits", call, message });
+    if (message.type === "renew" || message.type === "release") return [];
+    return await new Promise((resolve, reject) => this.#waiting.set(call, { resolve, reject }));
   }
 
   /** Handles the supervisor's answer. @param message The answer */
-  answered({ call, standings, isTaken }: SupervisorMessage & { type: "standing" }): void {
-    this.#waiting.get(call)?.(standings, isTaken);
+  answered({ call, answer }: SupervisorMessage & { type: "limits" }): void {
+    this.#waiting.get(call)?.resolve(answer);
     this.#waiting.delete(call);
   }
 
-  async take(subjects: readonly LimitSubject[]): Promise<Lease> {
-    const call = ++this.#calls;
-    const { standings, isTaken } = await this.#ask("take", call, subjects);
-    const observed: LimitName | undefined = judge(standings.filter(({ limit, used }) => used >= limit), standings);
-    if (!isTaken) throw new GatewayError("gateway_draining"); // no limit is reached: the supervisor is leaving
-    let isHeld = true;
-    const including = standings.map((standing) =>
-      standing.name === "requests" || standing.name === "concurrency"
-        ? { ...standing, used: standing.used + 1 }
-        : standing
-    );
-    return {
-      headers: toRateLimitHeaders(including),
-      observed,
-      release: (tokens) => {
-        if (isHeld) say({ type: "release", call, tokens: tokens ?? null });
-        isHeld = false;
-      },
-    };
-  }
-
-  async standing(subject: LimitSubject): Promise<Standing[]> {
-    return (await this.#ask("look", ++this.#calls, [subject])).standings;
-  }
-
-  #ask(type: "take" | "look", call: number, subjects: readonly LimitSubject[]) {
-    return new Promise<{ standings: Standing[]; isTaken: boolean }>((resolve) => {
-      this.#waiting.set(call, (plain, isTaken) => {
-        const standings = plain.flatMap(({ subject: place, ...rest }) => {
-          const subject = subjects[place];
-          return subject === undefined ? [] : [{ ...rest, subject }];
-        });
-        resolve({ standings, isTaken });
-      });
-      say({ type, call, subjects });
-      if (this.#isAlone) this.close();
-    });
+  /** Refuses waiting and later exchanges, because the supervisor answers no more. */
+  close(): void {
+    this.#isAlone = true;
+    for (const { reject } of this.#waiting.values()) reject(new GatewayError("gateway_draining"));
+    this.#waiting.clear();
   }
 }
 
@@ -267,7 +233,7 @@ export function connectToSupervisor(): Supervised | undefined {
   if (process.send === undefined) return undefined; // the question that needs no permission of Deno's comes first
   const ports = process.env[WORKER_VARIABLE];
   if (ports === undefined) return undefined;
-  const limiter = new SupervisedLimiter();
+  const limits = new LimiterCalls();
   const usage = new SupervisedUsage();
   // The terminal signals all processes of a group; when to leave is the supervisor's to say.
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => {});
@@ -275,7 +241,7 @@ export function connectToSupervisor(): Supervised | undefined {
   const { ppid } = process;
   const leave = new Promise<void>((resolve) => {
     const lost = () => {
-      limiter.close();
+      limits.close();
       resolve();
     };
     process.on("disconnect", lost);
@@ -283,7 +249,7 @@ export function connectToSupervisor(): Supervised | undefined {
     const watch = setInterval(() => process.ppid !== ppid && lost(), TELL_MS);
     if (!process.connected) lost(); // it has gone while this process was starting
     process.on("message", (message: SupervisorMessage) => {
-      if (message.type === "standing") return limiter.answered(message);
+      if (message.type === "limits") return limits.answered(message);
       if (message.type === "counted") return usage.taken(message.batch);
       if (message.type !== "close") return;
       clearInterval(watch);
@@ -291,7 +257,7 @@ export function connectToSupervisor(): Supervised | undefined {
     });
   });
   return {
-    limiter,
+    limiter: new RemoteLimiter((message) => limits.send(message), systemClock),
     usage,
     source,
     ports: ports === "" ? [] : ports.split(",").map(Number),
