@@ -6,10 +6,9 @@
  */
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { isPromise } from "../exchange/observer.ts";
 import type { Exchange } from "../exchange/exchange.ts";
 import type { LimitSet } from "../config/key.ts";
-import { waitFor } from "../exchange/deadline.ts";
+import { withDeadline } from "../exchange/deadline.ts";
 
 /** Kinds of limit, in the order in which engines report them. */
 export type LimitName = "requests" | "tokens" | "budget" | "concurrency";
@@ -81,10 +80,8 @@ export function takeLease(
   subjects: readonly LimitSubject[],
   { exchange, clock }: { exchange: Exchange; clock: Clock },
 ): Lease | Promise<Lease> {
-  const lease = limiter.take(subjects);
-  if (!isPromise(lease)) return lease;
-  const refuse = () => new GatewayError("internal_error", { cause: new Error("Cannot count: the limiter is silent") });
-  return waitFor(lease, { exchange, clock, refuse, late: (held) => held.release(0) });
+  const toError = () => new GatewayError("internal_error", { cause: new Error("Cannot count: the limiter is silent") });
+  return withDeadline(limiter.take(subjects), { exchange, clock, toError, onLate: (lease) => lease.release(0) });
 }
 
 /** Time after which to ask again when the limit of concurrency is reached: its end can't be predicted. Milliseconds. */

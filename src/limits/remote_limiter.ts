@@ -7,7 +7,6 @@
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
-import { isPromise } from "../exchange/observer.ts";
 import { LEASE_MS, type LeaseBook, type Stand } from "./shared_limiter.ts";
 import { judge } from "./verdict.ts";
 import type { Lease, Limiter, LimitSubject, Standing } from "./limiter.ts";
@@ -115,11 +114,10 @@ export class LeasedLimiter implements Limiter {
   /**
    * Rejects if an answer takes longer than {@link DEADLINE_MS}. An exchange that is taken later is released at its end.
    */
-  #inTime<T>(answer: T | Promise<T>): T | Promise<T> {
-    if (!isPromise(answer)) return answer;
+  #inTime<T>(answer: T | Promise<T>): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       const cancel = this.#parts.clock.timer(DEADLINE_MS, () => reject(new Error("too late")));
-      answer.then(resolve, reject).finally(cancel);
+      Promise.resolve(answer).then(resolve, reject).finally(cancel);
     });
   }
 }
