@@ -16,7 +16,6 @@
  *
  * @module
  */
-export type { ByteSource } from "./src/http/byte_source.ts";
 export {
   type Config,
   ConfigError,
@@ -32,7 +31,7 @@ export type { Price, Prices } from "./src/config/prices.ts";
 export type { Budget, Rate } from "./src/config/units.ts";
 export { type ErrorCode, ERRORS, type ErrorSpec, GatewayError } from "./src/errors/gateway_error.ts";
 export { type Concern, concernOf, type FailureCause, type Outcome } from "./src/errors/outcomes.ts";
-export type { GatewayRequest, GatewayResponse } from "./src/http/message.ts";
+export type { ByteSource, GatewayRequest, GatewayResponse } from "./src/http/message.ts";
 export type { Clock } from "./src/exchange/clock.ts";
 export type { ExchangeFacts, ExchangeRecord, TokenUsage } from "./src/exchange/record.ts";
 export type { ExchangeObserver, ExchangeTrace, TracedCall, TracedExchange, Tracer } from "./src/exchange/observer.ts";

@@ -16,7 +16,7 @@ import { GatewayError } from "./errors/gateway_error.ts";
 import { type Clock, systemClock } from "./exchange/clock.ts";
 import type { ExchangeObserver, Tracer } from "./exchange/observer.ts";
 import { type Handler, toHandler } from "./http/web.ts";
-import { BodyMemory } from "./inbound/body_memory.ts";
+import { BodyMemory } from "./inbound/body.ts";
 import { createHostTable } from "./inbound/host.ts";
 import { OpenExchanges } from "./exchange/open_exchanges.ts";
 import { answer, type Pipeline, type Provider } from "./pipeline.ts";

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { startsWithAt } from "./event_scanner.ts";
 
 const TAB = 0x09;
 const SPACE = 0x20;
@@ -33,19 +34,6 @@ for (const end of [REASON, TOKENS, EXPIRY, ERROR]) {
   end.forEach((byte, index) => {
     if (index > 0) DISTANCES[((end[index - 1] ?? 0) << 8) | byte] = LENGTH - index;
   });
-}
-
-/**
- * Compares bytes with a word.
- *
- * @param bytes The bytes
- * @param word The word
- * @param at The offset at which it should stand
- * @returns Whether it stands there
- */
-export function startsWithAt(bytes: Uint8Array, word: Uint8Array, at: number): boolean {
-  for (let index = 0; index < word.length; index++) if (bytes[at + index] !== word[index]) return false;
-  return true;
 }
 
 function skipSpace(bytes: Uint8Array, at: number): number {

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { MAX_KEPT_BYTES } from "./dialect.ts";
 
 const TAB = 0x09;
 const LF = 0x0a;
@@ -22,9 +23,6 @@ const MAX_OBJECT_DEPTH = 5;
 const MAX_ARRAY_DEPTH = 2;
 /** Characters kept of a string: longer than every name and every value that is looked for. */
 const MAX_STRING = 64;
-/** Characters kept in all; a text that has more is given up. */
-const MAX_KEPT = 65536;
-
 /** Takes a JSON text in pieces and keeps its skeleton: objects near the root, short strings, numbers and literals. */
 export class JsonSkeleton {
   #kept = "";
@@ -52,13 +50,13 @@ export class JsonSkeleton {
     }
   }
 
-  /** The skeleton as JSON, once the object is closed; `undefined` before, and when there is too much of it. */
+  /** The skeleton as JSON, once the object is closed; `undefined` before, and when it is longer than is kept. */
   get text(): string | undefined {
-    return this.#hasBegun && this.#depth === 0 && this.#kept.length <= MAX_KEPT ? this.#kept : undefined;
+    return this.#hasBegun && this.#depth === 0 && this.#kept.length <= MAX_KEPT_BYTES ? this.#kept : undefined;
   }
 
   #keep(byte: number): void {
-    if (this.#emptyDepth === 0 && this.#kept.length <= MAX_KEPT) this.#kept += String.fromCharCode(byte);
+    if (this.#emptyDepth === 0 && this.#kept.length <= MAX_KEPT_BYTES) this.#kept += String.fromCharCode(byte);
   }
 
   /** Takes the part of a string that stands here, and returns the offset after it. */

@@ -1,40 +1,49 @@
 /**
- * Watches a stream of server-sent events (WHATWG HTML §9.2.5) without changing or keeping it. It finds where an event
- * ends, what is payload and what a comment, and whether the chat completion in it came to its end or to an error of
- * the provider's own.
+ * The interface of chat completions, as OpenAI and most others have it
+ * (https://platform.openai.com/docs/api-reference/chat). Nothing is injected to make a provider state its usage, and
+ * nothing is guessed where it does not.
  *
  * @module
  */
-import { joinChunks } from "../http/byte_source.ts";
+import { toErrorJson } from "../errors/gateway_error.ts";
 import type { TokenUsage } from "../exchange/record.ts";
-import { isTelling, startsWithAt } from "./chunk_search.ts";
-import { JsonSkeleton } from "./json_skeleton.ts";
-import { readUsage } from "./openai_usage.ts";
+import { joinChunks } from "../http/read_all.ts";
+import { isTelling } from "./chunk_search.ts";
+import { type AnswerMeter, type Dialect, MAX_KEPT_BYTES, type StreamScanner } from "./dialect.ts";
+import { EventScanner, startsWithAt } from "./event_scanner.ts";
 
-const LF = 0x0a;
-const CR = 0x0d;
-const SPACE = 0x20;
-const COLON = 0x3a;
-const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
-
-const ascii = (text: string): Uint8Array => new TextEncoder().encode(text);
-const DATA = ascii("data");
-const EVENT = ascii("event");
-const ERROR_NAME = ascii("error");
-const DONE = ascii("[DONE]");
-const LINE_END = Uint8Array.of(LF);
+const DONE = new TextEncoder().encode("[DONE]");
+const utf8 = new TextDecoder();
 
 /** The most choices that are tracked, the first ones: `n` is at most 128 (OpenAI's reference). */
 const MAX_CHOICES = 128;
 
-/** The longest line that is kept until it ends; of a longer one only the skeleton is kept. Bytes. */
-export const MAX_WATCHED_LINE_BYTES = 65536;
+const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
+const fieldOf = (value: unknown, name: string): unknown =>
+  typeof value === "object" && value !== null ? (value as Record<string, unknown>)[name] : undefined;
 
-/** Finds the value of a field; -1 if the line is one of another field. */
-function valueOf(field: Uint8Array, bytes: Uint8Array, start: number): number {
-  if (!startsWithAt(bytes, field, start) || bytes[start + field.length] !== COLON) return -1;
-  const value = start + field.length + 1;
-  return bytes[value] === SPACE ? value + 1 : value;
+/**
+ * Reads the `usage` of an answer or of a stream's chunk (https://platform.openai.com/docs/api-reference/chat/object);
+ * Groq states it as `x_groq.usage` in streams.
+ *
+ * @param answer The parsed answer or chunk
+ * @returns Its tokens; `undefined` where none are stated, or the numbers are no counts
+ */
+export function readUsage(answer: unknown): TokenUsage | undefined {
+  const usage = fieldOf(answer, "usage") ?? fieldOf(fieldOf(answer, "x_groq"), "usage");
+  const [input, output] = [fieldOf(usage, "prompt_tokens"), fieldOf(usage, "completion_tokens")];
+  const stated = fieldOf(usage, "total_tokens");
+  const total = isCount(stated) ? stated : isCount(input) && isCount(output) ? input + output : undefined;
+  if (total === undefined) return undefined;
+  const cached = fieldOf(fieldOf(usage, "prompt_tokens_details"), "cached_tokens");
+  const reasoning = fieldOf(fieldOf(usage, "completion_tokens_details"), "reasoning_tokens");
+  return {
+    total,
+    ...(isCount(input) && { input }),
+    ...(isCount(output) && { output }),
+    ...(isCount(cached) && { cached }),
+    ...(isCount(reasoning) && { reasoning }),
+  };
 }
 
 /** Recognises the end of audio: a chunk with its expiry and nothing else. No finish reason follows it. */
@@ -43,51 +52,17 @@ function isEndOfAudio(audio: unknown): boolean {
   return "expires_at" in audio && typeof audio.expires_at === "number" && Object.keys(audio).length === 1;
 }
 
-/** Watches one stream. Any way of cutting the stream into chunks leads to the same findings. */
-export class EventStreamScanner {
-  /** The number of `data` lines so far that are not empty. */
-  payloads = 0;
-  /** True once `data: [DONE]` went by. */
+/** Watches one stream of chunks. */
+class ChunkScanner extends EventScanner implements StreamScanner {
   isDone = false;
-  /** True after an error of the provider's own: an `error` field, an event of that name, or that finish reason. */
-  hasError = false;
-  /** Tokens as stated so far; some providers state them once, some with every chunk. */
   usage: TokenUsage | undefined;
-
   readonly #hasSeveralChoices: boolean;
   readonly #begun = new Set<number>();
   readonly #finished = new Set<number>();
-  /** The bytes of the unfinished line so far, unless it is long; `#lineBytes` counts them in any case. */
-  #parts: Uint8Array[] = [];
-  #lineBytes = 0;
-  #isFirstLine = true;
-  #isAfterCr = false;
-  #isLongLine = false;
-  #isLongData = false;
-  #isInEvent = false;
-  #isNamedError = false;
-  /** The first line of data in this event, in case that another one continues it. */
-  #data: Uint8Array | undefined;
-  #dataStart = 0;
-  #dataEnd = 0;
-  /** The skeleton of this event's data, once that is too long to be kept, or stands in several lines. */
-  #skeleton: JsonSkeleton | undefined;
-  #hasEndedInLine = false;
 
-  /** @param choices The number of choices that the caller asked for (`n`) */
   constructor(choices: number) {
+    super();
     this.#hasSeveralChoices = choices > 1;
-  }
-
-  /** True if an event of the gateway can be inserted here without a {@link boundary} before it. */
-  get isAtBoundary(): boolean {
-    return this.#lineBytes === 0 && !this.#isInEvent && !this.#hasEndedInLine;
-  }
-
-  /** The text to send before an event of the gateway: it ends the unfinished line and event. */
-  get boundary(): string {
-    if (this.isAtBoundary) return "";
-    return this.#lineBytes === 0 && !this.#hasEndedInLine ? "\n" : "\n\n";
   }
 
   /** True after `[DONE]`, or once every choice that began has its finish reason. */
@@ -97,143 +72,14 @@ export class EventStreamScanner {
     return this.#finished.size > 0;
   }
 
-  /**
-   * Takes note of the next bytes.
-   *
-   * @param chunk As it came
-   */
-  push(chunk: Uint8Array): void {
-    if (chunk.length === 0) return;
-    this.#lines(chunk);
-    // A copy: a runtime may use its buffer again.
-    if (this.#data === chunk) {
-      this.#setData(chunk.slice(this.#dataStart, this.#dataEnd), 0, this.#dataEnd - this.#dataStart);
-    }
-  }
-
-  /** Takes note that nothing more comes: client libraries read a last line without a line end, and so does this. */
-  end(): void {
-    if (this.#lineBytes === 0) return;
-    this.#hasEndedInLine = true;
-    this.#endLine(new Uint8Array(0), 0, 0);
-  }
-
-  #lines(chunk: Uint8Array): void {
-    let from = this.#isAfterCr && chunk[0] === LF ? 1 : 0;
-    this.#isAfterCr = false;
-    let cr = chunk.indexOf(CR, from);
-    while (from < chunk.length) {
-      const lf = chunk.indexOf(LF, from);
-      if (cr !== -1 && cr < from) cr = chunk.indexOf(CR, from);
-      const end = lf === -1 || (cr !== -1 && cr < lf) ? cr : lf;
-      if (end === -1) return this.#keep(chunk, from, chunk.length);
-      this.#endLine(chunk, from, end);
-      from = end + 1;
-      if (end === cr) {
-        if (from === chunk.length) this.#isAfterCr = true;
-        else if (chunk[from] === LF) from++;
-      }
-    }
-  }
-
-  /** Keeps a part of a line; of a line that is too long, only what its skeleton needs. */
-  #keep(chunk: Uint8Array, from: number, end: number): void {
-    this.#lineBytes += end - from;
-    if (this.#isLongLine) {
-      if (this.#isLongData) this.#skeleton?.push(chunk, from, end);
-    } else if (this.#lineBytes <= MAX_WATCHED_LINE_BYTES) {
-      this.#parts.push(chunk.slice(from, end)); // a copy: a view would hold the whole chunk
-    } else {
-      this.#isLongLine = true;
-      const line = joinChunks([...this.#parts, chunk.subarray(from, end)]);
-      this.#parts = [];
-      const start = this.#skipMark(line, 0);
-      if (line[start] === COLON) return;
-      this.#isInEvent = true;
-      const value = valueOf(DATA, line, start);
-      this.#isLongData = value !== -1;
-      if (this.#isLongData) this.#addData(line, value, line.length);
-    }
-  }
-
-  #endLine(chunk: Uint8Array, from: number, end: number): void {
-    if (this.#lineBytes === 0 && end - from <= MAX_WATCHED_LINE_BYTES) return this.#line(chunk, from, end);
-    this.#keep(chunk, from, end);
-    this.#lineBytes = 0;
-    if (this.#isLongLine) {
-      if (this.#isLongData) this.#speak();
-      this.#isLongLine = this.#isLongData = false;
-      return;
-    }
-    const line = joinChunks(this.#parts);
-    this.#parts = [];
-    this.#line(line, 0, line.length);
-  }
-
-  #skipMark(bytes: Uint8Array, from: number): number {
-    if (!this.#isFirstLine) return from;
-    this.#isFirstLine = false;
-    return BYTE_ORDER_MARK.every((byte, index) => bytes[from + index] === byte) ? from + BYTE_ORDER_MARK.length : from;
-  }
-
-  #line(bytes: Uint8Array, from: number, end: number): void {
-    const start = this.#skipMark(bytes, from);
-    if (start === end) {
-      this.#isInEvent = this.#isNamedError = false;
-      this.#data = this.#skeleton = undefined;
-      return;
-    }
-    if (bytes[start] === COLON) return;
-    this.#isInEvent = true;
-    const value = valueOf(DATA, bytes, start);
-    if (value === -1) return this.#name(bytes, start, end);
-    if (value >= end) return;
-    if (this.#data !== undefined || this.#skeleton !== undefined) this.#addData(bytes, value, end);
-    else this.#setData(bytes, value, end);
-    this.#speak();
-    this.#payload(bytes, value, end);
-  }
-
-  /** Takes note of an event's name, which may also stand after its data. */
-  #name(bytes: Uint8Array, start: number, end: number): void {
-    const value = valueOf(EVENT, bytes, start);
-    if (value === -1) return;
-    this.#isNamedError = end - value === ERROR_NAME.length && startsWithAt(bytes, ERROR_NAME, value);
-    if (this.#isNamedError && (this.#data !== undefined || this.#skeleton !== undefined)) this.hasError = true;
-  }
-
-  #setData(bytes: Uint8Array, start: number, end: number): void {
-    this.#data = bytes;
-    this.#dataStart = start;
-    this.#dataEnd = end;
-  }
-
-  /** Joins a line of data to those before it in its event: together they are one text. */
-  #addData(bytes: Uint8Array, start: number, end: number): void {
-    const isFirst = this.#data === undefined && this.#skeleton === undefined;
-    const skeleton = this.#skeleton ??= new JsonSkeleton();
-    if (this.#data !== undefined) skeleton.push(this.#data, this.#dataStart, this.#dataEnd);
-    this.#data = undefined;
-    if (!isFirst) skeleton.push(LINE_END, 0, 1);
-    skeleton.push(bytes, start, end);
-  }
-
-  /** Counts a line of data, and looks at the event's text if that stands in several lines or is long. */
-  #speak(): void {
-    this.payloads++;
-    if (this.#isNamedError) this.hasError = true;
-    const text = this.#skeleton?.text;
-    if (text !== undefined) this.#readChunk(text);
-  }
-
-  #payload(bytes: Uint8Array, start: number, end: number): void {
+  protected override readLine(bytes: Uint8Array, start: number, end: number): void {
     if (end - start === DONE.length && startsWithAt(bytes, DONE, start)) this.isDone = true;
     else if (this.#hasSeveralChoices || isTelling(bytes, start, end)) {
-      this.#readChunk(new TextDecoder().decode(bytes.subarray(start, end)));
+      this.readText(utf8.decode(bytes.subarray(start, end)));
     }
   }
 
-  #readChunk(json: string): void {
+  protected override readText(json: string): void {
     try {
       const chunk = JSON.parse(json);
       if (chunk.error) this.hasError = true; // as the client libraries ask
@@ -250,3 +96,51 @@ export class EventStreamScanner {
     }
   }
 }
+
+// In a text its quotes would be escaped. One level of details stands inside.
+const USAGE = /"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})/g;
+
+function parseUsage(text: string): TokenUsage | undefined {
+  try {
+    return readUsage(JSON.parse(text));
+  } catch {
+    return undefined; // no JSON: the provider's business
+  }
+}
+
+function readPlainUsage(answer: Uint8Array): TokenUsage | undefined {
+  return parseUsage(utf8.decode(answer)); // in one go: keeps no state, and Deno is fast at it
+}
+
+/** Watches a plain answer pass and keeps its end. */
+class PlainAnswerMeter implements AnswerMeter {
+  #parts: Uint8Array[] = [];
+  #bytes = 0;
+  #isWhole = true;
+
+  push(chunk: Uint8Array): void {
+    this.#parts.push(chunk.slice()); // a copy: a runtime may use its buffer again
+    this.#bytes += chunk.length;
+    while (this.#bytes - (this.#parts[0]?.length ?? 0) >= MAX_KEPT_BYTES) {
+      this.#bytes -= this.#parts.shift()?.length ?? 0;
+      this.#isWhole = false;
+    }
+  }
+
+  get usage(): TokenUsage | undefined {
+    const bytes = joinChunks(this.#parts);
+    if (this.#isWhole) return readPlainUsage(bytes);
+    const [, stated = "null"] = Array.from(utf8.decode(bytes).matchAll(USAGE)).at(-1) ?? [];
+    return parseUsage(`{"usage":${stated}}`);
+  }
+}
+
+/** The dialect of chat completions. */
+export const OPENAI_CHAT: Dialect = {
+  createScanner: (choices) => new ChunkScanner(choices),
+  createMeter: () => new PlainAnswerMeter(),
+  readUsage: readPlainUsage,
+  toErrorBody: toErrorJson,
+  // No `[DONE]` follows: a clean end would read as success in the client libraries.
+  toErrorEvent: (error) => `data: ${toErrorJson(error)}\n\n`,
+};

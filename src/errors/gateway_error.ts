@@ -1,6 +1,5 @@
 /**
- * The error class for refusals and failures, and its two forms on the wire: an answer before the headers, an event
- * after them.
+ * The error class for refusals and failures, and its answer on the wire.
  *
  * @module
  */
@@ -97,7 +96,13 @@ export interface ErrorAnswer {
   body: string;
 }
 
-function toErrorJson(error: GatewayError): string {
+/**
+ * Makes the body of an answer for an error, with its four keys.
+ *
+ * @param error The refusal or failure
+ * @returns JSON
+ */
+export function toErrorJson(error: GatewayError): string {
   const { message, param, code } = error;
   return JSON.stringify({ error: { message, type: ERRORS[code].type, param, code } });
 }
@@ -106,9 +111,10 @@ function toErrorJson(error: GatewayError): string {
  * Makes the answer for an error when no header has been sent yet.
  *
  * @param error The refusal or failure
- * @returns Status, headers and the body with its four keys
+ * @param body Its body; the one with four keys if left out
+ * @returns Status, headers and body
  */
-export function toErrorAnswer(error: GatewayError): ErrorAnswer {
+export function toErrorAnswer(error: GatewayError, body: string = toErrorJson(error)): ErrorAnswer {
   const { status, shouldRetry, retryAfterS, param } = ERRORS[error.code];
   const headers: Record<string, string> = {
     "content-type": "application/json",
@@ -124,16 +130,5 @@ export function toErrorAnswer(error: GatewayError): ErrorAnswer {
     headers["retry-after-ms"] = String(Math.ceil(waitMs));
   }
   Object.assign(headers, error.headers);
-  return { status, headers, body: toErrorJson(error) };
-}
-
-/**
- * Makes the server-sent event for an error when a stream has begun. No `[DONE]` follows it: a clean end would read as
- * success in the client libraries.
- *
- * @param error The failure
- * @returns One event with its blank line
- */
-export function toErrorEvent(error: GatewayError): string {
-  return `data: ${toErrorJson(error)}\n\n`;
+  return { status, headers, body };
 }

@@ -1,9 +1,10 @@
 /**
- * Port: time. Tests pass their own instead of patching globals.
+ * Port: time; and the clock of the runtime, which runs many timers on a single one of the runtime's. Nearly every
+ * deadline of an exchange is cancelled long before it is due, and the runtimes' own timers cost more to set and to clear
+ * than all other bookkeeping of such an exchange.
  *
  * @module
  */
-import { runtimeClock } from "./timer_queue.ts";
 
 /** Time, as a part: tests pass their own instead of patching globals. */
 export interface Clock {
@@ -19,5 +20,127 @@ export interface Clock {
   timer(ms: number, fire: () => void): () => void;
 }
 
+/** The longest time that the runtimes' timers take (HTML, `setTimeout`: a signed 32-bit integer). Milliseconds. */
+const MAX_MS = 2 ** 31 - 1;
+/** The number of lines up to which empty ones are kept for reuse: the deadlines of a configuration are few. */
+const MAX_LENGTHS = 64;
+
+const nothing = (): void => {};
+
+interface Waiting {
+  readonly dueAt: number;
+  fire: () => void;
+  before: Waiting | undefined;
+  after: Waiting | undefined;
+  isOver: boolean;
+}
+
+/** Timers of one length: they become due in the order in which they were set. */
+interface Line {
+  readonly ms: number;
+  first: Waiting | undefined;
+  last: Waiting | undefined;
+}
+
+/** The runtime's time and timer, as {@link Timers} uses them. */
+export interface TimerRuntime {
+  /** Milliseconds that only grow. */
+  monotonic(): number;
+  /** Calls `fire` once after about `ms` milliseconds. @returns Cancels it */
+  set(ms: number, fire: () => void): () => void;
+}
+
+/** Timers that are never early, and keep the process alive exactly as long as one of them waits. */
+export class Timers {
+  readonly #runtime: TimerRuntime;
+  readonly #lines = new Map<number, Line>();
+  #waiting = 0;
+  /** Time at which the runtime's timer goes off; Infinity while there is none. */
+  #wakeAt = Infinity;
+  #clear = (): void => {};
+
+  /** @param runtime Time, and the one timer */
+  constructor(runtime: TimerRuntime) {
+    this.#runtime = runtime;
+  }
+
+  /**
+   * Sets a timer that calls back once.
+   *
+   * @param ms The shortest time until then, milliseconds
+   * @param fire The function that is called
+   * @returns Cancels it; safe to call at any time, also again
+   */
+  set(ms: number, fire: () => void): () => void {
+    const now = this.#runtime.monotonic();
+    let line = this.#lines.get(ms);
+    if (line === undefined) this.#lines.set(ms, line = { ms, first: undefined, last: undefined });
+    const dueAt = now + Math.max(1, ms); // as the runtimes have it: at once is never now
+    const waiting: Waiting = { dueAt, fire, before: line.last, after: undefined, isOver: false };
+    if (line.last === undefined) line.first = waiting;
+    else line.last.after = waiting;
+    line.last = waiting;
+    if (dueAt < this.#wakeAt) this.#sleep(dueAt, now);
+    this.#waiting++;
+    const its = line;
+    return () => {
+      if (!waiting.isOver) this.#remove(its, waiting);
+    };
+  }
+
+  #remove(line: Line, waiting: Waiting): void {
+    waiting.isOver = true;
+    const { before, after } = waiting;
+    if (before === undefined) line.first = after;
+    else before.after = after;
+    if (after === undefined) line.last = before;
+    else after.before = before;
+    if (line.first === undefined && this.#lines.size > MAX_LENGTHS) this.#lines.delete(line.ms);
+    // One that grew old before it was taken back would keep all that were set after it from the collection of the young.
+    waiting.before = waiting.after = undefined;
+    waiting.fire = nothing;
+    if (--this.#waiting > 0) return; // it goes off early, and finds out
+    this.#clear();
+    this.#wakeAt = Infinity;
+  }
+
+  #sleep(until: number, now: number): void {
+    this.#clear();
+    this.#wakeAt = until;
+    this.#clear = this.#runtime.set(Math.min(Math.max(1, Math.ceil(until - now)), MAX_MS), () => this.#wake());
+  }
+
+  #wake(): void {
+    this.#wakeAt = Infinity;
+    const now = this.#runtime.monotonic();
+    try {
+      for (const line of this.#lines.values()) {
+        while (line.first !== undefined && line.first.dueAt <= now) {
+          const { fire } = line.first;
+          this.#remove(line, line.first);
+          fire();
+        }
+      }
+    } finally {
+      // Also when one of them threw: the others are no less due.
+      let next = Infinity;
+      for (const { first } of this.#lines.values()) next = Math.min(next, first?.dueAt ?? Infinity);
+      if (next < this.#wakeAt) this.#sleep(next, now);
+    }
+  }
+}
+
+const timers = new Timers({
+  monotonic: () => performance.now(),
+  set(ms, fire) {
+    const handle = setTimeout(fire, ms);
+    return () => clearTimeout(handle);
+  },
+});
+
 /** The clock of the runtime. */
-export const systemClock: Clock = runtimeClock;
+export const systemClock: Clock = {
+  now: () => Date.now(),
+  monotonic: () => performance.now(),
+  timer: (ms, fire) => timers.set(ms, fire),
+};

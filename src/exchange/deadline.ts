@@ -4,46 +4,50 @@
  * @module
  */
 import type { Clock } from "./clock.ts";
-import { dropRejection } from "./observer.ts";
-import type { Exchange } from "./exchange.ts";
+import { dropRejection, type Exchange, isPromise } from "./exchange.ts";
 
 /** The longest wait for a store of keys or counts; a store that works answers sooner. Milliseconds. */
-export const PATIENCE_MS = 10_000;
+export const STORE_DEADLINE_MS = 10_000;
 
 /** Conditions of a wait. */
-export interface Patience<T> {
+export interface WaitOptions<T> {
   /** The exchange that waits; its abort ends the wait, with its reason. */
   readonly exchange: Exchange;
   readonly clock: Clock;
-  /** Makes the error that is thrown after {@link PATIENCE_MS}. */
-  refuse(): Error;
+  /** Makes the error that is thrown after {@link STORE_DEADLINE_MS}. */
+  toError(): Error;
   /** Takes a value that came after the wait had ended: a lease, for example, has to be given back. */
-  late?(value: T): unknown;
+  onLate?(value: T): unknown;
 }
 
 /**
- * Waits for the answer of a part of the gateway.
+ * Waits for the answer of a part of the gateway. An answer that is there already is returned as it is: most parts keep
+ * what they are asked for in memory, and a deadline costs more than such an answer.
  *
- * @param answer What the part promised
- * @param patience Conditions of the wait
- * @returns What it answered
- * @throws What the part threw, the reason of the exchange's abort, or the refusal
+ * @param answer The answer, or its promise
+ * @param options Conditions of the wait
+ * @returns The answer
+ * @throws What the part threw, the reason of the exchange's abort, or the error for a late answer
  */
-export function waitFor<T>(answer: Promise<T>, { exchange, clock, refuse, late }: Patience<T>): Promise<T> {
+export function withDeadline<T>(
+  answer: T | Promise<T>,
+  { exchange, clock, toError, onLate }: WaitOptions<T>,
+): T | Promise<T> {
+  if (!isPromise(answer)) return answer;
   return new Promise((resolve, reject) => {
     let isOver = false;
     const end = (thrown: unknown): void => {
       isOver = true;
       cancelTimer();
-      forget();
+      forgetAbort();
       reject(thrown);
     };
-    const forget = exchange.onAbort(() => end(exchange.reason));
-    const cancelTimer = clock.timer(PATIENCE_MS, () => end(refuse()));
+    const forgetAbort = exchange.onAbort(() => end(exchange.reason));
+    const cancelTimer = clock.timer(STORE_DEADLINE_MS, () => end(toError()));
     Promise.resolve(answer).then((value) => {
-      if (isOver) return dropRejection(late?.(value));
+      if (isOver) return dropRejection(onLate?.(value));
       cancelTimer();
-      forget();
+      forgetAbort();
       resolve(value);
     }).catch(end);
     if (exchange.reason !== undefined) end(exchange.reason);

@@ -3,11 +3,55 @@
  *
  * @module
  */
-import { GatewayError } from "../errors/gateway_error.ts";
+import { type ErrorCode, ERRORS, GatewayError } from "../errors/gateway_error.ts";
+import type { FailureCause, Outcome } from "../errors/outcomes.ts";
 import type { Clock } from "./clock.ts";
-import { dropRejection, type ExchangeTrace } from "./observer.ts";
+import type { ExchangeTrace } from "./observer.ts";
 import type { ExchangeFacts, ExchangeRecord } from "./record.ts";
-import { type Settlement, toOutcome } from "./settlement.ts";
+
+/** The abort reason for a caller that left. An outcome, not an error: nothing is sent, logs say 499. */
+export class ClientClosed extends Error {
+  override readonly name = "ClientClosed";
+  constructor() {
+    super("The caller closed the connection");
+  }
+}
+
+/** The end of an exchange, as its record states it. */
+export interface Settlement {
+  /** `ok` for an answer that was relayed whole, whatever its status. */
+  readonly outcome: Outcome;
+  readonly code?: ErrorCode | undefined;
+  readonly cause?: FailureCause | undefined;
+  readonly error?: unknown;
+}
+
+/**
+ * Turns the reason for which an exchange ended early into its settlement.
+ *
+ * @param reason A `GatewayError`, {@link ClientClosed}, or a bug
+ * @returns The settlement
+ */
+export function toSettlement(reason: unknown): Settlement {
+  if (reason instanceof ClientClosed) return { outcome: "client_closed" };
+  if (!GatewayError.is(reason)) return { outcome: "failed", code: "internal_error", error: reason };
+  const { code, failureCause, cause } = reason;
+  return { outcome: ERRORS[code].outcome, code, cause: failureCause, error: cause };
+}
+
+/** Tells whether a value is a promise, of whichever kind. */
+export function isPromise<T>(value: T | Promise<T>): value is Promise<T> {
+  return typeof (value as { then?: unknown } | undefined)?.then === "function";
+}
+
+/**
+ * Drops the rejection of an embedder's promise that nobody awaits: unhandled, it would end the process.
+ *
+ * @param returned What the code returned: a promise, though it should not have, or anything
+ */
+export function dropRejection(returned: unknown): void {
+  if (isPromise(returned)) returned.then(undefined, () => {});
+}
 
 /** Rounds milliseconds to hundredths: finer digits are the clock's noise. */
 const toTiming = (ms: number): number => Math.max(0, Math.round(ms * 100) / 100);
@@ -34,8 +78,6 @@ export class Exchange {
   upstreamMs: number | undefined;
   /** The trace that follows it, if there is a tracer. */
   trace: ExchangeTrace | undefined;
-  /** Its index among the open ones, see `OpenExchanges`. */
-  place = -1;
   /** Headers of the gateway's own that any answer to this request carries. */
   headers: Readonly<Record<string, string>> = {};
   readonly #clock: Clock;
@@ -114,10 +156,21 @@ export class Exchange {
     this.upstreamMs = (this.upstreamMs ?? 0) + ms;
   }
 
-  /** `Server-Timing` (https://www.w3.org/TR/server-timing/): milliseconds until the provider's answer began, or now. */
-  get serverTiming(): string {
+  /**
+   * Adds the gateway's own headers, which every answer carries. `Server-Timing` (https://www.w3.org/TR/server-timing/)
+   * states milliseconds until the provider's answer began, or now.
+   *
+   * @param headers Headers of the answer
+   * @returns The same, with more in it
+   */
+  addHeaders(headers: Record<string, string>): Record<string, string> {
     const gateway = `gateway;dur=${toTiming((this.#firstByteMs ?? this.elapsed()) - this.waitedMs)}`;
-    return this.upstreamMs === undefined ? gateway : `${gateway}, upstream;dur=${toTiming(this.upstreamMs)}`;
+    Object.assign(headers, this.headers);
+    headers["x-request-id"] = this.id;
+    headers["server-timing"] = this.upstreamMs === undefined
+      ? gateway
+      : `${gateway}, upstream;dur=${toTiming(this.upstreamMs)}`;
+    return headers;
   }
 
   /**
@@ -172,7 +225,8 @@ export class Exchange {
       startedAt: this.startedAt,
       durationMs,
       overheadMs: Math.max(0, (this.#firstByteMs ?? durationMs) - this.waitedMs),
-      outcome: toOutcome(settlement, this.status),
+      // An answer that was relayed whole is an error where its status says so.
+      outcome: settlement.outcome === "ok" && this.status >= 400 ? "upstream_error" : settlement.outcome,
       status: this.status,
       bytesIn: this.bytesIn,
       bytesOut: this.bytesOut,

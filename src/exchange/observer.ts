@@ -7,20 +7,6 @@
 import type { GatewayRequest } from "../http/message.ts";
 import type { ExchangeFacts, ExchangeRecord } from "./record.ts";
 
-/** Returns whether a value is a promise. Awaiting a value that is there already costs a turn of the microtask queue. */
-export function isPromise<T>(value: T | Promise<T>): value is Promise<T> {
-  return typeof (value as { then?: unknown } | undefined)?.then === "function";
-}
-
-/**
- * Drops the rejection of an embedder's promise that nobody awaits: unhandled, it would end the process.
- *
- * @param returned What the code returned: a promise, though it should not have, or anything
- */
-export function dropRejection(returned: unknown): void {
-  if (isPromise(returned)) returned.then(undefined, () => {});
-}
-
 /** Is told of every exchange, once. What it throws is dropped. */
 export interface ExchangeObserver {
   /** An exchange is over. @param record Its record, complete and frozen */

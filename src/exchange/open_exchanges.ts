@@ -3,35 +3,61 @@
  *
  * @module
  */
-import type { Exchange } from "./exchange.ts";
+import type { GatewayRequest } from "../http/message.ts";
+import type { Clock } from "./clock.ts";
+import { ClientClosed, Exchange } from "./exchange.ts";
+import type { ExchangeObserver } from "./observer.ts";
 
-/**
- * The exchanges that are not settled yet, in no order. An array, since a `Set` with many additions and deletions
- * replaces its table over and over, and in V8 the old tables keep their entries, and each other, alive when the young
- * generation is collected.
- */
+/** The age at which an open exchange begins to watch whether its caller leaves. Milliseconds. */
+const WATCH_CALLER_MS = 20;
+
+/** A body breaks by itself when the caller leaves; this is for the time in which nothing goes to or fro. */
+function watchCaller(request: GatewayRequest, exchange: Exchange, clock: Clock): void {
+  const onGone = () => exchange.abort(new ClientClosed());
+  let signal: AbortSignal | undefined;
+  const cancelTimer = clock.timer(WATCH_CALLER_MS, () => {
+    signal = request.signal;
+    if (signal?.aborted) onGone();
+    signal?.addEventListener("abort", onGone);
+  });
+  exchange.onSettled(() => {
+    cancelTimer();
+    signal?.removeEventListener("abort", onGone);
+  });
+}
+
+/** The exchanges that are not settled yet, in the order in which they came. */
 export class OpenExchanges implements Iterable<Exchange> {
-  readonly #all: Exchange[] = [];
+  readonly #all = new Set<Exchange>();
   readonly #onEmpty: (() => void)[] = [];
 
   /** The number of open exchanges. */
   get size(): number {
-    return this.#all.length;
+    return this.#all.size;
   }
 
-  /** @param exchange One that is not among them */
-  add(exchange: Exchange): void {
-    exchange.place = this.#all.push(exchange) - 1;
+  /**
+   * Opens an exchange. It is aborted when the caller leaves.
+   *
+   * @param request What arrived
+   * @param parts Source of its times, and the observers that are told of its end
+   * @returns The exchange
+   */
+  begin(
+    request: GatewayRequest,
+    { clock, observers }: { readonly clock: Clock; readonly observers: readonly ExchangeObserver[] },
+  ): Exchange {
+    const exchange = new Exchange(clock);
+    this.#all.add(exchange);
+    exchange.onSettled(() => this.#delete(exchange));
+    watchCaller(request, exchange, clock);
+    for (const observer of observers) exchange.onSettled((record) => observer.settled(record));
+    return exchange;
   }
 
-  /** @param exchange One that is among them; the last one takes its place */
-  delete(exchange: Exchange): void {
-    const last = this.#all.pop();
-    if (last !== undefined && last !== exchange) {
-      this.#all[exchange.place] = last;
-      last.place = exchange.place;
-    }
-    if (this.#all.length > 0 || this.#onEmpty.length === 0) return;
+  #delete(exchange: Exchange): void {
+    this.#all.delete(exchange);
+    if (this.#all.size > 0) return;
     for (const tell of this.#onEmpty.splice(0)) tell();
   }
 
@@ -40,8 +66,8 @@ export class OpenExchanges implements Iterable<Exchange> {
     return this.size === 0 ? Promise.resolve() : new Promise((resolve) => this.#onEmpty.push(resolve));
   }
 
-  /** Iterates over a copy, so that exchanges may be settled meanwhile. */
+  /** Iterates over them; exchanges may be settled meanwhile. */
   [Symbol.iterator](): Iterator<Exchange> {
-    return [...this.#all][Symbol.iterator]();
+    return this.#all.values();
   }
 }

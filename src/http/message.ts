@@ -3,7 +3,39 @@
  *
  * @module
  */
-import type { ByteSource } from "./byte_source.ts";
+
+/** A body that is pulled. One `read` at a time. */
+export interface ByteSource {
+  /** True if the first `read` brings all of it. */
+  readonly isWhole?: boolean;
+  /**
+   * Returns the same body in pieces, where it would come whole: for a reader that counts bytes as they arrive. To be
+   * called before the first `read`, and read instead.
+   *
+   * @returns The source; `null` where there is none
+   */
+  inPieces?(): ByteSource | null;
+  /**
+   * Waits for more.
+   *
+   * @returns The next bytes (possibly none, but rarely), or `undefined` at the end
+   * @throws Whatever broke the body
+   */
+  read(): Promise<Uint8Array | undefined>;
+  /**
+   * Gives the rest up and frees what is behind it. Never throws; safe to call again.
+   *
+   * @param reason Why
+   */
+  cancel(reason?: unknown): void;
+  /**
+   * Ends the wait for the first bytes by bytes without a meaning, if the body's format has any: for listeners that send
+   * the headers only together with the first bytes.
+   */
+  announce?(): void;
+  /** Callback of the writer of the body: called when the body must break off although nobody reads it. */
+  onBroken?: () => void;
+}
 
 /** A request, as narrow as the gateway needs it. A `Request` converts to it, and so does Node's `IncomingMessage`. */
 export interface GatewayRequest {
@@ -37,4 +69,20 @@ export interface GatewayResponse {
 /** Returns whether a body is in memory as a whole and need not be pulled. */
 export function isWhole(body: GatewayResponse["body"]): body is string | Uint8Array | null {
   return body === null || typeof body === "string" || body instanceof Uint8Array;
+}
+
+/**
+ * The size up to which a body is small: it is received or sent in one piece, and drained by the server where nobody
+ * reads it, since a larger one costs its connection. Bytes.
+ */
+export const SMALL_BODY_BYTES = 65_536;
+
+/**
+ * Tells whether the connection of a request can be used again although nobody read the body.
+ *
+ * @param request The request
+ * @returns Whether there is no body, or a small one, which the server drains
+ */
+export function isDrainable({ body, headers }: GatewayRequest): boolean {
+  return body === null || Number(headers.get("content-length") ?? Infinity) <= SMALL_BODY_BYTES;
 }

@@ -3,8 +3,7 @@
  *
  * @module
  */
-import { type ByteSource, fromRequest, toReadableStream } from "./byte_source.ts";
-import { type GatewayRequest, type GatewayResponse, isWhole } from "./message.ts";
+import { type ByteSource, type GatewayRequest, type GatewayResponse, isWhole, SMALL_BODY_BYTES } from "./message.ts";
 
 /** Answers requests. Never rejects. */
 export interface Handler {
@@ -22,6 +21,87 @@ export interface Handler {
    * @returns What goes back
    */
   handle(request: GatewayRequest): Promise<GatewayResponse>;
+}
+
+/**
+ * Converts a web stream to a {@link ByteSource}. The stream is locked at the first `read` or `cancel`.
+ *
+ * @param stream For example `request.body` or `response.body`
+ * @returns The source
+ */
+export function fromReadableStream(stream: ReadableStream<Uint8Array>): ByteSource {
+  let reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
+  return {
+    async read() {
+      reader ??= stream.getReader();
+      const { done, value } = await reader.read();
+      return done ? undefined : value;
+    },
+    cancel(reason) {
+      // A cancelled body may reject with the error that broke it; nobody is left to hear of it.
+      (reader ?? stream).cancel(reason).catch(() => {});
+    },
+  };
+}
+
+/**
+ * Returns the body of a web request.
+ *
+ * @param request The request
+ * @param wholeBytes An announced body of at most this size is taken in one piece
+ * @returns The source; `null` where there is no body
+ */
+export function fromRequest(request: Request, wholeBytes: number = SMALL_BODY_BYTES): ByteSource | null {
+  const length = Number(request.headers.get("content-length") ?? NaN);
+  const inPieces = () => request.body && fromReadableStream(request.body);
+  // A stream costs the runtimes more than everything else about a small body.
+  if (!(length > 0 && length <= wholeBytes)) return inPieces();
+  let isRead = false;
+  return {
+    isWhole: true,
+    inPieces,
+    read() {
+      if (isRead) return Promise.resolve(undefined);
+      isRead = true;
+      return request.arrayBuffer().then((bytes) => new Uint8Array(bytes)); // `bytes()` is missing, or broken, in some frameworks
+    },
+    cancel() {},
+  };
+}
+
+/**
+ * Converts a {@link ByteSource} to a web stream, for a `Response`. Nothing is read ahead.
+ *
+ * @param source The source
+ * @returns A stream that pulls from it and cancels it
+ */
+export function toReadableStream(source: ByteSource): ReadableStream<Uint8Array> {
+  let isOpen = true;
+  return new ReadableStream<Uint8Array>({
+    start(controller) {
+      source.onBroken = () => {
+        if (isOpen) controller.error(new Error("The body broke off"));
+        isOpen = false;
+      };
+    },
+    async pull(controller) {
+      try {
+        const chunk = await source.read();
+        // After a cancel the pending read still resolves, and close() on a cancelled stream throws.
+        if (!isOpen) return;
+        if (chunk !== undefined) return controller.enqueue(chunk);
+        isOpen = false;
+        controller.close();
+      } catch (error) {
+        if (isOpen) controller.error(error);
+        isOpen = false;
+      }
+    },
+    cancel(reason) {
+      isOpen = false;
+      source.cancel(reason);
+    },
+  }, { highWaterMark: 0 });
 }
 
 /**

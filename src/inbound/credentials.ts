@@ -5,23 +5,25 @@
  */
 import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
 
-/** Both credentials. The gateway's stops here; the upstream's is forwarded as it came. */
-export interface Credentials {
-  /** The caller's key at this gateway, from `Gateway-Auth`. */
-  readonly gateway: string;
-  /** The caller's key at the provider, from `Authorization`. */
-  readonly upstream: string;
-}
-
 // RFC 9110 §11.1: the scheme is case-insensitive. Here then exactly one space and visible ASCII, which leaves no
 // room for a second credential: fields given twice arrive joined with ", ".
 const BEARER = /^Bearer ([\x21-\x7e]+)$/i;
 // Providers' keys run to a few hundred characters, signed tokens to some thousand.
 const MAX_CREDENTIAL_LENGTH = 8192;
 
+/**
+ * Returns the credential of a header: the word Bearer, one space, the credential.
+ *
+ * @param value The header's value
+ * @returns The credential; `undefined` for a header that is missing or has another form
+ */
+export function parseBearer(value: string | null): string | undefined {
+  return value === null || value.length > MAX_CREDENTIAL_LENGTH ? undefined : BEARER.exec(value)?.[1];
+}
+
 function readBearer(value: string | null, missing: ErrorCode, malformed: ErrorCode): string {
   if (value === null) throw new GatewayError(missing);
-  const key = value.length > MAX_CREDENTIAL_LENGTH ? undefined : BEARER.exec(value)?.[1];
+  const key = parseBearer(value);
   if (key === undefined) throw new GatewayError(malformed);
   return key;
 }

@@ -31,9 +31,7 @@ export function createHostTable<Provider>(entries: Iterable<[string, Provider]>)
   }
   suffixes.sort(([a], [b]) => b.length - a.length);
 
-  let last: { readonly host: string; readonly provider: Provider } | undefined; // nearly always the next one's too
   return (host) => {
-    if (last !== undefined && host === last.host) return last.provider;
     if (host === null || host.length > MAX_HOST_LENGTH) throw new GatewayError("invalid_host");
     const address = host.toLowerCase();
     const { hostname, port } = HOST.exec(address)?.groups ?? {};
@@ -41,7 +39,6 @@ export function createHostTable<Provider>(entries: Iterable<[string, Provider]>)
     const provider = exact.get(port === undefined ? hostname : `${hostname}:${port}`) ??
       exact.get(hostname) ?? suffixes.find(([suffix]) => hostname.endsWith(suffix))?.[1] ?? rest;
     if (provider === undefined) throw new GatewayError("unknown_host");
-    last = { host, provider };
     return provider;
   };
 }

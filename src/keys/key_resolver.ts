@@ -5,7 +5,6 @@
  */
 import * as v from "valibot";
 import { GatewayError } from "../errors/gateway_error.ts";
-import { isPromise } from "../exchange/observer.ts";
 import { type KeyConfig, type OwnKey, OwnKeySchema } from "../config/key.ts";
 
 /**
@@ -30,20 +29,14 @@ export type ResolveKey = (shown: string) => OwnKey | null | undefined | Promise<
  * @returns Its answer, checked
  * @throws {GatewayError} `key_store_unavailable`, with what the function threw as its cause
  */
-export function resolveOwnKey(
-  resolve: ResolveKey,
-  shown: string,
-): KeyConfig | undefined | Promise<KeyConfig | undefined> {
-  let found: ReturnType<ResolveKey>;
+export async function resolveOwnKey(resolve: ResolveKey, shown: string): Promise<KeyConfig | undefined> {
+  let found: OwnKey | null | undefined;
   try {
-    found = resolve(shown);
+    found = await resolve(shown);
   } catch (thrown) {
     throw toRefusal(thrown);
   }
-  if (!isPromise(found)) return check(found);
-  return Promise.resolve(found).then(check, (thrown) => {
-    throw toRefusal(thrown);
-  });
+  return check(found);
 }
 
 function toRefusal(thrown: unknown): GatewayError {

@@ -6,10 +6,9 @@
 import { ConfigError } from "../config/config.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { isPromise } from "../exchange/observer.ts";
 import type { Exchange } from "../exchange/exchange.ts";
 import type { KeyConfig } from "../config/key.ts";
-import { waitFor } from "../exchange/deadline.ts";
+import { withDeadline } from "../exchange/deadline.ts";
 import { type Digest, isPlausibleKey } from "./key_format.ts";
 import { type ResolveKey, resolveOwnKey } from "./key_resolver.ts";
 
@@ -211,22 +210,16 @@ const NO_DIGEST = "0".repeat(64);
  * @returns The key, or `undefined`: for a malformed one without hashing or a look-up
  * @throws {GatewayError} `key_store_unavailable`, also for a store that never answers
  */
-export function findGatewayKey(
+export async function findGatewayKey(
   shown: string,
   store: KeyStore | ResolveKey,
   { digest, exchange, clock }: { digest: Digest; exchange: Exchange; clock: Clock },
-): KeyConfig | undefined | Promise<KeyConfig | undefined> {
+): Promise<KeyConfig | undefined> {
   if (!isPlausibleKey(shown)) return undefined;
-  const found: KeyConfig | undefined | Promise<KeyConfig | undefined> = typeof store === "function"
-    ? resolveOwnKey(store, shown)
-    : look(digest(shown), store, clock.now());
-  if (!isPromise(found)) return found;
-  return waitFor(found, { exchange, clock, refuse: () => new GatewayError("key_store_unavailable") });
-}
-
-function look(shown: string, store: KeyStore, now: number): GatewayKey | undefined | Promise<GatewayKey | undefined> {
-  const found = store.find(shown);
-  return isPromise(found) ? found.then((key) => confirm(key, shown, now)) : confirm(found, shown, now);
+  const wait = { exchange, clock, toError: () => new GatewayError("key_store_unavailable") };
+  if (typeof store === "function") return await withDeadline(resolveOwnKey(store, shown), wait);
+  const shownDigest = digest(shown);
+  return confirm(await withDeadline(store.find(shownDigest), wait), shownDigest, clock.now());
 }
 
 function confirm(key: GatewayKey | undefined, shownDigest: string, now: number): GatewayKey | undefined {

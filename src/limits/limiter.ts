@@ -8,7 +8,7 @@ import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { Exchange } from "../exchange/exchange.ts";
 import type { LimitSet } from "../config/key.ts";
-import { waitFor } from "../exchange/deadline.ts";
+import { withDeadline } from "../exchange/deadline.ts";
 
 /** Kinds of limit, in the order in which engines report them. */
 export type LimitName = "requests" | "tokens" | "budget" | "concurrency";
@@ -99,8 +99,8 @@ export function acquireLease(
   subjects: readonly LimitSubject[],
   { exchange, clock }: { exchange: Exchange; clock: Clock },
 ): Promise<Lease> {
-  const refuse = () => new GatewayError("internal_error", { cause: new Error("Cannot count: the limiter is silent") });
-  return waitFor(limiter.acquire(subjects), { exchange, clock, refuse, late: (lease) => lease.release(0) });
+  const toError = () => new GatewayError("internal_error", { cause: new Error("Cannot count: the limiter is silent") });
+  return withDeadline(limiter.acquire(subjects), { exchange, clock, toError, onLate: (lease) => lease.release(0) });
 }
 
 /** Time after which to ask again when the limit of concurrency is reached: its end can't be predicted. Milliseconds. */

@@ -29,7 +29,7 @@ import type { GatewayRequest } from "../http/message.ts";
 import { systemClock } from "../exchange/clock.ts";
 import type { ExchangeRecord } from "../exchange/record.ts";
 import type { ExchangeTrace, TracedCall, TracedExchange, Tracer } from "../exchange/observer.ts";
-import { ClientClosed } from "../exchange/settlement.ts";
+import { ClientClosed } from "../exchange/exchange.ts";
 import { PRESETS } from "../config/presets.ts";
 import { RANDOM, readTraceParent, SAMPLED, type TraceParent, withTraceParent } from "./trace_context.ts";
 

@@ -33,24 +33,15 @@ const ASSISTANT_SUBSTITUTES = ["tool_calls", "function_call", "refusal", "audio"
 const text = "expected a string, or a non-empty array of objects with a string type";
 const part = v.object({ type: v.string("expected a string") }, text);
 
-// Plain objects, not loose ones: the view keeps only what is looked at, whatever else a body of a million keys holds.
-// What stands in for content is not among it: it is asked for where content is missing, and costs the others nothing.
 const message = v.object({
   role: v.pipe(v.string("expected a string"), v.nonEmpty("expected a non-empty string")),
   content: v.nullish(v.union([v.string(text), v.pipe(v.array(part, text), v.nonEmpty(text))], text)),
 }, "expected an object");
-type Message = v.InferOutput<typeof message>;
+/** A message that was checked, with everything that the caller sent. */
+type Message = v.InferOutput<typeof message> & Readonly<Record<string, unknown>>;
 
-const accepted: v.GenericSchema<unknown, Message> = v.custom<Message>(() => true);
-/** Returns whether a message is a role and a text, as nearly every one is: at a fifth of what the schema costs. */
-const isPlain = (entry: Partial<Message> | null): boolean =>
-  typeof entry?.content === "string" && typeof entry.role === "string" && entry.role !== "";
-const messages = v.array(v.lazy((entry) => isPlain(entry as Message) ? accepted : message), "expected an array");
-
-const atLeastOne = "expected at least one message";
-const entries = v.custom<readonly unknown[]>(Array.isArray, "expected an array");
-
-const shared = {
+// A plain object, not a loose one: the view keeps only what is looked at, whatever else a body of a million keys holds.
+const request = v.object({
   model: v.pipe(
     v.string("expected a string"),
     v.nonEmpty("expected a non-empty string"),
@@ -61,13 +52,11 @@ const shared = {
   user: v.optional(v.unknown()),
   safety_identifier: v.optional(v.unknown()),
   stream: v.optional(v.unknown()),
-};
-const orderedRequest = v.object({ ...shared, messages: v.pipe(messages, v.nonEmpty(atLeastOne)) });
-const anyRequest = v.object({ ...shared, messages: v.pipe(entries, v.nonEmpty(atLeastOne)) });
-
-function toParam(path: readonly { key: unknown }[] | undefined): string {
-  return (path ?? []).map(({ key }) => typeof key === "number" ? `[${key}]` : `.${String(key)}`).join("").slice(1);
-}
+  messages: v.pipe(
+    v.custom<readonly unknown[]>(Array.isArray, "expected an array"),
+    v.nonEmpty("expected at least one message"),
+  ),
+});
 
 /** Advice that follows every refusal of a single message, since the provider may well accept it. */
 const HINT = 'This is a rule of the gateway: its operator turns it off with "messages": "any" for the provider';
@@ -78,14 +67,34 @@ function refuse(param: string, detail: string): never {
 }
 
 /** Returns whether a message may lack content. It depends on the role, so that the schema alone can't decide it. */
-function mayLackContent({ role }: Message, sent: Readonly<Record<string, unknown>> = {}): boolean {
+function mayLackContent(message: Message): boolean {
+  const { role } = message;
   return role === "function" ||
-    (role === "assistant" && ASSISTANT_SUBSTITUTES.some((name) => (sent[name] ?? null) !== null));
+    (role === "assistant" && ASSISTANT_SUBSTITUTES.some((name) => (message[name] ?? null) !== null));
 }
 
-function assertContent(messages: readonly Message[], json: object): void {
-  const sent = (json as { messages: readonly Readonly<Record<string, unknown>>[] }).messages; // as the schema found it
-  const index = messages.findIndex((entry, at) => (entry.content ?? null) === null && !mayLackContent(entry, sent[at]));
+/** Runs a schema over a part of the body, and refuses the body with the first issue that it finds. */
+function check<Output>(schema: v.GenericSchema<unknown, Output>, part: unknown, at = ""): Output {
+  const result = v.safeParse(schema, part, { abortEarly: true });
+  if (result.success) return result.output;
+  const [issue] = result.issues;
+  const isMissing = issue.input === undefined && issue.received === "undefined";
+  const path = (issue.path ?? []).map(({ key }) => typeof key === "number" ? `[${key}]` : `.${String(key)}`).join("");
+  refuse(at === "" ? path.slice(1) : at + path, isMissing ? "expected the key to be there" : issue.message);
+}
+
+/** Returns whether a message is a role and a text, as nearly every one is: at a fifth of what the schema costs. */
+const isPlain = (entry: Partial<Message> | null): boolean =>
+  typeof entry?.content === "string" && typeof entry.role === "string" && entry.role !== "";
+
+function assertMessages(entries: readonly unknown[]): asserts entries is readonly Message[] {
+  for (const [index, entry] of entries.entries()) {
+    if (!isPlain(entry as Message)) check(message, entry, `messages[${index}]`);
+  }
+}
+
+function assertContent(messages: readonly Message[]): void {
+  const index = messages.findIndex((entry) => (entry.content ?? null) === null && !mayLackContent(entry));
   if (index !== -1) refuse(`messages[${index}].content`, text);
 }
 
@@ -99,22 +108,6 @@ function assertOrder(messages: readonly Message[]): void {
   }
   const late = messages.findIndex((entry, index) => index > first && isSystem(entry));
   if (late !== -1) refuse(`messages[${late}].role`, "expected system messages before all others");
-}
-
-/** Runs a schema over the body, and refuses the body with the first issue that it finds. */
-function check<Output>(schema: v.GenericSchema<unknown, Output>, json: object): Output {
-  const result = v.safeParse(schema, json, { abortEarly: true });
-  if (result.success) return result.output;
-  const [issue] = result.issues;
-  const isMissing = issue.input === undefined && issue.received === "undefined";
-  refuse(toParam(issue.path), isMissing ? "expected the key to be there" : issue.message);
-}
-
-function checkOrdered(json: object): v.InferOutput<typeof orderedRequest> {
-  const view = check(orderedRequest, json);
-  assertContent(view.messages, json);
-  assertOrder(view.messages);
-  return view;
 }
 
 /** Returns whether a stream is asked for; `undefined` for `1`, `"true"` and the like, which the provider interprets. */
@@ -133,8 +126,12 @@ function readStream(value: unknown): boolean | undefined {
  */
 export function readChatCompletion(json: unknown, order: MessageOrder): ChatCompletionRequest {
   if (typeof json !== "object" || json === null || Array.isArray(json)) throw new GatewayError("invalid_json");
-  const view = order === "ordered" ? checkOrdered(json) : check(anyRequest, json);
-  const { model, stream, n, user, safety_identifier: successor } = view;
+  const { model, stream, n, user, safety_identifier: successor, messages } = check(request, json);
+  if (order === "ordered") {
+    assertMessages(messages);
+    assertContent(messages);
+    assertOrder(messages);
+  }
   const users = [user, successor].filter((name) => typeof name === "string");
   return { model, isStream: readStream(stream), choices: typeof n === "number" && n > 1 ? n : 1, users };
 }

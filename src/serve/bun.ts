@@ -5,10 +5,9 @@
  */
 import process from "node:process";
 import { setImmediate } from "node:timers";
-import { type ByteSource, fromRequest } from "../http/byte_source.ts";
-import { isWhole } from "../http/message.ts";
-import { type Handler, toResponse, WebRequest } from "../http/web.ts";
-import { runtimeClock } from "../exchange/timer_queue.ts";
+import { type ByteSource, isWhole, SMALL_BODY_BYTES } from "../http/message.ts";
+import { fromRequest, type Handler, toResponse, WebRequest } from "../http/web.ts";
+import { systemClock } from "../exchange/clock.ts";
 import { bodyLeft, endLate, HEADERS_MS, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 import { takeAhead } from "./take_ahead.ts";
 
@@ -33,11 +32,6 @@ declare const Bun: {
   }): BunServer;
 };
 
-/**
- * Maximum size of an answer's body that is sent whole when all of it is available: a stream in JavaScript costs Bun as
- * much as the rest of the exchange. Bytes.
- */
-const WHOLE_BYTES = 65536;
 /**
  * Maximum size of a caller's body that is read whole: reading it in pieces takes a quarter of the time that Bun spends
  * on it. Bytes.
@@ -116,8 +110,9 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
       const { body: relayed } = answer;
       const rest = answer.headers.connection === "close" ? bodyLeft(request, body) : null;
       if (!isWhole(relayed)) {
-        answer.body = await takeAhead(relayed, WHOLE_BYTES);
-        if (!isWhole(answer.body)) runtimeClock.timer(HEADER_MS, () => relayed.announce?.());
+        // A stream in JavaScript costs Bun as much as the rest of the exchange.
+        answer.body = await takeAhead(relayed, SMALL_BODY_BYTES);
+        if (!isWhole(answer.body)) systemClock.timer(HEADER_MS, () => relayed.announce?.());
       } else if (relayed !== null && rest !== null) answer.body = endLate(relayed, rest);
       return toResponse(answer);
     },

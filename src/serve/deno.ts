@@ -3,9 +3,8 @@
  *
  * @module
  */
-import { fromRequest } from "../http/byte_source.ts";
 import { isWhole } from "../http/message.ts";
-import { type Handler, toResponse, WebRequest } from "../http/web.ts";
+import { fromRequest, type Handler, toResponse, WebRequest } from "../http/web.ts";
 import { bodyLeft, discard, endLate, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 
 /** The part of Deno's types that is used here: the official ones clash with those of Node and Bun. */

@@ -4,7 +4,7 @@
  * @module
  */
 import type { IncomingMessage } from "node:http";
-import type { ByteSource } from "../http/byte_source.ts";
+import type { ByteSource } from "../http/message.ts";
 
 /**
  * Wraps a Node stream as a {@link ByteSource}. The stream is paused, so that a reader that stops also stops the sender.

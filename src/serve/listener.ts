@@ -3,9 +3,9 @@
  *
  * @module
  */
-import { type ByteSource, fromReadableStream } from "../http/byte_source.ts";
+import type { ByteSource } from "../http/message.ts";
 import { systemClock } from "../exchange/clock.ts";
-import type { Handler } from "../http/web.ts";
+import { fromReadableStream, type Handler } from "../http/web.ts";
 
 /**
  * The longest that a caller may take for the header of a request, and for the TLS handshake before it. Milliseconds.

@@ -6,7 +6,7 @@
  */
 import type { ExchangeObserver, Tracer } from "../exchange/observer.ts";
 import { createGateway, type Gateway } from "../gateway.ts";
-import { BodyMemory } from "../inbound/body_memory.ts";
+import { BodyMemory } from "../inbound/body.ts";
 import type { Change } from "./change.ts";
 import { createSwitch, type HandlerSwitch } from "./handler_switch.ts";
 import type { Prepared } from "./prepare.ts";

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { type ByteSource, joinChunks } from "../http/byte_source.ts";
+import type { ByteSource } from "../http/message.ts";
+import { joinChunks } from "../http/read_all.ts";
 
 /** The number of microtask turns within which available bytes arrive through the promises on their way. */
 const TURNS = 16;

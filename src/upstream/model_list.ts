@@ -3,9 +3,9 @@
  *
  * @module
  */
-import type { ByteSource } from "../http/byte_source.ts";
+import type { ByteSource } from "../http/message.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import { readWhole, type RelayOptions } from "./relay.ts";
+import { readWhole, type ReadWholeOptions } from "./relay.ts";
 import type { UpstreamAnswer } from "./transport.ts";
 
 /** Four times the longest list known, OpenRouter's. Bytes. */
@@ -14,18 +14,8 @@ const MAX_LIST_BYTES = 4_194_304;
 const unreadable = () =>
   new GatewayError("upstream_bad_response", { detail: "its list of models is too large or has no known form" });
 
-/** Limits the size of a body: a larger one aborts its exchange. */
-function bound(body: ByteSource, exchange: RelayOptions["exchange"]): ByteSource {
-  let left = MAX_LIST_BYTES;
-  return {
-    async read() {
-      const chunk = await body.read();
-      left -= chunk?.byteLength ?? 0;
-      if (left < 0) exchange.abort(unreadable());
-      return chunk;
-    },
-    cancel: (reason) => body.cancel(reason),
-  };
+function assertListSize(byteLength: number): void {
+  if (byteLength > MAX_LIST_BYTES) throw unreadable();
 }
 
 /** The name of one entry: of OpenAI's form and most others, llama.cpp's, Ollama's, or a plain name. */
@@ -65,10 +55,10 @@ function filterLists(text: string, isAllowed: (model: string) => boolean): unkno
 export async function filterModelList(
   answer: UpstreamAnswer,
   isAllowed: (model: string) => boolean,
-  options: Pick<RelayOptions, "exchange" | "idleMs" | "clock">,
+  options: ReadWholeOptions,
 ): Promise<UpstreamAnswer> {
   if (answer.status >= 400 || answer.body === null) return answer;
-  const bytes = await readWhole(bound(answer.body, options.exchange), options);
+  const bytes = await readWhole(answer.body, { ...options, accept: assertListSize });
   let filtered: Uint8Array | undefined;
   try {
     filtered = new TextEncoder().encode(JSON.stringify(filterLists(new TextDecoder().decode(bytes), isAllowed)));

@@ -4,23 +4,24 @@
  *
  * @module
  */
-import { type ByteSource, joinChunks } from "../http/byte_source.ts";
-import { type ErrorCode, GatewayError, toErrorEvent } from "../errors/gateway_error.ts";
+import type { AnswerMeter, Dialect, StreamScanner } from "../dialects/dialect.ts";
+import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { ClientClosed, type Settlement, toSettlement } from "../exchange/settlement.ts";
-import type { Exchange } from "../exchange/exchange.ts";
-import type { EventStreamScanner } from "../dialects/openai_chat.ts";
+import { ClientClosed, type Exchange, type Settlement, toSettlement } from "../exchange/exchange.ts";
+import type { ByteSource } from "../http/message.ts";
+import { readAll, type ReadAllOptions } from "../http/read_all.ts";
 import { toUpstreamError } from "./failure_cause.ts";
-import type { PlainAnswerMeter } from "../dialects/openai_usage.ts";
 
 /** Options of a relay. */
 export interface RelayOptions {
   /** Settled when the body is over, whichever way. */
   readonly exchange: Exchange;
+  /** Dialect of the answer: makes the event for an error in a stream. */
+  readonly dialect: Dialect;
   /** Watches a stream of events; left out for a plain answer. */
-  readonly scanner?: EventStreamScanner | undefined;
+  readonly scanner?: StreamScanner | undefined;
   /** Watches a plain answer for the tokens that it states. */
-  readonly meter?: PlainAnswerMeter | undefined;
+  readonly meter?: AnswerMeter | undefined;
   /**
    * The longest time without payload, milliseconds; before the first event of a stream, the longest time without any
    * byte. Time in which the caller does not read does not count, here and in `firstEventMs`.
@@ -38,52 +39,32 @@ export interface RelayOptions {
 // A line that starts with a colon is a comment (WHATWG HTML §9.2.6 names this very use for it).
 const KEEP_ALIVE = new TextEncoder().encode(": keep-alive\n\n");
 
-/** A plain answer of at most this size goes to the caller in one piece, and so does an error in its place. Bytes. */
-export const MAX_WHOLE_BYTES = 65536;
+/** Conditions of a read. */
+export type ReadWholeOptions = Pick<RelayOptions, "exchange" | "idleMs" | "clock"> & Pick<ReadAllOptions, "accept">;
 
 /**
- * Reads a small plain answer to its end.
+ * Reads a plain answer to its end.
  *
  * @param body The upstream's body
  * @param options As for a relay; the exchange is left open
  * @returns The body
  * @throws {GatewayError} `upstream_disconnected`, `upstream_idle_timeout`, or why the exchange was aborted
  */
-export function readWhole(
+export async function readWhole(
   body: ByteSource,
-  { exchange, idleMs, clock }: Pick<RelayOptions, "exchange" | "idleMs" | "clock">,
+  { exchange, idleMs, clock, accept }: ReadWholeOptions,
 ): Promise<Uint8Array> {
-  if (body.isWhole === true && exchange.reason === undefined) {
-    return body.read().then((whole = new Uint8Array()) => whole);
+  try {
+    return await readAll(body, {
+      accept,
+      exchange,
+      deadline: { ms: idleMs, isOfSilence: true, code: "upstream_idle_timeout", clock },
+      toError: (cause) => toUpstreamError("upstream_disconnected", cause),
+    });
+  } catch (error) {
+    body.cancel();
+    throw error;
   }
-  return new Promise((resolve, reject) => {
-    const chunks: Uint8Array[] = [];
-    const watch = () => clock.timer(idleMs, () => exchange.abort(new GatewayError("upstream_idle_timeout")));
-    let cancelTimer = watch();
-    const onAbort = () => body.cancel();
-    const forgetAbort = exchange.onAbort(onAbort);
-    if (exchange.reason !== undefined) onAbort();
-    const end = () => {
-      cancelTimer();
-      forgetAbort();
-    };
-    const fail = (cause: unknown) => {
-      end();
-      reject(exchange.reason ?? toUpstreamError("upstream_disconnected", cause));
-    };
-    const take = (chunk: Uint8Array | undefined): void => {
-      if (exchange.reason !== undefined) return fail(exchange.reason);
-      if (chunk === undefined) {
-        end();
-        return resolve(joinChunks(chunks));
-      }
-      chunks.push(chunk);
-      cancelTimer();
-      cancelTimer = watch();
-      body.read().then(take, fail);
-    };
-    body.read().then(take, fail);
-  });
 }
 
 /** A body that settles its exchange. */
@@ -228,7 +209,7 @@ export class Relay implements ByteSource {
     }
     this.#isOver = true;
     this.#body.cancel();
-    const { scanner } = this.#options;
+    const { scanner, dialect } = this.#options;
     const ended = this.#ended;
     const isBroken = GatewayError.is(reason) && reason.code === "upstream_disconnected" && !scanner?.isDone;
     if (ended !== undefined && !isBroken) {
@@ -236,7 +217,7 @@ export class Relay implements ByteSource {
       return undefined;
     }
     const event = scanner !== undefined && ended === undefined && GatewayError.is(reason)
-      ? this.#send(new TextEncoder().encode(scanner.boundary + toErrorEvent(reason)))
+      ? this.#send(new TextEncoder().encode(scanner.boundary + dialect.toErrorEvent(reason)))
       : undefined;
     this.#settle(ended !== undefined && scanner?.hasError ? ended : toSettlement(reason));
     if (event === undefined) throw reason;

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { type ByteSource, fromReadableStream } from "../http/byte_source.ts";
+import type { ByteSource } from "../http/message.ts";
+import { fromReadableStream } from "../http/web.ts";
 import type { GatewayError } from "../errors/gateway_error.ts";
 import type { FailureCause } from "../errors/outcomes.ts";
 

@@ -4,7 +4,8 @@
  *
  * @module
  */
-import { type ByteSource, fromReadableStream, toReadableStream } from "../http/byte_source.ts";
+import type { ByteSource } from "../http/message.ts";
+import { fromReadableStream, toReadableStream } from "../http/web.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Transport, UpstreamAnswer } from "./transport.ts";
 

@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { EventStreamScanner, MAX_WATCHED_LINE_BYTES } from "../../src/dialects/openai_chat.ts";
+import { MAX_KEPT_BYTES } from "../../src/dialects/dialect.ts";
+import { OPENAI_CHAT } from "../../src/dialects/openai_chat.ts";
 import { chunk, stream } from "../support/provider.ts";
 
 interface Findings {
@@ -65,7 +66,7 @@ function reference(text: string, choices: number): Findings {
 }
 
 function scan(bytes: Uint8Array, cuts: readonly number[], choices: number): Findings {
-  const scanner = new EventStreamScanner(choices);
+  const scanner = OPENAI_CHAT.createScanner(choices);
   const edges = [0, ...[...cuts].sort((a, b) => a - b), bytes.length];
   for (const [index, edge] of edges.slice(1).entries()) scanner.push(bytes.subarray(edges[index], edge));
   scanner.end();
@@ -236,8 +237,8 @@ describe("the scanner of events", () => {
     const frame = Buffer.byteLength(chunk("", "stop").trimEnd());
     for (const extra of [-1, 0, 1, 2, 100_000]) {
       for (const reason of ["stop", "error", null]) {
-        const long = chunk("\\\n".repeat((MAX_WATCHED_LINE_BYTES - frame) / 4 - 10), reason);
-        const fill = MAX_WATCHED_LINE_BYTES - Buffer.byteLength(long.trimEnd()) + extra;
+        const long = chunk("\\\n".repeat((MAX_KEPT_BYTES - frame) / 4 - 10), reason);
+        const fill = MAX_KEPT_BYTES - Buffer.byteLength(long.trimEnd()) + extra;
         const bytes = Buffer.from(`${chunk("a")}${long.replace('"content":"', `$&${"x".repeat(fill)}`)}: c\n\n`);
         const cut = fc.array(fc.nat(bytes.length), { maxLength: 8 });
         const [isComplete, hasError] = [reason !== null, reason === "error"];
@@ -253,7 +254,7 @@ describe("the scanner of events", () => {
   });
 
   it("reads an event of long lines, and no line of another kind for one of data", () => {
-    const long = "x".repeat(MAX_WATCHED_LINE_BYTES);
+    const long = "x".repeat(MAX_KEPT_BYTES);
     const several =
       `data: {"choices":[{"delta":{"content":"${long}"},\nid: ${long}\ndata: "finish_reason":"stop"}]}\n\n`;
     const comment = `data: {"choices":[{\n:"finish_reason":"stop"}],"x":"${long}"}\n\n`;
@@ -267,11 +268,11 @@ describe("the scanner of events", () => {
   });
 
   it("takes no beginning of a long line for the whole of it", () => {
-    const done = Buffer.from(`data: [DONE]${" ".repeat(MAX_WATCHED_LINE_BYTES)}\n\n`);
+    const done = Buffer.from(`data: [DONE]${" ".repeat(MAX_KEPT_BYTES)}\n\n`);
     const finish = chunk(null, "stop").trimEnd();
-    const cut = Buffer.from(`${finish}${" ".repeat(MAX_WATCHED_LINE_BYTES - finish.length)}x\n\n`);
+    const cut = Buffer.from(`${finish}${" ".repeat(MAX_KEPT_BYTES - finish.length)}x\n\n`);
     for (const bytes of [done, cut]) {
-      for (const cuts of [[], [10], [MAX_WATCHED_LINE_BYTES], [MAX_WATCHED_LINE_BYTES + 1]]) {
+      for (const cuts of [[], [10], [MAX_KEPT_BYTES], [MAX_KEPT_BYTES + 1]]) {
         assert.equal(scan(bytes, cuts, 1).isComplete, false);
       }
     }
@@ -280,7 +281,7 @@ describe("the scanner of events", () => {
   it("tells how an unfinished event must be ended", () => {
     const boundaries = { "": "", [chunk("a")]: "", "data: x\n": "\n", "data: x": "\n\n", ":c\n": "" };
     for (const [text, boundary] of Object.entries(boundaries)) {
-      const scanner = new EventStreamScanner(1);
+      const scanner = OPENAI_CHAT.createScanner(1);
       scanner.push(Buffer.from(text));
       assert.equal(scanner.boundary, boundary, text);
       scanner.end();
@@ -289,8 +290,8 @@ describe("the scanner of events", () => {
   });
 
   it("counts a line beyond its limit once, and goes on after it", () => {
-    const long = chunk("x".repeat(MAX_WATCHED_LINE_BYTES + 1));
-    const scanner = new EventStreamScanner(1);
+    const long = chunk("x".repeat(MAX_KEPT_BYTES + 1));
+    const scanner = OPENAI_CHAT.createScanner(1);
     for (const piece of [long.slice(0, 70_000), long.slice(70_000)]) scanner.push(Buffer.from(piece));
     assert.equal(scanner.payloads, 1);
     assert.equal(scanner.isComplete, false);

@@ -5,7 +5,7 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import { JsonSkeleton } from "../../src/dialects/json_skeleton.ts";
-import { readUsage } from "../../src/dialects/openai_usage.ts";
+import { readUsage } from "../../src/dialects/openai_chat.ts";
 
 function skeletonOf(json: string, cuts: readonly number[] = []): string | undefined {
   const bytes = Buffer.from(json);

@@ -10,7 +10,7 @@ import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import type { ExchangeObserver } from "../../src/exchange/observer.ts";
 import type { GatewayParts } from "../../src/gateway.ts";
 import type { OwnKey } from "../../src/config/key.ts";
-import { PATIENCE_MS } from "../../src/exchange/deadline.ts";
+import { STORE_DEADLINE_MS } from "../../src/exchange/deadline.ts";
 import { GOOD_BODY, startUnderTest, type UnderTest } from "../support/gateway.ts";
 import { COMPLETION, type Provider, startProvider } from "../support/provider.ts";
 import { callRaw, openRaw, type RawAnswer, toRawRequest } from "../support/tcp_peer.ts";
@@ -21,7 +21,7 @@ const SECRET = "a secret word";
 /** Waits for hooks a hundredth of the time, and is as the system's clock else. */
 const impatient: Clock = {
   ...systemClock,
-  timer: (ms, fire) => systemClock.timer(ms === PATIENCE_MS ? ms / 100 : ms, fire),
+  timer: (ms, fire) => systemClock.timer(ms === STORE_DEADLINE_MS ? ms / 100 : ms, fire),
 };
 const forEver = () => new Promise<never>(() => {});
 const toThrow = (): never => {

@@ -3,8 +3,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import * as fc from "fast-check";
-import { systemClock } from "../../src/exchange/clock.ts";
-import { Timers } from "../../src/exchange/timer_queue.ts";
+import { systemClock, Timers } from "../../src/exchange/clock.ts";
 
 /** A runtime whose time is set by hand, and whose timers may go off a little early, as Node's do. */
 function handMade(earlyMs = 0) {

@@ -3,12 +3,11 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import type { ByteSource } from "../../src/http/byte_source.ts";
+import type { ByteSource } from "../../src/http/message.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { Exchange } from "../../src/exchange/exchange.ts";
-import { readBody } from "../../src/inbound/body.ts";
-import { BodyMemory, type RequestBody } from "../../src/inbound/body_memory.ts";
+import { BodyMemory, readBody, type RequestBody } from "../../src/inbound/body.ts";
 
 describe("the memory for bodies", () => {
   const limits = { maxBodyBytes: 1000, bodyTimeMs: 60_000 };
@@ -117,7 +116,7 @@ describe("the memory for bodies", () => {
           chosen.body.release();
         } else {
           try {
-            chosen.body.reserve(bytes);
+            chosen.body.reserve(chosen.bytes + bytes);
             chosen.bytes += bytes;
           } catch (error) {
             assert.ok(GatewayError.is(error) && error.code === "gateway_overloaded");

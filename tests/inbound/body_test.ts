@@ -6,7 +6,7 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import { type ErrorCode, GatewayError } from "../../src/errors/gateway_error.ts";
-import { assertShape, MAX_DEPTH, MAX_MEMBERS, MAX_VALUES, parseJson } from "../../src/inbound/body.ts";
+import { assertShape, MAX_DEPTH, MAX_MEMBERS, MAX_VALUES, parseJson } from "../../src/inbound/json_guard.ts";
 
 function codeOf(run: () => unknown): ErrorCode | undefined {
   try {

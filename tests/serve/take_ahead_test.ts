@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import * as fc from "fast-check";
-import type { ByteSource } from "../../src/http/byte_source.ts";
+import type { ByteSource } from "../../src/http/message.ts";
 import { takeAhead } from "../../src/serve/take_ahead.ts";
 
 type Step = { bytes: number[]; isLate: boolean };

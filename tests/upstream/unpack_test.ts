@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import * as zlib from "node:zlib";
-import type { ByteSource } from "../../src/http/byte_source.ts";
+import type { ByteSource } from "../../src/http/message.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { toIdentityCoding, unpackGzip } from "../../src/upstream/unpack.ts";
 import { unpackNode } from "../../src/upstream/http1/unpack.ts";

@@ -6,6 +6,7 @@
 import type { Digest } from "../../keys/key_format.ts";
 import type { GatewayRequest } from "../../http/message.ts";
 import type { Clock } from "../../exchange/clock.ts";
+import { parseBearer } from "../../inbound/credentials.ts";
 import { HOST } from "../../config/provider.ts";
 import { AdminError } from "./answers.ts";
 
@@ -87,7 +88,7 @@ export class Guard {
         "Cannot manage keys or tell of usage: set admin.token in the configuration first",
       );
     }
-    const shown = /^Bearer ([\x21-\x7e]+)$/i.exec(headers.get(header.toLowerCase()) ?? "")?.[1] ?? "";
+    const shown = parseBearer(headers.get(header.toLowerCase())) ?? "";
     const [a, b] = [digest(shown), digest(token)];
     let difference = 0;
     for (let index = 0; index < b.length; index++) difference |= a.charCodeAt(index) ^ b.charCodeAt(index);

@@ -8,7 +8,8 @@ import { Router } from "itty-router";
 import * as v from "valibot";
 import { type KeyAdministration, UnknownKey } from "../key_administration.ts";
 import { KeyStoreError, KeyStoreUnavailable } from "../../keys/key_store.ts";
-import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
+import { type GatewayRequest, type GatewayResponse, isDrainable, SMALL_BODY_BYTES } from "../../http/message.ts";
+import { readAll } from "../../http/read_all.ts";
 import { type Handler, toHandler } from "../../http/web.ts";
 import { AdminError, toAnswer } from "./answers.ts";
 import { Guard, type GuardParts } from "./guard.ts";
@@ -28,7 +29,6 @@ export interface AdminParts extends OperationParts, GuardParts {
   readonly metrics: (format: "text" | "openmetrics") => Promise<string>;
 }
 
-const MAX_BODY_BYTES = 65536;
 /** Media types of metrics (https://prometheus.io/docs/instrumenting/exposition_formats/). */
 const METRICS_TYPES = {
   text: "text/plain; version=0.0.4; charset=utf-8",
@@ -38,16 +38,11 @@ const METRICS_TYPES = {
 const OPENMETRICS_ASKED =
   /application\/openmetrics-text(?!\s*;\s*version=(?!1\.0\.0))(?![^,]*;\s*q=0(?:\.0*)?\s*(?:[;,]|$))/i;
 
-/** Returns whether the connection can be kept after a refusal: there is no body, or a small one. */
-function isBodySettled({ headers, body }: GatewayRequest): boolean {
-  return body === null || Number(headers.get("content-length") ?? Infinity) <= MAX_BODY_BYTES;
-}
-
 function toErrorAnswer(thrown: unknown, request: GatewayRequest): GatewayResponse {
   const error = toAdminError(thrown);
   const { status, code, message, param, headers } = error;
   const type = status >= 500 ? "server_error" : status === 401 ? "authentication_error" : "invalid_request_error";
-  const isLost = !isBodySettled(request);
+  const isLost = !isDrainable(request);
   return toAnswer(status, { error: { message, type, param, code } }, {
     ...headers,
     ...(isLost && { connection: "close" }),
@@ -69,16 +64,12 @@ function toAdminError(thrown: unknown): AdminError {
 
 /** Reads the whole body, which is bounded: an unread rest would block the connection's next request. */
 async function readBytes({ headers, body }: GatewayRequest): Promise<Uint8Array> {
-  const tooLarge = new AdminError(413, "body_too_large", `Cannot accept the body: more than ${MAX_BODY_BYTES} bytes`);
-  if (Number(headers.get("content-length") ?? 0) > MAX_BODY_BYTES) throw tooLarge;
-  const bytes = new Uint8Array(MAX_BODY_BYTES);
-  let length = 0;
-  for (let chunk = await body?.read(); chunk !== undefined; chunk = await body?.read()) {
-    if (length + chunk.byteLength > MAX_BODY_BYTES) throw tooLarge;
-    bytes.set(chunk, length);
-    length += chunk.byteLength;
-  }
-  return bytes.subarray(0, length);
+  const accept = (byteLength: number) => {
+    if (byteLength <= SMALL_BODY_BYTES) return;
+    throw new AdminError(413, "body_too_large", `Cannot accept the body: more than ${SMALL_BODY_BYTES} bytes`);
+  };
+  accept(Number(headers.get("content-length") ?? 0));
+  return body === null ? new Uint8Array() : await readAll(body, { accept });
 }
 
 async function readJson(request: GatewayRequest): Promise<unknown> {

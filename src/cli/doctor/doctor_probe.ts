@@ -10,8 +10,7 @@ import { request as requestHttps } from "node:https";
 import { connect as connectTcp, isIP } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { createGunzip } from "node:zlib";
-import { EventStreamScanner } from "../../dialects/openai_chat.ts";
-import { PlainAnswerMeter } from "../../dialects/openai_usage.ts";
+import { OPENAI_CHAT } from "../../dialects/openai_chat.ts";
 
 /** Result of one step and its duration in milliseconds; of an error only the code is kept. */
 export type Step<Found> = { readonly ms: number } & ({ readonly found: Found } | { readonly error: string });
@@ -153,8 +152,8 @@ const fieldOf = ({ headers }: IncomingMessage, name: string): string => String(h
 function watch(response: IncomingMessage, leaves: boolean, startedAt: number): Promise<Seen> {
   const mediaType = fieldOf(response, "content-type").split(";")[0]?.trim().toLowerCase() ?? "";
   const coding = fieldOf(response, "content-encoding").toLowerCase();
-  const scanner = new EventStreamScanner(1);
-  const meter = new PlainAnswerMeter();
+  const scanner = OPENAI_CHAT.createScanner(1);
+  const meter = OPENAI_CHAT.createMeter();
   const comments = new CommentCounter();
   const body = coding === "gzip" ? response.pipe(createGunzip()) : response;
   let firstByteMs: number | undefined;

@@ -6,7 +6,7 @@
  *
  * @module
  */
-import type { ByteSource } from "../../http/byte_source.ts";
+import type { ByteSource } from "../../http/message.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import type { ExchangeRecord } from "../../exchange/record.ts";
 import type { ExchangeObserver } from "../../exchange/observer.ts";

@@ -8,8 +8,7 @@ import { type IncomingMessage, request as requestHttp } from "node:http";
 import { request as requestHttps } from "node:https";
 import { PLAYGROUND_HEADERS } from "../../admin/api/operation.ts";
 import { AdminError } from "../../admin/api/answers.ts";
-import type { ByteSource } from "../../http/byte_source.ts";
-import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
+import type { ByteSource, GatewayRequest, GatewayResponse } from "../../http/message.ts";
 import { fromIncomingMessage } from "../incoming_body.ts";
 
 /** Headers of the connection, which are no part of the answer. */

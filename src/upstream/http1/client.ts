@@ -6,7 +6,7 @@
  * @module
  */
 import { Buffer } from "node:buffer";
-import type { ByteSource } from "../../http/byte_source.ts";
+import type { ByteSource } from "../../http/message.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { AnswerReader, type AnswerSink, Garbled } from "./response_parser.ts";
 import { ConnectionPool, type Pooled } from "./connection_pool.ts";

@@ -5,7 +5,7 @@
  */
 import type { Transform } from "node:stream";
 import * as zlib from "node:zlib";
-import type { ByteSource } from "../../http/byte_source.ts";
+import type { ByteSource } from "../../http/message.ts";
 
 type Inflater = Transform & zlib.Zlib;
 

@@ -1,0 +1,55 @@
+/**
+ * Port: a dialect, the part of a provider's interface that the gateway has to know. It says when a stream is complete,
+ * where usage stands, and what an error of the gateway looks like before and within an answer.
+ *
+ * @module
+ */
+import type { GatewayError } from "../errors/gateway_error.ts";
+import type { TokenUsage } from "../exchange/record.ts";
+
+/** The most bytes of an answer that are kept to be looked at: of a line, of a long text, of a plain answer's end. */
+export const MAX_KEPT_BYTES = 65_536;
+
+/** Watches a stream of events on its way, without changing or keeping it. */
+export interface StreamScanner {
+  /** The number of `data` lines so far that are not empty. */
+  readonly payloads: number;
+  /** True once the last event that this dialect knows went by: nothing can be lost after it. */
+  readonly isDone: boolean;
+  /** True once the answer in the stream has its end. */
+  readonly isComplete: boolean;
+  /** True after an error of the provider's own. */
+  readonly hasError: boolean;
+  /** Tokens as stated so far; some providers state them once, some with every chunk. */
+  readonly usage: TokenUsage | undefined;
+  /** True if an event of the gateway can be inserted here without a {@link boundary} before it. */
+  readonly isAtBoundary: boolean;
+  /** The text to send before an event of the gateway: it ends the unfinished line and event. */
+  readonly boundary: string;
+  /** Takes note of the next bytes. @param chunk As it came; it may be used again afterwards */
+  push(chunk: Uint8Array): void;
+  /** Takes note that nothing more comes. */
+  end(): void;
+}
+
+/** Watches a plain answer on its way, and keeps its end. */
+export interface AnswerMeter {
+  /** The tokens that it states, once it is over. */
+  readonly usage: TokenUsage | undefined;
+  /** Takes note of the next bytes. @param chunk As it came; it may be used again afterwards */
+  push(chunk: Uint8Array): void;
+}
+
+/** Port: a dialect. */
+export interface Dialect {
+  /** Creates the scanner of one stream. @param choices The number of answers that the caller asked for, at least 1 */
+  createScanner(choices: number): StreamScanner;
+  /** Creates the meter of one plain answer that passes in pieces. */
+  createMeter(): AnswerMeter;
+  /** Reads the tokens that a plain answer states. @param answer All of it */
+  readUsage(answer: Uint8Array): TokenUsage | undefined;
+  /** Makes the body of an answer for an error. It is JSON. */
+  toErrorBody(error: GatewayError): string;
+  /** Makes the event for an error in a stream that has begun, with its blank line. */
+  toErrorEvent(error: GatewayError): string;
+}

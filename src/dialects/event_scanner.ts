@@ -1,0 +1,222 @@
+/**
+ * Scans a stream of server-sent events (WHATWG HTML §9.2.5) without changing or keeping it: finds where an event ends,
+ * what is payload and what a comment. The meaning of the data is left to a dialect.
+ *
+ * @module
+ */
+import { joinChunks } from "../http/read_all.ts";
+import { MAX_KEPT_BYTES } from "./dialect.ts";
+import { JsonSkeleton } from "./json_skeleton.ts";
+
+const LF = 0x0a;
+const CR = 0x0d;
+const SPACE = 0x20;
+const COLON = 0x3a;
+const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
+
+const ascii = (text: string): Uint8Array => new TextEncoder().encode(text);
+const DATA = ascii("data");
+const EVENT = ascii("event");
+const ERROR_NAME = ascii("error");
+const LINE_END = Uint8Array.of(LF);
+
+/**
+ * Compares bytes with a word.
+ *
+ * @param bytes The bytes
+ * @param word The word
+ * @param at The offset at which it should stand
+ * @returns Whether it stands there
+ */
+export function startsWithAt(bytes: Uint8Array, word: Uint8Array, at: number): boolean {
+  for (let index = 0; index < word.length; index++) if (bytes[at + index] !== word[index]) return false;
+  return true;
+}
+
+/** Finds the value of a field; -1 if the line is one of another field. */
+function valueOf(field: Uint8Array, bytes: Uint8Array, start: number): number {
+  if (!startsWithAt(bytes, field, start) || bytes[start + field.length] !== COLON) return -1;
+  const value = start + field.length + 1;
+  return bytes[value] === SPACE ? value + 1 : value;
+}
+
+/** Scans one stream. Any way of cutting the stream into chunks leads to the same findings. */
+export abstract class EventScanner {
+  /** The number of `data` lines so far that are not empty. */
+  payloads = 0;
+  /** True after an event of the provider that is named `error`, or one that the dialect takes for an error. */
+  hasError = false;
+
+  /** The bytes of the unfinished line so far, unless it is long; `#lineBytes` counts them in any case. */
+  #parts: Uint8Array[] = [];
+  #lineBytes = 0;
+  #isFirstLine = true;
+  #isAfterCr = false;
+  #isLongLine = false;
+  #isLongData = false;
+  #isInEvent = false;
+  #isNamedError = false;
+  /** The first line of data in this event, in case that another one continues it. */
+  #data: Uint8Array | undefined;
+  #dataStart = 0;
+  #dataEnd = 0;
+  /** The skeleton of this event's data, once that is too long to be kept, or stands in several lines. */
+  #skeleton: JsonSkeleton | undefined;
+  #hasEndedInLine = false;
+
+  /** True if an event of the gateway can be inserted here without a {@link boundary} before it. */
+  get isAtBoundary(): boolean {
+    return this.#lineBytes === 0 && !this.#isInEvent && !this.#hasEndedInLine;
+  }
+
+  /** The text to send before an event of the gateway: it ends the unfinished line and event. */
+  get boundary(): string {
+    if (this.isAtBoundary) return "";
+    return this.#lineBytes === 0 && !this.#hasEndedInLine ? "\n" : "\n\n";
+  }
+
+  /**
+   * Reads one line of data. Nothing of the bytes may be kept.
+   *
+   * @param bytes The bytes that hold it
+   * @param start The offset of its first byte
+   * @param end The offset after its last byte
+   */
+  protected abstract readLine(bytes: Uint8Array, start: number, end: number): void;
+
+  /**
+   * Reads the data of an event that stands in several lines, or in one that is too long to be kept.
+   *
+   * @param text The skeleton of its JSON
+   */
+  protected abstract readText(text: string): void;
+
+  /**
+   * Takes note of the next bytes.
+   *
+   * @param chunk As it came
+   */
+  push(chunk: Uint8Array): void {
+    if (chunk.length === 0) return;
+    this.#lines(chunk);
+    // A copy: a runtime may use its buffer again.
+    if (this.#data === chunk) {
+      this.#setData(chunk.slice(this.#dataStart, this.#dataEnd), 0, this.#dataEnd - this.#dataStart);
+    }
+  }
+
+  /** Takes note that nothing more comes: client libraries read a last line without a line end, and so does this. */
+  end(): void {
+    if (this.#lineBytes === 0) return;
+    this.#hasEndedInLine = true;
+    this.#endLine(new Uint8Array(0), 0, 0);
+  }
+
+  #lines(chunk: Uint8Array): void {
+    let from = this.#isAfterCr && chunk[0] === LF ? 1 : 0;
+    this.#isAfterCr = false;
+    let cr = chunk.indexOf(CR, from);
+    while (from < chunk.length) {
+      const lf = chunk.indexOf(LF, from);
+      if (cr !== -1 && cr < from) cr = chunk.indexOf(CR, from);
+      const end = lf === -1 || (cr !== -1 && cr < lf) ? cr : lf;
+      if (end === -1) return this.#keep(chunk, from, chunk.length);
+      this.#endLine(chunk, from, end);
+      from = end + 1;
+      if (end === cr) {
+        if (from === chunk.length) this.#isAfterCr = true;
+        else if (chunk[from] === LF) from++;
+      }
+    }
+  }
+
+  /** Keeps a part of a line; of a line that is too long, only what its skeleton needs. */
+  #keep(chunk: Uint8Array, from: number, end: number): void {
+    this.#lineBytes += end - from;
+    if (this.#isLongLine) {
+      if (this.#isLongData) this.#skeleton?.push(chunk, from, end);
+    } else if (this.#lineBytes <= MAX_KEPT_BYTES) {
+      this.#parts.push(chunk.slice(from, end)); // a copy: a view would hold the whole chunk
+    } else {
+      this.#isLongLine = true;
+      const line = joinChunks([...this.#parts, chunk.subarray(from, end)]);
+      this.#parts = [];
+      const start = this.#skipMark(line, 0);
+      if (line[start] === COLON) return;
+      this.#isInEvent = true;
+      const value = valueOf(DATA, line, start);
+      this.#isLongData = value !== -1;
+      if (this.#isLongData) this.#addData(line, value, line.length);
+    }
+  }
+
+  #endLine(chunk: Uint8Array, from: number, end: number): void {
+    if (this.#lineBytes === 0 && end - from <= MAX_KEPT_BYTES) return this.#line(chunk, from, end);
+    this.#keep(chunk, from, end);
+    this.#lineBytes = 0;
+    if (this.#isLongLine) {
+      if (this.#isLongData) this.#speak();
+      this.#isLongLine = this.#isLongData = false;
+      return;
+    }
+    const line = joinChunks(this.#parts);
+    this.#parts = [];
+    this.#line(line, 0, line.length);
+  }
+
+  #skipMark(bytes: Uint8Array, from: number): number {
+    if (!this.#isFirstLine) return from;
+    this.#isFirstLine = false;
+    return BYTE_ORDER_MARK.every((byte, index) => bytes[from + index] === byte) ? from + BYTE_ORDER_MARK.length : from;
+  }
+
+  #line(bytes: Uint8Array, from: number, end: number): void {
+    const start = this.#skipMark(bytes, from);
+    if (start === end) {
+      this.#isInEvent = this.#isNamedError = false;
+      this.#data = this.#skeleton = undefined;
+      return;
+    }
+    if (bytes[start] === COLON) return;
+    this.#isInEvent = true;
+    const value = valueOf(DATA, bytes, start);
+    if (value === -1) return this.#name(bytes, start, end);
+    if (value >= end) return;
+    if (this.#data !== undefined || this.#skeleton !== undefined) this.#addData(bytes, value, end);
+    else this.#setData(bytes, value, end);
+    this.#speak();
+    this.readLine(bytes, value, end);
+  }
+
+  /** Takes note of an event's name, which may also stand after its data. */
+  #name(bytes: Uint8Array, start: number, end: number): void {
+    const value = valueOf(EVENT, bytes, start);
+    if (value === -1) return;
+    this.#isNamedError = end - value === ERROR_NAME.length && startsWithAt(bytes, ERROR_NAME, value);
+    if (this.#isNamedError && (this.#data !== undefined || this.#skeleton !== undefined)) this.hasError = true;
+  }
+
+  #setData(bytes: Uint8Array, start: number, end: number): void {
+    this.#data = bytes;
+    this.#dataStart = start;
+    this.#dataEnd = end;
+  }
+
+  /** Joins a line of data to those before it in its event: together they are one text. */
+  #addData(bytes: Uint8Array, start: number, end: number): void {
+    const isFirst = this.#data === undefined && this.#skeleton === undefined;
+    const skeleton = this.#skeleton ??= new JsonSkeleton();
+    if (this.#data !== undefined) skeleton.push(this.#data, this.#dataStart, this.#dataEnd);
+    this.#data = undefined;
+    if (!isFirst) skeleton.push(LINE_END, 0, 1);
+    skeleton.push(bytes, start, end);
+  }
+
+  /** Counts a line of data, and looks at the event's text if that stands in several lines or is long. */
+  #speak(): void {
+    this.payloads++;
+    if (this.#isNamedError) this.hasError = true;
+    const text = this.#skeleton?.text;
+    if (text !== undefined) this.readText(text);
+  }
+}
