@@ -1,6 +1,6 @@
 /** Which runtime the tests run on. */
 import process from "node:process";
-import { runtime, type RuntimeName } from "../../src/serve/compose.ts";
+import { runtime, type RuntimeName } from "../../src/runtime.ts";
 
 export { runtime };
 
