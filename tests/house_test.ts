@@ -81,6 +81,7 @@ function roomOf(file: string): string {
 }
 
 const FLOORS: Readonly<Record<string, number>> = {
+  "runtime.ts": 0,
   errors: 0,
   http: 0,
   exchange: 1,
@@ -107,7 +108,7 @@ const WINGS: ReadonlySet<number> = new Set([2, 3]);
 
 /** Bound: may name a runtime or an engine. */
 const isBound = (file: string) =>
-  /_(?:file|redis|kv)\.ts$|^src\/(?:upstream\/http1|storage|serve|cloudflare|cli)\//.test(file);
+  /_(?:file|redis|kv)\.ts$|^src\/(?:upstream\/http1|storage|serve|cloudflare|cli)\/|^src\/runtime\.ts$/.test(file);
 
 /** A call that has one home. The pattern must not stand elsewhere in `src`. */
 const BANNED: readonly { pattern: RegExp; home: RegExp; reason: string }[] = [
@@ -121,6 +122,16 @@ const BANNED: readonly { pattern: RegExp; home: RegExp; reason: string }[] = [
     pattern: /\bsetTimeout\(/,
     home: /exchange\/clock|upstream\/http1|^src\/serve\/|cloudflare\/entry|^src\/cli\//,
     reason: "times come from the Clock, so that tests can pass their own",
+  },
+  {
+    pattern: /"(?:Bun|Deno)" in globalThis/,
+    home: /^src\/runtime\.ts$/,
+    reason: "the runtime is detected in one place",
+  },
+  {
+    pattern: /\bcreateGateway\(/,
+    home: /^src\/gateway|serve\/compose|cloudflare\/entry/,
+    reason: "each root composes the gateway in one place",
   },
   { pattern: /\.tee\(\)/, home: /^$/, reason: "tee() buffers without bound when one side is slow" },
   { pattern: /request\.url/, home: /gateway\.ts|cli\//, reason: "a URL built from Host must not be looked at early" },

@@ -12,9 +12,9 @@ import type { GatewayRequest } from "../../src/http/message.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import type { ExchangeObserver } from "../../src/exchange/observer.ts";
-import { createGateway, type Gateway } from "../../src/gateway.ts";
-import { resolveServe, runtimeParts } from "../../src/serve/compose.ts";
-import { closeListeners, containCrashes, keepExchangesYoung, openListeners } from "../../src/serve/lifecycle.ts";
+import type { Gateway } from "../../src/gateway.ts";
+import { composeGateway, resolveServe } from "../../src/serve/compose.ts";
+import { closeListeners, containCrashes, disablePretenuring, openListener } from "../../src/serve/lifecycle.ts";
 import type { TlsIdentity } from "../../src/serve/listener.ts";
 
 /** What to start. Each provider has a listener, and so a host, of its own. */
@@ -101,7 +101,10 @@ async function start({ providers, key, otherKey, limits, bodyTimeMs, tls, tellsS
     bodyTimeMs,
     tls: name === "tls" ? tls : undefined,
   }));
-  const listeners = await openListeners(handler, await resolveServe(), addresses);
+  const serve = await resolveServe();
+  const listeners = await Promise.all(
+    addresses.map((address) => openListener(handler, serve, address, address.hostname)),
+  );
   const urls = Object.fromEntries(names.map((name, index) => [name, listeners[index]?.url ?? ""]));
   const config = parseConfig({
     providers: Object.fromEntries(
@@ -125,7 +128,7 @@ async function start({ providers, key, otherKey, limits, bodyTimeMs, tls, tellsS
     },
   };
   const limiter = new MemoryLimiter(systemClock);
-  const gateway = built.gateway = createGateway(config, { ...runtimeParts(), limiter, observers: [observer] });
+  const gateway = built.gateway = composeGateway(config, { limiter, observers: [observer] });
   const countLeases = () => {
     const standings = limiter.standings([{ name: "key:caller", limits: { concurrency: MANY } }]);
     return standings.reduce((sum, { used }) => sum + used, 0);
@@ -133,7 +136,7 @@ async function start({ providers, key, otherKey, limits, bodyTimeMs, tls, tellsS
   return { gateway, listeners, counts, urls, countLeases };
 }
 
-keepExchangesYoung(); // as `serve` does
+disablePretenuring(); // as `serve` does
 containCrashes((text) => tell({ type: "crash", text }));
 const lines = createInterface({ input: process.stdin });
 let running: Awaited<ReturnType<typeof start>> | undefined;

@@ -1,6 +1,7 @@
 /** Every part of a page that is made from the sources and from measurements, and from nothing that a run leaves. */
 import { makeCauses, makeErrors, makeOutcomes, makeStreamErrors } from "./errors.ts";
 import { makeMap } from "./map.ts";
+import { makeCommands, makeOptions } from "./options.ts";
 import type { Part } from "./parts.ts";
 import { makeConnections, makeCosts, makeKeys, makeObservers, makePeers } from "./performance.ts";
 import { makePresets, makeSettings } from "./settings.ts";
@@ -12,6 +13,8 @@ export const TABLES: readonly Part[] = [
   { name: "map", files: ["CONTRIBUTING.md"], make: makeMap },
   { name: "settings", files: ["docs/configuration.md"], make: makeSettings },
   { name: "presets", files: ["docs/configuration.md"], make: makePresets },
+  { name: "commands", files: ["docs/operations.md"], make: makeCommands },
+  { name: "options", files: ["docs/operations.md"], make: makeOptions },
   { name: "errors", files: ["docs/errors.md"], make: makeErrors },
   { name: "stream errors", files: ["docs/errors.md"], make: makeStreamErrors },
   { name: "outcomes", files: ["docs/observability.md"], make: makeOutcomes },

@@ -7,7 +7,8 @@ import { existsSync, rmSync, writeFileSync } from "node:fs";
 import { HOST } from "../config/provider.ts";
 import { parseDuration } from "../config/units.ts";
 import { createSelfSignedCertificate } from "./demo/certificate.ts";
-import { type CommandOptions, print, UsageError } from "./command.ts";
+import { CommandLineError, print } from "./command.ts";
+import type { CommandOptions } from "./options.ts";
 
 const DEFAULT_NAME = "gateway";
 const DEFAULT_HOSTS = "localhost,127.0.0.1,::1";
@@ -24,7 +25,7 @@ function readHosts(text: string): [string, ...string[]] {
     return HOST.test(plain) && URL.canParse(`http://${plain}`);
   };
   if (![first, ...rest].every(isHost)) {
-    throw new UsageError("--hosts takes names and addresses without ports, such as localhost,127.0.0.1,::1");
+    throw new CommandLineError("--hosts takes names and addresses without ports, such as localhost,127.0.0.1,::1");
   }
   return [first, ...rest];
 }
@@ -32,7 +33,7 @@ function readHosts(text: string): [string, ...string[]] {
 function readLife(text: string): number {
   const lifeMs = parseDuration(text);
   if (lifeMs >= DAY_MS && lifeMs <= MAX_LIFE_DAYS * DAY_MS) return lifeMs;
-  throw new UsageError(`--expires takes a duration from 1d to ${MAX_LIFE_DAYS}d, such as 90d`);
+  throw new CommandLineError(`--expires takes a duration from 1d to ${MAX_LIFE_DAYS}d, such as 90d`);
 }
 
 /** Writes a new file. One of the same name is removed first, since it has its own mode, and perhaps open readers. */
@@ -42,7 +43,7 @@ function write(file: string, text: string, mode: number): void {
     writeFileSync(file, text, { mode, flag: "wx" });
   } catch (error) {
     const why = error instanceof Error && "code" in error ? String(error.code) : "unknown";
-    throw new UsageError(`cannot write ${file}: ${why}`);
+    throw new CommandLineError(`cannot write ${file}: ${why}`);
   }
 }
 
@@ -50,17 +51,17 @@ function write(file: string, text: string, mode: number): void {
  * Writes a key and a certificate that it signs itself, and says how callers come to trust it.
  *
  * @param options The name of both files without their endings, the hosts, the lifetime, and whether files are replaced
- * @throws {UsageError} Where a file is there already or can't be written, or an option is wrong
+ * @throws {CommandLineError} Where a file is there already or can't be written, or an option is wrong
  */
-export function certificateCommand({ operands = [], hosts, expires, force }: CommandOptions): void {
-  if (operands.length > 1) throw new UsageError("certificate takes one name, such as b for b.crt and b.key");
-  const [name = DEFAULT_NAME] = operands;
+export function certificateCommand({ operand: name = DEFAULT_NAME, hosts, expires, force }: CommandOptions): void {
   const files = { cert: `${name}.crt`, key: `${name}.key` };
   const names = readHosts(hosts ?? DEFAULT_HOSTS);
   const lifeMs = readLife(expires ?? DEFAULT_LIFE);
   const taken = Object.values(files).filter((file) => existsSync(file));
   if (taken.length > 0 && force !== true) {
-    throw new UsageError(`cannot write ${taken.join(" and ")}: already there. Use --force to replace what is there`);
+    throw new CommandLineError(
+      `cannot write ${taken.join(" and ")}: already there. Use --force to replace what is there`,
+    );
   }
   const { cert, key } = createSelfSignedCertificate(names, lifeMs);
   write(files.key, key, 0o600);

@@ -8,15 +8,18 @@ import { parseConfig } from "../config/config.ts";
 import { Engines } from "../serve/engines.ts";
 import { maskSecrets } from "../serve/masked_config.ts";
 import { prepare, readSource } from "../serve/prepare.ts";
-import type { CommandOptions } from "./command.ts";
+import { printDenoFlags } from "./deno_flags.ts";
+import type { CommandOptions } from "./options.ts";
 
 /**
- * Does everything that `serve` does before it listens, and prints the effective configuration, its secrets masked.
+ * Does everything that `serve` does before it listens, and prints the effective configuration, its secrets masked; or
+ * prints only the flags of Deno for it.
  *
- * @param options The configuration's file
+ * @param options The configuration's file, and what is asked
  * @throws {ConfigError} For a mistake in it
  */
-export async function check({ config: file }: CommandOptions): Promise<void> {
+export async function checkCommand({ config: file, "deno-flags": asksFlags }: CommandOptions): Promise<void> {
+  if (asksFlags) return printDenoFlags(file);
   const source = readSource(file);
   const { assembly } = await prepare(source, { engines: new Engines(), report: () => {}, isOffline: true });
   await assembly.close();

@@ -7,7 +7,8 @@ import process from "node:process";
 import * as v from "valibot";
 import { loadConfig } from "../serve/load_config.ts";
 import { type AdminAnswer, askAdmin, toAdminUrl } from "./ask_admin.ts";
-import { type CommandOptions, print, UsageError } from "./command.ts";
+import { CommandLineError, print, report } from "./command.ts";
+import type { CommandOptions } from "./options.ts";
 
 /** The longest silence of the gateway. Milliseconds. */
 const ASK_MS = 5000;
@@ -42,16 +43,16 @@ async function look(origin: string, path: string): Promise<[text: string, isWell
  * is 1 when it is not.
  *
  * @param options The configuration's file, and what is asked
- * @throws {UsageError} When the configuration has no admin listener that can be asked
+ * @throws {CommandLineError} When the configuration has no admin listener that can be asked
  * @throws {ConfigError} For a mistake in the configuration
  */
 export async function healthCommand({ config: file, live }: CommandOptions): Promise<void> {
   const { admin } = loadConfig(file).config;
   if (admin === undefined || admin.port === 0) {
-    throw new UsageError("health is asked for at the admin listener: configure admin with a port");
+    throw new CommandLineError("health is asked for at the admin listener: configure admin with a port");
   }
   const [text, isWell] = await look(toAdminUrl(admin), live ? "/livez" : "/readyz");
   if (isWell) return print(`${text}\n`);
-  print(`sallyport: ${text}\n`, process.stderr);
+  report(text);
   process.exitCode = 1;
 }

@@ -15,7 +15,8 @@ import { KeyPatchSchema, type KeyPolicy } from "../config/key.ts";
 import { assemble } from "../serve/compose.ts";
 import { loadConfig } from "../serve/load_config.ts";
 import { parseDuration } from "../config/units.ts";
-import { type CommandOptions, UsageError } from "./command.ts";
+import { CommandLineError } from "./command.ts";
+import { type CommandOptions, COMMANDS, type CommandSpec } from "./options.ts";
 import { alignColumns, bold, toPlain } from "./table.ts";
 
 const DEFAULT_LISTED = 50;
@@ -38,7 +39,7 @@ const FORMS: Readonly<Record<string, string>> = {
 
 function splitList(option: string, text: string): string[] {
   const items = text.split(",").map((item) => item.trim()).filter((item) => item !== "");
-  if (items.length === 0) throw new UsageError(`--${option} takes one name or several, with commas between them`);
+  if (items.length === 0) throw new CommandLineError(`--${option} takes one name or several, with commas between them`);
   return items;
 }
 
@@ -50,7 +51,7 @@ function toExpiry(text: string): string {
 function toMetadata(pairs: readonly string[]): Record<string, string> {
   return Object.fromEntries(pairs.map((pair) => {
     const [name = "", ...value] = pair.split("=");
-    if (name === "" || value.join("=") === "") throw new UsageError("--metadata takes name=value");
+    if (name === "" || value.join("=") === "") throw new CommandLineError("--metadata takes name=value");
     return [name, value.join("=")];
   }));
 }
@@ -61,7 +62,7 @@ function readOption(options: CommandOptions, name: SettingName): unknown {
   const [text = ""] = given;
   if (given.length === 1 && text === OFF) return null;
   // As an unset variable in a script leaves it: a key without any bounds is not what was meant.
-  if (given.includes("")) throw new UsageError(`--${name} is empty: give a value, or leave it out`);
+  if (given.includes("")) throw new CommandLineError(`--${name} is empty: give a value, or leave it out`);
   switch (name) {
     case "providers":
     case "models":
@@ -90,13 +91,13 @@ function readPolicy(options: CommandOptions): Partial<KeyPolicy> {
   if (result.success) return result.output;
   const [{ message, path = [] }] = result.issues;
   const option = String(path[path[0]?.key === "limits" ? 1 : 0]?.key);
-  throw new UsageError(`--${option}: ${FORMS[option] ?? message}`);
+  throw new CommandLineError(`--${option}: ${FORMS[option] ?? message}`);
 }
 
 function readPatch(options: CommandOptions): Partial<KeyPolicy> {
   const patch = readPolicy(options);
   if (Object.keys(patch).length > 0) return patch;
-  throw new UsageError(`keys update takes what to change: --${[...SETTINGS, ...LIMITS].join(", --")}`);
+  throw new CommandLineError(`keys update takes what to change: --${[...SETTINGS, ...LIMITS].join(", --")}`);
 }
 
 function toDay(time: unknown): string {
@@ -162,7 +163,7 @@ function print(content: unknown, text: string): void {
 async function list(keys: KeyAdministration, options: CommandOptions): Promise<void> {
   const limit = options.limit === undefined ? DEFAULT_LISTED : Number(options.limit);
   if (!Number.isInteger(limit) || limit < 1 || limit > MAX_LISTED) {
-    throw new UsageError("--limit takes a whole number from 1 to 1000000");
+    throw new CommandLineError("--limit takes a whole number from 1 to 1000000");
   }
   const found = await keys.list({ limit: limit + 1, search: options.search });
   const shown = found.slice(0, limit);
@@ -200,13 +201,13 @@ async function readLines(file: string | undefined): Promise<string[]> {
     await Promise.race([reading, failed]);
   } catch (error) {
     const code = error instanceof Error && "code" in error ? error.code : "unknown";
-    throw new UsageError(`Cannot read the keys to import: ${code}`);
+    throw new CommandLineError(`Cannot read the keys to import: ${code}`);
   }
   return lines;
 }
 
-async function printImport(keys: KeyRegistry, file: string | undefined, options: CommandOptions): Promise<void> {
-  const records = readKeyLines(await readLines(file));
+async function printImport(keys: KeyRegistry, options: CommandOptions): Promise<void> {
+  const records = readKeyLines(await readLines(options.operand));
   const counts = await importKeys(keys, records, { isReplacing: options.replace === true });
   const { added, replaced, same } = counts;
   print(counts, options.json ? "" : `${added} keys added, ${replaced} replaced, ${same} there already`);
@@ -214,37 +215,37 @@ async function printImport(keys: KeyRegistry, file: string | undefined, options:
 
 /** Reads the time for which the old secret stays valid. Milliseconds. */
 function readOverlap({ overlap, now }: CommandOptions): number {
-  if (now && overlap !== undefined) throw new UsageError("keys rotate takes --now or --overlap, not both");
+  if (now && overlap !== undefined) throw new CommandLineError("keys rotate takes --now or --overlap, not both");
   const overlapMs = now ? 0 : parseDuration(overlap ?? DEFAULT_OVERLAP);
-  if (Number.isNaN(overlapMs)) throw new UsageError('--overlap takes a duration such as "24h"');
+  if (Number.isNaN(overlapMs)) throw new CommandLineError('--overlap takes a duration such as "24h"');
   return overlapMs;
 }
 
-async function act(
-  keys: KeyAdministration,
-  verb: string | undefined,
-  id: string,
-  options: CommandOptions,
-): Promise<void> {
+async function run(options: CommandOptions, registry: KeyRegistry, keys: KeyAdministration): Promise<void> {
+  const { operand: id = "" } = options;
   const isJson = options.json === true;
   const show = (view: KeyView) => print(view, isJson ? "" : toLines(view));
-  switch (verb) {
-    case "create":
+  switch (options.command) {
+    case "keys create":
       return printNew(await keys.create(readPolicy(options)), isJson);
-    case "list":
+    case "keys list":
       return await list(keys, options);
-    case "show":
+    case "keys show":
       return show(await keys.show(id));
-    case "update":
+    case "keys update":
       return show(await keys.update(id, readPatch(options)));
-    case "revoke":
+    case "keys revoke":
       return show(await keys.revoke(id));
-    case "disable":
+    case "keys disable":
       return show(await keys.disable(id));
-    case "enable":
+    case "keys enable":
       return show(await keys.enable(id));
-    case "rotate":
+    case "keys rotate":
       return printNew(await keys.rotate(id, readOverlap(options)), isJson);
+    case "keys export":
+      return await printExport(registry);
+    case "keys import":
+      return await printImport(registry, options);
   }
 }
 
@@ -252,16 +253,12 @@ async function act(
  * Manages gateway keys in the store that the configuration names.
  *
  * @param options The verb and what it takes
- * @throws {UsageError} For a mistake in the command, and when the change is refused
+ * @throws {CommandLineError} For a mistake in the command, and when the change is refused
  */
 export async function keysCommand(options: CommandOptions): Promise<void> {
-  const [verb, id, ...rest] = options.operands ?? [];
-  const takesNothing = verb === "create" || verb === "list" || verb === "export";
-  const needsId = !takesNothing && verb !== "import";
-  if (rest.length > 0 || (takesNothing && id !== undefined)) {
-    throw new UsageError(`unexpected argument: ${rest[0] ?? id}`);
-  }
-  if (needsId && verb !== undefined && id === undefined) throw new UsageError(`keys ${verb} takes the id of a key`);
+  const { command, operand } = options;
+  const { operand: wanted }: CommandSpec = COMMANDS[command];
+  if (wanted === "ID" && operand === undefined) throw new CommandLineError(`${command} takes the id of a key`);
   const { config, directory } = loadConfig(options.config);
   // Who counts plays no part here; and what goes wrong is thrown, so that it is said once.
   const redis = config.keys === "redis" ? config.redis : undefined;
@@ -269,11 +266,9 @@ export async function keysCommand(options: CommandOptions): Promise<void> {
   const { keys, parts: { digest } } = assembly;
   const providers = Object.keys(config.providers);
   try {
-    if (verb === "export") await printExport(keys);
-    else if (verb === "import") await printImport(keys, id, options);
-    else await act(new KeyAdministration({ keys, digest, now: Date.now, providers }), verb, id ?? "", options);
+    await run(options, keys, new KeyAdministration({ keys, digest, now: Date.now, providers }));
   } catch (error) {
-    if (error instanceof KeyStoreError) throw new UsageError(error.message);
+    if (error instanceof KeyStoreError) throw new CommandLineError(error.message);
     throw error;
   } finally {
     await assembly.close();

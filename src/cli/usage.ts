@@ -21,7 +21,8 @@ import { assemble } from "../serve/compose.ts";
 import { loadConfig, type LoadedConfig } from "../serve/load_config.ts";
 import { USAGE_COUNTS, UsageUnavailable } from "../usage/counts.ts";
 import { type AdminAnswer, askAdmin, toAdminUrl } from "./ask_admin.ts";
-import { type CommandOptions, print, UsageError } from "./command.ts";
+import { CommandLineError, print } from "./command.ts";
+import type { CommandOptions } from "./options.ts";
 import { alignColumns, bold, toPlain } from "./table.ts";
 
 /** The longest silence of the gateway. Milliseconds. */
@@ -38,7 +39,7 @@ function toTexts(options: CommandOptions): Record<string, string> {
   const texts: Record<string, string> = {};
   for (const name of ASKED) {
     const text = options[name];
-    if (text === "") throw new UsageError(`--${name} is empty: give a value, or leave it out`);
+    if (text === "") throw new CommandLineError(`--${name} is empty: give a value, or leave it out`);
     if (text !== undefined) texts[name] = text;
   }
   return texts;
@@ -48,7 +49,7 @@ function readQuery(texts: Readonly<Record<string, string>>) {
   const result = v.safeParse(UsageQuerySchema, texts);
   if (result.success) return result.output;
   const [{ message, path = [] }] = result.issues;
-  throw new UsageError(`--${String(path[0]?.key)}: ${message}`);
+  throw new CommandLineError(`--${String(path[0]?.key)}: ${message}`);
 }
 
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
@@ -73,7 +74,7 @@ async function askGateway(url: string, token: string): Promise<AdminAnswer | und
   try {
     return await askAdmin(url, { timeout: ASK_MS, token });
   } catch {
-    throw new UsageError(`the gateway at ${new URL(url).origin} does not answer as it should`);
+    throw new CommandLineError(`the gateway at ${new URL(url).origin} does not answer as it should`);
   }
 }
 
@@ -82,13 +83,17 @@ function readAnswer({ status, text }: AdminAnswer, origin: string): UsageReport 
   try {
     content = JSON.parse(text);
   } catch {
-    throw new UsageError(`what answers at ${origin} is no gateway: see admin in the configuration`);
+    throw new CommandLineError(`what answers at ${origin} is no gateway: see admin in the configuration`);
   }
   if (status === 200 && v.is(ReportSchema, content)) return content;
-  if (status === 200) throw new UsageError(`what answers at ${origin} is no gateway of this version`);
-  if (status === 401) throw new UsageError(`the gateway at ${origin} has another admin.token than the configuration`);
+  if (status === 200) throw new CommandLineError(`what answers at ${origin} is no gateway of this version`);
+  if (status === 401) {
+    throw new CommandLineError(`the gateway at ${origin} has another admin.token than the configuration`);
+  }
   const { error } = content as { error?: { message?: unknown } };
-  throw new UsageError(`the gateway at ${origin} answers ${status}: ${toPlain(String(error?.message ?? "no reason"))}`);
+  throw new CommandLineError(
+    `the gateway at ${origin} answers ${status}: ${toPlain(String(error?.message ?? "no reason"))}`,
+  );
 }
 
 /** Reads usage from its store, without a gateway. */
@@ -112,11 +117,11 @@ async function findReport(loaded: LoadedConfig, options: CommandOptions): Promis
     const origin = toAdminUrl(admin);
     const answer = await askGateway(`${origin}/v1/usage?${new URLSearchParams(texts)}`, admin.token);
     if (answer !== undefined) return readAnswer(answer, origin);
-    if (!hasFile) throw new UsageError(`no gateway runs at ${origin}, which alone knows what was used`);
+    if (!hasFile) throw new CommandLineError(`no gateway runs at ${origin}, which alone knows what was used`);
     print(`no gateway runs at ${origin}: this is what the last one has left\n`, process.stderr);
   }
   if (hasFile) return await readKept(loaded, query);
-  throw new UsageError("usage is known to the gateway alone: configure admin with a port and a token to ask it");
+  throw new CommandLineError("usage is known to the gateway alone: configure admin with a port and a token to ask it");
 }
 
 /** Formats a whole number with its digits in groups of three. */
@@ -198,10 +203,10 @@ function toCsv({ by, currency, rows }: UsageReport): string {
  * Shows what was used.
  *
  * @param options The query, and the format of the output
- * @throws {UsageError} For a mistake in the command, and when usage can't be read
+ * @throws {CommandLineError} For a mistake in the command, and when usage can't be read
  */
 export async function usageCommand(options: CommandOptions): Promise<void> {
-  if (options.json && options.csv) throw new UsageError("usage takes either --json or --csv");
+  if (options.json && options.csv) throw new CommandLineError("usage takes either --json or --csv");
   try {
     const report = await findReport(loadConfig(options.config), options);
     if (options.json) return void print(`${JSON.stringify(report, null, 2)}\n`);
@@ -209,8 +214,8 @@ export async function usageCommand(options: CommandOptions): Promise<void> {
     print(toCsv(report));
     if (report.left > 0) print(`${report.left} more rows are left out: --limit N prints more\n`, process.stderr);
   } catch (error) {
-    if (error instanceof UsageUnavailable) throw new UsageError(error.message);
-    if (error instanceof UsageRefusal) throw new UsageError(`--${error.param}: ${error.message}`);
+    if (error instanceof UsageUnavailable) throw new CommandLineError(error.message);
+    if (error instanceof UsageRefusal) throw new CommandLineError(`--${error.param}: ${error.message}`);
     throw error;
   }
 }

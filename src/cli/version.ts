@@ -7,7 +7,7 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
-import { runtime } from "../serve/compose.ts";
+import { runtime } from "../runtime.ts";
 import { ownProgram } from "../serve/bun.ts";
 import { VERSION } from "./command.ts";
 

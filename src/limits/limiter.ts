@@ -98,7 +98,7 @@ export function acquireLease(
   limiter: Limiter,
   subjects: readonly LimitSubject[],
   { exchange, clock }: { exchange: Exchange; clock: Clock },
-): Promise<Lease> {
+): Lease | Promise<Lease> {
   const toError = () => new GatewayError("internal_error", { cause: new Error("Cannot count: the limiter is silent") });
   return withDeadline(limiter.acquire(subjects), { exchange, clock, toError, onLate: (lease) => lease.release(0) });
 }

@@ -14,7 +14,7 @@ import type { Limiter } from "../limits/limiter.ts";
 import type { Config } from "../config/config.ts";
 import { type Clock, systemClock } from "../exchange/clock.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
-import type { GatewayParts } from "../gateway.ts";
+import { createGateway, type Gateway, type GatewayParts } from "../gateway.ts";
 import type { UsageMeter } from "../usage/meter.ts";
 import { FileUsage } from "../usage/usage_file.ts";
 import { SharedFile } from "../storage/shared_file.ts";
@@ -22,14 +22,9 @@ import type { UsageStore } from "../usage/counts.ts";
 import { dialBun } from "../upstream/http1/dial_bun.ts";
 import { dialNode } from "../upstream/http1/dial_node.ts";
 import { createHttp1Transport } from "../upstream/http1/client.ts";
-import { type EngineHold, Engines } from "./engines.ts";
+import { runtime } from "../runtime.ts";
+import { type EngineReferences, Engines } from "./engines.ts";
 import type { Serve } from "./listener.ts";
-
-/** Name of a runtime. */
-export type RuntimeName = "bun" | "deno" | "node";
-
-/** The runtime that this process runs on. `process` does not tell: Bun and Deno both imitate that of Node. */
-export const runtime: RuntimeName = "Bun" in globalThis ? "bun" : "Deno" in globalThis ? "deno" : "node";
 
 // In one call: twice as fast on Bun and Node, slower on Deno (measured). Node has it from 20.12 on.
 const digest: Digest = runtime !== "deno" && typeof nodeCrypto.hash === "function"
@@ -43,6 +38,18 @@ const digest: Digest = runtime !== "deno" && typeof nodeCrypto.hash === "functio
  */
 export function runtimeParts(): Pick<GatewayParts, "transport" | "digest"> {
   return { transport: createHttp1Transport(runtime === "bun" ? dialBun : dialNode), digest };
+}
+
+/**
+ * Creates the gateway of a configuration on this runtime. `serve`, `demo` and `doctor` all get theirs here.
+ *
+ * @param config The configuration
+ * @param parts Parts to use instead of the runtime's
+ * @returns The gateway
+ * @throws {ConfigError} For a mistake that only the whole shows, such as a host of two providers
+ */
+export function composeGateway(config: Config, parts: Partial<GatewayParts> = {}): Gateway {
+  return createGateway(config, { ...runtimeParts(), ...parts });
 }
 
 /** The parts that {@link assemble} has made for a configuration. */
@@ -81,8 +88,8 @@ export interface AssembleOptions {
 /** Options for opening engines. */
 interface EngineOptions extends AssembleOptions {
   readonly engines: Engines;
-  /** The engines that this configuration uses. */
-  readonly hold: EngineHold;
+  /** The references of this configuration to the engines that it uses. */
+  readonly references: EngineReferences;
 }
 
 /** Reports the health of Redis. */
@@ -114,13 +121,16 @@ function keyFiles(path: string): KeyFiles {
 }
 
 /** Opens the file of usage beside the file of keys. */
-async function usageBeside(file: SharedFile, { report, isServing, engines, hold }: EngineOptions): Promise<UsageStore> {
+async function usageBeside(
+  file: SharedFile,
+  { report, isServing, engines, references }: EngineOptions,
+): Promise<UsageStore> {
   const open = async () => {
     const usage = new FileUsage(file, { clock: systemClock, report, listed: engines.listed });
     if (isServing) await usage.start();
     return usage;
   };
-  return await hold.use(`usage ${file.path}`, open, (usage) => usage.close());
+  return await references.use(`usage ${file.path}`, open, (usage) => usage.close());
 }
 
 /** Opens limits and usage in Redis. The modules for Redis are loaded only when it is configured. */
@@ -136,7 +146,7 @@ async function openRedis(url: string, { report, isServing, engines }: EngineOpti
 }
 
 async function redisEngines(config: Config, url: string, options: EngineOptions): Promise<Engine> {
-  const { client, limiter, usage } = await options.hold.use(
+  const { client, limiter, usage } = await options.references.use(
     `redis ${url}`,
     () => openRedis(url, options),
     ({ client, limiter }) => limiter.close().finally(() => client.close()),
@@ -144,7 +154,7 @@ async function redisEngines(config: Config, url: string, options: EngineOptions)
   const redis: RedisReport = () => ({ ...client.health, localDecisions: limiter.fallbacks });
   if (config.keys !== "redis") return { ...await localEngines(config, options, usage), limiter, redis };
   const { RedisKeyStore } = await import("../keys/key_store_redis.ts");
-  const keys = await options.hold.use(
+  const keys = await options.references.use(
     `keys in redis ${url}`,
     () => Promise.resolve(new RedisKeyStore(client, systemClock)),
     (store) => store.close(),
@@ -175,7 +185,7 @@ async function openKeyFile(files: KeyFiles, { report, isServing, engines }: Engi
  */
 async function localEngines(config: Config, options: EngineOptions, given?: UsageStore): Promise<Engine> {
   const { keys } = config;
-  const { directory, isServing, engines, hold } = options;
+  const { directory, isServing, engines, references } = options;
   const limiter = engines.remote.limiter ?? engines.limiter;
   if (keys === "redis") throw new Error("these are not local");
   const elsewhere = given ?? engines.remote.usage;
@@ -183,7 +193,7 @@ async function localEngines(config: Config, options: EngineOptions, given?: Usag
     return { keys: createInlineKeyStore(keys, digest), limiter, usage: elsewhere ?? engines.memoryUsage };
   }
   const files = keyFiles(resolve(directory, keys.file));
-  const { store } = await hold.use(
+  const { store } = await references.use(
     `keys ${files.keys.path}`,
     () => openKeyFile(files, options),
     async ({ store, state }) => {
@@ -206,8 +216,8 @@ async function localEngines(config: Config, options: EngineOptions, given?: Usag
  */
 export async function assemble(config: Config, options: AssembleOptions): Promise<Assembly> {
   const engines = options.engines ?? new Engines();
-  const hold = engines.hold();
-  const all: EngineOptions = { ...options, engines, hold };
+  const references = engines.createReferences();
+  const all: EngineOptions = { ...options, engines, references };
   const list = () => {
     engines.listed.clear();
     for (const model of listedModels(config)) engines.listed.add(model);
@@ -219,7 +229,7 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
       ? await localEngines(config, all)
       : await redisEngines(config, config.redis, all);
   } catch (error) {
-    await hold.release();
+    await references.release();
     throw error;
   }
   const { keys, limiter, redis, usage: store } = engine;
@@ -238,7 +248,7 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   };
   const close = async () => {
     if (options.engines === undefined) await engines.close();
-    await hold.release();
+    await references.release();
   };
   return { parts, keys, limiter, usage, health, redis, begin, close };
 }

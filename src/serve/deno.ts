@@ -33,7 +33,7 @@ interface DenoServer {
  * Suppresses a warning of Deno that would only worry an operator: a request's signal also aborts after a complete
  * answer. The exchange is settled by then and ignores it.
  */
-function hushLegacyAbort(): void {
+function muteDenoAbortWarning(): void {
   const { warn } = console;
   // deno-lint-ignore no-console -- Deno writes it there itself
   console.warn = (...args: unknown[]) => {
@@ -78,7 +78,7 @@ const REOPEN_MS = 100;
  * is then opened again until it stays open.
  */
 export function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
-  hushLegacyAbort();
+  muteDenoAbortWarning();
   const { hostname, tls } = options;
   let isStopped = false;
   const open = (port: number): DenoServer => {

@@ -27,8 +27,8 @@ interface Shared {
   users: number;
 }
 
-/** The engines that one configuration uses. */
-export interface EngineHold {
+/** The references of one configuration to the engines that it uses. */
+export interface EngineReferences {
   /**
    * Opens an engine, or takes the one that another configuration has opened under this name.
    *
@@ -73,19 +73,19 @@ export class Engines {
     return this.#meter ??= new UsageMeter({ store, clock: systemClock, listed: this.listed });
   }
 
-  /** Creates the hold of another configuration on the engines. */
-  hold(): EngineHold {
-    const held: string[] = [];
+  /** Creates the references of another configuration to the engines. */
+  createReferences(): EngineReferences {
+    const names: string[] = [];
     return {
       use: async (name, open, close) => {
         let shared = this.#shared.get(name);
         if (shared === undefined) this.#shared.set(name, shared = { engine: open(), close, users: 0 });
         shared.users++;
-        held.push(name);
+        names.push(name);
         return await (shared.engine as ReturnType<typeof open>);
       },
       release: async () => {
-        for (const name of held.splice(0).reverse()) await this.#release(name);
+        for (const name of names.splice(0).reverse()) await this.#release(name);
       },
     };
   }

@@ -8,7 +8,7 @@ import v8 from "node:v8";
 import { ConfigError } from "../config/config.ts";
 import type { Handler } from "../http/web.ts";
 import type { Gateway } from "../gateway.ts";
-import { runtime } from "./compose.ts";
+import { runtime } from "../runtime.ts";
 import { type Listener, type ListenOptions, type Serve, toListenerUrl } from "./listener.ts";
 
 /** Time for the last bytes of ended exchanges to be sent. Milliseconds. */
@@ -25,40 +25,14 @@ const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout
  * generation. Does nothing on Node 20, where it gains nothing (measured), and on Deno, which takes such a flag only
  * when it starts.
  */
-export function keepExchangesYoung(): void {
+export function disablePretenuring(): void {
   if (runtime === "node" && parseInt(process.versions.node) > 20) {
     v8.setFlagsFromString("--no-allocation-site-pretenuring");
   }
 }
 
 /**
- * Opens all listeners, or none: when one can't be opened, those before it are closed again.
- *
- * @param handler The handler that answers
- * @param serve The runtime's listener
- * @param addresses The addresses to listen on
- * @returns The open listeners, in the same order
- * @throws {ConfigError} When an address can't be listened on; names the address and the system's error code
- */
-export async function openListeners(
-  handler: Handler,
-  serve: Serve,
-  addresses: readonly ListenOptions[],
-): Promise<Listener[]> {
-  const listeners: Listener[] = [];
-  for (const [index, address] of addresses.entries()) {
-    try {
-      listeners.push(await openListener(handler, serve, address, `listen[${index}]`));
-    } catch (error) {
-      await Promise.all(listeners.map((listener) => listener.stop()));
-      throw error;
-    }
-  }
-  return listeners;
-}
-
-/**
- * Opens one listener.
+ * Opens a listener.
  *
  * @param handler The handler that answers
  * @param serve The runtime's listener
@@ -89,11 +63,16 @@ export async function openListener(
  * @returns Resolves when their last connection is closed
  */
 export async function stopListeners(listeners: readonly Listener[]): Promise<void> {
+  const { stopped } = await stopAccepting(listeners);
+  await stopped;
+}
+
+/** Stops accepting, and closes idle connections once those that were accepted just before have been read. */
+async function stopAccepting(listeners: readonly Listener[]): Promise<{ stopped: Promise<unknown> }> {
   const stopped = Promise.all(listeners.map((listener) => listener.stop()));
-  // Requests of connections that were accepted just before are still read, and served.
   await Promise.race([stopped, pause(LAST_READS_MS)]);
   for (const listener of listeners) listener.closeIdle?.();
-  await stopped;
+  return { stopped };
 }
 
 /**
@@ -112,10 +91,7 @@ export async function closeListeners(
 ): Promise<void> {
   gateway.drain();
   await pause(delayMs);
-  const stopped = Promise.all(listeners.map((listener) => listener.stop()));
-  // Requests of connections that were accepted just before are still read, and served.
-  await Promise.race([stopped, pause(LAST_READS_MS)]);
-  for (const listener of listeners) listener.closeIdle?.();
+  const { stopped } = await stopAccepting(listeners);
   await gateway.close(limitMs);
   // What an ended exchange has still to write goes out first; a connection that only stays open is cut.
   await Promise.race([stopped, pause(LAST_WRITES_MS)]);

@@ -27,8 +27,11 @@ export interface ListenerSetOptions {
   readonly report: (text: string) => void;
 }
 
+/** A change of the listeners, and the addresses that are listened on after it. */
+export type ListeningChange = Change & { readonly urls: readonly string[] };
+
 /** An address and the listener that is open on it. */
-interface Door {
+interface Binding {
   readonly wanted: WantedAddress;
   listener: Listener;
 }
@@ -43,14 +46,14 @@ const isSame = (one: ListenOptions, other: ListenOptions): boolean =>
 type Endpoint = Pick<ListenOptions, "hostname" | "port">;
 
 /** Returns whether two endpoints conflict: both can't be listened on at the same time. */
-export const isInTheWay = (one: Endpoint, other: Endpoint): boolean =>
+export const areInConflict = (one: Endpoint, other: Endpoint): boolean =>
   one.port !== 0 && one.port === other.port &&
   (one.hostname === other.hostname || [one, other].some(({ hostname }) => WILDCARDS.includes(hostname)));
 
 /** The listeners of one handler. */
 export class ListenerSet {
   readonly #options: ListenerSetOptions;
-  #doors: readonly Door[] = [];
+  #bindings: readonly Binding[] = [];
   readonly #leaving = new Set<Listener>();
   #isClosed = false;
 
@@ -61,7 +64,7 @@ export class ListenerSet {
 
   /** The addresses that it listens on, in the order of the configuration. */
   get urls(): readonly string[] {
-    return this.#doors.map(({ listener }) => listener.url);
+    return this.#bindings.map(({ listener }) => listener.url);
   }
 
   /**
@@ -69,7 +72,7 @@ export class ListenerSet {
    */
   close(): readonly Listener[] {
     this.#isClosed = true;
-    return [...this.#doors.map(({ listener }) => listener), ...this.#leaving];
+    return [...this.#bindings.map(({ listener }) => listener), ...this.#leaving];
   }
 
   /**
@@ -79,64 +82,64 @@ export class ListenerSet {
    * @returns The change, and the addresses that are listened on after it
    * @throws {ConfigError} For an address that can't be listened on
    */
-  async prepare(addresses: readonly WantedAddress[]): Promise<Change & { readonly urls: readonly string[] }> {
+  async prepare(addresses: readonly WantedAddress[]): Promise<ListeningChange> {
     const { handler, serve, toPath } = this.#options;
-    const before = [...this.#doors];
+    const before = [...this.#bindings];
     const kept = addresses.map((wanted) => {
-      const index = before.findIndex((door) => isSame(door.wanted, wanted));
+      const index = before.findIndex((binding) => isSame(binding.wanted, wanted));
       return index < 0 ? undefined : before.splice(index, 1)[0];
     });
     const fresh: Listener[] = [];
     const abandon = () => stopListeners(fresh);
-    const doors: Door[] = [];
+    const bindings: Binding[] = [];
     try {
       for (const [index, wanted] of addresses.entries()) {
         const path = toPath(index);
         let listener = kept[index]?.listener;
         if (listener === undefined) {
-          if (before.some((door) => isInTheWay(door.wanted, wanted))) {
+          if (before.some((binding) => areInConflict(binding.wanted, wanted))) {
             const message = "a port can't change its hostname, or between http and https, without a restart";
             throw new ConfigError([{ path, message }]);
           }
           const port = wanted.givenPort ?? wanted.port;
           fresh.push(listener = await openListener(handler, serve, { ...wanted, port }, path));
         }
-        doors.push({ wanted, listener });
+        bindings.push({ wanted, listener });
       }
     } catch (error) {
       await abandon();
       throw error;
     }
     const apply = () => {
-      this.#doors = doors;
+      this.#bindings = bindings;
       for (const { listener } of before) this.#leave(listener);
-      for (const [index, door] of doors.entries()) this.#adjust(door, kept[index]);
+      for (const [index, binding] of bindings.entries()) this.#adjust(binding, kept[index]);
     };
-    return { apply, abandon, urls: doors.map(({ listener }) => listener.url) };
+    return { apply, abandon, urls: bindings.map(({ listener }) => listener.url) };
   }
 
   /** Applies changed options to a listener that stays. */
-  #adjust(door: Door, before: Door | undefined): void {
+  #adjust(binding: Binding, before: Binding | undefined): void {
     if (before === undefined) return;
     const { tls, bodyTimeMs } = before.wanted;
-    const isEqual = tls?.cert === door.wanted.tls?.cert && tls?.key === door.wanted.tls?.key;
-    if (isEqual && bodyTimeMs === door.wanted.bodyTimeMs) return;
-    const isAdjusted = door.listener.adjust?.(door.wanted) ?? false;
-    if (!isEqual && !isAdjusted) this.#reopen(door);
+    const isEqual = tls?.cert === binding.wanted.tls?.cert && tls?.key === binding.wanted.tls?.key;
+    if (isEqual && bodyTimeMs === binding.wanted.bodyTimeMs) return;
+    const isAdjusted = binding.listener.adjust?.(binding.wanted) ?? false;
+    if (!isEqual && !isAdjusted) this.#reopen(binding);
   }
 
   /** Opens a listener anew, on a runtime that can't replace its certificate. The port is briefly closed meanwhile. */
-  #reopen(door: Door): void {
+  #reopen(binding: Binding): void {
     const { handler, serve, report } = this.#options;
-    const { listener: old, wanted } = door;
+    const { listener: old, wanted } = binding;
     const port = Number(new URL(old.url).port || (wanted.tls === undefined ? 80 : 443));
     this.#leave(old);
     let isTold = false;
     const open = async (): Promise<void> => {
       try {
         const listener = await serve(handler, { ...wanted, port });
-        if (this.#isClosed || !this.#doors.includes(door)) return await stopListeners([listener]);
-        door.listener = listener;
+        if (this.#isClosed || !this.#bindings.includes(binding)) return await stopListeners([listener]);
+        binding.listener = listener;
       } catch {
         if (!isTold) report(`${old.url} can't be opened again yet: it is tried until it can`);
         isTold = true;

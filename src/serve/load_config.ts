@@ -104,8 +104,8 @@ function readConfigFile(file: string): ConfigFile {
       : SYNTAX_ERRORS[printParseErrorCode(error.error)] ?? "expected JSON";
     const offset = error?.offset ?? 0;
     const line = lineAt(text, offset);
-    const place = `line ${line}, column ${offset - text.lastIndexOf("\n", offset - 1)}`;
-    const message = `cannot parse the file: ${place}: ${what}`;
+    const position = `line ${line}, column ${offset - text.lastIndexOf("\n", offset - 1)}`;
+    const message = `cannot parse the file: ${position}: ${what}`;
     throw new ConfigError([{ path: "config", message, source: `${file}:${line}` }]);
   }
   return { file, input: getNodeValue(root), lineOf: (path) => `${file}:${findLine(root, text, path)}` };

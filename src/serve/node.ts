@@ -14,6 +14,7 @@ import { type ErrorCode, GatewayError, toErrorAnswer } from "../errors/gateway_e
 import { type ByteSource, type GatewayRequest, isWhole } from "../http/message.ts";
 import { systemClock } from "../exchange/clock.ts";
 import type { Handler } from "../http/web.ts";
+import { runtime } from "../runtime.ts";
 import { fromIncomingMessage } from "./incoming_body.ts";
 import { endLate, HEADERS_MS, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 
@@ -180,7 +181,7 @@ export async function serve(handler: Handler, options: ListenOptions): Promise<L
     adjust({ bodyTimeMs, tls }) {
       server.requestTimeout = toRequestMs(bodyTimeMs);
       if (tls === undefined) return true;
-      if (!(server instanceof TlsServer) || "Deno" in globalThis) return false; // Deno's node:tls keeps its certificate
+      if (!(server instanceof TlsServer) || runtime === "deno") return false; // Deno's node:tls keeps its certificate
       server.setSecureContext({ ...tls });
       return true;
     },

@@ -5,9 +5,8 @@
  * @module
  */
 import { type Config, ConfigError, parseConfig } from "../config/config.ts";
-import { createGateway } from "../gateway.ts";
 import type { KeyConfig } from "../config/key.ts";
-import { assemble, type Assembly } from "./compose.ts";
+import { assemble, type Assembly, composeGateway } from "./compose.ts";
 import type { Engines } from "./engines.ts";
 import { type Address, loadConfig, readTlsFiles } from "./load_config.ts";
 import { digestConfig } from "./masked_config.ts";
@@ -28,7 +27,8 @@ export interface Source {
 }
 
 /** A configuration that can be served: its engines are open, its addresses are not yet. */
-export interface Prepared extends Source {
+export interface Prepared {
+  readonly source: Source;
   readonly config: Config;
   readonly assembly: Assembly;
 }
@@ -74,12 +74,12 @@ export async function prepare(
   const assembled = isOffline ? withoutRedis(config) : config;
   const assembly = await assemble(assembled, { directory, report, isServing: true, engines });
   try {
-    createGateway(config, assembly.parts); // what only the whole shows, such as a host of two providers
+    composeGateway(config, assembly.parts); // what only the whole shows, such as a host of two providers
   } catch (error) {
     await assembly.close();
     throw error;
   }
-  return { ...source, config, assembly };
+  return { source, config, assembly };
 }
 
 /**

@@ -5,9 +5,10 @@
  * @module
  */
 import type { ExchangeObserver, Tracer } from "../exchange/observer.ts";
-import { createGateway, type Gateway } from "../gateway.ts";
+import type { Gateway } from "../gateway.ts";
 import { BodyMemory } from "../inbound/body.ts";
 import type { Change } from "./change.ts";
+import { composeGateway } from "./compose.ts";
 import { createSwitch, type HandlerSwitch } from "./handler_switch.ts";
 import type { Prepared } from "./prepare.ts";
 
@@ -79,7 +80,7 @@ export class RunningGateway {
     const { config, assembly } = prepared;
     const { observe, tracer } = this.#options;
     const earlier = this.#earlier;
-    const gateway = createGateway(config, {
+    const gateway = composeGateway(config, {
       ...assembly.parts,
       observers: [...assembly.parts.observers, ...observe(prepared)],
       tracer,

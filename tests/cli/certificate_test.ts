@@ -87,7 +87,7 @@ describe("sallyport certificate", () => {
       [/--hosts takes names/, "--hosts", "localhost,"],
       [/--expires takes a duration from 1d to 397d/, "--expires", "400d"],
       [/--expires takes a duration/, "--expires", "soon"],
-      [/certificate takes one name/, "a", "b"],
+      [/unexpected argument: b/, "a", "b"],
       [/certificate takes no --config/, "--config", "gateway.jsonc"],
       [/cannot write nowhere\/b\.key: ENOENT/, "nowhere/b"],
     ];

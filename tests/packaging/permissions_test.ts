@@ -147,7 +147,7 @@ describe("under Deno's narrowest permissions", () => {
   });
 });
 
-describe("sallyport permissions", () => {
+describe("sallyport check --deno-flags", () => {
   let folder: ReturnType<typeof makeFolder>;
   let provider: Provider;
   beforeEach(async () => {
@@ -162,7 +162,7 @@ describe("sallyport permissions", () => {
   const file = () => join(folder.path, "gateway.jsonc");
   const write = (config: unknown) => writeFileSync(file(), JSON.stringify(config));
   const permissions = async (env: Record<string, string> = {}) => {
-    const { status, stdout, stderr } = await runProgram(["permissions", "--config", file()], { env });
+    const { status, stdout, stderr } = await runProgram(["check", "--deno-flags", "--config", file()], { env });
     assert.equal(status, 0, stderr);
     return { flags: stdout.trimEnd().split(" "), stderr };
   };
@@ -199,7 +199,7 @@ describe("sallyport permissions", () => {
     const { flags } = await permissions({ SALLYPORT_LOG: "off", SALLYPORT_HOSTS_A: "a.example" });
     assert.deepEqual(flags.at(-1), "--allow-env=SALLYPORT_HOSTS_A,SALLYPORT_LOG");
     const env = { SALLYPORT_PROVIDER_A: "openai", SALLYPORT_KEYS: KEY };
-    assert.match((await runProgram(["permissions"], { env })).stdout, / --allow-env\n$/);
+    assert.match((await runProgram(["check", "--deno-flags"], { env })).stdout, / --allow-env\n$/);
   });
 
   it("says what is wider than it could be", async () => {

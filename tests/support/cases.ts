@@ -1,6 +1,6 @@
 /** Test cases that know where they make no sense: `it` with `it.notOn`. */
 import { it as register } from "@std/testing/bdd";
-import type { RuntimeName } from "../../src/serve/compose.ts";
+import type { RuntimeName } from "../../src/runtime.ts";
 import { isWorkers, runtime } from "./runtimes.ts";
 
 /** Where tests run: a runtime, or a Worker in workerd behind tests on Node. */

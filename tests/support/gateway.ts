@@ -7,12 +7,12 @@ import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
 import { type Config, parseConfig } from "../../src/config/config.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
-import { createGateway, type Gateway, type GatewayParts } from "../../src/gateway.ts";
+import type { Gateway, GatewayParts } from "../../src/gateway.ts";
 import { AccessLog } from "../../src/observe/access_log.ts";
 import { Metrics } from "../../src/observe/metrics/metrics.ts";
 import { addProcessMetrics } from "../../src/serve/process_metrics.ts";
-import { resolveServe, runtimeParts, type ServerName } from "../../src/serve/compose.ts";
-import { closeListeners, openListeners } from "../../src/serve/lifecycle.ts";
+import { composeGateway, resolveServe, type ServerName } from "../../src/serve/compose.ts";
+import { closeListeners, openListener } from "../../src/serve/lifecycle.ts";
 import { freePort } from "./free_port.ts";
 import { isWorkers } from "./runtimes.ts";
 import { until } from "./until.ts";
@@ -177,10 +177,12 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
     },
   };
   const bodyTimeMs = 60_000;
-  const listeners = await openListeners(late, await resolveServe(server), [
-    { hostname: "127.0.0.1", port: 0, bodyTimeMs, headersMs },
-    { hostname: "127.0.0.1", port: 0, bodyTimeMs, headersMs, tls: testIdentity() },
-  ]);
+  const serve = await resolveServe(server);
+  const address = { hostname: "127.0.0.1", port: 0, bodyTimeMs, headersMs };
+  const listeners = [
+    await openListener(late, serve, address, "a"),
+    await openListener(late, serve, { ...address, tls: testIdentity() }, "b"),
+  ];
   const [a = "", b = ""] = listeners.map(({ url }) => url);
   const parse = () =>
     parseConfig({
@@ -201,7 +203,7 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
   const observer = { settled: (record: ExchangeRecord) => void records.push(record) };
   const witness = createWitness();
   const observers = [...parts.observers ?? [], observer, ...witness.observers];
-  const gateway = built.gateway = createGateway(parsed, { ...runtimeParts(), ...parts, observers });
+  const gateway = built.gateway = composeGateway(parsed, { ...parts, observers });
   const ownKeys = Array.isArray(parsed.keys) ? parsed.keys.flatMap(({ key: own }) => own ?? []) : [];
   return toUnderTest({
     gateway,

@@ -1,6 +1,6 @@
 /** Which runtime the tests run on. */
 import process from "node:process";
-import { runtime } from "../../src/serve/compose.ts";
+import { runtime } from "../../src/runtime.ts";
 
 export { runtime };
 

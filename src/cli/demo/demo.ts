@@ -11,12 +11,14 @@ import { generateGatewayKey } from "../../keys/key_format.ts";
 import { type Config, parseConfig } from "../../config/config.ts";
 import type { ProviderConfig } from "../../config/provider.ts";
 import type { Handler } from "../../http/web.ts";
-import { createGateway, type Gateway } from "../../gateway.ts";
-import { resolveServe, runtimeParts } from "../../serve/compose.ts";
-import { closeListeners, openListeners, waitForSignal } from "../../serve/lifecycle.ts";
+import type { Gateway } from "../../gateway.ts";
+import { composeGateway, resolveServe } from "../../serve/compose.ts";
+import { createSwitch } from "../../serve/handler_switch.ts";
+import { closeListeners, containCrashes, openListener, waitForSignal } from "../../serve/lifecycle.ts";
 import type { Listener, ListenOptions, Serve, TlsIdentity } from "../../serve/listener.ts";
 import { createSelfSignedCertificate } from "./certificate.ts";
-import type { CommandOptions } from "../command.ts";
+import { report } from "../command.ts";
+import type { CommandOptions } from "../options.ts";
 import { type StandIn, startStandIn } from "./provider_stand_in.ts";
 
 /** Ports of the demo; instead of one that is taken, it uses any free port. */
@@ -161,11 +163,11 @@ function printNext(urls: { a: string; b: string }, gatewayKey: string): void {
 }
 
 /** Listens on the wanted port, or on any if that is taken. It does not check first: another program could be faster. */
-async function openListener(handler: Handler, serve: Serve, wanted: ListenOptions): Promise<Listener[]> {
+async function listen(handler: Handler, serve: Serve, wanted: ListenOptions): Promise<Listener> {
   try {
-    return await openListeners(handler, serve, [wanted]);
+    return await openListener(handler, serve, wanted, "listen");
   } catch {
-    return await openListeners(handler, serve, [{ ...wanted, port: 0 }]);
+    return await openListener(handler, serve, { ...wanted, port: 0 }, "listen");
   }
 }
 
@@ -183,24 +185,19 @@ export async function openGateway(
   tls: TlsIdentity,
   serve: Serve,
 ): Promise<{ gateway: Gateway; listeners: Listener[] }> {
-  let build = (_gateway: Gateway): void => {};
-  const built = new Promise<Gateway>((resolve) => build = resolve);
-  const handler: Handler = {
-    fetch: async (request) => (await built).fetch(request),
-    handle: async (request) => (await built).handle(request),
-  };
+  const handler = createSwitch();
   const address = { hostname: "127.0.0.1", bodyTimeMs: config.limits.bodyTimeMs };
   const listeners = [
-    ...await openListener(handler, serve, { ...address, port: PORTS[0] }),
-    ...await openListener(handler, serve, { ...address, port: PORTS[1], tls }),
+    await listen(handler, serve, { ...address, port: PORTS[0] }),
+    await listen(handler, serve, { ...address, port: PORTS[1], tls }),
   ];
   const ports = listeners.map(({ url }) => new URL(url).port);
   const providers = Object.entries(config.providers).map(([name, provider], index): [string, ProviderConfig] => {
     const hosts = [...provider.hosts, `localhost:${ports[index]}`, `127.0.0.1:${ports[index]}`];
     return [name, { ...provider, hosts }];
   });
-  const gateway = createGateway({ ...config, providers: Object.fromEntries(providers) }, runtimeParts());
-  build(gateway);
+  const gateway = composeGateway({ ...config, providers: Object.fromEntries(providers) });
+  handler.turnTo(gateway);
   return { gateway, listeners };
 }
 
@@ -209,7 +206,8 @@ export async function openGateway(
  *
  * @param options Whether to end after the calls
  */
-export async function demo({ once }: CommandOptions): Promise<void> {
+export async function demoCommand({ once }: CommandOptions): Promise<void> {
+  containCrashes((text) => report(`contained: ${text}`));
   const standIns = {
     a: await startStandIn({
       model: MODELS.a,

@@ -5,10 +5,10 @@
  */
 import { ConfigError } from "../../config/config.ts";
 import { systemClock } from "../../exchange/clock.ts";
-import { runtime } from "../compose.ts";
+import { runtime } from "../../runtime.ts";
 import type { Change } from "../change.ts";
 import { openListener } from "../lifecycle.ts";
-import { isInTheWay } from "../listener_set.ts";
+import { areInConflict } from "../listener_set.ts";
 import { serve } from "../node.ts";
 import type { Source } from "../prepare.ts";
 import type { SupervisorMessage, WorkerMessage } from "./worker.ts";
@@ -122,7 +122,7 @@ export class WorkerChanges<Worker extends ChangingWorker> {
     const before = this.source?.addresses ?? [];
     for (const [index, { hostname, port }] of addresses.entries()) {
       const address = { hostname, port, bodyTimeMs: 0 };
-      if (before.some((other) => isInTheWay(other, address))) continue; // it stays, or the worker says why it can't
+      if (before.some((other) => areInConflict(other, address))) continue; // it stays, or the worker says why it can't
       const nobody = () => Promise.reject(new Error("nobody is to be answered"));
       const listener = await openListener({ fetch: nobody, handle: nobody }, serve, address, `listen[${index}]`);
       listener.kill();

@@ -2,37 +2,32 @@
  * Several processes on the same addresses, to use all cores: a supervisor starts them, starts a dead one again,
  * replaces them one by one, and counts limits for all of them. It serves no caller itself.
  *
- * Bun and Deno share a port by SO_REUSEPORT, Node by its cluster.
- *
  * @module
  */
-import { type ChildProcess, spawn } from "node:child_process";
-import cluster from "node:cluster";
-import process from "node:process";
+import type { ChildProcess } from "node:child_process";
+import { ConfigError } from "../../config/config.ts";
+import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
 import { type LivePart, mergeParts } from "../../observe/live/live_report.ts";
 import type { MemoryLimiter } from "../../limits/memory_limiter.ts";
 import { SharedLimiter } from "../../limits/shared_limiter.ts";
-import type { UsageRow } from "../../usage/counts.ts";
-import { Instruments, type MetricJson } from "../../observe/metrics/instruments.ts";
-import { Totals } from "../../observe/metrics/metrics_text.ts";
 import { systemClock } from "../../exchange/clock.ts";
-import { runtime } from "../compose.ts";
-import { ownProgram } from "../bun.ts";
-import type { Change } from "../change.ts";
-import type { Source } from "../prepare.ts";
+import { Instruments, type MetricJson } from "../../observe/metrics/instruments.ts";
+import { type MetricsFormat, toMetricsText, Totals } from "../../observe/metrics/metrics_text.ts";
+import { type Change, prepareAll } from "../change.ts";
+import type { Prepared } from "../prepare.ts";
+import type { Serving } from "../serving.ts";
 import { type ChangingWorker, WorkerChanges } from "./changes.ts";
-import { type SupervisorMessage, WORKER_VARIABLE, type WorkerMessage } from "./worker.ts";
+import { callListener } from "./loopback.ts";
+import { Poll } from "./poll.ts";
+import { spawnWorker } from "./spawn.ts";
+import type { SupervisorMessage, WorkerMessage } from "./worker.ts";
 
 /** Options of the supervisor. */
 export interface SuperviseOptions {
   /** The number of workers. */
   readonly count: number;
-  /** Arguments that each worker is started with: those of the command itself. */
-  readonly args: readonly string[];
   /** Counts limits for all workers, where these do not share another engine such as Redis. */
   readonly limiter: MemoryLimiter;
-  /** Receives the usage that workers report. */
-  readonly usage: { add(rows: readonly UsageRow[]): void };
   /** Receives one-line messages for the operator. */
   readonly report: (text: string) => void;
 }
@@ -57,19 +52,6 @@ const FIRST_PAUSE_MS = 200;
 const MAX_PAUSE_MS = 10_000;
 /** The time after the drain's limit at which a worker that has not ended is killed. Milliseconds. */
 const GRACE_MS = 5000;
-/** The longest time to wait for the metrics or the settled exchanges of workers. Milliseconds. */
-const COUNT_MS = 1000;
-
-/** Returns the permissions of Deno's workers. Only those granted as a whole: partial ones can't be read back. */
-function denoFlags(): string[] {
-  const { permissions } = (globalThis as unknown as {
-    Deno: { permissions: { querySync(wanted: { name: string }): { state: string; partial?: boolean } } };
-  }).Deno;
-  return ["read", "write", "net", "env", "sys", "run"].filter((name) =>
-    permissions.querySync({ name }).state === "granted"
-  )
-    .map((name) => `--allow-${name}`);
-}
 
 /** The health of a worker. */
 export interface WorkerHealth {
@@ -79,20 +61,20 @@ export interface WorkerHealth {
   readonly digest: string;
 }
 
-/** The supervisor. */
-export class Workers {
+/** The supervisor: serves callers through workers. */
+export class Workers implements Serving {
   readonly #options: SuperviseOptions;
   readonly #limiter: SharedLimiter;
   readonly #workers = new Set<Worker>();
   #ports: readonly string[] = [];
   #pauseMs = FIRST_PAUSE_MS;
   #isClosing = false;
-  #asked = 0;
+  #current: Prepared | undefined;
   #deaths = 0;
-  readonly #counting = new Map<number, () => void>();
+  readonly #counting = new Poll<void>();
   readonly #gone = new Totals();
   readonly #instruments = new Instruments();
-  readonly #watching = new Map<number, (part: LivePart) => void>();
+  readonly #watching = new Poll<LivePart>();
   readonly #changes = new WorkerChanges<Worker>({
     serving: () => this.#serving,
     say: (worker, message) => this.#say(worker, message),
@@ -130,26 +112,14 @@ export class Workers {
   }
 
   /**
-   * Collects the metrics of all workers, including those that have ended. For one that does not answer in time, its
-   * last report is used: a total that falls would look like a restart of the whole program.
+   * Renders the metrics of all workers, including those that have ended. For one that does not answer in time, its last
+   * report is used: a total that falls would look like a restart of the whole program.
    */
-  async counts(): Promise<(readonly MetricJson[])[]> {
-    const call = ++this.#asked;
+  async metrics(format: MetricsFormat): Promise<string> {
     const asked = Array.from(this.#workers).filter(({ urls, child }) => urls.length > 0 && child.connected);
-    let missing = asked.length;
-    if (missing > 0) {
-      await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, COUNT_MS);
-        this.#counting.set(call, () => {
-          if (--missing > 0) return;
-          clearTimeout(timer);
-          resolve();
-        });
-        for (const worker of asked) this.#say(worker, { type: "count", call });
-      });
-    }
-    this.#counting.delete(call);
-    return [...Array.from(this.#workers, ({ counts }) => counts), this.#gone.counts, this.#instruments.toJson()];
+    await this.#counting.ask(asked, (worker, call) => this.#say(worker, { type: "count", call }));
+    const counts = Array.from(this.#workers, ({ counts }) => counts);
+    return toMetricsText([...counts, this.#gone.counts, this.#instruments.toJson()], format);
   }
 
   /**
@@ -157,55 +127,68 @@ export class Workers {
    * that does not answer in time is left out. Seconds since 1970.
    */
   async look(from: number, to: number): Promise<LivePart> {
-    const call = ++this.#asked;
-    const asked = this.#serving;
-    const parts: LivePart[] = [];
-    if (asked.length > 0) {
-      await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, COUNT_MS);
-        this.#watching.set(call, (part) => {
-          if (parts.push(part) < asked.length) return;
-          clearTimeout(timer);
-          resolve();
-        });
-        for (const worker of asked) this.#say(worker, { type: "watch", call, from, to });
-      });
-    }
-    this.#watching.delete(call);
-    return mergeParts(parts);
+    const ask = (worker: Worker, call: number) => this.#say(worker, { type: "watch", call, from, to });
+    return mergeParts(await this.#watching.ask(this.#serving, ask));
   }
 
-  /** Starts all workers: first one alone, for the others take over its ports. @param source Their configuration */
-  async start(source: Source): Promise<void> {
-    this.#changes.source = source;
-    await this.#startOne();
-    await Promise.all(Array.from({ length: this.#options.count - 1 }, () => this.#startOne()));
+  /** Answers a call of the playground through one of the workers. */
+  handle(request: GatewayRequest): Promise<GatewayResponse> {
+    return callListener(this.urls[0] ?? "", request);
   }
 
   /**
    * Makes all workers prepare another configuration.
    *
-   * @param source The configuration
+   * @param prepared The configuration
    * @returns The change
    * @throws {ConfigError} When one of them can't use it: then all go on as before
    */
-  prepare(source: Source): Promise<Change> {
-    return this.#changes.prepare(source);
+  prepare(prepared: Prepared): Promise<Change> {
+    const { assembly, source } = prepared;
+    const own = {
+      apply: () => {
+        const before = this.#current;
+        this.#current = prepared;
+        void assembly.begin().then(() => before?.assembly.close());
+      },
+      abandon: () => assembly.close(),
+    };
+    return prepareAll(() => Promise.resolve(own), () => this.#changes.prepare(source));
   }
 
-  /** Reports from now on that it is not ready. */
-  drain(): void {
-    this.#isClosing = true;
+  /**
+   * Starts all workers: first one alone, for the others take over its ports.
+   *
+   * @throws {ConfigError} When the first one does not start
+   */
+  async start(): Promise<void> {
+    try {
+      await this.#startOne();
+      await Promise.all(Array.from({ length: this.#options.count - 1 }, () => this.#startOne()));
+    } catch {
+      this.kill();
+      throw new ConfigError([{ path: "workers", message: "the first worker could not start: it says why above" }]);
+    }
   }
 
-  /** Tells all workers to end, and waits for them. @param limitMs The limit for open exchanges, milliseconds */
-  async close(limitMs: number): Promise<void> {
+  /** Reports that it is not ready, and after the configured delay tells all workers to end and waits for them. */
+  async close(): Promise<void> {
+    const { delayMs, limitMs } = this.#current?.config.drain ?? { delayMs: 0, limitMs: 0 };
     this.#isClosing = true;
+    await new Promise((resolve) => setTimeout(resolve, delayMs));
     const workers = Array.from(this.#workers);
     const timer = setTimeout(() => this.kill(), limitMs + GRACE_MS);
-    for (const worker of workers) this.#tellToLeave(worker);
+    for (const worker of workers) {
+      worker.isLeaving = true;
+      this.#say(worker, { type: "close" });
+    }
     await Promise.all(workers.map(({ ended }) => ended));
     clearTimeout(timer);
+  }
+
+  /** Closes the engines of the configuration. */
+  async release(): Promise<void> {
+    await this.#current?.assembly.close();
   }
 
   /** Kills all workers at once. */
@@ -217,37 +200,13 @@ export class Workers {
     return Array.from(this.#workers).filter(({ urls, isLeaving }) => urls.length > 0 && !isLeaving);
   }
 
-  #tellToLeave(worker: Worker): void {
-    worker.isLeaving = true;
-    this.#say(worker, { type: "close" });
-  }
-
   #say({ child }: Worker, message: SupervisorMessage): void {
     if (child.connected) child.send(message, () => {});
   }
 
-  #spawn(): ChildProcess {
-    // A port of 0 becomes the same one for all: Node's cluster sees to it itself, the others are told.
-    const ports = runtime === "node" ? "" : this.#ports.join(",");
-    const env = { ...process.env, [WORKER_VARIABLE]: ports };
-    if (runtime === "node") {
-      const [, program = ""] = process.argv;
-      // The kernel hands connections out. Node's own way holds one for ever that it gave to a worker that then died.
-      cluster.schedulingPolicy = cluster.SCHED_NONE;
-      cluster.setupPrimary({ exec: program, args: [...this.#options.args], execArgv: process.execArgv });
-      return cluster.fork(env).process;
-    }
-    const args = [
-      ...(runtime === "deno" ? ["run", "--unstable-net", ...denoFlags()] : process.execArgv),
-      ...ownProgram(),
-      ...this.#options.args,
-    ];
-    return spawn(process.execPath, args, { env, stdio: ["ignore", "inherit", "inherit", "ipc"] });
-  }
-
   /** Starts a worker. Resolves when it serves. */
   #startOne(): Promise<void> {
-    const child = this.#spawn();
+    const child = spawnWorker(this.#ports);
     return new Promise((resolve, reject) => {
       const ended = new Promise<void>((settle) =>
         child.once("exit", (code, signal) => {
@@ -310,14 +269,14 @@ export class Workers {
         return;
       case "usage":
         // The same one may come twice.
-        if (message.batch.number > worker.batch) this.#options.usage.add(message.batch.rows);
+        if (message.batch.number > worker.batch) this.#current?.assembly.usage.add(message.batch.rows);
         worker.batch = Math.max(worker.batch, message.batch.number);
         return this.#say(worker, { type: "counted", batch: message.batch.number });
       case "counts":
         worker.counts = message.counts;
-        return this.#counting.get(message.call)?.();
+        return this.#counting.answered(message.call);
       case "live":
-        return this.#watching.get(message.call)?.(message.part);
+        return this.#watching.answered(message.call, message.part);
       case "limits":
         return this.#count(worker, message);
     }

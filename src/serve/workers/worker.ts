@@ -10,11 +10,12 @@ import type { LimiterAnswer, LimiterMessage } from "../../limits/shared_limiter.
 import type { LivePart } from "../../observe/live/live_report.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { systemClock } from "../../exchange/clock.ts";
-import type { UsageBatch, UsageRow, UsageStore } from "../../usage/counts.ts";
+import type { UsageBatch, UsageStore } from "../../usage/counts.ts";
 import type { MetricJson } from "../../observe/metrics/instruments.ts";
 import { ConfigError } from "../../config/config.ts";
-import type { Change } from "../change.ts";
+import type { ListeningChange } from "../listener_set.ts";
 import type { Source } from "../prepare.ts";
+import { SupervisedUsage } from "./supervised_usage.ts";
 
 /**
  * Variable that marks a process as a worker. Its value lists the ports of the listeners, comma-separated, once known.
@@ -103,60 +104,23 @@ class LimiterCalls {
   }
 }
 
-/** The longest time for which a worker waits until its supervisor has received usage. Milliseconds. */
-const USAGE_MS = 1000;
-
-/** Usage that the supervisor stores. */
-class SupervisedUsage implements UsageStore {
-  readonly place = "memory";
-  #taken = (_batch: number): void => {};
-
-  add(batch: UsageBatch): Promise<void> {
-    return new Promise((resolve, reject) => {
-      if (!process.connected) return reject(new Error("the supervisor is gone"));
-      const cancel = systemClock.timer(USAGE_MS, () => reject(new Error("the supervisor does not answer")));
-      this.#taken = (number) => {
-        if (number !== batch.number) return;
-        cancel();
-        resolve();
-      };
-      say({ type: "usage", batch });
-    });
-  }
-
-  /** Confirms a batch. @param batch Number of the batch that the supervisor has received */
-  taken(batch: number): void {
-    this.#taken(batch);
-  }
-
-  /** Yields nothing: reports are made by the supervisor, never by a worker. */
-  async *read(): AsyncIterable<readonly UsageRow[]> {}
-
-  close(): Promise<void> {
-    return Promise.resolve();
-  }
-}
-
 /** Functions that read the state of a worker, for its reports. */
 export interface Told {
   open(): number;
   counts(): readonly MetricJson[];
   /** Reports the exchanges that settled from the second `from` up to, but not including, `to`. Seconds since 1970. */
-  look(from: number, to: number): LivePart;
+  look(from: number, to: number): Promise<LivePart>;
 }
 
 /** Prepares a configuration, with the ports that the first worker got. */
-export type PrepareInWorker = (
-  source: Source,
-  ports: readonly number[],
-) => Promise<Change & { readonly urls: readonly string[] }>;
+export type PrepareInWorker = (source: Source, ports: readonly number[]) => Promise<ListeningChange>;
 
 /** A configuration that is prepared or being prepared, and the call that asked for it. */
 interface Pending {
   readonly call: number;
   readonly source: Source;
   /** The change; `undefined` where the configuration was refused. */
-  readonly change: Promise<Awaited<ReturnType<PrepareInWorker>> | undefined>;
+  readonly change: Promise<ListeningChange | undefined>;
 }
 
 const listening = (urls: readonly string[], digest: string): void => say({ type: "listening", urls, digest });
@@ -234,7 +198,7 @@ export function connectToSupervisor(): Supervised | undefined {
   const ports = process.env[WORKER_VARIABLE];
   if (ports === undefined) return undefined;
   const limits = new LimiterCalls();
-  const usage = new SupervisedUsage();
+  const usage = new SupervisedUsage((batch) => say({ type: "usage", batch }));
   // The terminal signals all processes of a group; when to leave is the supervisor's to say.
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => {});
   const source = askForSource();
@@ -250,7 +214,7 @@ export function connectToSupervisor(): Supervised | undefined {
     if (!process.connected) lost(); // it has gone while this process was starting
     process.on("message", (message: SupervisorMessage) => {
       if (message.type === "limits") return limits.answered(message);
-      if (message.type === "counted") return usage.taken(message.batch);
+      if (message.type === "counted") return usage.received(message.batch);
       if (message.type !== "close") return;
       clearInterval(watch);
       resolve();
@@ -273,7 +237,7 @@ export function connectToSupervisor(): Supervised | undefined {
       process.on("message", (message: SupervisorMessage) => {
         if (message.type === "count") say({ type: "counts", call: message.call, counts: counts() });
         if (message.type !== "watch") return;
-        say({ type: "live", call: message.call, part: look(message.from, message.to) });
+        void look(message.from, message.to).then((part) => say({ type: "live", call: message.call, part }));
       });
       return () => clearInterval(timer);
     },

@@ -6,6 +6,7 @@
 import { Buffer } from "node:buffer";
 import { connect, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
+import { runtime } from "../../runtime.ts";
 import { CallFailed } from "../transport.ts";
 import type { ClientSocket, Dial, SocketEvents } from "./client.ts";
 
@@ -50,7 +51,7 @@ interface Underneath {
  */
 function underneath(socket: Socket): Underneath | undefined {
   const { _handle: handle } = socket as { _handle?: { _parent?: Underneath } | null };
-  return "Deno" in globalThis ? handle?._parent : undefined;
+  return runtime === "deno" ? handle?._parent : undefined;
 }
 
 /**

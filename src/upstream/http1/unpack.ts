@@ -6,6 +6,7 @@
 import type { Transform } from "node:stream";
 import * as zlib from "node:zlib";
 import type { ByteSource } from "../../http/message.ts";
+import { runtime } from "../../runtime.ts";
 
 type Inflater = Transform & zlib.Zlib;
 
@@ -17,7 +18,7 @@ const isZlibFormat = (first: number | undefined): boolean => ((first ?? 0) & 0x0
 /** Largest Zstandard window for HTTP, 8 MB (RFC 9659), as a power of two. */
 const ZSTD_WINDOW_LOG = 23;
 // Bun 1.4 and Deno 2.9 take a cut zstd body for a whole one; Node has it from 22.15 on.
-const hasZstd = "createZstdDecompress" in zlib && !("Bun" in globalThis) && !("Deno" in globalThis);
+const hasZstd = "createZstdDecompress" in zlib && runtime === "node";
 
 /**
  * Byte fed after a Brotli body: a complete body does not consume it. Without it, Deno 2.9 takes a cut body for

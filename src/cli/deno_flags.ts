@@ -1,14 +1,13 @@
 /**
- * `sallyport permissions`.
+ * `sallyport check --deno-flags`: the narrowest permissions of Deno under which a configuration can be served.
  *
  * @module
  */
 import { realpathSync } from "node:fs";
 import { dirname, resolve } from "node:path";
-import process from "node:process";
 import type { Config } from "../config/config.ts";
 import { loadConfig, type LoadedConfig, readSetVariables } from "../serve/load_config.ts";
-import { type CommandOptions, print } from "./command.ts";
+import { print, report } from "./command.ts";
 
 /** Default ports by protocol: RFC 9110 §4.2, and Redis's own documentation. */
 const DEFAULT_PORTS: Readonly<Record<string, number>> = { "http:": 80, "https:": 443, "redis:": 6379, "rediss:": 6379 };
@@ -46,14 +45,8 @@ function foldersOf(file: string): string[] {
   }
 }
 
-/**
- * Returns the narrowest flags of `deno run` under which one process serves this configuration.
- *
- * @param loaded The configuration, and where it came from
- * @param variables Names of the environment's variables that it consists of
- * @returns The flags
- */
-export function toDenoFlags({ config, file, directory }: LoadedConfig, variables: readonly string[]): string[] {
+/** Returns the flags of `deno run` for one process. @param variables Environment variables that it consists of */
+function toDenoFlags({ config, file, directory }: LoadedConfig, variables: readonly string[]): string[] {
   const { listen, keys } = config;
   const pems = listen.flatMap(({ tls }) => tls === undefined ? [] : [tls.cert, tls.key]);
   // A file of keys is replaced by a draft beside it, with a lock, and what keys have spent stands there too.
@@ -80,16 +73,15 @@ function quote(flag: string): string {
 /**
  * Prints the flags in one line.
  *
- * @param options The configuration's file
+ * @param named The configuration's file, if one is named
  * @throws {ConfigError} For a mistake in it
  */
-export function permissionsCommand({ config: named }: CommandOptions): void {
+export function printDenoFlags(named: string | undefined): void {
   const loaded = loadConfig(named);
   print(`${toDenoFlags(loaded, readSetVariables(loaded)).map(quote).join(" ")}\n`);
   const { listen, keys } = loaded.config;
-  const say = (text: string) => print(`sallyport: ${text}\n`, process.stderr);
-  if (listen.some(({ port }) => port === 0)) say("port 0 takes any free one: name a port to allow no other");
+  if (listen.some(({ port }) => port === 0)) report("port 0 takes any free one: name a port to allow no other");
   if (typeof keys === "object" && "file" in keys) {
-    say("the folder of the key file is written to: give it one of its own");
+    report("the folder of the key file is written to: give it one of its own");
   }
 }

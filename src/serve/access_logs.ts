@@ -1,0 +1,77 @@
+/**
+ * Access logs on standard output.
+ *
+ * @module
+ */
+import { write } from "node:fs";
+import { Buffer } from "node:buffer";
+import process from "node:process";
+import type { Config } from "../config/config.ts";
+import { systemClock } from "../exchange/clock.ts";
+import { AccessLog, type LogFormat, type WriteLog } from "../observe/access_log.ts";
+import { runtime } from "../runtime.ts";
+
+/** The part of Deno's types that is used here. */
+interface DenoOutput {
+  readonly stdout: { write(bytes: Uint8Array): Promise<number> };
+}
+
+const STDOUT = 1;
+/** Pause before a full pipe is written to again. Milliseconds. */
+const FULL_MS = 20;
+
+function toDenoOutput({ stdout }: DenoOutput): WriteLog {
+  const writeAll = async (text: string) => {
+    for (let bytes: Uint8Array = Buffer.from(text); bytes.length > 0;) {
+      bytes = bytes.subarray(await stdout.write(bytes));
+    }
+  };
+  return (text, done) => void writeAll(text).then(() => done(null), done);
+}
+
+/**
+ * Writes to standard output without ever blocking the process: `process.stdout` is synchronous for pipes on Linux, and
+ * would wait for a reader that has stopped reading.
+ *
+ * @returns A function that writes a whole text
+ */
+function createStandardOutput(): WriteLog {
+  // Deno's node:fs waits for the reader too; its own output does not.
+  if (runtime === "deno") return toDenoOutput((globalThis as unknown as { Deno: DenoOutput }).Deno);
+  return (text, done) => {
+    const bytes = Buffer.from(text);
+    const from = (start: number): void =>
+      write(STDOUT, bytes, start, bytes.length - start, null, (error, written) => {
+        if (error?.code === "EAGAIN") return void systemClock.timer(FULL_MS, () => from(start));
+        if (error !== null) return done(error);
+        if (start + written < bytes.length) return from(start + written);
+        done(null);
+      });
+    from(0);
+  };
+}
+
+/** The access logs of a process: JSON lines for programs, pretty lines for a person at a terminal. */
+export class AccessLogs {
+  /** One log of each format: its counts stay when another configuration asks for the other format. */
+  readonly #logs = new Map<LogFormat, AccessLog>();
+
+  /** Returns the log that a configuration asks for. @param wanted The setting */
+  of(wanted: Config["log"]): AccessLog | undefined {
+    if (wanted === "off") return undefined;
+    const format = wanted !== "json" && process.stdout.isTTY ? "pretty" : "json";
+    let log = this.#logs.get(format);
+    if (log === undefined) this.#logs.set(format, log = new AccessLog(format, createStandardOutput(), systemClock));
+    return log;
+  }
+
+  /** The number of lines that were dropped. */
+  get dropped(): number {
+    return Array.from(this.#logs.values()).reduce((sum, { dropped }) => sum + dropped, 0);
+  }
+
+  /** Writes what is pending. @param limitMs The longest time that it may take, milliseconds */
+  async close(limitMs: number): Promise<void> {
+    await Promise.all(Array.from(this.#logs.values(), (log) => log.close(limitMs)));
+  }
+}

@@ -1,0 +1,188 @@
+/**
+ * Serving of callers in this process: the gateway with its listeners and observers, which stay when the configuration
+ * changes.
+ *
+ * @module
+ */
+import process from "node:process";
+import type { Config } from "../config/config.ts";
+import { systemClock } from "../exchange/clock.ts";
+import type { ExchangeObserver } from "../exchange/observer.ts";
+import type { GatewayRequest, GatewayResponse } from "../http/message.ts";
+import { LiveFeed } from "../observe/live/live_feed.ts";
+import { type LivePart, mergeParts } from "../observe/live/live_report.ts";
+import type { MetricJson } from "../observe/metrics/instruments.ts";
+import { Metrics } from "../observe/metrics/metrics.ts";
+import type { MetricsFormat } from "../observe/metrics/metrics_text.ts";
+import { createTraces, type Traces } from "../observe/traces.ts";
+import { runtime } from "../runtime.ts";
+import { AccessLogs } from "./access_logs.ts";
+import type { Served } from "./admin_listener.ts";
+import { type Change, prepareAll } from "./change.ts";
+import { closeListeners } from "./lifecycle.ts";
+import type { Serve } from "./listener.ts";
+import { ListenerSet, type ListeningChange } from "./listener_set.ts";
+import type { Prepared } from "./prepare.ts";
+import { addProcessMetrics } from "./process_metrics.ts";
+import { RunningGateway } from "./running_gateway.ts";
+
+/** The time for which the end of the process waits for a reader of the log. Milliseconds. */
+const LAST_LINES_MS = 500;
+/** The time for which it waits for the collector of traces. Milliseconds. */
+const LAST_SPANS_MS = 2000;
+
+/** Serves callers by the configuration in force: in this process, or through workers. */
+export interface Serving extends Served {
+  /** Prepares another configuration. */
+  prepare(prepared: Prepared): Promise<Change>;
+  /** Starts to serve, once the first configuration is in force. */
+  start(): Promise<void>;
+  /** Reports that it is not ready, waits for open exchanges, and closes the listeners. */
+  close(): Promise<void>;
+  /** Closes the engines of the configuration, and ends the output. */
+  release(): Promise<void>;
+}
+
+/** Options of {@link ServingHere}. */
+export interface ServingOptions {
+  /** The runtime's listener. */
+  readonly serve: Serve;
+  /** Version of the gateway. */
+  readonly version: string;
+  /** Format of the log that the command line asks for; `undefined` if it does not. */
+  readonly log: Config["log"] | undefined;
+  /** True when other processes listen on the same addresses. */
+  readonly isShared: boolean;
+  /** Receives one-line messages for the operator. */
+  readonly report: (text: string) => void;
+}
+
+/** Reports bugs: the name of what was thrown and where, without its message, which may quote a caller. */
+const createBugReporter = (report: (text: string) => void): ExchangeObserver => ({
+  settled({ id, outcome, error }) {
+    if (outcome !== "failed") return;
+    const { name, stack = "" } = error instanceof Error ? error : new Error();
+    const frames = stack.split("\n").filter((line) => /^\s+at /.test(line)).join("\n");
+    report(`internal_error in request ${id}: ${name}\n${frames}`);
+  },
+});
+
+/** Serves callers in this process. */
+export class ServingHere implements Serving {
+  readonly #options: ServingOptions;
+  readonly #gateway: RunningGateway;
+  readonly #listeners: ListenerSet;
+  readonly #bugReporter: ExchangeObserver;
+  readonly #metrics: Metrics;
+  readonly #logs = new AccessLogs();
+  readonly #traces: Traces | undefined;
+  #feed: LiveFeed | undefined;
+  #current: Prepared | undefined;
+
+  /** @param options Options that stay when the configuration changes */
+  constructor(options: ServingOptions) {
+    const { serve, version, report } = options;
+    this.#options = options;
+    this.#bugReporter = createBugReporter(report);
+    this.#traces = createTraces(version, report);
+    const observe = (prepared: Prepared) => this.#observersOf(prepared);
+    const gateway = this.#gateway = new RunningGateway({ observe, tracer: this.#traces });
+    const toPath = (index: number) => `listen[${index}]`;
+    this.#listeners = new ListenerSet({ handler: gateway.handler, serve, toPath, report });
+    this.#metrics = new Metrics({
+      gateway: () => gateway,
+      droppedLogLines: () => this.#logs.dropped,
+      redis: () => this.#current?.assembly.redis?.(),
+      version,
+      runtime,
+      runtimeVersion: process.versions[runtime] ?? "",
+    }, (instruments) => addProcessMetrics(instruments, systemClock));
+  }
+
+  get isReady(): boolean {
+    return this.#gateway.isReady;
+  }
+
+  get openExchanges(): number {
+    return this.#gateway.openExchanges;
+  }
+
+  get urls(): readonly string[] {
+    return this.#listeners.urls;
+  }
+
+  metrics(format: MetricsFormat): Promise<string> {
+    return this.#metrics.toText(format);
+  }
+
+  /** The metrics in a form that can be sent to another process. */
+  get counts(): readonly MetricJson[] {
+    return this.#metrics.toJson();
+  }
+
+  look(from: number, to: number): Promise<LivePart> {
+    return Promise.resolve(this.#feed?.look(this.#gateway, from, to) ?? mergeParts([]));
+  }
+
+  handle(request: GatewayRequest): Promise<GatewayResponse> {
+    return this.#gateway.handler.handle(request);
+  }
+
+  /**
+   * Prepares another configuration.
+   *
+   * @param prepared The configuration
+   * @param ports The ports that another process got for its addresses
+   * @returns The change
+   * @throws {ConfigError} When an address can't be listened on
+   */
+  async prepare(prepared: Prepared, ports: readonly number[] = []): Promise<ListeningChange> {
+    const { config: { limits: { bodyTimeMs }, providers }, source: { addresses } } = prepared;
+    const { isShared } = this.#options;
+    const wanted = addresses.map((address, index) => ({ ...address, givenPort: ports[index], bodyTimeMs, isShared }));
+    let urls: readonly string[] = [];
+    const { apply, abandon } = await prepareAll(() => this.#gateway.prepare(prepared), async () => {
+      const change = await this.#listeners.prepare(wanted);
+      ({ urls } = change);
+      return change;
+    });
+    return {
+      urls,
+      abandon,
+      apply: () => {
+        apply();
+        this.#current = prepared;
+        this.#feed?.show(providers);
+      },
+    };
+  }
+
+  start(): Promise<void> {
+    return Promise.resolve(); // it has served since its first configuration came into force
+  }
+
+  /** Ends serving. @param delayMs The time for which it still accepts; the configured one if left out, milliseconds */
+  async close(delayMs: number = this.#current?.config.drain.delayMs ?? 0): Promise<void> {
+    const { limitMs } = this.#current?.config.drain ?? { limitMs: 0 };
+    await closeListeners(this.#gateway, this.#listeners.close(), { delayMs, limitMs });
+  }
+
+  async release(): Promise<void> {
+    await this.#gateway.release();
+    await this.#traces?.flush(LAST_SPANS_MS);
+    await this.#logs.close(LAST_LINES_MS);
+  }
+
+  /** Returns the observers of settled exchanges under a configuration. */
+  #observersOf({ config }: Prepared): readonly ExchangeObserver[] {
+    const { admin, log, providers } = config;
+    const isWatchable = admin?.token !== undefined; // without a token nobody may watch
+    if (isWatchable) this.#feed ??= new LiveFeed(providers, Date.now);
+    return [
+      this.#bugReporter,
+      this.#metrics,
+      this.#logs.of(this.#options.log ?? log),
+      isWatchable ? this.#feed : undefined,
+    ].filter((observer) => observer !== undefined);
+  }
+}

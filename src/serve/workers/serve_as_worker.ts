@@ -1,0 +1,46 @@
+/**
+ * The life of a worker: it serves callers by the configurations that its supervisor hands it, until that tells it to
+ * end.
+ *
+ * @module
+ */
+import type { Engines } from "../engines.ts";
+import { disablePretenuring } from "../lifecycle.ts";
+import { prepare, type Source } from "../prepare.ts";
+import { ServingHere, type ServingOptions } from "../serving.ts";
+import type { Supervised } from "./worker.ts";
+
+/**
+ * Serves callers as a worker of a supervisor.
+ *
+ * @param supervised The connection to the supervisor
+ * @param options The engines of the process, and options that stay when the configuration changes
+ * @returns Resolves when the worker has ended
+ * @throws {ConfigError} When the first configuration can't be served
+ */
+export async function serveAsWorker(
+  supervised: Supervised,
+  { engines, ...options }: Omit<ServingOptions, "isShared"> & { readonly engines: Engines },
+): Promise<void> {
+  const { report } = options;
+  disablePretenuring();
+  const serving = new ServingHere({ ...options, isShared: true });
+  const prepareSource = async (source: Source, ports: readonly number[]) =>
+    await serving.prepare(await prepare(source, { engines, report }), ports);
+  const source = await Promise.race([supervised.source, supervised.leave]);
+  if (source === undefined) return; // the supervisor has gone
+  (await prepareSource(source, supervised.ports)).apply();
+  supervised.onPrepare(prepareSource);
+  supervised.listening(serving.urls, source.digest);
+  const stopTelling = supervised.tell({
+    open: () => serving.openExchanges,
+    counts: () => serving.counts,
+    look: (from, to) => serving.look(from, to),
+  });
+  await supervised.leave;
+  stopTelling();
+  await serving.close(0);
+  await supervised.tellLast(serving.counts);
+  await engines.close();
+  await serving.release();
+}

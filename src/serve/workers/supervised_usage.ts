@@ -1,0 +1,48 @@
+/**
+ * The store of a worker's usage: the supervisor, which keeps the usage of all workers.
+ *
+ * @module
+ */
+import process from "node:process";
+import { systemClock } from "../../exchange/clock.ts";
+import type { UsageBatch, UsageRow, UsageStore } from "../../usage/counts.ts";
+
+/** The longest time for which a worker waits until its supervisor has received usage. Milliseconds. */
+const USAGE_MS = 1000;
+
+/** Usage of a worker, which its supervisor stores. */
+export class SupervisedUsage implements UsageStore {
+  readonly place = "memory";
+  readonly #send: (batch: UsageBatch) => void;
+  #received = (_batch: number): void => {};
+
+  /** @param send Sends a batch to the supervisor */
+  constructor(send: (batch: UsageBatch) => void) {
+    this.#send = send;
+  }
+
+  add(batch: UsageBatch): Promise<void> {
+    return new Promise((resolve, reject) => {
+      if (!process.connected) return reject(new Error("the supervisor is gone"));
+      const cancel = systemClock.timer(USAGE_MS, () => reject(new Error("the supervisor does not answer")));
+      this.#received = (number) => {
+        if (number !== batch.number) return;
+        cancel();
+        resolve();
+      };
+      this.#send(batch);
+    });
+  }
+
+  /** Confirms a batch. @param batch Number of the batch that the supervisor has received */
+  received(batch: number): void {
+    this.#received(batch);
+  }
+
+  /** Yields nothing: reports are made by the supervisor, never by a worker. */
+  async *read(): AsyncIterable<readonly UsageRow[]> {}
+
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+}
