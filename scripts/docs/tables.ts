@@ -1,5 +1,5 @@
 /** Every part of a page that is made from the sources and from measurements, and from nothing that a run leaves. */
-import { makeCauses, makeErrors, makeOutcomes, makeStreamErrors } from "./errors.ts";
+import { makeAdminErrors, makeCauses, makeErrors, makeOutcomes, makeStreamErrors } from "./errors.ts";
 import { makeMap } from "./map.ts";
 import type { Part } from "./parts.ts";
 import { makeConnections, makeCosts, makeKeys, makeObservers, makePeers } from "./performance.ts";
@@ -13,6 +13,7 @@ export const TABLES: readonly Part[] = [
   { name: "settings", files: ["docs/configuration.md"], make: makeSettings },
   { name: "presets", files: ["docs/configuration.md"], make: makePresets },
   { name: "errors", files: ["docs/errors.md"], make: makeErrors },
+  { name: "admin errors", files: ["docs/errors.md"], make: makeAdminErrors },
   { name: "stream errors", files: ["docs/errors.md"], make: makeStreamErrors },
   { name: "outcomes", files: ["docs/observability.md"], make: makeOutcomes },
   { name: "causes", files: ["docs/observability.md"], make: makeCauses },

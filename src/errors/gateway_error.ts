@@ -7,7 +7,7 @@
 import { type ErrorCode, ERRORS } from "./codes.ts";
 import type { FailureCause } from "./outcomes.ts";
 
-export { type ErrorCode, ERRORS, type ErrorSpec } from "./codes.ts";
+export { type ErrorCode, ERRORS } from "./codes.ts";
 
 /** Details of one occurrence of an error. */
 export interface GatewayErrorDetails {
@@ -97,7 +97,12 @@ export interface ErrorAnswer {
   body: string;
 }
 
-function toErrorJson(error: GatewayError): string {
+/** The facts that an answer tells of an error. */
+export type ErrorFacts =
+  & Pick<GatewayError, "code" | "message" | "param">
+  & Partial<Pick<GatewayError, "headers" | "retryAfterMs">>;
+
+function toErrorJson(error: ErrorFacts): string {
   const { message, param, code } = error;
   return JSON.stringify({ error: { message, type: ERRORS[code].type, param, code } });
 }
@@ -108,7 +113,7 @@ function toErrorJson(error: GatewayError): string {
  * @param error The refusal or failure
  * @returns Status, headers and the body with its four keys
  */
-export function toErrorAnswer(error: GatewayError): ErrorAnswer {
+export function toErrorAnswer(error: ErrorFacts): ErrorAnswer {
   const { status, shouldRetry, retryAfterS, param } = ERRORS[error.code];
   const headers: Record<string, string> = {
     "content-type": "application/json",

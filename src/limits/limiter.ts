@@ -7,7 +7,7 @@
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { Exchange } from "../exchange/exchange.ts";
-import type { LimitSet } from "../config/key.ts";
+import type { LimitSet } from "../config/limit_set.ts";
 import { waitFor } from "../exchange/deadline.ts";
 
 /** Kinds of limit, in the order in which engines report them. */

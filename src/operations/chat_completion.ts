@@ -5,6 +5,7 @@
  * @module
  */
 import * as v from "valibot";
+import { describeIssue } from "../config/issue.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 
 /** The facts of a request that later steps need. */
@@ -65,10 +66,6 @@ const shared = {
 const orderedRequest = v.object({ ...shared, messages: v.pipe(messages, v.nonEmpty(atLeastOne)) });
 const anyRequest = v.object({ ...shared, messages: v.pipe(entries, v.nonEmpty(atLeastOne)) });
 
-function toParam(path: readonly { key: unknown }[] | undefined): string {
-  return (path ?? []).map(({ key }) => typeof key === "number" ? `[${key}]` : `.${String(key)}`).join("").slice(1);
-}
-
 /** Advice that follows every refusal of a single message, since the provider may well accept it. */
 const HINT = 'This is a rule of the gateway: its operator turns it off with "messages": "any" for the provider';
 
@@ -105,9 +102,8 @@ function assertOrder(messages: readonly Message[]): void {
 function check<Output>(schema: v.GenericSchema<unknown, Output>, json: object): Output {
   const result = v.safeParse(schema, json, { abortEarly: true });
   if (result.success) return result.output;
-  const [issue] = result.issues;
-  const isMissing = issue.input === undefined && issue.received === "undefined";
-  refuse(toParam(issue.path), isMissing ? "expected the key to be there" : issue.message);
+  const { path, message } = describeIssue(result.issues[0]);
+  refuse(path, message);
 }
 
 function checkOrdered(json: object): v.InferOutput<typeof orderedRequest> {
