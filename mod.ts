@@ -19,26 +19,32 @@
 export {
   type Config,
   ConfigError,
+  type ConfigInput,
   type ConfigIssue,
   type KeysConfig,
-  type LimitsConfig,
-  type ListenConfig,
   parseConfig,
 } from "./src/config/config.ts";
-export type { ProviderConfig } from "./src/config/provider.ts";
-export type { KeyConfig, LimitSet } from "./src/config/key.ts";
+export type { LimitsConfig, LimitsInput } from "./src/config/gateway_limits.ts";
+export type { KeyConfig, KeyInput } from "./src/config/key.ts";
+export type { LimitSet, WrittenLimits } from "./src/config/limit_set.ts";
+export type { AdminConfig, AdminInput, ListenConfig, ListenInput } from "./src/config/listeners.ts";
+export type { ProviderConfig, ProviderInput } from "./src/config/provider.ts";
 export type { Price, Prices } from "./src/config/prices.ts";
 export type { Budget, Rate } from "./src/config/units.ts";
-export { type ErrorCode, ERRORS, type ErrorSpec, GatewayError } from "./src/errors/gateway_error.ts";
+export type { AdminErrorCode } from "./src/errors/admin_errors.ts";
+export type { ErrorSpec } from "./src/errors/error_spec.ts";
+export { type ErrorCode, ERRORS, GatewayError } from "./src/errors/gateway_error.ts";
 export { type Concern, concernOf, type FailureCause, type Outcome } from "./src/errors/outcomes.ts";
 export type { ByteSource, GatewayRequest, GatewayResponse } from "./src/http/message.ts";
+export type { RequestErrorCode } from "./src/errors/request_errors.ts";
+export type { UpstreamErrorCode } from "./src/errors/upstream_errors.ts";
 export type { Clock } from "./src/exchange/clock.ts";
 export type { ExchangeFacts, ExchangeRecord, TokenUsage } from "./src/exchange/record.ts";
 export type { ExchangeObserver, ExchangeTrace, TracedCall, TracedExchange, Tracer } from "./src/exchange/observer.ts";
 export type { Handler } from "./src/http/web.ts";
 export { createGateway, type Gateway, type GatewayParts } from "./src/gateway.ts";
 export type { Digest } from "./src/keys/key_format.ts";
-export type { OwnKey, WrittenLimits } from "./src/config/key.ts";
+export type { OwnKey } from "./src/config/key.ts";
 export type { ResolveKey } from "./src/keys/key_resolver.ts";
 export type { GatewayKey, KeyStore } from "./src/keys/key_store.ts";
 export type { Lease, Limiter, LimitName, LimitSubject, Standing } from "./src/limits/limiter.ts";

@@ -8,6 +8,7 @@ import process from "node:process";
 import { createInterface } from "node:readline";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { parseConfig } from "../../src/config/config.ts";
+import type { ProviderInput } from "../../src/config/provider.ts";
 import type { GatewayRequest } from "../../src/http/message.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
@@ -20,7 +21,7 @@ import type { TlsIdentity } from "../../src/serve/listener.ts";
 /** What to start. Each provider has a listener, and so a host, of its own. */
 export interface Setup {
   /** Settings of each provider, without `hosts`. */
-  readonly providers: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+  readonly providers: Readonly<Record<string, ProviderInput>>;
   readonly key: string;
   /** Another gateway key. */
   readonly otherKey?: string;

@@ -1,5 +1,7 @@
 /** The tables of errors, outcomes and causes, from those in the sources. */
-import { ERRORS, type ErrorSpec } from "../../src/errors/codes.ts";
+import { ADMIN_ERRORS } from "../../src/errors/admin_errors.ts";
+import { ERRORS } from "../../src/errors/codes.ts";
+import type { ErrorSpec } from "../../src/errors/error_spec.ts";
 import { concernOf, FAILURE_CAUSES, type Outcome, OUTCOMES } from "../../src/errors/outcomes.ts";
 import { toTable } from "./parts.ts";
 
@@ -18,7 +20,7 @@ const entries = Object.entries(ERRORS) as [string, ErrorSpec][];
 
 /** @returns By status: what callers get before an answer begins */
 export function makeErrors(): string {
-  const rows = entries.filter(([code]) => !ONLY_IN_STREAM.includes(code))
+  const rows = entries.filter(([code]) => !ONLY_IN_STREAM.includes(code) && !(code in ADMIN_ERRORS))
     .toSorted(([, a], [, b]) => a.status - b.status)
     .map(([code, { status, type, param, shouldRetry, retryAfterS, message }]) => [
       String(status),
@@ -29,6 +31,13 @@ export function makeErrors(): string {
       message,
     ]);
   return toTable(["status", "code", "type", "param", "retry", "message"], rows);
+}
+
+/** @returns By status: what operators get at the admin listener alone */
+export function makeAdminErrors(): string {
+  const rows = Object.entries(ADMIN_ERRORS).toSorted(([, a], [, b]) => a.status - b.status)
+    .map(([code, { status, type, message }]) => [String(status), `\`${code}\``, `\`${type}\``, message]);
+  return toTable(["status", "code", "type", "message"], rows);
 }
 
 /** @returns What a stream that has begun can end with */

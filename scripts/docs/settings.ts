@@ -1,9 +1,9 @@
 /** The tables of settings, from the schema of `gateway.jsonc`. */
 import { toJsonSchema } from "@valibot/to-json-schema";
 import { ConfigSchema } from "../../src/config/config.ts";
+import { VARIABLES } from "../../src/config/environment.ts";
 import { PRESETS } from "../../src/config/presets.ts";
 import { toTable } from "./parts.ts";
-import { VARIABLES } from "./variables.ts";
 
 /** What of JSON Schema is looked at. */
 interface Schema {
@@ -81,8 +81,9 @@ const sectionOf = (path: string): string =>
 const rankOf = ({ path, isRequired }: Setting, prefix: string): number =>
   Number(isRequired && !path.slice(prefix.length).includes("."));
 
+/** The variables of a setting; `A` at the end of one stands for the name of a provider. */
 const variablesOf = (path: string): string =>
-  VARIABLES.filter((each) => each.path === path).map(({ name }) => `\`${name}\``).join(" ");
+  VARIABLES.filter((each) => each.path === path).map(({ name }) => `\`${name.replace(/_$/, "_A")}\``).join(" ");
 
 /** @returns A table for each section */
 export function makeSettings(): string {

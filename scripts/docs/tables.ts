@@ -1,5 +1,5 @@
 /** Every part of a page that is made from the sources and from measurements, and from nothing that a run leaves. */
-import { makeCauses, makeErrors, makeOutcomes, makeStreamErrors } from "./errors.ts";
+import { makeAdminErrors, makeCauses, makeErrors, makeOutcomes, makeStreamErrors } from "./errors.ts";
 import { makeMap } from "./map.ts";
 import { makeCommands, makeOptions } from "./options.ts";
 import type { Part } from "./parts.ts";
@@ -16,6 +16,7 @@ export const TABLES: readonly Part[] = [
   { name: "commands", files: ["docs/operations.md"], make: makeCommands },
   { name: "options", files: ["docs/operations.md"], make: makeOptions },
   { name: "errors", files: ["docs/errors.md"], make: makeErrors },
+  { name: "admin errors", files: ["docs/errors.md"], make: makeAdminErrors },
   { name: "stream errors", files: ["docs/errors.md"], make: makeStreamErrors },
   { name: "outcomes", files: ["docs/observability.md"], make: makeOutcomes },
   { name: "causes", files: ["docs/observability.md"], make: makeCauses },

@@ -3,7 +3,9 @@
  *
  * @module
  */
-import { type KeyPolicy, type LimitSet, toKeyJson } from "../config/key.ts";
+import { type KeyPolicy, toKeyJson } from "../config/key.ts";
+import type { LimitSet } from "../config/limit_set.ts";
+import { ERRORS } from "../errors/codes.ts";
 import type { Digest } from "../keys/key_format.ts";
 import { createKey, keyState, type NewKey, revokeKey, rotateKey, suspendKey } from "../keys/lifecycle.ts";
 import { type GatewayKey, type KeyQuery, type KeyRegistry, KeyStoreError } from "../keys/key_store.ts";
@@ -164,5 +166,5 @@ export class UnknownKey extends KeyStoreError {
 }
 
 function refuseUnknown(): never {
-  throw new UnknownKey("Cannot find a key with this id: sallyport keys list shows all");
+  throw new UnknownKey(ERRORS.key_not_found.message);
 }

@@ -4,7 +4,7 @@
  * @module
  */
 import process from "node:process";
-import { parseConfig } from "../config/config.ts";
+import { checkConfig } from "../config/config.ts";
 import { Engines } from "../serve/engines.ts";
 import { maskSecrets } from "../serve/masked_config.ts";
 import { prepare, readSource } from "../serve/prepare.ts";
@@ -23,7 +23,7 @@ export async function checkCommand({ config: file, "deno-flags": asksFlags }: Co
   const source = readSource(file);
   const { assembly } = await prepare(source, { engines: new Engines(), report: () => {}, isOffline: true });
   await assembly.close();
-  process.stdout.write(`${JSON.stringify(maskSecrets(parseConfig(source.input)), null, 2)}\n`);
+  process.stdout.write(`${JSON.stringify(maskSecrets(checkConfig(source.input)), null, 2)}\n`);
   process.stderr.write(
     `sallyport: the configuration is sound (${source.file ?? "environment"}), digest ${source.digest}\n`,
   );

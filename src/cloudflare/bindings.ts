@@ -5,7 +5,7 @@
  */
 import { MemoryLimiter } from "../limits/memory_limiter.ts";
 import { RemoteLimiter, type SendToLimiter } from "../limits/remote_limiter.ts";
-import { type Config, ConfigError, type ConfigIssue, parseConfig } from "../config/config.ts";
+import { checkConfig, type Config, ConfigError, type ConfigIssue } from "../config/config.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { GatewayParts } from "../gateway.ts";
 import { type Json, layVariable, PREFIX } from "../config/environment.ts";
@@ -125,7 +125,7 @@ export function readConfig(env: Bindings): Config {
   }
   let config: Config | undefined;
   try {
-    config = parseConfig(input);
+    config = checkConfig(input);
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     const foreign = new Set(issues.map(({ path }) => path));

@@ -4,20 +4,20 @@
  * @module
  */
 import * as v from "valibot";
-import { type KeyConfig, KeySchema } from "./key.ts";
+import { type LimitsConfig, type LimitsInput, LimitsSchema } from "./gateway_limits.ts";
+import { describeIssue, formatMistake } from "./issue.ts";
+import { type KeyConfig, type KeyInput, KeySchema } from "./key.ts";
+import {
+  type AdminConfig,
+  type AdminInput,
+  AdminSchema,
+  type ListenConfig,
+  type ListenInput,
+  ListenSchema,
+} from "./listeners.ts";
 import { CurrencySchema, type Prices, PricesSchema } from "./prices.ts";
-import { type ProviderConfig, ProvidersSchema } from "./provider.ts";
-import { about, anyDuration, duration, nonEmpty, size } from "./schema.ts";
-
-/** One address to listen on. */
-export interface ListenConfig {
-  /** Name or address of an interface. */
-  readonly hostname: string;
-  /** 0 takes any free one. */
-  readonly port: number;
-  /** Paths of PEM files; with them the listener speaks https. */
-  readonly tls?: { readonly cert: string; readonly key: string } | undefined;
-}
+import { type ProviderConfig, type ProviderInput, ProvidersSchema } from "./provider.ts";
+import { about, anyDuration, duration, nonEmpty } from "./schema.ts";
 
 /** Where gateway keys are: here, in a file that `sallyport keys` writes, or in Redis. */
 export type KeysConfig = KeyConfig[] | { readonly file: string } | "redis";
@@ -33,9 +33,7 @@ export interface Config {
   /** Limits on what callers may use of the gateway itself. */
   readonly limits: LimitsConfig;
   /** The listener for operators, if any: health, metrics, and (only with a token) keys, usage and the console. */
-  readonly admin?:
-    | { readonly hostname: string; readonly port: number; readonly token?: string | undefined }
-    | undefined;
+  readonly admin?: AdminConfig | undefined;
   /** URL of the Redis or Valkey that several gateways share. */
   readonly redis?: string | undefined;
   /** Prices of models, for those that have no price at their provider. */
@@ -53,18 +51,30 @@ export interface Config {
   };
 }
 
-/** Limits on what callers may use of the gateway itself. */
-export interface LimitsConfig {
-  /** Maximum size of a caller's body. Bytes. */
-  readonly maxBodyBytes: number;
-  /** Milliseconds for a caller's body to arrive. */
-  readonly bodyTimeMs: number;
-  /** Maximum size of all bodies that are held at once. Bytes. */
-  readonly maxBodiesBytes: number;
-  /** Maximum number of exchanges that are open at once. */
-  readonly maxExchanges: number;
-  /** Milliseconds for which a caller may leave its answer unread. */
-  readonly writeStallMs: number;
+/** A configuration as it is written in `gateway.jsonc`. */
+export interface ConfigInput {
+  /** For editors: the path of `gateway.schema.json`. */
+  readonly $schema?: string | undefined;
+  /** Addresses on which callers are accepted; port 8787 of this machine if left out. */
+  readonly listen?: readonly ListenInput[] | undefined;
+  /** Providers by name; at least one. */
+  readonly providers: Readonly<Record<string, ProviderInput>>;
+  /** Where gateway keys are; there are none if left out. */
+  readonly keys?: readonly KeyInput[] | { readonly file: string } | "redis" | undefined;
+  /** Limits on what callers may use of the gateway itself. */
+  readonly limits?: LimitsInput | undefined;
+  /** The listener for operators; there is none if left out. */
+  readonly admin?: AdminInput | undefined;
+  /** URL of the Redis or Valkey that several gateways share. */
+  readonly redis?: string | undefined;
+  /** Prices of models, for those that have no price at their provider. */
+  readonly prices?: Prices | undefined;
+  /** Currency of all prices; `USD` if left out. */
+  readonly currency?: string | undefined;
+  /** The access log on standard output; `auto` if left out. */
+  readonly log?: Config["log"] | undefined;
+  /** Times of a graceful shutdown, such as `{ "delay": "5s", "limit": "10m" }`. */
+  readonly drain?: { readonly delay?: string | undefined; readonly limit?: string | undefined } | undefined;
 }
 
 /** One mistake in a configuration. */
@@ -91,62 +101,13 @@ export class ConfigError extends Error {
    */
   constructor(issues: readonly ConfigIssue[]) {
     super(
-      issues.map(({ path, message, source }) => `${path}: ${message}${source === undefined ? "" : ` (${source})`}`)
-        .join("\n"),
+      issues.map((issue) => formatMistake(issue) + (issue.source === undefined ? "" : ` (${issue.source})`)).join("\n"),
     );
     this.issues = issues;
   }
 }
 
 const DEFAULT_DRAIN_DELAY_MS = 5000;
-const portForm = "expected a whole number from 0 to 65535";
-const port = v.pipe(
-  v.number(portForm),
-  v.integer(portForm),
-  v.minValue(0, portForm),
-  v.maxValue(65535, portForm),
-  v.description("0 takes any free one"),
-);
-const hostname = v.optional(about(nonEmpty, "Name or address of an interface"), "127.0.0.1");
-
-const limits = v.pipe(
-  v.strictObject({
-    body: about(size("32MB"), "A caller's body at most"),
-    bodyTime: about(duration("60s"), "For a caller's body to arrive"),
-    bodies: about(size("512MB"), "All bodies that are held at once; over it, or over a key's share, requests get 503"),
-    exchanges: v.optional(
-      v.pipe(
-        v.number("expected a whole number"),
-        v.integer("expected a whole number"),
-        v.minValue(1, "expected at least 1"),
-        v.description("All exchanges that are open at once; over them new requests get 503"),
-      ),
-      10_000,
-    ),
-    writeStall: about(duration("2m"), "How long a caller may leave its answer unread"),
-  }, "expected an object"),
-  v.forward(v.check(({ body, bodies }) => body <= bodies, "expected at most bodies"), ["body"]),
-  v.transform(({ body, bodyTime, bodies, exchanges, writeStall }) => ({
-    maxBodyBytes: body,
-    bodyTimeMs: bodyTime,
-    maxBodiesBytes: bodies,
-    maxExchanges: exchanges,
-    writeStallMs: writeStall,
-  })),
-);
-
-const listen = v.strictObject({
-  hostname,
-  port,
-  tls: v.optional(about(
-    v.strictObject({
-      cert: about(nonEmpty, "PEM file of the certificate, relative to the configuration"),
-      key: about(nonEmpty, "PEM file of its private key, relative to the configuration"),
-    }, "expected an object with cert and key"),
-    "With it the listener speaks https",
-  )),
-}, "expected an object");
-
 const keysForm = 'expected an array of keys, { "file": "gateway-keys.json" } or "redis"';
 const keys = v.union([
   v.pipe(
@@ -157,16 +118,6 @@ const keys = v.union([
   v.literal("redis"),
 ], keysForm);
 
-const admin = v.strictObject({
-  hostname,
-  port,
-  token: v.optional(v.pipe(
-    v.string("expected a string"),
-    v.regex(/^[\x21-\x7e]{16,512}$/, "expected 16 to 512 visible ASCII characters"),
-    v.description("What operators show; needed beyond this machine, and for keys, usage and the console"),
-  )),
-}, "expected an object with a port");
-
 const redisForm = 'expected a URL such as "redis://127.0.0.1:6379" or "rediss://…"';
 const redis = v.pipe(
   v.string(redisForm),
@@ -174,17 +125,17 @@ const redis = v.pipe(
 );
 
 /** @internal The schema of `gateway.jsonc`. Unknown keys are mistakes. */
-export const ConfigSchema: v.GenericSchema<unknown, Config> = v.pipe(
+export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
   v.strictObject({
     $schema: v.optional(about(v.string("expected a string"), "For editors: dist/gateway.schema.json")),
     listen: v.optional(
-      v.pipe(v.array(listen, "expected an array"), v.nonEmpty("expected at least one address")),
+      v.pipe(v.array(ListenSchema, "expected an array"), v.nonEmpty("expected at least one address")),
       [{ port: 8787 }],
     ),
     providers: ProvidersSchema,
     keys: v.optional(about(keys, 'Gateway keys: an array, `{ "file": "gateway-keys.json" }` or `"redis"`'), []),
-    limits: v.optional(limits, {}),
-    admin: v.optional(about(admin, "The listener for operators: health, metrics, keys, usage, the console")),
+    limits: v.optional(LimitsSchema, {}),
+    admin: v.optional(about(AdminSchema, "The listener for operators: health, metrics, keys, usage, the console")),
     redis: v.optional(
       about(redis, "`redis://` or `rediss://`: limits, usage, and keys if they are to be there, shared"),
     ),
@@ -233,7 +184,7 @@ function toPath(input: unknown, keys: readonly (string | number)[]): [v.IssuePat
 }
 
 /** Returns, for a setting with several forms, the mistakes inside the form that was meant, if that one is clear. */
-function deepest(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[] {
+function expandUnion(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[] {
   const isList = Array.isArray(issue.input);
   const inner = (issue.issues ?? []).filter(({ path }) =>
     path !== undefined && Number.isInteger(path[0].key) === isList
@@ -243,9 +194,29 @@ function deepest(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[] {
 }
 
 /**
- * Checks a configuration and fills in what was left out.
+ * Checks a configuration of unknown form, such as the content of a file.
  *
  * @param input What `gateway.jsonc` holds
+ * @returns The whole configuration
+ * @throws {ConfigError} With every mistake at once
+ */
+export function checkConfig(input: unknown): Config {
+  const result = v.safeParse(ConfigSchema, input);
+  if (result.success) return result.output;
+  const issues = result.issues.flatMap(expandUnion).map((issue) => {
+    const { path, message } = describeIssue(issue);
+    return { path: path || "config", message };
+  });
+  // The first mistake of a setting explains the others.
+  throw new ConfigError(
+    issues.filter(({ path }, index) => issues.findIndex((earlier) => earlier.path === path) === index),
+  );
+}
+
+/**
+ * Checks a configuration and fills in what was left out.
+ *
+ * @param input The configuration as `gateway.jsonc` holds it
  * @returns The whole configuration
  * @throws {ConfigError} With every mistake at once
  *
@@ -259,21 +230,6 @@ function deepest(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[] {
  * });
  * ```
  */
-export function parseConfig(input: unknown): Config {
-  const result = v.safeParse(ConfigSchema, input);
-  if (result.success) return result.output;
-  const issues = result.issues.flatMap(deepest).map((issue) => {
-    const path = (issue.path ?? []).map(({ key }) => typeof key === "number" ? `[${key}]` : `.${String(key)}`)
-      .join("").slice(1);
-    const isUnknown = issue.type === "strict_object" && issue.expected === "never";
-    const isMissing = issue.input === undefined && issue.received === "undefined";
-    return {
-      path: path || "config",
-      message: isUnknown ? "unknown setting" : isMissing ? "expected to be there" : issue.message,
-    };
-  });
-  // The first mistake of a setting explains the others.
-  throw new ConfigError(
-    issues.filter(({ path }, index) => issues.findIndex((earlier) => earlier.path === path) === index),
-  );
+export function parseConfig(input: ConfigInput): Config {
+  return checkConfig(input);
 }

@@ -6,46 +6,51 @@
 
 /** Prefix of every variable. */
 export const PREFIX = "SALLYPORT_";
-/** Prefixes of the variables that end in a provider's name, and the setting of each. */
-const PROVIDER_SETTINGS: Readonly<Record<string, string>> = {
-  SALLYPORT_PROVIDER_: "upstream",
-  SALLYPORT_HOSTS_: "hosts",
-  SALLYPORT_MESSAGES_: "messages",
-  SALLYPORT_DEADLINES_: "deadlines",
-  SALLYPORT_KEEP_ALIVE_: "keepAlive",
-  SALLYPORT_SHARED_LIMITS_: "limits",
-  SALLYPORT_PRICES_: "prices",
-};
-/** Prefixes of the variables that end in a provider's name. */
-export const PROVIDER_VARIABLES: readonly string[] = Object.keys(PROVIDER_SETTINGS);
-/** Variables that set a single value, and the section and name of its setting. */
-const SIMPLE_VARIABLES: Readonly<Record<string, readonly [section: string, setting: string]>> = {
-  SALLYPORT_LIMITS_BODY: ["limits", "body"],
-  SALLYPORT_LIMITS_BODY_TIME: ["limits", "bodyTime"],
-  SALLYPORT_LIMITS_BODIES: ["limits", "bodies"],
-  SALLYPORT_LIMITS_EXCHANGES: ["limits", "exchanges"],
-  SALLYPORT_LIMITS_WRITE_STALL: ["limits", "writeStall"],
-  SALLYPORT_DRAIN_DELAY: ["drain", "delay"],
-  SALLYPORT_DRAIN_LIMIT: ["drain", "limit"],
-};
-
-/** Variables that do not belong to one provider. */
-export const FIXED_VARIABLES: readonly string[] = [
-  "SALLYPORT_CONFIG",
-  "SALLYPORT_LISTEN",
-  "SALLYPORT_ADMIN",
-  "SALLYPORT_ADMIN_TOKEN",
-  "SALLYPORT_KEYS",
-  "SALLYPORT_KEYS_FILE",
-  "SALLYPORT_REDIS",
-  "SALLYPORT_LOG",
-  "SALLYPORT_PRICES",
-  "SALLYPORT_CURRENCY",
-  ...Object.keys(SIMPLE_VARIABLES),
-];
 
 /** Settings as they are written. */
 export type Json = Record<string, unknown>;
+
+/** A variable, and the setting that it sets. */
+export interface Variable {
+  /** Name of the variable; the name of a provider follows if it ends in `_`. */
+  readonly name: string;
+  /** Path of the setting, in which `NAME` stands for that provider. */
+  readonly path: string;
+  /** Reads the text, which is taken as it is if left out. `before` is the setting as it is so far. */
+  readonly read?: (text: string, before: unknown) => unknown;
+}
+
+/** Every variable that sets something. */
+export const VARIABLES: readonly Variable[] = [
+  { name: "SALLYPORT_LISTEN", path: "listen", read: (text) => splitList(text).map(toListen) },
+  { name: "SALLYPORT_PROVIDER_", path: "providers.NAME.upstream", read: splitList },
+  { name: "SALLYPORT_HOSTS_", path: "providers.NAME.hosts", read: splitList },
+  { name: "SALLYPORT_MESSAGES_", path: "providers.NAME.messages" },
+  { name: "SALLYPORT_DEADLINES_", path: "providers.NAME.deadlines", read: addPairs },
+  { name: "SALLYPORT_KEEP_ALIVE_", path: "providers.NAME.keepAlive" },
+  { name: "SALLYPORT_SHARED_LIMITS_", path: "providers.NAME.limits", read: addPairs },
+  { name: "SALLYPORT_PRICES_", path: "providers.NAME.prices", read: toJson },
+  { name: "SALLYPORT_KEYS", path: "keys", read: toKeys },
+  { name: "SALLYPORT_KEYS_FILE", path: "keys.file" },
+  { name: "SALLYPORT_LIMITS_BODY", path: "limits.body" },
+  { name: "SALLYPORT_LIMITS_BODY_TIME", path: "limits.bodyTime" },
+  { name: "SALLYPORT_LIMITS_BODIES", path: "limits.bodies" },
+  { name: "SALLYPORT_LIMITS_EXCHANGES", path: "limits.exchanges", read: Number },
+  { name: "SALLYPORT_LIMITS_WRITE_STALL", path: "limits.writeStall" },
+  { name: "SALLYPORT_ADMIN", path: "admin", read: (text, before) => ({ ...toObject(before), ...toListen(text) }) },
+  { name: "SALLYPORT_ADMIN_TOKEN", path: "admin.token" },
+  { name: "SALLYPORT_REDIS", path: "redis" },
+  { name: "SALLYPORT_PRICES", path: "prices", read: toJson },
+  { name: "SALLYPORT_CURRENCY", path: "currency" },
+  { name: "SALLYPORT_LOG", path: "log" },
+  { name: "SALLYPORT_DRAIN_DELAY", path: "drain.delay" },
+  { name: "SALLYPORT_DRAIN_LIMIT", path: "drain.limit" },
+];
+
+/** Returns an object as it is, and an empty one for anything else: a variable takes precedence over it. */
+function toObject(value: unknown): Json {
+  return typeof value === "object" && value !== null && !Array.isArray(value) ? value as Json : {};
+}
 
 function splitList(text: string): string[] {
   return text.split(",").map((item) => item.trim()).filter((item) => item !== "");
@@ -81,6 +86,24 @@ function toJson(text: string): unknown {
   }
 }
 
+/** Reads `name=value,name=value`, and adds the pairs to those that are there. */
+function addPairs(text: string, before: unknown): Json {
+  const pairs = splitList(text).map((pair) => pair.split("=").map((side) => side.trim()));
+  const given = pairs.map(([name, value]) => [name, name === "concurrency" ? Number(value) : value]);
+  return { ...toObject(before), ...Object.fromEntries(given) };
+}
+
+/**
+ * Lists the names of the variables that a configuration can be made with.
+ *
+ * @param providers Names of its providers
+ * @returns The names
+ */
+export function listVariableNames(providers: readonly string[]): string[] {
+  const suffixes = providers.map((name) => name.toUpperCase().replaceAll("-", "_"));
+  return VARIABLES.flatMap(({ name }) => name.endsWith("_") ? suffixes.map((suffix) => name + suffix) : [name]);
+}
+
 /**
  * Applies one variable to the settings.
  *
@@ -90,53 +113,14 @@ function toJson(text: string): unknown {
  * @returns The path of the setting; `undefined` for an unknown variable
  */
 export function layVariable(input: Json, name: string, value: string): string | undefined {
-  const simple = Object.hasOwn(SIMPLE_VARIABLES, name) ? SIMPLE_VARIABLES[name] : undefined;
-  if (simple !== undefined) {
-    const [section, setting] = simple;
-    ((input[section] ??= {}) as Json)[setting] = setting === "exchanges" ? Number(value) : value;
-    return simple.join(".");
-  }
-  switch (name) {
-    case "SALLYPORT_LISTEN":
-      input.listen = splitList(value).map(toListen);
-      return "listen";
-    case "SALLYPORT_KEYS":
-      input.keys = toKeys(value);
-      return "keys";
-    case "SALLYPORT_KEYS_FILE":
-      input.keys = { file: value };
-      return "keys";
-    case "SALLYPORT_LOG":
-      input.log = value;
-      return "log";
-    case "SALLYPORT_REDIS":
-      input.redis = value;
-      return "redis";
-    case "SALLYPORT_PRICES":
-      input.prices = toJson(value);
-      return "prices";
-    case "SALLYPORT_CURRENCY":
-      input.currency = value;
-      return "currency";
-    case "SALLYPORT_ADMIN":
-      input.admin = { ...input.admin as Json | undefined, ...toListen(value) };
-      return "admin";
-    case "SALLYPORT_ADMIN_TOKEN":
-      input.admin = { ...input.admin as Json | undefined, token: value };
-      return "admin.token";
-  }
-  const stem = PROVIDER_VARIABLES.find((candidate) => name.startsWith(candidate));
-  if (stem === undefined || name === stem) return undefined;
-  const id = name.slice(stem.length).toLowerCase().replaceAll("_", "-");
-  const provider = (((input.providers ??= {}) as Json)[id] ??= {}) as Json;
-  const setting = PROVIDER_SETTINGS[stem] ?? "";
-  if (setting === "hosts") provider.hosts = splitList(value);
-  else if (setting === "upstream") provider.upstream = splitList(value);
-  else if (setting === "prices") provider.prices = toJson(value);
-  else if (setting === "deadlines" || setting === "limits") {
-    const pairs = splitList(value).map((pair) => pair.split("=").map((side) => side.trim()));
-    const given = pairs.map(([name, text]) => [name, name === "concurrency" ? Number(text) : text]);
-    provider[setting] = { ...provider[setting] as Json | undefined, ...Object.fromEntries(given) };
-  } else provider[setting] = value;
-  return `providers.${id}.${setting}`;
+  const variable = VARIABLES.find((each) => each.name === name) ??
+    VARIABLES.find((each) => each.name.endsWith("_") && name.startsWith(each.name));
+  const provider = name.slice(variable?.name.length).toLowerCase().replaceAll("_", "-");
+  if (variable === undefined || (variable.name.endsWith("_") && provider === "")) return undefined;
+  const steps = variable.path.split(".").map((step) => step === "NAME" ? provider : step);
+  const setting = steps.at(-1) ?? "";
+  let place = input;
+  for (const step of steps.slice(0, -1)) place = (place[step] = toObject(place[step])) as Json;
+  place[setting] = variable.read === undefined ? value : variable.read(value, place[setting]);
+  return steps.join(".");
 }

@@ -35,7 +35,7 @@ const price = v.pipe(
 const pricesForm = 'expected an object such as { "gpt-4o": { "input": 2.5, "output": 10 } }';
 
 /** @internal Prices as they are written. */
-export const PricesSchema: v.GenericSchema<unknown, Prices> = v.record(
+export const PricesSchema: v.GenericSchema<Prices> = v.record(
   v.pipe(
     v.string(),
     v.regex(/[^0-9]/, "expected the name of a model"), // in an array a number would be one
@@ -55,7 +55,7 @@ export const PricesSchema: v.GenericSchema<unknown, Prices> = v.record(
 );
 
 /** @internal The schema of the currency. */
-export const CurrencySchema: v.GenericSchema<unknown, string> = v.pipe(
+export const CurrencySchema: v.GenericSchema<string> = v.pipe(
   v.string('expected a currency such as "USD"'),
   v.regex(/^[A-Z]{3}$/, 'expected a currency such as "USD"'),
 );

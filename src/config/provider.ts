@@ -4,7 +4,7 @@
  * @module
  */
 import * as v from "valibot";
-import { type LimitSet, LimitSetSchema } from "./key.ts";
+import { type LimitSet, LimitSetSchema, type WrittenLimits } from "./limit_set.ts";
 import { PRESETS } from "./presets.ts";
 import { type Prices, PricesSchema } from "./prices.ts";
 import { about, duration, durationForm, nonEmpty } from "./schema.ts";
@@ -30,6 +30,26 @@ export interface ProviderConfig {
   readonly keepAliveMs: number;
   /** Limits that all keys share at this provider. */
   readonly limits?: LimitSet | undefined;
+  /** Prices of its models; they take precedence over the prices for all providers. */
+  readonly prices?: Prices | undefined;
+}
+
+/** One provider as it is written in the configuration. */
+export interface ProviderInput {
+  /** `host`, `host:port`, `*.suffix` or `*`; left out, `NAME.localhost`, or `*` for the only provider. */
+  readonly hosts?: readonly string[] | undefined;
+  /** A base URL, several of equal replicas, or the short name of a known provider. */
+  readonly upstream: string | readonly string[];
+  /** Check of messages and their order: `ordered` by the gateway, `any` leaves it to the provider. */
+  readonly messages?: "ordered" | "any" | undefined;
+  /** Deadlines of a call, such as `30s`. */
+  readonly deadlines?:
+    | { readonly [name in "connect" | "firstByte" | "firstEvent" | "idle" | "total"]?: string | undefined }
+    | undefined;
+  /** Silence after which a stream is sent a comment, such as `15s`; `off` for never. */
+  readonly keepAlive?: string | undefined;
+  /** Limits that all keys share at this provider. */
+  readonly limits?: WrittenLimits | undefined;
   /** Prices of its models; they take precedence over the prices for all providers. */
   readonly prices?: Prices | undefined;
 }
@@ -182,7 +202,10 @@ function sharedHost(providers: Readonly<Record<string, ProviderConfig>>): string
 const noProvider = 'expected at least one provider, such as { "a": { "upstream": "openai" } }';
 
 /** @internal The providers by their names: at least one, and each host at one of them only. */
-export const ProvidersSchema: v.GenericSchema<unknown, Record<string, ProviderConfig>> = v.pipe(
+export const ProvidersSchema: v.GenericSchema<
+  Readonly<Record<string, ProviderInput>>,
+  Record<string, ProviderConfig>
+> = v.pipe(
   v.record(v.pipe(v.string(), v.regex(NAME, "expected letters, digits and -")), provider, noProvider),
   v.check((entries) => Object.keys(entries).length > 0, noProvider),
   v.transform(providersOf),

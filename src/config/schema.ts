@@ -51,3 +51,30 @@ export const nonEmpty: v.GenericSchema<string> = v.pipe(
   v.string("expected a string"),
   v.nonEmpty("expected a non-empty string"),
 );
+/** A name or a note of 1 to 256 characters. */
+export const shortText: v.GenericSchema<string> = v.pipe(
+  nonEmpty,
+  v.maxLength(256, "expected at most 256 characters"),
+);
+
+/** A key in plain text or a token: what a header can carry, and long enough not to be guessed. */
+export const secret: v.GenericSchema<string> = v.pipe(
+  v.string("expected a string"),
+  v.regex(/^[\x21-\x7e]{16,512}$/, "expected 16 to 512 visible ASCII characters"),
+);
+
+/**
+ * Builds the schema of a change: each entry may be `null`, which becomes `undefined` and so removes the setting.
+ *
+ * @param entries Schemas of the settings, whose output is that of `Patch`
+ * @param form Error message for what is no object
+ */
+export function patchOf<Patch>(entries: v.ObjectEntries, form: string): v.GenericSchema<unknown, Patch> {
+  const nullish = Object.entries(entries).map(([name, entry]) => [name, v.nullish(entry)]);
+  return v.pipe(
+    v.strictObject(Object.fromEntries(nullish) as v.ObjectEntries, form),
+    v.transform((given) =>
+      Object.fromEntries(Object.entries(given).map(([name, value]) => [name, value ?? undefined])) as Patch
+    ),
+  );
+}

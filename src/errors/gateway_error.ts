@@ -6,7 +6,7 @@
 import { type ErrorCode, ERRORS } from "./codes.ts";
 import type { FailureCause } from "./outcomes.ts";
 
-export { type ErrorCode, ERRORS, type ErrorSpec } from "./codes.ts";
+export { type ErrorCode, ERRORS } from "./codes.ts";
 
 /** Details of one occurrence of an error. */
 export interface GatewayErrorDetails {
@@ -96,13 +96,18 @@ export interface ErrorAnswer {
   body: string;
 }
 
+/** The facts that an answer tells of an error. */
+export type ErrorFacts =
+  & Pick<GatewayError, "code" | "message" | "param">
+  & Partial<Pick<GatewayError, "headers" | "retryAfterMs">>;
+
 /**
  * Makes the body of an answer for an error, with its four keys.
  *
  * @param error The refusal or failure
  * @returns JSON
  */
-export function toErrorJson(error: GatewayError): string {
+export function toErrorJson(error: ErrorFacts): string {
   const { message, param, code } = error;
   return JSON.stringify({ error: { message, type: ERRORS[code].type, param, code } });
 }
@@ -114,7 +119,7 @@ export function toErrorJson(error: GatewayError): string {
  * @param body Its body; the one with four keys if left out
  * @returns Status, headers and body
  */
-export function toErrorAnswer(error: GatewayError, body: string = toErrorJson(error)): ErrorAnswer {
+export function toErrorAnswer(error: ErrorFacts, body: string = toErrorJson(error)): ErrorAnswer {
   const { status, shouldRetry, retryAfterS, param } = ERRORS[error.code];
   const headers: Record<string, string> = {
     "content-type": "application/json",

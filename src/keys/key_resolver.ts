@@ -5,6 +5,7 @@
  */
 import * as v from "valibot";
 import { GatewayError } from "../errors/gateway_error.ts";
+import { describeIssue, formatMistake } from "../config/issue.ts";
 import { type KeyConfig, type OwnKey, OwnKeySchema } from "../config/key.ts";
 
 /**
@@ -48,10 +49,6 @@ function check(found: OwnKey | null | undefined): KeyConfig | undefined {
   if (found === undefined || found === null) return undefined;
   const { success, output, issues } = v.safeParse(OwnKeySchema, found);
   if (success) return output;
-  const [{ message }] = issues;
-  const place = v.getDotPath(issues[0]);
-  const cause = new TypeError(
-    `Cannot use what the keys hook answered: ${place === null ? "" : `${place}: `}${message}`,
-  );
+  const cause = new TypeError(`Cannot use what the keys hook answered: ${formatMistake(describeIssue(issues[0]))}`);
   throw new GatewayError("internal_error", { cause });
 }

@@ -7,8 +7,8 @@
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { Exchange } from "../exchange/exchange.ts";
-import type { LimitSet } from "../config/key.ts";
 import { withDeadline } from "../exchange/deadline.ts";
+import type { LimitSet } from "../config/limit_set.ts";
 
 /** Kinds of limit, in the order in which engines report them. */
 export type LimitName = "requests" | "tokens" | "budget" | "concurrency";

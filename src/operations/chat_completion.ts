@@ -5,6 +5,7 @@
  * @module
  */
 import * as v from "valibot";
+import { describeIssue } from "../config/issue.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 
 /** The facts of a request that later steps need. */
@@ -77,10 +78,8 @@ function mayLackContent(message: Message): boolean {
 function check<Output>(schema: v.GenericSchema<unknown, Output>, part: unknown, at = ""): Output {
   const result = v.safeParse(schema, part, { abortEarly: true });
   if (result.success) return result.output;
-  const [issue] = result.issues;
-  const isMissing = issue.input === undefined && issue.received === "undefined";
-  const path = (issue.path ?? []).map(({ key }) => typeof key === "number" ? `[${key}]` : `.${String(key)}`).join("");
-  refuse(at === "" ? path.slice(1) : at + path, isMissing ? "expected the key to be there" : issue.message);
+  const { path, message } = describeIssue(result.issues[0], at);
+  refuse(path, message);
 }
 
 /** Returns whether a message is a role and a text, as nearly every one is: at a fifth of what the schema costs. */

@@ -6,7 +6,7 @@
 import { KeyAdministration } from "../admin/key_administration.ts";
 import { createAdminHandler } from "../admin/api/handler.ts";
 import type { LivePart } from "../observe/live/live_report.ts";
-import type { OperationState } from "../admin/api/operation.ts";
+import type { OperatorState } from "../admin/api/operator_actions.ts";
 import { UsageReports } from "../usage/report.ts";
 import { systemClock } from "../exchange/clock.ts";
 import type { Handler } from "../http/web.ts";
@@ -51,7 +51,7 @@ export class AdminListener {
   readonly #listeners: ListenerSet;
   readonly #handler: HandlerSwitch;
   readonly #options: AdminListenerOptions;
-  readonly #state: OperationState = { isDrained: false, watchers: 0 };
+  readonly #state: OperatorState = { isDrained: false, watchers: 0 };
   #current: Prepared | undefined;
 
   /** @param options Options of the listener */

@@ -10,9 +10,9 @@ import { dirname, resolve } from "node:path";
 import process from "node:process";
 import { findNodeAtLocation, type Node, type ParseError, parseTree, printParseErrorCode } from "jsonc-parser";
 import { getNodeValue } from "jsonc-parser";
-import { type Config, ConfigError, type ConfigIssue, parseConfig } from "../config/config.ts";
+import { checkConfig, type Config, ConfigError, type ConfigIssue } from "../config/config.ts";
 import type { TlsIdentity } from "./listener.ts";
-import { FIXED_VARIABLES, type Json, layVariable, PREFIX, PROVIDER_VARIABLES } from "../config/environment.ts";
+import { type Json, layVariable, listVariableNames, PREFIX } from "../config/environment.ts";
 
 /** File that is looked for in the working directory when no other one is named. */
 const DEFAULT_FILE = "gateway.jsonc";
@@ -117,8 +117,7 @@ function readVariables(providers: readonly string[]): Map<string, string> {
   try {
     names = Object.keys(process.env).filter((name) => name.startsWith(PREFIX));
   } catch {
-    const suffixes = providers.map((name) => name.toUpperCase().replaceAll("-", "_"));
-    names = [...FIXED_VARIABLES, ...PROVIDER_VARIABLES.flatMap((stem) => suffixes.map((suffix) => stem + suffix))];
+    names = ["SALLYPORT_CONFIG", ...listVariableNames(providers)];
   }
   const variables = new Map<string, string>();
   for (const name of names) {
@@ -182,7 +181,7 @@ export function loadConfig(named?: string): LoadedConfig {
     else sources.set(path, name);
   }
   try {
-    const config = parseConfig(input);
+    const config = checkConfig(input);
     if (issues.length === 0) {
       assertSafeBind(config);
       const directory = found === undefined ? process.cwd() : dirname(found.file);

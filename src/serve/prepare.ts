@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { type Config, ConfigError, parseConfig } from "../config/config.ts";
+import { checkConfig, type Config, ConfigError } from "../config/config.ts";
 import type { KeyConfig } from "../config/key.ts";
 import { assemble, type Assembly, composeGateway } from "./compose.ts";
 import type { Engines } from "./engines.ts";
@@ -68,7 +68,7 @@ export async function prepare(
   source: Source,
   options: { engines: Engines; report: (text: string) => void; isOffline?: boolean },
 ): Promise<Prepared> {
-  const config = parseConfig(source.input);
+  const config = checkConfig(source.input);
   const { directory } = source;
   const { engines, report, isOffline = false } = options;
   const assembled = isOffline ? withoutRedis(config) : config;

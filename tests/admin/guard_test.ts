@@ -54,7 +54,7 @@ describe("an admin listener without a token", () => {
         const { status, body } = await get(path, { host });
         assert.ok(status === 421 || (host === "a b" && status === 400), `${host} ${path}: ${status}`);
         assert.doesNotMatch(body, /sallyport_|attacker|nip/);
-        if (status === 421) assert.equal(JSON.parse(body).error.code, "unknown_host");
+        if (status === 421) assert.equal(JSON.parse(body).error.code, "unknown_admin_host");
       }
     }
   });

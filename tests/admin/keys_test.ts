@@ -25,8 +25,8 @@ const WRONG: readonly [body: unknown, param: string][] = [
   [{ name: 5 }, "name"],
   [{ name: "x".repeat(257) }, "name"],
   [{ providers: "a" }, "providers"],
-  [{ providers: ["a", ""] }, "providers.1"],
-  [{ models: [5] }, "models.0"],
+  [{ providers: ["a", ""] }, "providers[1]"],
+  [{ models: [5] }, "models[0]"],
   [{ disabled: "not-this" }, "disabled"],
   [{ metadata: { a: 5 } }, "metadata.a"],
   [{ metadata: "not-this" }, "metadata"],
@@ -211,7 +211,7 @@ describe("the admin API of keys", () => {
         ]
       ) {
         const raw = new TextEncoder().encode("{}"); // bytes: a text would be given a type
-        assertRefusal(await call(method, path, { raw, type }), 415, "unsupported_media_type");
+        assertRefusal(await call(method, path, { raw, type }), 415, "unsupported_media_type", "Content-Type");
       }
       const { status } = await call(method, path, { raw: "{}", type: "Application/JSON; charset=utf-8" });
       assert.ok(status === 200 || status === 201);
@@ -280,7 +280,7 @@ describe("the admin API of keys", () => {
 
   it("an unknown path is 404, a method that has no meaning there 405", async () => {
     for (const path of ["/console", "/v1", "/v1/key", "/v1/keys/x/y", "/v1/keys/x/revoke/now", "/V1/keys"]) {
-      assertRefusal(await call("GET", path), 404, "not_found");
+      assertRefusal(await call("GET", path), 404, "unknown_admin_path");
     }
     const allowed: Record<string, string> = { "/livez": "GET, HEAD", "/readyz": "GET, HEAD", "/openapi.json": "GET" };
     for (const { path, method } of everyRoute) allowed[path] = [allowed[path] ?? [], method].flat().join(", ");

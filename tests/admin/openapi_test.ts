@@ -6,7 +6,7 @@ import { Validator } from "@seriousme/openapi-schema-validator";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import formats from "ajv-formats";
 import { KEY_ROUTES } from "../../src/admin/api/keys.ts";
-import { OPERATION_ROUTES } from "../../src/admin/api/operation.ts";
+import { OPERATOR_ROUTES } from "../../src/admin/api/operator_actions.ts";
 import { USAGE_ROUTES } from "../../src/admin/api/usage.ts";
 import { type Answered, POLICY, type Running, startAdmin } from "../support/admin.ts";
 
@@ -112,7 +112,7 @@ describe("the description of the admin API", () => {
       query: parameters.filter((parameter) => parameter.in === "query").map(({ name }) => name).sort(),
       inPath: parameters.filter((parameter) => parameter.in === "path").map(({ name }) => `{${name}}`),
     }));
-    const operationRoutes = OPERATION_ROUTES.map(({ path, method, operationId, body, answers }) => ({
+    const operatorRoutes = OPERATOR_ROUTES.map(({ path, method, operationId, body, answers }) => ({
       path,
       method,
       operationId,
@@ -132,7 +132,7 @@ describe("the description of the admin API", () => {
       query: Object.keys(query?.means ?? {}).sort(),
       inPath: path.match(/\{\w+\}/g) ?? [],
     }));
-    const routes = [...keyRoutes, ...operationRoutes];
+    const routes = [...keyRoutes, ...operatorRoutes];
     const inOrder = <T extends { operationId: string }>(all: readonly T[]) =>
       all.toSorted((one, other) => one.operationId.localeCompare(other.operationId));
     assert.deepEqual(inOrder(described), inOrder(routes));

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import type { LiveReport } from "../../src/observe/live/live_report.ts";
-import { OPERATION_ROUTES } from "../../src/admin/api/operation.ts";
+import { OPERATOR_ROUTES } from "../../src/admin/api/operator_actions.ts";
 import { type AdminOptions, assertRefusal, type Running, startAdmin, TOKEN } from "../support/admin.ts";
 import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
@@ -93,7 +93,7 @@ describe("an operator", () => {
 
   it("needs the token for every route, and is told so", async () => {
     const { call } = await start();
-    for (const { method, path } of OPERATION_ROUTES) {
+    for (const { method, path } of OPERATOR_ROUTES) {
       for (const authorization of ["", `Bearer ${TOKEN}x`]) {
         const answered = await call(method.toUpperCase(), path.replace("{provider}", "a"), { authorization });
         assertRefusal(answered, 401, "invalid_admin_token");

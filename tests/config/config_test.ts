@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { ConfigError, parseConfig } from "../../src/config/config.ts";
+import { checkConfig, ConfigError } from "../../src/config/config.ts";
 import { PRESETS } from "../../src/config/presets.ts";
 
 const providers = { a: { upstream: "https://a.example/v1" } };
@@ -232,7 +232,7 @@ const WRONG: readonly [path: string, put: (value: unknown) => unknown, says: Reg
 
 function issuesOf(input: unknown): ConfigError["issues"] {
   try {
-    parseConfig(input);
+    checkConfig(input);
   } catch (error) {
     assert.ok(error instanceof ConfigError, String(error));
     return error.issues;
@@ -311,7 +311,7 @@ describe("the configuration", () => {
     fc.assert(
       fc.property(fc.oneof(input, fc.anything()), (value) => {
         try {
-          const { listen, limits, providers } = parseConfig(value);
+          const { listen, limits, providers } = checkConfig(value);
           assert.ok(listen.length > 0 && limits.maxBodyBytes > 0 && Object.keys(providers).length > 0);
         } catch (error) {
           if (!(error instanceof ConfigError)) throw error;
@@ -330,8 +330,8 @@ describe("the configuration", () => {
 
   it("takes deadlines that are equal, limits at their ends, and a name as long as it may be", () => {
     const same = { connect: "1m", firstByte: "1m", idle: "1m", total: "1m" };
-    assert.equal(parseConfig(withProvider({ deadlines: same })).providers.a?.deadlines.totalMs, 60_000);
-    const config = parseConfig({
+    assert.equal(checkConfig(withProvider({ deadlines: same })).providers.a?.deadlines.totalMs, 60_000);
+    const config = checkConfig({
       ...withProvider({ deadlines: { total: "24h" } }),
       limits: { body: "1GB", bodies: "1GB", exchanges: 1 },
       listen: [{ port: 0 }, { port: 65535 }],
@@ -344,7 +344,7 @@ describe("the configuration", () => {
   });
 
   it("shortens deadlines that were left out to those that bound them", () => {
-    const { a } = parseConfig(withProvider({ deadlines: { firstByte: "3s", total: "1m" } })).providers;
+    const { a } = checkConfig(withProvider({ deadlines: { firstByte: "3s", total: "1m" } })).providers;
     const expected = { connectMs: 3000, firstByteMs: 3000, firstEventMs: 60_000, idleMs: 60_000, totalMs: 60_000 };
     assert.deepEqual(a?.deadlines, expected);
   });
@@ -364,7 +364,7 @@ describe("the configuration", () => {
   });
 
   it("fills in what was left out", () => {
-    assert.deepEqual(parseConfig({ providers }), {
+    assert.deepEqual(checkConfig({ providers }), {
       listen: [{ hostname: "127.0.0.1", port: 8787 }],
       providers: {
         a: {
@@ -394,30 +394,30 @@ describe("the configuration", () => {
       log: "auto",
       drain: { delayMs: 0, limitMs: 600_000 },
     });
-    const { a, b } = parseConfig({ providers: { ...providers, b: providers.a } }).providers;
+    const { a, b } = checkConfig({ providers: { ...providers, b: providers.a } }).providers;
     assert.deepEqual([a?.hosts, b?.hosts], [["a.localhost"], ["b.localhost"]]);
   });
 
   it("knows providers by their short names", () => {
     for (const [name, url] of Object.entries(PRESETS)) {
-      assert.equal(parseConfig(withProvider({ upstream: name })).providers.a?.upstreams[0], url);
+      assert.equal(checkConfig(withProvider({ upstream: name })).providers.a?.upstreams[0], url);
     }
   });
 
   it("waits before it closes its listeners where somebody asks whether it is ready", () => {
-    assert.equal(parseConfig({ providers, admin: { port: 0 } }).drain.delayMs, 5000);
-    assert.equal(parseConfig({ providers, admin: { port: 0 }, drain: { delay: "0s" } }).drain.delayMs, 0);
+    assert.equal(checkConfig({ providers, admin: { port: 0 } }).drain.delayMs, 5000);
+    assert.equal(checkConfig({ providers, admin: { port: 0 }, drain: { delay: "0s" } }).drain.delayMs, 0);
   });
 
   it("takes replicas, and no keep-alive", () => {
-    const { a } = parseConfig(withProvider({ upstream: ["openai", "https://b.example/"], keepAlive: "off" })).providers;
+    const { a } = checkConfig(withProvider({ upstream: ["openai", "https://b.example/"], keepAlive: "off" })).providers;
     assert.deepEqual(a?.upstreams, ["https://api.openai.com/v1", "https://b.example"]);
     assert.equal(a?.keepAliveMs, 0);
   });
 
   it("reads units, lower-cases hosts and cuts the slash at the end of an upstream", () => {
     const settings = { upstream: "https://a.example/v1//", hosts: ["A.Example:80", "*.B.example"] };
-    const config = parseConfig({
+    const config = checkConfig({
       ...withProvider({ ...settings, deadlines: { connect: "1.5s", firstByte: "90s", idle: "500ms", total: "1h" } }),
       limits: { body: "1.5KB" },
       keys: [{ id: "k", digest: "AB".repeat(32), expires: "2027-01-31T00:00:00Z", models: ["gpt-*"] }],

@@ -2,11 +2,11 @@
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
-import { ConfigError, parseConfig } from "../../src/config/config.ts";
+import { checkConfig, ConfigError } from "../../src/config/config.ts";
 import { costOf, formatCost, type Price } from "../../src/config/prices.ts";
 
 const config = (more: Record<string, unknown>, provider: Record<string, unknown> = {}) =>
-  parseConfig({ providers: { a: { upstream: "openai", ...provider } }, ...more });
+  checkConfig({ providers: { a: { upstream: "openai", ...provider } }, ...more });
 
 const COSTS: readonly [price: Price, input: number, cached: number, output: number, cost: string][] = [
   [{ input: 2.5, output: 10, cached: 1.25 }, 1_000_000, 0, 0, "2.5"],

@@ -11,8 +11,8 @@ import { makePeers } from "../../scripts/docs/performance.ts";
 import { readPart, toTable } from "../../scripts/docs/parts.ts";
 import { listSettings } from "../../scripts/docs/settings.ts";
 import { TABLES } from "../../scripts/docs/tables.ts";
-import { VARIABLES } from "../../scripts/docs/variables.ts";
 import { ConfigError } from "../../src/config/config.ts";
+import { VARIABLES } from "../../src/config/environment.ts";
 import { loadConfig } from "../../src/serve/load_config.ts";
 import { CASES } from "../support/error_cases.ts";
 import { makeFolder } from "../support/program.ts";
@@ -20,8 +20,8 @@ import { PAGES } from "./blocks.ts";
 
 /** Pages that have one part more, which is made from the reports of a test run. */
 const WITHOUT_TABLES = ["faults", "behaviours"];
-/** What a supervisor tells its workers. */
-const INTERNAL = ["SALLYPORT_WORKER"];
+/** Variables that set nothing: the file, the key of `doctor`, and what a supervisor tells its workers. */
+const OTHERS = ["SALLYPORT_CONFIG", "SALLYPORT_UPSTREAM_KEY", "SALLYPORT_WORKER"];
 /** What each kind of setting takes for a mistake, where "short" is none. */
 const MISTAKES: Readonly<Record<string, string>> = {
   SALLYPORT_LISTEN: "127.0.0.1:99999",
@@ -103,8 +103,9 @@ describe("the table of settings", () => {
     assert.deepEqual(wordless.map(({ path }) => path), [], "say a word by about()");
   });
 
-  for (const { name, path } of VARIABLES) {
-    if (path === undefined || name === "SALLYPORT_KEYS_FILE") continue;
+  for (const { name: stem, path } of VARIABLES) {
+    if (stem === "SALLYPORT_KEYS_FILE") continue;
+    const name = stem.replace(/_$/, "_A");
     it(`${name} sets ${path}`, () => {
       const [at = "", source] = complain({ SALLYPORT_ADMIN: "127.0.0.1:1", [name]: MISTAKES[name] ?? "short" });
       assert.ok(at.startsWith(path.replace("NAME", "a")), `${at} instead of ${path}`);
@@ -117,7 +118,7 @@ describe("the table of settings", () => {
       name.endsWith(".ts")
     ).map(({ parentPath, name }) => readFileSync(join(parentPath, name), "utf8"));
     const named = new Set(sources.join("\n").match(/SALLYPORT_[A-Z_]*[A-Z]/g));
-    const known = [...INTERNAL, ...VARIABLES.map(({ name }) => name.replace(/_A$/, ""))];
+    const known = [...OTHERS, ...VARIABLES.map(({ name }) => name.replace(/_$/, ""))];
     assert.deepEqual(Array.from(named).filter((name) => !known.includes(name)), []);
   });
 

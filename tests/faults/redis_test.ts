@@ -11,7 +11,7 @@ import { RedisKeyStore } from "../../src/keys/key_store_redis.ts";
 import type { LimitSubject } from "../../src/limits/limiter.ts";
 import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
-import type { LimitSet } from "../../src/config/key.ts";
+import type { LimitSet } from "../../src/config/limit_set.ts";
 import { runtimeParts } from "../../src/serve/compose.ts";
 import { answerPlain, chunk, type Provider, startProvider, stream } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";

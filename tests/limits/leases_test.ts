@@ -8,7 +8,7 @@ import { generateGatewayKey } from "../../src/keys/key_format.ts";
 import type { Limiter } from "../../src/limits/limiter.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
-import { LimitSetSchema } from "../../src/config/key.ts";
+import { LimitSetSchema } from "../../src/config/limit_set.ts";
 import * as v from "valibot";
 import { answerPlain, answerStream, chunk, type Provider, startProvider, stream } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, type UnderTest } from "../support/gateway.ts";

@@ -6,7 +6,7 @@ import fc from "fast-check";
 import type { LimitSubject } from "../../src/limits/limiter.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import type { Clock } from "../../src/exchange/clock.ts";
-import type { LimitSet } from "../../src/config/key.ts";
+import type { LimitSet } from "../../src/config/limit_set.ts";
 import { commandsFor, LogLimiter, runPair, type StillClock } from "./limits_model.ts";
 import { describeLimiter, keyWith } from "./limits_suite.ts";
 

@@ -10,7 +10,7 @@ import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
 import { toArguments } from "../../src/limits/redis_scripts.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
-import type { LimitSet } from "../../src/config/key.ts";
+import type { LimitSet } from "../../src/config/limit_set.ts";
 import { periodEnd } from "../../src/config/units.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";

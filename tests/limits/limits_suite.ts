@@ -5,7 +5,7 @@ import fc from "fast-check";
 import { parseList } from "structured-headers";
 import { type Lease, type Limiter, type LimitName, type LimitSubject, SKEW_MS } from "../../src/limits/limiter.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
-import type { LimitSet } from "../../src/config/key.ts";
+import type { LimitSet } from "../../src/config/limit_set.ts";
 import { periodEnd } from "../../src/config/units.ts";
 
 /** A limiter, and a way to let time pass. */

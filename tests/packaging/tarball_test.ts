@@ -46,8 +46,8 @@ const COMMONJS_TYPES = `
 import { createGateway, type Gateway, parseConfig } from "sallyport";
 import sallyport = require("sallyport");
 
-export const gateway: Gateway = createGateway(parseConfig({}));
-export const same: sallyport.Gateway = sallyport.createGateway(sallyport.parseConfig({}));
+export const gateway: Gateway = createGateway(parseConfig({ providers: {} }));
+export const same: sallyport.Gateway = sallyport.createGateway(sallyport.parseConfig({ providers: {} }));
 `;
 
 /** Not run: its module is Cloudflare's. */

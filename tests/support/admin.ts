@@ -1,5 +1,6 @@
 /** A gateway with an admin listener, as a program of its own. */
 import assert from "node:assert/strict";
+import { type ErrorCode, ERRORS } from "../../src/errors/gateway_error.ts";
 import { GOOD_BODY } from "./gateway.ts";
 import { makePlace, type Place } from "./key_place.ts";
 import { type Program, startProgram } from "./program.ts";
@@ -69,11 +70,14 @@ function callerOf(url: string): Call {
   };
 }
 
-/** A refusal in the form that all have. */
+/** Codes of refusals that a store says in its own words. */
+const TOLD_BY_STORES: readonly ErrorCode[] = ["key_store_unavailable", "refused", "usage_unavailable"];
+
+/** A refusal in the form that all have, as the table of errors has it. */
 export function assertRefusal(
   { status, json }: Answered,
   wanted: number,
-  code: string,
+  code: ErrorCode,
   param: string | null = null,
 ): void {
   assert.equal(status, wanted, JSON.stringify(json));
@@ -81,7 +85,9 @@ export function assertRefusal(
   const { message, type, ...rest } = json.error;
   assert.deepEqual(rest, { code, param }, message);
   assert.match(message, /^Cannot [^]+[^.]$/);
-  assert.equal(type, wanted === 401 ? "authentication_error" : wanted < 500 ? "invalid_request_error" : "server_error");
+  const row = ERRORS[code];
+  assert.deepEqual([status, type], [row.status, row.type]);
+  assert.ok(TOLD_BY_STORES.includes(code) || message.startsWith(row.message), message);
 }
 
 /** A gateway that runs, and its admin API. */

@@ -1,4 +1,5 @@
 /** Every error of the table, and how it is provoked through the front door. */
+import type { AdminErrorCode } from "../../src/errors/admin_errors.ts";
 import { type ErrorCode, GatewayError } from "../../src/errors/gateway_error.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "./gateway.ts";
@@ -66,8 +67,8 @@ const begun = (then: (end: () => void, destroy: () => void) => void): Case => ({
 /** Errors that a listener tells before there is a request, see `tests/faults/listener_test.ts`. */
 export type ListenerCode = "invalid_http" | "headers_too_large" | "headers_timeout";
 
-/** All the others. */
-export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode>, Case>> = {
+/** All the others that callers are told; those of the admin listener are in `tests/admin/`. */
+export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | AdminErrorCode>, Case>> = {
   invalid_host: {
     call: change({ host: "user@a.localhost" }),
     notOnWorkers: "workerd or the edge reads the bytes first",
@@ -176,7 +177,7 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode>, Case>> = {
 };
 
 /** They come when a stream has begun: as an event under the status of the stream. */
-export const IN_STREAM: readonly Exclude<ErrorCode, ListenerCode>[] = [
+export const IN_STREAM: readonly (keyof typeof CASES)[] = [
   "upstream_first_event_timeout",
   "upstream_stream_truncated",
   "upstream_idle_timeout",

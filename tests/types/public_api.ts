@@ -71,3 +71,13 @@ export function describeError(error: unknown): string {
   const code: ErrorCode = error.code;
   return `${ERRORS[code].status} ${error.param ?? ""}`;
 }
+
+/** A setting that is written in another form, or misspelt, does not compile. */
+export const mistakes: (() => Config)[] = [
+  // @ts-expect-error -- a provider has an upstream
+  () => parseConfig({ providers: { a: {} } }),
+  // @ts-expect-error -- a duration has its unit, so it is a text
+  () => parseConfig({ providers: { a: { upstream: "openai", deadlines: { idle: 5 } } } }),
+  // @ts-expect-error -- there is no such limit
+  () => parseConfig({ providers: { a: { upstream: "openai", limits: { speed: "1/s" } } } }),
+];

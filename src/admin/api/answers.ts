@@ -3,58 +3,53 @@
  *
  * @module
  */
+import { type ErrorFacts, GatewayError, toErrorAnswer } from "../../errors/gateway_error.ts";
 import type { GatewayResponse } from "../../http/message.ts";
-
-/** A refusal of the admin API. Its message is for the operator. */
-export class AdminError extends Error {
-  /** HTTP status. */
-  readonly status: number;
-  readonly code: string;
-  /** The setting that is at fault. */
-  readonly param: string | null;
-  readonly headers: Readonly<Record<string, string>>;
-
-  /**
-   * @param status HTTP status
-   * @param code Error code for programs
-   * @param message For the operator: "Cannot <do what>: <state>", then what to do
-   * @param details The setting that is at fault, and more headers
-   */
-  constructor(
-    status: number,
-    code: string,
-    message: string,
-    { param, headers = {} }: { param?: string; headers?: Record<string, string> } = {},
-  ) {
-    super(message);
-    this.status = status;
-    this.code = code;
-    this.param = param ?? null;
-    this.headers = headers;
-  }
-}
+import { KeyStoreError, KeyStoreUnavailable } from "../../keys/key_store.ts";
+import { UsageUnavailable } from "../../usage/counts.ts";
+import { UsageRefusal } from "../../usage/report.ts";
+import { UnknownKey } from "../key_administration.ts";
 
 /**
  * Creates an answer in JSON that is not to be cached.
  *
  * @param status HTTP status
  * @param content Content of the body
- * @param headers Additional headers
  * @returns The answer
  */
-export function toAnswer(
-  status: number,
-  content: unknown,
-  headers: Readonly<Record<string, string>> = {},
-): GatewayResponse {
+export function toAnswer(status: number, content: unknown): GatewayResponse {
   return {
     status,
     headers: {
       "content-type": "application/json",
       "cache-control": "no-store",
       "x-content-type-options": "nosniff",
-      ...headers,
     },
     body: JSON.stringify(content),
   };
+}
+
+/** Finds the code of what was thrown. The texts of stores are for operators, so they are passed on. */
+function toFacts(thrown: unknown): ErrorFacts {
+  if (GatewayError.is(thrown)) return thrown;
+  if (thrown instanceof UsageRefusal) {
+    const { param, message } = thrown;
+    return new GatewayError("invalid_query", { param, detail: `${param}: ${message}` });
+  }
+  const withText = (code: ErrorFacts["code"], { message }: Error): ErrorFacts => ({ code, message, param: null });
+  if (thrown instanceof UnknownKey) return withText("key_not_found", thrown);
+  if (thrown instanceof KeyStoreUnavailable) return withText("key_store_unavailable", thrown);
+  if (thrown instanceof KeyStoreError) return withText("refused", thrown);
+  if (thrown instanceof UsageUnavailable) return withText("usage_unavailable", thrown);
+  return new GatewayError("admin_failed", { cause: thrown });
+}
+
+/**
+ * Creates the answer for an error.
+ *
+ * @param thrown What was thrown
+ * @returns The answer, by the table of errors
+ */
+export function toRefusal(thrown: unknown): GatewayResponse {
+  return toErrorAnswer(toFacts(thrown));
 }

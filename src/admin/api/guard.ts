@@ -8,7 +8,7 @@ import type { GatewayRequest } from "../../http/message.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import { parseBearer } from "../../inbound/credentials.ts";
 import { HOST } from "../../config/provider.ts";
-import { AdminError } from "./answers.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
 
 /** Parts of {@link Guard}. */
 export interface GuardParts {
@@ -51,23 +51,16 @@ export class Guard {
    * or directly. Requests without Host pass: no browser sends them.
    *
    * @param request What arrived
-   * @throws {AdminError} For an unknown Host, or a request of another site's page
+   * @throws {GatewayError} For an unknown Host, or a request of another site's page
    */
   assertLocal({ headers }: GatewayRequest): void {
     if (this.#parts.token !== undefined) return;
     const host = headers.get("host");
     const { hostname } = HOST.exec(host?.toLowerCase() ?? "")?.groups ?? {};
-    if (host !== null && !this.#names.includes(hostname ?? "")) {
-      const names = Array.from(new Set(this.#names)).join(", ");
-      throw new AdminError(
-        421,
-        "unknown_host",
-        `Cannot answer to this Host: without admin.token only ${names} are known here. Use one of them, or set a token`,
-      );
-    }
+    if (host !== null && !this.#names.includes(hostname ?? "")) throw new GatewayError("unknown_admin_host");
     // A link to the console is followed; what a page fetches of its own accord is not answered.
     if (headers.get("sec-fetch-site") === "cross-site" && headers.get("sec-fetch-mode") !== "navigate") {
-      throw new AdminError(403, "cross_site_request", "Cannot answer a page of another site: set admin.token first");
+      throw new GatewayError("cross_site_request");
     }
   }
 
@@ -77,24 +70,19 @@ export class Guard {
    *
    * @param request What arrived
    * @param header Name of the header that holds the token
-   * @throws {AdminError} For no token or a wrong one
+   * @throws {GatewayError} For no token or a wrong one
    */
   async assertToken({ headers }: GatewayRequest, header = "Authorization"): Promise<void> {
     const { token, digest } = this.#parts;
-    if (token === undefined) {
-      throw new AdminError(
-        403,
-        "no_admin_token",
-        "Cannot manage keys or tell of usage: set admin.token in the configuration first",
-      );
-    }
+    if (token === undefined) throw new GatewayError("no_admin_token");
     const shown = parseBearer(headers.get(header.toLowerCase())) ?? "";
     const [a, b] = [digest(shown), digest(token)];
     let difference = 0;
     for (let index = 0; index < b.length; index++) difference |= a.charCodeAt(index) ^ b.charCodeAt(index);
     if (difference === 0) return;
     if (shown !== "") await this.#slowDown();
-    throw new AdminError(401, "invalid_admin_token", `Cannot act: send ${header}: Bearer <admin token>`, {
+    throw new GatewayError("invalid_admin_token", {
+      detail: `send ${header}: Bearer <admin token>`,
       headers: { "www-authenticate": 'Bearer realm="admin"' },
     });
   }
@@ -107,14 +95,7 @@ export class Guard {
     this.#free = Math.min(FREE_REFUSALS, this.#free + refilled);
     this.#refilledAt += refilled * REFUSAL_MS;
     if (this.#free > 0) return void this.#free--;
-    if (this.#waiting >= MAX_WAITING) {
-      throw new AdminError(
-        429,
-        "too_many_wrong_tokens",
-        "Cannot act: too many wrong admin tokens were shown lately. The right one passes at once",
-        { headers: { "retry-after": String(REFUSAL_MS / 1000) } },
-      );
-    }
+    if (this.#waiting >= MAX_WAITING) throw new GatewayError("too_many_wrong_tokens", { retryAfterMs: REFUSAL_MS });
     this.#waiting++;
     try {
       await new Promise<void>((resolve) => void clock.timer(REFUSAL_MS, resolve));

@@ -6,23 +6,23 @@
  */
 import { Router } from "itty-router";
 import * as v from "valibot";
-import { type KeyAdministration, UnknownKey } from "../key_administration.ts";
-import { KeyStoreError, KeyStoreUnavailable } from "../../keys/key_store.ts";
 import { type GatewayRequest, type GatewayResponse, isDrainable, SMALL_BODY_BYTES } from "../../http/message.ts";
 import { readAll } from "../../http/read_all.ts";
+import { describeIssue, formatMistake } from "../../config/issue.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
+import type { KeyAdministration } from "../key_administration.ts";
 import { type Handler, toHandler } from "../../http/web.ts";
-import { AdminError, toAnswer } from "./answers.ts";
+import { toAnswer, toRefusal } from "./answers.ts";
 import { Guard, type GuardParts } from "./guard.ts";
 import { type AdminCall, type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { toOpenApi } from "./openapi.ts";
-import { Operation, OPERATION_ROUTES, type OperationParts } from "./operation.ts";
+import { OPERATOR_ROUTES, OperatorActions, type OperatorParts } from "./operator_actions.ts";
 import { PAGE_PATHS, toPageAnswer } from "../page.ts";
-import { UsageUnavailable } from "../../usage/counts.ts";
 import { USAGE_ROUTES } from "./usage.ts";
-import { UsageRefusal, type UsageReports } from "../../usage/report.ts";
+import type { UsageReports } from "../../usage/report.ts";
 
 /** Parts of the admin listener's handler. */
-export interface AdminParts extends OperationParts, GuardParts {
+export interface AdminParts extends OperatorParts, GuardParts {
   readonly keys: KeyAdministration;
   readonly usage: UsageReports;
   /** Returns the metrics in a format of Prometheus. */
@@ -38,35 +38,10 @@ const METRICS_TYPES = {
 const OPENMETRICS_ASKED =
   /application\/openmetrics-text(?!\s*;\s*version=(?!1\.0\.0))(?![^,]*;\s*q=0(?:\.0*)?\s*(?:[;,]|$))/i;
 
-function toErrorAnswer(thrown: unknown, request: GatewayRequest): GatewayResponse {
-  const error = toAdminError(thrown);
-  const { status, code, message, param, headers } = error;
-  const type = status >= 500 ? "server_error" : status === 401 ? "authentication_error" : "invalid_request_error";
-  const isLost = !isDrainable(request);
-  return toAnswer(status, { error: { message, type, param, code } }, {
-    ...headers,
-    ...(isLost && { connection: "close" }),
-  });
-}
-
-function toAdminError(thrown: unknown): AdminError {
-  if (thrown instanceof AdminError) return thrown;
-  if (thrown instanceof UnknownKey) return new AdminError(404, "key_not_found", thrown.message);
-  if (thrown instanceof KeyStoreUnavailable) return new AdminError(503, "key_store_unavailable", thrown.message);
-  if (thrown instanceof KeyStoreError) return new AdminError(409, "refused", thrown.message);
-  if (thrown instanceof UsageUnavailable) return new AdminError(503, "usage_unavailable", thrown.message);
-  if (thrown instanceof UsageRefusal) {
-    const { param, message } = thrown;
-    return new AdminError(400, "invalid_query", `Cannot accept the query: ${param}: ${message}`, { param });
-  }
-  return new AdminError(500, "internal_error", "Cannot do this: the gateway failed");
-}
-
 /** Reads the whole body, which is bounded: an unread rest would block the connection's next request. */
 async function readBytes({ headers, body }: GatewayRequest): Promise<Uint8Array> {
   const accept = (byteLength: number) => {
-    if (byteLength <= SMALL_BODY_BYTES) return;
-    throw new AdminError(413, "body_too_large", `Cannot accept the body: more than ${SMALL_BODY_BYTES} bytes`);
+    if (byteLength > SMALL_BODY_BYTES) throw new GatewayError("body_too_large");
   };
   accept(Number(headers.get("content-length") ?? 0));
   return body === null ? new Uint8Array() : await readAll(body, { accept });
@@ -80,29 +55,24 @@ async function readJson(request: GatewayRequest): Promise<unknown> {
     if (Array.isArray(content)) throw new TypeError("an array");
     return content;
   } catch (error) {
-    if (error instanceof AdminError) throw error;
-    throw new AdminError(400, "invalid_json", "Cannot read the body: it must be one JSON object");
+    throw GatewayError.is(error) ? error : new GatewayError("invalid_json");
   }
 }
 
-/** Checks a value by a schema and returns the schema's output. @throws {AdminError} For the first mistake */
+/** Checks a value by a schema and returns the schema's output. @throws {GatewayError} For the first mistake */
 function check(schema: v.GenericSchema, given: unknown, code: "invalid_body" | "invalid_query"): unknown {
   const result = v.safeParse(schema, given);
   if (result.success) return result.output;
-  const [{ message, path = [], type, expected }] = result.issues;
-  const param = path.map(({ key }) => String(key)).join(".");
-  const detail = type === "strict_object" && expected === "never" ? "unknown setting" : message;
-  const what = code === "invalid_body" ? "body" : "query";
-  throw new AdminError(400, code, `Cannot accept the ${what}: ${param && `${param}: `}${detail}`, {
-    ...(param !== "" && { param }),
-  });
+  const mistake = describeIssue(result.issues[0]);
+  const { path: param } = mistake;
+  throw new GatewayError(code, { detail: formatMistake(mistake), ...(param !== "" && { param }) });
 }
 
 async function readBody({ body: wanted }: Pick<AdminRoute, "body">, request: GatewayRequest): Promise<unknown> {
   if (wanted === undefined) return undefined;
   // Also what keeps pages in a browser from writing here: this type makes it ask first, and nobody answers that.
   if (!/^application\/json\s*(?:;|$)/i.test(request.headers.get("content-type") ?? "")) {
-    throw new AdminError(415, "unsupported_media_type", "Cannot read the body: send Content-Type: application/json");
+    throw new GatewayError("unsupported_media_type");
   }
   return check(wanted.schema, await readJson(request), "invalid_body");
 }
@@ -133,10 +103,10 @@ function createRouter(parts: AdminParts, guard: Guard) {
   const { gateway, keys, usage, version } = parts;
   const routes = [...bind(KEY_ROUTES, keys), ...bind(USAGE_ROUTES, usage)];
   const router = Router<Routed>();
-  const operation = new Operation(parts);
+  const actions = new OperatorActions(parts);
   const ready = (): GatewayResponse => {
     const { openExchanges } = gateway;
-    const isReady = operation.state === "ready";
+    const isReady = actions.state === "ready";
     return toAnswer(isReady ? 200 : 503, { status: isReady ? "ready" : "draining", openExchanges, ...parts.health() });
   };
   for (const method of ["get", "head"] as const) {
@@ -160,23 +130,21 @@ function createRouter(parts: AdminParts, guard: Guard) {
     });
   }
   for (const path of PAGE_PATHS) router.get(path, () => toPageAnswer(path));
-  for (const { method, path, tokenIn, run } of OPERATION_ROUTES) {
+  for (const { method, path, tokenIn, run } of OPERATOR_ROUTES) {
     router[method]?.(path.replace("{provider}", ":provider"), async ({ params, inbound }) => {
       await guard.assertToken(inbound, tokenIn);
-      return run(operation, { provider: readName(params.provider), inbound, readBytes: () => readBytes(inbound) });
+      return run(actions, { provider: readName(params.provider), inbound, readBytes: () => readBytes(inbound) });
     });
   }
   const allowed = new Map([["/livez", "GET, HEAD"], ["/readyz", "GET, HEAD"], ["/openapi.json", "GET"]]);
   for (const path of PAGE_PATHS) allowed.set(path, "GET");
-  for (const { path, method } of [...routes, ...OPERATION_ROUTES]) {
+  for (const { path, method } of [...routes, ...OPERATOR_ROUTES]) {
     const before = allowed.get(path);
     allowed.set(path, `${before === undefined ? "" : `${before}, `}${method.toUpperCase()}`);
   }
   for (const [path, allow] of allowed) {
     router.all(path.replace(/\{(\w+)\}/, ":$1"), () => {
-      throw new AdminError(405, "method_not_allowed", `Cannot use this method here: use ${allow}`, {
-        headers: { allow },
-      });
+      throw new GatewayError("method_not_allowed", { headers: { allow } });
     });
   }
   return router;
@@ -203,10 +171,11 @@ export function createAdminHandler(parts: AdminParts): Handler {
         ? await router.fetch({ method, url, inbound } as unknown as Routed)
         : undefined;
       if (answer !== undefined) return answer;
-      const paths = "/livez, /readyz, /openapi.json, /v1/keys, /v1/usage, or the console at /";
-      throw new AdminError(404, "not_found", `Cannot find this path: use ${paths}`);
+      throw new GatewayError("unknown_admin_path");
     } catch (thrown) {
-      return toErrorAnswer(thrown, inbound);
+      const refusal = toRefusal(thrown);
+      if (!isDrainable(inbound)) refusal.headers.connection = "close";
+      return refusal;
     }
   });
 }

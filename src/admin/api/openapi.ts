@@ -9,7 +9,7 @@ import { DEFAULT_OVERLAP } from "../../keys/lifecycle.ts";
 import { KeyPatchSchema, KeyPolicySchema } from "../../config/key.ts";
 import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { liveSchemas } from "./live_schemas.ts";
-import { OPERATION_ROUTES, type OperationRoute, TOKEN_HEADER } from "./operation.ts";
+import { OPERATOR_ROUTES, type OperatorRoute, TOKEN_HEADER } from "./operator_actions.ts";
 import { USAGE_ROUTES, usageSchema } from "./usage.ts";
 
 const text = { type: "string" };
@@ -105,7 +105,7 @@ function describe({ operationId, summary, path, query, body, status, answers }: 
   };
 }
 
-function describeOperation({ operationId, summary, path, tokenIn, body, answers, type }: OperationRoute): unknown {
+function describeAction({ operationId, summary, path, tokenIn, body, answers, type }: OperatorRoute): unknown {
   const inPath = path.includes("{provider}") ? [{ name: "provider", in: "path", required: true, schema: text }] : [];
   return {
     operationId,
@@ -127,7 +127,7 @@ function describeOperation({ operationId, summary, path, tokenIn, body, answers,
 export function toOpenApi(version: string): Record<string, unknown> {
   const paths: Record<string, Record<string, unknown>> = {};
   for (const route of [...KEY_ROUTES, ...USAGE_ROUTES]) (paths[route.path] ??= {})[route.method] = describe(route);
-  for (const route of OPERATION_ROUTES) (paths[route.path] ??= {})[route.method] = describeOperation(route);
+  for (const route of OPERATOR_ROUTES) (paths[route.path] ??= {})[route.method] = describeAction(route);
   const inHeader = (name: string, description: string) => ({ type: "apiKey", in: "header", name, description });
   return {
     openapi: "3.1.0",

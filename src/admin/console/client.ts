@@ -150,6 +150,29 @@ export function signOut(): void {
   token = "";
 }
 
+/** A key as the admin API returns it. */
+export interface Key {
+  readonly id: string;
+  readonly name?: string;
+  readonly state: string;
+  readonly disabled?: boolean;
+  readonly providers?: readonly string[];
+  readonly models?: readonly string[];
+  readonly limits?: Readonly<Record<string, string | number>>;
+  readonly expires?: string;
+  readonly previousExpires?: string;
+  readonly lastUsed?: string;
+  readonly use?: readonly {
+    readonly name: string;
+    readonly limit: number;
+    readonly used: number;
+    readonly resetsIn?: string;
+  }[];
+}
+
+/** The answer to a call that made a key or gave it a new secret: only there it is whole. */
+export type MadeKey = Key & { readonly key?: string };
+
 /** A call that the playground makes. */
 export interface Trial {
   readonly provider: string;

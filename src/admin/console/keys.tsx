@@ -5,9 +5,10 @@
  */
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { call } from "./client.ts";
+import { call, type Key, type MadeKey } from "./client.ts";
 import { ago, amount, duration, percent } from "./format.ts";
-import { type Key, KeyForm, Revoke, Rotate, Secret } from "./key_dialogs.tsx";
+import { Revoke, Rotate, Secret } from "./key_dialogs.tsx";
+import { KeyForm } from "./key_form.tsx";
 import { Pill, Problem } from "./parts.tsx";
 import type { Snapshot } from "./store.ts";
 
@@ -51,7 +52,7 @@ function Use({ of: { use, limits } }: { of: Key }): JSX.Element {
 type Doing =
   | { readonly what: "make" }
   | { readonly what: "change" | "rotate" | "revoke"; readonly key: Key }
-  | { readonly what: "show"; readonly made: Key & { key?: string } };
+  | { readonly what: "show"; readonly made: MadeKey };
 
 function KeyRow({ of: key, now, onDo }: { of: Key; now: number; onDo: (doing: Doing) => void }): JSX.Element {
   const { id, name, state, providers, models, lastUsed, expires, previousExpires } = key;
@@ -159,7 +160,7 @@ export function Keys({ snapshot: { report } }: { snapshot: Snapshot }): JSX.Elem
   const { list, error, more, reload } = useKeys(search.trim());
   const providers = report?.providers.map(({ name }) => name) ?? [];
   const onClose = () => setDoing(undefined);
-  const onDone = (made?: Key & { key?: string }) => {
+  const onDone = (made?: MadeKey) => {
     setDoing(made?.key === undefined ? undefined : { what: "show", made });
     reload();
   };

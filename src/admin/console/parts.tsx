@@ -41,6 +41,20 @@ export function Field({ label, hint, children }: {
   );
 }
 
+/** A checkbox and its label. */
+export function Check({ isChecked, onToggle, children }: {
+  isChecked: boolean;
+  onToggle: () => void;
+  children: ComponentChildren;
+}): JSX.Element {
+  return (
+    <label>
+      <input type="checkbox" checked={isChecked} onChange={onToggle} />
+      {children}
+    </label>
+  );
+}
+
 /** An error, with the API's own message if it refused. */
 export function Problem({ error }: { error: unknown }): JSX.Element | null {
   if (error === undefined) return null;

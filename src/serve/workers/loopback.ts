@@ -6,8 +6,8 @@
  */
 import { type IncomingMessage, request as requestHttp } from "node:http";
 import { request as requestHttps } from "node:https";
-import { PLAYGROUND_HEADERS } from "../../admin/api/operation.ts";
-import { AdminError } from "../../admin/api/answers.ts";
+import { PLAYGROUND_HEADERS } from "../../admin/api/operator_actions.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
 import type { ByteSource, GatewayRequest, GatewayResponse } from "../../http/message.ts";
 import { fromIncomingMessage } from "../incoming_body.ts";
 
@@ -37,7 +37,7 @@ function toAnswer(response: IncomingMessage, body: ByteSource): GatewayResponse 
  * @param url The listener's address, such as `https://0.0.0.0:8787`. Its certificate is not verified, for it is our own
  * @param request The request. Its body is sent whole, and of its headers only those of the playground
  * @returns The answer, with its body as a stream
- * @throws {AdminError} When no worker answers
+ * @throws {GatewayError} When no worker answers
  */
 export async function callListener(url: string, request: GatewayRequest): Promise<GatewayResponse> {
   const target = toLoopback(url);
@@ -65,7 +65,7 @@ export async function callListener(url: string, request: GatewayRequest): Promis
       resolve(toAnswer(response, { read: () => source.read(), cancel }));
     });
     request.signal?.addEventListener("abort", () => call.destroy());
-    call.on("error", () => reject(new AdminError(502, "unreachable", "Cannot reach the gateway: no worker answered")));
+    call.on("error", () => reject(new GatewayError("unreachable")));
     call.end(body);
   });
 }

@@ -1,18 +1,19 @@
 /**
- * Operation of a running gateway through the admin API: watch its traffic, drain it and resume, and try a call through
- * it.
+ * Actions of operators on a running gateway through the admin API: watch its traffic, drain it and resume, and try a
+ * call through it.
  *
  * @module
  */
 import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import { createHostTable } from "../../inbound/host.ts";
-import { AdminError, toAnswer } from "./answers.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
+import { toAnswer } from "./answers.ts";
 import { createLiveEvents } from "../../observe/live/live_feed.ts";
 import type { LivePart, LiveReport } from "../../observe/live/live_report.ts";
 
-/** Parts of {@link Operation}. */
-export interface OperationParts {
+/** Parts of {@link OperatorActions}. */
+export interface OperatorParts {
   readonly gateway: { readonly isReady: boolean; readonly openExchanges: number };
   /** Reads the traffic of all processes from one second up to, but without, another. */
   readonly look: (from: number, to: number) => Promise<LivePart>;
@@ -24,11 +25,11 @@ export interface OperationParts {
   readonly version: string;
   readonly clock: Clock;
   /** State to keep when the configuration changes; created if left out. */
-  readonly state?: OperationState | undefined;
+  readonly state?: OperatorState | undefined;
 }
 
 /** Drain that an operator asked for, and number of watchers. */
-export interface OperationState {
+export interface OperatorState {
   isDrained: boolean;
   watchers: number;
 }
@@ -48,7 +49,7 @@ export const PLAYGROUND_HEADERS: readonly string[] = [
 const MAX_WATCHERS = 32;
 
 /** One route. */
-export interface OperationRoute {
+export interface OperatorRoute {
   readonly method: "get" | "post";
   /** Path, with `{provider}` for the name of a provider. */
   readonly path: string;
@@ -62,11 +63,11 @@ export interface OperationRoute {
   readonly type: "application/json" | "text/event-stream";
   /** Name of the body's schema in the description, if there is a body. */
   readonly body?: "ChatCompletionRequest";
-  run(operation: Operation, call: OperationCall): Promise<GatewayResponse> | GatewayResponse;
+  run(actions: OperatorActions, call: OperatorCall): Promise<GatewayResponse> | GatewayResponse;
 }
 
 /** Arguments of a route. */
-export interface OperationCall {
+export interface OperatorCall {
   readonly provider: string;
   readonly inbound: GatewayRequest;
   /** Reads the body, which is bounded. */
@@ -74,7 +75,7 @@ export interface OperationCall {
 }
 
 /** All routes for operators. */
-export const OPERATION_ROUTES: readonly OperationRoute[] = [
+export const OPERATOR_ROUTES: readonly OperatorRoute[] = [
   {
     method: "get",
     path: "/v1/live",
@@ -83,7 +84,7 @@ export const OPERATION_ROUTES: readonly OperationRoute[] = [
     tokenIn: "Authorization",
     answers: "LiveReport",
     type: "text/event-stream",
-    run: (operation) => operation.watch(),
+    run: (actions) => actions.watch(),
   },
   {
     method: "post",
@@ -93,7 +94,7 @@ export const OPERATION_ROUTES: readonly OperationRoute[] = [
     tokenIn: "Authorization",
     answers: "State",
     type: "application/json",
-    run: (operation) => operation.turn(true),
+    run: (actions) => actions.turn(true),
   },
   {
     method: "post",
@@ -103,7 +104,7 @@ export const OPERATION_ROUTES: readonly OperationRoute[] = [
     tokenIn: "Authorization",
     answers: "State",
     type: "application/json",
-    run: (operation) => operation.turn(false),
+    run: (actions) => actions.turn(false),
   },
   {
     method: "post",
@@ -115,12 +116,12 @@ export const OPERATION_ROUTES: readonly OperationRoute[] = [
     answers: "ChatCompletion",
     type: "application/json",
     body: "ChatCompletionRequest",
-    run: (operation, call) => operation.tryOut(call),
+    run: (actions, call) => actions.tryOut(call),
   },
 ];
 
 /** Returns a Host that leads to this provider; `undefined` if patterns of other providers take all of them. */
-function hostOf(name: string, providers: OperationParts["providers"]): string | undefined {
+function hostOf(name: string, providers: OperatorParts["providers"]): string | undefined {
   const entries = Object.entries(providers).flatMap(([each, { hosts }]) =>
     hosts.map((host): [string, string] => [host, each])
   );
@@ -129,13 +130,13 @@ function hostOf(name: string, providers: OperationParts["providers"]): string | 
   return candidates.map((host) => host === "*" ? "playground.invalid" : host).find((host) => resolve(host) === name);
 }
 
-/** Operations on the running gateway, and their state. */
-export class Operation {
-  readonly #parts: OperationParts;
-  readonly #state: OperationState;
+/** Actions on the running gateway, and their state. */
+export class OperatorActions {
+  readonly #parts: OperatorParts;
+  readonly #state: OperatorState;
 
   /** @param parts The parts that it works with */
-  constructor(parts: OperationParts) {
+  constructor(parts: OperatorParts) {
     this.#parts = parts;
     this.#state = parts.state ?? { isDrained: false, watchers: 0 };
   }
@@ -149,18 +150,14 @@ export class Operation {
   /** Drains the gateway for load balancers, or resumes. Callers are still served, so no call is lost. */
   turn(isDrained: boolean): GatewayResponse {
     const { gateway } = this.#parts;
-    if (!gateway.isReady) {
-      throw new AdminError(409, "leaving", "Cannot do this: the gateway was told to end, and nothing takes that back");
-    }
+    if (!gateway.isReady) throw new GatewayError("leaving");
     this.#state.isDrained = isDrained;
     return toAnswer(200, { state: this.state, openExchanges: gateway.openExchanges });
   }
 
   /** Opens the live feed for one more watcher. */
   watch(): GatewayResponse {
-    if (this.#state.watchers >= MAX_WATCHERS) {
-      throw new AdminError(503, "too_many_watchers", `Cannot watch: ${MAX_WATCHERS} others do; close a console`);
-    }
+    if (this.#state.watchers >= MAX_WATCHERS) throw new GatewayError("too_many_watchers");
     this.#state.watchers++;
     const { clock, look, health, version } = this.#parts;
     const report = async (from: number, to: number): Promise<LiveReport> => {
@@ -180,12 +177,11 @@ export class Operation {
   }
 
   /** Makes one call through the gateway, which counts and logs it like any other. */
-  async tryOut({ provider, inbound, readBytes }: OperationCall): Promise<GatewayResponse> {
+  async tryOut({ provider, inbound, readBytes }: OperatorCall): Promise<GatewayResponse> {
     const { providers, handle } = this.#parts;
     const host = Object.hasOwn(providers, provider) ? hostOf(provider, providers) : undefined;
     if (host === undefined) {
-      const names = Object.keys(providers).join(", ");
-      throw new AdminError(404, "provider_not_found", `Cannot call this provider: use one of ${names}`);
+      throw new GatewayError("provider_not_found", { detail: `use one of ${Object.keys(providers).join(", ")}` });
     }
     const bytes = await readBytes();
     const own: Readonly<Record<string, string>> = { host, "content-length": String(bytes.byteLength) };

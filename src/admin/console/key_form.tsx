@@ -1,0 +1,162 @@
+/**
+ * The form by which a key is made or changed.
+ *
+ * @module
+ */
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { call, type Key, type MadeKey } from "./client.ts";
+import { Check, Dialog, Field, Problem, useAct } from "./parts.tsx";
+
+const LIMITS: readonly [name: string, label: string, form: string][] = [
+  ["requests", "Requests", "such as 600/min"],
+  ["tokens", "Tokens", "such as 100k/min"],
+  ["concurrency", "At once", "such as 20"],
+  ["budget", "Budget of tokens", "such as 5M/month"],
+];
+
+/** Contents of the form's fields, as they are typed. */
+type Draft = Readonly<Record<string, string>>;
+
+function toDraft(key: Key | undefined): Draft {
+  return {
+    name: key?.name ?? "",
+    models: key?.models?.join(", ") ?? "",
+    expires: key?.expires?.slice(0, 10) ?? "",
+    ...Object.fromEntries(LIMITS.map(([name]) => [name, String(key?.limits?.[name] ?? "")])),
+    mode: String(key?.limits?.mode ?? "enforce"),
+  };
+}
+
+const split = (text = ""): string[] => text.split(",").map((each) => each.trim()).filter((each) => each !== "");
+
+/** Returns a key's settings for the API. An empty one is left out of a new key, and removed from an old one. */
+function toBody(draft: Draft, providers: readonly string[], isNew: boolean): Record<string, unknown> {
+  const none = isNew ? undefined : null;
+  const limits = Object.fromEntries(LIMITS.map(([name]) => {
+    const text = draft[name]?.trim() ?? "";
+    return [name, text === "" ? none : name === "concurrency" ? Number(text) : text];
+  }));
+  const hasLimits = Object.values(limits).some((limit) => limit !== undefined && limit !== null);
+  const models = split(draft.models);
+  return {
+    name: draft.name?.trim() || none,
+    providers: providers.length > 0 ? providers : none,
+    models: models.length > 0 ? models : none,
+    expires: draft.expires ? `${draft.expires}T00:00:00Z` : none,
+    limits: hasLimits ? { ...limits, mode: draft.mode === "observe" ? "observe" : none } : none,
+  };
+}
+
+type Bind = (name: string) => { value: string; onInput: (event: { currentTarget: HTMLInputElement }) => void };
+
+function Providers({ names, chosen, onChoose }: {
+  names: readonly string[];
+  chosen: readonly string[];
+  onChoose: (chosen: readonly string[]) => void;
+}): JSX.Element {
+  const toggle = (name: string) =>
+    onChoose(chosen.includes(name) ? chosen.filter((each) => each !== name) : [...chosen, name]);
+  return (
+    <fieldset>
+      <legend>Providers</legend>
+      <div class="checks">
+        {names.map((name) => (
+          <Check key={name} isChecked={chosen.includes(name)} onToggle={() => toggle(name)}>{name}</Check>
+        ))}
+      </div>
+      <span class="hint">None chosen: all of them</span>
+    </fieldset>
+  );
+}
+
+function Limits({ bind, isObserved, onObserve }: {
+  bind: Bind;
+  isObserved: boolean;
+  onObserve: (isObserved: boolean) => void;
+}): JSX.Element {
+  return (
+    <fieldset>
+      <legend>Limits</legend>
+      <div class="columns">
+        {LIMITS.map(([name, label, form]) => (
+          <Field key={name} label={label} hint={form}>
+            {(attributes) => (
+              <input
+                {...attributes}
+                autocomplete="off"
+                inputMode={name === "concurrency" ? "numeric" : "text"}
+                {...bind(name)}
+              />
+            )}
+          </Field>
+        ))}
+      </div>
+      <div class="checks">
+        <Check isChecked={isObserved} onToggle={() => onObserve(!isObserved)}>
+          Only observe: log what would be refused
+        </Check>
+      </div>
+    </fieldset>
+  );
+}
+
+/** Makes a key, or changes one. */
+export function KeyForm({ editing, providers, onDone, onClose }: {
+  editing: Key | undefined;
+  providers: readonly string[];
+  onDone: (made: MadeKey) => void;
+  onClose: () => void;
+}): JSX.Element {
+  const [draft, setDraft] = useState(toDraft(editing));
+  const [chosen, setChosen] = useState<readonly string[]>(editing?.providers ?? []);
+  const [isDisabled, setDisabled] = useState(editing?.disabled === true);
+  const { isBusy, error, act } = useAct();
+  const isNew = editing === undefined;
+  const set = (name: string, text: string) => setDraft({ ...draft, [name]: text });
+  const bind: Bind = (name) => ({
+    value: draft[name] ?? "",
+    onInput: (event) => set(name, event.currentTarget.value),
+  });
+  const save = (body: Record<string, unknown>): Promise<MadeKey> =>
+    isNew
+      ? call("POST", "v1/keys", body)
+      : call("PATCH", `v1/keys/${editing.id}`, { ...body, disabled: isDisabled ? true : null });
+  const onSubmit = (event: Event) => {
+    event.preventDefault();
+    act(async () => onDone(await save(toBody(draft, chosen, isNew))));
+  };
+  return (
+    <Dialog title={isNew ? "Make a key" : `Change ${editing.name ?? editing.id}`} onClose={onClose} isWide>
+      <form onSubmit={onSubmit}>
+        <Field label="Name" hint="For people; logs and metrics name the key by its id">
+          {(attributes) => <input {...attributes} autocomplete="off" maxLength={256} {...bind("name")} />}
+        </Field>
+        <Providers names={providers} chosen={chosen} onChoose={setChosen} />
+        <Field label="Models" hint="Names and patterns, separated by commas, such as gpt-*, o3; empty for all">
+          {(attributes) => <input {...attributes} autocomplete="off" {...bind("models")} />}
+        </Field>
+        <Limits
+          bind={bind}
+          isObserved={draft.mode === "observe"}
+          onObserve={(isObserved) => set("mode", isObserved ? "observe" : "enforce")}
+        />
+        <Field label="Expires" hint="At the beginning of that day, UTC; empty for never">
+          {(attributes) => <input {...attributes} type="date" {...bind("expires")} />}
+        </Field>
+        {!isNew && (
+          <div class="checks">
+            <Check isChecked={isDisabled} onToggle={() => setDisabled(!isDisabled)}>
+              Disabled: refused until this is taken back
+            </Check>
+          </div>
+        )}
+        <Problem error={error} />
+        <div class="actions">
+          <button type="button" onClick={onClose}>Cancel</button>
+          <button type="submit" class="primary" disabled={isBusy}>{isNew ? "Make the key" : "Save"}</button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

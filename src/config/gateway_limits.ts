@@ -1,0 +1,62 @@
+/**
+ * Limits on what callers may use of the gateway itself, as an operator writes them down.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { about, duration, size } from "./schema.ts";
+
+/** Limits on what callers may use of the gateway itself. */
+export interface LimitsConfig {
+  /** Maximum size of a caller's body. Bytes. */
+  readonly maxBodyBytes: number;
+  /** Milliseconds for a caller's body to arrive. */
+  readonly bodyTimeMs: number;
+  /** Maximum size of all bodies that are held at once. Bytes. */
+  readonly maxBodiesBytes: number;
+  /** Maximum number of exchanges that are open at once. */
+  readonly maxExchanges: number;
+  /** Milliseconds for which a caller may leave its answer unread. */
+  readonly writeStallMs: number;
+}
+
+/** These limits as they are written in the configuration. */
+export interface LimitsInput {
+  /** Maximum size of a caller's body, such as `32MB`. */
+  readonly body?: string | undefined;
+  /** Time for a caller's body to arrive, such as `60s`. */
+  readonly bodyTime?: string | undefined;
+  /** Maximum size of all bodies that are held at once, such as `512MB`. */
+  readonly bodies?: string | undefined;
+  /** Maximum number of exchanges that are open at once. */
+  readonly exchanges?: number | undefined;
+  /** Time for which a caller may leave its answer unread, such as `2m`. */
+  readonly writeStall?: string | undefined;
+}
+
+/** @internal The schema of these limits. */
+export const LimitsSchema: v.GenericSchema<LimitsInput, LimitsConfig> = v.pipe(
+  v.strictObject({
+    body: about(size("32MB"), "A caller's body at most"),
+    bodyTime: about(duration("60s"), "For a caller's body to arrive"),
+    bodies: about(size("512MB"), "All bodies that are held at once; over it, or over a key's share, requests get 503"),
+    exchanges: v.optional(
+      v.pipe(
+        v.number("expected a whole number"),
+        v.integer("expected a whole number"),
+        v.minValue(1, "expected at least 1"),
+        v.description("All exchanges that are open at once; over them new requests get 503"),
+      ),
+      10_000,
+    ),
+    writeStall: about(duration("2m"), "How long a caller may leave its answer unread"),
+  }, "expected an object"),
+  v.forward(v.check(({ body, bodies }) => body <= bodies, "expected at most bodies"), ["body"]),
+  v.transform(({ body, bodyTime, bodies, exchanges, writeStall }) => ({
+    maxBodyBytes: body,
+    bodyTimeMs: bodyTime,
+    maxBodiesBytes: bodies,
+    maxExchanges: exchanges,
+    writeStallMs: writeStall,
+  })),
+);

@@ -1,0 +1,37 @@
+/**
+ * Mistakes that a schema finds in a configuration, a body or a file, in words: the place and what was expected there.
+ *
+ * @module
+ */
+import type * as v from "valibot";
+
+/** One mistake in words. */
+export interface Mistake {
+  /** Path of the value, such as `messages[0].role`; empty for the whole. */
+  readonly path: string;
+  /** The expected value. Never contains the value that was found. */
+  readonly message: string;
+}
+
+/**
+ * Describes an issue of a schema.
+ *
+ * @param issue The issue
+ * @param root Path of the value that the schema looked at, such as `keys[0]`
+ * @returns The mistake in words
+ */
+export function describeIssue(issue: v.BaseIssue<unknown>, root = ""): Mistake {
+  const { path = [], type, expected, input, received, message } = issue;
+  const inner = path.map(({ key }) => typeof key === "number" ? `[${key}]` : `.${String(key)}`).join("");
+  const isUnknown = type === "strict_object" && expected === "never";
+  const isMissing = input === undefined && received === "undefined";
+  return {
+    path: root === "" ? inner.replace(/^\./, "") : root + inner,
+    message: isUnknown ? "unknown setting" : isMissing ? "expected to be there" : message,
+  };
+}
+
+/** Joins a mistake's path and its message. @returns Such as `keys[0].id: expected a string` */
+export function formatMistake({ path, message }: Mistake): string {
+  return path === "" ? message : `${path}: ${message}`;
+}

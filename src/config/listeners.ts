@@ -1,0 +1,71 @@
+/**
+ * Addresses to listen on as an operator writes them down: those for callers, and the one for operators.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { about, nonEmpty, secret } from "./schema.ts";
+
+/** One address to listen on. */
+export interface ListenConfig {
+  /** Name or address of an interface. */
+  readonly hostname: string;
+  /** 0 takes any free one. */
+  readonly port: number;
+  /** Paths of PEM files; with them the listener speaks https. */
+  readonly tls?: { readonly cert: string; readonly key: string } | undefined;
+}
+
+/** One address as it is written in the configuration. */
+export interface ListenInput extends Omit<ListenConfig, "hostname"> {
+  /** Name or address of an interface; `127.0.0.1` if left out. */
+  readonly hostname?: string | undefined;
+}
+
+/** The listener for operators: health, metrics, and (only with a token) keys, usage and the console. */
+export interface AdminConfig {
+  /** Name or address of an interface. */
+  readonly hostname: string;
+  /** 0 takes any free one. */
+  readonly port: number;
+  /** The token that operators show. */
+  readonly token?: string | undefined;
+}
+
+/** The listener for operators as it is written in the configuration. */
+export interface AdminInput extends Omit<AdminConfig, "hostname"> {
+  /** Name or address of an interface; `127.0.0.1` if left out. */
+  readonly hostname?: string | undefined;
+}
+
+const portForm = "expected a whole number from 0 to 65535";
+const port = v.pipe(
+  v.number(portForm),
+  v.integer(portForm),
+  v.minValue(0, portForm),
+  v.maxValue(65535, portForm),
+  v.description("0 takes any free one"),
+);
+const hostname = v.optional(about(nonEmpty, "Name or address of an interface"), "127.0.0.1");
+
+/** @internal The schema of one address for callers. */
+export const ListenSchema: v.GenericSchema<ListenInput, ListenConfig> = v.strictObject({
+  hostname,
+  port,
+  tls: v.optional(about(
+    v.strictObject({
+      cert: about(nonEmpty, "PEM file of the certificate, relative to the configuration"),
+      key: about(nonEmpty, "PEM file of its private key, relative to the configuration"),
+    }, "expected an object with cert and key"),
+    "With it the listener speaks https",
+  )),
+}, "expected an object");
+
+/** @internal The schema of the listener for operators. */
+export const AdminSchema: v.GenericSchema<AdminInput, AdminConfig> = v.strictObject({
+  hostname,
+  port,
+  token: v.optional(
+    about(secret, "What operators show; needed beyond this machine, and for keys, usage and the console"),
+  ),
+}, "expected an object with a port");

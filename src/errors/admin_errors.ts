@@ -1,0 +1,103 @@
+/**
+ * Errors of the admin listener beside those that it shares with callers. Its readers are operators.
+ *
+ * @module
+ */
+import { type ErrorSpec, INVALID, LIMITED, UNAUTHENTICATED, UNAVAILABLE } from "./error_spec.ts";
+
+/** Codes of errors of the admin listener alone. */
+export type AdminErrorCode =
+  | "unknown_admin_host"
+  | "unknown_admin_path"
+  | "cross_site_request"
+  | "no_admin_token"
+  | "invalid_admin_token"
+  | "too_many_wrong_tokens"
+  | "invalid_query"
+  | "key_not_found"
+  | "refused"
+  | "usage_unavailable"
+  | "provider_not_found"
+  | "leaving"
+  | "too_many_watchers"
+  | "unreachable"
+  | "admin_failed";
+
+/** The rows of these errors. Of those that come from a store, the answer has the store's own text. */
+export const ADMIN_ERRORS: Readonly<Record<AdminErrorCode, ErrorSpec>> = {
+  unknown_admin_host: {
+    ...INVALID,
+    status: 421,
+    message:
+      "Cannot answer to this Host: without admin.token only localhost, 127.0.0.1 and [::1] are known here. Use one of them, or set a token",
+  },
+  unknown_admin_path: {
+    ...INVALID,
+    status: 404,
+    message: "Cannot find this path: use /livez, /readyz, /openapi.json, /v1/keys, /v1/usage, or the console at /",
+  },
+  cross_site_request: {
+    ...INVALID,
+    status: 403,
+    message: "Cannot answer a page of another site: set admin.token first",
+  },
+  no_admin_token: {
+    ...INVALID,
+    status: 403,
+    message: "Cannot manage keys or tell of usage: set admin.token in the configuration first",
+  },
+  invalid_admin_token: {
+    ...UNAUTHENTICATED,
+    message: "Cannot act without the admin token",
+  },
+  too_many_wrong_tokens: {
+    ...LIMITED,
+    type: "invalid_request_error",
+    message: "Cannot act: too many wrong admin tokens were shown lately. The right one passes at once",
+  },
+  invalid_query: {
+    ...INVALID,
+    message: "Cannot accept the query",
+  },
+  key_not_found: {
+    ...INVALID,
+    status: 404,
+    message: "Cannot find a key with this id: sallyport keys list shows all",
+  },
+  refused: {
+    ...INVALID,
+    status: 409,
+    message: "Cannot change or list keys in this way: their state does not allow it",
+  },
+  usage_unavailable: {
+    ...UNAVAILABLE,
+    message: "Cannot read usage: its file is broken, or Redis does not answer",
+  },
+  provider_not_found: {
+    ...INVALID,
+    status: 404,
+    message: "Cannot call this provider",
+  },
+  leaving: {
+    ...INVALID,
+    status: 409,
+    message: "Cannot do this: the gateway was told to end, and nothing takes that back",
+  },
+  too_many_watchers: {
+    ...UNAVAILABLE,
+    message: "Cannot watch: too many others do. Close a console",
+  },
+  unreachable: {
+    ...UNAVAILABLE,
+    status: 502,
+    message: "Cannot reach the gateway: no worker answered",
+  },
+  admin_failed: {
+    outcome: "failed",
+    status: 500,
+    type: "server_error",
+    param: null,
+    shouldRetry: true,
+    message: "Cannot do this: the gateway failed",
+  },
+};

@@ -1,0 +1,205 @@
+/**
+ * Errors of a request before its call to the provider: its address, credentials, rights, limits and body, and the
+ * state of the gateway.
+ *
+ * @module
+ */
+import { type ErrorSpec, FORBIDDEN, INVALID, LIMITED, UNAUTHENTICATED, UNAVAILABLE } from "./error_spec.ts";
+
+/** Codes of errors before the call to the provider. */
+export type RequestErrorCode =
+  // address
+  | "invalid_host"
+  | "unknown_host"
+  | "not_found"
+  | "method_not_allowed"
+  // bytes that are no request, told by the listener
+  | "invalid_http"
+  | "headers_too_large"
+  | "headers_timeout"
+  // identity
+  | "missing_gateway_key"
+  | "invalid_gateway_auth"
+  | "invalid_gateway_key"
+  | "gateway_key_in_authorization"
+  | "missing_upstream_key"
+  | "invalid_upstream_auth"
+  | "gateway_key_misplaced"
+  | "provider_key_in_gateway_auth"
+  // policy
+  | "provider_not_allowed"
+  | "model_not_allowed"
+  // limits
+  | "rate_limit_exceeded"
+  | "concurrency_limit_exceeded"
+  | "budget_exceeded"
+  // body
+  | "invalid_json"
+  | "invalid_body"
+  | "body_timeout"
+  | "body_too_large"
+  | "unsupported_media_type"
+  | "unsupported_content_encoding"
+  // gateway
+  | "gateway_overloaded"
+  | "gateway_draining"
+  | "key_store_unavailable"
+  | "internal_error";
+
+/** The rows of these errors. */
+export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
+  invalid_host: {
+    ...INVALID,
+    param: "Host",
+    message: "Cannot route the request: the Host header is no plain host or host:port",
+  },
+  unknown_host: {
+    ...INVALID,
+    status: 421,
+    param: "Host",
+    message: "Cannot route the request: no provider is configured for this host. Check the base URL",
+  },
+  not_found: {
+    ...INVALID,
+    status: 404,
+    message: "Cannot find this path: use POST /v1/chat/completions, GET /v1/models or GET /v1/models/{id}",
+  },
+  method_not_allowed: {
+    ...INVALID,
+    status: 405,
+    message: "Cannot use this method here: the Allow header lists the ones that exist",
+  },
+  invalid_http: {
+    ...INVALID,
+    message: "Cannot read the request: it is not well-formed HTTP/1.1",
+  },
+  headers_too_large: {
+    ...INVALID,
+    status: 431,
+    message: "Cannot read the request: its header and URL are larger than 16 KiB",
+  },
+  headers_timeout: {
+    ...INVALID,
+    status: 408,
+    message: "Cannot read the request: its header did not arrive in time",
+  },
+  missing_gateway_key: {
+    ...UNAUTHENTICATED,
+    param: "Gateway-Auth",
+    message: "Cannot identify the caller: the Gateway-Auth header is missing. Send Gateway-Auth: Bearer <gateway key>",
+  },
+  invalid_gateway_auth: {
+    ...UNAUTHENTICATED,
+    param: "Gateway-Auth",
+    message: "Cannot read the Gateway-Auth header: it must be the word Bearer, one space and one key, given once",
+  },
+  invalid_gateway_key: {
+    ...UNAUTHENTICATED,
+    param: "Gateway-Auth",
+    message: "Cannot accept the gateway key: it is unknown, revoked or expired",
+  },
+  gateway_key_in_authorization: {
+    ...UNAUTHENTICATED,
+    param: "Authorization",
+    message:
+      "Cannot forward the Authorization header: it holds a gateway key. Put the provider's key there and the gateway key in Gateway-Auth",
+  },
+  missing_upstream_key: {
+    ...UNAUTHENTICATED,
+    param: "Authorization",
+    message:
+      "Cannot forward the request: the Authorization header is missing. Send Authorization: Bearer <your key at the provider>",
+  },
+  invalid_upstream_auth: {
+    ...UNAUTHENTICATED,
+    param: "Authorization",
+    message: "Cannot read the Authorization header: it must be the word Bearer, one space and one key, given once",
+  },
+  gateway_key_misplaced: {
+    ...INVALID,
+    message:
+      "Cannot forward a gateway key: it belongs into the Gateway-Auth header only. Have it revoked if others may have seen it",
+  },
+  provider_key_in_gateway_auth: {
+    ...UNAUTHENTICATED,
+    param: "Gateway-Auth",
+    message:
+      "Cannot use a provider's key as a gateway key: put it into Authorization, and the key of this gateway into Gateway-Auth",
+  },
+  provider_not_allowed: {
+    ...FORBIDDEN,
+    message: "Cannot use this provider: the gateway key does not allow it",
+  },
+  model_not_allowed: {
+    ...FORBIDDEN,
+    param: "model",
+    message: "Cannot use this model: the gateway key does not allow it",
+  },
+  rate_limit_exceeded: {
+    ...LIMITED,
+    message: "Cannot serve the request: a limit of this gateway is reached for now. Send it again later",
+  },
+  concurrency_limit_exceeded: {
+    ...LIMITED,
+    message: "Cannot serve the request: too many are open at once. Send it again when others have ended",
+  },
+  budget_exceeded: {
+    outcome: "refused",
+    status: 429,
+    type: "insufficient_quota",
+    param: null,
+    shouldRetry: false,
+    message: "Cannot serve the request: the budget of tokens is used up",
+  },
+  invalid_json: {
+    ...INVALID,
+    message: "Cannot read the body: it must be one JSON object in UTF-8, nested at most 128 deep",
+  },
+  invalid_body: {
+    ...INVALID,
+    message: "Cannot accept the body",
+  },
+  body_timeout: {
+    ...INVALID,
+    status: 408,
+    message: "Cannot read the body: it did not arrive in time",
+  },
+  body_too_large: {
+    ...INVALID,
+    status: 413,
+    message: "Cannot accept the body: it is larger than this gateway allows",
+  },
+  unsupported_media_type: {
+    ...INVALID,
+    status: 415,
+    param: "Content-Type",
+    message: "Cannot read the body: send Content-Type: application/json",
+  },
+  unsupported_content_encoding: {
+    ...INVALID,
+    status: 415,
+    param: "Content-Encoding",
+    message: "Cannot read the body: send it without a content encoding",
+  },
+  gateway_overloaded: {
+    ...UNAVAILABLE,
+    message: "Cannot serve the request: this gateway is at its limit. Send it again later",
+  },
+  gateway_draining: {
+    ...UNAVAILABLE,
+    outcome: "drained",
+    message: "Cannot serve the request: this gateway is shutting down. Send it again",
+  },
+  key_store_unavailable: {
+    ...UNAVAILABLE,
+    message: "Cannot check the gateway key: the store of keys does not answer. Send the request again later",
+  },
+  internal_error: {
+    outcome: "failed",
+    status: 500,
+    type: "server_error",
+    param: null,
+    shouldRetry: true,
+    message: "Cannot serve the request: the gateway failed. Its operator finds the cause under this request's id",
+  },
+};
