@@ -142,7 +142,7 @@ const USAGE_MS = 1000;
 
 /** Usage that the supervisor stores. */
 class SupervisedUsage implements UsageStore {
-  readonly place = "memory";
+  readonly backend = "memory";
   #taken = (_batch: number): void => {};
 
   add(batch: UsageBatch): Promise<void> {
