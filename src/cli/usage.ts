@@ -63,7 +63,7 @@ const ReportSchema = v.object({
   to: v.string(),
   by: v.array(v.picklist(USAGE_PARTS)),
   currency: v.string(),
-  place: v.picklist(["memory", "file", "redis"]),
+  backend: v.picklist(["memory", "file", "redis"]),
   left: count,
   rows: v.array(v.object({ ...v.entriesFromList([...USAGE_PARTS, "name"], v.exactOptional(v.string())), ...sums })),
   totals: v.object(sums),
@@ -151,9 +151,9 @@ function toDay(time: string): string {
   return time.slice(0, 16).replace("T", " ");
 }
 
-function toTable({ from, to, by, currency, place, rows, left, totals }: UsageReport): string {
+function toTable({ from, to, by, currency, backend, rows, left, totals }: UsageReport): string {
   const period = `${toDay(from)} to ${toDay(to)} UTC`;
-  const kept = place === "memory" ? "\nkept in the gateway's memory: its end forgets it" : "";
+  const kept = backend === "memory" ? "\nkept in the gateway's memory: its end forgets it" : "";
   if (rows.length === 0) return `nothing was used from ${period}${kept}`;
   const texts = [...by, ...(rows.some(({ name }) => name !== undefined) ? ["name" as const] : [])];
   const isPlain = new Set<string>(["requests", "input", "output", "tokens"]);

@@ -6,7 +6,7 @@
  * @module
  */
 
-/** Names of the counts of each key, provider and model, in the order of {@link UsageRow.counts}. */
+/** Names of the counts of each key, provider and model. Lines of the usage file hold the counts in this order. */
 export const USAGE_COUNTS = [
   /** Chat completions that were sent to the provider. */
   "requests",
@@ -27,6 +27,13 @@ export const USAGE_COUNTS = [
 ] as const;
 /** Name of one of the counts. */
 export type UsageCount = typeof USAGE_COUNTS[number];
+/** Counts by name; whole numbers. */
+export type UsageCounts = Record<UsageCount, number>;
+
+/** Returns counts of zero. */
+export function noCounts(): UsageCounts {
+  return Object.fromEntries(USAGE_COUNTS.map((name) => [name, 0])) as UsageCounts; // its entries are those of USAGE_COUNTS
+}
 
 /** The usage of one key, provider and model in one hour or day. */
 export interface UsageRow {
@@ -36,8 +43,7 @@ export interface UsageRow {
   readonly key: string;
   readonly provider: string;
   readonly model: string;
-  /** In the order of {@link USAGE_COUNTS}; whole numbers. */
-  readonly counts: readonly number[];
+  readonly counts: Readonly<UsageCounts>;
 }
 
 /** Name under which models or keys are counted together, once there are too many to count each. */
@@ -76,10 +82,32 @@ export interface UsageBatch {
   readonly rows: readonly UsageRow[];
 }
 
-/** Port: where usage is kept. */
+/**
+ * Port: where usage is kept.
+ *
+ * @example Keep usage in an array
+ * ```ts
+ * import type { UsageRow, UsageStore } from "./src/usage/counts.ts";
+ *
+ * class ArrayUsage implements UsageStore {
+ *   readonly backend = "memory";
+ *   readonly rows: UsageRow[] = [];
+ *   #last = 0;
+ *
+ *   async add({ number, rows }: { number: number; rows: readonly UsageRow[] }) {
+ *     if (number > this.#last) this.rows.push(...rows);
+ *     this.#last = number;
+ *   }
+ *   async *read({ from, to }: { from: number; to: number }) {
+ *     yield this.rows.filter(({ at }) => at >= from && at < to);
+ *   }
+ *   async close() {}
+ * }
+ * ```
+ */
 export interface UsageStore {
-  /** Place of the data; `memory` does not outlive the process. */
-  readonly place: "memory" | "file" | "redis";
+  /** Engine that holds the data; `memory` does not outlive the process. */
+  readonly backend: "memory" | "file" | "redis";
   /**
    * Adds a batch: only once, however often it is tried.
    *
@@ -106,10 +134,8 @@ export class UsageUnavailable extends Error {
  * Adds counts to sums. A sum stops at `Number.MAX_SAFE_INTEGER`.
  *
  * @param sums The sums, changed in place
- * @param counts The counts, in the same order
+ * @param counts The counts
  */
-export function addCounts(sums: number[], counts: readonly number[]): void {
-  for (let index = 0; index < USAGE_COUNTS.length; index++) {
-    sums[index] = Math.min((sums[index] ?? 0) + (counts[index] ?? 0), Number.MAX_SAFE_INTEGER);
-  }
+export function addCounts(sums: UsageCounts, counts: Readonly<UsageCounts>): void {
+  for (const name of USAGE_COUNTS) sums[name] = Math.min(sums[name] + counts[name], Number.MAX_SAFE_INTEGER);
 }

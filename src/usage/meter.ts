@@ -12,6 +12,7 @@ import {
   HOUR_MS,
   OTHER,
   type UsageBatch,
+  type UsageCounts,
   type UsageRange,
   type UsageRow,
   type UsageStore,
@@ -29,31 +30,19 @@ const MAX_KNOWN = 1000;
 /** Errors of calls that never reached the provider. */
 const NEVER_SENT: ReadonlySet<string | undefined> = new Set(["upstream_unreachable", "upstream_connect_timeout"]);
 
-/** Places in the order of `USAGE_COUNTS`. */
-const [REQUESTS, PARTIAL, UNSTATED, FAILED, INPUT, CACHED, OUTPUT, REASONING, OTHER_TOKENS] = [
-  0,
-  1,
-  2,
-  3,
-  4,
-  5,
-  6,
-  7,
-  8,
-] as const;
-
-const bump = (counts: number[], place: number, by = 1): void => void (counts[place] = (counts[place] ?? 0) + by);
-
 /** Tells whether all numbers are plausible. */
 const isSound = ({ total, input = 0, output = 0, cached = 0, reasoning = 0 }: TokenUsage): boolean =>
   Math.max(total, input, output, cached, reasoning) <= MAX_TOKENS;
 
-function addTokens(counts: number[], { total, input = 0, output = 0, cached = 0, reasoning = 0 }: TokenUsage): void {
-  bump(counts, INPUT, input);
-  bump(counts, CACHED, Math.min(cached, input));
-  bump(counts, OUTPUT, output);
-  bump(counts, REASONING, Math.min(reasoning, output));
-  bump(counts, OTHER_TOKENS, Math.max(0, total - input - output));
+function addTokens(
+  counts: UsageCounts,
+  { total, input = 0, output = 0, cached = 0, reasoning = 0 }: TokenUsage,
+): void {
+  counts.input += input;
+  counts.cached += Math.min(cached, input);
+  counts.output += output;
+  counts.reasoning += Math.min(reasoning, output);
+  counts.other += Math.max(0, total - input - output);
 }
 
 /** Options of the usage meter. */
@@ -87,8 +76,8 @@ export class UsageMeter implements ExchangeObserver {
   }
 
   /** Where usage is kept. */
-  get place(): UsageStore["place"] {
-    return this.#store.place;
+  get backend(): UsageStore["backend"] {
+    return this.#store.backend;
   }
 
   /** Counts a chat completion that was sent to its provider; what the gateway refused has used nothing. */
@@ -100,11 +89,12 @@ export class UsageMeter implements ExchangeObserver {
     const hour = endedAt - endedAt % HOUR_MS;
     const isAnswered = status === 200;
     const counts = this.#tableOf(hour).counts(keyId, provider, this.#nameOf(provider, model, isAnswered));
-    bump(counts, REQUESTS);
+    counts.requests++;
     if (usage !== undefined && isSound(usage)) {
-      if (outcome !== "ok") bump(counts, PARTIAL);
+      if (outcome !== "ok") counts.partial++;
       addTokens(counts, usage);
-    } else bump(counts, (outcome === "upstream_error" && !isAnswered) || NEVER_SENT.has(code) ? FAILED : UNSTATED);
+    } else if ((outcome === "upstream_error" && !isAnswered) || NEVER_SENT.has(code)) counts.failed++;
+    else counts.unstated++;
     this.#flushLater();
   }
 

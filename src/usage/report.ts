@@ -12,9 +12,9 @@ import {
   DAY_MS,
   DAYS_KEPT_MS,
   HOURS_KEPT_MS,
+  noCounts,
   STEP_MS,
-  USAGE_COUNTS,
-  type UsageCount,
+  type UsageCounts,
   type UsageRange,
   type UsageRow,
   type UsageStep,
@@ -43,7 +43,7 @@ export interface UsageQuery {
 }
 
 /** Sums of usage, as a report states them. */
-export type UsageSums = Readonly<Record<UsageCount, number>> & {
+export type UsageSums = Readonly<UsageCounts> & {
   /** Input, output and other tokens. */
   readonly tokens: number;
   /** Number of those tokens that have no price. */
@@ -63,7 +63,7 @@ export interface UsageReport {
   readonly by: readonly UsagePart[];
   readonly currency: string;
   /** Where usage is kept. */
-  readonly place: UsageStore["place"];
+  readonly backend: UsageStore["backend"];
   readonly rows: readonly UsageLine[];
   /** Number of rows beyond the limit; `totals` includes them. */
   readonly left: number;
@@ -88,7 +88,7 @@ export class UsageRefusal extends Error {
 
 /** Dependencies of the reports. */
 export interface UsageReportParts {
-  readonly usage: Pick<UsageStore, "place" | "read">;
+  readonly usage: Pick<UsageStore, "backend" | "read">;
   readonly config: Pick<Config, "prices" | "currency" | "providers">;
   /** Source of the names of keys. */
   readonly keys: { get(id: string): Promise<{ readonly name?: string | undefined } | undefined> };
@@ -103,13 +103,10 @@ const MAX_GROUPS = 100_000;
 interface Group {
   /** Values of the dimensions, in the order of the query. */
   readonly names: readonly string[];
-  readonly counts: number[];
+  readonly counts: UsageCounts;
   unpriced: number;
   cost: bigint | undefined;
 }
-
-const place = (name: UsageCount): number => USAGE_COUNTS.indexOf(name);
-const [INPUT, CACHED, OUTPUT, OTHER_TOKENS] = [place("input"), place("cached"), place("output"), place("other")];
 
 /** Finds a price by the name of its model, else by the longest pattern that matches it. */
 function findPrice(prices: Prices, model: string): Price | undefined {
@@ -141,21 +138,15 @@ function nameOf(part: UsagePart, row: UsageRow): string {
 }
 
 function newGroup(names: readonly string[]): Group {
-  return { names, counts: USAGE_COUNTS.map(() => 0), unpriced: 0, cost: undefined };
+  return { names, counts: noCounts(), unpriced: 0, cost: undefined };
 }
 
-function tokensOf(counts: readonly number[]): number {
-  return (counts[INPUT] ?? 0) + (counts[OUTPUT] ?? 0) + (counts[OTHER_TOKENS] ?? 0);
+function tokensOf({ input, output, other }: UsageCounts): number {
+  return input + output + other;
 }
 
 function toSums({ counts, unpriced, cost }: Group): UsageSums {
-  const named = Object.fromEntries(USAGE_COUNTS.map((name, index) => [name, counts[index] ?? 0]));
-  return {
-    ...named as Record<UsageCount, number>, // its entries are those of USAGE_COUNTS
-    tokens: tokensOf(counts),
-    unpriced,
-    cost: cost === undefined ? null : formatCost(cost),
-  };
+  return { ...counts, tokens: tokensOf(counts), unpriced, cost: cost === undefined ? null : formatCost(cost) };
 }
 
 /** Returns the order of rows: by time, then those with the most tokens first. */
@@ -164,7 +155,7 @@ function compare(by: readonly UsagePart[]) {
   const text = (one = "", other = "") => one < other ? -1 : one > other ? 1 : 0;
   return (one: Group, other: Group): number =>
     (time < 0 ? 0 : text(one.names[time], other.names[time])) ||
-    tokensOf(other.counts) - tokensOf(one.counts) || (other.counts[0] ?? 0) - (one.counts[0] ?? 0) ||
+    tokensOf(other.counts) - tokensOf(one.counts) || other.counts.requests - one.counts.requests ||
     text(one.names.join("\n"), other.names.join("\n"));
 }
 
@@ -210,7 +201,7 @@ export class UsageReports {
       to: new Date(range.to).toISOString(),
       by: query.by,
       currency,
-      place: usage.place,
+      backend: usage.backend,
       rows: await this.#toLines(query.by, all.slice(0, query.limit)),
       left: Math.max(0, all.length - query.limit),
       totals: toSums(total),
@@ -233,9 +224,9 @@ export class UsageReports {
 
   /** Makes the rows of the report. A key gets its name for people too, if that can be looked up. */
   #toLines(by: readonly UsagePart[], groups: readonly Group[]): Promise<UsageLine[]> {
-    const place = by.indexOf("key");
+    const keyIndex = by.indexOf("key");
     return Promise.all(groups.map(async (group) => {
-      const id = group.names[place];
+      const id = group.names[keyIndex];
       const key = id === undefined ? undefined : await this.#parts.keys.get(id).catch(() => undefined);
       const about = Object.fromEntries(by.map((part, index) => [part, group.names[index] ?? ""]));
       return { ...about, ...(key?.name !== undefined && { name: key.name }), ...toSums(group) };
@@ -245,11 +236,6 @@ export class UsageReports {
 
 function add(group: Group, { counts }: UsageRow, price: Price | undefined): void {
   addCounts(group.counts, counts);
-  const [input = 0, cached = 0, output = 0, other = 0] = [INPUT, CACHED, OUTPUT, OTHER_TOKENS].map((n) => counts[n]);
-  if (price === undefined) {
-    group.unpriced += input + output + other;
-    return;
-  }
-  group.unpriced += other;
-  if (input + output > 0) group.cost = (group.cost ?? 0n) + costOf(price, { input, cached, output });
+  group.unpriced += price === undefined ? tokensOf(counts) : counts.other;
+  if (price !== undefined && counts.input + counts.output > 0) group.cost = (group.cost ?? 0n) + costOf(price, counts);
 }

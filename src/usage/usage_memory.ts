@@ -10,10 +10,11 @@ import {
   DAYS_KEPT_MS,
   HOURS_KEPT_MS,
   MAX_MODELS,
+  noCounts,
   OTHER,
   STEP_MS,
-  USAGE_COUNTS,
   type UsageBatch,
+  type UsageCounts,
   type UsageRange,
   type UsageRow,
   type UsageStep,
@@ -29,7 +30,7 @@ const ROWS_AT_ONCE = 2000;
 
 /** Usage of one key. */
 interface KeyUse {
-  readonly providers: Map<string, Map<string, number[]>>;
+  readonly providers: Map<string, Map<string, UsageCounts>>;
   /** Number of models that are counted by name, without those that have a price. */
   models: number;
 }
@@ -61,7 +62,7 @@ export class UsageTable {
    * @param model As the caller named it
    * @returns The counts, to be added to
    */
-  counts(key: string, provider: string, model: string): number[] {
+  counts(key: string, provider: string, model: string): UsageCounts {
     const use = this.#keys.get(key);
     const found = use?.providers.get(provider)?.get(model);
     if (found !== undefined) return found;
@@ -75,7 +76,7 @@ export class UsageTable {
     return use;
   }
 
-  #make(use: KeyUse, provider: string, model: string): number[] {
+  #make(use: KeyUse, provider: string, model: string): UsageCounts {
     let models = use.providers.get(provider);
     if (models === undefined) use.providers.set(provider, models = new Map());
     const isNamed = this.#listed.has(model) || use.models < MAX_MODELS;
@@ -83,7 +84,7 @@ export class UsageTable {
     const name = isNamed ? model : OTHER;
     let counts = models.get(name);
     if (counts === undefined) {
-      models.set(name, counts = USAGE_COUNTS.map(() => 0));
+      models.set(name, counts = noCounts());
       this.#rows++;
     }
     return counts;
@@ -165,7 +166,7 @@ export function* inParts<T>(all: Iterable<T>, size: number = ROWS_AT_ONCE): Iter
 
 /** Usage that lives as long as the process. */
 export class MemoryUsage implements UsageStore {
-  readonly place = "memory";
+  readonly backend = "memory";
   readonly #book: UsageBook;
   readonly #now: () => number;
 

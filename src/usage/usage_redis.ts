@@ -12,10 +12,13 @@ import {
   DAYS_KEPT_MS,
   HOURS_KEPT_MS,
   MAX_MODELS,
+  noCounts,
   OTHER,
   STEP_MS,
   USAGE_COUNTS,
   type UsageBatch,
+  type UsageCount,
+  type UsageCounts,
   type UsageRange,
   type UsageRow,
   type UsageStore,
@@ -42,13 +45,26 @@ const MARK_MS = DAY_MS;
 const FIELDS_AT_ONCE = 1000;
 const HASHES_AT_ONCE = 8;
 
-/** A field is one of these letters and what is counted, as JSON: `["key","provider","model"]`. */
-const LETTERS = "rpuficotx";
+/** A field is the letter of a count and its names, as JSON: `["key","provider","model"]`. */
+const LETTERS: Readonly<Record<UsageCount, string>> = {
+  requests: "r",
+  partial: "p",
+  unstated: "u",
+  failed: "f",
+  input: "i",
+  cached: "c",
+  output: "o",
+  reasoning: "t",
+  other: "x",
+};
+const IN_ORDER = USAGE_COUNTS.map((name) => LETTERS[name]).join("");
+const COUNT_OF: ReadonlyMap<string, UsageCount> = new Map(USAGE_COUNTS.map((name) => [LETTERS[name], name]));
 /** Prefix of the field that holds the number of models of a key that are counted by name. */
 const MODELS_OF = "#";
 
 // KEYS: the hash of the hour, that of the day, the number of this gateway's last one. ARGV: its number, when the hour
-// and the day are forgotten, then for each row: key, provider, model (each as JSON), whether it is listed, counts.
+// and the day are forgotten, then for each row: key, provider, model (each as JSON), whether it is listed, counts
+// in the order of USAGE_COUNTS.
 const ADD = `if tonumber(redis.call('GET', KEYS[3]) or 0) >= tonumber(ARGV[1]) then return 0 end
 local other = '${JSON.stringify(OTHER)}'
 for t = 1, 2 do
@@ -56,7 +72,7 @@ for t = 1, 2 do
   for i = 4, #ARGV, ${4 + USAGE_COUNTS.length} do
     local key, provider, model = ARGV[i], ARGV[i + 1], ARGV[i + 2]
     local function name() return '[' .. key .. ',' .. provider .. ',' .. model .. ']' end
-    local function isKnown() return redis.call('HEXISTS', hash, 'r' .. name()) == 1 end
+    local function isKnown() return redis.call('HEXISTS', hash, '${LETTERS.requests}' .. name()) == 1 end
     if not isKnown() then
       if redis.call('HLEN', hash) >= ${MAX_FIELDS} then key = other end
       if ARGV[i + 3] == '0' and model ~= other and not isKnown() then
@@ -66,7 +82,7 @@ for t = 1, 2 do
     end
     for n = 1, ${USAGE_COUNTS.length} do
       local count = ARGV[i + 3 + n]
-      if count ~= '0' then redis.call('HINCRBY', hash, string.sub('${LETTERS}', n, n) .. name(), count) end
+      if count ~= '0' then redis.call('HINCRBY', hash, string.sub('${IN_ORDER}', n, n) .. name(), count) end
     end
   end
   redis.call('PEXPIREAT', hash, ARGV[1 + t])
@@ -83,7 +99,7 @@ function readPage(answer: unknown): [cursor: string, fields: readonly string[]] 
 
 /** Usage in Redis. */
 export class RedisUsage implements UsageStore {
-  readonly place = "redis";
+  readonly backend = "redis";
   readonly #client: UsageRedis;
   readonly #listed: ReadonlySet<string>;
   readonly #add: ReturnType<UsageRedis["script"]>;
@@ -138,7 +154,7 @@ export class RedisUsage implements UsageStore {
     const args = rows.flatMap(({ key, provider, model, counts }) => [
       ...[key, provider, model].map((name) => JSON.stringify(name)),
       this.#listed.has(model) ? 1 : 0,
-      ...counts,
+      ...USAGE_COUNTS.map((name) => counts[name]),
     ]);
     const keys = [hashOf("hour", at), hashOf("day", day), this.#mark];
     const expiries = [at + HOURS_KEPT_MS + 2 * STEP_MS.hour, day + DAYS_KEPT_MS + 2 * STEP_MS.day];
@@ -152,7 +168,7 @@ export class RedisUsage implements UsageStore {
   }
 
   async #readHash(hash: string, at: number): Promise<UsageRow[]> {
-    const rows = new Map<string, UsageRow & { counts: number[] }>();
+    const rows = new Map<string, UsageRow & { counts: UsageCounts }>();
     try {
       let cursor = "0";
       do {
@@ -162,15 +178,15 @@ export class RedisUsage implements UsageStore {
         );
         for (let index = 0; index < fields.length; index += 2) {
           const [field = "", value = ""] = fields.slice(index, index + 2);
-          const place = LETTERS.indexOf(field.charAt(0));
-          if (place < 0) continue;
+          const count = COUNT_OF.get(field.charAt(0));
+          if (count === undefined) continue;
           const name = field.slice(1);
           let row = rows.get(name);
           if (row === undefined) {
             const [key, provider, model] = JSON.parse(name) as [string, string, string]; // as ADD wrote it
-            rows.set(name, row = { at, key, provider, model, counts: USAGE_COUNTS.map(() => 0) });
+            rows.set(name, row = { at, key, provider, model, counts: noCounts() });
           }
-          row.counts[place] = Number(value);
+          row.counts[count] = Number(value);
         }
         cursor = next;
       } while (cursor !== "0");

@@ -5,18 +5,24 @@ import { describe, it } from "@std/testing/bdd";
 import { UsageRefusal, type UsageReport, UsageReports } from "../../src/usage/report.ts";
 import { UsageQuerySchema } from "../../src/admin/api/usage.ts";
 import { parseConfig } from "../../src/config/config.ts";
-import { DAY_MS, HOUR_MS, OTHER, USAGE_COUNTS, type UsageRange, type UsageRow } from "../../src/usage/counts.ts";
+import {
+  DAY_MS,
+  HOUR_MS,
+  noCounts,
+  OTHER,
+  type UsageCounts,
+  type UsageRange,
+  type UsageRow,
+} from "../../src/usage/counts.ts";
 import * as v from "valibot";
 import { DAY, NOON } from "../support/usage.ts";
 
-type Counts = Partial<Record<typeof USAGE_COUNTS[number], number>>;
-
-const row = (counts: Counts, more: Partial<UsageRow> = {}): UsageRow => ({
+const row = (counts: Partial<UsageCounts>, more: Partial<UsageRow> = {}): UsageRow => ({
   at: NOON,
   key: "k1",
   provider: "a",
   model: "gpt-4o",
-  counts: USAGE_COUNTS.map((name) => counts[name] ?? (name === "requests" ? 1 : 0)),
+  counts: { ...noCounts(), requests: 1, ...counts },
   ...more,
 });
 
@@ -41,7 +47,7 @@ function ask(rows: readonly UsageRow[], query: Record<string, string> = {}, now 
   const ranges: UsageRange[] = [];
   const reports = new UsageReports({
     usage: {
-      place: "memory",
+      backend: "memory",
       async *read(range: UsageRange) {
         ranges.push(range);
         yield rows;

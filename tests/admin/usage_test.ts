@@ -67,7 +67,7 @@ describe("usage at the admin API", () => {
     assert.deepEqual(rest, {
       by: ["key", "model"],
       currency: "USD",
-      place: "file",
+      backend: "file",
       left: 0,
       totals: { ...sums, requests: 6, input: 6, output: 6, tokens: 12, cost: "0.000075" },
     });
@@ -282,7 +282,7 @@ describe("usage of a gateway", () => {
       const [one, two] = [await serve({ SALLYPORT_REDIS: redis.url }), await serve({ SALLYPORT_REDIS: redis.url })];
       await Promise.all([one.chat(), one.chat(), two.chat()]);
       for (const served of [one, two]) await until(async () => await requests(served) === 3, "the sum of both");
-      assert.equal((await one.usage()).place, "redis");
+      assert.equal((await one.usage()).backend, "redis");
       await stop(one);
       await redis.kill();
       const refused = await two.usage();

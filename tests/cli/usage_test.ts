@@ -121,7 +121,7 @@ unpriced: tokens without a price, which are no part of the cost; see prices in t
     const report = JSON.parse(await good("--json", "--by", "key,hour"));
     assert.equal(report.rows[0].cost, "0.0000025");
     assert.equal(report.rows[0].hour, `${new Date(HOUR).toISOString().slice(0, 13)}:00Z`);
-    assert.deepEqual([report.place, report.totals.requests, report.left], ["file", 2, 0]);
+    assert.deepEqual([report.backend, report.totals.requests, report.left], ["file", 2, 0]);
   });
 
   it("is CSV that a spreadsheet takes for what it is", async () => {

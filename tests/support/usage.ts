@@ -63,10 +63,7 @@ export async function tell(
   for await (const rows of store.read({ step: "hour", ...ALL, ...range })) {
     for (const { key, provider, model, counts } of rows) {
       const sums = told[`${key} ${provider} ${model}`] ??= {};
-      for (const [index, name] of USAGE_COUNTS.entries()) {
-        const count = counts[index] ?? 0;
-        if (count > 0) sums[name] = (sums[name] ?? 0) + count;
-      }
+      for (const name of USAGE_COUNTS) if (counts[name] > 0) sums[name] = (sums[name] ?? 0) + counts[name];
     }
   }
   return told;

@@ -12,8 +12,8 @@ import {
   HOUR_MS,
   HOURS_KEPT_MS,
   MAX_MODELS,
+  noCounts,
   OTHER,
-  USAGE_COUNTS,
   type UsageBatch,
   type UsageRow,
 } from "../../src/usage/counts.ts";
@@ -144,7 +144,7 @@ describe("usage", () => {
     const tries: UsageBatch[] = [];
     let isAway = true;
     const store = {
-      place: "memory" as const,
+      backend: "memory" as const,
       add(batch: UsageBatch) {
         tries.push(batch);
         return isAway ? Promise.reject(new Error("away")) : Promise.resolve();
@@ -164,18 +164,18 @@ describe("usage", () => {
     await until(() => tries.length === 3, "both batches");
     assert.deepEqual(tries.map(({ number }) => number), [1, 1, 2]);
     assert.equal(tries[0], tries[1]);
-    assert.deepEqual(tries.map(({ rows }) => rows.map(({ counts }) => counts[0])), [[3], [3], [1]]);
+    assert.deepEqual(tries.map(({ rows }) => rows.map(({ counts }) => counts.requests)), [[3], [3], [1]]);
     await meter.close();
     assert.equal(tries.length, 3);
   });
 
   it("hands on what is left when it closes, also what others have counted", async () => {
     const { meter, clock } = newMeter();
-    const counts = USAGE_COUNTS.map((_, index) => index);
+    const counts = { ...noCounts(), requests: 1, reasoning: 7 };
     meter.add([{ at: NOON, key: "team", provider: "a", model: "o3", counts }]);
     assert.equal(clock.timers.length, 1);
     await meter.close();
-    assert.equal((await tell(meter))["team a o3"]?.reasoning, counts[7]);
+    assert.equal((await tell(meter))["team a o3"]?.reasoning, 7);
   });
 
   it("keeps its bounds through a million exchanges of random models and keys", async () => {
@@ -213,7 +213,7 @@ describe("usage", () => {
     let isAway = true;
     const taken: UsageRow[] = [];
     const store = {
-      place: "memory" as const,
+      backend: "memory" as const,
       add: ({ rows }: UsageBatch) =>
         isAway ? Promise.reject(new Error("away")) : Promise.resolve(void taken.push(...rows)),
       async *read() {},
@@ -229,7 +229,7 @@ describe("usage", () => {
     isAway = false;
     await meter.close();
     assert.ok(taken.length > 40_000 && taken.length < 51_000, `${taken.length} rows`);
-    assert.equal(taken.reduce((sum, { counts }) => sum + (counts[0] ?? 0), 0), 48 * 3000, "nothing is lost");
+    assert.equal(taken.reduce((sum, { counts }) => sum + counts.requests, 0), 48 * 3000, "nothing is lost");
   });
 });
 
@@ -239,7 +239,7 @@ describe("the book of usage", () => {
     key: "team",
     provider: "a",
     model: "m",
-    counts: [1, 0, 0, 0, 5, 0, 0, 0, 0],
+    counts: { ...noCounts(), requests: 1, input: 5 },
     ...more,
   });
 
@@ -269,16 +269,17 @@ describe("the book of usage", () => {
   });
 
   it("never grows beyond what is exact", () => {
-    const sums = [Number.MAX_SAFE_INTEGER - 1];
-    addCounts(sums, [5]);
-    assert.equal(sums[0], Number.MAX_SAFE_INTEGER);
+    const sums = { ...noCounts(), requests: Number.MAX_SAFE_INTEGER - 1 };
+    addCounts(sums, { ...noCounts(), requests: 5 });
+    assert.equal(sums.requests, Number.MAX_SAFE_INTEGER);
   });
 
   it("counts what is new for all keys together once a table is full", () => {
     const table = new UsageTable(new Set(["gpt-4o"]), 2);
-    for (const key of ["one", "two", "three", "four"]) addCounts(table.counts(key, "a", "gpt-4o"), [1]);
-    addCounts(table.counts("one", "a", "gpt-4o"), [1]);
-    const rows = Array.from(table.rowsAt(0), ({ key, model, counts }) => [key, model, counts[0]]);
+    const once = { ...noCounts(), requests: 1 };
+    for (const key of ["one", "two", "three", "four"]) addCounts(table.counts(key, "a", "gpt-4o"), once);
+    addCounts(table.counts("one", "a", "gpt-4o"), once);
+    const rows = Array.from(table.rowsAt(0), ({ key, model, counts }) => [key, model, counts.requests]);
     assert.deepEqual(rows, [["one", "gpt-4o", 2], ["two", "gpt-4o", 1], [OTHER, "gpt-4o", 2]]);
   });
 });

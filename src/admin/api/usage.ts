@@ -101,14 +101,14 @@ const sums = {
 /** JSON Schema of the answer, for the description. */
 export const usageSchema: Readonly<Record<string, unknown>> = {
   type: "object",
-  required: ["from", "to", "by", "currency", "place", "rows", "left", "totals"],
+  required: ["from", "to", "by", "currency", "backend", "rows", "left", "totals"],
   additionalProperties: false,
   properties: {
     from: { ...dateTime, description: "The whole hours or days that it is about, UTC" },
     to: { ...dateTime, description: "The end, which is no part of it" },
     by: { type: "array", items: { enum: USAGE_PARTS } },
     currency: text,
-    place: { enum: ["memory", "file", "redis"], description: "Where it is kept; memory ends with the process" },
+    backend: { enum: ["memory", "file", "redis"], description: "Where it is kept; memory ends with the process" },
     rows: {
       type: "array",
       items: {

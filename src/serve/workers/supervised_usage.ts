@@ -12,7 +12,7 @@ const USAGE_MS = 1000;
 
 /** Usage of a worker, which its supervisor stores. */
 export class SupervisedUsage implements UsageStore {
-  readonly place = "memory";
+  readonly backend = "memory";
   readonly #send: (batch: UsageBatch) => void;
   #received = (_batch: number): void => {};
 

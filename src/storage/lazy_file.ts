@@ -1,0 +1,150 @@
+/**
+ * A file of counts beside the file of keys. It is written lazily, so that no exchange waits for it: a crash loses the
+ * last seconds. Several gateways may share it: before each write they take over what the others wrote.
+ *
+ * @module
+ */
+import type { Buffer } from "node:buffer";
+import { ConfigError } from "../config/config.ts";
+import type { Clock } from "../exchange/clock.ts";
+import { codeOf, FileUnavailable, type SharedFile } from "./shared_file.ts";
+
+/** Minimum interval between a change and its write. Milliseconds. */
+const WRITE_MS = 5000;
+/** Pause after a write, as a multiple of the time that it took: slow writes happen less often. */
+const REST_FACTOR = 20;
+
+/** The counts in memory. */
+export interface LazyContent {
+  /** Takes over the content of the file, and keeps what is not written yet. @throws For a broken file */
+  merge(bytes: Buffer): Promise<void>;
+  /** Returns everything that the file is to hold. */
+  toParts(): AsyncIterable<Uint8Array>;
+  /** Called when the parts stand in the file. */
+  written?(): void;
+}
+
+/** A file that is written some seconds after a change. */
+export class LazyFile {
+  readonly #file: SharedFile;
+  readonly #content: LazyContent;
+  readonly #clock: Clock;
+  readonly #report: (text: string) => void;
+  /** Version of the file that the content already includes. */
+  #version = "";
+  #hasChanged = false;
+  #isFailing = false;
+  #isScheduled = false;
+  #isClosed = false;
+  #restsUntil = 0;
+  /** End of the last task in the queue. */
+  #working: Promise<unknown> = Promise.resolve();
+  #cancelWrite = (): void => {};
+
+  /**
+   * @param file The file
+   * @param content The counts in memory
+   * @param options The clock; a function that is told in one line when the file can't be written
+   */
+  constructor(file: SharedFile, content: LazyContent, options: { clock: Clock; report: (text: string) => void }) {
+    this.#file = file;
+    this.#content = content;
+    this.#clock = options.clock;
+    this.#report = options.report;
+  }
+
+  /**
+   * Reads the file when a gateway starts.
+   *
+   * @throws {ConfigError} When the file can't be read or is broken
+   */
+  async start(): Promise<void> {
+    try {
+      await this.catchUp();
+    } catch (error) {
+      const message = error instanceof Error ? error.message : "cannot read the file";
+      throw new ConfigError([{ path: "keys.file", message, source: this.#file.path }]);
+    }
+  }
+
+  /**
+   * Takes over the content of the file if it has changed; a missing file changes nothing.
+   *
+   * @throws {FileUnavailable} When the file can't be read or is broken
+   */
+  catchUp(): Promise<void> {
+    return this.inTurn(() => this.#catchUp());
+  }
+
+  /**
+   * Runs a task while the file is neither read nor written.
+   *
+   * @param act The task
+   * @returns Its result
+   */
+  inTurn<T>(act: () => T | Promise<T>): Promise<T> {
+    const done = this.#working.then(act);
+    this.#working = done.catch(() => {});
+    return done;
+  }
+
+  /** Notes that the content has changed: it will be written. */
+  changed(): void {
+    this.#hasChanged = true;
+    if (this.#isScheduled || this.#isClosed) return;
+    this.#isScheduled = true;
+    const restMs = this.#restsUntil - this.#clock.monotonic();
+    this.#cancelWrite = this.#clock.timer(
+      Math.max(WRITE_MS, restMs),
+      () =>
+        void this.inTurn(() => this.#write()).then(() => {
+          this.#isScheduled = false;
+          if (this.#hasChanged) this.changed();
+        }),
+    );
+  }
+
+  /** Writes what is left to write. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#cancelWrite();
+    await this.inTurn(() => this.#write());
+  }
+
+  /** Writes the file. Never rejects. */
+  async #write(): Promise<void> {
+    if (!this.#hasChanged) return;
+    this.#hasChanged = false;
+    const startedAt = this.#clock.monotonic();
+    try {
+      await this.#file.change(async (replace) => {
+        await this.#catchUp(); // other gateways may share the file
+        await replace(this.#content.toParts());
+        this.#content.written?.();
+        this.#version = await this.#file.look();
+      });
+      this.#isFailing = false;
+    } catch (error) {
+      this.#hasChanged = true;
+      if (!this.#isFailing) this.#report(error instanceof Error ? error.message : `Cannot write ${this.#file.path}`);
+      this.#isFailing = true;
+    }
+    const endedAt = this.#clock.monotonic();
+    this.#restsUntil = endedAt + REST_FACTOR * (endedAt - startedAt);
+  }
+
+  async #catchUp(): Promise<void> {
+    const { path } = this.#file;
+    const version = await this.#file.look();
+    if (version === "" || version === this.#version) return;
+    const bytes = await this.#file.read().catch((cause) => {
+      throw new FileUnavailable(`Cannot read ${path}: ${codeOf(cause)}`, { cause });
+    });
+    try {
+      await this.#content.merge(bytes);
+    } catch (cause) {
+      throw new FileUnavailable(`Cannot read ${path}: it is broken. Remove it to begin its counts anew`, { cause });
+    }
+    this.#version = version;
+  }
+}
