@@ -7,7 +7,25 @@
 import type { GatewayRequest } from "../http/message.ts";
 import type { ExchangeFacts, ExchangeRecord } from "./record.ts";
 
-/** Is told of every exchange, once. What it throws is dropped. */
+/**
+ * Port: receives the record of every exchange, once. What it throws is dropped.
+ *
+ * @example Print the outcome of each exchange
+ * ```ts
+ * import { createGateway, type ExchangeObserver, parseConfig } from "sallyport";
+ *
+ * const printer: ExchangeObserver = {
+ *   settled({ id, outcome, status, durationMs }) {
+ *     console.log(`${id} ${outcome} ${status} ${Math.round(durationMs)} ms`);
+ *   },
+ * };
+ * const config = parseConfig({
+ *   providers: { a: { upstream: "openai" } },
+ *   keys: [{ id: "me", key: "a-key-of-your-own" }],
+ * });
+ * export default { fetch: createGateway(config, { observers: [printer] }).fetch };
+ * ```
+ */
 export interface ExchangeObserver {
   /** An exchange is over. @param record Its record, complete and frozen */
   settled(record: ExchangeRecord): void;
@@ -43,7 +61,30 @@ export interface TracedExchange extends Pick<ExchangeRecord, "startedAt" | "retr
   onSettled(act: (record: ExchangeRecord) => void): void;
 }
 
-/** Port: follows exchanges from their first header on. Where there is none, tracing costs nothing. */
+/**
+ * Port: follows exchanges from their first header on. Where there is none, tracing costs nothing.
+ *
+ * @example Print each upstream call
+ * ```ts
+ * import { createGateway, parseConfig, type Tracer } from "sallyport";
+ *
+ * const tracer: Tracer = {
+ *   begin: (exchange) => ({
+ *     called({ method, url, headers }) {
+ *       console.log(`${method} ${url} after ${exchange.elapsed()} ms`);
+ *       return headers;
+ *     },
+ *     answered: (status) => console.log(`answered with ${status}`),
+ *     failed: (reason) => console.log(`failed: ${reason}`),
+ *   }),
+ * };
+ * const config = parseConfig({
+ *   providers: { a: { upstream: "openai" } },
+ *   keys: [{ id: "me", key: "a-key-of-your-own" }],
+ * });
+ * export default { fetch: createGateway(config, { tracer }).fetch };
+ * ```
+ */
 export interface Tracer {
   /**
    * A request has arrived.

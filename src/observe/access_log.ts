@@ -24,18 +24,8 @@ const MAX_WAITING = 4_000_000;
 
 const toMs = (ms: number | undefined): number | undefined => ms === undefined ? undefined : Math.round(ms * 100) / 100;
 
-let second = NaN;
-let upToSecond = "";
-
-/** Formats a time as ISO 8601. The part up to the second is cached, for there are many lines in a second. */
-function toIsoTime(ms: number): string {
-  const whole = Math.floor(ms / 1000);
-  if (whole !== second) {
-    upToSecond = new Date(ms).toISOString().slice(0, -4);
-    second = whole;
-  }
-  return `${upToSecond}${String(1000 + Math.floor(ms) - whole * 1000).slice(1)}Z`;
-}
+/** Formats a time as ISO 8601. @param ms Milliseconds since 1970 */
+const toIsoTime = (ms: number): string => new Date(ms).toISOString();
 
 /** @returns One JSON object without a line end */
 export function toJsonLine(record: ExchangeRecord): string {
@@ -98,7 +88,8 @@ export class AccessLog implements ExchangeObserver {
   #isScheduled = false;
   #isDue = false;
   #dropped = 0;
-  #untold = 0;
+  /** Number of dropped lines that the log does not mention so far. */
+  #unreported = 0;
 
   /**
    * @param format Format of lines
@@ -135,18 +126,17 @@ export class AccessLog implements ExchangeObserver {
     this.#isDue = this.#isWriting;
     if (this.#isWriting || this.#waiting === "") return;
     const lines = this.#lines;
-    const text = this.#untold === 0
-      ? this.#waiting
-      : `${this.#waiting}${
-        JSON.stringify({ time: new Date(this.#clock.now()).toISOString(), dropped: this.#untold })
-      }\n`;
+    if (this.#unreported > 0) {
+      this.#waiting += `${JSON.stringify({ time: toIsoTime(this.#clock.now()), dropped: this.#unreported })}\n`;
+    }
+    const text = this.#waiting;
     this.#isWriting = true;
     this.#waiting = "";
-    this.#lines = this.#untold = 0;
+    this.#lines = this.#unreported = 0;
     this.#write(text, (error) => {
       this.#isWriting = false;
       if (error !== null) this.#drop(lines);
-      if (this.#isDue) this.flush(); // what came since waits for its time: a write a line would cost more than the line
+      if (this.#isDue) this.flush(); // lines that came meanwhile wait for the timer: a write costs more than a line
     });
   }
 
@@ -161,6 +151,6 @@ export class AccessLog implements ExchangeObserver {
 
   #drop(lines: number): void {
     this.#dropped += lines;
-    this.#untold += lines;
+    this.#unreported += lines;
   }
 }

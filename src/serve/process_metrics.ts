@@ -1,14 +1,12 @@
 /**
- * Metrics of the process itself, under the names that Prometheus' own libraries use. prom-client's default metrics are
- * not used: on Deno half of them need more permissions than the gateway, on Node their delay of the event loop includes
- * the 10 ms of its own timer, and `promtool` objects to three of their names.
+ * Metrics of the process itself, under the names that Prometheus' own libraries use.
  *
  * @module
  */
 import { readdirSync, readFileSync } from "node:fs";
 import process from "node:process";
 import type { Clock } from "../exchange/clock.ts";
-import type { Instruments } from "../observe/metrics/instruments.ts";
+import type { MetricRegistry } from "../observe/metrics/metric_registry.ts";
 
 /** Bucket bounds for the delay of the event loop. Seconds. */
 const LAG_BOUNDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
@@ -27,10 +25,10 @@ function ask<Answer>(question: () => Answer): Answer | undefined {
 /**
  * Adds memory, processor time, file descriptors and the delay of the event loop.
  *
- * @param instruments Receives the metrics
+ * @param registry Receives the metrics
  * @param clock Source of time
  */
-export function addProcessMetrics(instruments: Instruments, clock: Clock): void {
+export function addProcessMetrics(registry: MetricRegistry, clock: Clock): void {
   const startedAt = Date.now() / 1000 - process.uptime();
   const seconds = (): number => {
     const { user, system } = process.cpuUsage();
@@ -42,22 +40,23 @@ export function addProcessMetrics(instruments: Instruments, clock: Clock): void 
     Number(/^Max open files\s+(\d+)/m.exec(readFileSync("/proc/self/limits", "utf8"))?.[1] ?? NaN)
   );
   const add = (name: string, help: string, type: "counter" | "gauge", read: () => number) =>
-    instruments.read({ name, help }, type, () => ask(read));
+    registry.read({ name, help, type, read: () => ask(read) });
   add("process_cpu_seconds_total", "Processor time", "counter", seconds);
   add("process_resident_memory_bytes", "Memory in use", "gauge", () => memory().rss);
-  add("sallyport_heap_used_bytes", "What objects take", "gauge", () => memory().heapUsed);
+  add("sallyport_heap_used_bytes", "Memory in use by objects", "gauge", () => memory().heapUsed);
   add("process_open_fds", "Open file descriptors", "gauge", countFiles);
   if (limit !== undefined && limit > 0) {
-    add("process_max_fds", "File descriptors that may be open", "gauge", () => limit);
+    add("process_max_fds", "Limit of open file descriptors", "gauge", () => limit);
   }
-  instruments.read(
-    { name: "process_start_time_seconds", help: "When it started, seconds since 1970" },
-    "gauge",
-    () => startedAt,
-    "min",
-  );
-  const lag = instruments.histogram(
-    { name: "sallyport_event_loop_lag_seconds", help: "How late a timer fires, looked at twice a second" },
+  registry.read({
+    name: "process_start_time_seconds",
+    help: "Start of the process, seconds since 1970",
+    type: "gauge",
+    aggregation: "min",
+    read: () => startedAt,
+  });
+  const lag = registry.histogram(
+    { name: "sallyport_event_loop_lag_seconds", help: "Delay of a timer, measured twice a second" },
     LAG_BOUNDS,
   )();
   const look = (): void => {

@@ -11,10 +11,12 @@ import type { ExchangeObserver } from "../exchange/observer.ts";
 import type { GatewayRequest, GatewayResponse } from "../http/message.ts";
 import { LiveFeed } from "../observe/live/live_feed.ts";
 import { type LivePart, mergeParts } from "../observe/live/live_report.ts";
-import type { MetricJson } from "../observe/metrics/instruments.ts";
+import { MetricRegistry, type MetricSnapshot } from "../observe/metrics/metric_registry.ts";
+import { addSources } from "../observe/metrics/metric_sources.ts";
 import { Metrics } from "../observe/metrics/metrics.ts";
 import type { MetricsFormat } from "../observe/metrics/metrics_text.ts";
-import { createTraces, type Traces } from "../observe/traces.ts";
+import { createTraces, type Traces } from "../observe/traces/traces.ts";
+import { OPERATIONS } from "../operations/table.ts";
 import { runtime } from "../runtime.ts";
 import { AccessLogs } from "./access_logs.ts";
 import type { Served } from "./admin_listener.ts";
@@ -84,19 +86,22 @@ export class ServingHere implements Serving {
     const { serve, version, report } = options;
     this.#options = options;
     this.#bugReporter = createBugReporter(report);
-    this.#traces = createTraces(version, report);
+    this.#traces = createTraces({ version, operations: OPERATIONS, report });
     const observe = (prepared: Prepared) => this.#observersOf(prepared);
     const gateway = this.#gateway = new RunningGateway({ observe, tracer: this.#traces });
     const toPath = (index: number) => `listen[${index}]`;
     this.#listeners = new ListenerSet({ handler: gateway.handler, serve, toPath, report });
-    this.#metrics = new Metrics({
+    const registry = new MetricRegistry();
+    addSources(registry, {
       gateway: () => gateway,
       droppedLogLines: () => this.#logs.dropped,
       redis: () => this.#current?.assembly.redis?.(),
       version,
       runtime,
       runtimeVersion: process.versions[runtime] ?? "",
-    }, (instruments) => addProcessMetrics(instruments, systemClock));
+    });
+    addProcessMetrics(registry, systemClock);
+    this.#metrics = new Metrics(registry);
   }
 
   get isReady(): boolean {
@@ -112,11 +117,11 @@ export class ServingHere implements Serving {
   }
 
   metrics(format: MetricsFormat): Promise<string> {
-    return this.#metrics.toText(format);
+    return Promise.resolve(this.#metrics.toText(format));
   }
 
   /** The metrics in a form that can be sent to another process. */
-  get counts(): readonly MetricJson[] {
+  get counts(): readonly MetricSnapshot[] {
     return this.#metrics.toJson();
   }
 

@@ -7,8 +7,10 @@ import { describe, it } from "@std/testing/bdd";
 import type { Clock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { MAX_MODELS } from "../../src/observe/metrics/model_names.ts";
-import { Metrics, type MetricSources } from "../../src/observe/metrics/metrics.ts";
-import { type MetricsFormat, toMetricsText, Totals } from "../../src/observe/metrics/metrics_text.ts";
+import { MetricRegistry, type MetricSnapshot } from "../../src/observe/metrics/metric_registry.ts";
+import { addSources, type MetricSources } from "../../src/observe/metrics/metric_sources.ts";
+import { Metrics } from "../../src/observe/metrics/metrics.ts";
+import { addEnded, mergeMetrics, type MetricsFormat, toMetricsText } from "../../src/observe/metrics/metrics_text.ts";
 
 const sources: MetricSources = {
   gateway: () => ({
@@ -61,8 +63,12 @@ function standingClock(): Clock & { fireAfter(ms: number): void } {
     },
   };
 }
-const make = (more: Partial<MetricSources> = {}, clock: Clock = standingClock()) =>
-  new Metrics({ ...sources, ...more }, (instruments) => addProcessMetrics(instruments, clock));
+function make(more: Partial<MetricSources> = {}, clock: Clock = standingClock()): Metrics {
+  const registry = new MetricRegistry();
+  addSources(registry, { ...sources, ...more });
+  addProcessMetrics(registry, clock);
+  return new Metrics(registry);
+}
 const textOf = (metrics: Metrics, format: MetricsFormat = "text") => metrics.toText(format);
 const without = (...names: (keyof ExchangeRecord)[]): ExchangeRecord =>
   Object.fromEntries(
@@ -73,7 +79,7 @@ const valueOf = (text: string, series: string) =>
   text.split("\n").find((line) => line.startsWith(`${series} `))?.slice(series.length + 1);
 
 describe("metrics", () => {
-  it("count exchanges by how they ended, time, bytes and tokens", async () => {
+  it("count exchanges by how they ended, time, bytes and tokens", () => {
     const metrics = make({ redis: () => ({ isUp: true, failures: 4, localDecisions: 5 }) });
     metrics.settled(record);
     metrics.settled(record);
@@ -87,7 +93,7 @@ describe("metrics", () => {
     metrics.settled({ ...bare, observedLimit: "tokens" });
     const limited = { outcome: "refused", code: "rate_limit_exceeded", status: 429, limit: "provider-tokens" } as const;
     metrics.settled({ ...without("usage", "firstByteMs", "replica"), ...limited });
-    const text = await textOf(metrics);
+    const text = textOf(metrics);
     const labels = 'provider="a",operation="chat.completions"';
     const genAi = 'gen_ai_operation_name="chat",gen_ai_provider_name="a",gen_ai_request_model="gpt"';
     const expected = {
@@ -130,12 +136,12 @@ describe("metrics", () => {
     for (const [series, value] of Object.entries(expected)) assert.equal(valueOf(text, series), value, series);
   });
 
-  it("tell what the process takes, and how late timers fire", async () => {
+  it("tell what the process takes, and how late timers fire", () => {
     const clock = standingClock();
     const metrics = make({}, clock);
     clock.fireAfter(500);
     clock.fireAfter(2000);
-    const text = await textOf(metrics);
+    const text = textOf(metrics);
     assert.equal(valueOf(text, 'sallyport_event_loop_lag_seconds_bucket{le="0.001"}'), "1");
     assert.equal(valueOf(text, 'sallyport_event_loop_lag_seconds_bucket{le="1"}'), "1");
     assert.equal(valueOf(text, 'sallyport_event_loop_lag_seconds_bucket{le="2.5"}'), "2");
@@ -147,17 +153,17 @@ describe("metrics", () => {
     if (process.platform === "linux") assert.ok(Number(valueOf(text, "process_open_fds")) > 2);
   });
 
-  it("count on between two answers, and count nothing twice", async () => {
+  it("count on between two answers, and count nothing twice", () => {
     const metrics = make();
     const series = 'sallyport_bytes_total{provider="a",direction="in"}';
     for (const expected of ["10", "20", "20", "30"]) {
-      if (valueOf(await textOf(metrics), series) !== expected) metrics.settled(record);
-      assert.equal(valueOf(await textOf(metrics), series), expected);
+      if (valueOf(textOf(metrics), series) !== expected) metrics.settled(record);
+      assert.equal(valueOf(textOf(metrics), series), expected);
       metrics.toJson();
     }
   });
 
-  it("show no series for what has not been, and take a provider's odd numbers", async () => {
+  it("show no series for what has not been, and take a provider's odd numbers", () => {
     const metrics = make();
     metrics.settled({
       ...without("usage", "firstByteMs", "firstTokenMs", "replica"),
@@ -168,14 +174,14 @@ describe("metrics", () => {
       status: 401,
     });
     const quiet = /^(?:sallyport_(?:first_byte|tokens|unmetered|upstream|limits)|gen_ai)\w*\{|="in"/m;
-    assert.doesNotMatch(await textOf(metrics), quiet);
+    assert.doesNotMatch(textOf(metrics), quiet);
     metrics.settled({ ...record, usage: { total: 5, input: 9 } });
-    const text = await textOf(metrics);
+    const text = textOf(metrics);
     assert.equal(valueOf(text, 'sallyport_tokens_total{provider="a",model="gpt",type="input"}'), "9");
-    assert.equal(valueOf(text, 'sallyport_tokens_total{provider="a",model="gpt",type="output"}'), "0");
+    assert.equal(valueOf(text, 'sallyport_tokens_total{provider="a",model="gpt",type="output"}'), undefined);
   });
 
-  it("name a model once a provider has answered 200 for it, so many at most, and no sentence", async () => {
+  it("name a model once a provider has answered 200 for it, so many at most, and no sentence", () => {
     const metrics = make();
     const asked = (model: string, status = 200) =>
       metrics.settled({ ...record, model, status, outcome: status === 200 ? "ok" : "upstream_error" });
@@ -187,7 +193,7 @@ describe("metrics", () => {
     const genAi = (model: string, error: string) =>
       `gen_ai_server_request_duration_seconds_count{gen_ai_operation_name="chat",gen_ai_provider_name="a",` +
       `gen_ai_request_model="${model}",error_type="${error}"}`;
-    const text = await textOf(metrics);
+    const text = textOf(metrics);
     assert.equal(valueOf(text, genAi("other", "4xx")), "1");
     assert.equal(valueOf(text, genAi("first", "")), "1");
     assert.equal(valueOf(text, genAi("first", "4xx")), "1");
@@ -195,21 +201,21 @@ describe("metrics", () => {
     assert.doesNotMatch(text, /sentence|never-asked/);
     for (let count = 0; count < 3 * MAX_MODELS; count++) asked(`model-${count}`);
     const names = new Set(
-      Array.from((await textOf(metrics)).matchAll(/gen_ai_request_model="([^"]*)"/g), ([, name]) => name),
+      Array.from(textOf(metrics).matchAll(/gen_ai_request_model="([^"]*)"/g), ([, name]) => name),
     );
     assert.equal(names.size, MAX_MODELS + 1);
     assert.ok(names.has("other") && names.has("first"));
   });
 
-  it("speak OpenMetrics: a counter's family without its suffix, and an end; also after the other form", async () => {
+  it("speak OpenMetrics: a counter's family without its suffix, and an end; also after the other form", () => {
     const metrics = make();
     metrics.settled(record);
     for (let turn = 0; turn < 2; turn++) {
-      const open = await textOf(metrics, "openmetrics");
+      const open = textOf(metrics, "openmetrics");
       assert.match(open, /^# TYPE sallyport_exchanges counter\nsallyport_exchanges_total\{/m);
       assert.doesNotMatch(open, /_total_total|^$(?!$)|^# TYPE \w+_total /m);
       assert.match(open, /\n# EOF\n$/);
-      const text = await textOf(metrics);
+      const text = textOf(metrics);
       assert.match(text, /^# TYPE sallyport_exchanges_total counter\nsallyport_exchanges_total\{/m);
       assert.doesNotMatch(text, /EOF/);
       const valuesOf = (all: string) => all.split("\n").filter((line) => /^(?:sally|gen_ai)\w+[{ ]/.test(line));
@@ -218,16 +224,16 @@ describe("metrics", () => {
     }
   });
 
-  it("of several processes are added up, and what one had counted that is gone stays", async () => {
+  it("of several processes are added up, and what one had counted that is gone stays", () => {
     const all = [make(), make(), make()];
     for (const metrics of all) metrics.settled(record);
     const told = all.map((metrics) => JSON.parse(JSON.stringify(metrics.toJson())));
-    const gone = new Totals();
+    let ended: readonly MetricSnapshot[] = [];
     const series =
       'sallyport_exchanges_total{provider="a",operation="chat.completions",outcome="ok",code="none",status="200",cause="none"}';
     for (let living = 3; living > 0; living--) {
       for (const format of ["text", "openmetrics"] as const) {
-        const text = await toMetricsText([...told.slice(0, living), gone.counts], format);
+        const text = toMetricsText(mergeMetrics([...told.slice(0, living), ended]), format);
         assert.equal(valueOf(text, series), "3");
         assert.equal(valueOf(text, 'sallyport_overhead_seconds_bucket{provider="a",le="0.0001"}'), "3");
         assert.equal(valueOf(text, 'sallyport_overhead_seconds_count{provider="a"}'), "3");
@@ -236,7 +242,7 @@ describe("metrics", () => {
         const build = 'sallyport_build_info{version="1.2.3",runtime="bun",runtime_version="4.5"}';
         assert.equal(valueOf(text, build), "1");
       }
-      gone.add(told[living - 1]);
+      ended = addEnded(ended, told[living - 1]);
     }
   });
 });

@@ -8,7 +8,9 @@ import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { beforeAll, describe, it } from "@std/testing/bdd";
-import { Metrics } from "../../src/observe/metrics/metrics.ts";
+import { MetricRegistry } from "../../src/observe/metrics/metric_registry.ts";
+import { addSources } from "../../src/observe/metrics/metric_sources.ts";
+import { toMetricsText } from "../../src/observe/metrics/metrics_text.ts";
 import { parseSize } from "../../src/config/units.ts";
 import { readYaml } from "../support/ops_files.ts";
 import { runProgram } from "../support/program.ts";
@@ -102,7 +104,9 @@ describe("the Kubernetes manifests", () => {
     const gateway = () => ({ openExchanges: 0, openStreams: 7, replicas: [] });
     const told = { gateway, droppedLogLines: () => 0, version, runtime: "", runtimeVersion: "" };
     const [{ pods: { metric } }] = HorizontalPodAutoscaler.spec.metrics;
-    assert.match(await new Metrics(told).toText("text"), new RegExp(`^${metric.name} 7$`, "m"));
+    const registry = new MetricRegistry();
+    addSources(registry, told);
+    assert.match(toMetricsText(registry.snapshot(), "text"), new RegExp(`^${metric.name} 7$`, "m"));
   });
 
   (hasKubectl ? it : it.skip)(

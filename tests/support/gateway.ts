@@ -9,6 +9,7 @@ import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import type { Gateway, GatewayParts } from "../../src/gateway.ts";
 import { AccessLog } from "../../src/observe/access_log.ts";
+import { MetricRegistry } from "../../src/observe/metrics/metric_registry.ts";
 import { Metrics } from "../../src/observe/metrics/metrics.ts";
 import { addProcessMetrics } from "../../src/serve/process_metrics.ts";
 import { composeGateway, resolveServe, type ServerName } from "../../src/serve/compose.ts";
@@ -83,16 +84,14 @@ function createWitness() {
       done(null);
     }, quiet)
   );
-  const gateway = () => ({ openExchanges: 0, openStreams: 0, replicas: [] });
-  const metrics = new Metrics(
-    { gateway, droppedLogLines: () => 0, version: "", runtime: "", runtimeVersion: "" },
-    (instruments) => addProcessMetrics(instruments, quiet),
-  );
+  const registry = new MetricRegistry();
+  addProcessMetrics(registry, quiet);
+  const metrics = new Metrics(registry);
   return {
     observers: [...logs, metrics],
-    async told() {
+    told(): Promise<string> {
       for (const log of logs) log.flush();
-      return [...told, await metrics.toText("text"), await metrics.toText("openmetrics")].join("\n");
+      return Promise.resolve([...told, metrics.toText("text"), metrics.toText("openmetrics")].join("\n"));
     },
   };
 }

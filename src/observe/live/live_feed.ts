@@ -1,8 +1,8 @@
 /**
  * The live feed: collects settled exchanges in ring buffers of fixed size, and reports them once a second to watchers.
  *
- * To collect an exchange stores it in a ring of exchanges and adds its counts to the current second in a ring of
- * seconds. All other work is done only while somebody watches.
+ * Each exchange is stored in a ring of exchanges and counted in the current second of a ring of seconds. All other work
+ * is done only while somebody watches.
  *
  * @module
  */
@@ -78,7 +78,7 @@ function addTo(bins: Uint32Array, ms: number): void {
 }
 
 /** Returns the name under which an end is counted: the gateway's code, the provider's status or the outcome. */
-function wordOf({ code, outcome, status }: ExchangeRecord): string {
+function endOf({ code, outcome, status }: ExchangeRecord): string {
   return code ?? (outcome === "upstream_error" && status >= 400 ? `upstream_${status}` : outcome);
 }
 
@@ -95,7 +95,7 @@ export interface WatchedGateway {
   }[];
 }
 
-/** Collects settled exchanges. */
+/** Rings of settled exchanges and of seconds. */
 export class LiveFeed implements ExchangeObserver {
   #providers: readonly (readonly [name: string, provider: { readonly hosts: readonly string[] }])[];
   readonly #now: () => number;
@@ -130,8 +130,8 @@ export class LiveFeed implements ExchangeObserver {
     second.exchanges++;
     if (concern !== "nobody") {
       const counts = concern === "operator" ? second.errors : second.callers;
-      const word = wordOf(record);
-      counts.set(word, (counts.get(word) ?? 0) + 1);
+      const end = endOf(record);
+      counts.set(end, (counts.get(end) ?? 0) + 1);
     }
     addTo(second.duration, record.durationMs);
     addTo(second.overhead, record.overheadMs);
@@ -155,12 +155,8 @@ export class LiveFeed implements ExchangeObserver {
    * @param to The second after the last
    * @returns The part of this process
    */
-  look(
-    { openExchanges, openStreams, replicas }: WatchedGateway,
-    from: number,
-    to: number,
-  ): LivePart {
-    const isAsked = (at: number) => at >= from && at < to;
+  look({ openExchanges, openStreams, replicas }: WatchedGateway, from: number, to: number): LivePart {
+    const isWanted = (at: number) => at >= from && at < to;
     const places = this.#exchanges.map((_, step) => (this.#next + step) % this.#exchanges.length);
     return {
       openExchanges,
@@ -176,16 +172,16 @@ export class LiveFeed implements ExchangeObserver {
           failures: replica.failures,
         })),
       })),
-      seconds: this.#seconds.filter(({ at }) => isAsked(at)).sort((one, other) => one.at - other.at)
+      seconds: this.#seconds.filter(({ at }) => isWanted(at)).sort((one, other) => one.at - other.at)
         .map((second) => second.toJson()),
-      exchanges: places.filter((place) => isAsked(this.#endedIn[place] ?? -1))
+      exchanges: places.filter((place) => isWanted(this.#endedIn[place] ?? -1))
         .flatMap((place) => this.#exchanges[place] ?? []),
     };
   }
 }
 
 /** Delay from the end of a second to its report, so that exchanges of its last moment are included. Milliseconds. */
-const AFTER_MS = 20;
+const REPORT_DELAY_MS = 20;
 
 /**
  * The feed as server-sent events, one a second. It is pulled: a slow reader gets several seconds in one event.
@@ -201,13 +197,13 @@ export function createLiveEvents(
   onEnd: () => void,
 ): ByteSource {
   const encoder = new TextEncoder();
-  const secondNow = () => Math.floor((clock.now() - AFTER_MS) / 1000);
+  const secondNow = () => Math.floor((clock.now() - REPORT_DELAY_MS) / 1000);
   let from = secondNow() - KEPT_SECONDS + 1;
   let isOver = false;
   let wake = (): void => {};
   const untilNext = () =>
     new Promise<void>((resolve) => {
-      const cancel = clock.timer(1000 - (clock.now() - AFTER_MS) % 1000, resolve);
+      const cancel = clock.timer(1000 - (clock.now() - REPORT_DELAY_MS) % 1000, resolve);
       wake = () => {
         cancel();
         resolve();
@@ -221,9 +217,9 @@ export function createLiveEvents(
       }
       if (isOver) return undefined;
       const to = secondNow();
-      const told = await look(from, to);
+      const report = await look(from, to);
       from = to;
-      return encoder.encode(`data: ${JSON.stringify(told)}\n\n`);
+      return encoder.encode(`data: ${JSON.stringify(report)}\n\n`);
     },
     cancel() {
       if (isOver) return;

@@ -1,54 +1,74 @@
 /**
- * Metrics of one or several processes as text for Prometheus.
+ * Metrics of one or several processes as text for Prometheus
+ * (https://prometheus.io/docs/instrumenting/exposition_formats/, https://prometheus.io/docs/specs/om/open_metrics_spec/).
  *
  * @module
  */
-import {
-  AggregatorRegistry,
-  type MetricObjectWithValues,
-  type MetricValue,
-  Registry,
-  type RegistryContentType,
-} from "prom-client";
-import type { MetricJson } from "./instruments.ts";
+import type { Aggregation, MetricSnapshot } from "./metric_registry.ts";
 
 /** The two text formats of Prometheus. */
 export type MetricsFormat = "text" | "openmetrics";
 
-const TYPES = { text: Registry.PROMETHEUS_CONTENT_TYPE, openmetrics: Registry.OPENMETRICS_CONTENT_TYPE } as const;
+const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
 
-type Counts = readonly MetricJson[];
+const AGGREGATIONS: Readonly<Record<Aggregation, (values: readonly number[]) => number>> = {
+  sum,
+  average: (values) => sum(values) / values.length,
+  min: (values) => Math.min(...values),
+  max: (values) => Math.max(...values),
+};
 
-const add = (all: readonly Counts[]): Registry =>
-  AggregatorRegistry.aggregate(all as unknown as MetricObjectWithValues<MetricValue<string>>[]);
-
-/** Removes `_total` from a counter's name: OpenMetrics has it at the value only, where prom-client adds it. */
-const toFamilyName = (metric: MetricJson): MetricJson =>
-  metric.type === "counter" ? { ...metric, name: metric.name.replace(/_total$/, "") } : metric;
-
-/**
- * Merges the metrics of one or several processes into one text.
- *
- * @param all The result of `toJson` in each process
- * @param format The format
- * @returns Counters and histograms added up; gauges combined by their aggregator
- */
-export async function toMetricsText(all: readonly Counts[], format: MetricsFormat): Promise<string> {
-  const named = format === "openmetrics" ? all.map((counts) => counts.map(toFamilyName)) : all;
-  const registry: Registry<RegistryContentType> = add(named);
-  registry.setContentType(TYPES[format]);
-  return await registry.metrics();
+function group<Value>(entries: Iterable<readonly [key: string, value: Value]>): Map<string, [Value, ...Value[]]> {
+  const groups = new Map<string, [Value, ...Value[]]>();
+  for (const [key, value] of entries) {
+    const values = groups.get(key);
+    if (values === undefined) groups.set(key, [value]);
+    else values.push(value);
+  }
+  return groups;
 }
 
-/** Counts of ended processes. They stay in the sums: Prometheus takes a sum that falls for a restart. */
-export class Totals {
-  /** Counters and histograms of all ended processes. */
-  counts: Counts = [];
+/**
+ * Merges the metrics of several processes: each series by the aggregation of its metric.
+ *
+ * @param processes The snapshot of each process
+ * @returns One snapshot
+ */
+export function mergeMetrics(processes: readonly (readonly MetricSnapshot[])[]): MetricSnapshot[] {
+  const byName = group(processes.flat().map((metric) => [metric.name, metric]));
+  return Array.from(byName.values(), ([metric, ...others]) => {
+    const aggregate = AGGREGATIONS[metric.aggregation];
+    const bySeries = group([metric, ...others].flatMap(({ series }) => Object.entries(series)));
+    const series = Array.from(bySeries, ([name, values]) => [name, aggregate(values)] as const);
+    return { ...metric, series: Object.fromEntries(series) };
+  });
+}
 
-  /** Adds an ended process. @param counts Its last metrics */
-  add(counts: Counts): void {
-    const lasting = counts.filter(({ type }) => type !== "gauge");
-    const sum = add([this.counts, lasting]).getMetricsAsArray() as unknown as Counts;
-    this.counts = sum.map(({ name, help, type, aggregator, values }) => ({ name, help, type, aggregator, values }));
-  }
+/**
+ * Adds the last metrics of an ended process to those of processes that ended before. They stay in the sums: Prometheus
+ * takes a sum that falls for a restart. Gauges end with their process.
+ *
+ * @param ended The result for earlier ones
+ * @param last Snapshot of the process
+ * @returns One snapshot
+ */
+export function addEnded(ended: readonly MetricSnapshot[], last: readonly MetricSnapshot[]): MetricSnapshot[] {
+  return mergeMetrics([ended, last.filter(({ type }) => type !== "gauge")]);
+}
+
+/**
+ * Formats metrics.
+ *
+ * @param metrics A snapshot
+ * @param format The format
+ */
+export function toMetricsText(metrics: readonly MetricSnapshot[], format: MetricsFormat): string {
+  const isOpen = format === "openmetrics";
+  const lines = metrics.flatMap(({ name, help, type, series }) => {
+    // In OpenMetrics the suffix belongs to the value, not to the metric.
+    const metric = isOpen && type === "counter" ? name.replace(/_total$/, "") : name;
+    const values = Object.entries(series).map(([each, value]) => `${each} ${value}`);
+    return [`# HELP ${metric} ${help}`, `# TYPE ${metric} ${type}`, ...values];
+  });
+  return [...lines, ...(isOpen ? ["# EOF"] : []), ""].join("\n");
 }

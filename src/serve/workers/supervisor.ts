@@ -11,8 +11,8 @@ import { type LivePart, mergeParts } from "../../observe/live/live_report.ts";
 import type { MemoryLimiter } from "../../limits/memory_limiter.ts";
 import { SharedLimiter } from "../../limits/shared_limiter.ts";
 import { systemClock } from "../../exchange/clock.ts";
-import { Instruments, type MetricJson } from "../../observe/metrics/instruments.ts";
-import { type MetricsFormat, toMetricsText, Totals } from "../../observe/metrics/metrics_text.ts";
+import { MetricRegistry, type MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
+import { addEnded, mergeMetrics, type MetricsFormat, toMetricsText } from "../../observe/metrics/metrics_text.ts";
 import { type Change, prepareAll } from "../change.ts";
 import type { Prepared } from "../prepare.ts";
 import type { Serving } from "../serving.ts";
@@ -43,7 +43,7 @@ interface Worker extends ChangingWorker {
   /** Number of the last batch of usage that it has reported. */
   batch: number;
   /** The metrics that it has reported last. */
-  counts: readonly MetricJson[];
+  counts: readonly MetricSnapshot[];
 }
 
 /** The age below which a worker that dies is started again only after a pause, which grows. Milliseconds. */
@@ -72,8 +72,9 @@ export class Workers implements Serving {
   #current: Prepared | undefined;
   #deaths = 0;
   readonly #counting = new Poll<void>();
-  readonly #gone = new Totals();
-  readonly #instruments = new Instruments();
+  /** The counters and histograms of workers that have ended. */
+  #ended: readonly MetricSnapshot[] = [];
+  readonly #registry = new MetricRegistry();
   readonly #watching = new Poll<LivePart>();
   readonly #changes = new WorkerChanges<Worker>({
     serving: () => this.#serving,
@@ -85,10 +86,10 @@ export class Workers implements Serving {
     this.#options = options;
     this.#limiter = new SharedLimiter(options.limiter, systemClock.monotonic);
     const read = (name: string, help: string, type: "counter" | "gauge", get: () => number) =>
-      this.#instruments.read({ name: `sallyport_${name}`, help }, type, get);
+      this.#registry.read({ name: `sallyport_${name}`, help, type, read: get });
     read("workers", "Workers that serve", "gauge", () => this.#serving.length);
     read("workers_wanted", "Workers that should serve", "gauge", () => options.count);
-    read("worker_deaths_total", "Workers that ended without being told to", "counter", () => this.#deaths);
+    read("worker_deaths_total", "Workers that ended unexpectedly", "counter", () => this.#deaths);
   }
 
   /** The addresses that the workers listen on. */
@@ -119,7 +120,7 @@ export class Workers implements Serving {
     const asked = Array.from(this.#workers).filter(({ urls, child }) => urls.length > 0 && child.connected);
     await this.#counting.ask(asked, (worker, call) => this.#say(worker, { type: "count", call }));
     const counts = Array.from(this.#workers, ({ counts }) => counts);
-    return toMetricsText([...counts, this.#gone.counts, this.#instruments.toJson()], format);
+    return toMetricsText(mergeMetrics([...counts, this.#ended, this.#registry.snapshot()]), format);
   }
 
   /**
@@ -211,7 +212,7 @@ export class Workers implements Serving {
       const ended = new Promise<void>((settle) =>
         child.once("exit", (code, signal) => {
           this.#workers.delete(worker);
-          this.#gone.add(worker.counts);
+          this.#ended = addEnded(this.#ended, worker.counts);
           this.#limiter.leave(worker);
           settle();
           if (worker.isLeaving || this.#isClosing) return;

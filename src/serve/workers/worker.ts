@@ -11,7 +11,7 @@ import type { LivePart } from "../../observe/live/live_report.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { systemClock } from "../../exchange/clock.ts";
 import type { UsageBatch, UsageStore } from "../../usage/counts.ts";
-import type { MetricJson } from "../../observe/metrics/instruments.ts";
+import type { MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
 import { ConfigError } from "../../config/config.ts";
 import type { ListeningChange } from "../listener_set.ts";
 import type { Source } from "../prepare.ts";
@@ -32,7 +32,7 @@ export type WorkerMessage =
   | { readonly type: "prepared"; readonly call: number; readonly urls: readonly string[] }
   | { readonly type: "refused"; readonly call: number; readonly why: string }
   | { readonly type: "open"; readonly open: number }
-  | { readonly type: "counts"; readonly call: number; readonly counts: readonly MetricJson[] }
+  | { readonly type: "counts"; readonly call: number; readonly counts: readonly MetricSnapshot[] }
   | { readonly type: "live"; readonly call: number; readonly part: LivePart }
   /** A message to the limiter, which the supervisor shares with all workers. */
   | { readonly type: "limits"; readonly call: number; readonly message: LimiterMessage }
@@ -107,7 +107,7 @@ class LimiterCalls {
 /** Functions that read the state of a worker, for its reports. */
 export interface Told {
   open(): number;
-  counts(): readonly MetricJson[];
+  counts(): readonly MetricSnapshot[];
   /** Reports the exchanges that settled from the second `from` up to, but not including, `to`. Seconds since 1970. */
   look(from: number, to: number): Promise<LivePart>;
 }
@@ -183,7 +183,7 @@ export interface Supervised {
    */
   tell(told: Told): () => void;
   /** Reports the final metrics before the worker ends. */
-  tellLast(counts: readonly MetricJson[]): Promise<void>;
+  tellLast(counts: readonly MetricSnapshot[]): Promise<void>;
   /** Resolves when the supervisor tells it to end, or is gone. */
   readonly leave: Promise<void>;
 }

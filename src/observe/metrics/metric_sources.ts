@@ -1,0 +1,76 @@
+/**
+ * Metrics that are read on demand: open exchanges, replicas, Redis and the build.
+ *
+ * @module
+ */
+import type { MetricRegistry, ReadMetricConfig } from "./metric_registry.ts";
+
+/** State of one replica of a provider. */
+export interface ReplicaState {
+  readonly provider: string;
+  /** Index among the provider's replicas. */
+  readonly replica: number;
+  /** True while it is paused after failures. */
+  readonly isEjected: boolean;
+  /** Number of pauses so far. */
+  readonly ejections: number;
+}
+
+/** Sources of the metrics that are read on demand. */
+export interface MetricSources {
+  /** Reads the open exchanges and streams, and the state of the replicas. */
+  readonly gateway: () => {
+    readonly openExchanges: number;
+    readonly openStreams: number;
+    readonly replicas: readonly ReplicaState[];
+  };
+  readonly droppedLogLines: () => number;
+  /** Reads the decisions on limits made without Redis, and the failed calls of Redis; `undefined` without Redis. */
+  readonly redis?:
+    | (() => { readonly localDecisions: number; readonly failures: number; readonly isUp: boolean } | undefined)
+    | undefined;
+  readonly version: string;
+  readonly runtime: string;
+  readonly runtimeVersion: string;
+}
+
+/**
+ * Adds the metrics that are read on demand.
+ *
+ * @param registry Receives them
+ * @param sources Where they are read
+ */
+export function addSources(registry: MetricRegistry, sources: MetricSources): void {
+  const { gateway, droppedLogLines, redis, version, runtime, runtimeVersion } = sources;
+  const read =
+    (type: "counter" | "gauge") =>
+    (name: string, help: string, get: ReadMetricConfig["read"], more: Partial<ReadMetricConfig> = {}): void =>
+      registry.read({ name: `sallyport_${name}`, help, type, read: get, ...more });
+  const [counter, gauge] = [read("counter"), read("gauge")];
+  gauge("open_exchanges", "Open exchanges", () => gateway().openExchanges);
+  gauge("open_streams", "Open exchanges that are streams", () => gateway().openStreams);
+  counter("log_dropped_lines_total", "Lines of the access log that could not be written", droppedLogLines);
+  const labels = ["provider", "replica"];
+  const ofReplicas = (get: (state: ReplicaState) => number) => () =>
+    gateway().replicas.map((state) => [[state.provider, String(state.replica)], get(state)] as const);
+  const ejectedHelp = "1 while the replica is paused after failures; with several workers their share";
+  gauge("replica_ejected", ejectedHelp, ofReplicas(({ isEjected }) => Number(isEjected)), {
+    labels,
+    aggregation: "average",
+  });
+  counter("replica_ejections_total", "Pauses of the replica", ofReplicas(({ ejections }) => ejections), { labels });
+  if (redis !== undefined) {
+    const isUp = (): number | undefined => {
+      const state = redis();
+      return state && Number(state.isUp);
+    };
+    gauge("redis_up", "1 if the last call of Redis succeeded, else 0", isUp, { aggregation: "min" });
+    counter("redis_failures_total", "Failed calls of Redis", () => redis()?.failures);
+    const localHelp = "Decisions on limits that were made without Redis";
+    counter("limits_local_decisions_total", localHelp, () => redis()?.localDecisions);
+  }
+  gauge("build_info", "Version of the gateway and its runtime", () => [[[version, runtime, runtimeVersion], 1]], {
+    labels: ["version", "runtime", "runtime_version"],
+    aggregation: "max",
+  });
+}
