@@ -6,6 +6,7 @@ import fc from "fast-check";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { readTraceParent, withTraceParent } from "../../src/observe/traces/trace_context.ts";
 import { createTraces } from "../../src/observe/traces/traces.ts";
+import { OPERATIONS } from "../../src/operations/table.ts";
 import { GOOD_BODY, startUnderTest, type UnderTest } from "../support/gateway.ts";
 import { COMPLETION, type Provider, startProvider } from "../support/provider.ts";
 import { callRaw } from "../support/tcp_peer.ts";
@@ -146,7 +147,7 @@ describe("an SDK that fails", () => {
     it(`fails no exchange ${name}`, async () => {
       trace.setGlobalTracerProvider({ getTracer: () => ({ startSpan, startActiveSpan: broken }) });
       const said: string[] = [];
-      const tracer = createTraces("0", (text) => void said.push(text));
+      const tracer = createTraces({ version: "0", operations: OPERATIONS, report: (text) => void said.push(text) });
       assert.ok(tracer !== undefined);
       provider = await startProvider();
       under = await startUnderTest({ upstreams: { a: provider.url }, parts: { tracer } });
@@ -161,6 +162,6 @@ describe("an SDK that fails", () => {
   }
 
   it("or that is not there costs nothing: nobody follows", () => {
-    assert.equal(createTraces("0", assert.fail), undefined);
+    assert.equal(createTraces({ version: "0", operations: OPERATIONS, report: assert.fail }), undefined);
   });
 });
