@@ -12,6 +12,7 @@ export const MAX_HEADER_BYTES = 65536;
 
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: [\t\x20-\x7e\x80-\xff]*)?$/;
 const STATUS_START = "HTTP/1.";
+const HEAD_END = "\r\n\r\n";
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/; // RFC 9110 §5.6.2
 const NO_FIELD_TEXT = /[^\t\x20-\x7e\x80-\xff]/; // RFC 9110 §5.5
 const LENGTH = /^\d{1,15}$/;
@@ -46,13 +47,13 @@ export interface ResponseSink {
 }
 
 /** The part of a response that is expected next. */
-type Expected = "head" | "sized" | "chunk" | "chunk data" | "chunk end" | "trailer" | "rest" | "nothing";
+type Expected = "head" | "body" | "chunk" | "chunk data" | "chunk end" | "trailer" | "nothing";
 
 /** The parser of one connection. */
 export class ResponseParser {
   readonly #sink: ResponseSink;
   #expected: Expected = "head";
-  /** Bytes left of the body, or of the chunk. */
+  /** Bytes left of the body, or of the chunk; Infinity for a body that ends with its connection. */
   #left = 0;
   /** The received part of a header or a line that is not complete. */
   #partial: Buffer | undefined;
@@ -92,13 +93,13 @@ export class ResponseParser {
     while (at < bytes.length && this.#expected !== "nothing") {
       const from = at;
       if (this.#expected === "head") at = this.#readHead(bytes, at);
-      else if (this.#expected === "sized" || this.#expected === "chunk data" || this.#expected === "rest") {
+      else if (this.#expected === "body" || this.#expected === "chunk data") {
         at = Math.min(at + this.#left, bytes.length);
         if (first === last) first = last = from;
         else bytes.copyWithin(last, from, at);
         last += at - from;
         this.#left -= at - from;
-        if (this.#left === 0) this.#expected = this.#expected === "sized" ? "nothing" : "chunk end";
+        if (this.#left === 0) this.#expected = this.#expected === "body" ? "nothing" : "chunk end";
       } else at = this.#readLine(bytes, at);
       if (at === from) {
         this.#partial = bytes.subarray(at);
@@ -119,7 +120,7 @@ export class ResponseParser {
    * @returns Whether that was the end of a response
    */
   close(): boolean {
-    const isEnd = this.#expected === "rest";
+    const isEnd = this.#expected === "body" && this.#left === Infinity;
     if (isEnd) this.#expected = "nothing";
     this.#isPersistent = false;
     if (isEnd) this.#sink.end();
@@ -128,16 +129,10 @@ export class ResponseParser {
 
   /** Reads a header. @returns Its end, or `at` while it is incomplete */
   #readHead(bytes: Buffer, at: number): number {
-    const start = bytes.toString("latin1", at, at + MAX_HEADER_BYTES + "\r\n\r\n".length);
-    const length = start.indexOf("\r\n\r\n"); // in a text: bytes are searched slowly by Deno
-    if (length > MAX_HEADER_BYTES || (length === -1 && start.length - "\r\n\r".length > MAX_HEADER_BYTES)) {
-      throw new MalformedResponse("The header is too large");
-    }
+    const start = bytes.toString("latin1", at, at + MAX_HEADER_BYTES + HEAD_END.length);
+    const length = start.indexOf(HEAD_END); // in a text: bytes are searched slowly by Deno
     if (length === -1) {
-      if (!STATUS_START.startsWith(start.slice(0, STATUS_START.length))) {
-        throw new MalformedResponse("It is no HTTP/1.1");
-      }
-      if (BARE_LF.test(start)) throw new MalformedResponse("A line of the header does not end as it should");
+      assertHeadBegins(start);
       return at;
     }
     const [line = "", ...fields] = start.slice(0, length).split("\r\n");
@@ -146,65 +141,63 @@ export class ResponseParser {
     const headers = toHeaders(fields);
     const status = Number(code);
     if (status === 101) throw new MalformedResponse("It changes to another protocol");
-    const end = at + length + "\r\n\r\n".length;
-    if (status < 200) return end;
-    this.#frame(status, headers, minor === "1");
-    this.#sink.head(status, headers);
-    return end;
+    if (status >= 200) {
+      this.#frame(status, headers, minor === "1");
+      this.#sink.head(status, headers);
+    }
+    return at + length + HEAD_END.length;
   }
 
   /** Determines how the body ends (RFC 9112 §6.3). */
   #frame(status: number, headers: ReadonlyMap<string, string>, isCurrent: boolean): void {
     const length = headers.get("content-length");
     const coding = headers.get("transfer-encoding");
-    const options = (headers.get("connection") ?? "").toLowerCase();
-    this.#isPersistent = isCurrent && !options.split(",").some((option) => option.trim() === "close");
-    if (coding !== undefined) {
-      if (length !== undefined || !isCurrent || coding.toLowerCase() !== "chunked") {
-        throw new MalformedResponse("Where its body ends can't be told");
-      }
-    } else if (length !== undefined && !LENGTH.test(length)) throw new MalformedResponse("Its length is no number");
-    if (status === 204 || status === 304) {
-      this.#expected = "nothing";
-      // It has no body whatever it says; one that comes all the same must not be the next one's answer.
-      if (coding !== undefined || Number(length ?? 0) > 0) this.#isPersistent = false;
-    } else if (coding !== undefined) {
-      this.#expected = "chunk";
-      this.#trailerBytes = 0;
-    } else if (length !== undefined) {
-      this.#left = Number(length);
-      this.#expected = this.#left === 0 ? "nothing" : "sized";
-    } else {
-      this.#expected = "rest";
-      this.#left = Infinity;
-      this.#isPersistent = false;
+    if (coding !== undefined && (length !== undefined || !isCurrent || coding.toLowerCase() !== "chunked")) {
+      throw new MalformedResponse("Where its body ends can't be told");
     }
+    if (length !== undefined && !LENGTH.test(length)) throw new MalformedResponse("Its length is no number");
+    const isChunked = coding !== undefined;
+    const isBodiless = status === 204 || status === 304; // whatever its header says
+    this.#left = isChunked ? 0 : Number(length ?? (isBodiless ? 0 : Infinity));
+    this.#trailerBytes = 0;
+    if (isBodiless) this.#expected = "nothing";
+    else if (isChunked) this.#expected = "chunk";
+    else this.#expected = this.#left === 0 ? "nothing" : "body";
+    // A body that comes with a 204 or 304 all the same must not be taken for the next response.
+    const isEndKnown = isBodiless ? !isChunked && this.#left === 0 : this.#left < Infinity;
+    const options = (headers.get("connection") ?? "").toLowerCase().split(",");
+    this.#isPersistent = isCurrent && isEndKnown && !options.some((option) => option.trim() === "close");
   }
 
   /** Reads a line between the data of chunks. @returns Its end, or `at` while it is incomplete */
   #readLine(bytes: Buffer, at: number): number {
-    if (this.#expected === "chunk end") {
-      if (bytes[at] !== CR || (at + 1 < bytes.length && bytes[at + 1] !== LF)) {
-        throw new MalformedResponse("A chunk is longer than it says");
-      }
-      if (at + 1 === bytes.length) return at;
-      this.#expected = "chunk";
-      return at + 2;
-    }
     const end = endOfLine(bytes, at);
-    if ((end === -1 ? bytes.length - 1 : end) - at > MAX_HEADER_BYTES) {
-      throw new MalformedResponse("A line is too large");
+    if (this.#expected === "chunk end" && (bytes[at] !== CR || end > at)) {
+      throw new MalformedResponse("A chunk is longer than it says");
     }
     if (end === -1) return at;
-    if (this.#expected === "chunk") {
+    if (this.#expected === "chunk end") this.#expected = "chunk";
+    else if (this.#expected === "chunk") {
       this.#left = readSize(bytes, at, end);
       this.#expected = this.#left === 0 ? "trailer" : "chunk data";
     } else if (end === at) this.#expected = "nothing";
-    else if ((this.#trailerBytes += end - at) > MAX_HEADER_BYTES) {
-      throw new MalformedResponse("The trailer is too large");
-    } else toHeaders([bytes.toString("latin1", at, end)]); // nobody asks for one, but it has to be one
+    else this.#checkTrailer(bytes.toString("latin1", at, end));
     return end + 2;
   }
+
+  /** Checks a field of the trailer, which is then dropped. */
+  #checkTrailer(field: string): void {
+    this.#trailerBytes += field.length;
+    if (this.#trailerBytes > MAX_HEADER_BYTES) throw new MalformedResponse("The trailer is too large");
+    toHeaders([field]);
+  }
+}
+
+/** Checks that a header which is not complete may become one. */
+function assertHeadBegins(start: string): void {
+  if (start.length >= MAX_HEADER_BYTES + HEAD_END.length) throw new MalformedResponse("The header is too large");
+  if (!STATUS_START.startsWith(start.slice(0, STATUS_START.length))) throw new MalformedResponse("It is no HTTP/1.1");
+  if (BARE_LF.test(start)) throw new MalformedResponse("A line of the header does not end as it should");
 }
 
 /**
@@ -212,11 +205,13 @@ export class ResponseParser {
  * cheaper than a call to search them.
  */
 function endOfLine(bytes: Buffer, at: number): number {
-  for (let index = at; index < bytes.length; index++) {
+  const limit = Math.min(bytes.length, at + MAX_HEADER_BYTES + 2);
+  for (let index = at; index < limit; index++) {
     if (bytes[index] !== LF) continue;
     if (index > at && bytes[index - 1] === CR) return index - 1;
     throw new MalformedResponse("A line between chunks does not end as it should");
   }
+  if (bytes.length - at > MAX_HEADER_BYTES + 1) throw new MalformedResponse("A line is too large");
   return -1;
 }
 
@@ -230,11 +225,9 @@ function readSize(bytes: Buffer, at: number, end: number): number {
     if (digit < 0 || digit > 15 || (byte > 0x39 && digit < 10)) break;
     size = size * 16 + digit;
   }
-  if (index === end && index > at && index - at <= MAX_SIZE_DIGITS) return size;
-  if (index === at || index - at > MAX_SIZE_DIGITS || !EXTENSION.test(bytes.toString("latin1", index, end))) {
-    throw new MalformedResponse("A chunk has no size");
-  }
-  return size;
+  const isSize = index > at && index - at <= MAX_SIZE_DIGITS;
+  if (isSize && (index === end || EXTENSION.test(bytes.toString("latin1", index, end)))) return size;
+  throw new MalformedResponse("A chunk has no size");
 }
 
 function toHeaders(fields: readonly string[]): Map<string, string> {
