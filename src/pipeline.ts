@@ -9,7 +9,7 @@ import type { KeyConfig } from "./config/key.ts";
 import type { ProviderConfig } from "./config/provider.ts";
 import type { Dialect } from "./dialects/dialect.ts";
 import { OPENAI_CHAT } from "./dialects/openai_chat.ts";
-import { GatewayError, toErrorAnswer } from "./errors/gateway_error.ts";
+import { GatewayError, toErrorResponse } from "./errors/gateway_error.ts";
 import type { Clock } from "./exchange/clock.ts";
 import { ClientClosed, type Exchange, type Settlement, toSettlement } from "./exchange/exchange.ts";
 import type { ExchangeObserver, Tracer } from "./exchange/observer.ts";
@@ -243,7 +243,7 @@ function refuse(thrown: unknown, { request, exchange, dialect }: Flow): GatewayR
     return { status: 499, headers: {}, body: null };
   }
   const error = GatewayError.is(thrown) ? thrown : new GatewayError("internal_error");
-  const refusal = toErrorAnswer(error, dialect.toErrorBody(error));
+  const refusal = toErrorResponse(error, dialect.toErrorBody(error));
   exchange.addHeaders(refusal.headers);
   const isUnread = exchange.bytesIn === 0 && !isDrainable(request);
   if (error.code === "body_timeout" || isUnread) refusal.headers.connection = "close";

@@ -9,7 +9,7 @@
 import { waitUntil } from "cloudflare:workers";
 import type { LimiterAnswer, LimiterMessage } from "../limits/shared_limiter.ts";
 import { ConfigError } from "../config/config.ts";
-import { GatewayError, toErrorAnswer } from "../errors/gateway_error.ts";
+import { GatewayError, toErrorResponse } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { ExchangeObserver, Tracer } from "../exchange/observer.ts";
 import { toResponse } from "../http/web.ts";
@@ -88,7 +88,7 @@ const worker: { fetch(request: Request, env: Bindings): Promise<Response> } = {
     } catch (error) {
       // deno-lint-ignore no-console -- as above
       console.error(`sallyport: ${error instanceof ConfigError ? error.message : "Cannot start: an internal error"}`);
-      return toResponse(toErrorAnswer(new GatewayError("internal_error")));
+      return toResponse(toErrorResponse(new GatewayError("internal_error")));
     }
     return await gateway.fetch(request);
   },

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { GatewayResponse } from "../http/message.ts";
 import { type ErrorCode, ERRORS } from "./codes.ts";
 import type { FailureCause } from "./outcomes.ts";
 
@@ -86,16 +87,6 @@ export class GatewayError extends Error {
   }
 }
 
-/** An error as an HTTP answer, before any header has been sent. */
-export interface ErrorAnswer {
-  /** HTTP status. */
-  status: number;
-  /** Lower-case names. `x-request-id` is added by the exchange. */
-  headers: Record<string, string>;
-  /** The JSON body. */
-  body: string;
-}
-
 /** The facts that an answer tells of an error. */
 export type ErrorFacts =
   & Pick<GatewayError, "code" | "message" | "param">
@@ -113,13 +104,16 @@ export function toErrorJson(error: ErrorFacts): string {
 }
 
 /**
- * Makes the answer for an error when no header has been sent yet.
+ * Makes the answer for an error when no header has been sent yet. `x-request-id` is added by the exchange.
  *
  * @param error The refusal or failure
  * @param body Its body; the one with four keys if left out
  * @returns Status, headers and body
  */
-export function toErrorAnswer(error: ErrorFacts, body: string = toErrorJson(error)): ErrorAnswer {
+export function toErrorResponse(
+  error: ErrorFacts,
+  body: string = toErrorJson(error),
+): GatewayResponse & { readonly body: string } {
   const { status, shouldRetry, retryAfterS, param } = ERRORS[error.code];
   const headers: Record<string, string> = {
     "content-type": "application/json",

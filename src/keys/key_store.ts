@@ -95,7 +95,7 @@ export class KeyStoreUnavailable extends KeyStoreError {
 }
 
 /** Compares two digests, in a time that does not depend on where they differ. */
-function equalDigests(a: string, b: string): boolean {
+export function equalDigests(a: string, b: string): boolean {
   let difference = a.length ^ b.length;
   for (let index = 0; index < a.length; index++) difference |= a.charCodeAt(index) ^ b.charCodeAt(index);
   return difference === 0;

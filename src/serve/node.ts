@@ -10,7 +10,7 @@ import { type AddressInfo, Server as NetServer } from "node:net";
 import type { Duplex } from "node:stream";
 import process from "node:process";
 import { Server as TlsServer } from "node:tls";
-import { type ErrorCode, GatewayError, toErrorAnswer } from "../errors/gateway_error.ts";
+import { type ErrorCode, GatewayError, toErrorResponse } from "../errors/gateway_error.ts";
 import { type ByteSource, type GatewayRequest, isWhole } from "../http/message.ts";
 import { systemClock } from "../exchange/clock.ts";
 import type { Handler } from "../http/web.ts";
@@ -127,7 +127,7 @@ function toErrorCode({ code }: NodeJS.ErrnoException): ErrorCode | undefined {
 }
 
 function toHttp(code: ErrorCode): string {
-  const { status, headers, body } = toErrorAnswer(new GatewayError(code));
+  const { status, headers, body } = toErrorResponse(new GatewayError(code));
   const all = {
     ...headers,
     "x-request-id": crypto.randomUUID(),

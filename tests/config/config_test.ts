@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import { checkConfig, ConfigError } from "../../src/config/config.ts";
+import { type Json, layVariable } from "../../src/config/environment.ts";
 import { PRESETS } from "../../src/config/presets.ts";
 
 const providers = { a: { upstream: "https://a.example/v1" } };
@@ -442,5 +443,47 @@ describe("the configuration", () => {
     assert.deepEqual(config.keys, [
       { id: "k", digest: "ab".repeat(32), models: ["gpt-*"], expiresAt: Date.UTC(2027, 0, 31) },
     ]);
+  });
+});
+
+/** Variables, laid over settings: the path that is set, and what comes of it. */
+const VARIABLES: Readonly<Record<string, [input: Json, name: string, text: string, path: string, after: Json]>> = {
+  "a list": [{}, "SALLYPORT_HOSTS_MY_OWN", "a.b, c.d", "providers.my-own.hosts", {
+    providers: { "my-own": { hosts: ["a.b", "c.d"] } },
+  }],
+  "beside others": [{ limits: { body: "1MB" } }, "SALLYPORT_LIMITS_EXCHANGES", "5", "limits.exchanges", {
+    limits: { body: "1MB", exchanges: 5 },
+  }],
+  "pairs beside others": [
+    { providers: { a: { limits: { tokens: "1/s", requests: "1/s" } } } },
+    "SALLYPORT_SHARED_LIMITS_A",
+    "concurrency=2, requests=2/s",
+    "providers.a.limits",
+    { providers: { a: { limits: { tokens: "1/s", requests: "2/s", concurrency: 2 } } } },
+  ],
+  "an address beside a token": [{ admin: { token: "x" } }, "SALLYPORT_ADMIN", "[::1]:80", "admin", {
+    admin: { token: "x", hostname: "::1", port: 80 },
+  }],
+  "in place of a list": [{ keys: [{ id: "a" }] }, "SALLYPORT_KEYS_FILE", "k.json", "keys.file", {
+    keys: { file: "k.json" },
+  }],
+  // The assignment to a text ended the process.
+  "in place of a text": [{ limits: "x" }, "SALLYPORT_LIMITS_BODY", "1MB", "limits.body", { limits: { body: "1MB" } }],
+};
+
+describe("a variable of the environment", () => {
+  for (const [name, [input, variable, text, path, after]] of Object.entries(VARIABLES)) {
+    it(`${variable} is laid over the settings: ${name}`, () => {
+      assert.equal(layVariable(input, variable, text), path);
+      assert.deepEqual(input, after);
+    });
+  }
+
+  it("is unknown by a wrong name, or without that of its provider", () => {
+    for (const name of ["SALLYPORT_", "SALLYPORT_HOSTS", "SALLYPORT_HOSTS_", "SALLYPORT_LIMITS", "SALLYPORT_KEYS_"]) {
+      const input = {};
+      assert.equal(layVariable(input, name, "x"), undefined, name);
+      assert.deepEqual(input, {});
+    }
   });
 });

@@ -76,13 +76,13 @@ describe("the table of changes in CONTRIBUTING", () => {
 
   it("an error code is added where it says: the compiler asks for nothing else, and its test passes", () => {
     const change = "add an error code";
-    const [codes, cases] = ["src/errors/codes.ts", "tests/support/error_cases.ts"] as const;
-    edit(change, codes, /export type ErrorCode =/, '$&\n  | "too_made_up"');
+    const [codes, cases] = ["src/errors/request_errors.ts", "tests/support/error_cases.ts"] as const;
+    edit(change, codes, /export type RequestErrorCode =/, '$&\n  | "too_made_up"');
     edit(
       change,
       codes,
-      /export const ERRORS\b.* = \{/,
-      '$&\n  too_made_up: { ...limited, type: "x", message: "Cannot", shouldRetry: true },',
+      /export const REQUEST_ERRORS\b.* = \{/,
+      '$&\n  too_made_up: { ...LIMITED, message: "Cannot" },',
     );
     assert.deepEqual(findMistaken(), [cases]);
     const how = '{ options: { parts: { keys: { find: () => Promise.reject(new GatewayError("too_made_up")) } } } }';
@@ -105,7 +105,7 @@ describe("the table of changes in CONTRIBUTING", () => {
   it("a setting is added to its form: it is read, and documented from there", () => {
     edit(
       "add a setting",
-      "src/config/config.ts",
+      "src/config/gateway_limits.ts",
       /( +)body: about\(size/,
       '$1madeUp: about(duration("7s"), "For a test"),\n$&',
     );

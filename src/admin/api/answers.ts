@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type ErrorFacts, GatewayError, toErrorAnswer } from "../../errors/gateway_error.ts";
+import { type ErrorFacts, GatewayError, toErrorResponse } from "../../errors/gateway_error.ts";
 import type { GatewayResponse } from "../../http/message.ts";
 import { KeyStoreError, KeyStoreUnavailable } from "../../keys/key_store.ts";
 import { UsageUnavailable } from "../../usage/counts.ts";
@@ -51,5 +51,5 @@ function toFacts(thrown: unknown): ErrorFacts {
  * @returns The answer, by the table of errors
  */
 export function toRefusal(thrown: unknown): GatewayResponse {
-  return toErrorAnswer(toFacts(thrown));
+  return toErrorResponse(toFacts(thrown));
 }

@@ -4,6 +4,7 @@
  * @module
  */
 import type { Digest } from "../../keys/key_format.ts";
+import { equalDigests } from "../../keys/key_store.ts";
 import type { GatewayRequest } from "../../http/message.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import { parseBearer } from "../../inbound/credentials.ts";
@@ -76,10 +77,7 @@ export class Guard {
     const { token, digest } = this.#parts;
     if (token === undefined) throw new GatewayError("no_admin_token");
     const shown = parseBearer(headers.get(header.toLowerCase())) ?? "";
-    const [a, b] = [digest(shown), digest(token)];
-    let difference = 0;
-    for (let index = 0; index < b.length; index++) difference |= a.charCodeAt(index) ^ b.charCodeAt(index);
-    if (difference === 0) return;
+    if (equalDigests(digest(shown), digest(token))) return;
     if (shown !== "") await this.#slowDown();
     throw new GatewayError("invalid_admin_token", {
       detail: `send ${header}: Bearer <admin token>`,
