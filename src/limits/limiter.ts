@@ -10,7 +10,7 @@ import type { Exchange } from "../exchange/exchange.ts";
 import { withDeadline } from "../exchange/deadline.ts";
 import type { LimitSet } from "../config/limit_set.ts";
 
-/** Kinds of limit, in the order in which engines report them. */
+/** Kinds of limit. */
 export type LimitName = "requests" | "tokens" | "budget" | "concurrency";
 
 /** Subject of limits: one key, or one provider. */
@@ -122,17 +122,20 @@ export const SKEW_MS = 1000;
  */
 export const LEASE_MS = { redis: 10_000, shared: 30_000 } as const;
 
+/** Names of all limits, in the order in which limiters report them. */
+export const LIMIT_NAMES: readonly LimitName[] = ["requests", "tokens", "budget", "concurrency"];
+
 /**
- * Lists the limits of a subject, in the order of {@link LimitName}.
+ * Lists the limits of a subject, in the order of {@link LIMIT_NAMES}.
  *
  * @param subject The subject
  * @returns Each limit that is set
  */
 export function limitsOf({ limits }: LimitSubject): [name: LimitName, limit: number][] {
   const all: [LimitName, number][] = [];
-  if (limits.requests !== undefined) all.push(["requests", limits.requests.limit]);
-  if (limits.tokens !== undefined) all.push(["tokens", limits.tokens.limit]);
-  if (limits.budget !== undefined) all.push(["budget", limits.budget.limit]);
-  if (limits.concurrency !== undefined) all.push(["concurrency", limits.concurrency]);
+  for (const name of LIMIT_NAMES) {
+    const limit = limits[name];
+    if (limit !== undefined) all.push([name, typeof limit === "number" ? limit : limit.limit]);
+  }
   return all;
 }

@@ -89,7 +89,7 @@ export class RedisLimiter implements Limiter {
     const id = `${this.#id}-${++this.#acquired}`;
     let acquired: ReturnType<typeof readAcquired>;
     try {
-      acquired = await this.#run(subjects, id, LEASE_MS.redis);
+      acquired = await this.#runAcquire(subjects, id, LEASE_MS.redis);
     } catch (error) {
       return await this.#acquireLocally(id, subjects).finally(() => this.#awaitLate(id, subjects, error));
     }
@@ -100,7 +100,7 @@ export class RedisLimiter implements Limiter {
 
   async status(subject: LimitSubject): Promise<Standing[]> {
     try {
-      return (await this.#run([subject], "", 0)).standings;
+      return (await this.#runAcquire([subject], "", 0)).standings;
     } catch {
       return await this.#local.status(subject);
     }
@@ -115,7 +115,11 @@ export class RedisLimiter implements Limiter {
   }
 
   /** Runs {@link ACQUIRE}. */
-  #run(subjects: readonly LimitSubject[], id: string, leaseMs: number): Promise<ReturnType<typeof readAcquired>> {
+  #runAcquire(
+    subjects: readonly LimitSubject[],
+    id: string,
+    leaseMs: number,
+  ): Promise<ReturnType<typeof readAcquired>> {
     return this.#client.run(
       (redis) => this.#acquire(redis, toKeys(subjects), [id, leaseMs, ...toArguments(subjects, this.#clock.now())]),
       (answer) => readAcquired(answer, subjects),

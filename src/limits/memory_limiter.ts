@@ -7,6 +7,7 @@
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
+import type { LimitSet } from "../config/limit_set.ts";
 import { periodEnd } from "../config/units.ts";
 import {
   ASK_AGAIN_MS,
@@ -22,14 +23,6 @@ import { enforce } from "./verdict.ts";
 /** Limits that have a window, or a period of the calendar. */
 const WINDOWED = ["requests", "tokens", "budget"] as const;
 type Windowed = typeof WINDOWED[number];
-
-/** One moment by both clocks: windows are counted by the monotonic one, budgets by the wall clock. */
-interface Times {
-  readonly monotonicMs: number;
-  readonly wallMs: number;
-}
-
-const timeOf = (name: Windowed, times: Times): number => name === "budget" ? times.wallMs : times.monotonicMs;
 
 /** Amount used in a window or period, which ends at a point in time. */
 export interface Count {
@@ -98,18 +91,21 @@ export class MemoryLimiter implements Limiter {
    * @param subjects The subjects
    */
   standings(subjects: readonly LimitSubject[]): Standing[] {
-    const times = this.#times();
-    return subjects.flatMap((subject) =>
-      limitsOf(subject).map(([name, whole]) => {
+    const standings: Standing[] = [];
+    for (const subject of subjects) {
+      for (const [name, whole] of limitsOf(subject)) {
         const limit = Math.ceil(whole / this.#share());
         if (name === "concurrency") {
           const used = this.#counts.get(subject.name)?.open ?? 0;
-          return { subject, name, limit, used, resetMs: ASK_AGAIN_MS };
+          standings.push({ subject, name, limit, used, resetMs: ASK_AGAIN_MS });
+        } else {
+          const now = this.#now(name);
+          const { used, until } = this.#windowOf(name, subject, now);
+          standings.push({ subject, name, limit, used, resetMs: until - now });
         }
-        const { used, until } = this.#windowOf(name, subject, times);
-        return { subject, name, limit, used, resetMs: until - timeOf(name, times) };
-      })
-    );
+      }
+    }
+    return standings;
   }
 
   /**
@@ -119,11 +115,10 @@ export class MemoryLimiter implements Limiter {
    * @returns Releases the exchange, as {@link Lease.release} does
    */
   admit(subjects: readonly LimitSubject[]): Lease["release"] {
-    const times = this.#times();
-    this.#forget(times);
+    this.#forget();
     for (const subject of subjects) {
       const counts = this.#countsOf(subject.name);
-      for (const name of WINDOWED) counts[name] = this.#windowOf(name, subject, times);
+      for (const name of WINDOWED) counts[name] = this.#windowOf(name, subject, this.#now(name));
       counts.requests = { used: counts.requests.used + 1, until: counts.requests.until };
     }
     return this.hold(subjects);
@@ -184,46 +179,44 @@ export class MemoryLimiter implements Limiter {
     return counts;
   }
 
-  #times(): Times {
-    return { monotonicMs: this.#clock.monotonic(), wallMs: this.#clock.now() };
-  }
-
-  /** Returns the end of a window that begins now, or of the budget's current period. */
-  #endOf(name: Windowed, { limits }: LimitSubject, times: Times): number {
-    const now = timeOf(name, times);
-    if (name !== "budget") return now + (limits[name]?.windowMs ?? 0);
-    return limits.budget === undefined ? now : periodEnd(limits.budget.period, now);
+  /** Returns the time by which a limit is counted: windows by the monotonic clock, budgets by the wall clock. */
+  #now(name: Windowed): number {
+    return name === "budget" ? this.#clock.now() : this.#clock.monotonic();
   }
 
   /** Returns the current window of a subject. One that is over is replaced by a new one, which begins now. */
-  #windowOf(name: Windowed, subject: LimitSubject, times: Times): Count {
-    if (subject.limits[name] === undefined) return NOTHING;
-    const count = this.#counts.get(subject.name)?.[name] ?? NOTHING;
-    const end = this.#endOf(name, subject, times);
-    return count.until <= timeOf(name, times) || count.until > end + SKEW_MS ? { used: 0, until: end } : count;
+  #windowOf(name: Windowed, { name: subject, limits }: LimitSubject, now: number): Count {
+    const count = this.#counts.get(subject)?.[name] ?? NOTHING;
+    const end = endOf(name, limits, now);
+    return count.until <= now || count.until > end + SKEW_MS ? { used: 0, until: end } : count;
   }
 
-  #charge(subject: LimitSubject, tokens: number): void {
-    const counts = this.#countsOf(subject.name);
+  #charge({ name: subject, limits }: LimitSubject, tokens: number): void {
+    const counts = this.#countsOf(subject);
     counts.open--;
     if (tokens === 0) return;
-    const times = this.#times();
     for (const name of ["tokens", "budget"] as const) {
-      if (subject.limits[name] === undefined) continue;
+      if (limits[name] === undefined) continue;
+      const now = this.#now(name);
       const { used, until } = counts[name];
-      counts[name] = until <= timeOf(name, times)
-        ? { used: tokens, until: this.#endOf(name, subject, times) }
-        : { used: used + tokens, until };
+      counts[name] = until <= now ? { used: tokens, until: endOf(name, limits, now) } : { used: used + tokens, until };
     }
   }
 
-  #forget({ monotonicMs, wallMs }: Times): void {
+  #forget(): void {
     for (let looked = 0; looked < SWEPT_AT_ONCE; looked++) {
       const next = this.#sweep.next();
       if (next.done === true) return void (this.#sweep = this.#counts.entries());
-      const [name, { requests, tokens, budget, open }] = next.value;
-      const isOver = requests.until <= monotonicMs && tokens.until <= monotonicMs && budget.until <= wallMs;
-      if (isOver && open === 0) this.#counts.delete(name);
+      const [subject, counts] = next.value;
+      if (counts.open === 0 && WINDOWED.every((name) => counts[name].until <= this.#now(name))) {
+        this.#counts.delete(subject);
+      }
     }
   }
+}
+
+/** Returns the end of a window that begins now, or of the budget's current period. */
+function endOf(name: Windowed, limits: LimitSet, now: number): number {
+  if (name !== "budget") return now + (limits[name]?.windowMs ?? 0);
+  return limits.budget === undefined ? now : periodEnd(limits.budget.period, now);
 }

@@ -4,7 +4,7 @@
  * @module
  */
 import { type Budget, periodEnd } from "../config/units.ts";
-import { ASK_AGAIN_MS, type LimitName, limitsOf, type LimitSubject, SKEW_MS, type Standing } from "./limiter.ts";
+import { ASK_AGAIN_MS, LIMIT_NAMES, limitsOf, type LimitSubject, SKEW_MS, type Standing } from "./limiter.ts";
 
 /** Difference between the clocks of a gateway and of Redis within which both find the same periods. Milliseconds. */
 const MAX_DRIFT_MS = 86_400_000;
@@ -131,9 +131,8 @@ function toPeriods(period: Budget["period"], now: number): string {
   return [now, ...ends].join(" ");
 }
 
-/** Limits in the answer of {@link ACQUIRE}, for each subject two values each: the amount used, and the time to its reset. */
-const ANSWERED: readonly LimitName[] = ["requests", "tokens", "budget", "concurrency"];
-const VALUES = 2 * ANSWERED.length;
+/** Values of each subject in the answer of {@link ACQUIRE}: of each limit the amount used and the time to its reset. */
+const VALUES = 2 * LIMIT_NAMES.length;
 
 /**
  * Reads the answer of {@link ACQUIRE}: 1 if the exchange is admitted, else 0, then the state of each subject's limits
@@ -152,7 +151,7 @@ export function readAcquired(
   const [isAdmitted, ...values]: number[] = answer;
   const standings = subjects.flatMap((subject, index) =>
     limitsOf(subject).map(([name, limit]) => {
-      const first = index * VALUES + 2 * ANSWERED.indexOf(name);
+      const first = index * VALUES + 2 * LIMIT_NAMES.indexOf(name);
       const [used = 0, resetMs = 0] = values.slice(first, first + 2);
       return { subject, name, limit, used, resetMs };
     })
