@@ -49,7 +49,7 @@ export type { ResolveKey } from "./src/keys/key_resolver.ts";
 export type { GatewayKey, KeyStore } from "./src/keys/key_store.ts";
 export type { Lease, Limiter, LimitName, LimitSubject, Standing } from "./src/limits/limiter.ts";
 export type { ReplicaReport } from "./src/upstream/replicas.ts";
-export type { Transport, UpstreamAnswer, UpstreamCall } from "./src/upstream/transport.ts";
+export type { Abortable, HeldBody, Transport, UpstreamCall, UpstreamResponse } from "./src/upstream/transport.ts";
 
 // No await here: CommonJS can't `require` a module that has one at its top.
 if (import.meta.main) import("./src/cli/main.ts").then(({ main }) => main());

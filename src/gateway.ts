@@ -87,7 +87,7 @@ function toProviders({ providers }: Config, { transport, clock }: { transport: T
     name,
     ...provider,
     replicas: new Replicas(provider.upstreams),
-    transport,
+    transport: provider.transport === "fetch" ? createFetchTransport() : transport,
     clock,
     subjects: provider.limits === undefined ? [] : [{ name: `provider:${name}`, limits: provider.limits }],
   }));

@@ -36,10 +36,10 @@ import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
 import { hasLooped, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
 import { filterModelList } from "./upstream/model_list.ts";
 import { readWhole, Relay } from "./upstream/relay.ts";
-import type { UpstreamAnswer } from "./upstream/transport.ts";
+import type { UpstreamResponse } from "./upstream/transport.ts";
 
 /** A provider, and the parts that calls to it use. */
-export interface Provider extends ProviderConfig, ForwardParts {
+export interface Provider extends Omit<ProviderConfig, "transport">, ForwardParts {
   /** Its name in the config. */
   readonly name: string;
   /** The provider as a subject of limits: one entry if it has limits for all keys together, else none. */
@@ -187,14 +187,14 @@ async function read(
 function send(
   { provider, operation: { path }, body, isStream }: Call,
   { request: { method, headers, isGone }, exchange }: Flow,
-): Promise<UpstreamAnswer> {
+): Promise<UpstreamResponse> {
   if (isGone) throw new ClientClosed();
   const deadlines = shorten(provider.deadlines, headers, isStream ?? true);
   return forward({ path, method, headers: toUpstreamHeaders(headers), body, deadlines }, exchange, provider);
 }
 
 /** 7: passes status and headers on at once and the body as it comes; its end settles the exchange (8). */
-async function relay(upstream: UpstreamAnswer, call: Call, flow: Flow): Promise<GatewayResponse> {
+async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promise<GatewayResponse> {
   const { operation, key, provider: { deadlines: { idleMs } } } = call;
   const { exchange, gateway: { clock } } = flow;
   const isLimited = operation.model === "answer" && key.models !== undefined;

@@ -28,6 +28,7 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_MESSAGES_", path: "providers.NAME.messages" },
   { name: "SALLYPORT_DEADLINES_", path: "providers.NAME.deadlines", read: addPairs },
   { name: "SALLYPORT_KEEP_ALIVE_", path: "providers.NAME.keepAlive" },
+  { name: "SALLYPORT_TRANSPORT_", path: "providers.NAME.transport" },
   { name: "SALLYPORT_SHARED_LIMITS_", path: "providers.NAME.limits", read: addPairs },
   { name: "SALLYPORT_PRICES_", path: "providers.NAME.prices", read: toJson },
   { name: "SALLYPORT_KEYS", path: "keys", read: toKeys },

@@ -28,6 +28,8 @@ export interface ProviderConfig {
   };
   /** Silence after which a stream is sent a comment; 0 for never. Milliseconds. */
   readonly keepAliveMs: number;
+  /** Client of its calls: the gateway's own where the runtime has sockets, or the runtime's `fetch`. */
+  readonly transport: "http1" | "fetch";
   /** Limits that all keys share at this provider. */
   readonly limits?: LimitSet | undefined;
   /** Prices of its models; they take precedence over the prices for all providers. */
@@ -172,6 +174,13 @@ const provider = v.strictObject({
     "ordered",
   ),
   deadlines: v.optional(deadlines, {}),
+  transport: v.optional(
+    about(
+      v.picklist(["http1", "fetch"], 'expected "http1" or "fetch"'),
+      "`fetch` calls it with the runtime's own client instead of the gateway's",
+    ),
+    "http1",
+  ),
   limits: v.optional(about(LimitSetSchema, "What all keys together may take of it")),
   prices: v.optional(about(PricesSchema, "What its models cost; these come before the prices for all providers")),
 }, "expected an object");

@@ -15,9 +15,10 @@ export interface Clock {
   /**
    * Calls `fire` once after `ms` milliseconds.
    *
+   * @param options `isBackground` lets a process with nothing else to do end before the timer fires
    * @returns Cancels it; safe to call at any time, also again
    */
-  timer(ms: number, fire: () => void): () => void;
+  timer(ms: number, fire: () => void, options?: { readonly isBackground?: boolean }): () => void;
 }
 
 /** The longest time that the runtimes' timers take (HTML, `setTimeout`: a signed 32-bit integer). Milliseconds. */
@@ -130,17 +131,30 @@ export class Timers {
   }
 }
 
-const timers = new Timers({
-  monotonic: () => performance.now(),
-  set(ms, fire) {
-    const handle = setTimeout(fire, ms);
-    return () => clearTimeout(handle);
-  },
-});
+/** Lets the process end while this timer waits. Timers of Deno are numbers, those of Node and Bun objects. */
+function unref(handle: unknown): void {
+  const { Deno: deno } = globalThis as { Deno?: { unrefTimer(id: unknown): void } };
+  if (typeof handle === "number") deno?.unrefTimer(handle);
+  else (handle as { unref?(): void }).unref?.();
+}
+
+function createTimers(isBackground: boolean): Timers {
+  return new Timers({
+    monotonic: () => performance.now(),
+    set(ms, fire) {
+      const handle = setTimeout(fire, ms);
+      if (isBackground) unref(handle);
+      return () => clearTimeout(handle);
+    },
+  });
+}
+
+const timers = createTimers(false);
+const backgroundTimers = createTimers(true);
 
 /** The clock of the runtime. */
 export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
-  timer: (ms, fire) => timers.set(ms, fire),
+  timer: (ms, fire, options) => (options?.isBackground ? backgroundTimers : timers).set(ms, fire),
 };

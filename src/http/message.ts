@@ -8,6 +8,8 @@
 export interface ByteSource {
   /** True if the first `read` brings all of it. */
   readonly isWhole?: boolean;
+  /** True if the next `read` need not wait. Left out where that is not known. */
+  readonly isReady?: boolean;
   /**
    * Returns the same body in pieces, where it would come whole: for a reader that counts bytes as they arrive. To be
    * called before the first `read`, and read instead.
@@ -44,7 +46,10 @@ export interface GatewayRequest {
   /** Absolute URL, or the path with its query. Not looked at before the Host was checked. */
   readonly url: string;
   /** Headers, with names in lower case; a field that was given twice is joined with `", "`. */
-  readonly headers: { get(name: string): string | null };
+  readonly headers: {
+    get(name: string): string | null;
+    forEach(act: (value: string, name: string) => void): void;
+  };
   /** The body, unread. */
   readonly body: ByteSource | null;
   /** True once the caller has left; `undefined` where it would cost much to find out. */

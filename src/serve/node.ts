@@ -45,7 +45,12 @@ class NodeRequest implements GatewayRequest {
     const hasBody = headers["content-length"] !== undefined || headers["transfer-encoding"] !== undefined;
     this.method = method;
     this.url = url;
-    this.headers = { get: (name) => (headers[name] as string | undefined) ?? null }; // joinDuplicateHeaders: no arrays asked for
+    this.headers = { // joinDuplicateHeaders: no arrays asked for
+      get: (name) => (headers[name] as string | undefined) ?? null,
+      forEach(act) {
+        for (const name in headers) act(String(headers[name]), name);
+      },
+    };
     this.body = hasBody ? fromIncomingMessage(request) : null;
     this.#request = request;
     this.#response = response;

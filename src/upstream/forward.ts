@@ -9,20 +9,20 @@ import type { Clock } from "../exchange/clock.ts";
 import type { Exchange } from "../exchange/exchange.ts";
 import { toUpstreamError } from "./failure_cause.ts";
 import type { Replica, Replicas } from "./replicas.ts";
-import { NeverSent, type Transport, type UpstreamAnswer, type UpstreamCall } from "./transport.ts";
+import { type HeldBody, NeverSent, type Transport, type UpstreamResponse } from "./transport.ts";
 import { toIdentityCoding } from "./unpack.ts";
 
 /** Deadlines of a call. Milliseconds from when it is sent, unless stated otherwise. */
 export interface Deadlines {
   /** Deadline for the connection. */
   readonly connectMs: number;
-  /** Deadline for the answer's header. */
+  /** Deadline for the response's header. */
   readonly firstByteMs: number;
   /** Deadline for the first event of a stream, counted from its header. */
   readonly firstEventMs: number;
   /** The longest silence in an answer; after the first event of a stream, comments do not end it. */
   readonly idleMs: number;
-  /** Deadline for the complete answer. */
+  /** Deadline for the complete response. */
   readonly totalMs: number;
 }
 
@@ -62,14 +62,6 @@ export function shorten(
   };
 }
 
-/** Body of a request, held in memory until it is sent. */
-export interface HeldBody {
-  /** The bytes; `null` once they are released. */
-  readonly bytes: Uint8Array | null;
-  /** Releases the bytes. Safe to call again. */
-  release(): void;
-}
-
 /** A call to send to a provider. */
 export interface ForwardCall {
   /** Path below the base URL. */
@@ -87,44 +79,29 @@ export interface ForwardParts {
   readonly clock: Clock;
 }
 
-/** URL of each replica's last call: nearly every call has the same, and building one costs more than sending it. */
-const lastUrls = new WeakMap<Replica, { readonly path: string; readonly url: URL }>();
-
-function toUrl(replica: Replica, path: string): URL {
-  const last = lastUrls.get(replica);
-  if (last?.path === path) return last.url;
-  const url = new URL(replica.url + path);
-  lastUrls.set(replica, { path, url });
-  return url;
-}
-
 /**
- * Sends a call and waits for the header of its answer.
+ * Sends a call and waits for the header of its response.
  *
  * A second call is made only when the first provably never left, and to another replica. A kept connection that breaks
- * before an answer is no such case: its bytes may have arrived, and a call that arrives twice is billed twice.
+ * before a response is no such case: its bytes may have arrived, and a call that arrives twice is billed twice.
  *
  * @param call The call to send
  * @param exchange Its abort ends the call; the total deadline stays until it is settled
  * @param parts Replicas, transport and clock
- * @returns The answer, identity-coded
+ * @returns The response, identity-coded
  * @throws {GatewayError} `upstream_unreachable`, `upstream_bad_response`, `upstream_unsupported_encoding`,
  *   `upstream_*_timeout`
  * @throws {ClientClosed} When the caller left
  */
-export async function forward(call: ForwardCall, exchange: Exchange, parts: ForwardParts): Promise<UpstreamAnswer> {
+export async function forward(call: ForwardCall, exchange: Exchange, parts: ForwardParts): Promise<UpstreamResponse> {
   const { replicas, transport, clock } = parts;
-  const { totalMs, firstByteMs } = call.deadlines;
-  exchange.onSettled(clock.timer(totalMs, () => exchange.abort(new GatewayError("upstream_timeout"))));
+  const onTotal = () => exchange.abort(new GatewayError("upstream_timeout"));
+  exchange.onSettled(clock.timer(call.deadlines.totalMs, onTotal));
   let replica = replicas.pick(clock.monotonic());
   for (let isSecond = false;; isSecond = true) {
-    const sentAt = exchange.elapsed();
-    exchange.facts.replica = replica.index;
-    const late = () => exchange.abort(new GatewayError("upstream_first_byte_timeout"));
-    const cancelFirstByte = clock.timer(firstByteMs, late);
-    let answer: UpstreamAnswer;
+    let response: UpstreamResponse;
     try {
-      answer = await transport.send(toOutgoing(call, replica, exchange));
+      response = await send(call, replica, exchange, parts);
     } catch (error) {
       const failure = translate(error, exchange.reason, replica, parts);
       const reason = failure instanceof NeverSent ? failure.reason : failure;
@@ -136,82 +113,47 @@ export async function forward(call: ForwardCall, exchange: Exchange, parts: Forw
       exchange.resume(reason);
       replica = second;
       continue;
-    } finally {
-      exchange.waitedUpstream(sentAt);
-      cancelFirstByte();
     }
     replicas.succeeded(replica); // whatever it says: a 503 for one model must not take the replica from the others
-    return receive(answer, exchange, transport);
+    return receive(response, exchange, transport);
   }
 }
 
-/** A call for a transport. It is a class so that its signal is created only when a transport asks for it. */
-class Outgoing implements UpstreamCall {
-  readonly url: URL;
-  readonly method: string;
-  readonly headers: Record<string, string>;
-  readonly connectMs: number;
-  readonly #body: HeldBody | null;
-  readonly #exchange: Exchange;
-
-  constructor(
-    { method, body }: ForwardCall,
-    { url, headers, connectMs }: Pick<UpstreamCall, "url" | "headers" | "connectMs">,
-    exchange: Exchange,
-  ) {
-    this.url = url;
-    this.method = method;
-    this.headers = headers;
-    this.connectMs = connectMs;
-    this.#body = body;
-    this.#exchange = exchange;
-  }
-
-  get body(): Uint8Array | null {
-    return this.#body?.bytes ?? null;
-  }
-
-  releaseBody(): void {
-    this.#body?.release();
-  }
-
-  get reason(): Error | undefined {
-    return this.#exchange.reason;
-  }
-
-  get signal(): AbortSignal {
-    return this.#exchange.signal;
-  }
-
-  onAbort(act: () => void): () => void {
-    return this.#exchange.onAbort(act);
-  }
-
-  abort(reason: GatewayError): void {
-    this.#exchange.abort(reason);
-  }
-}
-
-function toOutgoing(call: ForwardCall, replica: Replica, exchange: Exchange): UpstreamCall {
-  if (exchange.reason !== undefined) throw exchange.reason;
-  const url = toUrl(replica, call.path);
-  const { method } = call;
-  const headers = exchange.trace?.called({ method, url, headers: call.headers }) ?? call.headers;
-  return new Outgoing(call, { url, headers, connectMs: call.deadlines.connectMs }, exchange);
-}
-
-/** Decodes an answer. Refuses redirects, invalid statuses and encodings that can't be unpacked. */
-function receive(answer: UpstreamAnswer, exchange: Exchange, transport: Transport): UpstreamAnswer {
-  exchange.markFirstByte();
-  exchange.trace?.answered(answer.status);
+/** Sends a call to one replica, and waits for the header of its response. */
+async function send(
+  { path, method, headers, body, deadlines }: ForwardCall,
+  replica: Replica,
+  exchange: Exchange,
+  { transport, clock }: ForwardParts,
+): Promise<UpstreamResponse> {
+  exchange.facts.replica = replica.index;
+  const sentAt = exchange.elapsed();
+  const onFirstByte = () => exchange.abort(new GatewayError("upstream_first_byte_timeout"));
+  const cancelFirstByte = clock.timer(deadlines.firstByteMs, onFirstByte);
   try {
-    // A redirect is never followed: upstreams are config. A 1xx or 9xx here is no answer.
-    const isRedirect = answer.status >= 300 && answer.status < 400;
-    if (isRedirect || answer.status < 200 || answer.status > 599) {
-      answer.body?.cancel();
+    if (exchange.reason !== undefined) throw exchange.reason;
+    const url = new URL(replica.url + path);
+    const traced = exchange.trace?.called({ method, url, headers }) ?? headers;
+    return await transport.send({ url, method, headers: traced, body, connectMs: deadlines.connectMs, exchange });
+  } finally {
+    exchange.waitedUpstream(sentAt);
+    cancelFirstByte();
+  }
+}
+
+/** Decodes a response. Refuses redirects, invalid statuses and encodings that can't be unpacked. */
+function receive(response: UpstreamResponse, exchange: Exchange, transport: Transport): UpstreamResponse {
+  const { status, headers, body } = response;
+  exchange.markFirstByte();
+  exchange.trace?.answered(status);
+  try {
+    // A redirect is never followed: upstreams are config. A 1xx or 9xx here is no response.
+    const isRedirect = status >= 300 && status < 400;
+    if (isRedirect || status < 200 || status > 599) {
+      body?.cancel();
       throw new GatewayError("upstream_bad_response", isRedirect ? { failureCause: "redirect" } : {});
     }
-    return toIdentityCoding(answer, transport);
+    return headers.get("content-encoding") ? toIdentityCoding(response, transport) : response;
   } catch (error) {
     exchange.trace?.failed(error);
     throw error;

@@ -6,7 +6,7 @@
 import type { ByteSource } from "../http/message.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import { readWhole, type ReadWholeOptions } from "./relay.ts";
-import type { UpstreamAnswer } from "./transport.ts";
+import type { UpstreamResponse } from "./transport.ts";
 
 /** Four times the longest list known, OpenRouter's. Bytes. */
 const MAX_LIST_BYTES = 4_194_304;
@@ -53,10 +53,10 @@ function filterLists(text: string, isAllowed: (model: string) => boolean): unkno
  * @throws {GatewayError} `upstream_bad_response` for a list that can't be read: it might name any model
  */
 export async function filterModelList(
-  answer: UpstreamAnswer,
+  answer: UpstreamResponse,
   isAllowed: (model: string) => boolean,
   options: ReadWholeOptions,
-): Promise<UpstreamAnswer> {
+): Promise<UpstreamResponse> {
   if (answer.status >= 400 || answer.body === null) return answer;
   const bytes = await readWhole(answer.body, { ...options, accept: assertListSize });
   let filtered: Uint8Array | undefined;

@@ -131,6 +131,10 @@ export class Relay implements ByteSource {
     return chunk === undefined ? this.#end() : this.#pass(chunk);
   }
 
+  get isReady(): boolean {
+    return this.#isOver || (this.#pending === undefined && this.#body.isReady === true);
+  }
+
   /** Ends the relay after the caller left. A complete answer counts as complete: client libraries close at `[DONE]`. */
   cancel(): void {
     if (this.#isOver) return;

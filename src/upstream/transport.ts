@@ -5,8 +5,27 @@
  */
 import type { ByteSource } from "../http/message.ts";
 import { fromReadableStream } from "../http/web.ts";
-import type { GatewayError } from "../errors/gateway_error.ts";
 import type { FailureCause } from "../errors/outcomes.ts";
+
+/** A request's body, held in memory, and counted, until it is released. */
+export interface HeldBody {
+  /** The caller's bytes; `null` once they are released. */
+  readonly bytes: Uint8Array | null;
+  /** Releases the bytes. Safe to call again. */
+  release(): void;
+}
+
+/** The end of a call before its time: like an `AbortSignal`, but it costs nothing until a signal is asked for. */
+export interface Abortable {
+  /** Reason to end the call, at whatever stage it is; `undefined` as long as it may go on. */
+  readonly reason: Error | undefined;
+  /** The same as a signal, for APIs that take nothing else. Created on demand. */
+  readonly signal: AbortSignal;
+  /** Registers a function that ends the call. @returns Removes it */
+  onAbort(act: () => void): () => void;
+  /** Ends the call for a reason that the transport itself finds: the connect deadline. */
+  abort(reason: Error): void;
+}
 
 /** One call. */
 export interface UpstreamCall {
@@ -16,31 +35,26 @@ export interface UpstreamCall {
   readonly method: string;
   /** Lower-case names. */
   readonly headers: Record<string, string>;
-  /** The caller's bytes; `null` where there are none, and from {@link releaseBody} on. */
-  readonly body: Uint8Array | null;
+  /**
+   * The body; `null` where there is none. The transport releases it when all of it is sent, or no more of it will be;
+   * otherwise it is held until the exchange is over. A call that throws {@link NeverSent} is made again with it.
+   */
+  readonly body: HeldBody | null;
   /** Deadline for the connection, milliseconds. */
   readonly connectMs: number;
-  /** Reason to end the call, at whatever stage it is; `undefined` as long as it may go on. */
-  readonly reason: Error | undefined;
-  /** The same as a signal, for APIs that take nothing else. Created on demand. */
-  readonly signal: AbortSignal;
-  /** Registers a function that ends the call. @returns Removes it */
-  onAbort(act: () => void): () => void;
-  /**
-   * Releases the body's bytes, when all are sent or no more of them will be. Otherwise they are held, and counted,
-   * until the exchange is over. A call that throws {@link NeverSent} is made again with them.
-   */
-  releaseBody(): void;
-  /** Ends the call for a reason that the transport itself finds: the connect deadline. */
-  abort(reason: GatewayError): void;
+  /** The exchange that the call is part of: its abort ends the call. */
+  readonly exchange: Abortable;
 }
 
-/** Answer of an upstream: its header, and its body to be read. */
-export interface UpstreamAnswer {
+/** Response of an upstream: its header, and its body to be read. */
+export interface UpstreamResponse {
   /** HTTP status. */
   readonly status: number;
   /** Lower-case names. */
-  readonly headers: Iterable<readonly [string, string]> & { get(name: string): string | null | undefined };
+  readonly headers: {
+    get(name: string): string | null | undefined;
+    forEach(act: (value: string, name: string) => void): void;
+  };
   /** The body, unread. */
   readonly body: ByteSource | null;
 }
@@ -81,15 +95,15 @@ export interface Transport {
    * Sends a call.
    *
    * @param call The call
-   * @returns The answer, as soon as its header is there
+   * @returns The response, as soon as its header is there
    * @throws {GatewayError} `upstream_bad_response` for what is no readable HTTP
-   * @throws {NeverSent} When not a byte of the call can have arrived; anything else it throws means that no answer
+   * @throws {NeverSent} When not a byte of the call can have arrived; anything else it throws means that no response
    *   began
    * @throws {CallFailed} Where the transport knows why; of any other error `toFailureCause` looks at the code
    */
-  send(call: UpstreamCall): Promise<UpstreamAnswer>;
+  send(call: UpstreamCall): Promise<UpstreamResponse>;
   /**
-   * Unpacks the body of an answer in a content encoding, no further than its reader reads. One that ends too early, or
+   * Unpacks the body of a response in a content encoding, no further than its reader reads. One that ends too early, or
    * is followed by something else, rejects. If left out, gzip is unpacked, as far as `fetch` has not done so.
    *
    * @param coding One coding, lower case, such as `gzip`
@@ -102,17 +116,17 @@ export interface Transport {
 /**
  * Creates a transport over the global `fetch`, which works anywhere. It can't distinguish connecting from waiting, so
  * that no call counts as never sent, and the connect deadline is not watched: the one for the first byte is. It holds a
- * body until the end of the answer (measured on Bun, Deno and Node), so that the body is not released before.
+ * body until the end of the response (measured on Bun, Deno and Node), so that the body is not released before.
  *
  * @returns The transport
  */
 export function createFetchTransport(): Transport {
   return {
-    async send({ url, method, headers, body, signal }) {
+    async send({ url, method, headers, body, exchange: { signal } }) {
       const response = await fetch(url, {
         method,
         headers,
-        body: body as Uint8Array<ArrayBuffer> | null, // never in shared memory: it comes from a network read
+        body: (body?.bytes ?? null) as Uint8Array<ArrayBuffer> | null, // never in shared memory: it comes from a network read
         redirect: "manual",
         signal,
       });

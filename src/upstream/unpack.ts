@@ -1,5 +1,5 @@
 /**
- * Removes the content encoding of answers. None is requested, but if a provider or a proxy in front of it uses one all
+ * Removes the content encoding of responses. None is requested, but if a provider or a proxy in front of it uses one all
  * the same, it is unpacked as far as the runtime can.
  *
  * @module
@@ -7,7 +7,7 @@
 import type { ByteSource } from "../http/message.ts";
 import { fromReadableStream, toReadableStream } from "../http/web.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import type { Transport, UpstreamAnswer } from "./transport.ts";
+import type { Transport, UpstreamResponse } from "./transport.ts";
 
 /** First byte of a gzip member (RFC 1952 §2.3.1); no JSON and no event stream begins with it. */
 const GZIP_FIRST_BYTE = 0x1f;
@@ -68,17 +68,17 @@ export function unpackGzip(coding: string, body: ByteSource): ByteSource | undef
 }
 
 /**
- * Converts an answer to identity coding. One that can't be unpacked is refused rather than passed on mislabelled.
+ * Converts a response to identity coding. One that can't be unpacked is refused rather than passed on mislabelled.
  *
- * @param answer The answer, as the transport returned it
+ * @param response The response, as the transport returned it
  * @param transport That transport
  * @returns The same, its body unpacked
  * @throws {GatewayError} `upstream_unsupported_encoding`
  */
-export function toIdentityCoding(answer: UpstreamAnswer, transport: Pick<Transport, "unpack">): UpstreamAnswer {
-  const { status, headers, body } = answer;
+export function toIdentityCoding(response: UpstreamResponse, transport: Pick<Transport, "unpack">): UpstreamResponse {
+  const { status, headers, body } = response;
   const coding = headers.get("content-encoding")?.trim().toLowerCase() ?? "";
-  if (coding === "" || coding === "identity" || body === null) return answer;
+  if (coding === "" || coding === "identity" || body === null) return response;
   const known = coding === "x-gzip" ? "gzip" : coding; // RFC 9110 §8.4.1.3
   const unpacked = transport.unpack ? transport.unpack(known, body) : unpackGzip(known, body);
   if (unpacked !== undefined) return { status, headers, body: unpacked };

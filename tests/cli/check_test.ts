@@ -48,6 +48,7 @@ describe("sallyport check", () => {
     const env = {
       SALLYPORT_PROVIDER_A: "groq,https://two.example",
       SALLYPORT_KEEP_ALIVE_A: "off",
+      SALLYPORT_TRANSPORT_A: "fetch",
       SALLYPORT_HOSTS_A: "x.example, y.example:81",
       SALLYPORT_MESSAGES_A: "any",
       SALLYPORT_DEADLINES_A: "idle=1m,total=1h",
@@ -72,6 +73,7 @@ describe("sallyport check", () => {
     assert.equal(providers.a.deadlines.idleMs, 60_000);
     assert.deepEqual(providers["new-one"].upstreams, ["https://api.mistral.ai/v1"]);
     assert.equal(providers.a.keepAliveMs, 0);
+    assert.equal(providers.a.transport, "fetch");
     assert.deepEqual(keys.map(({ id }: { id: string }) => id), ["key-1", "key-2"]);
     assert.deepEqual(listen, [{ hostname: "127.0.0.1", port: 1 }, { hostname: "::1", port: 2 }]);
     assert.deepEqual(limits, {

@@ -123,6 +123,12 @@ const WRONG: readonly [path: string, put: (value: unknown) => unknown, says: Reg
   ]],
   ["providers.a.hosts", (hosts) => withProvider({ hosts }), /array of hosts/, ["a.example", null, {}, 7]],
   ["providers.a.messages", (messages) => withProvider({ messages }), /"ordered" or "any"/, ["random", null, true, ""]],
+  ["providers.a.transport", (transport) => withProvider({ transport }), /"http1" or "fetch"/, [
+    "http2",
+    null,
+    true,
+    "",
+  ]],
   ["providers.a.deadlines.idle", withDeadline, /with its unit/, [
     "5",
     5,
@@ -299,7 +305,7 @@ describe("the configuration", () => {
     const setting = fc.oneof(fc.jsonValue(), fc.constantFrom("5s", "32MB", "openai", "*", "a.example:80", 80, {}, []));
     const bag = (...names: string[]) =>
       fc.record(Object.fromEntries(names.map((name) => [name, setting])), { requiredKeys: [] });
-    const provider = bag("hosts", "upstream", "deadlines", "messages", "keepAlive");
+    const provider = bag("hosts", "upstream", "deadlines", "messages", "keepAlive", "transport");
     const input = fc.record({
       listen: fc.oneof(setting, fc.array(bag("hostname", "port", "tls"))),
       providers: fc.oneof(setting, fc.dictionary(fc.constantFrom("a", "b", "__proto__", "A"), provider)),
@@ -372,6 +378,7 @@ describe("the configuration", () => {
           keepAliveMs: 15_000,
           hosts: ["*"],
           messages: "ordered",
+          transport: "http1",
           deadlines: {
             connectMs: 5000,
             firstByteMs: 600_000,

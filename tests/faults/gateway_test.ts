@@ -168,7 +168,7 @@ describe("faults of the gateway", () => {
         "a transport that throws": { send: secret },
         "a transport that rejects with nothing": { send: () => Promise.reject(undefined) },
         "headers that throw": {
-          send: () => Promise.resolve({ status: 200, headers: { get: secret, [Symbol.iterator]: secret }, body: null }),
+          send: () => Promise.resolve({ status: 200, headers: { get: secret, forEach: secret }, body: null }),
         },
         "a body that throws at once": {
           send: () => answer({ read: secret, cancel() {} }) as ReturnType<Transport["send"]>,

@@ -1,6 +1,6 @@
 /** Calls to a transport, and their answers, without a gateway around them. */
 import { Buffer } from "node:buffer";
-import type { UpstreamAnswer, UpstreamCall } from "../../src/upstream/transport.ts";
+import type { UpstreamCall, UpstreamResponse } from "../../src/upstream/transport.ts";
 
 /** What of a call a test may choose. */
 export interface CallOptions {
@@ -23,29 +23,30 @@ export function toUpstreamCall(url: string, options: CallOptions = {}): Upstream
     url: new URL(url),
     method,
     headers,
-    body,
+    body: body && { bytes: body, release: () => options.onReleased?.() },
     connectMs,
-    get reason() {
-      return controller.signal.reason;
+    exchange: {
+      get reason() {
+        return controller.signal.reason;
+      },
+      signal: controller.signal,
+      onAbort(act) {
+        controller.signal.addEventListener("abort", act);
+        return () => controller.signal.removeEventListener("abort", act);
+      },
+      abort: (reason) => controller.abort(reason),
     },
-    signal: controller.signal,
-    onAbort(act) {
-      controller.signal.addEventListener("abort", act);
-      return () => controller.signal.removeEventListener("abort", act);
-    },
-    releaseBody: () => options.onReleased?.(),
-    abort: (reason) => controller.abort(reason),
   };
 }
 
 /** The whole body of an answer. */
-export async function bytesOf({ body }: UpstreamAnswer): Promise<Buffer> {
+export async function bytesOf({ body }: UpstreamResponse): Promise<Buffer> {
   const chunks: Uint8Array[] = [];
   for (let chunk = await body?.read(); chunk !== undefined; chunk = await body?.read()) chunks.push(chunk);
   return Buffer.concat(chunks);
 }
 
 /** The same as text. */
-export async function textOf(answer: UpstreamAnswer): Promise<string> {
+export async function textOf(answer: UpstreamResponse): Promise<string> {
   return (await bytesOf(answer)).toString();
 }

@@ -28,7 +28,7 @@ class UserStore implements KeyStore {
 
 const clock: Clock = { now: () => 0, monotonic: () => 0, timer: () => () => {} };
 const transport: Transport = {
-  send: ({ url, signal }) => {
+  send: ({ url, exchange: { signal } }) => {
     signal.throwIfAborted();
     return Promise.resolve({ status: url.port === "" ? 200 : 500, headers: new Headers(), body: null });
   },

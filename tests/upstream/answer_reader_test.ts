@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
-import { AnswerReader, Garbled, MAX_HEADER_BYTES } from "../../src/upstream/http1/response_parser.ts";
+import { MalformedResponse, MAX_HEADER_BYTES, ResponseParser } from "../../src/upstream/http1/response_parser.ts";
 
 /** What a reader told. */
 interface Told {
@@ -14,11 +14,11 @@ interface Told {
 }
 
 /** A reader, and what it has told so far. Bytes are latin-1: one character each. */
-function startReading(): { reader: AnswerReader; told(): Told } {
+function startReading(): { reader: ResponseParser; told(): Told } {
   const heads: Told["heads"] = [];
   const chunks: Uint8Array[] = [];
   let ends = 0;
-  const reader: AnswerReader = new AnswerReader({
+  const reader: ResponseParser = new ResponseParser({
     head(status, headers) {
       assert.deepEqual([heads.length, chunks.length, ends], [0, 0, 0], "a head comes first, and once");
       heads.push([status, [...headers]]);
@@ -254,7 +254,7 @@ describe("the reader of answers", () => {
 
   for (const [name, answer] of Object.entries(GARBLED)) {
     it(`refuses, however it is cut: ${name}`, () => {
-      for (const pieces of cuts(answer)) assert.throws(() => read(pieces), Garbled, JSON.stringify(pieces));
+      for (const pieces of cuts(answer)) assert.throws(() => read(pieces), MalformedResponse, JSON.stringify(pieces));
     });
   }
 
@@ -275,12 +275,12 @@ describe("the reader of answers", () => {
     for (const [name, begin, end, isTooLarge] of cases) {
       for (let at = 0; at <= end.length; at++) {
         const reading = () => read([begin + end.slice(0, at), end.slice(at)].filter((piece) => piece !== ""));
-        if (isTooLarge) assert.throws(reading, Garbled, name);
+        if (isTooLarge) assert.throws(reading, MalformedResponse, name);
         else assert.equal(reading().ends, 1, name);
       }
     }
-    assert.throws(() => read([`${OK}a: ${most}`]), Garbled, "nobody waits for its end");
-    assert.throws(() => read([`${CHUNKED}0;${most}`]), Garbled, "nobody waits for its end");
+    assert.throws(() => read([`${OK}a: ${most}`]), MalformedResponse, "nobody waits for its end");
+    assert.throws(() => read([`${CHUNKED}0;${most}`]), MalformedResponse, "nobody waits for its end");
   });
 
   it("ends an answer at the close only where nothing else says its end", () => {
@@ -316,7 +316,7 @@ describe("the reader of answers", () => {
   it("reads one answer after another, and nothing of the one before tells of the next", () => {
     const statuses: number[] = [];
     let body = "";
-    const reader: AnswerReader = new AnswerReader({
+    const reader: ResponseParser = new ResponseParser({
       head: (status) => void statuses.push(status),
       data: (bytes) => void (body += Buffer.from(bytes).toString("latin1")),
       end: () => {},
@@ -339,7 +339,7 @@ describe("the reader of answers", () => {
 
   it("keeps no large piece of memory for a few bytes of a body", () => {
     const kept: unknown[] = [];
-    const reader: AnswerReader = new AnswerReader({
+    const reader: ResponseParser = new ResponseParser({
       head: () => {},
       data: (bytes) => void kept.push(bytes.buffer),
       end: () => {},

@@ -4,8 +4,10 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { beforeEach, describe, it } from "@std/testing/bdd";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
+import { systemClock } from "../../src/exchange/clock.ts";
 import { NeverSent, type Transport } from "../../src/upstream/transport.ts";
-import { type ClientSocket, createHttp1Transport, type SocketEvents } from "../../src/upstream/http1/client.ts";
+import { createHttp1Transport } from "../../src/upstream/http1/client.ts";
+import type { ClientSocket, SocketEvents } from "../../src/upstream/http1/connection.ts";
 import { bytesOf, textOf, toUpstreamCall } from "../support/upstream_call.ts";
 
 const GOOD = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
@@ -36,8 +38,12 @@ class Dialled implements ClientSocket {
     this.isPaused = false;
   }
 
-  hold(isHolding: boolean): void {
-    this.isHolding = isHolding;
+  ref(): void {
+    this.isHolding = true;
+  }
+
+  unref(): void {
+    this.isHolding = false;
   }
 
   destroy(): void {
@@ -62,7 +68,7 @@ describe("a transport, whatever its connections tell", () => {
       const socket = new Dialled(events);
       dialled.push(socket);
       return socket;
-    }, () => nowMs);
+    }, { ...systemClock, monotonic: () => nowMs });
   });
   const send = (controller = new AbortController()) =>
     transport.send(toUpstreamCall("http://upstream.invalid/", { controller }));

@@ -184,14 +184,17 @@ export class OperatorActions {
       throw new GatewayError("provider_not_found", { detail: `use one of ${Object.keys(providers).join(", ")}` });
     }
     const bytes = await readBytes();
-    const own: Readonly<Record<string, string>> = { host, "content-length": String(bytes.byteLength) };
+    const headers = new Headers(
+      PLAYGROUND_HEADERS.map((name): [string, string] => [name, inbound.headers.get(name) ?? ""])
+        .filter(([, value]) => value !== ""),
+    );
+    headers.set("host", host);
+    headers.set("content-length", String(bytes.byteLength));
     let isRead = false;
     const answer = await handle({
       method: "POST",
       url: "/v1/chat/completions",
-      headers: {
-        get: (name) => own[name] ?? (PLAYGROUND_HEADERS.includes(name) ? inbound.headers.get(name) : null),
-      },
+      headers,
       body: {
         read() {
           const chunk = isRead ? undefined : bytes;

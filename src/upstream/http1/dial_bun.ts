@@ -6,8 +6,8 @@
 import type { Buffer } from "node:buffer";
 import { isIP } from "node:net";
 import { checkServerIdentity, type PeerCertificate } from "node:tls";
-import { dialNode, toHandshakeError } from "./dial_node.ts";
-import type { ClientSocket, Dial, SocketEvents } from "./client.ts";
+import { dialNode, KEEP_ALIVE_MS, toHandshakeError } from "./dial_node.ts";
+import type { ClientSocket, Dial, SocketEvents } from "./connection.ts";
 
 /** The part of Bun's types that is used here: the official ones clash with those of Node and Deno. */
 interface BunTcpSocket {
@@ -45,7 +45,6 @@ declare const Bun: {
 
 /** `readyState` of an open socket. */
 const OPEN = 1;
-const KEEP_ALIVE_MS = 60_000;
 
 /** Number of attempts to connect that are still under way though they are no longer wanted, by host. */
 const abandoned = new Map<string, number>();
@@ -59,7 +58,7 @@ function countAbandoned(host: string, change: 1 | -1): void {
 /** A connection, under way or open. */
 class BunSocket implements ClientSocket {
   readonly events: SocketEvents;
-  readonly host: string;
+  readonly hostname: string;
   readonly isSecure: boolean;
   #socket: BunTcpSocket | undefined;
   #waiting: Uint8Array[] = [];
@@ -67,16 +66,17 @@ class BunSocket implements ClientSocket {
   #isClosed = false;
   /** True while it is connected and its TLS handshake is not complete. */
   #isInHandshake = false;
-  readonly #place: string;
+  /** Host with its port, under which attempts are counted. */
+  readonly #host: string;
 
   constructor({ host, hostname, port, protocol }: URL, events: SocketEvents) {
     this.events = events;
-    this.#place = host;
-    this.host = hostname.replace(/^\[|\]$/g, "");
+    this.#host = host;
+    this.hostname = hostname.replace(/^\[|\]$/g, "");
     this.isSecure = protocol === "https:";
-    const serverName = isIP(this.host) === 0 ? { serverName: this.host } : {};
+    const serverName = isIP(this.hostname) === 0 ? { serverName: this.hostname } : {};
     Bun.connect({
-      hostname: this.host,
+      hostname: this.hostname,
       port: Number(port || (this.isSecure ? 443 : 80)),
       ...(this.isSecure && { tls: { ...serverName, rejectUnauthorized: true } }),
       data: this,
@@ -96,7 +96,7 @@ class BunSocket implements ClientSocket {
   connected(socket: BunTcpSocket): boolean {
     this.#socket = socket;
     if (this.#isDestroyed) {
-      countAbandoned(this.#place, -1);
+      countAbandoned(this.#host, -1);
       socket.terminate();
       return false;
     }
@@ -140,9 +140,12 @@ class BunSocket implements ClientSocket {
     this.#socket?.resume();
   }
 
-  hold(isHeld: boolean): void {
-    if (isHeld) this.#socket?.ref();
-    else this.#socket?.unref();
+  ref(): void {
+    this.#socket?.ref();
+  }
+
+  unref(): void {
+    this.#socket?.unref();
   }
 
   destroy(): void {
@@ -150,14 +153,14 @@ class BunSocket implements ClientSocket {
     this.#isDestroyed = true;
     this.#waiting = [];
     if (this.#socket !== undefined) this.#socket.terminate();
-    else if (!this.#isClosed) countAbandoned(this.#place, 1);
+    else if (!this.#isClosed) countAbandoned(this.#host, 1);
   }
 
   /** Reports once that the connection is closed. */
   closed(error?: Error): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    if (this.#socket === undefined && this.#isDestroyed) countAbandoned(this.#place, -1);
+    if (this.#socket === undefined && this.#isDestroyed) countAbandoned(this.#host, -1);
     this.events.closed(this.#isInHandshake ? toHandshakeError(error) : error);
   }
 }
@@ -172,7 +175,7 @@ const HANDLERS: Parameters<typeof Bun.connect>[0]["socket"] = {
     // Bun looks at the name in the certificate too; a key that goes to the wrong host is worth a second look.
     const found = error ??
       (isDone && socket.authorized
-        ? checkServerIdentity(own.host, socket.getPeerCertificate())
+        ? checkServerIdentity(own.hostname, socket.getPeerCertificate())
         : new Error("The other side of the TLS connection can't be trusted"));
     if (found === undefined) return own.trusted();
     own.closed(found);

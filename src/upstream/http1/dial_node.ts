@@ -8,12 +8,13 @@ import { connect, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { runtime } from "../../runtime.ts";
 import { CallFailed } from "../transport.ts";
-import type { ClientSocket, Dial, SocketEvents } from "./client.ts";
+import { type ClientSocket, type Dial, PIECE_BYTES, type SocketEvents } from "./connection.ts";
 
-const KEEP_ALIVE_MS = 60_000;
+/** Silence of a connection after which the system probes whether its other side is still there. Milliseconds. */
+export const KEEP_ALIVE_MS = 60_000;
 
 /** Buffer for one read, shared by all connections: its bytes are copied before the next read. */
-const shared = new Uint8Array(65536);
+const shared = new Uint8Array(PIECE_BYTES);
 
 function open({ hostname, port, protocol }: URL, onOpen: () => void, onData: (bytes: Buffer) => void): Socket {
   const host = hostname.replace(/^\[|\]$/g, "");
@@ -107,9 +108,12 @@ class NodeSocket implements ClientSocket {
     this.#socket.resume();
   }
 
-  hold(isHeld: boolean): void {
-    if (isHeld) this.#socket.ref();
-    else this.#socket.unref();
+  ref(): void {
+    this.#socket.ref();
+  }
+
+  unref(): void {
+    this.#socket.unref();
   }
 
   destroy(): void {

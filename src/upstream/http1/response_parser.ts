@@ -1,13 +1,13 @@
 /**
- * Parser of the HTTP/1.1 answers on a connection, one after another (RFC 9112, from the client's side). It is strict:
- * it refuses what a lenient parser would guess, for the end of each answer must be beyond doubt. The next answer is
+ * Parser of the HTTP/1.1 responses on a connection, one after another (RFC 9112, from the client's side). It is strict:
+ * it refuses what a lenient parser would guess, for the end of each response must be beyond doubt. The next response is
  * another caller's.
  *
  * @module
  */
 import { Buffer } from "node:buffer";
 
-/** Maximum size of an answer's header, and of a line between chunks. Bytes. */
+/** Maximum size of a response's header, and of a line between chunks. Bytes. */
 export const MAX_HEADER_BYTES = 65536;
 
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: [\t\x20-\x7e\x80-\xff]*)?$/;
@@ -26,14 +26,14 @@ const SPACE = 0x20;
 const TAB = 0x09;
 
 /** The error for bytes that are no readable HTTP/1.1. */
-export class Garbled extends Error {
-  override readonly name = "Garbled";
+export class MalformedResponse extends Error {
+  override readonly name = "MalformedResponse";
 }
 
-/** Receiver of parsed answers. */
-export interface AnswerSink {
+/** Receiver of parsed responses. */
+export interface ResponseSink {
   /**
-   * Takes the header of an answer, other than an interim one.
+   * Takes the header of a response, other than an interim one.
    *
    * @param status HTTP status
    * @param headers Lower-case names; a field that came more than once is joined with `", "`
@@ -41,87 +41,87 @@ export interface AnswerSink {
   head(status: number, headers: Map<string, string>): void;
   /** Takes a part of its body, decoded. Not empty. */
   data(bytes: Uint8Array): void;
-  /** Reports that the answer is complete. */
+  /** Reports that the response is complete. */
   end(): void;
 }
 
-/** The part of an answer that is expected next. */
-type Awaited = "head" | "sized" | "chunk" | "chunk data" | "chunk end" | "trailer" | "rest" | "nothing";
+/** The part of a response that is expected next. */
+type Expected = "head" | "sized" | "chunk" | "chunk data" | "chunk end" | "trailer" | "rest" | "nothing";
 
 /** The parser of one connection. */
-export class AnswerReader {
-  readonly #sink: AnswerSink;
-  #awaited: Awaited = "head";
+export class ResponseParser {
+  readonly #sink: ResponseSink;
+  #expected: Expected = "head";
   /** Bytes left of the body, or of the chunk. */
   #left = 0;
   /** The received part of a header or a line that is not complete. */
-  #begun: Buffer | undefined;
+  #partial: Buffer | undefined;
   #trailerBytes = 0;
-  #isLasting = false;
+  #isPersistent = false;
 
-  /** @param sink Receiver of the answers */
-  constructor(sink: AnswerSink) {
+  /** @param sink Receiver of the responses */
+  constructor(sink: ResponseSink) {
     this.#sink = sink;
   }
 
   /**
-   * Returns whether the connection can carry another call: the last answer is complete, nothing came after it, and the
+   * Returns whether the connection can carry another call: the last response is complete, nothing came after it, and the
    * server did not say that it closes the connection.
    */
   get isReusable(): boolean {
-    return this.#awaited === "nothing" && this.#isLasting;
+    return this.#expected === "nothing" && this.#isPersistent;
   }
 
-  /** Prepares for the next answer. */
+  /** Prepares for the next response. */
   next(): void {
-    this.#awaited = "head";
+    this.#expected = "head";
   }
 
   /**
    * Parses received bytes.
    *
-   * @param came Received bytes. They may be overwritten: the data of chunks is joined in place
-   * @throws {Garbled} For bytes that are no valid answer, or an answer that was not asked for
+   * @param received Received bytes. They may be overwritten: the data of chunks is joined in place
+   * @throws {MalformedResponse} For bytes that are no valid response
    */
-  feed(came: Buffer): void {
-    const bytes = this.#begun === undefined ? came : Buffer.concat([this.#begun, came]);
-    this.#begun = undefined;
-    let first = 0; // where the body stands of what came, and where it ends
+  feed(received: Buffer): void {
+    const bytes = this.#partial === undefined ? received : Buffer.concat([this.#partial, received]);
+    this.#partial = undefined;
+    let first = 0; // start and end of the body in these bytes
     let last = 0;
     let at = 0;
-    while (at < bytes.length && this.#awaited !== "nothing") {
+    while (at < bytes.length && this.#expected !== "nothing") {
       const from = at;
-      if (this.#awaited === "head") at = this.#readHead(bytes, at);
-      else if (this.#awaited === "sized" || this.#awaited === "chunk data" || this.#awaited === "rest") {
+      if (this.#expected === "head") at = this.#readHead(bytes, at);
+      else if (this.#expected === "sized" || this.#expected === "chunk data" || this.#expected === "rest") {
         at = Math.min(at + this.#left, bytes.length);
         if (first === last) first = last = from;
         else bytes.copyWithin(last, from, at);
         last += at - from;
         this.#left -= at - from;
-        if (this.#left === 0) this.#awaited = this.#awaited === "sized" ? "nothing" : "chunk end";
+        if (this.#left === 0) this.#expected = this.#expected === "sized" ? "nothing" : "chunk end";
       } else at = this.#readLine(bytes, at);
       if (at === from) {
-        this.#begun = bytes.subarray(at);
+        this.#partial = bytes.subarray(at);
         break;
       }
     }
-    if (at < bytes.length && this.#awaited === "nothing") this.#isLasting = false; // more than was asked for
+    if (at < bytes.length && this.#expected === "nothing") this.#isPersistent = false; // more than was asked for
     if (first < last) {
       const data = bytes.subarray(first, last);
       this.#sink.data(bytes.length > data.length * MAX_KEPT_RATIO ? Buffer.from(data) : data);
     }
-    if (this.#awaited === "nothing") this.#sink.end();
+    if (this.#expected === "nothing") this.#sink.end();
   }
 
   /**
    * Handles the regular end of the connection by its other side.
    *
-   * @returns Whether that was the end of an answer
+   * @returns Whether that was the end of a response
    */
   close(): boolean {
-    const isEnd = this.#awaited === "rest";
-    if (isEnd) this.#awaited = "nothing";
-    this.#isLasting = false;
+    const isEnd = this.#expected === "rest";
+    if (isEnd) this.#expected = "nothing";
+    this.#isPersistent = false;
     if (isEnd) this.#sink.end();
     return isEnd;
   }
@@ -131,19 +131,21 @@ export class AnswerReader {
     const start = bytes.toString("latin1", at, at + MAX_HEADER_BYTES + "\r\n\r\n".length);
     const length = start.indexOf("\r\n\r\n"); // in a text: bytes are searched slowly by Deno
     if (length > MAX_HEADER_BYTES || (length === -1 && start.length - "\r\n\r".length > MAX_HEADER_BYTES)) {
-      throw new Garbled("The header is too large");
+      throw new MalformedResponse("The header is too large");
     }
     if (length === -1) {
-      if (!STATUS_START.startsWith(start.slice(0, STATUS_START.length))) throw new Garbled("It is no HTTP/1.1");
-      if (BARE_LF.test(start)) throw new Garbled("A line of the header does not end as it should");
+      if (!STATUS_START.startsWith(start.slice(0, STATUS_START.length))) {
+        throw new MalformedResponse("It is no HTTP/1.1");
+      }
+      if (BARE_LF.test(start)) throw new MalformedResponse("A line of the header does not end as it should");
       return at;
     }
     const [line = "", ...fields] = start.slice(0, length).split("\r\n");
     const [, minor, code] = STATUS_LINE.exec(line) ?? [];
-    if (code === undefined) throw new Garbled("It does not begin with a status");
+    if (code === undefined) throw new MalformedResponse("It does not begin with a status");
     const headers = toHeaders(fields);
     const status = Number(code);
-    if (status === 101) throw new Garbled("It changes to another protocol");
+    if (status === 101) throw new MalformedResponse("It changes to another protocol");
     const end = at + length + "\r\n\r\n".length;
     if (status < 200) return end;
     this.#frame(status, headers, minor === "1");
@@ -156,48 +158,51 @@ export class AnswerReader {
     const length = headers.get("content-length");
     const coding = headers.get("transfer-encoding");
     const options = (headers.get("connection") ?? "").toLowerCase();
-    this.#isLasting = isCurrent && !options.split(",").some((option) => option.trim() === "close");
+    this.#isPersistent = isCurrent && !options.split(",").some((option) => option.trim() === "close");
     if (coding !== undefined) {
       if (length !== undefined || !isCurrent || coding.toLowerCase() !== "chunked") {
-        throw new Garbled("Where its body ends can't be told");
+        throw new MalformedResponse("Where its body ends can't be told");
       }
-    } else if (length !== undefined && !LENGTH.test(length)) throw new Garbled("Its length is no number");
+    } else if (length !== undefined && !LENGTH.test(length)) throw new MalformedResponse("Its length is no number");
     if (status === 204 || status === 304) {
-      this.#awaited = "nothing";
+      this.#expected = "nothing";
       // It has no body whatever it says; one that comes all the same must not be the next one's answer.
-      if (coding !== undefined || Number(length ?? 0) > 0) this.#isLasting = false;
+      if (coding !== undefined || Number(length ?? 0) > 0) this.#isPersistent = false;
     } else if (coding !== undefined) {
-      this.#awaited = "chunk";
+      this.#expected = "chunk";
       this.#trailerBytes = 0;
     } else if (length !== undefined) {
       this.#left = Number(length);
-      this.#awaited = this.#left === 0 ? "nothing" : "sized";
+      this.#expected = this.#left === 0 ? "nothing" : "sized";
     } else {
-      this.#awaited = "rest";
+      this.#expected = "rest";
       this.#left = Infinity;
-      this.#isLasting = false;
+      this.#isPersistent = false;
     }
   }
 
   /** Reads a line between the data of chunks. @returns Its end, or `at` while it is incomplete */
   #readLine(bytes: Buffer, at: number): number {
-    if (this.#awaited === "chunk end") {
+    if (this.#expected === "chunk end") {
       if (bytes[at] !== CR || (at + 1 < bytes.length && bytes[at + 1] !== LF)) {
-        throw new Garbled("A chunk is longer than it says");
+        throw new MalformedResponse("A chunk is longer than it says");
       }
       if (at + 1 === bytes.length) return at;
-      this.#awaited = "chunk";
+      this.#expected = "chunk";
       return at + 2;
     }
     const end = endOfLine(bytes, at);
-    if ((end === -1 ? bytes.length - 1 : end) - at > MAX_HEADER_BYTES) throw new Garbled("A line is too large");
+    if ((end === -1 ? bytes.length - 1 : end) - at > MAX_HEADER_BYTES) {
+      throw new MalformedResponse("A line is too large");
+    }
     if (end === -1) return at;
-    if (this.#awaited === "chunk") {
+    if (this.#expected === "chunk") {
       this.#left = readSize(bytes, at, end);
-      this.#awaited = this.#left === 0 ? "trailer" : "chunk data";
-    } else if (end === at) this.#awaited = "nothing";
-    else if ((this.#trailerBytes += end - at) > MAX_HEADER_BYTES) throw new Garbled("The trailer is too large");
-    else toHeaders([bytes.toString("latin1", at, end)]); // nobody asks for one, but it has to be one
+      this.#expected = this.#left === 0 ? "trailer" : "chunk data";
+    } else if (end === at) this.#expected = "nothing";
+    else if ((this.#trailerBytes += end - at) > MAX_HEADER_BYTES) {
+      throw new MalformedResponse("The trailer is too large");
+    } else toHeaders([bytes.toString("latin1", at, end)]); // nobody asks for one, but it has to be one
     return end + 2;
   }
 }
@@ -210,7 +215,7 @@ function endOfLine(bytes: Buffer, at: number): number {
   for (let index = at; index < bytes.length; index++) {
     if (bytes[index] !== LF) continue;
     if (index > at && bytes[index - 1] === CR) return index - 1;
-    throw new Garbled("A line between chunks does not end as it should");
+    throw new MalformedResponse("A line between chunks does not end as it should");
   }
   return -1;
 }
@@ -227,7 +232,7 @@ function readSize(bytes: Buffer, at: number, end: number): number {
   }
   if (index === end && index > at && index - at <= MAX_SIZE_DIGITS) return size;
   if (index === at || index - at > MAX_SIZE_DIGITS || !EXTENSION.test(bytes.toString("latin1", index, end))) {
-    throw new Garbled("A chunk has no size");
+    throw new MalformedResponse("A chunk has no size");
   }
   return size;
 }
@@ -238,7 +243,7 @@ function toHeaders(fields: readonly string[]): Map<string, string> {
     const colon = field.indexOf(":");
     const name = field.slice(0, Math.max(0, colon));
     // A folded line begins with a space, which no name does.
-    if (!TOKEN.test(name) || NO_FIELD_TEXT.test(field)) throw new Garbled("A header is malformed");
+    if (!TOKEN.test(name) || NO_FIELD_TEXT.test(field)) throw new MalformedResponse("A header is malformed");
     const value = trimBlanks(field.slice(colon + 1));
     const key = name.toLowerCase();
     const earlier = headers.get(key);

@@ -1,0 +1,202 @@
+/**
+ * A connection to an upstream, which serves one call at a time, and the port to the sockets below it.
+ *
+ * @module
+ */
+import type { Buffer } from "node:buffer";
+import { GatewayError } from "../../errors/gateway_error.ts";
+import { CallFailed, NeverSent } from "../transport.ts";
+import { MalformedResponse, ResponseParser, type ResponseSink } from "./response_parser.ts";
+
+/** Size of the pieces in which bytes move: of one read from a socket, and of a body sent together with its header. */
+export const PIECE_BYTES = 65536;
+
+/** Port: a connected or connecting socket, as narrow as the client needs it. */
+export interface ClientSocket {
+  /** True if it can take a call, as far as is known. */
+  readonly isAlive: boolean;
+  /** True if all written bytes have been sent. */
+  readonly isFlushed: boolean;
+  /** Sends bytes, now or when there is room. */
+  write(bytes: Uint8Array): void;
+  /** Stops reading until {@link resume}, so that the other side has to wait. */
+  pause(): void;
+  /** Continues reading; without effect where nothing was paused. */
+  resume(): void;
+  /** Keeps the process running while the connection is open, as every new one does. */
+  ref(): void;
+  /** Lets a process with nothing else to do end. */
+  unref(): void;
+  /** Closes it at whatever stage it is. */
+  destroy(): void;
+}
+
+/** Events of a socket. None is reported before {@link Dial} has returned. */
+export interface SocketEvents {
+  /** Reports that it is connected and, if it is encrypted, that the server's identity is verified. */
+  opened(): void;
+  /** Reports that bytes that had to wait have been sent. Not called from within {@link ClientSocket.write}. */
+  flushed(): void;
+  /** Delivers received bytes, which nobody else writes to. */
+  received(bytes: Buffer): void;
+  /** Reports that the other side has sent its last byte. */
+  ended(): void;
+  /** Reports that it is closed. @param error The error that closed it, if any */
+  closed(error: Error | undefined): void;
+}
+
+/**
+ * Connects to the host of a URL, encrypted for `https:`.
+ *
+ * @param url Its host and port
+ * @param events Receiver of its events
+ * @returns The socket, not yet open
+ */
+export type Dial = (url: URL, events: SocketEvents) => ClientSocket;
+
+/** The call that uses a connection, and receives its response. */
+export interface ConnectionCall extends ResponseSink {
+  /** Hands over the request, in pieces, when it begins to be sent. */
+  takeRequest(): readonly Uint8Array[];
+  /** Reports that no byte of the request waits to be sent. */
+  sent(): void;
+  /** Reports that no complete response will come. */
+  fail(error: Error): void;
+}
+
+/** The owner of a connection, which keeps it between calls. */
+export interface ConnectionOwner {
+  /** Keeps a connection for the next call, or closes it. @param idleMs The longest time to keep it, milliseconds */
+  release(connection: Connection, idleMs: number): void;
+  /** Removes a closed connection. */
+  forget(connection: Connection): void;
+}
+
+/** Longest time an idle connection is kept: less than common load balancers keep them (60 s). Milliseconds. */
+const IDLE_CONNECTION_MS = 50_000;
+/** Margin by which an idle connection is given up before the timeout that its server announces. Milliseconds. */
+const IDLE_MARGIN_MS = 1000;
+const KEEP_ALIVE_TIMEOUT = /\btimeout=(\d{1,6})\b/i;
+
+/** A connection to an upstream, and the call that uses it. */
+export class Connection implements SocketEvents, ResponseSink {
+  /** Time from which it is given to no further call. Monotonic, milliseconds. */
+  readonly usedUntil: number;
+  /** Time until which its owner keeps it while it is idle. Monotonic, milliseconds. */
+  idleUntil = 0;
+  readonly #owner: ConnectionOwner;
+  readonly #socket: ClientSocket;
+  readonly #parser: ResponseParser = new ResponseParser(this);
+  /** The call that uses it; `undefined` while it is idle. */
+  #call: ConnectionCall | undefined;
+  #idleMs = IDLE_CONNECTION_MS;
+  #isOpen = false;
+
+  /**
+   * @param connect Connects to the upstream
+   * @param owner The owner
+   * @param usedUntil Time from which it is given to no further call. Monotonic, milliseconds
+   */
+  constructor(connect: (events: SocketEvents) => ClientSocket, owner: ConnectionOwner, usedUntil: number) {
+    this.#owner = owner;
+    this.usedUntil = usedUntil;
+    this.#socket = connect(this);
+  }
+
+  /** True if it can take a call, as far as is known. */
+  get isAlive(): boolean {
+    return this.#socket.isAlive;
+  }
+
+  /** True if it is connected, so that a call need not wait for it. */
+  get isOpen(): boolean {
+    return this.#isOpen;
+  }
+
+  /** Sends a call, as soon as the connection is open. */
+  run(call: ConnectionCall): void {
+    this.#call = call;
+    if (!this.#isOpen) return;
+    this.#socket.ref();
+    this.#send(call);
+  }
+
+  #send(call: ConnectionCall): void {
+    this.#parser.next();
+    for (const piece of call.takeRequest()) this.#socket.write(piece);
+    this.flushed();
+  }
+
+  /** Stops reading until {@link resume}. */
+  pause(): void {
+    this.#socket.pause();
+  }
+
+  /** Continues reading. */
+  resume(): void {
+    this.#socket.resume();
+  }
+
+  /** Closes the connection, so that the rest of a response is not taken for the next one. */
+  destroy(): void {
+    this.#call = undefined;
+    this.#socket.destroy();
+  }
+
+  opened(): void {
+    if (this.#isOpen) return; // a second TLS handshake: the call is on its way
+    this.#isOpen = true;
+    if (this.#call !== undefined) this.#send(this.#call);
+  }
+
+  flushed(): void {
+    if (this.#isOpen && this.#socket.isFlushed) this.#call?.sent(); // before that nothing was sent
+  }
+
+  received(bytes: Buffer): void {
+    if (this.#call === undefined || !this.#isOpen) return this.#fail(new Error("Bytes came that no call asked for"));
+    try {
+      this.#parser.feed(bytes);
+    } catch (error) {
+      if (!(error instanceof MalformedResponse)) throw error;
+      this.#fail(new GatewayError("upstream_bad_response", { cause: error }));
+    }
+  }
+
+  ended(): void {
+    // It may still wait for something to be written before it closes: no response comes any more.
+    if (!this.#parser.close()) this.#fail(new CallFailed("closed", "The connection ended before the response"));
+  }
+
+  closed(error: Error | undefined): void {
+    this.#owner.forget(this);
+    this.#fail(error ?? new CallFailed("closed", "The connection closed before the end"));
+  }
+
+  #fail(error: Error): void {
+    const call = this.#call;
+    this.destroy();
+    call?.fail(this.#isOpen ? error : new NeverSent(error));
+  }
+
+  head(status: number, headers: Map<string, string>): void {
+    const [, seconds] = KEEP_ALIVE_TIMEOUT.exec(headers.get("keep-alive") ?? "") ?? [];
+    if (seconds !== undefined) this.#idleMs = Math.min(IDLE_CONNECTION_MS, Number(seconds) * 1000 - IDLE_MARGIN_MS);
+    this.#call?.head(status, headers);
+  }
+
+  data(bytes: Uint8Array): void {
+    this.#call?.data(bytes);
+  }
+
+  end(): void {
+    const call = this.#call;
+    this.#call = undefined;
+    if (this.#parser.isReusable && this.#socket.isFlushed && this.#idleMs > 0) {
+      this.#socket.resume();
+      this.#socket.unref();
+      this.#owner.release(this, this.#idleMs);
+    } else this.#socket.destroy();
+    call?.end();
+  }
+}
