@@ -101,12 +101,12 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
     maxRequestBodySize: Number.MAX_SAFE_INTEGER, // the gateway counts, and answers with a body
     async fetch(request, listener) {
       // Quiet answers, and bodies that come slowly, are the gateway's to judge: Bun would cut both after 12 s.
-      const isPatient = () => listener.timeout(request, 0);
+      const liftDeadline = () => listener.timeout(request, 0);
       const body = fromRequest(request, WHOLE_BODY_BYTES);
-      if (body === null) isPatient();
+      if (body === null) liftDeadline();
       else listener.timeout(request, bodySeconds);
       if (body === null) await nextTurn();
-      const answer = await handler.handle(new BunRequest(request, body && withEnd(body, isPatient)));
+      const answer = await handler.handle(new BunRequest(request, body && withEnd(body, liftDeadline)));
       const { body: relayed } = answer;
       const rest = answer.headers.connection === "close" ? bodyLeft(request, body) : null;
       if (!isWhole(relayed)) {

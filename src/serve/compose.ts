@@ -24,6 +24,7 @@ import { dialNode } from "../upstream/http1/dial_node.ts";
 import { createHttp1Transport } from "../upstream/http1/client.ts";
 import { runtime } from "../runtime.ts";
 import { type EngineReferences, Engines } from "./engines.ts";
+import { describeBug } from "./lifecycle.ts";
 import type { Serve } from "./listener.ts";
 
 // In one call: twice as fast on Bun and Node, slower on Deno (measured). Node has it from 20.12 on.
@@ -238,9 +239,14 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
       if (keyId !== undefined) keys.used(keyId, startedAt);
     },
   };
+  const bugReporter: ExchangeObserver = {
+    settled({ id, outcome, error }) {
+      if (outcome === "failed") options.report(`internal_error in request ${id}: ${describeBug(error)}`);
+    },
+  };
   const usage = engines.meter(store);
   const transport = engines.transport ??= runtimeParts().transport;
-  const parts = { transport, digest, keys, limiter, observers: [lastUse, usage] };
+  const parts = { transport, digest, keys, limiter, observers: [lastUse, bugReporter, usage] };
   const health = () => redis === undefined ? {} : { redis: redis() };
   const begin = async () => {
     list();

@@ -117,15 +117,23 @@ export function waitForSignal(): Promise<string> {
 }
 
 /**
+ * Describes a bug.
+ *
+ * @param thrown The value that was thrown
+ * @returns Its name and stack, without its message, which may quote what a caller sent
+ */
+export function describeBug(thrown: unknown): string {
+  const { name, stack = "" } = thrown instanceof Error ? thrown : new Error();
+  return `${name}\n${stack.split("\n").filter((line) => /^\s+at /.test(line)).join("\n")}`;
+}
+
+/**
  * Keeps the process alive after an uncaught exception or an unhandled rejection, which costs one exchange at most.
  *
- * @param report Receives the name and the stack of the error, without its message, which may quote what a caller sent
+ * @param report Receives a description of the error
  */
 export function containCrashes(report: (text: string) => void): void {
-  const describe = (reason: unknown) => {
-    const { name, stack = "" } = reason instanceof Error ? reason : new Error();
-    report(`${name}\n${stack.split("\n").filter((line) => /^\s+at /.test(line)).join("\n")}`);
-  };
-  process.on("uncaughtException", describe);
-  process.on("unhandledRejection", describe);
+  for (const event of ["uncaughtException", "unhandledRejection"]) {
+    process.on(event, (thrown: unknown) => report(describeBug(thrown)));
+  }
 }

@@ -15,7 +15,6 @@ import { type ByteSource, type GatewayRequest, isWhole } from "../http/message.t
 import { systemClock } from "../exchange/clock.ts";
 import type { Handler } from "../http/web.ts";
 import { runtime } from "../runtime.ts";
-import { fromIncomingMessage } from "./incoming_body.ts";
 import { endLate, HEADERS_MS, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 
 /** Interval at which Node checks for requests that are late. Milliseconds. */
@@ -29,6 +28,52 @@ const LAST_READ_MS = 1_000;
  * never reuse a connection that is closing. Milliseconds.
  */
 const KEEP_ALIVE_MS = 65_000;
+
+/**
+ * Wraps a Node stream as a {@link ByteSource}. The stream is paused, so that a reader that stops also stops the sender.
+ *
+ * @param stream A request's or an answer's body
+ * @returns The source
+ */
+export function fromIncomingMessage(stream: IncomingMessage): ByteSource {
+  let isWatched = false;
+  let isOver = false;
+  let failure: Error | undefined;
+  let wake = (): void => {};
+  const end = (error?: Error | null) => {
+    isOver = true;
+    failure ??= error ?? undefined;
+    wake();
+  };
+  const onClose = () => end(stream.complete ? undefined : new Error("The connection closed before the end"));
+  /** Adds the listeners, at the first read only: the server never discards an unread body that has listeners. */
+  const watch = () => {
+    isWatched = true;
+    stream.on("readable", () => wake());
+    stream.on("end", () => end());
+    stream.on("error", end);
+    stream.on("close", onClose);
+    if (stream.destroyed) onClose();
+  };
+  return {
+    async read() {
+      if (!isWatched) watch();
+      while (true) {
+        const chunk: Uint8Array | null = isOver ? null : stream.read();
+        if (chunk !== null) return chunk;
+        if (failure !== undefined) throw failure;
+        if (isOver) return undefined;
+        await new Promise<void>((resolve) => wake = resolve);
+      }
+    },
+    cancel() {
+      isOver = true;
+      stream.on("error", () => {}); // destroying may report what nobody waits for
+      stream.destroy();
+      wake();
+    },
+  };
+}
 
 /** A request of `node:http` as a {@link GatewayRequest}. */
 class NodeRequest implements GatewayRequest {

@@ -59,22 +59,11 @@ export interface ServingOptions {
   readonly report: (text: string) => void;
 }
 
-/** Reports bugs: the name of what was thrown and where, without its message, which may quote a caller. */
-const createBugReporter = (report: (text: string) => void): ExchangeObserver => ({
-  settled({ id, outcome, error }) {
-    if (outcome !== "failed") return;
-    const { name, stack = "" } = error instanceof Error ? error : new Error();
-    const frames = stack.split("\n").filter((line) => /^\s+at /.test(line)).join("\n");
-    report(`internal_error in request ${id}: ${name}\n${frames}`);
-  },
-});
-
 /** Serves callers in this process. */
 export class ServingHere implements Serving {
   readonly #options: ServingOptions;
   readonly #gateway: RunningGateway;
   readonly #listeners: ListenerSet;
-  readonly #bugReporter: ExchangeObserver;
   readonly #metrics: Metrics;
   readonly #logs = new AccessLogs();
   readonly #traces: Traces | undefined;
@@ -85,7 +74,6 @@ export class ServingHere implements Serving {
   constructor(options: ServingOptions) {
     const { serve, version, report } = options;
     this.#options = options;
-    this.#bugReporter = createBugReporter(report);
     this.#traces = createTraces({ version, operations: OPERATIONS, report });
     const observe = (prepared: Prepared) => this.#observersOf(prepared);
     const gateway = this.#gateway = new RunningGateway({ observe, tracer: this.#traces });
@@ -183,11 +171,7 @@ export class ServingHere implements Serving {
     const { admin, log, providers } = config;
     const isWatchable = admin?.token !== undefined; // without a token nobody may watch
     if (isWatchable) this.#feed ??= new LiveFeed(providers, Date.now);
-    return [
-      this.#bugReporter,
-      this.#metrics,
-      this.#logs.of(this.#options.log ?? log),
-      isWatchable ? this.#feed : undefined,
-    ].filter((observer) => observer !== undefined);
+    return [this.#metrics, this.#logs.of(this.#options.log ?? log), isWatchable ? this.#feed : undefined]
+      .filter((observer) => observer !== undefined);
   }
 }

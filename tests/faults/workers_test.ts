@@ -28,6 +28,7 @@ describe("workers", () => {
   let folder: ReturnType<typeof makeFolder>;
   let provider: Provider;
   let finish: (() => void)[];
+  let stopLoad = (): void => {};
   beforeEach(async () => {
     folder = makeFolder();
     finish = [];
@@ -39,6 +40,7 @@ describe("workers", () => {
     });
   });
   afterEach(async () => {
+    stopLoad();
     await endPrograms();
     await provider.close();
     folder.remove();
@@ -66,6 +68,7 @@ describe("workers", () => {
   /** Calls without a pause until told to stop; gives what came instead of an answer. */
   function load(url: string, callers: number) {
     let isOn = true;
+    stopLoad = () => void (isOn = false);
     const wrong: string[] = [];
     let right = 0;
     const done = Promise.all(Array.from({ length: callers }, async () => {

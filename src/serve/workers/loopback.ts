@@ -9,7 +9,7 @@ import { request as requestHttps } from "node:https";
 import { PLAYGROUND_HEADERS } from "../../admin/api/operator_actions.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import type { ByteSource, GatewayRequest, GatewayResponse } from "../../http/message.ts";
-import { fromIncomingMessage } from "../incoming_body.ts";
+import { fromIncomingMessage } from "../node.ts";
 
 /** Headers of the connection, which are no part of the answer. */
 const CONNECTION_HEADERS = ["connection", "keep-alive", "transfer-encoding"];
