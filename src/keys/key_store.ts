@@ -219,7 +219,7 @@ export async function findGatewayKey(
   const wait = { exchange, clock, toError: () => new GatewayError("key_store_unavailable") };
   if (typeof store === "function") return await withDeadline(resolveOwnKey(store, shown), wait);
   const shownDigest = digest(shown);
-  return confirm(await withDeadline(store.find(shownDigest), wait), shownDigest, clock.now());
+  return confirm(await withDeadline(Promise.resolve(store.find(shownDigest)), wait), shownDigest, clock.now());
 }
 
 function confirm(key: GatewayKey | undefined, shownDigest: string, now: number): GatewayKey | undefined {
