@@ -14,13 +14,7 @@ import type { Clock } from "./exchange/clock.ts";
 import { ClientClosed, type Exchange, type Settlement, toSettlement } from "./exchange/exchange.ts";
 import type { ExchangeObserver, Tracer } from "./exchange/observer.ts";
 import type { OpenExchanges } from "./exchange/open_exchanges.ts";
-import {
-  type ByteSource,
-  type GatewayRequest,
-  type GatewayResponse,
-  isDrainable,
-  SMALL_BODY_BYTES,
-} from "./http/message.ts";
+import { type ByteSource, type GatewayRequest, type GatewayResponse, isDrainable } from "./http/message.ts";
 import { type BodyMemory, readBody, type RequestBody } from "./inbound/body.ts";
 import { readGatewayCredential, readUpstreamCredential } from "./inbound/credentials.ts";
 import type { HostTable } from "./inbound/host.ts";
@@ -29,13 +23,13 @@ import { type Digest, holdsGatewayKey } from "./keys/key_format.ts";
 import { findGatewayKey, type KeyResolver } from "./keys/key_resolver.ts";
 import type { KeyStore } from "./keys/key_store.ts";
 import { admitKey, admitModel, allowsModel } from "./keys/policy.ts";
-import { acquireLease, type Lease, type Limiter, type LimitSubject } from "./limits/limiter.ts";
+import { acquireLease, type Limiter, type LimitSubject } from "./limits/limiter.ts";
 import { readChatCompletion } from "./operations/chat_completion.ts";
 import { type ResolvedOperation, resolveOperation } from "./operations/router.ts";
 import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
 import { hasLooped, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
 import { filterModelList } from "./upstream/model_list.ts";
-import { readWhole, Relay } from "./upstream/relay.ts";
+import { isSmall, readWhole, Relay } from "./upstream/relay.ts";
 import type { UpstreamResponse } from "./upstream/transport.ts";
 
 /** A provider, and the parts that calls to it use. */
@@ -111,8 +105,7 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   flow.dialect = operation.dialect;
   exchange.facts.operation = operation.name;
   const key = await identify({ provider, operation }, flow); // 3
-  const lease = await admit(key, provider, flow); // 4
-  if (lease !== undefined) hold(lease, operation, exchange);
+  await admit(key, { provider, operation }, flow); // 4
   const call = await read({ provider, operation, key }, flow); // 5
   const upstream = await send(call, flow); // 6
   return await relay(upstream, call, flow); // 7
@@ -126,10 +119,7 @@ function address({ request: { url, headers }, exchange, gateway }: Flow): Provid
   return provider;
 }
 
-/**
- * 3: checks the gateway key first, since a caller without a valid one must learn nothing more; then what the key
- * allows, and the credential for the provider.
- */
+/** 3: checks the gateway key before all else, since a caller without a valid one must learn nothing more. */
 async function identify(
   { provider, operation }: Pick<Call, "provider" | "operation">,
   { request: { url, headers }, exchange, gateway: { keys, digest, clock } }: Flow,
@@ -139,28 +129,29 @@ async function identify(
   if (storedKey !== undefined) exchange.facts.keyId = storedKey.id;
   const key = admitKey(storedKey, provider.name, clock.now());
   const upstreamKey = readUpstreamCredential(headers);
-  const isGatewayKey = upstreamKey === presentedKey || holdsGatewayKey(upstreamKey);
-  if (isGatewayKey) throw new GatewayError("gateway_key_in_authorization");
+  if (upstreamKey === presentedKey || holdsGatewayKey(upstreamKey)) {
+    throw new GatewayError("gateway_key_in_authorization");
+  }
   if (holdsGatewayKey(url)) throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the URL" });
   if (operation.modelId !== undefined) admitModel(key, operation.modelId);
   if (hasLooped(headers)) throw new GatewayError("upstream_loop");
   return key;
 }
 
-/** 4: takes a lease of the limits of the key and the provider, if there are any. None of the body was read so far. */
-function admit(
+/**
+ * 4: takes a lease of the limits of the key and the provider, if there are any, and holds it until the exchange
+ * settles. None of the body was read so far.
+ */
+async function admit(
   { id, limits }: KeyConfig,
-  { subjects }: Provider,
+  { provider, operation }: Pick<Call, "provider" | "operation">,
   { exchange, gateway: { limiter, clock } }: Flow,
-): Lease | undefined | Promise<Lease> {
-  const limited = limits === undefined ? subjects : [{ name: `key:${id}`, limits }, ...subjects];
-  return limited.length === 0 ? undefined : acquireLease(limiter, limited, { exchange, clock });
-}
-
-/** 4: holds a lease until the exchange settles. */
-function hold(lease: Lease, { cost }: ResolvedOperation, exchange: Exchange): void {
+): Promise<void> {
+  const subjects = limits === undefined ? provider.subjects : [{ name: `key:${id}`, limits }, ...provider.subjects];
+  if (subjects.length === 0) return;
+  const lease = await acquireLease(limiter, subjects, { exchange, clock });
   exchange.onSettled(({ usage, status }) =>
-    lease.release(usage?.total ?? (cost === "tokens" && status === 200 ? undefined : 0))
+    lease.release(usage?.total ?? (operation.cost === "tokens" && status === 200 ? undefined : 0))
   );
   if (lease.observed !== undefined) exchange.facts.observedLimit = lease.observed;
   exchange.headers = lease.headers;
@@ -209,9 +200,7 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
     return finish({ status, headers: own, body: null }, exchange);
   }
   const isMetered = operation.cost === "tokens" && status === 200;
-  const isPacked = (headers.get("content-encoding") ?? "") !== "";
-  const isSmall = body.isWhole === true || Number(headers.get("content-length") ?? Infinity) <= SMALL_BODY_BYTES;
-  if (!isEvents && !isPacked && isSmall) {
+  if (!isEvents && isSmall(headers, body)) {
     const whole = await readWhole(body, { exchange, idleMs, clock });
     const usage = isMetered ? operation.dialect.readUsage(whole) : undefined;
     if (usage !== undefined) exchange.facts.usage = usage;
@@ -226,22 +215,18 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
 function watch(
   body: ByteSource,
   { isMetered, isEvents }: { isMetered: boolean; isEvents: boolean },
-  { operation: { dialect }, provider: { deadlines: { idleMs, firstEventMs }, keepAliveMs }, choices }: Call,
+  { operation: { dialect }, provider: { deadlines, keepAliveMs }, choices }: Call,
   { exchange, gateway: { clock, limits: { writeStallMs } } }: Flow,
 ): Relay {
   const scanner = isMetered && isEvents ? dialect.createScanner(choices) : undefined;
   const meter = isMetered && !isEvents ? dialect.createMeter() : undefined;
-  const times = { idleMs, firstEventMs, keepAliveMs, writeStallMs, clock };
-  return new Relay(body, { exchange, dialect, scanner, meter, ...times });
+  return new Relay(body, { exchange, dialect, scanner, meter, ...deadlines, keepAliveMs, writeStallMs, clock });
 }
 
 /** Turns whatever was thrown into an answer; the only place that does. */
 function refuse(thrown: unknown, { request, exchange, dialect }: Flow): GatewayResponse {
   const settlement = toSettlement(thrown);
-  if (thrown instanceof ClientClosed) {
-    exchange.settle(settlement);
-    return { status: 499, headers: {}, body: null };
-  }
+  if (thrown instanceof ClientClosed) return finish({ status: 499, headers: {}, body: null }, exchange, settlement);
   const error = GatewayError.is(thrown) ? thrown : new GatewayError("internal_error");
   const refusal = toErrorResponse(error, dialect.toErrorBody(error));
   exchange.addHeaders(refusal.headers);

@@ -4,7 +4,7 @@
  * @module
  */
 import type { Clock } from "./clock.ts";
-import { dropRejection, type Exchange, isPromise } from "./exchange.ts";
+import { dropRejection, type Exchange } from "./exchange.ts";
 
 /** The longest wait for a store of keys or counts; a store that works answers sooner. Milliseconds. */
 export const STORE_DEADLINE_MS = 10_000;
@@ -21,19 +21,17 @@ export interface WaitOptions<T> {
 }
 
 /**
- * Waits for the answer of a part of the gateway. An answer that is there already is returned as it is: most parts keep
- * what they are asked for in memory, and a deadline costs more than such an answer.
+ * Waits for the answer of a part of the gateway.
  *
- * @param answer The answer, or its promise
+ * @param answer The promise of the answer
  * @param options Conditions of the wait
  * @returns The answer
  * @throws What the part threw, the reason of the exchange's abort, or the error for a late answer
  */
 export function withDeadline<T>(
-  answer: T | Promise<T>,
+  answer: Promise<T>,
   { exchange, clock, toError, onLate }: WaitOptions<T>,
-): T | Promise<T> {
-  if (!isPromise(answer)) return answer;
+): Promise<T> {
   return new Promise((resolve, reject) => {
     let isOver = false;
     const end = (thrown: unknown): void => {

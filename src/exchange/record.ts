@@ -76,7 +76,7 @@ export interface ExchangeRecord {
 export type ExchangeFacts = {
   -readonly [
     Name in
-      | ("provider" | "keyId" | "operation" | "model" | "stream" | "usage")
+      | ("provider" | "keyId" | "operation" | "model" | "stream" | "usage" | "firstByteMs" | "firstTokenMs")
       | ("limit" | "observedLimit" | "replica" | "retryCause")
   ]?: ExchangeRecord[Name];
 };

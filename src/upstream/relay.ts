@@ -8,9 +8,10 @@ import type { AnswerMeter, Dialect, StreamScanner } from "../dialects/dialect.ts
 import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { ClientClosed, type Exchange, type Settlement, toSettlement } from "../exchange/exchange.ts";
-import type { ByteSource } from "../http/message.ts";
+import { type ByteSource, SMALL_BODY_BYTES } from "../http/message.ts";
 import { readAll, type ReadAllOptions } from "../http/read_all.ts";
 import { toUpstreamError } from "./failure_cause.ts";
+import type { UpstreamResponse } from "./transport.ts";
 
 /** Options of a relay. */
 export interface RelayOptions {
@@ -38,6 +39,18 @@ export interface RelayOptions {
 
 // A line that starts with a colon is a comment (WHATWG HTML §9.2.6 names this very use for it).
 const KEEP_ALIVE = new TextEncoder().encode(": keep-alive\n\n");
+
+/**
+ * Tells whether a plain answer is small enough to go to the caller in one piece, and so does an error in its place.
+ *
+ * @param headers The upstream's headers: the length of a packed body says nothing
+ * @param body The upstream's body
+ * @returns Whether it has arrived already, or its announced length is small
+ */
+export function isSmall(headers: UpstreamResponse["headers"], body: ByteSource): boolean {
+  if ((headers.get("content-encoding") ?? "") !== "") return false;
+  return body.isWhole === true || Number(headers.get("content-length") ?? Infinity) <= SMALL_BODY_BYTES;
+}
 
 /** Conditions of a read. */
 export type ReadWholeOptions = Pick<RelayOptions, "exchange" | "idleMs" | "clock"> & Pick<ReadAllOptions, "accept">;
