@@ -6,21 +6,14 @@
  *
  * @module
  */
-import * as v from "valibot";
+import { readRecord } from "../keys/key_record.ts";
 import type { GatewayKey, KeyStore } from "../keys/key_store.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import { KeySchema } from "../config/key.ts";
 
 /** The part of a namespace of Workers KV that is used. */
 export interface KvNamespace {
   /** Reads a value. @returns The value, or `null` where there is none */
   get(name: string): Promise<string | null>;
-}
-
-function parseKey(text: string): GatewayKey {
-  const { digest, ...key } = v.parse(KeySchema, JSON.parse(text));
-  if (digest === undefined) throw new Error("expected a digest");
-  return { ...key, digest };
 }
 
 /** Key store in Workers KV. */
@@ -35,7 +28,7 @@ export class KvKeyStore implements KeyStore {
   async find(digest: string): Promise<GatewayKey | undefined> {
     try {
       const text = await this.#namespace.get(digest);
-      return text === null ? undefined : parseKey(text);
+      return text === null ? undefined : readRecord(JSON.parse(text));
     } catch (cause) {
       throw new GatewayError("key_store_unavailable", { cause });
     }

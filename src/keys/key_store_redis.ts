@@ -2,16 +2,12 @@
  * Gateway keys in Redis, for many gateways. A change takes effect everywhere within a second: it is announced, and a
  * cached key is used for at most a second.
  *
- * While Redis fails, keys that were good within the last {@link STALE_MS} stay good; all others are answered with
- * `key_store_unavailable`, because nothing is known of them.
- *
  * @module
  */
-import * as v from "valibot";
-import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { KeySchema, toKeyJson } from "../config/key.ts";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
+import { KeyCache } from "./key_cache.ts";
+import { readRecord, writeRecord } from "./key_record.ts";
 import {
   digestsOf,
   type GatewayKey,
@@ -23,7 +19,6 @@ import {
   matchesSearch,
   refuseAfter,
 } from "./key_store.ts";
-import { RecentMap } from "./recent_map.ts";
 
 /** Hash of id -> key as JSON, hash of digest -> id, hash of id -> last use, ids by the time they were made. */
 const [KEYS, DIGESTS, USED, CREATED] = [
@@ -34,13 +29,8 @@ const [KEYS, DIGESTS, USED, CREATED] = [
 ] as const;
 /** Carries the digests of keys that changed. */
 const CHANNEL = "sallyport:changed";
-/** Age up to which a cached key is used without waiting for Redis, and age from which it is refreshed. Milliseconds. */
-const FRESH_MS = 1000;
-const REFRESH_MS = 500;
-/** Time for which a key stays good while Redis fails. Milliseconds. */
-export const STALE_MS: number = 5 * 60_000;
-/** Maximum number of cached keys, of cached digests that no key has, and of last uses that are not written yet. */
-const MAX_CACHED = 50_000;
+/** Maximum number of last uses that are not written yet. */
+const MAX_USED = 50_000;
 /** Interval between two writes of last uses, and the deadline of one part of them. Milliseconds. */
 const WRITE_USED_MS = 5000;
 const WRITE_DEADLINE_MS = 1000;
@@ -79,17 +69,10 @@ const NOTE_USED = `for i = 1, #ARGV, 2 do
 end
 return 1`;
 
-interface Cached {
-  readonly key: GatewayKey | undefined;
-  readonly fetchedAt: number;
-}
-
 /** @throws {KeyStoreUnavailable} For a broken record */
 function toKey(text: unknown, id: string): GatewayKey {
   try {
-    const { key, digest, ...rest } = v.parse(KeySchema, JSON.parse(String(text)));
-    if (key !== undefined || digest === undefined) throw new Error("expected a digest, never a key itself");
-    return { ...rest, digest };
+    return readRecord(JSON.parse(String(text)));
   } catch (cause) {
     throw new KeyStoreUnavailable(
       `Cannot read the key ${id} in Redis: its record is broken. Mend it, or remove it by redis-cli HDEL ${KEYS} ${id}`,
@@ -115,11 +98,7 @@ export class RedisKeyStore implements KeyRegistry {
   readonly #find: ReturnType<RedisClient["script"]>;
   readonly #change: ReturnType<RedisClient["script"]>;
   readonly #noteUsed: ReturnType<RedisClient["script"]>;
-  // By digest, never by id: who knows an id must not profit from what another showed. Apart, so that a flood of
-  // digests that nobody has does not push out the keys.
-  readonly #known = new RecentMap<string, Cached>(MAX_CACHED);
-  readonly #unknown = new RecentMap<string, Cached>(MAX_CACHED);
-  readonly #pending = new Map<string, Promise<GatewayKey | undefined>>();
+  readonly #cache: KeyCache;
   #used = new Map<string, number>();
   #writing: Promise<void> = Promise.resolve();
   #isClosed = false;
@@ -133,21 +112,18 @@ export class RedisKeyStore implements KeyRegistry {
   constructor(client: RedisClient, clock: Clock) {
     this.#client = client;
     this.#clock = clock;
+    this.#cache = new KeyCache((digest) => this.#fetch(digest), clock);
     this.#find = client.script("sallyportFind", FIND);
     this.#change = client.script("sallyportChange", CHANGE);
     this.#noteUsed = client.script("sallyportNoteUsed", NOTE_USED);
     client.listen(CHANNEL, (digests) => {
-      for (const digest of digests.split(" ")) this.#forget(digest);
+      for (const digest of digests.split(" ")) this.#cache.forget(digest);
     });
     this.#writeLater();
   }
 
   find(digest: string): GatewayKey | undefined | Promise<GatewayKey | undefined> {
-    const cached = this.#known.get(digest) ?? this.#unknown.get(digest);
-    const age = cached === undefined ? Infinity : this.#clock.monotonic() - cached.fetchedAt;
-    if (age >= FRESH_MS) return this.#fetchOnce(digest);
-    if (age >= REFRESH_MS && cached?.key !== undefined) this.#fetchOnce(digest).catch(() => {});
-    return cached?.key;
+    return this.#cache.find(digest);
   }
 
   async list({ limit, after, search }: KeyQuery): Promise<readonly GatewayKey[]> {
@@ -196,7 +172,7 @@ export class RedisKeyStore implements KeyRegistry {
 
   used(id: string, at: number): void {
     const last = this.#used.get(id);
-    if (last === undefined ? this.#used.size < MAX_CACHED : last < at) this.#used.set(id, at);
+    if (last === undefined ? this.#used.size < MAX_USED : last < at) this.#used.set(id, at);
   }
 
   async change(id: string, change: (current: GatewayKey | undefined) => GatewayKey): Promise<GatewayKey> {
@@ -208,13 +184,13 @@ export class RedisKeyStore implements KeyRegistry {
         if (next === current) return next;
         const before = current === undefined ? "" : digestsOf(current).join(" ");
         const made = next.createdAt ?? this.#clock.now();
-        const args = [id, text ?? "", JSON.stringify(toKeyJson(next)), made, before, digestsOf(next).join(" ")];
+        const args = [id, text ?? "", writeRecord(next), made, before, digestsOf(next).join(" ")];
         const answer = await this.#client.ask(
           (redis) => this.#change(redis, [KEYS, DIGESTS, CREATED, CHANNEL], args),
           (answer) => answer as 0 | 1 | string,
         );
         if (answer === 1) {
-          for (const digest of [...digestsOf(next), ...before.split(" ")]) this.#forget(digest); // here at once
+          for (const digest of [...digestsOf(next), ...before.split(" ")]) this.#cache.forget(digest); // here at once
           return next;
         }
         if (answer !== 0) throw new KeyStoreError(`Cannot add the key: ${answer} has the same digest`);
@@ -244,34 +220,6 @@ export class RedisKeyStore implements KeyRegistry {
     await this.#writeUsed();
   }
 
-  /** Forgets what is cached of a digest, which is out of date: it is not used again, not even while Redis fails. */
-  #forget(digest: string): void {
-    this.#unknown.delete(digest);
-    this.#known.delete(digest);
-    this.#pending.delete(digest);
-  }
-
-  /** Fetches a key; callers that wait for the same digest share one request. */
-  #fetchOnce(digest: string): Promise<GatewayKey | undefined> {
-    const pending = this.#pending.get(digest);
-    if (pending !== undefined) return pending;
-    const fetchedAt = this.#clock.monotonic();
-    const isCurrent = () => this.#pending.get(digest) === fetching;
-    const fetching: Promise<GatewayKey | undefined> = this.#fetch(digest).then((key) => {
-      // A change that was announced meanwhile makes the answer good for those only who wait already.
-      if (isCurrent()) this.#remember(digest, { key, fetchedAt });
-      return key;
-    }, (cause) => {
-      const last = this.#known.get(digest);
-      if (last !== undefined && fetchedAt - last.fetchedAt < STALE_MS) return last.key;
-      throw new GatewayError("key_store_unavailable", { cause });
-    }).finally(() => {
-      if (isCurrent()) this.#pending.delete(digest);
-    });
-    this.#pending.set(digest, fetching);
-    return fetching;
-  }
-
   #fetch(digest: string): Promise<GatewayKey | undefined> {
     return this.#client.run(
       (redis) => this.#find(redis, [KEYS, DIGESTS], [digest, this.#hadKeys ? 1 : 0]),
@@ -284,12 +232,6 @@ export class RedisKeyStore implements KeyRegistry {
         return key;
       },
     );
-  }
-
-  #remember(digest: string, entry: Cached): void {
-    const [here, there] = entry.key === undefined ? [this.#unknown, this.#known] : [this.#known, this.#unknown];
-    there.delete(digest);
-    here.set(digest, entry);
   }
 
   async #rankAfter(id: string): Promise<number> {

@@ -3,8 +3,8 @@
  *
  * @module
  */
-import * as v from "valibot";
-import { KeySchema, toKeyJson } from "../config/key.ts";
+import { toKeyJson } from "../config/key.ts";
+import { InvalidRecord, readRecord, writeRecord } from "./key_record.ts";
 import { digestsOf, type GatewayKey, type KeyRegistry, KeyStoreError } from "./key_store.ts";
 
 /** Number of keys that are requested at once. */
@@ -12,8 +12,6 @@ const PAGE = 1000;
 
 /** The number of keys that an import added, replaced, and found there already as they are. */
 export type ImportCounts = Readonly<Record<"added" | "replaced" | "same", number>>;
-
-const toLine = (key: GatewayKey): string => JSON.stringify(toKeyJson(key));
 
 /** Writes a record as a text that does not depend on the order of its fields. */
 function toCanonical(key: GatewayKey): string {
@@ -37,29 +35,20 @@ export async function exportKeys(keys: KeyRegistry): Promise<string[]> {
   let after: string | undefined;
   do {
     const page = await keys.list({ limit: PAGE, after });
-    for (const key of page) lines.push(toLine(key));
+    for (const key of page) lines.push(writeRecord(key));
     after = page.length < PAGE ? undefined : page.at(-1)?.id;
   } while (after !== undefined);
   return lines.reverse();
 }
 
 function readLine(line: string, place: string): GatewayKey {
-  let value: unknown;
   try {
-    value = JSON.parse(line);
-  } catch {
-    throw new KeyStoreError(`Cannot import ${place}: it is no JSON`);
+    return readRecord(JSON.parse(line));
+  } catch (error) {
+    if (error instanceof SyntaxError) throw new KeyStoreError(`Cannot import ${place}: it is no JSON`);
+    if (!(error instanceof InvalidRecord)) throw error;
+    throw new KeyStoreError(`Cannot import ${[place, ...error.path, error.message].join(": ")}`);
   }
-  const result = v.safeParse(KeySchema, value);
-  if (!result.success) {
-    const [{ message, path = [] }] = result.issues;
-    throw new KeyStoreError(`Cannot import ${place}: ${path.map(({ key }) => `${key}: `).join("")}${message}`);
-  }
-  const { key, digest, ...rest } = result.output;
-  if (key !== undefined || digest === undefined) {
-    throw new KeyStoreError(`Cannot import ${place}: it holds a key itself, where a digest belongs`);
-  }
-  return { ...rest, digest };
 }
 
 /**

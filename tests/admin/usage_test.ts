@@ -220,7 +220,7 @@ describe("usage of a gateway", () => {
       else cut();
     }
     await until(async () => await requests(served) === 7, "the seventh exchange");
-    const { rows, totals, place } = await served.usage();
+    const { rows, totals, backend } = await served.usage();
     const told = Object.fromEntries(
       rows.map(({ model, partial, unstated, failed, tokens, unpriced, cost }: Record<string, unknown>) => [
         model,
@@ -237,7 +237,7 @@ describe("usage of a gateway", () => {
       "left": [1, 0, 0, 5, 5, null],
     });
     assert.deepEqual([totals.requests, totals.tokens, totals.unpriced, totals.cost], [7, 17, 15, "0.0000125"]);
-    assert.equal(place, "memory");
+    assert.equal(backend, "memory");
   });
 
   it("outlives a restart beside a file of keys", async () => {

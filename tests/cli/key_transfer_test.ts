@@ -109,7 +109,7 @@ describe("sallyport keys export and import", () => {
       ['{"id":"x"}', /Cannot import line 2: expected either key or digest/],
       [
         '{"id":"x","key":"secret-text-of-a-key"}',
-        /Cannot import line 2: it holds a key itself, where a digest belongs/,
+        /Cannot import line 2: expected a digest, never a key itself/,
       ],
       ['{"id":"x","digest":"secret-text"}', /Cannot import line 2: digest: expected SHA-256/],
       [good, /Cannot import line 2: its id or digest stands there twice/],

@@ -7,8 +7,8 @@ import process from "node:process";
 import { setImmediate } from "node:timers/promises";
 import { it } from "@std/testing/bdd";
 import { REDIS_DEADLINE_MS, RedisFailed } from "../../src/storage/redis_client.ts";
+import { STALE_MS } from "../../src/keys/key_cache.ts";
 import { KeyStoreUnavailable } from "../../src/keys/key_store.ts";
-import { STALE_MS } from "../../src/keys/key_store_redis.ts";
 import { freePort } from "../support/free_port.ts";
 import { startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
@@ -109,7 +109,10 @@ withRedis.describe("keys in a Redis that is down", () => {
       for (const key of [ONE, TWO]) assert.equal(await member.say(key), key.id);
       member.stopTime();
       await fleet.listening(2);
+      let isHeard = false; // by the store too: it has listened for longer
+      member.client.listen("sallyport:changed", () => isHeard = true);
       await fleet.raw.publish("sallyport:changed", `${ONE.digest} ${digest("new")}`);
+      await until(() => isHeard, "the change is announced");
       await fleet.server.kill();
       await says(member, ONE, GONE);
       member.pass(MINUTE_MS);

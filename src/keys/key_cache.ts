@@ -1,0 +1,96 @@
+/**
+ * A cache of keys that come from afar. A cached key is used for at most a second, and refreshed before. While its store
+ * fails, keys that were good within the last {@link STALE_MS} stay good; all others are answered with
+ * `key_store_unavailable`, because nothing is known of them.
+ *
+ * @module
+ */
+import { GatewayError } from "../errors/gateway_error.ts";
+import type { Clock } from "../exchange/clock.ts";
+import type { GatewayKey } from "./key_store.ts";
+import { RecentMap } from "./recent_map.ts";
+
+/** Age up to which a cached key is used without waiting, and age from which it is refreshed. Milliseconds. */
+const FRESH_MS = 1000;
+const REFRESH_MS = 500;
+/** Time for which a key stays good while its store fails. Milliseconds. */
+export const STALE_MS: number = 5 * 60_000;
+/** Maximum number of cached keys, and of cached digests that no key has. */
+const MAX_CACHED = 50_000;
+
+interface Cached {
+  readonly key: GatewayKey | undefined;
+  readonly fetchedAt: number;
+}
+
+/** Fetches a key by its digest. */
+type FetchKey = (digest: string) => Promise<GatewayKey | undefined>;
+
+/** Keys by their digests. */
+export class KeyCache {
+  readonly #fetch: FetchKey;
+  readonly #clock: Clock;
+  // By digest, never by id: who knows an id must not profit from what another presented. Apart, so that a flood of
+  // digests that nobody has does not push out the keys.
+  readonly #known = new RecentMap<string, Cached>(MAX_CACHED);
+  readonly #unknown = new RecentMap<string, Cached>(MAX_CACHED);
+  readonly #pending = new Map<string, Promise<GatewayKey | undefined>>();
+
+  /**
+   * @param fetch Fetches a key from its store
+   * @param clock Source of times
+   */
+  constructor(fetch: FetchKey, clock: Clock) {
+    this.#fetch = fetch;
+    this.#clock = clock;
+  }
+
+  /**
+   * Finds a key.
+   *
+   * @param digest Its digest
+   * @returns The key, or `undefined` where there is none
+   * @throws {GatewayError} `key_store_unavailable`
+   */
+  find(digest: string): GatewayKey | undefined | Promise<GatewayKey | undefined> {
+    const cached = this.#known.get(digest) ?? this.#unknown.get(digest);
+    const age = cached === undefined ? Infinity : this.#clock.monotonic() - cached.fetchedAt;
+    if (age >= FRESH_MS) return this.#fetchOnce(digest);
+    if (age >= REFRESH_MS && cached?.key !== undefined) this.#fetchOnce(digest).catch(() => {});
+    return cached?.key;
+  }
+
+  /** Forgets what is cached of a digest, which is out of date: it is not used again, not even while the store fails. */
+  forget(digest: string): void {
+    this.#unknown.delete(digest);
+    this.#known.delete(digest);
+    this.#pending.delete(digest);
+  }
+
+  /** Fetches a key; callers that wait for the same digest share one request. */
+  #fetchOnce(digest: string): Promise<GatewayKey | undefined> {
+    const pending = this.#pending.get(digest);
+    if (pending !== undefined) return pending;
+    const fetchedAt = this.#clock.monotonic();
+    const isCurrent = () => this.#pending.get(digest) === fetching;
+    const fetching: Promise<GatewayKey | undefined> = this.#fetch(digest).then((key) => {
+      // A change that was announced meanwhile makes the answer good for those only who wait already.
+      if (isCurrent()) this.#remember(digest, { key, fetchedAt });
+      return key;
+    }, (cause) => {
+      const last = this.#known.get(digest);
+      if (last !== undefined && fetchedAt - last.fetchedAt < STALE_MS) return last.key;
+      throw new GatewayError("key_store_unavailable", { cause });
+    }).finally(() => {
+      if (isCurrent()) this.#pending.delete(digest);
+    });
+    this.#pending.set(digest, fetching);
+    return fetching;
+  }
+
+  #remember(digest: string, entry: Cached): void {
+    const [here, there] = entry.key === undefined ? [this.#unknown, this.#known] : [this.#known, this.#unknown];
+    there.delete(digest);
+    here.set(digest, entry);
+  }
+}
