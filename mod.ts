@@ -44,8 +44,8 @@ export type { ExchangeObserver, ExchangeTrace, TracedCall, TracedExchange, Trace
 export type { Handler } from "./src/http/web.ts";
 export { createGateway, type Gateway, type GatewayParts } from "./src/gateway.ts";
 export type { Digest } from "./src/keys/key_format.ts";
-export type { OwnKey } from "./src/config/key.ts";
-export type { ResolveKey } from "./src/keys/key_resolver.ts";
+export type { ResolvedKey } from "./src/config/key.ts";
+export type { KeyResolver } from "./src/keys/key_resolver.ts";
 export type { GatewayKey, KeyStore } from "./src/keys/key_store.ts";
 export type { Lease, Limiter, LimitName, LimitSubject, Standing } from "./src/limits/limiter.ts";
 export type { ReplicaReport } from "./src/upstream/replicas.ts";

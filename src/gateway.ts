@@ -7,10 +7,11 @@
 import { sha256 } from "@noble/hashes/sha2.js";
 import { bytesToHex, utf8ToBytes } from "@noble/hashes/utils.js";
 import type { Digest } from "./keys/key_format.ts";
-import { createInlineKeyStore, type KeyStore } from "./keys/key_store.ts";
+import type { KeyStore } from "./keys/key_store.ts";
+import { createInlineKeyStore } from "./keys/key_store_memory.ts";
 import type { Limiter } from "./limits/limiter.ts";
 import { MemoryLimiter } from "./limits/memory_limiter.ts";
-import type { ResolveKey } from "./keys/key_resolver.ts";
+import type { KeyResolver } from "./keys/key_resolver.ts";
 import { type Config, ConfigError } from "./config/config.ts";
 import { GatewayError } from "./errors/gateway_error.ts";
 import { type Clock, systemClock } from "./exchange/clock.ts";
@@ -26,7 +27,7 @@ import { createFetchTransport, type Transport } from "./upstream/transport.ts";
 /** The parts that differ by runtime or engine. Left out, each is one that works anywhere. */
 export interface GatewayParts {
   /** Source of gateway keys: a store, or a function that resolves one; by default the keys of the config, in memory. */
-  readonly keys: KeyStore | ResolveKey;
+  readonly keys: KeyStore | KeyResolver;
   /** The limiter, which counts the use of keys and providers; by default one in the memory of this process. */
   readonly limiter: Limiter;
   /** The transport, which makes the calls to providers; by default the global `fetch`. */

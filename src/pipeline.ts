@@ -26,8 +26,8 @@ import { readGatewayCredential, readUpstreamCredential } from "./inbound/credent
 import type { HostTable } from "./inbound/host.ts";
 import { parseJson } from "./inbound/json_guard.ts";
 import { type Digest, holdsGatewayKey } from "./keys/key_format.ts";
-import type { ResolveKey } from "./keys/key_resolver.ts";
-import { findGatewayKey, type KeyStore } from "./keys/key_store.ts";
+import { findGatewayKey, type KeyResolver } from "./keys/key_resolver.ts";
+import type { KeyStore } from "./keys/key_store.ts";
 import { admitKey, admitModel, allowsModel } from "./keys/policy.ts";
 import { acquireLease, type Lease, type Limiter, type LimitSubject } from "./limits/limiter.ts";
 import { readChatCompletion } from "./operations/chat_completion.ts";
@@ -49,7 +49,7 @@ export interface Provider extends Omit<ProviderConfig, "transport">, ForwardPart
 /** The parts of a gateway that its steps use. */
 export interface Pipeline {
   readonly resolveProvider: HostTable<Provider>;
-  readonly keys: KeyStore | ResolveKey;
+  readonly keys: KeyStore | KeyResolver;
   readonly limiter: Limiter;
   readonly digest: Digest;
   readonly observers: readonly ExchangeObserver[];

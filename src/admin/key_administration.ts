@@ -7,8 +7,9 @@ import { type KeyPolicy, toKeyJson } from "../config/key.ts";
 import type { LimitSet } from "../config/limit_set.ts";
 import { ERRORS } from "../errors/codes.ts";
 import type { Digest } from "../keys/key_format.ts";
-import { createKey, keyState, type NewKey, revokeKey, rotateKey, suspendKey } from "../keys/lifecycle.ts";
+import { createKey, type NewKey, revokeKey, rotateKey, suspendKey } from "../keys/lifecycle.ts";
 import { type GatewayKey, type KeyQuery, type KeyRegistry, KeyStoreError } from "../keys/key_store.ts";
+import { keyState } from "../keys/policy.ts";
 import type { Limiter } from "../limits/limiter.ts";
 
 /** Parts of {@link KeyAdministration}. */

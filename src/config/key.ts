@@ -38,7 +38,7 @@ export interface KeyConfig {
 }
 
 /** The owner of a key and what the owner may do, as an embedder's own store returns it. */
-export interface OwnKey {
+export interface ResolvedKey {
   /** Names the owner in logs, metrics and limits: not the key. At most 64 characters. */
   readonly id: string;
   /** Name for people. */
@@ -58,7 +58,7 @@ export interface OwnKey {
 }
 
 /** One gateway key as it is written in the configuration. */
-export interface KeyInput extends OwnKey {
+export interface KeyInput extends ResolvedKey {
   /** The key itself: 16 to 512 visible ASCII characters. */
   readonly key?: string | undefined;
   /** Instead of the key: its SHA-256, 64 hexadecimal digits. */
@@ -126,7 +126,7 @@ const toPolicy = <Given extends { readonly expires?: number | undefined }>({ exp
 });
 
 /** @internal The body of a call that creates a key. */
-export const KeyPolicySchema: v.GenericSchema<Omit<OwnKey, "id">, KeyPolicy> = v.pipe(
+export const KeyPolicySchema: v.GenericSchema<Omit<ResolvedKey, "id">, KeyPolicy> = v.pipe(
   v.strictObject(policy, form),
   v.transform(toPolicy),
 );
@@ -139,14 +139,14 @@ export const KeyPatchSchema: v.GenericSchema<unknown, Partial<KeyPolicy>> = v.pi
   v.transform((patch) => "expires" in patch ? toPolicy(patch) : patch),
 );
 
-/** @internal The schema of {@link OwnKey}. */
-export const OwnKeySchema: v.GenericSchema<OwnKey, KeyConfig> = v.pipe(
+/** @internal The schema of {@link ResolvedKey}. */
+export const ResolvedKeySchema: v.GenericSchema<ResolvedKey, KeyConfig> = v.pipe(
   v.strictObject({ ...policy, id }, form),
   v.transform(toPolicy),
 );
 
-// `inbound/credentials.ts` refuses these before any look-up: such a key would never be let in.
-const PROVIDER_KEY = /^(?:sk|gsk|xai)[-_]/;
+/** Prefixes of providers' keys: of OpenAI and those like it, Groq and xAI. Callers that send one are refused. */
+export const PROVIDER_KEY: RegExp = /^(?:sk|gsk|xai)[-_]/;
 
 /** @internal One key as it is written. */
 export const KeySchema: v.GenericSchema<KeyInput, KeyConfig> = v.pipe(

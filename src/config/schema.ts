@@ -57,10 +57,12 @@ export const shortText: v.GenericSchema<string> = v.pipe(
   v.maxLength(256, "expected at most 256 characters"),
 );
 
+/** Form of the secrets that operators choose: keys of their own, and the admin token. */
+export const SECRET: RegExp = /^[\x21-\x7e]{16,512}$/;
 /** A key in plain text or a token: what a header can carry, and long enough not to be guessed. */
 export const secret: v.GenericSchema<string> = v.pipe(
   v.string("expected a string"),
-  v.regex(/^[\x21-\x7e]{16,512}$/, "expected 16 to 512 visible ASCII characters"),
+  v.regex(SECRET, "expected 16 to 512 visible ASCII characters"),
 );
 
 /**

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { PROVIDER_KEY } from "../config/key.ts";
 import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
 
 // RFC 9110 §11.1: the scheme is case-insensitive. Here then exactly one space and visible ASCII, which leaves no
@@ -27,9 +28,6 @@ function readBearer(value: string | null, missing: ErrorCode, malformed: ErrorCo
   if (key === undefined) throw new GatewayError(malformed);
   return key;
 }
-
-/** Prefixes of providers' keys: of OpenAI and those like it, Groq and xAI. */
-const PROVIDER_KEY = /^(?:sk|gsk|xai)[-_]/;
 
 /**
  * Reads the gateway key.

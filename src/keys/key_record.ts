@@ -4,37 +4,27 @@
  * @module
  */
 import * as v from "valibot";
+import { describeIssue, formatMistake } from "../config/issue.ts";
 import { KeySchema, toKeyJson } from "../config/key.ts";
 import type { GatewayKey } from "./key_store.ts";
 
 /** The error for a value that is no record of a key. */
-export class InvalidRecord extends Error {
-  /** Names of the fields that lead to the mistake. */
-  readonly path: readonly string[];
-
-  /**
-   * @param message What was expected
-   * @param path Names of the fields that lead to the mistake
-   */
-  constructor(message: string, path: readonly string[] = []) {
-    super(message);
-    this.path = path;
-  }
-}
+export class InvalidRecord extends Error {}
 
 /**
  * Reads a record.
  *
  * @param value The JSON, parsed
+ * @param place Place of the record, for the error
  * @returns The key
  * @throws {InvalidRecord} For anything else, a key itself included
  */
-export function readRecord(value: unknown): GatewayKey {
+export function readRecord(value: unknown, place = ""): GatewayKey {
   const { success, output, issues } = v.safeParse(KeySchema, value);
-  if (!success) throw new InvalidRecord(issues[0].message, issues[0].path?.map(({ key }) => String(key)));
+  if (!success) throw new InvalidRecord(formatMistake(describeIssue(issues[0], place)));
   const { key, digest, ...rest } = output;
-  if (key !== undefined || digest === undefined) throw new InvalidRecord("expected a digest, never a key itself");
-  return { ...rest, digest };
+  if (key === undefined && digest !== undefined) return { ...rest, digest };
+  throw new InvalidRecord(formatMistake({ path: place, message: "expected a digest, never a key itself" }));
 }
 
 /**

@@ -1,12 +1,18 @@
 /**
- * Keys from an embedder's own store of users: a function that returns the owner of a key and what the owner may do.
+ * Resolution of the key that a caller presented: by a store of keys, or by an embedder's function, which returns the
+ * owner of a key and what the owner may do.
  *
  * @module
  */
 import * as v from "valibot";
-import { GatewayError } from "../errors/gateway_error.ts";
 import { describeIssue, formatMistake } from "../config/issue.ts";
-import { type KeyConfig, type OwnKey, OwnKeySchema } from "../config/key.ts";
+import { type KeyConfig, type ResolvedKey, ResolvedKeySchema } from "../config/key.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
+import type { Clock } from "../exchange/clock.ts";
+import { withDeadline } from "../exchange/deadline.ts";
+import type { Exchange } from "../exchange/exchange.ts";
+import { type Digest, equalDigests, isPlausibleKey } from "./key_format.ts";
+import type { GatewayKey, KeyStore } from "./key_store.ts";
 
 /**
  * Hook: finds the owner of a key. It is called once for each request and its answer is not kept, so limits and rights
@@ -15,40 +21,72 @@ import { type KeyConfig, type OwnKey, OwnKeySchema } from "../config/key.ts";
  * characters or more than 512, other than visible ASCII, or one that looks like a provider's (`sk-`, `gsk_`, `xai-`).
  *
  * If it throws, or takes longer than ten seconds, the request is answered with `key_store_unavailable`, unless it
- * throws a `GatewayError`. If it returns another form than {@link OwnKey}, the answer is `internal_error`.
+ * throws a `GatewayError`. If it returns another form than {@link ResolvedKey}, the answer is `internal_error`.
  *
- * @param shown The text in `Gateway-Auth` after `Bearer`: the key itself, which must never be logged
+ * @param presentedKey The text in `Gateway-Auth` after `Bearer`: the key itself, which must never be logged
  * @returns The owner and what the owner may do; `undefined` or `null` for an unknown key
+ *
+ * @example Let your own users in
+ * ```ts
+ * import { createGateway, type KeyResolver, parseConfig } from "sallyport";
+ *
+ * const users = new Map([["a-key-of-some-user", "ann"]]);
+ * const keys: KeyResolver = (presentedKey) => {
+ *   const id = users.get(presentedKey);
+ *   return id === undefined ? undefined : { id, limits: { requests: "60/min" } };
+ * };
+ * createGateway(parseConfig({ providers: { a: { upstream: "openai" } } }), { keys });
+ * ```
  */
-export type ResolveKey = (shown: string) => OwnKey | null | undefined | Promise<OwnKey | null | undefined>;
+export type KeyResolver = (
+  presentedKey: string,
+) => ResolvedKey | null | undefined | Promise<ResolvedKey | null | undefined>;
+
+/** Digest with which an unknown key is compared, so that it takes as long as a known one. */
+const NO_DIGEST = "0".repeat(64);
 
 /**
- * Asks an embedder's function.
+ * Finds the key that a caller presented. Waits no longer than the exchange lasts.
  *
- * @param resolve The function
- * @param shown A plausible key
- * @returns Its answer, checked
- * @throws {GatewayError} `key_store_unavailable`, with what the function threw as its cause
+ * @param presentedKey The credential
+ * @param keys Where to look: a store, or the function that an embedder gave
+ * @param options SHA-256, the exchange of the caller, and the clock
+ * @returns The key, or `undefined`: for a malformed one without hashing or a look-up
+ * @throws {GatewayError} `key_store_unavailable`, also for a store that never answers
  */
-export async function resolveOwnKey(resolve: ResolveKey, shown: string): Promise<KeyConfig | undefined> {
-  let found: OwnKey | null | undefined;
+export async function findGatewayKey(
+  presentedKey: string,
+  keys: KeyStore | KeyResolver,
+  { digest, exchange, clock }: { digest: Digest; exchange: Exchange; clock: Clock },
+): Promise<KeyConfig | undefined> {
+  if (!isPlausibleKey(presentedKey)) return undefined;
+  const wait = { exchange, clock, toError: () => new GatewayError("key_store_unavailable") };
+  if (typeof keys === "function") return await withDeadline(callResolver(keys, presentedKey), wait);
+  const presentedDigest = digest(presentedKey);
+  const storedKey = await withDeadline(keys.find(presentedDigest), wait);
+  return isGood(storedKey, presentedDigest, clock.now()) ? storedKey : undefined;
+}
+
+/** Calls the embedder's function, and checks what it returns. A mistake in that is reported, without any value. */
+async function callResolver(resolve: KeyResolver, presentedKey: string): Promise<KeyConfig | undefined> {
+  let resolvedKey: ResolvedKey | null | undefined;
   try {
-    found = await resolve(shown);
+    resolvedKey = await resolve(presentedKey);
   } catch (thrown) {
-    throw toRefusal(thrown);
+    throw GatewayError.is(thrown) ? thrown : new GatewayError("key_store_unavailable", { cause: thrown });
   }
-  return check(found);
-}
-
-function toRefusal(thrown: unknown): GatewayError {
-  return GatewayError.is(thrown) ? thrown : new GatewayError("key_store_unavailable", { cause: thrown });
-}
-
-/** Checks the answer of the hook. A mistake in it is reported to the observers, without any value. */
-function check(found: OwnKey | null | undefined): KeyConfig | undefined {
-  if (found === undefined || found === null) return undefined;
-  const { success, output, issues } = v.safeParse(OwnKeySchema, found);
+  if (resolvedKey === undefined || resolvedKey === null) return undefined;
+  const { success, output, issues } = v.safeParse(ResolvedKeySchema, resolvedKey);
   if (success) return output;
   const cause = new TypeError(`Cannot use what the keys hook answered: ${formatMistake(describeIssue(issues[0]))}`);
   throw new GatewayError("internal_error", { cause });
+}
+
+/** Tells whether a stored key is what was presented, or was it before its rotation. */
+function isGood(storedKey: GatewayKey | undefined, presentedDigest: string, now: number): boolean {
+  const { digest: previous = NO_DIGEST, expiresAt = 0 } = storedKey?.previous ?? {};
+  // Both are always compared: an unknown key, a revoked one and an outdated one go the same way.
+  const isCurrent = equalDigests(storedKey?.digest ?? NO_DIGEST, presentedDigest);
+  const isPrevious = equalDigests(previous, presentedDigest) && now < expiresAt;
+  return isCurrent || isPrevious;
 }

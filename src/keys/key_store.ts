@@ -3,14 +3,7 @@
  *
  * @module
  */
-import { ConfigError } from "../config/config.ts";
-import { GatewayError } from "../errors/gateway_error.ts";
-import type { Clock } from "../exchange/clock.ts";
-import type { Exchange } from "../exchange/exchange.ts";
 import type { KeyConfig } from "../config/key.ts";
-import { withDeadline } from "../exchange/deadline.ts";
-import { type Digest, isPlausibleKey } from "./key_format.ts";
-import { type ResolveKey, resolveOwnKey } from "./key_resolver.ts";
 
 /** A gateway key as a store holds it: its digest, never the key itself. */
 export interface GatewayKey extends Omit<KeyConfig, "key"> {
@@ -18,12 +11,30 @@ export interface GatewayKey extends Omit<KeyConfig, "key"> {
   readonly digest: string;
 }
 
-/** Port: where keys are looked up. */
+/**
+ * Port: where keys are looked up.
+ *
+ * @example Look keys up in a service of your own
+ * ```ts
+ * import { createGateway, GatewayError, type KeyStore, parseConfig } from "sallyport";
+ *
+ * const keys: KeyStore = {
+ *   async find(digest) {
+ *     const response = await fetch(`https://keys.example.com/${digest}`);
+ *     if (response.status === 404) return undefined;
+ *     if (!response.ok) throw new GatewayError("key_store_unavailable");
+ *     const { id } = await response.json();
+ *     return { id, digest };
+ *   },
+ * };
+ * createGateway(parseConfig({ providers: { a: { upstream: "openai" } } }), { keys });
+ * ```
+ */
 export interface KeyStore {
   /**
    * Looks one up.
    *
-   * @param digest SHA-256 of the key that was shown
+   * @param digest SHA-256 of the key that was presented
    * @returns The key whose secret, or secret before the last rotation, this is; `undefined` where there is none
    * @throws {GatewayError} `key_store_unavailable` when the store can't be asked
    */
@@ -94,13 +105,6 @@ export class KeyStoreUnavailable extends KeyStoreError {
   override readonly name = "KeyStoreUnavailable";
 }
 
-/** Compares two digests, in a time that does not depend on where they differ. */
-export function equalDigests(a: string, b: string): boolean {
-  let difference = a.length ^ b.length;
-  for (let index = 0; index < a.length; index++) difference |= a.charCodeAt(index) ^ b.charCodeAt(index);
-  return difference === 0;
-}
-
 /** The digests by which a key is found. */
 export function digestsOf({ digest, previous }: Pick<GatewayKey, "digest" | "previous">): readonly string[] {
   return previous === undefined ? [digest] : [digest, previous.digest];
@@ -115,117 +119,4 @@ export function matchesSearch({ id, name = "" }: { id: string; name?: string | u
 /** Refuses a list that should begin after a key that does not exist. */
 export function refuseAfter(): never {
   throw new KeyStoreError("Cannot list the keys after one that is not there: begin without it");
-}
-
-/** Keys in memory. */
-export class MemoryKeyStore implements KeyRegistry {
-  readonly #byId = new Map<string, GatewayKey>();
-  readonly #byDigest = new Map<string, GatewayKey>();
-
-  /** @param keys The keys, oldest first; of two with the same id or digest the later one holds */
-  constructor(keys: Iterable<GatewayKey> = []) {
-    for (const key of keys) this.add(key);
-  }
-
-  find(digest: string): GatewayKey | undefined {
-    return this.#byDigest.get(digest);
-  }
-
-  /** Adds a key. */
-  add(key: GatewayKey): void {
-    this.#byId.set(key.id, key);
-    for (const digest of digestsOf(key)) this.#byDigest.set(digest, key);
-  }
-
-  // deno-lint-ignore require-await -- a refusal is a rejection
-  async list({ limit, after, search }: KeyQuery): Promise<readonly GatewayKey[]> {
-    const newest = Array.from(this.#byId.values()).reverse();
-    const start = after === undefined ? 0 : newest.findIndex(({ id }) => id === after) + 1;
-    if (after !== undefined && start === 0) refuseAfter();
-    const found: GatewayKey[] = [];
-    for (let index = start; index < newest.length && found.length < limit; index++) {
-      const key = newest[index];
-      if (key !== undefined && matchesSearch(key, search)) found.push(key);
-    }
-    return found;
-  }
-
-  get(id: string): Promise<GatewayKey | undefined> {
-    return Promise.resolve(this.#byId.get(id));
-  }
-
-  lastUsed(): Promise<ReadonlyMap<string, number>> {
-    return Promise.resolve(new Map());
-  }
-
-  used(): void {}
-
-  changeAll(): Promise<never> {
-    return this.change();
-  }
-
-  change(): Promise<never> {
-    const fix = 'set keys to { "file": "gateway-keys.json" } or "redis"';
-    return Promise.reject(new KeyStoreError(`Cannot change keys that stand in the configuration: ${fix}`));
-  }
-}
-
-/**
- * Creates the store of the keys in the configuration.
- *
- * @param keys The keys
- * @param digest SHA-256
- * @returns Their store
- * @throws {ConfigError} For a key that could never be used, and for one that stands there twice
- */
-export function createInlineKeyStore(keys: readonly KeyConfig[], digest: Digest): MemoryKeyStore {
-  const store = new MemoryKeyStore();
-  for (const [index, { key, ...rest }] of keys.entries()) {
-    const path = `keys[${index}]`;
-    if (key !== undefined && !isPlausibleKey(key)) {
-      throw new ConfigError([{
-        path,
-        message: "expected a whole key: this one begins with gk_ and is mistyped or cut",
-      }]);
-    }
-    const gatewayKey = { ...rest, digest: key === undefined ? rest.digest ?? "" : digest(key) };
-    const twin = digestsOf(gatewayKey).map((one) => store.find(one)).find((found) => found !== undefined);
-    if (twin !== undefined) {
-      throw new ConfigError([{ path, message: `expected a key of its own: ${twin.id} has the same one` }]);
-    }
-    store.add(gatewayKey);
-  }
-  return store;
-}
-
-/** Digest with which an unknown key is compared, so that it takes as long as a known one. */
-const NO_DIGEST = "0".repeat(64);
-
-/**
- * Finds the key that a caller showed. Waits for a store no longer than its exchange lasts.
- *
- * @param shown The credential
- * @param store Where to look: a store, or the function that an embedder gave
- * @param options SHA-256, the exchange of the caller, and the clock
- * @returns The key, or `undefined`: for a malformed one without hashing or a look-up
- * @throws {GatewayError} `key_store_unavailable`, also for a store that never answers
- */
-export async function findGatewayKey(
-  shown: string,
-  store: KeyStore | ResolveKey,
-  { digest, exchange, clock }: { digest: Digest; exchange: Exchange; clock: Clock },
-): Promise<KeyConfig | undefined> {
-  if (!isPlausibleKey(shown)) return undefined;
-  const wait = { exchange, clock, toError: () => new GatewayError("key_store_unavailable") };
-  if (typeof store === "function") return await withDeadline(resolveOwnKey(store, shown), wait);
-  const shownDigest = digest(shown);
-  return confirm(await withDeadline(store.find(shownDigest), wait), shownDigest, clock.now());
-}
-
-function confirm(key: GatewayKey | undefined, shownDigest: string, now: number): GatewayKey | undefined {
-  const { digest: previous = NO_DIGEST, expiresAt = 0 } = key?.previous ?? {};
-  // Both are always compared: an unknown key, a revoked one and an outdated one go the same way.
-  const isCurrent = equalDigests(key?.digest ?? NO_DIGEST, shownDigest);
-  const isPrevious = equalDigests(previous, shownDigest) && now < expiresAt;
-  return isCurrent || isPrevious ? key : undefined;
 }

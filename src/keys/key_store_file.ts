@@ -4,12 +4,12 @@
  * @module
  */
 import { ConfigError } from "../config/config.ts";
-import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { BrokenFile, KeyLines } from "./key_lines_file.ts";
 import { codeOf, FileUnavailable, type SharedFile } from "../storage/shared_file.ts";
+import { BrokenFile, readKeyFile, writeKeyFile } from "./key_file.ts";
 import { type GatewayKey, type KeyChange, type KeyQuery, type KeyRegistry, KeyStoreUnavailable } from "./key_store.ts";
-import type { KeyState } from "./key_state_file.ts";
+import { MemoryKeyStore } from "./key_store_memory.ts";
+import type { KeyUsageState } from "./key_usage_state_file.ts";
 
 /** Interval between two looks at the file: a change takes effect within a second. Milliseconds. */
 const WATCH_MS = 400;
@@ -32,8 +32,8 @@ export class FileKeyStore implements KeyRegistry {
   readonly #file: SharedFile;
   readonly #clock: Clock;
   readonly #report: (text: string) => void;
-  readonly #state: KeyState;
-  #keys: KeyLines = KeyLines.empty();
+  readonly #state: KeyUsageState;
+  #keys = new MemoryKeyStore();
   /** Version of the file that {@link #keys} come from; empty before there was any. */
   #version = "";
   /** Version of the file that was last found broken, and its error. */
@@ -54,7 +54,7 @@ export class FileKeyStore implements KeyRegistry {
    * @param file The file
    * @param options The clock; the state of keys; a function that is told in one line of a changed or broken file
    */
-  constructor(file: SharedFile, options: { clock: Clock; state: KeyState; report: (text: string) => void }) {
+  constructor(file: SharedFile, options: { clock: Clock; state: KeyUsageState; report: (text: string) => void }) {
     this.#file = file;
     this.#clock = options.clock;
     this.#state = options.state;
@@ -88,7 +88,7 @@ export class FileKeyStore implements KeyRegistry {
   }
 
   find(digest: string): GatewayKey | undefined | Promise<GatewayKey | undefined> {
-    const found = this.#find(digest);
+    const found = this.#keys.find(digest);
     if (found !== undefined || !this.#isWatching) return found;
     if (this.#glancing === undefined && this.#reading === undefined) {
       const now = this.#clock.monotonic();
@@ -104,15 +104,7 @@ export class FileKeyStore implements KeyRegistry {
     const glance = await this.#glancing;
     // A large file takes longer than a caller should wait: the keys before hold until it is read.
     if (glance !== this.#glance) await Promise.race([this.#readAnew(glance), this.#pause(RELOAD_WAIT_MS)]);
-    return this.#find(digest);
-  }
-
-  #find(digest: string): GatewayKey | undefined {
-    try {
-      return this.#keys.find(digest);
-    } catch (cause) {
-      throw new GatewayError("key_store_unavailable", { cause });
-    }
+    return this.#keys.find(digest);
   }
 
   async list(query: KeyQuery): Promise<readonly GatewayKey[]> {
@@ -124,7 +116,7 @@ export class FileKeyStore implements KeyRegistry {
   }
 
   async lastUsed(ids: readonly string[]): Promise<ReadonlyMap<string, number>> {
-    return await this.#state.lastUsed(ids);
+    return await this.#explain(() => this.#state.lastUsed(ids));
   }
 
   used(id: string, at: number): void {
@@ -156,18 +148,18 @@ export class FileKeyStore implements KeyRegistry {
   #change(ids: readonly string[], change: KeyChange): Promise<readonly GatewayKey[]> {
     return this.#file.change(async (replace) => {
       await this.#refreshAnew();
-      const before = ids.map((id) => this.#keys.get(id));
+      const before = await Promise.all(ids.map((id) => this.#keys.get(id)));
       const after = ids.map((id, index) => change(id, before[index]));
       const changed = after.filter((key, index) => key !== before[index]);
       if (changed.length === 0) return after;
-      await replace(this.#keys.with(changed));
+      await replace(writeKeyFile(this.#keys.with(changed)));
       this.#reported = await this.#file.look();
       return after;
     });
   }
 
   /** Calls a function with the keys that the file holds now. */
-  #read<T>(act: (keys: KeyLines) => T | Promise<T>): Promise<T> {
+  #read<T>(act: (keys: MemoryKeyStore) => Promise<T>): Promise<T> {
     return this.#explain(async () => {
       await this.#refresh();
       return await act(this.#keys);
@@ -220,7 +212,7 @@ export class FileKeyStore implements KeyRegistry {
       throw new BrokenFile(describe(cause), { cause });
     });
     try {
-      this.#keys = await KeyLines.read(bytes);
+      this.#keys = await readKeyFile(bytes);
       this.#version = version;
     } catch (error) {
       this.#fault = { version, error };

@@ -43,11 +43,11 @@ export async function exportKeys(keys: KeyRegistry): Promise<string[]> {
 
 function readLine(line: string, place: string): GatewayKey {
   try {
-    return readRecord(JSON.parse(line));
+    return readRecord(JSON.parse(line), place);
   } catch (error) {
     if (error instanceof SyntaxError) throw new KeyStoreError(`Cannot import ${place}: it is no JSON`);
-    if (!(error instanceof InvalidRecord)) throw error;
-    throw new KeyStoreError(`Cannot import ${[place, ...error.path, error.message].join(": ")}`);
+    if (error instanceof InvalidRecord) throw new KeyStoreError(`Cannot import ${error.message}`);
+    throw error;
   }
 }
 

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { KeyConfig, KeyPolicy } from "../config/key.ts";
+import type { KeyPolicy } from "../config/key.ts";
 import { type Digest, gatewayKeyId, generateGatewayKey } from "./key_format.ts";
 import { type GatewayKey, KeyStoreError } from "./key_store.ts";
 
@@ -25,9 +25,6 @@ export interface NewKey {
   /** The record of the key, for the store. */
   readonly record: GatewayKey;
 }
-
-/** State of a key. Only an active one is accepted. */
-export type KeyState = "active" | "disabled" | "revoked" | "expired";
 
 /**
  * Makes a key.
@@ -93,15 +90,4 @@ export function suspendKey(record: GatewayKey, isDisabled: boolean): GatewayKey 
   }
   const { disabled: _, ...rest } = record;
   return isDisabled ? { ...rest, disabled: true } : rest;
-}
-
-/**
- * @param key The key
- * @param now Milliseconds since 1970
- * @returns Its state
- */
-export function keyState({ revokedAt, disabled, expiresAt }: KeyConfig, now: number): KeyState {
-  if (revokedAt !== undefined) return "revoked";
-  if (expiresAt !== undefined && expiresAt <= now) return "expired";
-  return disabled === true ? "disabled" : "active";
 }

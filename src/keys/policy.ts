@@ -1,17 +1,30 @@
 /**
- * Permissions of a gateway key: providers and models, decided from the key alone.
+ * Permissions of a gateway key: state, providers and models, decided from the key alone.
  *
  * @module
  */
 import { matchesGlob } from "../config/glob.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { KeyConfig } from "../config/key.ts";
-import { keyState } from "./lifecycle.ts";
+
+/** State of a key. Only an active one is accepted. */
+export type KeyState = "active" | "disabled" | "revoked" | "expired";
+
+/**
+ * @param key The key
+ * @param now Milliseconds since 1970
+ * @returns Its state
+ */
+export function keyState({ revokedAt, disabled, expiresAt }: KeyConfig, now: number): KeyState {
+  if (revokedAt !== undefined) return "revoked";
+  if (expiresAt !== undefined && expiresAt <= now) return "expired";
+  return disabled === true ? "disabled" : "active";
+}
 
 /**
  * Admits a key to a provider.
  *
- * @param key The key that was found, if one was
+ * @param key The key, if there is one
  * @param provider Name of the provider
  * @param now Wall clock, milliseconds since 1970
  * @returns The key

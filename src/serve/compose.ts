@@ -7,9 +7,10 @@ import nodeCrypto from "node:crypto";
 import { resolve } from "node:path";
 import type { RedisClient, RedisHealth } from "../storage/redis_client.ts";
 import type { Digest } from "../keys/key_format.ts";
-import { KeyStateFile } from "../keys/key_state_file.ts";
-import { createInlineKeyStore, type KeyRegistry } from "../keys/key_store.ts";
+import type { KeyRegistry } from "../keys/key_store.ts";
 import { FileKeyStore } from "../keys/key_store_file.ts";
+import { createInlineKeyStore } from "../keys/key_store_memory.ts";
+import { FileKeyUsageState } from "../keys/key_usage_state_file.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import type { Config } from "../config/config.ts";
 import { type Clock, systemClock } from "../exchange/clock.ts";
@@ -167,7 +168,7 @@ async function redisEngines(config: Config, url: string, options: EngineOptions)
 async function openKeyFile(files: KeyFiles, { report, isServing, engines }: EngineOptions) {
   const clock: Clock = systemClock;
   const limiter = engines.remote.limiter === undefined ? engines.limiter : undefined;
-  const state = new KeyStateFile(files.state, { clock, report, limiter });
+  const state = new FileKeyUsageState(files.state, { clock, report, limiter });
   const store = new FileKeyStore(files.keys, { clock, report, state });
   // A worker's supervisor has done so.
   if (isServing && limiter !== undefined) await Promise.all(Object.values(files).map((file) => file.tidy(report)));

@@ -111,7 +111,7 @@ describe("sallyport keys export and import", () => {
         '{"id":"x","key":"secret-text-of-a-key"}',
         /Cannot import line 2: expected a digest, never a key itself/,
       ],
-      ['{"id":"x","digest":"secret-text"}', /Cannot import line 2: digest: expected SHA-256/],
+      ['{"id":"x","digest":"secret-text"}', /Cannot import line 2\.digest: expected SHA-256/],
       [good, /Cannot import line 2: its id or digest stands there twice/],
       [good?.replace(/"id":"[^"]+"/, '"id":"x"'), /Cannot import line 2: its id or digest stands there twice/],
     ];

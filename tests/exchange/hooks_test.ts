@@ -2,14 +2,14 @@
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import type { ResolveKey } from "../../src/keys/key_resolver.ts";
+import type { KeyResolver } from "../../src/keys/key_resolver.ts";
 import type { Lease, Limiter } from "../../src/limits/limiter.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import type { ExchangeObserver } from "../../src/exchange/observer.ts";
 import type { GatewayParts } from "../../src/gateway.ts";
-import type { OwnKey } from "../../src/config/key.ts";
+import type { ResolvedKey } from "../../src/config/key.ts";
 import { STORE_DEADLINE_MS } from "../../src/exchange/deadline.ts";
 import { GOOD_BODY, startUnderTest, type UnderTest } from "../support/gateway.ts";
 import { COMPLETION, type Provider, startProvider } from "../support/provider.ts";
@@ -52,11 +52,11 @@ describe("hooks of embedders", () => {
 
   describe("that say whose a key is", () => {
     /** What Ann's key is answered with; Bob's is good. */
-    const resolveAs = (forAnn: () => unknown): ResolveKey => (shown) =>
-      shown === ANN ? forAnn() as OwnKey : shown === BOB ? { id: "bob" } : undefined;
+    const resolveAs = (forAnn: () => unknown): KeyResolver => (shown) =>
+      shown === ANN ? forAnn() as ResolvedKey : shown === BOB ? { id: "bob" } : undefined;
 
     it("know their users, at once or later, and nobody else", async () => {
-      const users = new Map<string, OwnKey>([[ANN, { id: "ann" }], [BOB, {
+      const users = new Map<string, ResolvedKey>([[ANN, { id: "ann" }], [BOB, {
         id: "bob",
         expires: "2020-01-01T00:00:00Z",
       }]]);
@@ -86,7 +86,7 @@ describe("hooks of embedders", () => {
     });
 
     it("choose rights and limits, each time anew", async () => {
-      let limits: OwnKey["limits"] = { requests: "1/h" };
+      let limits: ResolvedKey["limits"] = { requests: "1/h" };
       const gateway = await start({ keys: resolveAs(() => ({ id: "ann", limits, models: ["test-*"] })) });
       const first = await call(gateway, ANN);
       assert.match(first.headers["ratelimit-policy"] ?? "", /^"requests";q=1;w=3600$/);

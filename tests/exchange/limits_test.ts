@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
 import { generateGatewayKey } from "../../src/keys/key_format.ts";
-import { createInlineKeyStore } from "../../src/keys/key_store.ts";
+import { createInlineKeyStore } from "../../src/keys/key_store_memory.ts";
 import { runtimeParts } from "../../src/serve/compose.ts";
 import { it } from "../support/cases.ts";
 import { chunk, type Provider, startProvider, stream } from "../support/provider.ts";

@@ -3,7 +3,7 @@
 // alone: it measures how soon a call ends after its caller left
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
-import { MemoryKeyStore } from "../../src/keys/key_store.ts";
+import { MemoryKeyStore } from "../../src/keys/key_store_memory.ts";
 import { it } from "../support/cases.ts";
 import { type Answering, answerPlain, chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";

@@ -21,7 +21,7 @@ import { setImmediate } from "node:timers/promises";
 import { describe, it } from "@std/testing/bdd";
 import { type GatewayKey, KeyStoreUnavailable } from "../../src/keys/key_store.ts";
 import { FileKeyStore } from "../../src/keys/key_store_file.ts";
-import { KeyStateFile } from "../../src/keys/key_state_file.ts";
+import { FileKeyUsageState } from "../../src/keys/key_usage_state_file.ts";
 import { ConfigError } from "../../src/config/config.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { toKeyJson } from "../../src/config/key.ts";
@@ -56,7 +56,7 @@ class FilePlace {
   /** A store as a command has it: nothing is watched. */
   command(clock = hasty): FileKeyStore {
     const report = (text: string): void => void this.reports.push(text);
-    const state = new KeyStateFile(new SharedFile(this.file.replace(".json", ".state.json")), { clock, report });
+    const state = new FileKeyUsageState(new SharedFile(this.file.replace(".json", ".state.json")), { clock, report });
     const store = new FileKeyStore(new SharedFile(this.file), { clock, report, state });
     this.states.set(store, state);
     this.#toClose.push(async () => {
@@ -66,7 +66,7 @@ class FilePlace {
     return store;
   }
 
-  readonly states = new Map<unknown, KeyStateFile>();
+  readonly states = new Map<unknown, FileKeyUsageState>();
 
   async close(): Promise<void> {
     for (const close of this.#toClose) await close();
@@ -193,7 +193,7 @@ describe("keys that nobody has in a file", () => {
   const open = async (place: FilePlace) => {
     const file = new Counted(place.file);
     const report = (text: string): void => void place.reports.push(text);
-    const state = new KeyStateFile(new SharedFile(`${place.file}.state`), { clock: systemClock, report });
+    const state = new FileKeyUsageState(new SharedFile(`${place.file}.state`), { clock: systemClock, report });
     // Nothing is watched: what is found was found by asking.
     const clock: Clock = { ...systemClock, timer: (ms, fire) => ms < 400 ? systemClock.timer(ms, fire) : () => {} };
     const store = new FileKeyStore(file, { clock, report, state });

@@ -2,7 +2,8 @@
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
-import { createInlineKeyStore, KeyStoreError, MemoryKeyStore } from "../../src/keys/key_store.ts";
+import { KeyStoreError } from "../../src/keys/key_store.ts";
+import { createInlineKeyStore, MemoryKeyStore } from "../../src/keys/key_store_memory.ts";
 import { ConfigError } from "../../src/config/config.ts";
 import { describeKeyStore, digest, record, SOME_DAY } from "./key_store_suite.ts";
 

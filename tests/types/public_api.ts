@@ -10,10 +10,10 @@ import {
   type Gateway,
   GatewayError,
   type GatewayKey,
+  type KeyResolver,
   type KeyStore,
-  type OwnKey,
   parseConfig,
-  type ResolveKey,
+  type ResolvedKey,
   type Tracer,
   type Transport,
 } from "../../mod.ts";
@@ -52,11 +52,12 @@ const gateway: Gateway = createGateway(config, {
 });
 
 const users = new Map<string, { name: string; plan: "free" | "paid" }>();
-const byUser: ResolveKey = (shown) => {
-  const user = users.get(shown);
+const byUser: KeyResolver = (presentedKey) => {
+  const user = users.get(presentedKey);
   return user && { id: user.name, limits: user.plan === "free" ? { requests: "10/min" } : { budget: "5M/month" } };
 };
-const later = (shown: string): Promise<OwnKey | null> => Promise.resolve(shown === "" ? null : { id: shown });
+const later = (presentedKey: string): Promise<ResolvedKey | null> =>
+  Promise.resolve(presentedKey === "" ? null : { id: presentedKey });
 
 /** Gateways whose keys are those of somebody's own users. */
 export const own: Gateway[] = [byUser, later].map((keys) => createGateway(config, { keys }));

@@ -3,8 +3,7 @@
  *
  * @module
  */
-import type { Digest } from "../../keys/key_format.ts";
-import { equalDigests } from "../../keys/key_store.ts";
+import { type Digest, equalDigests } from "../../keys/key_format.ts";
 import type { GatewayRequest } from "../../http/message.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import { parseBearer } from "../../inbound/credentials.ts";
@@ -76,9 +75,9 @@ export class Guard {
   async assertToken({ headers }: GatewayRequest, header = "Authorization"): Promise<void> {
     const { token, digest } = this.#parts;
     if (token === undefined) throw new GatewayError("no_admin_token");
-    const shown = parseBearer(headers.get(header.toLowerCase())) ?? "";
-    if (equalDigests(digest(shown), digest(token))) return;
-    if (shown !== "") await this.#slowDown();
+    const presentedToken = parseBearer(headers.get(header.toLowerCase())) ?? "";
+    if (equalDigests(digest(presentedToken), digest(token))) return;
+    if (presentedToken !== "") await this.#slowDown();
     throw new GatewayError("invalid_admin_token", {
       detail: `send ${header}: Bearer <admin token>`,
       headers: { "www-authenticate": 'Bearer realm="admin"' },

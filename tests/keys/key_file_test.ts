@@ -4,9 +4,9 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { HashIndex, hashOfDigest, hashOfText } from "../../src/keys/hash_index.ts";
-import { BrokenFile, KeyLines } from "../../src/keys/key_lines_file.ts";
+import { BrokenFile, readKeyFile, writeKeyFile } from "../../src/keys/key_file.ts";
 import { type GatewayKey, KeyStoreError } from "../../src/keys/key_store.ts";
+import { MemoryKeyStore } from "../../src/keys/key_store_memory.ts";
 import { toKeyJson } from "../../src/config/key.ts";
 import { digest, record, SOME_DAY, written } from "./key_store_suite.ts";
 
@@ -16,14 +16,14 @@ async function join(parts: AsyncIterable<Uint8Array>): Promise<Buffer> {
   return Buffer.concat(all);
 }
 
-const change = async (lines: KeyLines, key: GatewayKey): Promise<KeyLines> =>
-  await KeyLines.read(await join(lines.with([key])));
+const change = async (keys: MemoryKeyStore, key: GatewayKey): Promise<MemoryKeyStore> =>
+  await readKeyFile(await join(writeKeyFile(keys.with([key]))));
 const ONE = record("one", { name: 'größer \u2028 \\ \n " 🗝' });
 const TWO = record("two");
 const [one, two] = [ONE, TWO].map((key) => JSON.stringify(toKeyJson(key)));
 const LIST_ALL = { limit: 1000 };
 
-describe("the lines of a file of keys", () => {
+describe("the content of a file of keys", () => {
   it("are the same keys in every form of JSON", async () => {
     const pretty = JSON.stringify({ keys: [ONE, TWO].map(toKeyJson) }, null, 2);
     const forms = {
@@ -45,18 +45,18 @@ describe("the lines of a file of keys", () => {
       }\n]}`,
     };
     for (const [form, text] of Object.entries(forms)) {
-      let lines = await KeyLines.read(Buffer.from(text));
+      let keys = await readKeyFile(Buffer.from(text));
       for (const step of ["as it is", "with a key added", "with a key changed"]) {
-        if (step === "with a key added") lines = await change(lines, record("three"));
-        if (step === "with a key changed") lines = await change(lines, { ...ONE, disabled: true });
+        if (step === "with a key added") keys = await change(keys, record("three"));
+        if (step === "with a key changed") keys = await change(keys, { ...ONE, disabled: true });
         const where = `${form}, ${step}`;
         const first = step === "with a key changed" ? { ...ONE, disabled: true } : ONE;
-        assert.deepEqual(written(lines.find(ONE.digest)), written(first), where);
-        assert.deepEqual(written(lines.find(TWO.digest)), written(TWO), where);
-        assert.deepEqual(written(lines.get("two")), written(TWO), where);
-        assert.equal(lines.size, step === "as it is" ? 2 : 3, where);
+        assert.deepEqual(written(keys.find(ONE.digest)), written(first), where);
+        assert.deepEqual(written(keys.find(TWO.digest)), written(TWO), where);
+        assert.deepEqual(written(await keys.get("two")), written(TWO), where);
+        assert.equal(keys.size, step === "as it is" ? 2 : 3, where);
       }
-      const text2 = (await join(lines.with([TWO]))).toString();
+      const text2 = (await join(writeKeyFile(keys.with([TWO])))).toString();
       assert.equal(JSON.parse(text2).keys.length, 3, form);
       assert.match(text2, /\n\],"checksum":"[0-9a-f]{64}"\}\n$/, form);
     }
@@ -76,46 +76,48 @@ describe("the lines of a file of keys", () => {
         const model = new Map<string, GatewayKey>();
         const ownerOf = (wanted: string) =>
           Array.from(model.values()).find(({ digest, previous }) => digest === wanted || previous?.digest === wanted);
-        let lines = KeyLines.empty();
+        let store = new MemoryKeyStore();
         for (const key of keys) {
           const twins = [ownerOf(key.digest), ownerOf(key.previous?.digest ?? "")];
           if (twins.some((twin) => twin !== undefined && twin.id !== key.id)) {
-            assert.throws(() => lines.with([key]), KeyStoreError);
+            assert.throws(() => store.with([key]), KeyStoreError);
             continue;
           }
           model.set(key.id, key);
-          lines = await change(lines, key);
+          store = await change(store, key);
         }
-        assert.equal(lines.size, model.size);
+        assert.equal(store.size, model.size);
         const newest = Array.from(model.values()).reverse();
-        assert.deepEqual(written2(await lines.list(LIST_ALL)), written2(newest));
+        assert.deepEqual(written2(await store.list(LIST_ALL)), written2(newest));
         for (let number = 0; number <= 12; number++) {
           const wanted = digest(`secret ${number}`);
-          assert.deepEqual(written(lines.find(wanted)), written(ownerOf(wanted)));
+          assert.deepEqual(written(store.find(wanted)), written(ownerOf(wanted)));
         }
       }),
       { numRuns: 200 },
     );
   });
 
-  it("that end with the right checksum and yet are not sound are refused when they are asked for", async () => {
+  it("are checked whole, whatever their checksum says", async () => {
     const unsound = JSON.stringify({ ...toKeyJson(ONE), budget: "of another version" });
     const body = `${unsound},\n${two}\n`;
-    const lines = await KeyLines.read(Buffer.from(`{"keys":[\n${body}],"checksum":"${digest(body)}"}\n`));
-    assert.throws(() => lines.find(ONE.digest), BrokenFile);
-    assert.throws(() => lines.get("one"), BrokenFile);
-    assert.equal(lines.find(TWO.digest)?.id, "two");
+    const text = Buffer.from(`{"keys":[\n${body}],"checksum":"${digest(body)}"}\n`);
+    await assert.rejects(() => readKeyFile(text), (error) => {
+      assert.ok(error instanceof BrokenFile);
+      assert.match(error.message, /^line 2\.budget: /);
+      return true;
+    });
   });
 
   it("are many, and each is found", async () => {
     const keys = Array.from({ length: 20_000 }, (_, index) => record(`key-${index}`));
     const text = `{"keys":[\n${keys.map((key) => JSON.stringify(toKeyJson(key))).join(",\n")}\n]}\n`;
-    const lines = await KeyLines.read(Buffer.from(text));
-    for (const { id, digest } of keys) assert.equal(lines.find(digest)?.id, id);
-    for (const { id } of keys.slice(0, 1000)) assert.equal(lines.get(id)?.id, id);
-    for (let index = 0; index < 20_000; index++) assert.equal(lines.find(digest(`stranger ${index}`)), undefined);
-    assert.equal((await lines.list({ limit: 30_000 })).length, keys.length);
-    assert.deepEqual((await lines.list({ limit: 2, search: "KEY-1234" })).map(({ id }) => id), [
+    const store = await readKeyFile(Buffer.from(text));
+    for (const { id, digest } of keys) assert.equal(store.find(digest)?.id, id);
+    for (const { id } of keys.slice(0, 1000)) assert.equal((await store.get(id))?.id, id);
+    for (let index = 0; index < 20_000; index++) assert.equal(store.find(digest(`stranger ${index}`)), undefined);
+    assert.equal((await store.list({ limit: 30_000 })).length, keys.length);
+    assert.deepEqual((await store.list({ limit: 2, search: "KEY-1234" })).map(({ id }) => id), [
       "key-12349",
       "key-12348",
     ]);
@@ -123,28 +125,3 @@ describe("the lines of a file of keys", () => {
 });
 
 const written2 = (keys: readonly GatewayKey[]): unknown => keys.map(written);
-
-describe("an index of hashes", () => {
-  it("finds what a simple model finds, however many share a hash", () => {
-    const hash = fc.oneof(fc.nat(3), fc.integer({ min: 0, max: 0xffffffff }), fc.constantFrom(0xffffffff, 0x80000000));
-    fc.assert(fc.property(fc.array(hash, { maxLength: 200 }), fc.array(hash, { maxLength: 20 }), (hashes, others) => {
-      const index = new HashIndex(hashes.length);
-      for (const [number, hash] of hashes.entries()) index.add(hash, number);
-      for (const hash of [...hashes, ...others]) {
-        const all: number[] = [];
-        index.find(hash, (number) => (all.push(number), false));
-        assert.deepEqual(all, hashes.flatMap((other, number) => other === hash ? [number] : []));
-        assert.equal(index.find(hash, () => true), all[0]);
-      }
-    }));
-  });
-
-  it("knows what to make of a digest and of any text", () => {
-    assert.equal(hashOfDigest("ffffffff".repeat(8)), 0xffffffff);
-    assert.equal(hashOfDigest("00000001".repeat(8)), 1);
-    for (const odd of ["", "no digest", "12345678"]) assert.ok(Number.isInteger(hashOfDigest(odd)));
-    // FNV-1a of "" and "a", from its authors' reference.
-    assert.equal(hashOfText(""), 0x811c9dc5);
-    assert.equal(hashOfText("a"), 0xe40c292c);
-  });
-});

@@ -4,13 +4,12 @@ import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "@std/testing/bdd";
-import { KeyStoreUnavailable } from "../../src/keys/key_store.ts";
-import { KeyStateFile } from "../../src/keys/key_state_file.ts";
+import { FileKeyUsageState } from "../../src/keys/key_usage_state_file.ts";
 import type { LimitSubject } from "../../src/limits/limiter.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { ConfigError } from "../../src/config/config.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
-import { SharedFile } from "../../src/storage/shared_file.ts";
+import { FileUnavailable, SharedFile } from "../../src/storage/shared_file.ts";
 import { makeFolder } from "../support/program.ts";
 import { until } from "../support/until.ts";
 import { HOUR_MS, SOME_DAY } from "./key_store_suite.ts";
@@ -22,7 +21,7 @@ const PROVIDER: LimitSubject = { name: "provider:a", limits: { budget: { limit: 
 class Gateway {
   readonly reports: string[] = [];
   readonly timers: { ms: number; fire: () => void }[] = [];
-  readonly state: KeyStateFile;
+  readonly state: FileKeyUsageState;
   readonly limiter: MemoryLimiter;
 
   constructor(folder: string, now = SOME_DAY) {
@@ -33,7 +32,7 @@ class Gateway {
     };
     this.limiter = new MemoryLimiter(clock);
     const report = (text: string): void => void this.reports.push(text);
-    this.state = new KeyStateFile(new SharedFile(join(folder, "keys.state.json")), {
+    this.state = new FileKeyUsageState(new SharedFile(join(folder, "keys.state.json")), {
       clock,
       limiter: this.limiter,
       report,
@@ -50,11 +49,10 @@ class Gateway {
     return this.limiter.standings([subject]).find(({ name }) => name === "budget")?.used;
   }
 
-  /** Fires the timer that is due; returns when its work is over. */
+  /** Fires the timers that are due; returns when their work is over. */
   async write(): Promise<void> {
-    const count = this.timers.length;
-    this.timers.at(-1)?.fire();
-    await until(() => this.timers.length > count, "it is written");
+    for (const { fire } of this.timers.splice(0)) fire();
+    await this.state.lastUsed([]).catch(() => {}); // in turn
   }
 }
 
@@ -92,16 +90,14 @@ describe("the state of keys", () => {
     within(async (folder, file) => {
       const { state, timers, write, spend } = bound(new Gateway(folder));
       await state.start();
-      assert.deepEqual(timers.map(({ ms }) => ms), [5000]);
-      await write();
-      assert.throws(() => readFileSync(file), /ENOENT/);
+      assert.deepEqual(timers, []);
       spend(5);
-      await write();
-      const text = readFileSync(file, "utf8");
-      assert.deepEqual(JSON.parse(text).used, { one: SOME_DAY });
-      rmSync(file);
-      await write();
+      spend(5);
+      assert.deepEqual(timers.map(({ ms }) => ms), [5000]);
       assert.throws(() => readFileSync(file), /ENOENT/);
+      await write();
+      assert.deepEqual(JSON.parse(readFileSync(file, "utf8")).used, { one: SOME_DAY });
+      assert.deepEqual(timers, []);
     }));
 
   it("loses no use that comes while it is written", () =>
@@ -115,6 +111,7 @@ describe("the state of keys", () => {
         await Promise.resolve();
       }
       await writing;
+      await until(() => gateway.timers.length > 0, "it is to be written again");
       await gateway.write();
       const ids = Array.from({ length: 50 }, (_, index) => `during-${index}`);
       assert.equal((await new Gateway(folder).state.lastUsed(ids)).size, 50);
@@ -129,7 +126,7 @@ describe("the state of keys", () => {
       gateway.spend(1);
       await gateway.state.close();
       assert.equal(JSON.parse(readFileSync(file, "utf8")).budgets[0].used, 2);
-      assert.equal(gateway.timers.length, 1, "no timer holds the process");
+      assert.equal(gateway.timers.length, 1, "no other timer holds the process");
     }));
 
   it("is shared by gateways on one machine: the later use and the larger sum stay", () =>
@@ -172,7 +169,7 @@ describe("the state of keys", () => {
           assert.ok(error.message.includes(fix), error.message);
           return true;
         });
-        await assert.rejects(() => new Gateway(folder).state.lastUsed(["one"]), KeyStoreUnavailable);
+        await assert.rejects(() => new Gateway(folder).state.lastUsed(["one"]), FileUnavailable);
         assert.equal(readFileSync(file, "utf8"), text);
       });
     }

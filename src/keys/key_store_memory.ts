@@ -1,0 +1,134 @@
+/**
+ * Gateway keys in memory: those of the configuration, and those that were read from a file.
+ *
+ * @module
+ */
+import { ConfigError } from "../config/config.ts";
+import type { KeyConfig } from "../config/key.ts";
+import { type Digest, isPlausibleKey } from "./key_format.ts";
+import {
+  digestsOf,
+  type GatewayKey,
+  type KeyQuery,
+  type KeyRegistry,
+  KeyStoreError,
+  matchesSearch,
+  refuseAfter,
+} from "./key_store.ts";
+
+/** Keys in memory. */
+export class MemoryKeyStore implements KeyRegistry {
+  readonly #byId = new Map<string, GatewayKey>();
+  readonly #byDigest = new Map<string, GatewayKey>();
+
+  /** @param keys The keys, oldest first; of two with the same id or digest the later one holds */
+  constructor(keys: Iterable<GatewayKey> = []) {
+    for (const key of keys) this.add(key);
+  }
+
+  /** The number of keys. */
+  get size(): number {
+    return this.#byId.size;
+  }
+
+  find(digest: string): GatewayKey | undefined {
+    return this.#byDigest.get(digest);
+  }
+
+  /** Adds a key. */
+  add(key: GatewayKey): void {
+    this.#byId.set(key.id, key);
+    for (const digest of digestsOf(key)) this.#byDigest.set(digest, key);
+  }
+
+  /** Returns a key with one of the digests of another. */
+  findTwin(key: GatewayKey): GatewayKey | undefined {
+    return digestsOf(key).map((digest) => this.find(digest)).find((twin) => twin !== undefined);
+  }
+
+  /** Tells whether there is a key with this id. */
+  has(id: string): boolean {
+    return this.#byId.has(id);
+  }
+
+  // deno-lint-ignore require-await -- a refusal is a rejection
+  async list({ limit, after, search }: KeyQuery): Promise<readonly GatewayKey[]> {
+    const newest = Array.from(this.#byId.values()).reverse();
+    const start = after === undefined ? 0 : newest.findIndex(({ id }) => id === after) + 1;
+    if (after !== undefined && start === 0) refuseAfter();
+    const found: GatewayKey[] = [];
+    for (let index = start; index < newest.length && found.length < limit; index++) {
+      const key = newest[index];
+      if (key !== undefined && matchesSearch(key, search)) found.push(key);
+    }
+    return found;
+  }
+
+  get(id: string): Promise<GatewayKey | undefined> {
+    return Promise.resolve(this.#byId.get(id));
+  }
+
+  lastUsed(): Promise<ReadonlyMap<string, number>> {
+    return Promise.resolve(new Map());
+  }
+
+  used(): void {}
+
+  changeAll(): Promise<never> {
+    return this.change();
+  }
+
+  change(): Promise<never> {
+    const fix = 'set keys to { "file": "gateway-keys.json" } or "redis"';
+    return Promise.reject(new KeyStoreError(`Cannot change keys that stand in the configuration: ${fix}`));
+  }
+
+  /**
+   * Returns all keys, the oldest first, with some of them changed or added.
+   *
+   * @param keys The keys as they are to be, none of them twice; new ones come last, in this order
+   * @returns The keys; those of the store stay as they are
+   * @throws {KeyStoreError} When two keys would have the same digest
+   */
+  with(keys: readonly GatewayKey[]): readonly GatewayKey[] {
+    const owners = new Map<string, string>();
+    for (const key of keys) {
+      for (const digest of digestsOf(key)) {
+        const owner = owners.get(digest) ?? this.find(digest)?.id ?? key.id;
+        if (owner !== key.id) throw new KeyStoreError(`Cannot add the key: ${owner} has the same digest`);
+        owners.set(digest, key.id);
+      }
+    }
+    const all = new Map(this.#byId);
+    for (const key of keys) all.set(key.id, key);
+    return Array.from(all.values());
+  }
+}
+
+/**
+ * Creates the store of the keys in the configuration.
+ *
+ * @param keys The keys
+ * @param digest SHA-256
+ * @returns Their store
+ * @throws {ConfigError} For a key that could never be used, and for one that stands there twice
+ */
+export function createInlineKeyStore(keys: readonly KeyConfig[], digest: Digest): MemoryKeyStore {
+  const store = new MemoryKeyStore();
+  for (const [index, { key, ...rest }] of keys.entries()) {
+    const path = `keys[${index}]`;
+    if (key !== undefined && !isPlausibleKey(key)) {
+      throw new ConfigError([{
+        path,
+        message: "expected a whole key: this one begins with gk_ and is mistyped or cut",
+      }]);
+    }
+    const gatewayKey = { ...rest, digest: key === undefined ? rest.digest ?? "" : digest(key) };
+    const twin = store.findTwin(gatewayKey);
+    if (twin !== undefined) {
+      throw new ConfigError([{ path, message: `expected a key of its own: ${twin.id} has the same one` }]);
+    }
+    store.add(gatewayKey);
+  }
+  return store;
+}

@@ -1,0 +1,156 @@
+/**
+ * The state of keys that survives a restart, in a file beside the file of keys: when each key was last used, and how
+ * much of each budget is spent.
+ *
+ * @module
+ */
+import { Buffer } from "node:buffer";
+import * as v from "valibot";
+import type { Clock } from "../exchange/clock.ts";
+import { LazyFile } from "../storage/lazy_file.ts";
+import { type SharedFile, Turns } from "../storage/shared_file.ts";
+
+/** Entries that are written at once. */
+const ENTRIES = 500;
+
+/** Port: where the store of keys in a file notes their last uses. */
+export interface KeyUsageState {
+  /** Notes that a key was used, milliseconds since 1970. */
+  used(id: string, at: number): void;
+  /**
+   * Returns when keys were last used, by id.
+   *
+   * @throws {FileUnavailable} When that can't be read
+   */
+  lastUsed(ids: readonly string[]): Promise<ReadonlyMap<string, number>>;
+}
+
+const count = v.pipe(v.number(), v.integer(), v.minValue(0));
+const StateSchema = v.object({
+  used: v.custom<object>((value) => typeof value === "object" && value !== null),
+  budgets: v.array(v.object({ subject: v.string(), used: count, until: count })),
+});
+
+/** The part of its budget that one subject has spent. */
+export interface Spent {
+  /** Name of the subject. */
+  readonly subject: string;
+  readonly used: number;
+  /** When its period ends, milliseconds since 1970. */
+  readonly until: number;
+}
+
+/** Port: the limiter, which counts budgets. */
+export interface Budgets {
+  /** Returns what has been spent. */
+  budgets(): Iterable<Spent>;
+  /** Restores what {@link budgets} returned. */
+  restore(spent: Iterable<Spent>): void;
+}
+
+/** Keeps the later period of two budgets of one subject, and the larger sum within one period. */
+function keepLater(budgets: Map<string, Spent>, spent: Spent): void {
+  const { until = 0, used = -1 } = budgets.get(spent.subject) ?? {};
+  if (spent.until > until || (spent.until === until && spent.used > used)) budgets.set(spent.subject, spent);
+}
+
+/** Writes one entry a line, in turns. */
+async function* toLines<T>(entries: Iterable<T>, toLine: (entry: T) => string): AsyncIterable<Uint8Array> {
+  const turns = new Turns();
+  let text = "";
+  let written = 0;
+  for (const entry of entries) {
+    text += (written++ === 0 ? "" : ",\n") + toLine(entry);
+    if (written % ENTRIES > 0) continue;
+    yield Buffer.from(text);
+    text = "";
+    if (turns.isOver) await turns.rest();
+  }
+  yield Buffer.from(text);
+}
+
+/** The state in a file of its own. */
+export class FileKeyUsageState implements KeyUsageState {
+  readonly #file: LazyFile;
+  readonly #clock: Clock;
+  readonly #limiter: Budgets | undefined;
+  /** All last uses that are known here or from the file. */
+  readonly #used = new Map<string, number>();
+  #budgets = new Map<string, Spent>();
+
+  /**
+   * @param file The file, beside that of the keys
+   * @param options The clock; a function that is told in one line when the file can't be written; the limiter, if any
+   */
+  constructor(
+    file: SharedFile,
+    options: { clock: Clock; report: (text: string) => void; limiter?: Budgets | undefined },
+  ) {
+    this.#clock = options.clock;
+    this.#limiter = options.limiter;
+    const content = { merge: (bytes: Buffer) => this.#merge(bytes), toParts: () => this.#toParts() };
+    this.#file = new LazyFile(file, content, options);
+  }
+
+  /**
+   * Reads the file.
+   *
+   * @throws {ConfigError} When the file can't be read or is broken
+   */
+  async start(): Promise<void> {
+    await this.#file.start();
+    this.#limiter?.restore(this.#budgets.values());
+  }
+
+  used(id: string, at: number): void {
+    this.#keepUsed(id, at);
+    this.#file.changed();
+  }
+
+  async lastUsed(ids: readonly string[]): Promise<ReadonlyMap<string, number>> {
+    await this.#file.catchUp();
+    const times = new Map<string, number>();
+    for (const id of ids) {
+      const at = this.#used.get(id);
+      if (at !== undefined) times.set(id, at);
+    }
+    return times;
+  }
+
+  /** Writes what is left to write. */
+  async close(): Promise<void> {
+    await this.#file.close();
+  }
+
+  #keepUsed(id: string, at: number): void {
+    if (at > (this.#used.get(id) ?? 0)) this.#used.set(id, at);
+  }
+
+  async #merge(bytes: Buffer): Promise<void> {
+    const { used, budgets } = v.parse(StateSchema, JSON.parse(bytes.toString("utf8")));
+    const turns = new Turns();
+    for (const [id, at] of Object.entries(used)) {
+      this.#keepUsed(id, v.parse(count, at));
+      if (turns.isOver) await turns.rest();
+    }
+    for (const spent of budgets) keepLater(this.#budgets, spent);
+  }
+
+  async *#toParts(): AsyncIterable<Uint8Array> {
+    const turns = new Turns();
+    const now = this.#clock.now();
+    const budgets = new Map<string, Spent>();
+    for (const source of [this.#budgets.values(), this.#limiter?.budgets() ?? []]) {
+      for (const spent of source) {
+        if (spent.until > now) keepLater(budgets, spent);
+        if (turns.isOver) await turns.rest();
+      }
+    }
+    this.#budgets = budgets;
+    yield Buffer.from('{"used":{\n');
+    yield* toLines(this.#used, ([id, at]) => `${JSON.stringify(id)}:${at}`);
+    yield Buffer.from('\n},"budgets":[\n');
+    yield* toLines(budgets.values(), (spent) => JSON.stringify(spent));
+    yield Buffer.from("\n]}\n");
+  }
+}
