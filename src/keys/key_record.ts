@@ -15,16 +15,16 @@ export class InvalidRecord extends Error {}
  * Reads a record.
  *
  * @param value The JSON, parsed
- * @param place Place of the record, for the error
+ * @param location Where the record stands, for the error
  * @returns The key
  * @throws {InvalidRecord} For anything else, a key itself included
  */
-export function readRecord(value: unknown, place = ""): GatewayKey {
+export function readRecord(value: unknown, location = ""): GatewayKey {
   const { success, output, issues } = v.safeParse(KeySchema, value);
-  if (!success) throw new InvalidRecord(formatMistake(describeIssue(issues[0], place)));
+  if (!success) throw new InvalidRecord(formatMistake(describeIssue(issues[0], location)));
   const { key, digest, ...rest } = output;
   if (key === undefined && digest !== undefined) return { ...rest, digest };
-  throw new InvalidRecord(formatMistake({ path: place, message: "expected a digest, never a key itself" }));
+  throw new InvalidRecord(formatMistake({ path: location, message: "expected a digest, never a key itself" }));
 }
 
 /**

@@ -41,11 +41,11 @@ export async function exportKeys(keys: KeyRegistry): Promise<string[]> {
   return lines.reverse();
 }
 
-function readLine(line: string, place: string): GatewayKey {
+function readLine(line: string, location: string): GatewayKey {
   try {
-    return readRecord(JSON.parse(line), place);
+    return readRecord(JSON.parse(line), location);
   } catch (error) {
-    if (error instanceof SyntaxError) throw new KeyStoreError(`Cannot import ${place}: it is no JSON`);
+    if (error instanceof SyntaxError) throw new KeyStoreError(`Cannot import ${location}: it is no JSON`);
     if (error instanceof InvalidRecord) throw new KeyStoreError(`Cannot import ${error.message}`);
     throw error;
   }
@@ -63,10 +63,10 @@ export function readKeyLines(lines: readonly string[]): ReadonlyMap<string, Gate
   const digests = new Set<string>();
   for (const [index, line] of lines.entries()) {
     if (line.trim() === "") continue;
-    const place = `line ${index + 1}`;
-    const key = readLine(line, place);
+    const location = `line ${index + 1}`;
+    const key = readLine(line, location);
     if (records.has(key.id) || digestsOf(key).some((digest) => digests.has(digest))) {
-      throw new KeyStoreError(`Cannot import ${place}: its id or digest stands there twice`);
+      throw new KeyStoreError(`Cannot import ${location}: its id or digest stands there twice`);
     }
     for (const digest of digestsOf(key)) digests.add(digest);
     records.set(key.id, key);

@@ -10,8 +10,11 @@ import type { Clock } from "../exchange/clock.ts";
 import { LazyFile } from "../storage/lazy_file.ts";
 import { type SharedFile, Turns } from "../storage/shared_file.ts";
 
-/** Entries that are written at once. */
+/** Entries that are written at once, and characters that are read at once. */
 const ENTRIES = 500;
+const CHARACTERS = 32_000;
+/** Text before, between and after the entries of a file that the gateway itself wrote, one entry a line. */
+const [HEAD, MIDDLE, TAIL] = ['{"used":{\n', '\n},"budgets":[\n', "\n]}\n"];
 
 /** Port: where the store of keys in a file notes their last uses. */
 export interface KeyUsageState {
@@ -52,6 +55,25 @@ export interface Budgets {
 function keepLater(budgets: Map<string, Spent>, spent: Spent): void {
   const { until = 0, used = -1 } = budgets.get(spent.subject) ?? {};
   if (spent.until > until || (spent.until === until && spent.used > used)) budgets.set(spent.subject, spent);
+}
+
+/** Cuts the lines between two positions into parts. */
+function* cut(text: string, start: number, end: number): Iterable<string> {
+  while (start < end) {
+    const comma = text.indexOf(",\n", start + CHARACTERS);
+    const stop = comma < 0 || comma > end ? end : comma;
+    yield text.slice(start, stop);
+    start = stop + 2;
+  }
+}
+
+/** Parses the content of a file, in parts if it has one entry a line: 100,000 at once take up to half a second. */
+function* parse(text: string): Iterable<unknown> {
+  const middle = text.lastIndexOf(MIDDLE);
+  if (!text.startsWith(HEAD) || middle < 0 || !text.endsWith(TAIL)) return yield JSON.parse(text);
+  for (const part of cut(text, HEAD.length, middle)) yield { used: JSON.parse(`{${part}}`), budgets: [] };
+  const budgets = cut(text, middle + MIDDLE.length, text.length - TAIL.length);
+  for (const part of budgets) yield { used: {}, budgets: JSON.parse(`[${part}]`) };
 }
 
 /** Writes one entry a line, in turns. */
@@ -127,13 +149,13 @@ export class FileKeyUsageState implements KeyUsageState {
   }
 
   async #merge(bytes: Buffer): Promise<void> {
-    const { used, budgets } = v.parse(StateSchema, JSON.parse(bytes.toString("utf8")));
     const turns = new Turns();
-    for (const [id, at] of Object.entries(used)) {
-      this.#keepUsed(id, v.parse(count, at));
+    for (const part of parse(bytes.toString("utf8"))) {
+      const { used, budgets } = v.parse(StateSchema, part);
+      for (const [id, at] of Object.entries(used)) this.#keepUsed(id, v.parse(count, at));
+      for (const spent of budgets) keepLater(this.#budgets, spent);
       if (turns.isOver) await turns.rest();
     }
-    for (const spent of budgets) keepLater(this.#budgets, spent);
   }
 
   async *#toParts(): AsyncIterable<Uint8Array> {
@@ -147,10 +169,10 @@ export class FileKeyUsageState implements KeyUsageState {
       }
     }
     this.#budgets = budgets;
-    yield Buffer.from('{"used":{\n');
+    yield Buffer.from(HEAD);
     yield* toLines(this.#used, ([id, at]) => `${JSON.stringify(id)}:${at}`);
-    yield Buffer.from('\n},"budgets":[\n');
+    yield Buffer.from(MIDDLE);
     yield* toLines(budgets.values(), (spent) => JSON.stringify(spent));
-    yield Buffer.from("\n]}\n");
+    yield Buffer.from(TAIL);
   }
 }
