@@ -79,6 +79,12 @@ export interface ForwardParts {
   readonly clock: Clock;
 }
 
+/** A call under way, with everything that its attempts use. */
+interface Forwarding extends ForwardParts {
+  readonly call: ForwardCall;
+  readonly exchange: Exchange;
+}
+
 /**
  * Sends a call and waits for the header of its response.
  *
@@ -93,38 +99,28 @@ export interface ForwardParts {
  *   `upstream_*_timeout`
  * @throws {ClientClosed} When the caller left
  */
-export async function forward(call: ForwardCall, exchange: Exchange, parts: ForwardParts): Promise<UpstreamResponse> {
-  const { replicas, transport, clock } = parts;
+export async function forward(
+  call: ForwardCall,
+  exchange: Exchange,
+  { replicas, transport, clock }: ForwardParts,
+): Promise<UpstreamResponse> {
+  const forwarding = { call, exchange, replicas, transport, clock };
   const onTotal = () => exchange.abort(new GatewayError("upstream_timeout"));
   exchange.onSettled(clock.timer(call.deadlines.totalMs, onTotal));
-  let replica = replicas.pick(clock.monotonic());
-  for (let isSecond = false;; isSecond = true) {
-    let response: UpstreamResponse;
-    try {
-      response = await send(call, replica, exchange, parts);
-    } catch (error) {
-      const failure = translate(error, exchange.reason, replica, parts);
-      const reason = failure instanceof NeverSent ? failure.reason : failure;
-      exchange.trace?.failed(reason);
-      const second: Replica | undefined = failure instanceof NeverSent && !isSecond
-        ? replicas.pickAgain(clock.monotonic(), replica)
-        : undefined;
-      if (second === undefined) throw reason;
-      exchange.resume(reason);
-      replica = second;
-      continue;
-    }
-    replicas.succeeded(replica); // whatever it says: a 503 for one model must not take the replica from the others
-    return receive(response, exchange, transport);
+  const replica = replicas.pick(clock.monotonic());
+  let response: UpstreamResponse;
+  try {
+    response = await send(forwarding, replica);
+  } catch (error) {
+    response = await sendAgain(forwarding, replica, error);
   }
+  return receive(response, exchange, transport);
 }
 
 /** Sends a call to one replica, and waits for the header of its response. */
 async function send(
-  { path, method, headers, body, deadlines }: ForwardCall,
+  { call: { path, method, headers, body, deadlines }, exchange, replicas, transport, clock }: Forwarding,
   replica: Replica,
-  exchange: Exchange,
-  { transport, clock }: ForwardParts,
 ): Promise<UpstreamResponse> {
   exchange.facts.replica = replica.index;
   const sentAt = exchange.elapsed();
@@ -134,10 +130,27 @@ async function send(
     if (exchange.reason !== undefined) throw exchange.reason;
     const url = new URL(replica.url + path);
     const traced = exchange.trace?.called({ method, url, headers }) ?? headers;
-    return await transport.send({ url, method, headers: traced, body, connectMs: deadlines.connectMs, exchange });
+    const sent = { url, method, headers: traced, body, connectMs: deadlines.connectMs, exchange };
+    const response = await transport.send(sent);
+    replicas.succeeded(replica); // whatever it says: a 503 for one model must not take the replica from the others
+    return response;
   } finally {
     exchange.waitedUpstream(sentAt);
     cancelFirstByte();
+  }
+}
+
+/** Sends a call that failed to another replica, once, if it provably never left. @throws Why it failed, otherwise */
+async function sendAgain(forwarding: Forwarding, failed: Replica, error: unknown): Promise<UpstreamResponse> {
+  const { exchange, replicas, clock } = forwarding;
+  const { reason, isNeverSent } = toFailure(forwarding, failed, error);
+  const replica = isNeverSent ? replicas.pickAgain(clock.monotonic(), failed) : undefined;
+  if (replica === undefined) throw reason;
+  exchange.resume(reason);
+  try {
+    return await send(forwarding, replica);
+  } catch (error) {
+    throw toFailure(forwarding, replica, error).reason;
   }
 }
 
@@ -160,24 +173,22 @@ function receive(response: UpstreamResponse, exchange: Exchange, transport: Tran
   }
 }
 
-/** Reports a failure to the replicas, and translates what was thrown to an error of the gateway. */
-function translate(error: unknown, aborted: Error | undefined, replica: Replica, parts: ForwardParts): unknown {
-  const { replicas } = parts;
-  const now = parts.clock.monotonic();
+/** Reports a failed attempt to its replica and to the trace, and translates what was thrown. */
+function toFailure(
+  { exchange, replicas, clock }: Forwarding,
+  replica: Replica,
+  thrown: unknown,
+): { readonly reason: unknown; readonly isNeverSent: boolean } {
   // Runtimes wrap or replace an abort's reason, each in its own way: the exchange keeps it.
-  if (aborted !== undefined) {
-    if (!GatewayError.is(aborted) || aborted.code !== "upstream_connect_timeout") {
-      replicas.forgotten(replica); // a slow answer, or a caller that left, is not the replica's failure
-      return aborted;
-    }
-    replicas.failed(replica, now, false);
-    return new NeverSent(aborted);
-  }
-  if (GatewayError.is(error)) {
-    if (error.code === "upstream_bad_response") replicas.failed(replica, now);
-    return error;
-  }
-  replicas.failed(replica, now, !(error instanceof NeverSent));
-  if (!(error instanceof NeverSent)) return toUpstreamError("upstream_unreachable", error);
-  return new NeverSent(toUpstreamError("upstream_unreachable", error.reason));
+  const error = exchange.reason ?? thrown;
+  const code = GatewayError.is(error) ? error.code : undefined;
+  const isNeverSent = error instanceof NeverSent || code === "upstream_connect_timeout";
+  const isForeign = exchange.reason === undefined && code === undefined;
+  if (isForeign || isNeverSent || code === "upstream_bad_response") {
+    replicas.failed(replica, clock.monotonic(), !isNeverSent);
+  } else replicas.forgotten(replica); // a slow response, or a caller that left, is not the replica's failure
+  const cause = error instanceof NeverSent ? error.reason : error;
+  const reason = isForeign ? toUpstreamError("upstream_unreachable", cause) : error;
+  exchange.trace?.failed(reason);
+  return { reason, isNeverSent };
 }

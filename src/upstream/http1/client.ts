@@ -1,70 +1,170 @@
 /**
- * HTTP/1.1 client with connections of its own, kept in a pool for each upstream. Its guarantees and a map of its files
- * are in the README beside it.
+ * HTTP/1.1 client with connections of its own: the calls, each with its request and the body of its response. Its
+ * guarantees and a map of its files are in the README beside it.
  *
  * @module
  */
+import { Buffer } from "node:buffer";
+import { GatewayError } from "../../errors/gateway_error.ts";
 import { type Clock, systemClock } from "../../exchange/clock.ts";
-import { NeverSent, type Transport } from "../transport.ts";
-import { Call, toRequest } from "./call.ts";
-import { Connection, type ConnectionOwner, type Dial } from "./connection.ts";
+import type { ByteSource } from "../../http/message.ts";
+import { NeverSent, type Transport, type UpstreamCall, type UpstreamResponse } from "../transport.ts";
+import { type Connection, type ConnectionCall, ConnectionPool, type Dial, PIECE_BYTES } from "./connection.ts";
 import { unpackNode } from "./unpack.ts";
 
-/** Idle connections kept for each upstream. */
-const MAX_IDLE_CONNECTIONS = 1024;
-/** Longest time a connection is used: a new one goes to the address that the host name has by then. Milliseconds. */
-const MAX_AGE_MS = 300_000;
-/** Time between two looks for idle connections that have become old. Milliseconds. */
-const SWEEP_MS = 5000;
+const NO_FIELD_TEXT = /[^\t\x20-\x7e\x80-\xff]/; // RFC 9110 §5.5
+const utf8 = new TextEncoder();
+const ignore = (): void => {};
 
-/** The connections to one upstream. The idle ones wait in it for the next call. */
-class ConnectionPool implements ConnectionOwner {
-  readonly #dial: Dial;
-  readonly #url: URL;
-  readonly #clock: Clock;
-  readonly #idle: Connection[] = [];
-  #isSweepDue = false;
-
-  constructor(dial: Dial, url: URL, clock: Clock) {
-    this.#dial = dial;
-    this.#url = url;
-    this.#clock = clock;
-  }
-
-  /** Returns the idle connection that was used last, so that the others may grow old and close; else a new one. */
-  acquire(): Connection {
-    const now = this.#clock.monotonic();
-    for (let kept = this.#idle.pop(); kept !== undefined; kept = this.#idle.pop()) {
-      if (kept.isAlive && kept.idleUntil > now) return kept;
-      kept.destroy();
+/**
+ * Serializes a request (RFC 9112 §3).
+ *
+ * @param call The call
+ * @returns One or two pieces: a small body is in one piece with the header
+ * @throws For a header that could be read as two
+ */
+function toRequest({ method, url, headers, body }: UpstreamCall): readonly Uint8Array[] {
+  let head = `${method} ${url.pathname}${url.search} HTTP/1.1\r\nhost: ${url.host}\r\n`;
+  for (const name in headers) {
+    const value = headers[name] ?? "";
+    if (NO_FIELD_TEXT.test(name) || NO_FIELD_TEXT.test(value)) {
+      throw new Error(`Cannot send the header ${JSON.stringify(name.slice(0, 40))}`);
     }
-    return new Connection((events) => this.#dial(this.#url, events), this, now + MAX_AGE_MS);
+    head += `${name}: ${value}\r\n`;
+  }
+  const bytes = body?.bytes ?? null;
+  if (bytes === null) return [Buffer.from(`${head}\r\n`, "latin1")];
+  head += `content-length: ${bytes.byteLength}\r\n\r\n`;
+  if (bytes.byteLength > PIECE_BYTES) return [Buffer.from(head, "latin1"), bytes];
+  const request = Buffer.allocUnsafe(head.length + bytes.byteLength);
+  const { read, written } = utf8.encodeInto(head, request); // the same for ASCII, and on Deno many times as fast
+  if (read !== written) request.write(head, "latin1");
+  request.set(bytes, head.length);
+  return [request];
+}
+
+/** A call under way, and the body of its response. */
+class Call implements ByteSource, ConnectionCall {
+  /** The response, as soon as its header is there. */
+  readonly response: Promise<UpstreamResponse>;
+  readonly #call: UpstreamCall;
+  readonly #connection: Connection;
+  /** The request, until it is handed to the connection. */
+  #request: readonly Uint8Array[];
+  readonly #forgetAbort: () => void;
+  #cancelConnectTimer = ignore;
+  #resolve: (response: UpstreamResponse) => void = ignore;
+  #reject: (error: unknown) => void = ignore;
+  #chunks: Uint8Array[] = [];
+  #queuedBytes = 0;
+  #isPaused = false;
+  #isOver = false;
+  #failure: Error | undefined;
+  #wake = ignore;
+
+  /**
+   * @param call The call
+   * @param request The same as bytes
+   * @param connection The connection that it uses, open or not
+   * @param clock Watches the connect deadline
+   */
+  constructor(call: UpstreamCall, request: readonly Uint8Array[], connection: Connection, clock: Clock) {
+    const { exchange, connectMs } = call;
+    this.#call = call;
+    this.#request = request;
+    this.#connection = connection;
+    this.response = new Promise((resolve, reject) => {
+      this.#resolve = resolve;
+      this.#reject = reject;
+    });
+    this.#forgetAbort = exchange.onAbort(() => this.#stop(exchange.reason ?? new Error("The call was aborted")));
+    if (!connection.isOpen) {
+      const onLate = () => exchange.abort(new GatewayError("upstream_connect_timeout"));
+      this.#cancelConnectTimer = clock.timer(connectMs, onLate);
+    }
+    connection.run(this);
   }
 
-  release(connection: Connection, idleMs: number): void {
-    const now = this.#clock.monotonic();
-    if (this.#idle.length >= MAX_IDLE_CONNECTIONS || connection.usedUntil <= now) return connection.destroy();
-    connection.idleUntil = Math.min(now + idleMs, connection.usedUntil);
-    this.#idle.push(connection);
-    if (!this.#isSweepDue) this.#sweepLater();
+  takeRequest(): readonly Uint8Array[] {
+    this.#cancelConnectTimer();
+    const request = this.#request;
+    this.#request = [];
+    return request;
   }
 
-  forget(connection: Connection): void {
-    const index = this.#idle.lastIndexOf(connection);
-    if (index !== -1) this.#idle.splice(index, 1);
+  sent(): void {
+    this.#call.body?.release();
   }
 
-  #sweepLater(): void {
-    this.#isSweepDue = true;
-    this.#clock.timer(SWEEP_MS, () => {
-      this.#isSweepDue = false;
-      const now = this.#clock.monotonic();
-      for (const connection of this.#idle.filter(({ idleUntil }) => idleUntil <= now)) {
-        this.forget(connection);
-        connection.destroy();
-      }
-      if (this.#idle.length > 0) this.#sweepLater();
-    }, { isBackground: true });
+  head(status: number, headers: Map<string, string>): void {
+    this.#resolve({ status, headers, body: this });
+  }
+
+  data(chunk: Uint8Array): void {
+    this.#chunks.push(chunk);
+    this.#queuedBytes += chunk.byteLength;
+    if (this.#queuedBytes >= PIECE_BYTES && !this.#isPaused) {
+      this.#isPaused = true;
+      this.#connection.pause();
+    }
+    this.#wake();
+  }
+
+  end(): void {
+    this.#over();
+    this.sent(); // also of a response that did not wait for the whole request: the connection is gone
+  }
+
+  fail(error: Error): void {
+    this.#failure = error;
+    this.#over();
+    if (this.#request.length === 0) this.sent(); // else none of it was sent, and it may be sent elsewhere
+    this.#reject(error);
+  }
+
+  #over(): void {
+    this.#isOver = true;
+    this.#cancelConnectTimer();
+    this.#forgetAbort();
+    this.#wake();
+  }
+
+  get isWhole(): boolean {
+    return this.#isOver && this.#failure === undefined;
+  }
+
+  get isReady(): boolean {
+    return this.#isOver || this.#chunks.length > 0;
+  }
+
+  /** Returns all bytes that have arrived, in one piece; waits if there are none. */
+  async read(): Promise<Uint8Array | undefined> {
+    while (this.#chunks.length === 0) {
+      if (this.#failure !== undefined) throw this.#failure;
+      if (this.#isOver) return undefined;
+      await new Promise<void>((resolve) => this.#wake = resolve);
+    }
+    const [first] = this.#chunks;
+    const bytes = this.#chunks.length === 1 ? first : Buffer.concat(this.#chunks, this.#queuedBytes);
+    this.#chunks = [];
+    this.#queuedBytes = 0;
+    if (this.#isPaused && !this.#isOver) {
+      this.#isPaused = false;
+      this.#connection.resume();
+    }
+    return bytes;
+  }
+
+  cancel(): void {
+    this.#chunks = [];
+    this.#stop(new Error("The rest of the response is not wanted"));
+    this.#failure = undefined;
+  }
+
+  #stop(reason: Error): void {
+    if (this.#isOver) return;
+    this.#connection.destroy();
+    this.fail(reason);
   }
 }
 

@@ -1,9 +1,11 @@
 /**
- * A connection to an upstream, which serves one call at a time, and the port to the sockets below it.
+ * Connections to an upstream, each for one call at a time, the pool in which they wait for the next call, and the port
+ * to the sockets below them.
  *
  * @module
  */
 import type { Buffer } from "node:buffer";
+import type { Clock } from "../../exchange/clock.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { CallFailed, NeverSent } from "../transport.ts";
 import { MalformedResponse, ResponseParser, type ResponseSink } from "./response_parser.ts";
@@ -64,14 +66,12 @@ export interface ConnectionCall extends ResponseSink {
   fail(error: Error): void;
 }
 
-/** The owner of a connection, which keeps it between calls. */
-export interface ConnectionOwner {
-  /** Keeps a connection for the next call, or closes it. @param idleMs The longest time to keep it, milliseconds */
-  release(connection: Connection, idleMs: number): void;
-  /** Removes a closed connection. */
-  forget(connection: Connection): void;
-}
-
+/** Idle connections kept for each upstream. */
+const MAX_IDLE_CONNECTIONS = 1024;
+/** Longest time a connection is used: a new one goes to the address that the host name has by then. Milliseconds. */
+const MAX_AGE_MS = 300_000;
+/** Time between two looks for idle connections that have become old. Milliseconds. */
+const SWEEP_MS = 5000;
 /** Longest time an idle connection is kept: less than common load balancers keep them (60 s). Milliseconds. */
 const IDLE_CONNECTION_MS = 50_000;
 /** Margin by which an idle connection is given up before the timeout that its server announces. Milliseconds. */
@@ -82,9 +82,9 @@ const KEEP_ALIVE_TIMEOUT = /\btimeout=(\d{1,6})\b/i;
 export class Connection implements SocketEvents, ResponseSink {
   /** Time from which it is given to no further call. Monotonic, milliseconds. */
   readonly usedUntil: number;
-  /** Time until which its owner keeps it while it is idle. Monotonic, milliseconds. */
+  /** Time until which the pool keeps it while it is idle. Monotonic, milliseconds. */
   idleUntil = 0;
-  readonly #owner: ConnectionOwner;
+  readonly #pool: ConnectionPool;
   readonly #socket: ClientSocket;
   readonly #parser: ResponseParser = new ResponseParser(this);
   /** The call that uses it; `undefined` while it is idle. */
@@ -94,11 +94,11 @@ export class Connection implements SocketEvents, ResponseSink {
 
   /**
    * @param connect Connects to the upstream
-   * @param owner The owner
+   * @param pool The pool that keeps it between calls
    * @param usedUntil Time from which it is given to no further call. Monotonic, milliseconds
    */
-  constructor(connect: (events: SocketEvents) => ClientSocket, owner: ConnectionOwner, usedUntil: number) {
-    this.#owner = owner;
+  constructor(connect: (events: SocketEvents) => ClientSocket, pool: ConnectionPool, usedUntil: number) {
+    this.#pool = pool;
     this.usedUntil = usedUntil;
     this.#socket = connect(this);
   }
@@ -169,7 +169,7 @@ export class Connection implements SocketEvents, ResponseSink {
   }
 
   closed(error: Error | undefined): void {
-    this.#owner.forget(this);
+    this.#pool.forget(this);
     this.#fail(error ?? new CallFailed("closed", "The connection closed before the end"));
   }
 
@@ -195,8 +195,66 @@ export class Connection implements SocketEvents, ResponseSink {
     if (this.#parser.isReusable && this.#socket.isFlushed && this.#idleMs > 0) {
       this.#socket.resume();
       this.#socket.unref();
-      this.#owner.release(this, this.#idleMs);
+      this.#pool.release(this, this.#idleMs);
     } else this.#socket.destroy();
     call?.end();
+  }
+}
+
+/** The connections to one upstream. The idle ones wait in it for the next call. */
+export class ConnectionPool {
+  readonly #dial: Dial;
+  readonly #url: URL;
+  readonly #clock: Clock;
+  readonly #idle: Connection[] = [];
+  #isSweepDue = false;
+
+  /**
+   * @param dial Opens a socket
+   * @param url URL of the upstream: its host and port
+   * @param clock Measures the age of connections
+   */
+  constructor(dial: Dial, url: URL, clock: Clock) {
+    this.#dial = dial;
+    this.#url = url;
+    this.#clock = clock;
+  }
+
+  /** Returns the idle connection that was used last, so that the others may grow old and close; else a new one. */
+  acquire(): Connection {
+    const now = this.#clock.monotonic();
+    for (let kept = this.#idle.pop(); kept !== undefined; kept = this.#idle.pop()) {
+      if (kept.isAlive && kept.idleUntil > now) return kept;
+      kept.destroy();
+    }
+    return new Connection((events) => this.#dial(this.#url, events), this, now + MAX_AGE_MS);
+  }
+
+  /** Keeps a connection for the next call, or closes it. @param idleMs The longest time to keep it, milliseconds */
+  release(connection: Connection, idleMs: number): void {
+    const now = this.#clock.monotonic();
+    if (this.#idle.length >= MAX_IDLE_CONNECTIONS || connection.usedUntil <= now) return connection.destroy();
+    connection.idleUntil = Math.min(now + idleMs, connection.usedUntil);
+    this.#idle.push(connection);
+    if (!this.#isSweepDue) this.#sweepLater();
+  }
+
+  /** Removes a closed connection. */
+  forget(connection: Connection): void {
+    const index = this.#idle.lastIndexOf(connection);
+    if (index !== -1) this.#idle.splice(index, 1);
+  }
+
+  #sweepLater(): void {
+    this.#isSweepDue = true;
+    this.#clock.timer(SWEEP_MS, () => {
+      this.#isSweepDue = false;
+      const now = this.#clock.monotonic();
+      for (const connection of this.#idle.filter(({ idleUntil }) => idleUntil <= now)) {
+        this.forget(connection);
+        connection.destroy();
+      }
+      if (this.#idle.length > 0) this.#sweepLater();
+    }, { isBackground: true });
   }
 }
