@@ -18,7 +18,7 @@ import {
 import { API } from "typescript/unstable/sync";
 import { ERRORS } from "../src/errors/codes.ts";
 
-const MAX_FILE_LINES = 400;
+const MAX_FILE_LINES = 300;
 const MAX_FUNCTION_LINES = 60;
 
 function list(directory: string): string[] {
@@ -215,10 +215,10 @@ describe("the house", () => {
 
   it("no file and no function grows beyond what is read in one go", () => {
     for (const file of all) {
-      const { length } = read(file).split("\n");
+      const { length } = read(file).trimEnd().split("\n");
       assert.ok(length <= MAX_FILE_LINES, `${file} has ${length} lines: is it still one room?`);
       const source = parse(file);
-      for (const node of isPage(file) ? [] : nodesOf(source)) {
+      for (const node of nodesOf(source)) {
         if (!FUNCTIONS.has(node.kind)) continue;
         const text = source.text.slice(node.getStart(source), node.end);
         const lines = text.split("\n").length;

@@ -11,6 +11,7 @@ import { KeyAdministration, type KeyView } from "../admin/key_administration.ts"
 import { DEFAULT_OVERLAP } from "../keys/lifecycle.ts";
 import { type KeyRegistry, KeyStoreError } from "../keys/key_store.ts";
 import { exportKeys, importKeys, readKeyLines } from "../keys/key_transfer.ts";
+import { describeIssue } from "../config/issue.ts";
 import { KeyPatchSchema, type KeyPolicy } from "../config/key.ts";
 import { assemble } from "../serve/compose.ts";
 import { loadConfig } from "../serve/load_config.ts";
@@ -89,8 +90,8 @@ function readPolicy(options: CommandOptions): Partial<KeyPolicy> {
   ]);
   const result = v.safeParse(KeyPatchSchema, input);
   if (result.success) return result.output;
-  const [{ message, path = [] }] = result.issues;
-  const option = String(path[path[0]?.key === "limits" ? 1 : 0]?.key);
+  const { path, message } = describeIssue(result.issues[0]);
+  const [option = ""] = path.replace(/^limits\./, "").split(/\W/);
   throw new CommandLineError(`--${option}: ${FORMS[option] ?? message}`);
 }
 

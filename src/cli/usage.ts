@@ -8,6 +8,7 @@
  */
 import process from "node:process";
 import * as v from "valibot";
+import { describeIssue } from "../config/issue.ts";
 import { UsageQuerySchema } from "../admin/api/usage.ts";
 import {
   USAGE_PARTS,
@@ -48,8 +49,8 @@ function toTexts(options: CommandOptions): Record<string, string> {
 function readQuery(texts: Readonly<Record<string, string>>) {
   const result = v.safeParse(UsageQuerySchema, texts);
   if (result.success) return result.output;
-  const [{ message, path = [] }] = result.issues;
-  throw new CommandLineError(`--${String(path[0]?.key)}: ${message}`);
+  const { path, message } = describeIssue(result.issues[0]);
+  throw new CommandLineError(`--${path}: ${message}`);
 }
 
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
