@@ -1,6 +1,7 @@
 /**
  * `npm test [-- --quick] [--runtime deno,bun,"node 26",workers] [FILE...]`: every test file on the runtimes that it names
- * ({@link ./test/plan.ts}), and a table of the counts. `--quick`: on the newest Node and Bun, what starts no programs.
+ * ({@link ./test/plan.ts}), and a table of the counts. `--quick`: on the newest Node and Bun, what starts no programs
+ * and measures no time.
  */
 import { globSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
@@ -14,6 +15,8 @@ import { type FileResult, REPORTS, run, runFile, TRANSPILED } from "./test/run_f
 import { describeSkipped } from "./test/skipped.ts";
 
 const CACHE = ".cache";
+/** Where Node keeps code that it has compiled: files import much the same modules. */
+const COMPILED = join(process.cwd(), CACHE, "compiled");
 /** It is good for a week; a run that goes on beside this one keeps its own. */
 const MAX_CERTIFICATE_AGE_MS = 5 * 24 * 3_600_000;
 /** Files that run side by side for each core: tests wait more than they work. */
@@ -71,7 +74,7 @@ function isWanted({ label, kind, isWorkers, runsTypeScript }: Target): boolean {
 function filesOf(target: Target): string[] {
   if (positionals.length > 0 && wanted !== undefined && !target.isWorkers) return positionals;
   const all = positionals.length > 0 ? positionals : globSync("tests/**/*_test.ts").sort();
-  return all.filter((file) => runsOn(target, file) && !(values.quick && startsPrograms(file)));
+  return all.filter((file) => runsOn(target, file) && !(values.quick && (startsPrograms(file) || isAlone(file))));
 }
 
 const tasks: Task[] = findTargets().filter(isWanted)
@@ -82,8 +85,8 @@ if (tasks.length === 0) {
   console.error('test: nothing to run; --runtime takes deno, bun, node, workers, or a label such as "node 20"');
   process.exit(2);
 }
-const env = prepareTls();
-rmSync(REPORTS, { recursive: true, force: true });
+const env = { ...prepareTls(), NODE_COMPILE_CACHE: COMPILED };
+for (const folder of [REPORTS, COMPILED]) rmSync(folder, { recursive: true, force: true });
 const builder = await run(process.execPath, ["scripts/build.ts", "--quiet", "--no-types"]);
 if (builder.code !== 0) {
   console.error(builder.output);

@@ -1,5 +1,5 @@
 /**
- * The table "To change something, open" in CONTRIBUTING: its files are there, and are the ones. Three of its changes are
+ * The table "To change something, open" in CONTRIBUTING: its files are there, and are the ones. Four of its changes are
  * made in a copy of the sources, in the files that the table names and no others.
  */
 // runtimes: once
@@ -100,6 +100,26 @@ describe("the table of changes in CONTRIBUTING", () => {
       edit("change the text of a 429", file, new RegExp(message.replace(/\W/g, "\\$&")), "Cannot so");
     }
     testErrors("rate_limit_exceeded answers 429");
+  });
+
+  it("an operation is added by a row of its table, and is served", () => {
+    const row = '{ name: "made.up", method: "GET", path: "/made-up", dialect: OPENAI_CHAT, body: "none", ' +
+      'model: "answer", cost: "none" },';
+    edit("add an operation", "src/operations/table.ts", /export const OPERATIONS\b.* = \[/, `$&\n  ${row}`);
+    const { stdout, stderr } = run(
+      "--input-type=module",
+      "-e",
+      `import { createGateway, parseConfig } from "./mod.ts";
+      import { startProvider } from "./tests/support/provider.ts";
+      const provider = await startProvider();
+      const key = "a-gateway-key-of-mine";
+      const gateway = createGateway(parseConfig({ providers: { a: { upstream: provider.url } }, keys: [{ id: "me", key }] }));
+      const headers = { "authorization": "Bearer sk-1", "gateway-auth": "Bearer " + key };
+      const { status } = await gateway.fetch(new Request("http://localhost/v1/made-up", { headers }));
+      console.log(status, provider.calls[0]?.path);
+      process.exit();`,
+    );
+    assert.match(stdout, /^200 .*\/made-up\n$/, stderr);
   });
 
   it("a setting is added to its form: it is read, and documented from there", () => {

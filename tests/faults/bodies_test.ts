@@ -1,5 +1,6 @@
 /** Memory and time that callers' bodies take, rows 51, 54 and 57 of the list. */
 // runtimes: all, old node
+// alone: it measures how soon memory is given back
 import assert from "node:assert/strict";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";

@@ -1,5 +1,5 @@
 /** Faults of the gateway itself and of its surroundings, rows 38 to 50 of the list where no other test has them. */
-// runtimes: all, workers
+// runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
 import { createGateway } from "../../src/gateway.ts";

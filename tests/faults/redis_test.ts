@@ -1,5 +1,6 @@
 /** Faults of the Redis that gateways share: row 40 of the list. */
 // runtimes: all
+// alone: it measures deadlines of tens of milliseconds
 import assert from "node:assert/strict";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { afterEach, beforeEach, it } from "@std/testing/bdd";

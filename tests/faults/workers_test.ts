@@ -1,5 +1,6 @@
 /** `serve --workers`: several processes on one address, row 39 of the list, and what they have in common. */
 // runtimes: all
+// alone: it measures how soon a new worker serves
 import assert from "node:assert/strict";
 import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";

@@ -1,4 +1,5 @@
 /** Random responses are read as `node:http` reads them, or refused where its parser is too lenient. */
+// runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { fuzzHttp1 } from "../support/http1_fuzz.ts";
