@@ -142,7 +142,7 @@ function toMoney(cost: string | null): string {
 /** Notes that explain counts whose name alone is not clear. */
 const NOTES: readonly [keyof UsageSums, string][] = [
   ["partial", "partial: broke off; what the provider had stated until then is counted"],
-  ["unstated", "unstated: the provider stated no tokens; these may have cost something"],
+  ["unmetered", "unmetered: the provider stated no tokens; these may have cost something"],
   ["failed", "failed: refused by the provider, or never reached it"],
   ["other", "other: tokens that were stated in sum only"],
   ["unpriced", "unpriced: tokens without a price, which are no part of the cost; see prices in the configuration"],

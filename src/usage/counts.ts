@@ -13,7 +13,7 @@ export const USAGE_COUNTS = [
   /** Those of them that broke off after the provider had stated tokens: what it stated is counted, and may be a part. */
   "partial",
   /** Those whose tokens nobody stated. They may have cost something. */
-  "unstated",
+  "unmetered",
   /** Those that the provider refused, or that never reached it. */
   "failed",
   /** Tokens of prompts, the cached ones included. */

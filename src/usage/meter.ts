@@ -94,7 +94,7 @@ export class UsageMeter implements ExchangeObserver {
       if (outcome !== "ok") counts.partial++;
       addTokens(counts, usage);
     } else if ((outcome === "upstream_error" && !isAnswered) || NEVER_SENT.has(code)) counts.failed++;
-    else counts.unstated++;
+    else counts.unmetered++;
     this.#flushLater();
   }
 

@@ -49,7 +49,7 @@ const HASHES_AT_ONCE = 8;
 const LETTERS: Readonly<Record<UsageCount, string>> = {
   requests: "r",
   partial: "p",
-  unstated: "u",
+  unmetered: "u",
   failed: "f",
   input: "i",
   cached: "c",

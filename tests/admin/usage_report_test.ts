@@ -137,7 +137,7 @@ describe("reports of usage", () => {
       row({ input: 10, output: 10, cached: 4 }),
       row({ input: 10, other: 7 }),
       row({ input: 3 }, { model: "o3" }),
-      row({ unstated: 1 }),
+      row({ unmetered: 1 }),
     ], { by: "model" });
     // (6 + 10) * 2.5 + 4 * 1.25 + 10 * 10 millionths
     assert.deepEqual(lines(report, "model", "tokens", "unpriced", "cost"), [["gpt-4o", 37, 7, "0.000145"], [
@@ -147,7 +147,7 @@ describe("reports of usage", () => {
       null,
     ]]);
     assert.deepEqual([report.totals.unpriced, report.totals.cost, report.currency], [10, "0.000145", "EUR"]);
-    const none = (await ask([row({ unstated: 1 })])).report;
+    const none = (await ask([row({ unmetered: 1 })])).report;
     assert.equal(none.totals.cost, null, "a price alone is no cost");
     assert.equal((await ask([])).report.totals.cost, null);
   });

@@ -46,7 +46,7 @@ describe("usage at the admin API", () => {
     const sums = {
       requests: 3,
       partial: 0,
-      unstated: 0,
+      unmetered: 0,
       failed: 0,
       input: 3,
       cached: 0,
@@ -222,9 +222,9 @@ describe("usage of a gateway", () => {
     await until(async () => await requests(served) === 7, "the seventh exchange");
     const { rows, totals, backend } = await served.usage();
     const told = Object.fromEntries(
-      rows.map(({ model, partial, unstated, failed, tokens, unpriced, cost }: Record<string, unknown>) => [
+      rows.map(({ model, partial, unmetered, failed, tokens, unpriced, cost }: Record<string, unknown>) => [
         model,
-        [partial, unstated, failed, tokens, unpriced, cost],
+        [partial, unmetered, failed, tokens, unpriced, cost],
       ]),
     );
     assert.deepEqual(told, {

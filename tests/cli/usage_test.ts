@@ -78,22 +78,22 @@ total          1,207  1,234,574   1,000  98,766  1,333,340    4.0728
     );
   });
 
-  it("says what is partial, unstated, failed and without a price, where there is some", async () => {
+  it("says what is partial, unmetered, failed and without a price, where there is some", async () => {
     at.configure({ prices: PRICES, currency: "EUR" });
     keep(
       ["k1", "gpt-4o", { requests: 2, partial: 1, input: 5, other: 3 }],
-      ["k1", "o3", { requests: 3, unstated: 1, failed: 1, input: 5 }],
+      ["k1", "o3", { requests: 3, unmetered: 1, failed: 1, input: 5 }],
     );
     assert.equal(
       await table("--by", "model"),
       `
-MODEL   REQUESTS  PARTIAL  UNSTATED  FAILED  INPUT  OUTPUT  OTHER  TOKENS  UNPRICED  COST EUR
-gpt-4o         2        1         0       0      5       0      3       8         3   <0.0001
-o3             3        0         1       1      5       0      0       5         5         -
-total          5        1         1       1     10       0      3      13         8   <0.0001
+MODEL   REQUESTS  PARTIAL  UNMETERED  FAILED  INPUT  OUTPUT  OTHER  TOKENS  UNPRICED  COST EUR
+gpt-4o         2        1          0       0      5       0      3       8         3   <0.0001
+o3             3        0          1       1      5       0      0       5         5         -
+total          5        1          1       1     10       0      3      13         8   <0.0001
 
 partial: broke off; what the provider had stated until then is counted
-unstated: the provider stated no tokens; these may have cost something
+unmetered: the provider stated no tokens; these may have cost something
 failed: refused by the provider, or never reached it
 other: tokens that were stated in sum only
 unpriced: tokens without a price, which are no part of the cost; see prices in the configuration
@@ -137,7 +137,7 @@ unpriced: tokens without a price, which are no part of the cost; see prices in t
     assert.equal(
       await good("--csv", "--by", "key,model"),
       [
-        "key,name,model,requests,partial,unstated,failed,input,cached,output,reasoning,other,tokens,unpriced,cost,currency",
+        "key,name,model,requests,partial,unmetered,failed,input,cached,output,reasoning,other,tokens,unpriced,cost,currency",
         `${id},"a ""b"", c","'=HYPERLINK(""http://x.example"")",1,0,0,0,9,0,0,0,0,9,9,,`,
         "k2,,'+1,1,0,0,0,8,0,0,0,0,8,8,,",
         "k3,,'@SUM(1),1,0,0,0,7,0,0,0,0,7,7,,",

@@ -10,9 +10,8 @@ import { ERRORS } from "../../src/errors/gateway_error.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { AccessLog } from "../../src/observe/access_log.ts";
-import { MAX_MODELS } from "../../src/observe/metrics/model_names.ts";
 import { MetricRegistry } from "../../src/observe/metrics/metric_registry.ts";
-import { Metrics } from "../../src/observe/metrics/metrics.ts";
+import { MAX_MODELS, Metrics } from "../../src/observe/metrics/metrics.ts";
 
 const EXCHANGES = 1_000_000;
 /** What is held after the first tenth is all that is held. Bytes of noise. */

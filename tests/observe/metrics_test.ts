@@ -6,10 +6,9 @@ import { addProcessMetrics } from "../../src/serve/process_metrics.ts";
 import { describe, it } from "@std/testing/bdd";
 import type { Clock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
-import { MAX_MODELS } from "../../src/observe/metrics/model_names.ts";
 import { MetricRegistry, type MetricSnapshot } from "../../src/observe/metrics/metric_registry.ts";
 import { addSources, type MetricSources } from "../../src/observe/metrics/metric_sources.ts";
-import { Metrics } from "../../src/observe/metrics/metrics.ts";
+import { MAX_MODELS, Metrics } from "../../src/observe/metrics/metrics.ts";
 import { addEnded, mergeMetrics, type MetricsFormat, toMetricsText } from "../../src/observe/metrics/metrics_text.ts";
 
 const sources: MetricSources = {

@@ -49,8 +49,8 @@ const COUNTED: readonly [what: string, more: Partial<ExchangeRecord>, counts: Re
     output: 4,
     other: 2,
   }],
-  ["an absurd statement", { usage: { total: 1e13, input: 1e13, output: 0 } }, { requests: 1, unstated: 1 }],
-  ["one that stated nothing", { usage: undefined as never }, { requests: 1, unstated: 1 }],
+  ["an absurd statement", { usage: { total: 1e13, input: 1e13, output: 0 } }, { requests: 1, unmetered: 1 }],
+  ["one that stated nothing", { usage: undefined as never }, { requests: 1, unmetered: 1 }],
   ["a stream whose caller left after a statement", { outcome: "client_closed", stream: true }, {
     requests: 1,
     partial: 1,
@@ -59,11 +59,11 @@ const COUNTED: readonly [what: string, more: Partial<ExchangeRecord>, counts: Re
   }],
   ["a stream that broke off without one", { outcome: "upstream_cut", usage: undefined as never }, {
     requests: 1,
-    unstated: 1,
+    unmetered: 1,
   }],
   ["a caller that left before an answer", { outcome: "client_closed", status: 499, usage: undefined as never }, {
     requests: 1,
-    unstated: 1,
+    unmetered: 1,
   }],
   ["the provider's own refusal", { outcome: "upstream_error", status: 404, usage: undefined as never }, {
     requests: 1,
@@ -71,7 +71,7 @@ const COUNTED: readonly [what: string, more: Partial<ExchangeRecord>, counts: Re
   }],
   ["a stream that ended in the provider's error event", { outcome: "upstream_error", usage: undefined as never }, {
     requests: 1,
-    unstated: 1,
+    unmetered: 1,
   }],
   ["one that could not be sent", {
     status: 502,
@@ -84,7 +84,7 @@ const COUNTED: readonly [what: string, more: Partial<ExchangeRecord>, counts: Re
     outcome: "timeout",
     code: "upstream_first_byte_timeout",
     usage: undefined as never,
-  }, { requests: 1, unstated: 1 }],
+  }, { requests: 1, unmetered: 1 }],
 ];
 
 /** Exchanges of which nothing is counted. */

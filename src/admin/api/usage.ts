@@ -78,7 +78,7 @@ const whole = { type: "integer", minimum: 0 };
 const MEANINGS: Readonly<Record<typeof USAGE_COUNTS[number], string>> = {
   requests: "Chat completions that were sent to a provider",
   partial: "Those that broke off: their tokens are what was stated until then",
-  unstated: "Those whose tokens the provider did not state; they may have cost something",
+  unmetered: "Those whose tokens the provider did not state; they may have cost something",
   failed: "Those that the provider refused, or that never reached it",
   input: "Tokens of prompts",
   cached: "Those of them that came from the provider's cache",

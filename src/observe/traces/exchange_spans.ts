@@ -29,14 +29,6 @@ import {
 } from "./span_attributes.ts";
 import { RANDOM, readTraceParent, SAMPLED, type TraceParent, withTraceParent } from "./trace_context.ts";
 
-/** Parts that the spans of all exchanges share. */
-export interface SpanParts {
-  /** The SDK's tracer. */
-  readonly tracer: Tracer;
-  /** Routes of operations by their names. */
-  readonly routes: ReadonlyMap<string, string>;
-}
-
 /** The caller's trace, in the words of its headers and of OpenTelemetry. */
 interface CallerTrace {
   readonly parent: TraceParent;
@@ -54,7 +46,8 @@ function quietly<Result>(act: () => Result): Result | undefined {
 
 /** The spans of one exchange. All times are taken from the exchange, so that its spans nest correctly. */
 export class ExchangeSpans implements ExchangeTrace {
-  readonly #parts: SpanParts;
+  readonly #tracer: Tracer;
+  readonly #routes: ReadonlyMap<string, string>;
   readonly #exchange: TracedExchange;
   readonly #request: GatewayRequest;
   /** The caller's trace, if it is continued. */
@@ -64,12 +57,19 @@ export class ExchangeSpans implements ExchangeTrace {
   #calledMs = 0;
 
   /**
-   * @param parts Parts that all exchanges share
+   * @param tracer The SDK's
+   * @param routes Routes of operations by their names
    * @param exchange The exchange, just opened
    * @param request The caller's request
    */
-  constructor(parts: SpanParts, exchange: TracedExchange, request: GatewayRequest) {
-    this.#parts = parts;
+  constructor(
+    tracer: Tracer,
+    routes: ReadonlyMap<string, string>,
+    exchange: TracedExchange,
+    request: GatewayRequest,
+  ) {
+    this.#tracer = tracer;
+    this.#routes = routes;
     this.#exchange = exchange;
     this.#request = request;
     exchange.onSettled((record) => this.#settled(record));
@@ -92,7 +92,7 @@ export class ExchangeSpans implements ExchangeTrace {
   }
 
   get #route(): string | undefined {
-    return this.#parts.routes.get(this.#exchange.facts.operation ?? "");
+    return this.#routes.get(this.#exchange.facts.operation ?? "");
   }
 
   /** Starts the span of an upstream call. @returns The call's headers, with the trace context of the span */
@@ -101,7 +101,7 @@ export class ExchangeSpans implements ExchangeTrace {
     this.#calledMs = this.#exchange.elapsed();
     const { name, attributes } = toCallStart(call, this.#exchange, this.#route);
     const options = { kind: SpanKind.CLIENT, attributes, startTime: this.#exchange.startedAt + this.#calledMs };
-    this.#client = this.#parts.tracer.startSpan(name, options, trace.setSpan(ROOT_CONTEXT, this.#server));
+    this.#client = this.#tracer.startSpan(name, options, trace.setSpan(ROOT_CONTEXT, this.#server));
     const context = this.#client.spanContext();
     if (!isSpanContextValid(context)) return call.headers;
     return withTraceParent(call.headers, toTraceParent(context, this.#caller));
@@ -115,7 +115,7 @@ export class ExchangeSpans implements ExchangeTrace {
 
   /** Starts the exchange's span. An unknown caller's trace is only linked: continued, it would decide on recording. */
   #startExchange(isKnownCaller: boolean): Span {
-    const { tracer } = this.#parts;
+    const tracer = this.#tracer;
     const { name, attributes } = toExchangeStart(this.#request.method, this.#route);
     const options = { kind: SpanKind.SERVER, attributes, startTime: this.#exchange.startedAt };
     const parent = readTraceParent(this.#request.headers);

@@ -76,7 +76,7 @@ export function createTraces({ version, operations, report }: TracesOptions): Tr
   const routes = new Map(operations.map(({ name, path }) => [name, `/v1${path.replace(/:\w+\+?/g, "{id}")}`]));
   if (provider === (globalThis as DenoGlobal).Deno?.telemetry?.tracerProvider) replaceBuiltIn(tracer);
   return {
-    begin: (exchange, request) => new ExchangeSpans({ tracer, routes }, exchange, request),
+    begin: (exchange, request) => new ExchangeSpans(tracer, routes, exchange, request),
     async flush(limitMs) {
       const flushable = provider as Flushable;
       const sdk = flushable.getDelegate?.() ?? flushable;
