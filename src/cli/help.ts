@@ -31,8 +31,9 @@ function toUsage([command, { operand, text }]: readonly [string, CommandSpec]): 
     const last = lines.pop() ?? "";
     lines.push(...(last.length + word.length < WIDTH ? [`${last} ${word}`] : [last, `      ${word}`]));
   }
-  if (lines.length > 1 || `${lines[0]} `.length > COMMAND_COLUMN) lines.push("");
-  return `${lines.slice(0, -1).map((line) => `${line}\n`).join("")}${lines.at(-1)?.padEnd(COMMAND_COLUMN)}${text}`;
+  const usage = lines.join("\n");
+  const isShort = usage.length < COMMAND_COLUMN;
+  return isShort ? usage.padEnd(COMMAND_COLUMN) + text : `${usage}\n${" ".repeat(COMMAND_COLUMN)}${text}`;
 }
 
 /** Formats the options with their texts. */

@@ -54,12 +54,12 @@ export class RunningGateway {
 
   /** The number of open exchanges, under all configurations. */
   get openExchanges(): number {
-    return this.#gateways.reduce((sum, { openExchanges }) => sum + openExchanges, 0);
+    return this.#generations.reduce((sum, { gateway }) => sum + gateway.openExchanges, 0);
   }
 
   /** The number of open exchanges that are streams. */
   get openStreams(): number {
-    return this.#gateways.reduce((sum, { openStreams }) => sum + openStreams, 0);
+    return this.#generations.reduce((sum, { gateway }) => sum + gateway.openStreams, 0);
   }
 
   /** The state of the replicas of all providers. Their counters include those of earlier configurations. */
@@ -111,19 +111,18 @@ export class RunningGateway {
 
   /** Waits for open exchanges, and ends those left after the limit. @param limitMs The limit, milliseconds */
   async close(limitMs?: number): Promise<void> {
-    await Promise.all(this.#gateways.map((gateway) => gateway.close(limitMs)));
+    await Promise.all(this.#generations.map(({ gateway }) => gateway.close(limitMs)));
   }
 
   /** Releases the engines of all configurations. */
   async release(): Promise<void> {
-    const last = [...this.#earlier, ...(this.#current === undefined ? [] : [this.#current])];
+    const all = this.#generations;
     this.#earlier.clear();
-    for (const { prepared } of last) await prepared.assembly.close();
+    for (const { prepared } of all) await prepared.assembly.close();
   }
 
-  get #gateways(): readonly Gateway[] {
-    const all = [...this.#earlier, ...(this.#current === undefined ? [] : [this.#current])];
-    return all.map(({ gateway }) => gateway);
+  get #generations(): readonly Generation[] {
+    return [...this.#earlier, ...(this.#current === undefined ? [] : [this.#current])];
   }
 
   /** Closes a gateway that gets no new requests, when its last exchange is over. */

@@ -32,15 +32,15 @@ export async function serveAsWorker(
   (await prepareSource(source, supervised.ports)).apply();
   supervised.onPrepare(prepareSource);
   supervised.listening(serving.urls, source.digest);
-  const stopTelling = supervised.tell({
+  const stopReports = supervised.report({
     open: () => serving.openExchanges,
     counts: () => serving.counts,
     look: (from, to) => serving.look(from, to),
   });
   await supervised.leave;
-  stopTelling();
+  stopReports();
   await serving.close(0);
-  await supervised.tellLast(serving.counts);
+  await supervised.reportLast(serving.counts);
   await engines.close();
   await serving.release();
 }

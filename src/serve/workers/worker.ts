@@ -59,7 +59,7 @@ export type SupervisorMessage =
   | { readonly type: "close" };
 
 /** Interval at which a worker reports its number of open exchanges. Milliseconds. */
-const TELL_MS = 500;
+const REPORT_MS = 500;
 
 /** The longest time for which a worker that ends waits until its last metrics are sent. Milliseconds. */
 const LAST_WORD_MS = 500;
@@ -105,7 +105,7 @@ class LimiterCalls {
 }
 
 /** Functions that read the state of a worker, for its reports. */
-export interface Told {
+export interface WorkerState {
   open(): number;
   counts(): readonly MetricSnapshot[];
   /** Reports the exchanges that settled from the second `from` up to, but not including, `to`. Seconds since 1970. */
@@ -181,9 +181,9 @@ export interface Supervised {
    *
    * @returns A function that stops the regular reports
    */
-  tell(told: Told): () => void;
+  report(state: WorkerState): () => void;
   /** Reports the final metrics before the worker ends. */
-  tellLast(counts: readonly MetricSnapshot[]): Promise<void>;
+  reportLast(counts: readonly MetricSnapshot[]): Promise<void>;
   /** Resolves when the supervisor tells it to end, or is gone. */
   readonly leave: Promise<void>;
 }
@@ -210,7 +210,7 @@ export function connectToSupervisor(): Supervised | undefined {
     };
     process.on("disconnect", lost);
     // Deno does not always tell that the other end is gone; a process without its parent is given another one.
-    const watch = setInterval(() => process.ppid !== ppid && lost(), TELL_MS);
+    const watch = setInterval(() => process.ppid !== ppid && lost(), REPORT_MS);
     if (!process.connected) lost(); // it has gone while this process was starting
     process.on("message", (message: SupervisorMessage) => {
       if (message.type === "limits") return limits.answered(message);
@@ -227,13 +227,13 @@ export function connectToSupervisor(): Supervised | undefined {
     ports: ports === "" ? [] : ports.split(",").map(Number),
     listening,
     onPrepare: followReloads,
-    tell({ open: countOpen, counts, look }) {
-      let told = 0;
+    report({ open: countOpen, counts, look }) {
+      let reported = 0;
       const timer = setInterval(() => {
         const open = countOpen();
-        if (open !== told) say({ type: "open", open });
-        told = open;
-      }, TELL_MS);
+        if (open !== reported) say({ type: "open", open });
+        reported = open;
+      }, REPORT_MS);
       process.on("message", (message: SupervisorMessage) => {
         if (message.type === "count") say({ type: "counts", call: message.call, counts: counts() });
         if (message.type !== "watch") return;
@@ -241,7 +241,7 @@ export function connectToSupervisor(): Supervised | undefined {
       });
       return () => clearInterval(timer);
     },
-    async tellLast(counts) {
+    async reportLast(counts) {
       await new Promise<void>((resolve) => {
         if (!process.connected) return resolve();
         systemClock.timer(LAST_WORD_MS, resolve); // a supervisor that has just gone does not always say so
