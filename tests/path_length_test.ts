@@ -17,9 +17,9 @@ import { cleanEnvironment, makeFolder, SOURCE } from "./support/program.ts";
 import { answerPlain, answerStream, type Provider, startProvider, stream } from "./support/provider.ts";
 
 /** Lines of code on the path of a call, and files that they stand in. A higher limit needs a reason in its commit. */
-const MAX_PLAIN_LINES = 1630;
-const MAX_STREAMED_LINES = 1865;
-const MAX_FILES = 44;
+const MAX_PLAIN_LINES = 1640;
+const MAX_STREAMED_LINES = 1895;
+const MAX_FILES = 45;
 
 const WARM_UP_CALLS = 10;
 const KEY = "a-gateway-key-of-mine";

@@ -83,8 +83,13 @@ export async function readBody(request: GatewayRequest, options: ReadBodyOptions
   try {
     const bytes = await readAll(choosePieces(request.body, announced, body), {
       accept(byteLength) {
-        if (byteLength > maxBodyBytes) throw tooLarge(maxBodyBytes);
-        body.reserve(byteLength);
+        try {
+          if (byteLength > maxBodyBytes) throw tooLarge(maxBodyBytes);
+          body.reserve(byteLength);
+        } catch (refusal) {
+          body.release(); // at once: what else arrives in this turn has room then
+          throw refusal;
+        }
       },
       exchange,
       deadline: { ms: bodyTimeMs, isOfSilence: false, code: "body_timeout", clock },
@@ -94,7 +99,7 @@ export async function readBody(request: GatewayRequest, options: ReadBodyOptions
     exchange.bytesIn = bytes.byteLength;
     return body;
   } catch (error) {
-    body.release(); // at once: the exchange may be over much later
+    body.release(); // now: the exchange may be over much later
     throw error;
   } finally {
     exchange.waitedMs += exchange.elapsed() - beganAt;
