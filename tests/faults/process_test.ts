@@ -1,5 +1,6 @@
 /** Faults that need a process of its own: rows 38, 41 and 43 of the list. */
 // runtimes: all, old node
+// alone: it measures that a load loses nothing while gateways restart
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
