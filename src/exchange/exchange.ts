@@ -40,14 +40,18 @@ export function toSettlement(reason: unknown): Settlement {
   return { outcome, code, ...(failureCause && { cause: failureCause }), ...(cause !== undefined && { error: cause }) };
 }
 
+/** Returns whether a value is still to come. */
+export function isPromise<T>(value: T | Promise<T>): value is Promise<T> {
+  return typeof (value as { then?: unknown } | undefined)?.then === "function";
+}
+
 /**
  * Drops the rejection of an embedder's promise that nobody awaits: unhandled, it would end the process.
  *
  * @param returned What the code returned: a promise, though it should not have, or anything
  */
 export function dropRejection(returned: unknown): void {
-  const isPromise = typeof (returned as { then?: unknown } | undefined)?.then === "function";
-  if (isPromise) Promise.resolve(returned).catch(() => {});
+  if (isPromise(returned)) Promise.resolve(returned).catch(() => {});
 }
 
 /** Rounds milliseconds to hundredths: finer digits are the clock's noise. */

@@ -63,7 +63,7 @@ export async function findGatewayKey(
   const wait = { exchange, clock, toError: () => new GatewayError("key_store_unavailable") };
   if (typeof keys === "function") return await withDeadline(callResolver(keys, presentedKey), wait);
   const presentedDigest = digest(presentedKey);
-  const storedKey = await withDeadline(Promise.resolve(keys.find(presentedDigest)), wait);
+  const storedKey = await withDeadline(keys.find(presentedDigest), wait);
   return isGood(storedKey, presentedDigest, clock.now()) ? storedKey : undefined;
 }
 

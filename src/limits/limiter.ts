@@ -77,10 +77,10 @@ export interface Limiter {
    * Admits an exchange to all subjects, or to none.
    *
    * @param subjects Subjects to count against
-   * @returns The lease of the exchange
+   * @returns The lease of the exchange, or its promise
    * @throws {GatewayError} `rate_limit_exceeded`, `concurrency_limit_exceeded`, `budget_exceeded`
    */
-  acquire(subjects: readonly LimitSubject[]): Promise<Lease>;
+  acquire(subjects: readonly LimitSubject[]): Lease | Promise<Lease>;
   /** Returns the state of a subject's limits, without taking anything. */
   status(subject: LimitSubject): Promise<Standing[]>;
 }

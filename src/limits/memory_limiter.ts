@@ -74,8 +74,7 @@ export class MemoryLimiter implements Limiter {
     this.#share = share;
   }
 
-  // deno-lint-ignore require-await -- a refusal is a rejection, as with every limiter
-  async acquire(subjects: readonly LimitSubject[]): Promise<Lease> {
+  acquire(subjects: readonly LimitSubject[]): Lease {
     const terms = enforce(this.standings(subjects));
     return { ...terms, release: this.admit(subjects) };
   }
