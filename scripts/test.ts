@@ -70,10 +70,15 @@ function isWanted({ label, kind, isWorkers, runsTypeScript }: Target): boolean {
   return wanted?.some((name) => name === label || (name === kind && !isWorkers)) ?? true;
 }
 
+/** The files that the user named; all test files of a folder. */
+const named = positionals.flatMap((path) =>
+  statSync(path).isDirectory() ? globSync(join(path, "**/*_test.ts")).sort() : [path]
+);
+
 /** The files of a target. One that is named together with a runtime runs there, whatever it says itself. */
 function filesOf(target: Target): string[] {
-  if (positionals.length > 0 && wanted !== undefined && !target.isWorkers) return positionals;
-  const all = positionals.length > 0 ? positionals : globSync("tests/**/*_test.ts").sort();
+  if (positionals.length > 0 && wanted !== undefined && !target.isWorkers) return named;
+  const all = positionals.length > 0 ? named : globSync("tests/**/*_test.ts").sort();
   return all.filter((file) => runsOn(target, file) && !(values.quick && (startsPrograms(file) || isAlone(file))));
 }
 

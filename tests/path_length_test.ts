@@ -17,12 +17,20 @@ import { cleanEnvironment, makeFolder, SOURCE } from "./support/program.ts";
 import { answerPlain, answerStream, type Provider, startProvider, stream } from "./support/provider.ts";
 
 /** Lines of code on the path of a call, and files that they stand in. A higher limit needs a reason in its commit. */
-const MAX_PLAIN_LINES = 1640;
-const MAX_STREAMED_LINES = 1895;
-const MAX_FILES = 45;
+const MAX_PLAIN_LINES = 1535;
+const MAX_STREAMED_LINES = 1800;
+const MAX_FILES = 40;
 
 const WARM_UP_CALLS = 10;
+/** The shortest path of so many calls counts: a timer that goes off during a call, such as the log's, is none of it. */
+const MEASURED_CALLS = 5;
 const KEY = "a-gateway-key-of-mine";
+
+/** The path of a call: the files that hold functions that it entered, with their lines of code. */
+interface Path {
+  readonly files: readonly { readonly file: string; readonly lines: number }[];
+  readonly total: number;
+}
 
 /** Lines that hold code of an entered function: no comment, no blank line, nothing of an inner function that was not entered. */
 function countLines(text: string, functions: EnteredFile["functions"]): number {
@@ -94,6 +102,16 @@ describe("the path of a request", () => {
     await response.bytes().catch(() => {});
   }
 
+  async function measure(body: string): Promise<Path> {
+    await entered();
+    await call(body);
+    const files = (await entered()).map(({ url, functions }) => {
+      const path = fileURLToPath(url);
+      return { file: relative(process.cwd(), path), lines: countLines(readFileSync(path, "utf8"), functions) };
+    }).filter(({ lines }) => lines > 0).sort((one, other) => other.lines - one.lines);
+    return { files, total: files.reduce((sum, { lines }) => sum + lines, 0) };
+  }
+
   async function entered(): Promise<EnteredFile[]> {
     gateway.send("entered");
     const [files] = await once(gateway, "message");
@@ -108,13 +126,9 @@ describe("the path of a request", () => {
   ) {
     it(`a ${name} call can be followed by a reader`, async () => {
       for (let made = 0; made < WARM_UP_CALLS; made++) await call(body);
-      await entered();
-      await call(body);
-      const files = (await entered()).map(({ url, functions }) => {
-        const path = fileURLToPath(url);
-        return { file: relative(process.cwd(), path), lines: countLines(readFileSync(path, "utf8"), functions) };
-      }).filter(({ lines }) => lines > 0).sort((one, other) => other.lines - one.lines);
-      const total = files.reduce((sum, { lines }) => sum + lines, 0);
+      const paths: Path[] = [];
+      for (let made = 0; made < MEASURED_CALLS; made++) paths.push(await measure(body));
+      const { files, total } = paths.reduce((one, other) => other.total < one.total ? other : one);
       const list = files.map(({ file, lines }) => `${String(lines).padStart(5)} ${file}`).join("\n");
       console.log(`${name}: ${total} lines in ${files.length} files\n${list}`);
       assert.ok(total <= maxLines, `a ${name} call runs through ${total} lines: shorten its way, or say why it grows`);

@@ -6,7 +6,33 @@
  * @module
  */
 
-/** Time, as a part: tests pass their own instead of patching globals. */
+/**
+ * Time, as a part: tests pass their own instead of patching globals.
+ *
+ * @example A clock that stands still until a test moves it
+ * ```ts
+ * import { type Clock, createGateway, parseConfig } from "sallyport";
+ *
+ * let now = 0;
+ * const due = new Map<() => void, number>();
+ * const clock: Clock = {
+ *   now: () => now,
+ *   monotonic: () => now,
+ *   timer(ms, fire) {
+ *     due.set(fire, now + ms);
+ *     return () => void due.delete(fire);
+ *   },
+ * };
+ * function pass(ms: number): void {
+ *   now += ms;
+ *   for (const [fire, at] of due) if (at <= now && due.delete(fire)) fire();
+ * }
+ * const keys = [{ id: "me", key: "a-key-of-your-own" }];
+ * const gateway = createGateway(parseConfig({ providers: { a: { upstream: "openai" } }, keys }), { clock });
+ * pass(1000);
+ * await gateway.close();
+ * ```
+ */
 export interface Clock {
   /** Wall clock, milliseconds since 1970: for what people read and for the expiry of keys. */
   now(): number;

@@ -18,7 +18,19 @@ const FORM = new RegExp(
 );
 const FORM_LENGTH = 3 + ID_LENGTH + 1 + SECRET_LENGTH + 1 + CHECKSUM_LENGTH;
 
-/** SHA-256 of a text's UTF-8 as 64 hexadecimal digits. Passed in, because the fastest one differs by runtime. */
+/**
+ * SHA-256 of a text's UTF-8 as 64 hexadecimal digits. Passed in, because the fastest one differs by runtime.
+ *
+ * @example The one of `node:crypto`
+ * ```ts
+ * import { createHash } from "node:crypto";
+ * import { createGateway, type Digest, parseConfig } from "sallyport";
+ *
+ * const digest: Digest = (text) => createHash("sha256").update(text).digest("hex");
+ * const keys = [{ id: "me", key: "a-key-of-your-own" }];
+ * const gateway = createGateway(parseConfig({ providers: { a: { upstream: "openai" } }, keys }), { digest });
+ * ```
+ */
 export type Digest = (text: string) => string;
 
 /** Compares two digests, in a time that does not depend on where they differ. */

@@ -89,7 +89,26 @@ export class CallFailed extends Error {
   }
 }
 
-/** Port: the transport, which sends calls to a provider. */
+/**
+ * Port: the transport, which sends calls to a provider.
+ *
+ * @example A provider for tests, without a network
+ * ```ts
+ * import { createGateway, parseConfig, type Transport } from "sallyport";
+ *
+ * const calls: string[] = [];
+ * const transport: Transport = {
+ *   send({ method, url, body }) {
+ *     calls.push(`${method} ${url.pathname}`);
+ *     body?.release();
+ *     const headers = new Headers({ "content-type": "application/json" });
+ *     return Promise.resolve({ status: 200, headers, body: null });
+ *   },
+ * };
+ * const keys = [{ id: "me", key: "a-key-of-your-own" }];
+ * const gateway = createGateway(parseConfig({ providers: { a: { upstream: "openai" } }, keys }), { transport });
+ * ```
+ */
 export interface Transport {
   /**
    * Sends a call.

@@ -81,6 +81,7 @@ end_server() {
 }
 serve_beside() {
   end_server
+  : >.served # else what the one before said could be read as its word
   set -m
   "$@" >.served 2>&1 &
   set +m
