@@ -5,7 +5,6 @@ import { Buffer } from "node:buffer";
 import {
   chmodSync,
   chownSync,
-  existsSync,
   lstatSync,
   mkdirSync,
   readdirSync,
@@ -64,7 +63,7 @@ describe("a shared file", () => {
       await act();
       await replace(toParts(`${before}held;`));
     });
-    await until(() => existsSync(lock), "the lock is held");
+    await until(() => turns > 0, "the lock is held, and its holder at work");
     return { goOn, done, turns: () => turns };
   };
 
