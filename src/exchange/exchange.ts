@@ -79,6 +79,8 @@ export class Exchange {
   upstreamMs: number | undefined;
   /** The trace that follows it, if there is a tracer. */
   trace: ExchangeTrace | undefined;
+  /** Its index among the open exchanges, which `OpenExchanges` sets. */
+  openIndex = -1;
   /** Headers of the gateway's own that any answer to this request carries. */
   headers: Readonly<Record<string, string>> = {};
   readonly #clock: Clock;

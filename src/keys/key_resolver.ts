@@ -10,7 +10,7 @@ import { type KeyConfig, type ResolvedKey, ResolvedKeySchema } from "../config/k
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { withDeadline } from "../exchange/deadline.ts";
-import type { Exchange } from "../exchange/exchange.ts";
+import { type Exchange, isPromise } from "../exchange/exchange.ts";
 import { type Digest, equalDigests, isPlausibleKey } from "./key_format.ts";
 import type { GatewayKey, KeyStore } from "./key_store.ts";
 
@@ -51,20 +51,22 @@ const NO_DIGEST = "0".repeat(64);
  * @param presentedKey The credential
  * @param keys Where to look: a store, or the function that an embedder gave
  * @param options SHA-256, the exchange of the caller, and the clock
- * @returns The key, or `undefined`: for a malformed one without hashing or a look-up
+ * @returns The key, or `undefined`: for a malformed one without hashing or a look-up; a promise where the store gives one
  * @throws {GatewayError} `key_store_unavailable`, also for a store that never answers
  */
-export async function findGatewayKey(
+export function findGatewayKey(
   presentedKey: string,
   keys: KeyStore | KeyResolver,
   { digest, exchange, clock }: { digest: Digest; exchange: Exchange; clock: Clock },
-): Promise<KeyConfig | undefined> {
+): KeyConfig | undefined | Promise<KeyConfig | undefined> {
   if (!isPlausibleKey(presentedKey)) return undefined;
   const wait = { exchange, clock, toError: () => new GatewayError("key_store_unavailable") };
-  if (typeof keys === "function") return await withDeadline(callResolver(keys, presentedKey), wait);
+  if (typeof keys === "function") return withDeadline(callResolver(keys, presentedKey), wait);
   const presentedDigest = digest(presentedKey);
-  const storedKey = await withDeadline(keys.find(presentedDigest), wait);
-  return isGood(storedKey, presentedDigest, clock.now()) ? storedKey : undefined;
+  const check = (storedKey: GatewayKey | undefined) =>
+    isGood(storedKey, presentedDigest, clock.now()) ? storedKey : undefined;
+  const found = withDeadline(keys.find(presentedDigest), wait);
+  return isPromise(found) ? found.then(check) : check(found);
 }
 
 /** Calls the embedder's function, and checks what it returns. A mistake in that is reported, without any value. */

@@ -24,8 +24,21 @@ const MAX_WAITING = 4_000_000;
 
 const toMs = (ms: number | undefined): number | undefined => ms === undefined ? undefined : Math.round(ms * 100) / 100;
 
-/** Formats a time as ISO 8601. @param ms Milliseconds since 1970 */
-const toIsoTime = (ms: number): string => new Date(ms).toISOString();
+let second = NaN;
+let upToSecond = "";
+
+/**
+ * Formats a time as ISO 8601. The part up to the second is kept, for there are many lines in a second: V8 prints a date
+ * by `vsnprintf`, which took 1 % of a call on Node (2026-11-22, `perf`, plain).
+ */
+function toIsoTime(ms: number): string {
+  const whole = Math.floor(ms / 1000);
+  if (whole !== second) {
+    upToSecond = new Date(ms).toISOString().slice(0, -4);
+    second = whole;
+  }
+  return `${upToSecond}${String(1000 + Math.floor(ms) - whole * 1000).slice(1)}Z`;
+}
 
 /** @returns One JSON object without a line end */
 export function toJsonLine(record: ExchangeRecord): string {

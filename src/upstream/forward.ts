@@ -9,7 +9,7 @@ import type { Clock } from "../exchange/clock.ts";
 import type { Exchange } from "../exchange/exchange.ts";
 import { toUpstreamError } from "./failure_cause.ts";
 import type { Replica, Replicas } from "./replicas.ts";
-import { type HeldBody, NeverSent, type Transport, type UpstreamResponse } from "./transport.ts";
+import { type HeldBody, NeverSent, type Transport, type UpstreamCall, type UpstreamResponse } from "./transport.ts";
 import { toIdentityCoding } from "./unpack.ts";
 
 /** Deadlines of a call. Milliseconds from when it is sent, unless stated otherwise. */
@@ -79,12 +79,6 @@ export interface ForwardParts {
   readonly clock: Clock;
 }
 
-/** A call under way, with everything that its attempts use. */
-interface Forwarding extends ForwardParts {
-  readonly call: ForwardCall;
-  readonly exchange: Exchange;
-}
-
 /**
  * Sends a call and waits for the header of its response.
  *
@@ -104,54 +98,43 @@ export async function forward(
   exchange: Exchange,
   { replicas, transport, clock }: ForwardParts,
 ): Promise<UpstreamResponse> {
-  const forwarding = { call, exchange, replicas, transport, clock };
-  const onTotal = () => exchange.abort(new GatewayError("upstream_timeout"));
-  exchange.onSettled(clock.timer(call.deadlines.totalMs, onTotal));
-  const replica = replicas.pick(clock.monotonic());
-  let response: UpstreamResponse;
-  try {
-    response = await send(forwarding, replica);
-  } catch (error) {
-    response = await sendAgain(forwarding, replica, error);
-  }
-  return receive(response, exchange, transport);
-}
-
-/** Sends a call to one replica, and waits for the header of its response. */
-async function send(
-  { call: { path, method, headers, body, deadlines }, exchange, replicas, transport, clock }: Forwarding,
-  replica: Replica,
-): Promise<UpstreamResponse> {
-  exchange.facts.replica = replica.index;
-  const sentAt = exchange.elapsed();
-  const onFirstByte = () => exchange.abort(new GatewayError("upstream_first_byte_timeout"));
-  const cancelFirstByte = clock.timer(deadlines.firstByteMs, onFirstByte);
-  try {
-    if (exchange.reason !== undefined) throw exchange.reason;
-    const url = new URL(replica.url + path);
-    const traced = exchange.trace?.called({ method, url, headers }) ?? headers;
-    const sent = { url, method, headers: traced, body, connectMs: deadlines.connectMs, exchange };
-    const response = await transport.send(sent);
+  const { totalMs, firstByteMs } = call.deadlines;
+  exchange.onSettled(clock.timer(totalMs, () => exchange.abort(new GatewayError("upstream_timeout"))));
+  let replica = replicas.pick(clock.monotonic());
+  for (let isSecond = false;; isSecond = true) {
+    exchange.facts.replica = replica.index;
+    const sentAt = exchange.elapsed();
+    const onFirstByte = () => exchange.abort(new GatewayError("upstream_first_byte_timeout"));
+    const cancelFirstByte = clock.timer(firstByteMs, onFirstByte);
+    let response: UpstreamResponse;
+    try {
+      response = await transport.send(toUpstreamCall(call, replica, exchange));
+    } catch (error) {
+      const { reason, isNeverSent } = toFailure(error, replica, { exchange, replicas, clock });
+      const other = isNeverSent && !isSecond ? replicas.pickAgain(clock.monotonic(), replica) : undefined;
+      if (other === undefined) throw reason;
+      exchange.resume(reason);
+      replica = other;
+      continue;
+    } finally {
+      exchange.waitedUpstream(sentAt);
+      cancelFirstByte();
+    }
     replicas.succeeded(replica); // whatever it says: a 503 for one model must not take the replica from the others
-    return response;
-  } finally {
-    exchange.waitedUpstream(sentAt);
-    cancelFirstByte();
+    return receive(response, exchange, transport);
   }
 }
 
-/** Sends a call that failed to another replica, once, if it provably never left. @throws Why it failed, otherwise */
-async function sendAgain(forwarding: Forwarding, failed: Replica, error: unknown): Promise<UpstreamResponse> {
-  const { exchange, replicas, clock } = forwarding;
-  const { reason, isNeverSent } = toFailure(forwarding, failed, error);
-  const replica = isNeverSent ? replicas.pickAgain(clock.monotonic(), failed) : undefined;
-  if (replica === undefined) throw reason;
-  exchange.resume(reason);
-  try {
-    return await send(forwarding, replica);
-  } catch (error) {
-    throw toFailure(forwarding, replica, error).reason;
-  }
+/** Makes the call of one attempt. @throws The reason of an abort that came before it */
+function toUpstreamCall(
+  { path, method, headers, body, deadlines: { connectMs } }: ForwardCall,
+  replica: Replica,
+  exchange: Exchange,
+): UpstreamCall {
+  if (exchange.reason !== undefined) throw exchange.reason;
+  const url = new URL(replica.url + path);
+  const traced = exchange.trace?.called({ method, url, headers }) ?? headers;
+  return { url, method, headers: traced, body, connectMs, exchange };
 }
 
 /** Decodes a response. Refuses redirects, invalid statuses and encodings that can't be unpacked. */
@@ -175,9 +158,9 @@ function receive(response: UpstreamResponse, exchange: Exchange, transport: Tran
 
 /** Reports a failed attempt to its replica and to the trace, and translates what was thrown. */
 function toFailure(
-  { exchange, replicas, clock }: Forwarding,
-  replica: Replica,
   thrown: unknown,
+  replica: Replica,
+  { exchange, replicas, clock }: { exchange: Exchange; replicas: Replicas; clock: Clock },
 ): { readonly reason: unknown; readonly isNeverSent: boolean } {
   // Runtimes wrap or replace an abort's reason, each in its own way: the exchange keeps it.
   const error = exchange.reason ?? thrown;
