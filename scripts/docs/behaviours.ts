@@ -3,7 +3,7 @@ import { globSync, readFileSync } from "node:fs";
 import { type Part, toTable } from "./parts.ts";
 
 /** What each row is about. A test that proves one is called `behaviour: <row> (<column>)`. */
-const ROWS: Readonly<Record<string, string>> = {
+export const ROWS: Readonly<Record<string, string>> = {
   "abort": "the caller leaves, in a stream or before an answer: the provider's connection is closed at once",
   "silent stream": "a stream that says nothing for 12 s goes on",
   "split UTF-8": "characters that arrive in pieces leave as they came",
@@ -13,7 +13,8 @@ const ROWS: Readonly<Record<string, string>> = {
   "redirect": "a provider's redirect is not followed",
   "drain": "after SIGTERM an open stream comes to its last byte",
 };
-const COLUMNS = [
+/** Runtimes, their servers, and frameworks. */
+export const COLUMNS: readonly string[] = [
   "Deno",
   "Bun",
   "Node",

@@ -1,7 +1,7 @@
 /** Which tests did not run, and why: read from the reports of a run, and told at its end. */
 
-/** The reason at the end of a title, `(skipped: …)` or `(not …)`. */
-const REASON = /\((?:skipped: |(?=not ))([^()]+)\)$/;
+/** The reason at the end of a title. */
+const REASON = /\(skipped: ([^()]+)\)$/;
 /** As `tests/support/requires.ts` writes it. */
 const MISSING = /^needs the Debian packages (.+)$/;
 const ENTITIES: Readonly<Record<string, string>> = { amp: "&", apos: "'", gt: ">", lt: "<", quot: '"' };

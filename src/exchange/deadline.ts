@@ -1,5 +1,5 @@
 /**
- * Waits for an embedder's own code, at most until its exchange is aborted, and never forever.
+ * Waits for a store of keys or a limiter, which may be an embedder's own code, at most until its exchange is aborted, and never forever.
  *
  * @module
  */

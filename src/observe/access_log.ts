@@ -29,7 +29,7 @@ let upToSecond = "";
 
 /**
  * Formats a time as ISO 8601. The part up to the second is kept, for there are many lines in a second: V8 prints a date
- * by `vsnprintf`, which took 1 % of a call on Node (2026-11-22, `perf`, plain).
+ * by `vsnprintf`, which took about 1 % of a plain call on Node (2026-11-22, CPU profile).
  */
 function toIsoTime(ms: number): string {
   const whole = Math.floor(ms / 1000);

@@ -47,7 +47,7 @@ describe("the end of a run", () => {
     const text = describeSkipped(
       new Map([
         ["bun", [redis, "x (skipped: only Deno has a sandbox)", "y (skipped: only Deno has a sandbox)"]],
-        ["node 26", [redis, both, "z (not in a bare run)", "w"]],
+        ["node 26", [redis, both, "z (skipped: not in a bare run)", "w"]],
         ["deno", []],
       ]),
     );

@@ -3,37 +3,13 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "@std/testing/bdd";
-import { toBehaviours } from "../../scripts/docs/behaviours.ts";
+import { COLUMNS, ROWS, toBehaviours } from "../../scripts/docs/behaviours.ts";
 import { readPart } from "../../scripts/docs/parts.ts";
 
-const rows = [
-  "abort",
-  "silent stream",
-  "split UTF-8",
-  "truncated stream",
-  "large body",
-  "compressed upstream",
-  "redirect",
-  "drain",
-];
-const columns = [
-  "Deno",
-  "Bun",
-  "Node",
-  "Workers",
-  "Deno.serve",
-  "Bun.serve",
-  "Hono",
-  "h3",
-  "Elysia",
-  "Express",
-  "Fastify",
-  "Next.js",
-  "Astro",
-];
+const rows = Object.keys(ROWS);
 const reportOf = (isTested: (row: string, column: string) => string | undefined): string =>
   rows.flatMap((row) =>
-    columns.map((column) => {
+    COLUMNS.map((column) => {
       const content = isTested(row, column);
       return content === undefined
         ? ""
@@ -45,11 +21,11 @@ const cellsOf = (line: string) => line.split("|").slice(2, -1).map((cell) => cel
 
 describe("the table of behaviours", () => {
   it("says yes for what was tested, and no for what failed once", () => {
-    assert.equal(toBehaviours([all], []).match(/\byes\b/g)?.length, rows.length * columns.length);
+    assert.equal(toBehaviours([all], []).match(/\byes\b/g)?.length, rows.length * COLUMNS.length);
     const failed = reportOf((row, column) => row === "abort" && column === "h3" ? "<failure/>" : undefined);
     for (const reports of [[all, failed], [failed, all]]) {
       const [, , abort = ""] = toBehaviours(reports, []).split("\n");
-      assert.deepEqual(cellsOf(abort), columns.map((column) => column === "h3" ? "no" : "yes"));
+      assert.deepEqual(cellsOf(abort), COLUMNS.map((column) => column === "h3" ? "no" : "yes"));
     }
   });
 
@@ -69,12 +45,12 @@ describe("the table of behaviours", () => {
 
   it("stands in docs/embedding.md with every row and column, and no failure", () => {
     const [head = "", , ...lines] = readPart("docs/embedding.md", "behaviours").split("\n");
-    assert.deepEqual(cellsOf(head), columns);
+    assert.deepEqual(cellsOf(head), COLUMNS);
     const page = readFileSync("docs/embedding.md", "utf8");
     for (const [index, row] of rows.entries()) {
       assert.ok(lines[index]?.startsWith(`| ${row} `), row);
       const cells = cellsOf(lines[index] ?? "");
-      assert.equal(cells.length, columns.length);
+      assert.equal(cells.length, COLUMNS.length);
       for (const cell of cells) {
         assert.match(cell, /^(?:yes|– \(\d\))$/);
         if (cell !== "yes") assert.ok(page.includes(`\n${cell.slice(2)} `), `${cell} is not explained`);

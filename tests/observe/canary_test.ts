@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
-import { afterEach, describe, it } from "@std/testing/bdd";
+import { afterEach, describe } from "@std/testing/bdd";
+import { it } from "../support/cases.ts";
 import type { ErrorCode } from "../../src/errors/gateway_error.ts";
 import { TOKEN } from "../support/admin.ts";
 import { type Case, CASES, endProvoked, OWN_KEY, provoke } from "../support/error_cases.ts";
@@ -135,12 +136,10 @@ describe("canaries", () => {
     assert.match(watch.received(), /"evalsha"/i);
   });
 
-  const isNode = runtime === "node" && process.platform !== "win32";
-  const onNode = isNode ? it : it.skip;
-  onNode(
-    `nothing of it is held in memory after settlement${
-      isNode ? "" : " (skipped: only Node has a heap snapshot of this form)"
-    }`,
+  const hasSnapshot = runtime === "node" && process.platform !== "win32";
+  it.unless(
+    hasSnapshot ? undefined : "only Node has a heap snapshot of this form",
+    "nothing of it is held in memory after settlement",
     async () => {
       const folder = makeFolder();
       closing.push(() => folder.remove());

@@ -7,7 +7,8 @@ import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import process from "node:process";
-import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { afterEach, beforeEach, describe } from "@std/testing/bdd";
+import { it } from "../support/cases.ts";
 import { parseDuration } from "../../src/config/units.ts";
 import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
@@ -18,7 +19,7 @@ import { callRaw } from "../support/tcp_peer.ts";
 
 const FOLDER = "ops/compose";
 const KEY = "0123456789-secret-key";
-const whyReadOnly = hasNamespaces ? "" : " (skipped: this user may not make a mount namespace)";
+const whyNot = hasNamespaces ? undefined : "this user may not make a mount namespace";
 
 const dockerfile = readFileSync("ops/Dockerfile", "utf8").replaceAll("\\\n", "");
 /** The command that an instruction of the Dockerfile holds, as JSON. */
@@ -45,8 +46,9 @@ describe("the image", () => {
     assert.match(dockerfile, /^USER [1-9]\d*:[1-9]\d*$/m, "Kubernetes tells by a number that it is not root");
   });
 
-  (hasNamespaces ? it : it.skip)(
-    `serves, is found to be well and ends where nothing can be written${whyReadOnly}`,
+  it.unless(
+    whyNot,
+    "serves, is found to be well and ends where nothing can be written",
     async () => {
       const provider = await startProvider();
       const [bun, file, ...rest] = [...commandOf(/ENTRYPOINT/), ...commandOf(/^CMD/)];

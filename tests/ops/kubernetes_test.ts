@@ -7,7 +7,8 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { beforeAll, describe, it } from "@std/testing/bdd";
+import { beforeAll, describe } from "@std/testing/bdd";
+import { it } from "../support/cases.ts";
 import { MetricRegistry } from "../../src/observe/metrics/metric_registry.ts";
 import { addSources } from "../../src/observe/metrics/metric_sources.ts";
 import { toMetricsText } from "../../src/observe/metrics/metrics_text.ts";
@@ -18,7 +19,7 @@ import { runProgram } from "../support/program.ts";
 const FOLDER = "ops/kubernetes";
 // Debian has one too, but of a Kubernetes that knows no autoscaler of this version: CI does without.
 const hasKubectl = spawnSync("kubectl", ["version", "--client"]).status === 0;
-const whyKubectl = hasKubectl ? "" : " (skipped: kubectl is not installed)";
+const whyNot = hasKubectl ? undefined : "kubectl is not installed";
 
 const read = (file: string): string => readFileSync(join(FOLDER, file), "utf8");
 
@@ -109,8 +110,9 @@ describe("the Kubernetes manifests", () => {
     assert.match(toMetricsText(registry.snapshot(), "text"), new RegExp(`^${metric.name} 7$`, "m"));
   });
 
-  (hasKubectl ? it : it.skip)(
-    `are built by kubectl, and say nothing that Kubernetes does not know${whyKubectl}`,
+  it.unless(
+    whyNot,
+    "are built by kubectl, and say nothing that Kubernetes does not know",
     async () => {
       const built = await readYaml(kubectl("kustomize", FOLDER));
       const kinds = built.map(({ kind }) => kind).sort();

@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { afterEach, beforeEach, describe } from "@std/testing/bdd";
+import { it } from "../support/cases.ts";
 import { makeFolder, ONE_FILE, runProgram, runsTypeScript, SOURCE } from "../support/program.ts";
 
 /**
@@ -69,7 +70,7 @@ describe("the one file", () => {
     }
   });
 
-  (runsTypeScript ? it : it.skip)("does what the sources do (not on a Node that can't run TypeScript)", async () => {
+  it.unless(runsTypeScript ? undefined : "this Node can't run TypeScript", "does what the sources do", async () => {
     const env = { SALLYPORT_PROVIDER_A: "openai", SALLYPORT_KEYS: "0123456789abcdef" };
     for (const args of [["--version"], ["--help"], ["check"], ["oops"]]) {
       assert.deepEqual(await runProgram(args, { env, file: SOURCE }), await runProgram(args, { env }));

@@ -9,7 +9,8 @@ import { join, resolve } from "node:path";
 import process from "node:process";
 import { setImmediate } from "node:timers";
 import { createServer as createTlsServer, type TLSSocket } from "node:tls";
-import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { afterEach, beforeEach, describe } from "@std/testing/bdd";
+import { it } from "../support/cases.ts";
 import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
 import { dialBun } from "../../src/upstream/http1/dial_bun.ts";
 import { dialNode } from "../../src/upstream/http1/dial_node.ts";
@@ -375,8 +376,7 @@ describe("a program that has made its calls", () => {
     for (const close of closing.splice(0)) await close();
   });
 
-  const title = "ends (not on a Node that can't run TypeScript)";
-  (runsTypeScript ? it : it.skip)(title, async () => {
+  it.unless(runsTypeScript ? undefined : "this Node can't run TypeScript", "ends", async () => {
     const answering = await startTcpPeer((socket) => socket.write(GOOD));
     const mute = await startTcpPeer(() => {});
     const begun = await startTcpPeer((socket) => socket.write("HTTP/1.1 200 OK\r\n\r\n{"));
