@@ -12,7 +12,7 @@ function* filesOf(folder: string): Generator<string> {
 
 /** The first sentence of a file's first docstring, without the full stop. */
 function firstSentenceOf(file: string): string {
-  const [, text = ""] = /^\/\*\*\s*([\s\S]*?)\*\//m.exec(readFileSync(file, "utf8")) ?? [];
+  const [, text = ""] = /^\/\*\*[\s*]*([\s\S]*?)\*\//m.exec(readFileSync(file, "utf8")) ?? [];
   const [sentence = ""] = text.replace(/\s*\n\s*\* ?/g, " ").split(/\.(?: |$)| @module/);
   return sentence.trim().replace(/\{@link ([^}]+)\}/g, "`$1`");
 }

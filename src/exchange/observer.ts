@@ -35,8 +35,8 @@ export interface ExchangeObserver {
 export interface TracedCall {
   /** HTTP method in upper case. */
   readonly method: string;
-  /** URL without a query. */
-  readonly url: URL;
+  /** Base URL of the provider. */
+  readonly base: URL;
   /** Headers with lower-case names. */
   readonly headers: Record<string, string>;
 }
@@ -70,8 +70,8 @@ export interface TracedExchange extends Pick<ExchangeRecord, "startedAt" | "retr
  *
  * const tracer: Tracer = {
  *   begin: (exchange) => ({
- *     called({ method, url, headers }) {
- *       console.log(`${method} ${url} after ${exchange.elapsed()} ms`);
+ *     called({ method, base, headers }) {
+ *       console.log(`${method} to ${base} after ${exchange.elapsed()} ms`);
  *       return headers;
  *     },
  *     answered: (status) => console.log(`answered with ${status}`),

@@ -100,7 +100,7 @@ export function readAll(source: ByteSource, options: ReadAllOptions = {}): Promi
       source.read().then(take, onBroken);
     };
     const forgetAbort = exchange?.onAbort(() => fail(exchange.reason)) ?? nothing;
-    let cancelTimer = startTimer();
+    let cancelTimer = isWhole && source.isReady ? nothing : startTimer(); // what is there already can't be late
     source.read().then(take, onBroken);
   });
 }

@@ -42,6 +42,9 @@ interface Counts extends Mutable<WindowCounts> {
   open: number;
 }
 
+/** The time by which each limit is counted, read once for a call: clocks took 2 % of it (2026-11-22, CPU profile). */
+type Now = Readonly<Record<Windowed, number>>;
+
 type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
 
 const NOTHING: Count = { used: 0, until: 0 };
@@ -75,8 +78,9 @@ export class MemoryLimiter implements Limiter {
   }
 
   acquire(subjects: readonly LimitSubject[]): Lease {
-    const terms = enforce(this.standings(subjects));
-    return { ...terms, release: this.admit(subjects) };
+    const now = this.#now();
+    const terms = enforce(this.standings(subjects, now));
+    return { ...terms, release: this.admit(subjects, now) };
   }
 
   // deno-lint-ignore require-await -- as above
@@ -88,19 +92,19 @@ export class MemoryLimiter implements Limiter {
    * Returns the state of the limits of several subjects, in their order.
    *
    * @param subjects The subjects
+   * @param now The time, where it was read already
    */
-  standings(subjects: readonly LimitSubject[]): Standing[] {
+  standings(subjects: readonly LimitSubject[], now: Now = this.#now()): Standing[] {
     const standings: Standing[] = [];
     for (const subject of subjects) {
+      const counts = this.#counts.get(subject.name);
       for (const [name, whole] of limitsOf(subject)) {
         const limit = Math.ceil(whole / this.#share());
         if (name === "concurrency") {
-          const used = this.#counts.get(subject.name)?.open ?? 0;
-          standings.push({ subject, name, limit, used, resetMs: ASK_AGAIN_MS });
+          standings.push({ subject, name, limit, used: counts?.open ?? 0, resetMs: ASK_AGAIN_MS });
         } else {
-          const now = this.#now(name);
-          const { used, until } = this.#windowOf(name, subject, now);
-          standings.push({ subject, name, limit, used, resetMs: until - now });
+          const { used, until } = windowOf(name, counts, subject.limits, now[name]);
+          standings.push({ subject, name, limit, used, resetMs: until - now[name] });
         }
       }
     }
@@ -111,13 +115,14 @@ export class MemoryLimiter implements Limiter {
    * Counts an exchange that is admitted, whatever its limits say.
    *
    * @param subjects Subjects to count against
+   * @param now The time, where it was read already
    * @returns Releases the exchange, as {@link Lease.release} does
    */
-  admit(subjects: readonly LimitSubject[]): Lease["release"] {
-    this.#forget();
-    for (const subject of subjects) {
-      const counts = this.#countsOf(subject.name);
-      for (const name of WINDOWED) counts[name] = this.#windowOf(name, subject, this.#now(name));
+  admit(subjects: readonly LimitSubject[], now: Now = this.#now()): Lease["release"] {
+    this.#forget(now);
+    for (const { name: subject, limits } of subjects) {
+      const counts = this.#countsOf(subject);
+      for (const name of WINDOWED) counts[name] = windowOf(name, counts, limits, now[name]);
       counts.requests = { used: counts.requests.used + 1, until: counts.requests.until };
     }
     return this.hold(subjects);
@@ -178,40 +183,43 @@ export class MemoryLimiter implements Limiter {
     return counts;
   }
 
-  /** Returns the time by which a limit is counted: windows by the monotonic clock, budgets by the wall clock. */
-  #now(name: Windowed): number {
-    return name === "budget" ? this.#clock.now() : this.#clock.monotonic();
-  }
-
-  /** Returns the current window of a subject. One that is over is replaced by a new one, which begins now. */
-  #windowOf(name: Windowed, { name: subject, limits }: LimitSubject, now: number): Count {
-    const count = this.#counts.get(subject)?.[name] ?? NOTHING;
-    const end = endOf(name, limits, now);
-    return count.until <= now || count.until > end + SKEW_MS ? { used: 0, until: end } : count;
+  /** Reads the clocks: windows are counted by the monotonic one, budgets by the wall clock. */
+  #now(): Now {
+    const monotonic = this.#clock.monotonic();
+    return { requests: monotonic, tokens: monotonic, budget: this.#clock.now() };
   }
 
   #charge({ name: subject, limits }: LimitSubject, tokens: number): void {
     const counts = this.#countsOf(subject);
     counts.open--;
-    if (tokens === 0) return;
+    if (tokens === 0 || (limits.tokens ?? limits.budget) === undefined) return;
+    const now = this.#now();
     for (const name of ["tokens", "budget"] as const) {
       if (limits[name] === undefined) continue;
-      const now = this.#now(name);
       const { used, until } = counts[name];
-      counts[name] = until <= now ? { used: tokens, until: endOf(name, limits, now) } : { used: used + tokens, until };
+      counts[name] = until <= now[name]
+        ? { used: tokens, until: endOf(name, limits, now[name]) }
+        : { used: used + tokens, until };
     }
   }
 
-  #forget(): void {
+  #forget(now: Now): void {
     for (let looked = 0; looked < SWEPT_AT_ONCE; looked++) {
       const next = this.#sweep.next();
       if (next.done === true) return void (this.#sweep = this.#counts.entries());
       const [subject, counts] = next.value;
-      if (counts.open === 0 && WINDOWED.every((name) => counts[name].until <= this.#now(name))) {
+      if (counts.open === 0 && WINDOWED.every((name) => counts[name].until <= now[name])) {
         this.#counts.delete(subject);
       }
     }
   }
+}
+
+/** Returns the current window of a subject. One that is over is replaced by a new one, which begins now. */
+function windowOf(name: Windowed, counts: Counts | undefined, limits: LimitSet, now: number): Count {
+  const count = counts?.[name] ?? NOTHING;
+  const end = endOf(name, limits, now);
+  return count.until <= now || count.until > end + SKEW_MS ? { used: 0, until: end } : count;
 }
 
 /** Returns the end of a window that begins now, or of the budget's current period. */

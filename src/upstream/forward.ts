@@ -132,9 +132,9 @@ function toUpstreamCall(
   exchange: Exchange,
 ): UpstreamCall {
   if (exchange.reason !== undefined) throw exchange.reason;
-  const url = new URL(replica.url + path);
-  const traced = exchange.trace?.called({ method, url, headers }) ?? headers;
-  return { url, method, headers: traced, body, connectMs, exchange };
+  const { base } = replica;
+  const traced = exchange.trace?.called({ method, base, headers }) ?? headers;
+  return { base, target: replica.path + path, method, headers: traced, body, connectMs, exchange };
 }
 
 /** Decodes a response. Refuses redirects, invalid statuses and encodings that can't be unpacked. */

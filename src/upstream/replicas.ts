@@ -31,6 +31,10 @@ const FIRST_RETRIES = 3;
 export interface Replica {
   /** Base URL, without a slash at its end. */
   readonly url: string;
+  /** The same, parsed: once, for all calls. */
+  readonly base: URL;
+  /** Its path, without a slash at its end. */
+  readonly path: string;
   /** Its place among the others, counted from 0. */
   readonly index: number;
 }
@@ -78,8 +82,7 @@ export class Replicas {
   /** @param urls Base URLs, at least one */
   constructor(urls: readonly string[]) {
     this.#states = urls.map((url, index) => ({
-      url,
-      index,
+      ...toReplica(url, index),
       failures: 0,
       isUnreachable: false,
       allEjections: 0,
@@ -208,6 +211,11 @@ export class Replicas {
   }
 }
 
+function toReplica(url: string, index: number): Replica {
+  const base = new URL(url);
+  return { url, base, path: base.pathname.replace(/\/$/, ""), index };
+}
+
 /** Returns whether another call may probe a replica whose pause is over: a few at a time, not counting slow ones. */
 function mayProbe({ probes }: State, now: number): boolean {
   let young = 0;
@@ -217,7 +225,7 @@ function mayProbe({ probes }: State, now: number): boolean {
 
 /** Returns an ejected replica as a new object, which distinguishes this probe from earlier calls. */
 function probe(state: State, now: number): Replica {
-  const call: Replica = { url: state.url, index: state.index };
+  const call: Replica = { url: state.url, base: state.base, path: state.path, index: state.index };
   state.probes.set(call, now);
   return call;
 }

@@ -29,8 +29,10 @@ export interface Abortable {
 
 /** One call. */
 export interface UpstreamCall {
-  /** Built from config alone, but for the encoded id of a model. */
-  readonly url: URL;
+  /** Base URL of the upstream, of which scheme, host and port count here. The same object for all calls to it. */
+  readonly base: URL;
+  /** Path and query, as the request line states them: from config alone, but for the encoded id of a model. */
+  readonly target: string;
   /** `GET` or `POST`. */
   readonly method: string;
   /** Lower-case names. */
@@ -98,8 +100,8 @@ export class CallFailed extends Error {
  *
  * const calls: string[] = [];
  * const transport: Transport = {
- *   send({ method, url, body }) {
- *     calls.push(`${method} ${url.pathname}`);
+ *   send({ method, target, body }) {
+ *     calls.push(`${method} ${target}`);
  *     body?.release();
  *     const headers = new Headers({ "content-type": "application/json" });
  *     return Promise.resolve({ status: 200, headers, body: null });
@@ -141,8 +143,8 @@ export interface Transport {
  */
 export function createFetchTransport(): Transport {
   return {
-    async send({ url, method, headers, body, exchange: { signal } }) {
-      const response = await fetch(url, {
+    async send({ base, target, method, headers, body, exchange: { signal } }) {
+      const response = await fetch(base.origin + target, {
         method,
         headers,
         body: (body?.bytes ?? null) as Uint8Array<ArrayBuffer> | null, // never in shared memory: it comes from a network read

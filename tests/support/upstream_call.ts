@@ -19,8 +19,10 @@ export function toUpstreamCall(url: string, options: CallOptions = {}): Upstream
   const { method = "POST", headers = { "content-type": "application/json" }, connectMs = 5000 } = options;
   const { controller = new AbortController() } = options;
   const { body = method === "POST" ? new TextEncoder().encode("{1}").subarray(1, 2) : null } = options;
+  const base = new URL(url);
   return {
-    url: new URL(url),
+    base,
+    target: `${base.pathname}${base.search}`,
     method,
     headers,
     body: body && { bytes: body, release: () => options.onReleased?.() },

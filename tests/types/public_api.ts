@@ -28,9 +28,9 @@ class UserStore implements KeyStore {
 
 const clock: Clock = { now: () => 0, monotonic: () => 0, timer: () => () => {} };
 const transport: Transport = {
-  send: ({ url, exchange: { signal } }) => {
+  send: ({ base, exchange: { signal } }) => {
     signal.throwIfAborted();
-    return Promise.resolve({ status: url.port === "" ? 200 : 500, headers: new Headers(), body: null });
+    return Promise.resolve({ status: base.port === "" ? 200 : 500, headers: new Headers(), body: null });
   },
 };
 const settled = (record: ExchangeRecord): void => void [record.outcome, record.durationMs, record.code];

@@ -90,7 +90,8 @@ describe("replicas", () => {
     assert.deepEqual([...new Set(nextOf(replicas, 1, 3))].sort(), [...URLS].sort(), "pauses are disregarded");
     const last = replicas.report(1)[2] ?? assert.fail();
     assert.deepEqual([last.isEjected, last.failures], [false, 1]);
-    const again = replicas.pickAgain(1, { index: 2, url: URLS[2] ?? "" }) ?? assert.fail("another one is tried");
+    const failed = new Replicas(URLS).pick(0);
+    const again = replicas.pickAgain(1, { ...failed, index: 2, url: URLS[2] ?? "" }) ?? assert.fail("another is tried");
     replicas.failed(again, 1, false);
     assert.equal(replicas.report(1)[again.index]?.ejections, 1, "its pause does not grow by that");
     const other = replicas.pick(1);
@@ -153,7 +154,7 @@ describe("replicas", () => {
   });
 
   it("tell how they do", () => {
-    const replicas = new Replicas(["a", "b"]);
+    const replicas = new Replicas(URLS.slice(0, 2));
     const report = () => replicas.report(1000).map((each) => [each.isEjected, each.ejections, each.ejectedMs]);
     assert.deepEqual(report(), [[false, 0, 0], [false, 0, 0]]);
     replicas.failed(replicas.pick(0), 0, false);

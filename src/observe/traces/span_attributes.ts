@@ -69,15 +69,15 @@ export function toExchangeAttributes(record: ExchangeRecord): Attributes {
  * @param route Route of the operation
  */
 export function toCallStart(
-  { method, url }: TracedCall,
+  { method, base }: TracedCall,
   { facts, retries }: TracedExchange,
   route: string | undefined,
 ): SpanStart {
   const { operation, provider = "", model = "", stream = false } = facts;
   const attributes = withValues({
     "http.request.method": method,
-    "server.address": url.hostname,
-    "server.port": Number(url.port) || (url.protocol === "https:" ? 443 : 80),
+    "server.address": base.hostname,
+    "server.port": Number(base.port) || (base.protocol === "https:" ? 443 : 80),
     "http.request.resend_count": retries > 0 ? retries : undefined,
   });
   if (operation !== "chat.completions") return { name: `${method} ${route ?? ""}`, attributes };
@@ -86,7 +86,7 @@ export function toCallStart(
     attributes: {
       ...attributes,
       "gen_ai.operation.name": "chat",
-      "gen_ai.provider.name": KNOWN_PROVIDERS.get(url.hostname) ?? provider,
+      "gen_ai.provider.name": KNOWN_PROVIDERS.get(base.hostname) ?? provider,
       "gen_ai.request.model": model,
       "gen_ai.request.stream": stream,
     },

@@ -20,11 +20,12 @@ const ignore = (): void => {};
  * Serializes a request (RFC 9112 §3).
  *
  * @param call The call
+ * @param host Value of the `Host` field
  * @returns One or two pieces: a small body is in one piece with the header
  * @throws For a header that could be read as two
  */
-function toRequest({ method, url, headers, body }: UpstreamCall): readonly Uint8Array[] {
-  let head = `${method} ${url.pathname}${url.search} HTTP/1.1\r\nhost: ${url.host}\r\n`;
+function toRequest({ method, target, headers, body }: UpstreamCall, host: string): readonly Uint8Array[] {
+  let head = `${method} ${target} HTTP/1.1\r\nhost: ${host}\r\n`;
   for (const name in headers) {
     const value = headers[name] ?? "";
     if (NO_FIELD_TEXT.test(name) || NO_FIELD_TEXT.test(value)) {
@@ -180,12 +181,13 @@ export function createHttp1Transport(dial: Dial, clock: Clock = systemClock): Tr
   return {
     unpack: unpackNode,
     send(call) {
-      const { url, exchange } = call;
+      const { base, exchange } = call;
       if (exchange.reason !== undefined) return Promise.reject(exchange.reason);
-      let pool = pools.get(url.origin);
-      if (pool === undefined) pools.set(url.origin, pool = new ConnectionPool(dial, url, clock));
+      const { origin } = base;
+      let pool = pools.get(origin);
+      if (pool === undefined) pools.set(origin, pool = new ConnectionPool(dial, base, clock));
       try {
-        return new Call(call, toRequest(call), pool.acquire(), clock).response;
+        return new Call(call, toRequest(call, pool.host), pool.acquire(), clock).response;
       } catch (error) {
         return Promise.reject(new NeverSent(error));
       }

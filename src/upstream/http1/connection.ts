@@ -203,6 +203,8 @@ export class Connection implements SocketEvents, ResponseSink {
 
 /** The connections to one upstream. The idle ones wait in it for the next call. */
 export class ConnectionPool {
+  /** Host and port, as the `Host` field of a request states them. */
+  readonly host: string;
   readonly #dial: Dial;
   readonly #url: URL;
   readonly #clock: Clock;
@@ -217,6 +219,7 @@ export class ConnectionPool {
   constructor(dial: Dial, url: URL, clock: Clock) {
     this.#dial = dial;
     this.#url = url;
+    this.host = url.host;
     this.#clock = clock;
   }
 
