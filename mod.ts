@@ -26,6 +26,7 @@ export {
 } from "./src/config/config.ts";
 export type { LimitsConfig, LimitsInput } from "./src/config/gateway_limits.ts";
 export type { KeyConfig, KeyInput } from "./src/config/key.ts";
+export type { OperationGroup, WrittenGroup } from "./src/config/operation_groups.ts";
 export type { LimitSet, WrittenLimits } from "./src/config/limit_set.ts";
 export type { AdminConfig, AdminInput, ListenConfig, ListenInput } from "./src/config/listeners.ts";
 export type { ProviderConfig, ProviderInput } from "./src/config/provider.ts";

@@ -15,17 +15,16 @@ import { ClientClosed, type Exchange, type Settlement, toSettlement } from "./ex
 import type { ExchangeObserver, Tracer } from "./exchange/observer.ts";
 import type { OpenExchanges } from "./exchange/open_exchanges.ts";
 import { type ByteSource, type GatewayRequest, type GatewayResponse, isDrainable } from "./http/message.ts";
-import { type BodyMemory, readBody, type RequestBody } from "./inbound/body.ts";
+import { type BodyMemory, isJson, readBody, type RequestBody } from "./inbound/body.ts";
 import { readGatewayCredential, readUpstreamCredential } from "./inbound/credentials.ts";
 import type { HostTable } from "./inbound/host.ts";
-import { parseJson } from "./inbound/json_guard.ts";
 import { type Digest, holdsGatewayKey } from "./keys/key_format.ts";
 import { findGatewayKey, type KeyResolver } from "./keys/key_resolver.ts";
 import type { KeyStore } from "./keys/key_store.ts";
-import { admitKey, admitModel, allowsModel } from "./keys/policy.ts";
+import { admitKey, admitModel, admitOperation, allowsModel } from "./keys/policy.ts";
 import { acquireLease, type Lease, type Limiter, type LimitSubject } from "./limits/limiter.ts";
-import { readChatCompletion } from "./operations/chat_completion.ts";
-import { type ResolvedOperation, resolveOperation } from "./operations/router.ts";
+import { type ResolvedOperation, resolveOperation, toQuery } from "./operations/router.ts";
+import { contentTypesOf, readFacts } from "./request_body.ts";
 import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
 import { hasLooped, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
 import { filterModelList } from "./upstream/model_list.ts";
@@ -105,6 +104,7 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   const { request: { method, url, headers }, exchange, gateway: { keys, limiter, digest, clock } } = flow;
   const provider = address(flow); // 2
   const operation = await resolveOperation(method, url);
+  if (operation.group === undefined && !provider.operations.includes("all")) throw new GatewayError("not_found");
   flow.dialect = operation.dialect;
   exchange.facts.operation = operation.name;
   const presentedKey = readGatewayCredential(headers); // 3
@@ -129,7 +129,7 @@ function address({ request: { url, headers }, exchange, gateway }: Flow): Provid
 function identify(
   { presentedKey, storedKey }: { presentedKey: string; storedKey: KeyConfig | undefined },
   { provider, operation }: Pick<Call, "provider" | "operation">,
-  { request: { url, headers }, exchange, gateway: { clock } }: Flow,
+  { request: { method, url, headers }, exchange, gateway: { clock } }: Flow,
 ): KeyConfig {
   if (storedKey !== undefined) exchange.facts.keyId = storedKey.id;
   const key = admitKey(storedKey, provider.name, clock.now());
@@ -138,7 +138,11 @@ function identify(
     throw new GatewayError("gateway_key_in_authorization");
   }
   if (holdsGatewayKey(url)) throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the URL" });
+  admitOperation(key, operation, provider);
   if (operation.modelId !== undefined) admitModel(key, operation.modelId);
+  if (method === "GET" && headers.get("upgrade")?.toLowerCase() === "websocket") {
+    throw new GatewayError("websocket_not_supported");
+  }
   if (hasLooped(headers)) throw new GatewayError("upstream_loop");
   return key;
 }
@@ -163,13 +167,17 @@ async function read(
   { request, exchange, gateway: { limits, bodies, clock } }: Flow,
 ): Promise<Call> {
   const { provider, operation, key } = asked;
-  if (operation.body === "none") return { ...asked, body: null, isStream: false, choices: 1 };
-  const body = await readBody(request, { limits, memory: bodies, owner: key.id, clock, exchange });
-  const view = parseJson(body.bytes ?? new Uint8Array());
-  const { model, isStream, choices, users } = readChatCompletion(view, provider.messages);
-  exchange.facts.model = model;
+  const isBodiless = operation.body === "none" || (request.body === null && operation.model !== "body");
+  if (isBodiless) return { ...asked, body: null, isStream: false, choices: 1 };
+  const types = contentTypesOf(operation);
+  const body = await readBody(request, { limits, types, memory: bodies, owner: key.id, clock, exchange });
+  const { model, isStream, choices, users } = readFacts(body.bytes ?? new Uint8Array(), request, {
+    operation,
+    messages: provider.messages,
+  });
+  if (model !== undefined) exchange.facts.model = model;
   if (isStream !== undefined) exchange.facts.stream = isStream;
-  admitModel(key, model);
+  if (operation.model === "body" || operation.model === "optional") admitModel(key, model);
   if (users.some(holdsGatewayKey)) throw new GatewayError("gateway_key_misplaced", { param: "user" });
   return { ...asked, body, isStream, choices };
 }
@@ -177,11 +185,15 @@ async function read(
 /** 6: forwards the original bytes, with the headers that may be forwarded. */
 function send(
   { provider, operation: { path }, body, isStream }: Call,
-  { request: { method, headers, isGone }, exchange }: Flow,
+  { request: { method, url, headers, isGone }, exchange }: Flow,
 ): Promise<UpstreamResponse> {
   if (isGone) throw new ClientClosed();
   const deadlines = shorten(provider.deadlines, headers, isStream ?? true);
-  return forward({ path, method, headers: toUpstreamHeaders(headers), body, deadlines }, exchange, provider);
+  return forward(
+    { path: path + toQuery(url), method, headers: toUpstreamHeaders(headers), body, deadlines },
+    exchange,
+    provider,
+  );
 }
 
 /** 7: passes status and headers on at once and the body as it comes; its end settles the exchange (8). */
@@ -195,11 +207,12 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
   const isEvents = (headers.get("content-type") ?? "").toLowerCase().startsWith("text/event-stream");
   const own = exchange.addHeaders(toCallerHeaders(headers, isEvents));
   if (operation.body !== "none") exchange.facts.stream ??= isEvents;
-  if (body === null || status === 204 || status === 205) {
+  if (body === null || status === 204 || status === 205 || flow.request.method === "HEAD") {
     body?.cancel();
     return finish({ status, headers: own, body: null }, exchange);
   }
-  const isMetered = operation.cost === "tokens" && status === 200;
+  const isMetered = operation.cost === "tokens" && status === 200 &&
+    (isEvents || isJson(headers.get("content-type") ?? ""));
   if (!isEvents && isSmall(headers, body)) {
     const whole = await readWhole(body, { exchange, idleMs, clock });
     const usage = isMetered ? operation.dialect.readUsage(whole) : undefined;
@@ -218,7 +231,7 @@ function watch(
   { operation: { dialect }, provider: { deadlines, keepAliveMs }, choices }: Call,
   { exchange, gateway: { clock, limits: { writeStallMs } } }: Flow,
 ): Relay {
-  const scanner = isMetered && isEvents ? dialect.createScanner(choices) : undefined;
+  const scanner = isEvents && exchange.status === 200 ? dialect.createScanner(choices) : undefined;
   const meter = isMetered && !isEvents ? dialect.createMeter() : undefined;
   return new Relay(body, { exchange, dialect, scanner, meter, ...deadlines, keepAliveMs, writeStallMs, clock });
 }

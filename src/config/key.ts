@@ -5,6 +5,7 @@
  */
 import * as v from "valibot";
 import { LimitPatchSchema, type LimitSet, LimitSetSchema, toLimitsJson, type WrittenLimits } from "./limit_set.ts";
+import { OperationsSchema, type WrittenGroup } from "./operation_groups.ts";
 import { about, nonEmpty, patchOf, secret, shortText } from "./schema.ts";
 
 /** One gateway key: in plain text or, better, as its digest. */
@@ -23,6 +24,8 @@ export interface KeyConfig {
   readonly providers?: readonly string[] | undefined;
   /** Models it may use, each a name with `*` for any characters; left out, all. */
   readonly models?: readonly string[] | undefined;
+  /** Groups of operations it may use; left out, all that the provider allows. */
+  readonly operations?: readonly WrittenGroup[] | undefined;
   /** Limits of the key. */
   readonly limits?: LimitSet | undefined;
   /** Milliseconds since 1970 from which on it is refused. */
@@ -47,6 +50,8 @@ export interface ResolvedKey {
   readonly providers?: readonly string[] | undefined;
   /** Models it may use, each a name with `*` for any characters; left out, all. */
   readonly models?: readonly string[] | undefined;
+  /** Groups of operations it may use; left out, all that the provider allows. */
+  readonly operations?: readonly WrittenGroup[] | undefined;
   /** Limits of the key, counted by {@link id}. */
   readonly limits?: WrittenLimits | undefined;
   /** Date and time from which on it is refused, such as `2027-01-31T00:00:00Z`. */
@@ -110,6 +115,10 @@ const policy = {
   models: v.optional(about(
     v.array(shortText, "expected an array of model names"),
     "Models it may use, each a name with `*` for any characters; left out, all",
+  )),
+  operations: v.optional(about(
+    OperationsSchema,
+    "Groups of operations it may use; left out, all that the provider allows",
   )),
   limits: v.optional(about(LimitSetSchema, "How much it may take")),
   metadata: v.optional(

@@ -5,6 +5,7 @@
  */
 import * as v from "valibot";
 import { type LimitSet, LimitSetSchema, type WrittenLimits } from "./limit_set.ts";
+import { OperationsSchema, type WrittenGroup } from "./operation_groups.ts";
 import { PRESETS } from "./presets.ts";
 import { type Prices, PricesSchema } from "./prices.ts";
 import { about, duration, durationForm, nonEmpty } from "./schema.ts";
@@ -16,6 +17,8 @@ export interface ProviderConfig {
   readonly hosts: readonly string[];
   /** Base URLs of equal replicas, without a slash at their ends; at least one. */
   readonly upstreams: readonly string[];
+  /** Groups of operations that callers may use. */
+  readonly operations: readonly WrittenGroup[];
   /** Check of messages and their order: `ordered` by the gateway, `any` leaves it to the provider. */
   readonly messages: "ordered" | "any";
   /** Deadlines of a call. Milliseconds. */
@@ -44,6 +47,8 @@ export interface ProviderInput {
   readonly upstream: string | readonly string[];
   /** Check of messages and their order: `ordered` by the gateway, `any` leaves it to the provider. */
   readonly messages?: "ordered" | "any" | undefined;
+  /** Groups of operations that callers may use; left out, `default`. */
+  readonly operations?: readonly WrittenGroup[] | undefined;
   /** Deadlines of a call, such as `30s`. */
   readonly deadlines?:
     | { readonly [name in "connect" | "firstByte" | "firstEvent" | "idle" | "total"]?: string | undefined }
@@ -174,6 +179,13 @@ const provider = v.strictObject({
     "ordered",
   ),
   deadlines: v.optional(deadlines, {}),
+  operations: v.optional(
+    about(
+      OperationsSchema,
+      "Groups of operations that callers may use; `default` stands for those that call models, `all` for every path below `/v1`",
+    ),
+    ["default"],
+  ),
   transport: v.optional(
     about(
       v.picklist(["http1", "fetch"], 'expected "http1" or "fetch"'),

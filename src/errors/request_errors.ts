@@ -12,6 +12,7 @@ export type RequestErrorCode =
   | "invalid_host"
   | "unknown_host"
   | "not_found"
+  | "websocket_not_supported"
   | "method_not_allowed"
   // bytes that are no request, told by the listener
   | "invalid_http"
@@ -29,6 +30,7 @@ export type RequestErrorCode =
   // policy
   | "provider_not_allowed"
   | "model_not_allowed"
+  | "operation_not_allowed"
   // limits
   | "rate_limit_exceeded"
   | "concurrency_limit_exceeded"
@@ -62,7 +64,12 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   not_found: {
     ...INVALID,
     status: 404,
-    message: "Cannot find this path: use POST /v1/chat/completions, GET /v1/models or GET /v1/models/{id}",
+    message: "Cannot find this path: expected /v1 and the path of an operation, such as /v1/chat/completions",
+  },
+  websocket_not_supported: {
+    ...INVALID,
+    status: 501,
+    message: "Cannot open a WebSocket: this gateway carries HTTP. Use the same operation over HTTP, or streaming",
   },
   method_not_allowed: {
     ...INVALID,
@@ -134,6 +141,10 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     ...FORBIDDEN,
     param: "model",
     message: "Cannot use this model: the gateway key does not allow it",
+  },
+  operation_not_allowed: {
+    ...FORBIDDEN,
+    message: "Cannot use this operation: it is not enabled",
   },
   rate_limit_exceeded: {
     ...LIMITED,

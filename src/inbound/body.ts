@@ -11,6 +11,7 @@ import type { Clock } from "../exchange/clock.ts";
 import { ClientClosed, type Exchange } from "../exchange/exchange.ts";
 import type { ByteSource, GatewayRequest } from "../http/message.ts";
 import { readAll } from "../http/read_all.ts";
+import { isMultipart } from "./multipart.ts";
 
 /** Limits on the size of a body and on the time to read it. */
 export interface BodyLimits {
@@ -23,6 +24,8 @@ export interface BodyLimits {
 /** Options for reading a body. */
 export interface ReadBodyOptions {
   readonly limits: BodyLimits;
+  /** Content types that are accepted. */
+  readonly types: ContentTypes;
   /** Memory that counts the bytes of the body. */
   readonly memory: BodyMemory;
   /** Id of the gateway key. */
@@ -41,9 +44,37 @@ function tooLarge(maxBodyBytes: number): GatewayError {
   return new GatewayError("body_too_large", { detail: `the limit is ${formatSize(maxBodyBytes)}` });
 }
 
+/** Tells whether a content type is JSON's. */
+export function isJson(contentType: string): boolean {
+  return JSON_TYPE.test(contentType);
+}
+
+/** Content types that an operation accepts. */
+export interface ContentTypes {
+  /** Tells whether a content type is one of them; empty for a header that is missing. */
+  has(contentType: string): boolean;
+  /** Names them in the error for any other; left out, JSON's. */
+  readonly detail?: string;
+}
+
+/** JSON alone. */
+export const JSON_ONLY: ContentTypes = { has: isJson };
+/** Multipart, and JSON, which some operations take in its place. */
+export const FORM_OR_JSON: ContentTypes = {
+  has: (contentType) => isMultipart(contentType) || isJson(contentType),
+  detail: "this operation takes multipart/form-data",
+};
+/** Anything: the provider decides. */
+export const ANY_TYPE: ContentTypes = { has: () => true };
+
 /** Checks the headers of a body. @returns The number of bytes that are announced; 0 where none are */
-function checkHeaders(headers: GatewayRequest["headers"], maxBodyBytes: number): number {
-  if (!JSON_TYPE.test(headers.get("content-type") ?? "")) throw new GatewayError("unsupported_media_type");
+function checkHeaders(
+  headers: GatewayRequest["headers"],
+  { types, limits: { maxBodyBytes } }: ReadBodyOptions,
+): number {
+  if (!types.has(headers.get("content-type") ?? "")) {
+    throw new GatewayError("unsupported_media_type", types.detail === undefined ? {} : { detail: types.detail });
+  }
   if ((headers.get("content-encoding") ?? "identity").toLowerCase() !== "identity") {
     throw new GatewayError("unsupported_content_encoding");
   }
@@ -64,7 +95,7 @@ function choosePieces(source: ByteSource, announced: number, body: RequestBody):
 }
 
 /**
- * Reads a body that says it is JSON.
+ * Reads a body whole.
  *
  * @param request Its headers are checked before its body is touched
  * @param options Limits and parts for the read
@@ -75,7 +106,7 @@ function choosePieces(source: ByteSource, announced: number, body: RequestBody):
  */
 export async function readBody(request: GatewayRequest, options: ReadBodyOptions): Promise<RequestBody> {
   const { limits: { maxBodyBytes, bodyTimeMs }, memory, owner, clock, exchange } = options;
-  const announced = checkHeaders(request.headers, maxBodyBytes);
+  const announced = checkHeaders(request.headers, options);
   if (request.body === null) throw new GatewayError("invalid_json");
   const body = memory.open(owner);
   exchange.onSettled(() => body.release());

@@ -4,6 +4,7 @@
  * @module
  */
 import { matchesGlob } from "../config/glob.ts";
+import { allowsGroup, type OperationGroup, type WrittenGroup } from "../config/operation_groups.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { KeyConfig } from "../config/key.ts";
 
@@ -37,14 +38,58 @@ export function admitKey(key: KeyConfig | undefined, provider: string, now: numb
 }
 
 /**
+ * Admits a key to an operation.
+ *
+ * @param key The key
+ * @param operation Its group, and whether its model can be known
+ * @param provider Name of the provider, and the operations that it allows
+ * @throws {GatewayError} `operation_not_allowed`, `model_not_allowed` for a key that is limited to models where no
+ *   model can be known
+ */
+export function admitOperation(key: KeyConfig, operation: AdmittedOperation, provider: AdmittingProvider): void {
+  const { group, model } = operation;
+  const isAllowed = allowsGroup(group, provider.operations) && (!key.operations || allowsGroup(group, key.operations));
+  if (!isAllowed || (model === "none" && key.models !== undefined)) throw toRefusal(operation, provider, isAllowed);
+}
+
+/** The part of an operation that decides who may use it. */
+interface AdmittedOperation {
+  readonly group: OperationGroup | undefined;
+  /** Place where its model stands. */
+  readonly model: string;
+}
+
+/** The part of a provider that decides about operations. */
+interface AdmittingProvider {
+  readonly name: string;
+  readonly operations: readonly WrittenGroup[];
+}
+
+function toRefusal(
+  { group = "all" as const }: { readonly group?: OperationGroup | "all" | undefined },
+  { name, operations }: AdmittingProvider,
+  isAllowed: boolean,
+): GatewayError {
+  if (isAllowed) {
+    const detail = "the key is limited to models, and the model of this operation can't be known";
+    return new GatewayError("model_not_allowed", { detail });
+  }
+  const isOfProvider = group === "all" || !allowsGroup(group, operations);
+  const setting = isOfProvider ? `providers.${name}.operations` : "the key's operations";
+  return new GatewayError("operation_not_allowed", { detail: `"${group}" is not among ${setting}` });
+}
+
+/**
  * Admits a key to a model.
  *
  * @param key The key
- * @param model As the caller named it
+ * @param model As the caller named it; `undefined` if it named none
  * @throws {GatewayError} `model_not_allowed`
  */
-export function admitModel(key: KeyConfig, model: string): void {
-  if (!allowsModel(key, model)) throw new GatewayError("model_not_allowed");
+export function admitModel(key: KeyConfig, model: string | undefined): void {
+  if (model === undefined ? key.models !== undefined : !allowsModel(key, model)) {
+    throw new GatewayError("model_not_allowed");
+  }
 }
 
 /**

@@ -110,7 +110,7 @@ function assertOrder(messages: readonly Message[]): void {
 }
 
 /** Returns whether a stream is asked for; `undefined` for `1`, `"true"` and the like, which the provider interprets. */
-function readStream(value: unknown): boolean | undefined {
+export function readStream(value: unknown): boolean | undefined {
   if (typeof value === "boolean") return value;
   return (value ?? null) === null ? false : undefined;
 }

@@ -14,47 +14,76 @@ export interface ResolvedOperation extends Operation {
   readonly modelId?: string;
 }
 
+/** The longest value of a path's parameter. Characters, decoded. */
+const MAX_PARAMETER_LENGTH = 1024;
 /** Segments that a URL parser would resolve or that name nothing. */
 const UNSAFE_SEGMENTS = ["", ".", ".."];
+/** Characters that a segment may hold as they are, although `encodeURIComponent` encodes them (RFC 3986 §3.3). */
+const PLAIN_IN_SEGMENTS = /%(?:3A|40|24|26|2B|2C|3B|3D)/g;
 
-/**
- * Puts a model's id into the path of its operation, the only part of a request that reaches the upstream URL. It is
- * decoded, checked and encoded anew.
- */
-function resolveModel(operation: Operation, id: string): ResolvedOperation {
-  let segments: string[];
+/** Decodes and checks a parameter. @throws {GatewayError} `not_found` for one that could lead elsewhere */
+function decode(raw: string): string {
+  let value: string;
   try {
-    segments = id.split("/").map(decodeURIComponent);
+    value = raw.split("/").map(decodeURIComponent).join("/");
   } catch {
     throw new GatewayError("not_found");
   }
-  const modelId = segments.join("/");
-  const isUnsafe = modelId.split(/[/\\]/).some((piece) => UNSAFE_SEGMENTS.includes(piece)) ||
-    CONTROL_CHARACTER.test(modelId);
-  if (isUnsafe || modelId.length > MAX_MODEL_LENGTH) throw new GatewayError("not_found");
-  const encoded = segments.map(encodeURIComponent).join("/");
-  return { ...operation, path: operation.path.replace(":model+", encoded), modelId };
+  const isUnsafe = value.split(/[/\\]/).some((piece) => UNSAFE_SEGMENTS.includes(piece)) ||
+    CONTROL_CHARACTER.test(value);
+  if (isUnsafe || value.length > MAX_PARAMETER_LENGTH) throw new GatewayError("not_found");
+  return value;
+}
+
+const encode = (raw: string): string =>
+  raw.split("/")
+    .map((segment) => encodeURIComponent(decodeURIComponent(segment)).replace(PLAIN_IN_SEGMENTS, decodeURIComponent))
+    .join("/");
+
+/**
+ * Puts the parameters into the path of an operation, the only part of a request's path that reaches the upstream. They
+ * are decoded, checked and encoded anew.
+ */
+function resolve(operation: Operation, params: Readonly<Record<string, string>>): ResolvedOperation {
+  let { path } = operation;
+  let modelId: string | undefined;
+  for (const [name, raw] of Object.entries(params)) {
+    const value = decode(raw);
+    if (name === "model") modelId = value;
+    path = path.replace(new RegExp(`:${name}\\+?(?=/|$)`), () => encode(raw));
+  }
+  if ((modelId?.length ?? 0) > MAX_MODEL_LENGTH) throw new GatewayError("not_found");
+  return { ...operation, path, ...(modelId !== undefined && { modelId }) };
 }
 
 /** Operations by method and path; one with a parameter in its path is never found here. */
 const EXACT = new Map(OPERATIONS.map((operation) => [`${operation.method} /v1${operation.path}`, operation]));
 /** A URL whose path a parser would leave as it is. All others go to the router. */
 const PLAIN_URL = /^(?:https?:\/\/[\w.:[\]-]+)?(\/v1\/[\w/-]*)(?:\?|$)/;
+/** Methods of the operations that have no row for each. */
+const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 
 const router = Router<IRequestStrict>({ base: "/v1" });
-for (const operation of OPERATIONS) {
-  router[operation.method === "GET" ? "get" : "post"](
-    operation.path,
-    ({ params }): ResolvedOperation =>
-      operation.model === "path" ? resolveModel(operation, params.model ?? "") : operation,
-  );
+
+function refuseMethod(methods: readonly string[]): never {
+  throw new GatewayError("method_not_allowed", { headers: { allow: methods.join(", ") } });
 }
-for (const { path } of OPERATIONS) {
-  const allow = OPERATIONS.filter((other) => other.path === path).map(({ method }) => method).join(", ");
-  router.all(path, () => {
-    throw new GatewayError("method_not_allowed", { headers: { allow } });
+
+/** Adds a path to the router, with all of its rows. */
+function addRoute(path: string): void {
+  const rows = OPERATIONS.filter((operation) => operation.path === path);
+  const allowed = rows.flatMap(({ method }) =>
+    method === "*" ? METHODS : method === "GET" ? ["GET", "HEAD"] : [method]
+  );
+  router.all(path, ({ method, params }): ResolvedOperation => {
+    if (!allowed.includes(method)) refuseMethod(allowed);
+    const row = rows.find((each) => each.method === (method === "HEAD" ? "GET" : method)) ??
+      rows.find((each) => each.method === "*");
+    return row === undefined ? refuseMethod(allowed) : resolve(row, params);
   });
 }
+
+for (const path of new Set(OPERATIONS.map((operation) => operation.path))) addRoute(path);
 
 /**
  * Finds the operation. Call it only after the Host was checked: a URL is built from what the caller wrote there.
@@ -77,4 +106,20 @@ async function route(method: string, url: string): Promise<ResolvedOperation> {
     : undefined;
   if (operation === undefined) throw new GatewayError("not_found");
   return operation;
+}
+
+/** A query that needs no encoding: visible ASCII without quotes, angle brackets and a fragment. */
+const PLAIN_QUERY = /^[!$-;=?-~]*$/;
+
+/**
+ * Returns the query of a URL as it can stand in a request line.
+ *
+ * @param url Absolute, or the path with its query
+ * @returns The query with its question mark, unchanged where it was written as it should; empty where there is none
+ */
+export function toQuery(url: string): string {
+  const at = url.indexOf("?");
+  if (at === -1) return "";
+  const query = url.slice(at);
+  return PLAIN_QUERY.test(query) ? query : new URL(`http://gateway/${query}`).search;
 }

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { OperationGroup } from "../config/operation_groups.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { OPENAI_CHAT } from "../dialects/openai_chat.ts";
 
@@ -11,47 +12,179 @@ import { OPENAI_CHAT } from "../dialects/openai_chat.ts";
 export interface Operation {
   /** Name in logs, metrics and traces. */
   readonly name: string;
-  /** Method, in upper case. */
-  readonly method: "GET" | "POST";
-  /** Path below `/v1`, and below the provider's base URL; `:model+` stands for a model's id, slashes included. */
+  /** Group by which an operator allows it; `undefined` for paths that only `all` allows. */
+  readonly group: OperationGroup | undefined;
+  /** Method, in upper case; `*` for all that have no row of their own. A row for `GET` takes `HEAD` too. */
+  readonly method: "GET" | "POST" | "DELETE" | "*";
+  /**
+   * Path below `/v1`, and below the provider's base URL: `:id` stands for one segment, `:model+` for a model's id,
+   * slashes included, and `:rest+` for whatever follows.
+   */
   readonly path: string;
   /** Dialect of its answers. */
   readonly dialect: Dialect;
-  /** Kind of body: one that is validated, or none that is read. */
-  readonly body: "chat_completion" | "none";
-  /** Place where models are named: one in the body or in the path, or those that the answer lists. */
-  readonly model: "body" | "path" | "answer";
-  /** Cost of a call: tokens, which its answer states, or none. */
+  /**
+   * Kind of body: `chat_completion` is validated; of `json` the form is checked and the model read, which multipart
+   * bodies state in a field; `any` is read, and checked if it says that it is JSON; `none` is not read.
+   */
+  readonly body: "chat_completion" | "json" | "multipart" | "any" | "none";
+  /**
+   * Place where models are named: in the body, which must or may have one, or in the path, or in the answer, which
+   * lists them; or nowhere, so that keys that are limited to models can't use it.
+   */
+  readonly model: "body" | "optional" | "path" | "answer" | "none";
+  /** Cost of a call: tokens, as far as its answer states them, or none. */
   readonly cost: "tokens" | "none";
+  /** `gen_ai.operation.name` of OpenTelemetry's GenAI conventions; `undefined` for operations that have none. */
+  readonly genAi?: "chat" | "text_completion" | "embeddings" | "generate_content";
 }
 
-/** The operations. */
-export const OPERATIONS: readonly Operation[] = [
+type Row = Omit<Operation, "name" | "method" | "path" | "dialect" | "group">;
+
+/** Rows by body, model and cost. */
+const CALL: Row = { body: "json", model: "body", cost: "tokens" };
+const MODEL_OPTIONAL: Row = { body: "json", model: "optional", cost: "tokens" };
+const UPLOAD: Row = { body: "multipart", model: "body", cost: "tokens" };
+/** Reads, changes or deletes what is stored at the provider. */
+const STORED: Row = { body: "none", model: "none", cost: "none" };
+const STORED_WITH_BODY: Row = { body: "any", model: "none", cost: "none" };
+
+const chat = { group: "chat", dialect: OPENAI_CHAT } as const;
+const responses = { group: "responses", dialect: OPENAI_CHAT } as const;
+const images = { group: "images", dialect: OPENAI_CHAT, cost: "tokens", genAi: "generate_content" } as const;
+const audio = { group: "audio", dialect: OPENAI_CHAT, cost: "tokens", genAi: "generate_content" } as const;
+const messages = { group: "messages", dialect: OPENAI_CHAT } as const;
+const models = { group: "models", dialect: OPENAI_CHAT, body: "none", cost: "none" } as const;
+
+const NAMED: readonly Operation[] = [
   {
+    ...chat,
     name: "chat.completions",
     method: "POST",
     path: "/chat/completions",
-    dialect: OPENAI_CHAT,
     body: "chat_completion",
     model: "body",
     cost: "tokens",
+    genAi: "chat",
   },
+  { ...chat, ...STORED, name: "chat.completions.list", method: "GET", path: "/chat/completions" },
+  { ...chat, ...STORED, name: "chat.completions.get", method: "GET", path: "/chat/completions/:id" },
+  { ...chat, ...STORED_WITH_BODY, name: "chat.completions.update", method: "POST", path: "/chat/completions/:id" },
+  { ...chat, ...STORED, name: "chat.completions.delete", method: "DELETE", path: "/chat/completions/:id" },
+  { ...chat, ...STORED, name: "chat.completions.messages", method: "GET", path: "/chat/completions/:id/messages" },
+
+  { ...responses, ...MODEL_OPTIONAL, name: "responses", method: "POST", path: "/responses", genAi: "chat" },
+  { ...responses, ...STORED, name: "responses.get", method: "GET", path: "/responses/:id" },
+  { ...responses, ...STORED, name: "responses.delete", method: "DELETE", path: "/responses/:id" },
+  { ...responses, ...STORED_WITH_BODY, name: "responses.cancel", method: "POST", path: "/responses/:id/cancel" },
+  { ...responses, ...STORED, name: "responses.input_items", method: "GET", path: "/responses/:id/input_items" },
   {
-    name: "models.list",
-    method: "GET",
-    path: "/models",
-    dialect: OPENAI_CHAT,
-    body: "none",
-    model: "answer",
+    ...responses,
+    ...MODEL_OPTIONAL,
+    name: "responses.input_tokens",
+    method: "POST",
+    path: "/responses/input_tokens",
     cost: "none",
   },
+  { ...responses, ...CALL, name: "responses.compact", method: "POST", path: "/responses/compact", genAi: "chat" },
+
   {
-    name: "models.get",
-    method: "GET",
-    path: "/models/:model+",
+    ...CALL,
+    group: "completions",
     dialect: OPENAI_CHAT,
-    body: "none",
+    name: "completions",
+    method: "POST",
+    path: "/completions",
+    genAi: "text_completion",
+  },
+  {
+    ...CALL,
+    group: "embeddings",
+    dialect: OPENAI_CHAT,
+    name: "embeddings",
+    method: "POST",
+    path: "/embeddings",
+    genAi: "embeddings",
+  },
+  {
+    ...MODEL_OPTIONAL,
+    group: "moderations",
+    dialect: OPENAI_CHAT,
+    name: "moderations",
+    method: "POST",
+    path: "/moderations",
+    cost: "none",
+  },
+
+  { ...images, body: "json", model: "optional", name: "images", method: "POST", path: "/images/generations" },
+  { ...images, body: "multipart", model: "optional", name: "images.edits", method: "POST", path: "/images/edits" },
+  {
+    ...images,
+    body: "multipart",
+    model: "optional",
+    name: "images.variations",
+    method: "POST",
+    path: "/images/variations",
+  },
+
+  { ...audio, ...CALL, name: "audio.speech", method: "POST", path: "/audio/speech" },
+  { ...audio, ...UPLOAD, name: "audio.transcriptions", method: "POST", path: "/audio/transcriptions" },
+  { ...audio, ...UPLOAD, name: "audio.translations", method: "POST", path: "/audio/translations" },
+
+  { ...messages, ...CALL, name: "messages", method: "POST", path: "/messages", genAi: "chat" },
+  { ...messages, ...CALL, name: "messages.count_tokens", method: "POST", path: "/messages/count_tokens", cost: "none" },
+  { ...messages, ...STORED_WITH_BODY, name: "messages.batches", method: "POST", path: "/messages/batches" },
+  { ...messages, ...STORED, name: "messages.batches.list", method: "GET", path: "/messages/batches" },
+  { ...messages, ...STORED, name: "messages.batches.get", method: "GET", path: "/messages/batches/:id" },
+  { ...messages, ...STORED, name: "messages.batches.delete", method: "DELETE", path: "/messages/batches/:id" },
+  { ...messages, ...STORED, name: "messages.batches.results", method: "GET", path: "/messages/batches/:id/results" },
+  {
+    ...messages,
+    ...STORED_WITH_BODY,
+    name: "messages.batches.cancel",
+    method: "POST",
+    path: "/messages/batches/:id/cancel",
+  },
+
+  { ...models, model: "answer", name: "models.list", method: "GET", path: "/models" },
+  { ...models, model: "path", name: "models.get", method: "GET", path: "/models/:model+" },
+  {
+    ...models,
+    group: "fine_tuning",
     model: "path",
-    cost: "none",
+    name: "models.delete",
+    method: "DELETE",
+    path: "/models/:model+",
   },
+];
+
+/** Paths whose operations are allowed together, whatever stands below them. */
+const FAMILIES: readonly (readonly [OperationGroup, path: string])[] = [
+  ["files", "/files"],
+  ["uploads", "/uploads"],
+  ["batches", "/batches"],
+  ["fine_tuning", "/fine_tuning"],
+  ["vector_stores", "/vector_stores"],
+  ["conversations", "/conversations"],
+  ["containers", "/containers"],
+  ["evals", "/evals"],
+  ["videos", "/videos"],
+  ["assistants", "/assistants"],
+  ["assistants", "/threads"],
+  ["realtime", "/realtime"],
+  ["skills", "/skills"],
+  ["chatkit", "/chatkit"],
+  ["admin", "/organization"],
+];
+
+function toFamily([group, path]: readonly [OperationGroup, string]): Operation[] {
+  const row = { ...STORED_WITH_BODY, name: path.slice(1), group, method: "*", dialect: OPENAI_CHAT } as const;
+  return [{ ...row, path }, { ...row, path: `${path}/:rest+` }];
+}
+
+/** The operations. A path that several rows fit belongs to the first of them. */
+export const OPERATIONS: readonly Operation[] = [
+  ...NAMED,
+  ...FAMILIES.flatMap(toFamily),
+  { ...STORED_WITH_BODY, name: "other", group: undefined, method: "*", path: "/:rest+", dialect: OPENAI_CHAT },
 ];

@@ -33,7 +33,7 @@ export interface UpstreamCall {
   readonly base: URL;
   /** Path and query, as the request line states them: from config alone, but for the encoded id of a model. */
   readonly target: string;
-  /** `GET` or `POST`. */
+  /** Method, in upper case. */
   readonly method: string;
   /** Lower-case names. */
   readonly headers: Record<string, string>;

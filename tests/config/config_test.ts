@@ -379,6 +379,7 @@ describe("the configuration", () => {
           keepAliveMs: 15_000,
           hosts: ["*"],
           messages: "ordered",
+          operations: ["default"],
           transport: "http1",
           deadlines: {
             connectMs: 5000,

@@ -7,7 +7,7 @@ import type { ByteSource } from "../../src/http/message.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { Exchange } from "../../src/exchange/exchange.ts";
-import { BodyMemory, readBody, type RequestBody } from "../../src/inbound/body.ts";
+import { BodyMemory, JSON_ONLY, readBody, type RequestBody } from "../../src/inbound/body.ts";
 
 describe("the memory for bodies", () => {
   const limits = { maxBodyBytes: 1000, bodyTimeMs: 60_000 };
@@ -24,7 +24,10 @@ describe("the memory for bodies", () => {
       };
       const body = isWhole ? { ...pieces, isWhole, inPieces: () => pieces } : pieces;
       const request = { method: "POST", url: "/", headers, body };
-      return { exchange, reading: readBody(request, { limits, memory, owner, clock: systemClock, exchange }) };
+      return {
+        exchange,
+        reading: readBody(request, { limits, types: JSON_ONLY, memory, owner, clock: systemClock, exchange }),
+      };
     };
     return { memory, read };
   };

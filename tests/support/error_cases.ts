@@ -74,7 +74,16 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | AdminError
     notOnWorkers: "workerd or the edge reads the bytes first",
   },
   unknown_host: { call: change({ host: "nobody.example" }) },
-  not_found: { call: () => ({ path: "/v1/embeddings" }) },
+  not_found: { call: () => ({ path: "/v1/nothing" }) },
+  operation_not_allowed: { call: () => ({ method: "GET", path: "/v1/files", body: "" }) },
+  websocket_not_supported: {
+    call: () => ({
+      method: "GET",
+      path: "/v1/responses/resp_1",
+      body: "",
+      headers: { connection: "upgrade", upgrade: "websocket" },
+    }),
+  },
   method_not_allowed: { call: () => ({ method: "DELETE", body: "" }) },
   missing_gateway_key: { call: change({ "gateway-auth": undefined }) },
   invalid_gateway_auth: { call: ({ key }) => ({ headers: { "gateway-auth": [`Bearer ${key}`, `Bearer ${key}`] } }) },

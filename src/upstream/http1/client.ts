@@ -34,7 +34,11 @@ function toRequest({ method, target, headers, body }: UpstreamCall, host: string
     head += `${name}: ${value}\r\n`;
   }
   const bytes = body?.bytes ?? null;
-  if (bytes === null) return [Buffer.from(`${head}\r\n`, "latin1")];
+  if (bytes === null) {
+    // RFC 9110 §8.6: of methods that usually have a body, servers may refuse a request without a length.
+    if (method.startsWith("P")) head += "content-length: 0\r\n";
+    return [Buffer.from(`${head}\r\n`, "latin1")];
+  }
   head += `content-length: ${bytes.byteLength}\r\n\r\n`;
   if (bytes.byteLength > PIECE_BYTES) return [Buffer.from(head, "latin1"), bytes];
   const request = Buffer.allocUnsafe(head.length + bytes.byteLength);
@@ -46,6 +50,7 @@ function toRequest({ method, target, headers, body }: UpstreamCall, host: string
 
 /** A call under way, and the body of its response. */
 class Call implements ByteSource, ConnectionCall {
+  readonly isHead: boolean;
   /** The response, as soon as its header is there. */
   readonly response: Promise<UpstreamResponse>;
   readonly #call: UpstreamCall;
@@ -72,6 +77,7 @@ class Call implements ByteSource, ConnectionCall {
   constructor(call: UpstreamCall, request: readonly Uint8Array[], connection: Connection, clock: Clock) {
     const { exchange, connectMs } = call;
     this.#call = call;
+    this.isHead = call.method === "HEAD";
     this.#request = request;
     this.#connection = connection;
     this.response = new Promise((resolve, reject) => {

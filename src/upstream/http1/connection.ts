@@ -58,6 +58,8 @@ export type Dial = (url: URL, events: SocketEvents) => ClientSocket;
 
 /** The call that uses a connection, and receives its response. */
 export interface ConnectionCall extends ResponseSink {
+  /** True for a `HEAD`, whose response has no body. */
+  readonly isHead: boolean;
   /** Hands over the request, in pieces, when it begins to be sent. */
   takeRequest(): readonly Uint8Array[];
   /** Reports that no byte of the request waits to be sent. */
@@ -122,7 +124,7 @@ export class Connection implements SocketEvents, ResponseSink {
   }
 
   #send(call: ConnectionCall): void {
-    this.#parser.next();
+    this.#parser.next(call.isHead);
     for (const piece of call.takeRequest()) this.#socket.write(piece);
     this.flushed();
   }

@@ -59,6 +59,8 @@ export class ResponseParser {
   #partial: Buffer | undefined;
   #trailerBytes = 0;
   #isPersistent = false;
+  /** True if the response belongs to a `HEAD`: it has no body, whatever its header says. */
+  #isHead = false;
 
   /** @param sink Receiver of the responses */
   constructor(sink: ResponseSink) {
@@ -73,9 +75,10 @@ export class ResponseParser {
     return this.#expected === "nothing" && this.#isPersistent;
   }
 
-  /** Prepares for the next response. */
-  next(): void {
+  /** Prepares for the next response. @param isHead Whether it belongs to a `HEAD` */
+  next(isHead = false): void {
     this.#expected = "head";
+    this.#isHead = isHead;
   }
 
   /**
@@ -157,14 +160,14 @@ export class ResponseParser {
     }
     if (length !== undefined && !LENGTH.test(length)) throw new MalformedResponse("Its length is no number");
     const isChunked = coding !== undefined;
-    const isBodiless = status === 204 || status === 304; // whatever its header says
+    const isBodiless = this.#isHead || status === 204 || status === 304; // whatever its header says
     this.#left = isChunked ? 0 : Number(length ?? (isBodiless ? 0 : Infinity));
     this.#trailerBytes = 0;
     if (isBodiless) this.#expected = "nothing";
     else if (isChunked) this.#expected = "chunk";
     else this.#expected = this.#left === 0 ? "nothing" : "body";
     // A body that comes with a 204 or 304 all the same must not be taken for the next response.
-    const isEndKnown = isBodiless ? !isChunked && this.#left === 0 : this.#left < Infinity;
+    const isEndKnown = this.#isHead || (isBodiless ? !isChunked && this.#left === 0 : this.#left < Infinity);
     const options = (headers.get("connection") ?? "").toLowerCase().split(",");
     this.#isPersistent = isCurrent && isEndKnown && !options.some((option) => option.trim() === "close");
   }

@@ -1,0 +1,86 @@
+/**
+ * Groups of operations, by which an operator allows them for a provider or a key.
+ *
+ * @module
+ */
+import * as v from "valibot";
+
+/** A group of operations. */
+export type OperationGroup =
+  | "chat"
+  | "responses"
+  | "completions"
+  | "embeddings"
+  | "moderations"
+  | "images"
+  | "audio"
+  | "messages"
+  | "models"
+  | "files"
+  | "uploads"
+  | "batches"
+  | "fine_tuning"
+  | "vector_stores"
+  | "conversations"
+  | "containers"
+  | "evals"
+  | "videos"
+  | "assistants"
+  | "realtime"
+  | "skills"
+  | "chatkit"
+  | "admin";
+
+/** A group as it is written: `default` stands for those that need not be named, `all` for every path below `/v1`. */
+export type WrittenGroup = OperationGroup | "default" | "all";
+
+/**
+ * All groups, each with whether a provider has it unless its configuration says otherwise. Those that are off keep, read
+ * or change what is stored at the provider.
+ */
+export const GROUPS: Readonly<Record<OperationGroup, boolean>> = {
+  chat: true,
+  responses: true,
+  completions: true,
+  embeddings: true,
+  moderations: true,
+  images: true,
+  audio: true,
+  messages: true,
+  models: true,
+  files: false,
+  uploads: false,
+  batches: false,
+  fine_tuning: false,
+  vector_stores: false,
+  conversations: false,
+  containers: false,
+  evals: false,
+  videos: false,
+  assistants: false,
+  realtime: false,
+  skills: false,
+  chatkit: false,
+  admin: false,
+};
+
+const NAMES: readonly WrittenGroup[] = ["default", "all", ...Object.keys(GROUPS) as OperationGroup[]];
+const form = `expected an array of ${NAMES.join(", ")}`;
+
+/** @internal The schema of allowed operations. */
+export const OperationsSchema: v.GenericSchema<readonly WrittenGroup[], readonly WrittenGroup[]> = v.pipe(
+  v.array(v.picklist(NAMES, `expected one of ${NAMES.join(", ")}`), form),
+  v.nonEmpty("expected at least one group"),
+);
+
+/**
+ * Tells whether an operation is allowed.
+ *
+ * @param group Its group; `undefined` for a path that no operation of the table has
+ * @param allowed Groups as they were written
+ * @returns Whether it is among them
+ */
+export function allowsGroup(group: OperationGroup | undefined, allowed: readonly WrittenGroup[]): boolean {
+  if (group === undefined || allowed.includes("all")) return allowed.includes("all");
+  return (GROUPS[group] && allowed.includes("default")) || allowed.includes(group);
+}

@@ -1,0 +1,110 @@
+/**
+ * Reads the text fields of a multipart body (RFC 7578) without copying its files. Strict where parsers differ: a policy
+ * decides on the field `model`, and the provider must not find another one in the same bytes.
+ *
+ * @module
+ */
+import { GatewayError } from "../errors/gateway_error.ts";
+
+const CR = 0x0d;
+const LF = 0x0a;
+const DASH = 0x2d;
+/** Bytes of the longest header of a part, and of the longest field that is read. */
+const MAX_HEADER_BYTES = 8192;
+const MAX_FIELD_BYTES = 8192;
+const MAX_PARTS = 1000;
+// RFC 2046 §5.1.1: at most 70 characters, which need quotes if they are no token.
+const MULTIPART_TYPE =
+  /^multipart\/form-data *;(?:[^"]*;)? *boundary=(?:"([\w'()+,./:=? -]{1,70})"|([\w'+.-]{1,70})) *(?:;|$)/i;
+// `name` as every library writes it. Anything else may be read in two ways.
+const DISPOSITION = /^content-disposition: *form-data; *name="([^"\\\r\n]*)"(?:;(?! *name)[^\r\n]*)?$/i;
+
+const latin1 = new TextDecoder("latin1");
+
+function refuse(detail: string): never {
+  throw new GatewayError("invalid_body", { detail });
+}
+
+/** Tells whether a content type is one of a multipart body. */
+export function isMultipart(contentType: string): boolean {
+  return /^multipart\/form-data *(?:;|$)/i.test(contentType);
+}
+
+/** Finds bytes that begin with CR; -1 where they are not. */
+function indexOf(bytes: Uint8Array, sought: Uint8Array, from: number): number {
+  for (let at = bytes.indexOf(CR, from); at !== -1; at = bytes.indexOf(CR, at + 1)) {
+    let length = 1;
+    while (length < sought.length && bytes[at + length] === sought[length]) length++;
+    if (length === sought.length) return at;
+  }
+  return -1;
+}
+
+/** Returns the name of a part. */
+function nameOf(header: string): string {
+  const lines = header.split("\r\n").filter((line) => /^content-disposition\b/i.test(line));
+  const [, name] = (lines.length === 1 ? DISPOSITION.exec(lines[0] ?? "") : null) ?? [];
+  return name ?? refuse('expected parts with one Content-Disposition: form-data; name="…"');
+}
+
+/** Iterates over the parts of a body, from one boundary to the next. */
+function* partsOf(bytes: Uint8Array, boundary: string): Generator<{ name: string; content: Uint8Array }> {
+  const delimiter = new TextEncoder().encode(`\r\n--${boundary}`);
+  const blank = Uint8Array.of(CR, LF, CR, LF);
+  // The first boundary has no line end before it; what stands before it would be read by nobody (RFC 2046 §5.1.1).
+  if (!delimiter.subarray(2).every((byte, index) => bytes[index] === byte)) {
+    refuse("expected the boundary at the start");
+  }
+  let at = delimiter.length - 2;
+  for (let parts = 0;; parts++) {
+    if (bytes[at] === DASH && bytes[at + 1] === DASH) return assertEnd(bytes, at + 2);
+    if (bytes[at] !== CR || bytes[at + 1] !== LF) refuse("expected a line end after each boundary");
+    if (parts >= MAX_PARTS) refuse(`expected at most ${MAX_PARTS} parts`);
+    const headerEnd = indexOf(bytes.subarray(0, at + MAX_HEADER_BYTES), blank, at);
+    const end = headerEnd === -1 ? -1 : indexOf(bytes, delimiter, headerEnd + 2);
+    if (end === -1) refuse("expected the closing boundary");
+    yield {
+      name: nameOf(latin1.decode(bytes.subarray(at + 2, Math.max(at + 2, headerEnd)))),
+      content: bytes.subarray(headerEnd + 4, end),
+    };
+    at = end + delimiter.length;
+  }
+}
+
+function assertEnd(bytes: Uint8Array, at: number): void {
+  const isLine = bytes[at] === CR && bytes[at + 1] === LF;
+  if (bytes.length !== (isLine ? at + 2 : at)) refuse("expected nothing after the closing boundary");
+}
+
+/**
+ * Reads fields of a multipart body.
+ *
+ * @param bytes The whole body
+ * @param contentType Its `Content-Type`
+ * @param names Names of the fields
+ * @returns Their texts; a field that is missing is left out
+ * @throws {GatewayError} `invalid_body` for a field that is given twice, a missing closing boundary, or a form that
+ *   parsers read differently
+ */
+export function readFields<Name extends string>(
+  bytes: Uint8Array,
+  contentType: string,
+  names: readonly Name[],
+): Partial<Record<Name, string>> {
+  const [, quoted, plain] = MULTIPART_TYPE.exec(contentType) ?? [];
+  const boundary = quoted ?? plain ?? refuse("expected a boundary in the content type");
+  const fields: Partial<Record<Name, string>> = {};
+  for (const { name, content } of partsOf(bytes, boundary)) {
+    // Some parsers match names in any case.
+    const known = names.find((each) => each === name.toLowerCase());
+    if (known === undefined) continue;
+    if (fields[known] !== undefined) {
+      throw new GatewayError("invalid_body", { param: known, detail: "expected it once" });
+    }
+    if (content.length > MAX_FIELD_BYTES) {
+      throw new GatewayError("invalid_body", { param: known, detail: "it is too long" });
+    }
+    fields[known] = new TextDecoder().decode(content);
+  }
+  return fields;
+}

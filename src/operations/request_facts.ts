@@ -1,0 +1,80 @@
+/**
+ * Facts of a request whose body is not validated: everything in it but these few fields is the provider's business.
+ *
+ * @module
+ */
+import { GatewayError } from "../errors/gateway_error.ts";
+import { type ChatCompletionRequest, CONTROL_CHARACTER, MAX_MODEL_LENGTH, readStream } from "./chat_completion.ts";
+import type { Operation } from "./table.ts";
+
+/** The facts of a request that later steps need. */
+export interface RequestFacts extends Omit<ChatCompletionRequest, "model"> {
+  /** Model as the caller named it; `undefined` where none is named. */
+  readonly model: string | undefined;
+}
+
+/** Fields that are looked at, in JSON and in multipart bodies. */
+export const FACT_FIELDS = ["model", "stream", "stream_format", "n", "user", "safety_identifier"] as const;
+
+/** Returns the model. @throws {GatewayError} `invalid_body` for one that is missing where it is needed, or no name */
+function readModel(model: unknown, place: Operation["model"]): string | undefined {
+  if (place !== "body" && ((model ?? null) === null || place !== "optional")) return undefined;
+  const refuse = (detail: string): never => {
+    throw new GatewayError("invalid_body", { param: "model", detail });
+  };
+  if (typeof model !== "string") return refuse("expected a string");
+  if (model === "") return refuse("expected a non-empty string");
+  if (model.length > MAX_MODEL_LENGTH) return refuse(`expected at most ${MAX_MODEL_LENGTH} characters`);
+  if (CONTROL_CHARACTER.test(model)) return refuse("expected no control characters");
+  return model;
+}
+
+/** Reads a multipart field, which is a text, as the value that it stands for. */
+function toValue(field: unknown): unknown {
+  return field === "true" ? true : field === "false" ? false : field;
+}
+
+/** Returns the end users that a request names: OpenAI's interface in two fields, Anthropic's in `metadata`. */
+function usersOf({ user, safety_identifier: successor, metadata }: Readonly<Record<string, unknown>>): string[] {
+  const { user_id: third } = (typeof metadata === "object" ? metadata : null) as { user_id?: unknown } ?? {};
+  return [user, successor, third].filter((name) => typeof name === "string");
+}
+
+/**
+ * Reads the facts of a JSON body.
+ *
+ * @param json The parsed body
+ * @param model Whether a model has to be named
+ * @returns The facts
+ * @throws {GatewayError} `invalid_json` for what is no object, `invalid_body` for a model that is no name, or missing
+ */
+export function readJsonFacts(json: unknown, model: Operation["model"]): RequestFacts {
+  if (typeof json !== "object" || json === null || Array.isArray(json)) throw new GatewayError("invalid_json");
+  const fields = json as Readonly<Record<string, unknown>>;
+  const { n } = fields;
+  return {
+    model: readModel(fields.model, model),
+    // Speech asks for a stream in a way of its own.
+    isStream: fields.stream_format === "sse" || readStream(fields.stream),
+    choices: typeof n === "number" && n > 1 ? n : 1,
+    users: usersOf(fields),
+  };
+}
+
+/**
+ * Reads the facts of a multipart body.
+ *
+ * @param fields Its fields of {@link FACT_FIELDS}, as texts
+ * @param model Whether a model has to be named
+ * @returns The facts
+ * @throws {GatewayError} `invalid_body` for a model that is no name, or missing
+ */
+export function readFieldFacts(
+  fields: Readonly<Record<string, string | undefined>>,
+  model: Operation["model"],
+): RequestFacts {
+  return readJsonFacts({ ...fields, stream: toValue(fields.stream), n: Number(fields.n ?? 1) }, model);
+}
+
+/** The facts of a request of which nothing is read. */
+export const NO_FACTS: RequestFacts = { model: undefined, isStream: false, choices: 1, users: [] };

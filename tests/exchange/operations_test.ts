@@ -1,0 +1,195 @@
+/** Every operation passes the same steps: two keys, what a key may do, limits and tripwires; and its bytes stay as they are. */
+// runtimes: all, old node
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { createHash } from "node:crypto";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { type Operation, OPERATIONS } from "../../src/operations/table.ts";
+import { type Provider, startProvider } from "../support/provider.ts";
+import { startUnderTest, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
+import { callRaw, type RawAnswer } from "../support/tcp_peer.ts";
+
+const BOUNDARY = "----form-boundary-0123";
+const OWN_KEY = "own-key-of-a-team";
+
+function form(...fields: readonly (readonly [name: string, value: string])[]): string {
+  const parts = fields.map(([name, value]) =>
+    `--${BOUNDARY}\r\nContent-Disposition: form-data; name="${name}"${
+      name === "file" ? '; filename="a.mp3"\r\nContent-Type: audio/mpeg' : ""
+    }\r\n\r\n${value}\r\n`
+  );
+  return `${parts.join("")}--${BOUNDARY}--\r\n`;
+}
+
+const FILE = "\r\n--not the boundary\r\n\u0000\u00ff\r\r\n".repeat(50);
+const MULTIPART = { "content-type": `multipart/form-data; boundary=${BOUNDARY}` };
+
+interface Call {
+  readonly method: string;
+  readonly path: string;
+  readonly body: string;
+  readonly headers: Record<string, string | undefined>;
+}
+
+/** A good call of an operation. */
+function toCall({ method, path, body, model }: Operation): Call {
+  const filled = `/v1${
+    path.replace(":model+", "m-1").replace(":rest+", "x/y").replaceAll(":id", "id_1")
+  }?limit=2&a%20b=%2F`;
+  const verb = method === "*" ? "GET" : method;
+  if (verb === "GET" || body === "none") {
+    return { method: verb, path: filled, body: "", headers: { "content-type": undefined } };
+  }
+  if (body === "multipart") {
+    return { method: verb, path: filled, body: form(["model", "m-1"], ["file", FILE]), headers: MULTIPART };
+  }
+  const named = model === "body" || model === "optional" ? { model: "m-1" } : {};
+  const messages = body === "chat_completion" ? { messages: [{ role: "user", content: "Hi" }] } : {};
+  return {
+    method: verb,
+    path: filled,
+    body: ` ${JSON.stringify({ ...named, ...messages, input: "Hi" })}\n`,
+    headers: {},
+  };
+}
+
+describe("operations", () => {
+  let provider: Provider;
+  let under: UnderTest;
+  beforeEach(async () => {
+    provider = await startProvider((response) => response.setHeader("content-type", "application/json").end('{"a":1}'));
+    await start({});
+  });
+  afterEach(async () => {
+    await under.close();
+    await provider.close();
+  });
+  const start = async (key: Record<string, unknown>, operations: readonly string[] = ["all"]) => {
+    await under?.close();
+    const config = { keys: [{ id: "team", key: OWN_KEY, ...key }] };
+    under = await startUnderTest({ upstreams: { a: provider.url }, provider: { operations }, config });
+  };
+  const call = ({ headers, ...rest }: Parameters<typeof callRaw>[1]): Promise<RawAnswer> =>
+    callRaw(under.a, { ...rest, headers: { ...under.headers, "gateway-auth": `Bearer ${OWN_KEY}`, ...headers } });
+
+  it("reach the provider by the same method, path, query and bytes", async () => {
+    for (const operation of OPERATIONS) {
+      const { method, path, body, headers } = toCall(operation);
+      const { status } = await call({ method, path, body, headers });
+      assert.equal(status, 200, `${operation.name} answered ${status}`);
+      const sent = provider.calls.at(-1);
+      assert.deepEqual([sent?.method, sent?.path, sent?.body.toString("latin1")], [method, path, body], operation.name);
+      assert.equal(sent?.headers.authorization, `Bearer ${UPSTREAM_KEY}`);
+      assert.equal(sent?.headers["gateway-auth"], undefined);
+      assert.equal((await under.settled(provider.calls.length)).operation, operation.name);
+    }
+  });
+
+  it("skip no limit and no tripwire", async () => {
+    for (const operation of OPERATIONS) {
+      const { method, path, body, headers } = toCall(operation);
+      const good = { method, path, body, headers };
+      const name = operation.name;
+      const seen = provider.calls.length;
+      const codeOf = async (change: Partial<Call>) =>
+        (await call({ ...good, ...change, headers: { ...good.headers, ...change.headers } }))
+          .headers["sallyport-error"];
+      assert.equal(await codeOf({ headers: { "gateway-auth": undefined } }), "missing_gateway_key", name);
+      assert.equal(await codeOf({ headers: { authorization: undefined } }), "missing_upstream_key", name);
+      assert.equal(
+        await codeOf({ headers: { authorization: `Bearer ${OWN_KEY}` } }),
+        "gateway_key_in_authorization",
+        name,
+      );
+      assert.equal(await codeOf({ path: `${path}&key=${under.key}` }), "gateway_key_misplaced", name);
+      assert.equal(provider.calls.length, seen, name);
+    }
+    await start({ limits: { requests: "1/h" } });
+    const { headers } = await call(toCall(OPERATIONS[0] ?? assert.fail()));
+    assert.match(headers["ratelimit"] ?? "", /r=0/);
+    for (const operation of OPERATIONS) {
+      const refused = await call(toCall(operation));
+      assert.equal(refused.headers["sallyport-error"], "rate_limit_exceeded", operation.name);
+    }
+    assert.equal(provider.calls.length, 1);
+  });
+
+  it("that an operator has not enabled are refused, with the name of the setting", async () => {
+    await start({}, ["default"]);
+    for (const operation of OPERATIONS.filter(({ group }) => group === "files" || group === "fine_tuning")) {
+      const { status, body } = await call(toCall(operation));
+      assert.equal(status, 403, operation.name);
+      assert.match(body, /providers\.a\.operations/);
+    }
+    assert.equal((await call({ method: "GET", path: "/v1/nothing", body: "" })).status, 404);
+    await start({ operations: ["embeddings"] });
+    const embeddings = OPERATIONS.find(({ name }) => name === "embeddings") ?? assert.fail();
+    assert.equal((await call(toCall(embeddings))).status, 200);
+    const { headers, body } = await call(toCall(OPERATIONS[0] ?? assert.fail()));
+    assert.equal(headers["sallyport-error"], "operation_not_allowed");
+    assert.match(body, /key's operations/);
+  });
+
+  it("whose model can't be known are refused to a key that is limited to models", async () => {
+    await start({ models: ["m-*"] });
+    for (const operation of OPERATIONS) {
+      const { headers, status } = await call(toCall(operation));
+      if (operation.model === "none") assert.equal(headers["sallyport-error"], "model_not_allowed", operation.name);
+      else if (operation.model !== "answer") assert.equal(status, 200, operation.name);
+      if (operation.body !== "json" && operation.body !== "multipart") continue;
+      const other = toCall(operation);
+      const refused = await call({ ...other, body: other.body.replaceAll("m-1", "n-1") });
+      assert.equal(refused.headers["sallyport-error"], "model_not_allowed", operation.name);
+    }
+    const unnamed = await call({ path: "/v1/responses", body: '{"input":"Hi"}' });
+    assert.equal(unnamed.headers["sallyport-error"], "model_not_allowed");
+  });
+
+  it("take HEAD where they take GET", async () => {
+    for (let turn = 0; turn < 3; turn++) {
+      const { status, body } = await call({ method: "HEAD", path: "/v1/models", body: "" });
+      assert.deepEqual([status, body], [200, ""]);
+    }
+    assert.deepEqual(provider.calls.map(({ method }) => method), ["HEAD", "HEAD", "HEAD"]);
+  });
+
+  it("carry files both ways, byte by byte", async () => {
+    await provider.close();
+    const bytes = Buffer.from(Array.from({ length: 200_000 }, (_, index) => (index * 7919) % 256));
+    provider = await startProvider((response) => response.setHeader("content-type", "audio/mpeg").end(bytes));
+    await start({});
+    const answer = await fetch(`${under.a}/v1/audio/speech`, {
+      method: "POST",
+      headers: { ...under.headers, "gateway-auth": `Bearer ${OWN_KEY}` },
+      body: '{"model":"tts","input":"Hi","voice":"x"}',
+    });
+    const digest = (data: Uint8Array) => createHash("sha256").update(data).digest("hex");
+    assert.equal(digest(new Uint8Array(await answer.arrayBuffer())), digest(bytes));
+    assert.equal(answer.headers.get("content-type"), "audio/mpeg");
+  });
+
+  const transcribe = (body: string, contentType = MULTIPART["content-type"]) =>
+    call({ path: "/v1/audio/transcriptions", body, headers: { "content-type": contentType } });
+  const whole = form(["file", FILE], ["model", "m-1"]);
+  const WRONG: Readonly<Record<string, string>> = {
+    "no model": form(["file", FILE]),
+    "two models": form(["model", "m-1"], ["file", FILE], ["model", "m-2"]),
+    "a second model in capitals": form(["model", "m-1"], ["Model", "m-2"]),
+    "no closing boundary": whole.slice(0, whole.lastIndexOf(`\r\n--${BOUNDARY}--`)),
+    "text after the closing boundary": `${whole}${form(["model", "m-2"])}`,
+    "another boundary": whole.replaceAll(BOUNDARY, "other"),
+    "a boundary with more behind it": whole.replace(`--${BOUNDARY}\r\n`, `--${BOUNDARY}x\r\n`),
+    "a name in two forms": whole.replace('name="model"', "name=\"file\"; name*=utf-8''model"),
+    "a name without quotes": whole.replace('name="model"', "name=model"),
+  };
+  it("with a multipart body that can be read in two ways are refused", async () => {
+    assert.equal((await transcribe(whole)).status, 200);
+    for (const [name, body] of Object.entries(WRONG)) {
+      const { status, headers } = await transcribe(body);
+      assert.deepEqual([status, headers["sallyport-error"]], [400, "invalid_body"], name);
+    }
+    assert.equal((await transcribe("")).status, 400);
+    assert.equal((await transcribe(whole, "text/plain")).status, 415);
+    assert.equal(provider.calls.length, 1);
+  });
+});
