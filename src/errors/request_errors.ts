@@ -29,6 +29,7 @@ export type RequestErrorCode =
   // policy
   | "provider_not_allowed"
   | "model_not_allowed"
+  | "origin_not_allowed"
   // limits
   | "rate_limit_exceeded"
   | "concurrency_limit_exceeded"
@@ -134,6 +135,11 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     ...FORBIDDEN,
     param: "model",
     message: "Cannot use this model: the gateway key does not allow it",
+  },
+  origin_not_allowed: {
+    ...FORBIDDEN,
+    param: "Origin",
+    message: "Cannot let pages of this origin call from a browser: the gateway's operator lists the origins in cors",
   },
   rate_limit_exceeded: {
     ...LIMITED,
