@@ -24,6 +24,7 @@ export {
   type KeysConfig,
   parseConfig,
 } from "./src/config/config.ts";
+export type { CorsConfig, CorsInput } from "./src/config/cors.ts";
 export type { LimitsConfig, LimitsInput } from "./src/config/gateway_limits.ts";
 export type { KeyConfig, KeyInput } from "./src/config/key.ts";
 export type { OperationGroup, WrittenGroup } from "./src/config/operation_groups.ts";

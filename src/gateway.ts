@@ -18,6 +18,7 @@ import { type Clock, systemClock } from "./exchange/clock.ts";
 import type { ExchangeObserver, Tracer } from "./exchange/observer.ts";
 import { type Handler, toHandler } from "./http/web.ts";
 import { BodyMemory } from "./inbound/body.ts";
+import { withCors } from "./inbound/cors.ts";
 import { createHostTable } from "./inbound/host.ts";
 import { OpenExchanges } from "./exchange/open_exchanges.ts";
 import { answer, type Pipeline, type Provider } from "./pipeline.ts";
@@ -114,7 +115,7 @@ function toProviders({ providers }: Config, { transport, clock }: { transport: T
  */
 export function createGateway(config: Config, overrides: Partial<GatewayParts> = {}): Gateway {
   const { digest = portableDigest, clock = systemClock, transport = createFetchTransport(), earlier } = overrides;
-  const { limits } = config;
+  const { limits, cors } = config;
   const providers = toProviders(config, { transport, clock });
   const open = new OpenExchanges();
   let isReady = true;
@@ -137,8 +138,9 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
       if (open.size + (earlier?.size ?? 0) > limits.maxExchanges) throw new GatewayError("gateway_overloaded");
     },
   };
+  const handle: Handler["handle"] = (request) => answer(request, pipeline);
   return {
-    ...toHandler((request) => answer(request, pipeline)),
+    ...toHandler(cors === undefined ? handle : withCors(handle, cors)),
     get isReady() {
       return isReady;
     },

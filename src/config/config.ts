@@ -4,6 +4,7 @@
  * @module
  */
 import * as v from "valibot";
+import { type CorsConfig, type CorsInput, CorsSchema } from "./cors.ts";
 import { type LimitsConfig, type LimitsInput, LimitsSchema } from "./gateway_limits.ts";
 import { describeIssue, formatMistake } from "./issue.ts";
 import { type KeyConfig, type KeyInput, KeySchema } from "./key.ts";
@@ -32,6 +33,8 @@ export interface Config {
   readonly keys: KeysConfig;
   /** Limits on what callers may use of the gateway itself. */
   readonly limits: LimitsConfig;
+  /** Origins whose pages may call from a browser; without them no answer is for pages. */
+  readonly cors?: CorsConfig | undefined;
   /** The listener for operators, if any: health, metrics, and (only with a token) keys, usage and the console. */
   readonly admin?: AdminConfig | undefined;
   /** URL of the Redis or Valkey that several gateways share. */
@@ -63,6 +66,8 @@ export interface ConfigInput {
   readonly keys?: readonly KeyInput[] | { readonly file: string } | "redis" | undefined;
   /** Limits on what callers may use of the gateway itself. */
   readonly limits?: LimitsInput | undefined;
+  /** Origins whose pages may call from a browser; none may if left out. */
+  readonly cors?: CorsInput | undefined;
   /** The listener for operators; there is none if left out. */
   readonly admin?: AdminInput | undefined;
   /** URL of the Redis or Valkey that several gateways share. */
@@ -135,6 +140,7 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     providers: ProvidersSchema,
     keys: v.optional(about(keys, 'Gateway keys: an array, `{ "file": "gateway-keys.json" }` or `"redis"`'), []),
     limits: v.optional(LimitsSchema, {}),
+    cors: v.optional(CorsSchema),
     admin: v.optional(about(AdminSchema, "The listener for operators: health, metrics, keys, usage, the console")),
     redis: v.optional(
       about(redis, "`redis://` or `rediss://`: limits, usage, and keys if they are to be there, shared"),

@@ -38,6 +38,8 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_LIMITS_BODIES", path: "limits.bodies" },
   { name: "SALLYPORT_LIMITS_EXCHANGES", path: "limits.exchanges", read: Number },
   { name: "SALLYPORT_LIMITS_WRITE_STALL", path: "limits.writeStall" },
+  { name: "SALLYPORT_CORS_ORIGINS", path: "cors.origins", read: splitList },
+  { name: "SALLYPORT_CORS_MAX_AGE", path: "cors.maxAge" },
   { name: "SALLYPORT_ADMIN", path: "admin", read: (text, before) => ({ ...toObject(before), ...toListen(text) }) },
   { name: "SALLYPORT_ADMIN_TOKEN", path: "admin.token" },
   { name: "SALLYPORT_REDIS", path: "redis" },

@@ -31,6 +31,7 @@ export type RequestErrorCode =
   | "provider_not_allowed"
   | "model_not_allowed"
   | "operation_not_allowed"
+  | "origin_not_allowed"
   // limits
   | "rate_limit_exceeded"
   | "concurrency_limit_exceeded"
@@ -145,6 +146,11 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   operation_not_allowed: {
     ...FORBIDDEN,
     message: "Cannot use this operation: it is not enabled",
+  },
+  origin_not_allowed: {
+    ...FORBIDDEN,
+    param: "Origin",
+    message: "Cannot let pages of this origin call from a browser: the gateway's operator lists the origins in cors",
   },
   rate_limit_exceeded: {
     ...LIMITED,

@@ -56,6 +56,18 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   "bodies below one body": [{ providers, limits: { bodies: "1MB" } }, "limits.body", /at most bodies/],
   "a size of nothing": [{ providers, limits: { body: "0MB" } }, "limits.body", /above zero/],
   "a size of ten gigabytes": [{ providers, limits: { body: "10GB" } }, "limits.body", /at most 1GB/],
+  "cors without origins": [{ providers, cors: {} }, "cors.origins", /expected to be there/],
+  "cors for no origin": [{ providers, cors: { origins: [] } }, "cors.origins", /at least one origin/],
+  "an unknown setting of cors": [
+    { providers, cors: { origins: ["*"], credentials: true } },
+    "cors.credentials",
+    /unknown/,
+  ],
+  "an endless memory of preflights": [
+    { providers, cors: { origins: ["*"], maxAge: "25h" } },
+    "cors.maxAge",
+    /at most 24h/,
+  ],
   "an admin without a port": [{ providers, admin: {} }, "admin.port", /to be there/],
   "a drain without a unit": [{ providers, drain: { delay: "5" } }, "drain.delay", /with its unit/],
   "a drain limit of zero": [{ providers, drain: { limit: "0s" } }, "drain.limit", /above zero/],
@@ -130,6 +142,34 @@ const WRONG: readonly [path: string, put: (value: unknown) => unknown, says: Reg
     true,
     "",
   ]],
+  ["cors.origins[0]", (origin) => ({ providers, cors: { origins: [origin] } }), /as browsers send it|a string/, [
+    "",
+    "null",
+    "app.example.com",
+    "https://app.example.com/",
+    "https://app.example.com/x",
+    "https://app.example.com:443",
+    "https://APP.example.com",
+    "https://u@app.example.com",
+    "https://app.example.com?x",
+    "https://app.example.com ",
+    "https://app.example.com\n",
+    "https://*.example.com",
+    "https://*",
+    "https://**",
+    "http://localhost:*:*",
+    "http://localhost:99999",
+    "http://localhost:",
+    "//localhost",
+    "https://ä.example",
+    "chrome-extension://abc/x",
+    "file://",
+    "data:x",
+    7,
+    null,
+  ]],
+  ["cors.origins", (origins) => ({ providers, cors: { origins } }), /array of origins/, ["*", null, {}]],
+  ["cors", (cors) => ({ providers, cors }), /object with origins/, ["*", null, true]],
   ["providers.a.deadlines.idle", withDeadline, /with its unit/, [
     "5",
     5,
@@ -313,6 +353,7 @@ describe("the configuration", () => {
       keys: fc.oneof(setting, fc.array(bag("id", "key", "digest", "providers", "models", "expires"))),
       limits: fc.oneof(setting, bag("body", "bodies", "bodyTime", "exchanges", "writeStall")),
       admin: fc.oneof(setting, bag("hostname", "port")),
+      cors: fc.oneof(setting, bag("origins", "maxAge")),
       drain: fc.oneof(setting, bag("delay", "limit")),
     }, { requiredKeys: [] });
     fc.assert(
@@ -418,6 +459,21 @@ describe("the configuration", () => {
     assert.equal(checkConfig({ providers, admin: { port: 0 }, drain: { delay: "0s" } }).drain.delayMs, 0);
   });
 
+  it("takes origins of pages, and remembers preflights for ten minutes", () => {
+    const origins = [
+      "*",
+      "https://app.example.com",
+      "https://app.example.com:8443",
+      "http://localhost:*",
+      "http://[::1]:3000",
+      "https://xn--4ca.example",
+      "chrome-extension://abcdefghijklmnop",
+      "capacitor://localhost",
+    ];
+    assert.deepEqual(checkConfig({ providers, cors: { origins } }).cors, { origins, maxAgeMs: 600_000 });
+    assert.equal(checkConfig({ providers, cors: { origins, maxAge: "0s" } }).cors?.maxAgeMs, 0);
+  });
+
   it("takes replicas, and no keep-alive", () => {
     const { a } = checkConfig(withProvider({ upstream: ["openai", "https://b.example/"], keepAlive: "off" })).providers;
     assert.deepEqual(a?.upstreams, ["https://api.openai.com/v1", "https://b.example"]);
@@ -452,6 +508,13 @@ const VARIABLES: Readonly<Record<string, [input: Json, name: string, text: strin
   "a list": [{}, "SALLYPORT_HOSTS_MY_OWN", "a.b, c.d", "providers.my-own.hosts", {
     providers: { "my-own": { hosts: ["a.b", "c.d"] } },
   }],
+  "origins beside another setting": [
+    { cors: { maxAge: "1h" } },
+    "SALLYPORT_CORS_ORIGINS",
+    "https://app.example.com, http://localhost:*",
+    "cors.origins",
+    { cors: { maxAge: "1h", origins: ["https://app.example.com", "http://localhost:*"] } },
+  ],
   "beside others": [{ limits: { body: "1MB" } }, "SALLYPORT_LIMITS_EXCHANGES", "5", "limits.exchanges", {
     limits: { body: "1MB", exchanges: 5 },
   }],

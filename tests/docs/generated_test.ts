@@ -107,7 +107,11 @@ describe("the table of settings", () => {
     if (stem === "SALLYPORT_KEYS_FILE") continue;
     const name = stem.replace(/_$/, "_A");
     it(`${name} sets ${path}`, () => {
-      const [at = "", source] = complain({ SALLYPORT_ADMIN: "127.0.0.1:1", [name]: MISTAKES[name] ?? "short" });
+      const [at = "", source] = complain({
+        SALLYPORT_ADMIN: "127.0.0.1:1",
+        SALLYPORT_CORS_ORIGINS: "*",
+        [name]: MISTAKES[name] ?? "short",
+      });
       assert.ok(at.startsWith(path.replace("NAME", "a")), `${at} instead of ${path}`);
       assert.equal(source, name);
     });

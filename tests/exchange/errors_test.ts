@@ -50,7 +50,7 @@ describe("errors", () => {
       assert.equal(headers["retry-after-ms"], waitMs && String(waitMs));
       const isGatewayKey = status === 401 && param === "Gateway-Auth";
       assert.equal(headers["www-authenticate"], isGatewayKey ? 'Bearer realm="gateway"' : undefined);
-      assert.equal(headers.allow, status === 405 ? "POST" : undefined);
+      assert.equal(headers.allow, status === 405 ? "POST, GET, HEAD" : undefined);
       assert.equal(record.outcome, outcome);
       assert.equal(record.code, code);
       assert.equal(record.status, status);

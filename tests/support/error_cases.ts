@@ -67,8 +67,11 @@ const begun = (then: (end: () => void, destroy: () => void) => void): Case => ({
 /** Errors that a listener tells before there is a request, see `tests/faults/listener_test.ts`. */
 export type ListenerCode = "invalid_http" | "headers_too_large" | "headers_timeout";
 
+/** The error of a preflight, which is no exchange, see `tests/exchange/cors_test.ts`. */
+export type PreflightCode = "origin_not_allowed";
+
 /** All the others that callers are told; those of the admin listener are in `tests/admin/`. */
-export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | AdminErrorCode>, Case>> = {
+export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | PreflightCode | AdminErrorCode>, Case>> = {
   invalid_host: {
     call: change({ host: "user@a.localhost" }),
     notOnWorkers: "workerd or the edge reads the bytes first",

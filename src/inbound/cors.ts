@@ -1,0 +1,98 @@
+/**
+ * Answers for pages in browsers, by the CORS protocol (https://fetch.spec.whatwg.org/#http-cors-protocol). It stands
+ * around the pipeline, so that every answer has its headers, whoever made it, and a gateway without `cors` has none of it.
+ *
+ * `access-control-allow-credentials` is never sent: both keys are headers that a page sets itself, and cookies have no
+ * meaning here. Nor is anything sent for Private Network Access, which no browser has ever enforced: Chromium asks its
+ * user instead (Local Network Access).
+ *
+ * @module
+ */
+import type { CorsConfig } from "../config/cors.ts";
+import { GatewayError, toErrorResponse } from "../errors/gateway_error.ts";
+import { type GatewayRequest, type GatewayResponse, isDrainable } from "../http/message.ts";
+import type { Handler } from "../http/web.ts";
+
+/** Methods that pages may use. What no operation has is answered with 405, which the page can read. */
+const METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE";
+/** Request headers that decide the answer to a preflight. */
+const PREFLIGHT_VARY = "origin, access-control-request-method, access-control-request-headers";
+/** A header's name (RFC 9110 §5.6.2). */
+const TOKEN = /^[\w!#$%&'*+.^`|~-]+$/;
+
+/** Returns the value of `access-control-allow-origin` for an `Origin`; `undefined` if its pages may not call. */
+type OriginCheck = (origin: string | null) => string | undefined;
+
+function createOriginCheck(origins: CorsConfig["origins"]): OriginCheck {
+  if (origins.includes("*")) return () => "*";
+  const exact = new Set(origins.filter((origin) => !origin.endsWith(":*")));
+  const anyPort = new Set(origins.filter((origin) => origin.endsWith(":*")).map((origin) => origin.slice(0, -2)));
+  return (origin) => {
+    if (origin === null) return undefined;
+    return exact.has(origin) || anyPort.has(origin.replace(/:[0-9]+$/, "")) ? origin : undefined;
+  };
+}
+
+/** Tells a preflight from any other request with the method OPTIONS. */
+function isPreflight({ method, headers }: GatewayRequest): boolean {
+  return method === "OPTIONS" && headers.get("origin") !== null &&
+    headers.get("access-control-request-method") !== null;
+}
+
+/**
+ * Returns the names of headers that a page wants to send. All of them are allowed, by name since `*` does not stand for
+ * `Authorization`: the lists in `upstream/headers.ts` decide which ones reach the provider.
+ */
+function readRequestedHeaders({ headers }: GatewayRequest): string | undefined {
+  const names = headers.get("access-control-request-headers")?.split(",").map((name) => name.trim()) ?? [];
+  return names.length > 0 && names.every((name) => TOKEN.test(name)) ? names.join(", ") : undefined;
+}
+
+/** Makes the answer to a preflight of an origin whose pages may call. */
+function allowCall(request: GatewayRequest, origin: string, maxAgeS: number): GatewayResponse {
+  const headers: Record<string, string> = {
+    "access-control-allow-origin": origin,
+    "access-control-allow-methods": METHODS,
+    "access-control-max-age": String(maxAgeS),
+  };
+  const requested = readRequestedHeaders(request);
+  if (requested !== undefined) headers["access-control-allow-headers"] = requested;
+  return { status: 204, headers, body: null };
+}
+
+/** Answers a preflight. It has no key, and its answer depends on no host, path or state: it tells nothing of them. */
+function answerPreflight(request: GatewayRequest, allowed: string | undefined, maxAgeS: number): GatewayResponse {
+  // To an origin that is not allowed the standard sends none of the headers, and recommends the status 403.
+  const answer = allowed === undefined
+    ? toErrorResponse(new GatewayError("origin_not_allowed"))
+    : allowCall(request, allowed, maxAgeS);
+  answer.headers.vary = PREFLIGHT_VARY;
+  if (!isDrainable(request)) answer.headers.connection = "close";
+  return answer;
+}
+
+/**
+ * Makes a handler that answers preflights itself, and lets pages of the allowed origins read all other answers. Requests
+ * of other origins are answered too, since they may come from programs: browsers keep these answers from their pages.
+ *
+ * @param handle Answers all requests but preflights
+ * @param cors The allowed origins
+ * @returns The handler
+ */
+export function withCors(handle: Handler["handle"], { origins, maxAgeMs }: CorsConfig): Handler["handle"] {
+  const checkOrigin = createOriginCheck(origins);
+  const maxAgeS = Math.floor(maxAgeMs / 1000);
+  return async (request) => {
+    const allowed = checkOrigin(request.headers.get("origin"));
+    if (isPreflight(request)) return answerPreflight(request, allowed, maxAgeS);
+    const answer = await handle(request);
+    const { headers } = answer;
+    if (allowed !== undefined) {
+      // Whatever a caller may read a page may read, for it shows the same keys.
+      headers["access-control-expose-headers"] = Object.keys(headers).join(", ");
+      headers["access-control-allow-origin"] = allowed;
+    }
+    if (allowed !== "*") headers.vary = "origin";
+    return answer;
+  };
+}
