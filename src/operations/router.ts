@@ -65,21 +65,17 @@ const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 
 const router = Router<IRequestStrict>({ base: "/v1" });
 
-function refuseMethod(methods: readonly string[]): never {
-  throw new GatewayError("method_not_allowed", { headers: { allow: methods.join(", ") } });
-}
-
 /** Adds a path to the router, with all of its rows. */
 function addRoute(path: string): void {
   const rows = OPERATIONS.filter((operation) => operation.path === path);
-  const allowed = rows.flatMap(({ method }) =>
-    method === "*" ? METHODS : method === "GET" ? ["GET", "HEAD"] : [method]
-  );
+  const methodsOf = ({ method }: Operation) => method === "*" ? METHODS : method === "GET" ? ["GET", "HEAD"] : [method];
+  const allow = rows.flatMap(methodsOf).join(", ");
   router.all(path, ({ method, params }): ResolvedOperation => {
-    if (!allowed.includes(method)) refuseMethod(allowed);
-    const row = rows.find((each) => each.method === (method === "HEAD" ? "GET" : method)) ??
-      rows.find((each) => each.method === "*");
-    return row === undefined ? refuseMethod(allowed) : resolve(row, params);
+    const row = rows.find((each) => methodsOf(each).includes(method));
+    if (row !== undefined) return resolve(row, params);
+    // Of a path that is in no row nothing is known, not even its methods.
+    const isKnown = rows.some(({ group }) => group !== undefined);
+    throw isKnown ? new GatewayError("method_not_allowed", { headers: { allow } }) : new GatewayError("not_found");
   });
 }
 
