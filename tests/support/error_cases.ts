@@ -84,7 +84,7 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | PreflightC
       method: "GET",
       path: "/v1/responses/resp_1",
       body: "",
-      headers: { connection: "upgrade", upgrade: "websocket" },
+      headers: { connection: "upgrade", upgrade: "websocket", "content-length": undefined, "content-type": undefined },
     }),
   },
   method_not_allowed: { call: () => ({ method: "DELETE", body: "" }) },
