@@ -36,7 +36,14 @@ for (const end of [REASON, TOKENS, EXPIRY, ERROR]) {
   });
 }
 
-function skipSpace(bytes: Uint8Array, at: number): number {
+/**
+ * Skips blanks and tabs.
+ *
+ * @param bytes The bytes
+ * @param at The offset to begin at
+ * @returns The offset of the first byte that is neither
+ */
+export function skipSpace(bytes: Uint8Array, at: number): number {
   while (bytes[at] === SPACE || bytes[at] === TAB) at++;
   return at;
 }

@@ -30,6 +30,8 @@ export interface StreamScanner {
   push(chunk: Uint8Array): void;
   /** Takes note that nothing more comes. */
   end(): void;
+  /** Makes the event for an error of the gateway, with its blank line. It is sent after the {@link boundary}. */
+  toErrorEvent(error: GatewayError): string;
 }
 
 /** Watches a plain answer on its way, and keeps its end. */
@@ -50,6 +52,4 @@ export interface Dialect {
   readUsage(answer: Uint8Array): TokenUsage | undefined;
   /** Makes the body of an answer for an error. It is JSON. */
   toErrorBody(error: GatewayError): string;
-  /** Makes the event for an error in a stream that has begun, with its blank line. */
-  toErrorEvent(error: GatewayError): string;
 }

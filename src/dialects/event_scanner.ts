@@ -18,6 +18,7 @@ const ascii = (text: string): Uint8Array => new TextEncoder().encode(text);
 const DATA = ascii("data");
 const EVENT = ascii("event");
 const ERROR_NAME = ascii("error");
+const DONE = ascii("[DONE]");
 const LINE_END = Uint8Array.of(LF);
 
 /**
@@ -31,6 +32,18 @@ const LINE_END = Uint8Array.of(LF);
 export function startsWithAt(bytes: Uint8Array, word: Uint8Array, at: number): boolean {
   for (let index = 0; index < word.length; index++) if (bytes[at + index] !== word[index]) return false;
   return true;
+}
+
+/**
+ * Returns whether a line of data is `[DONE]`, which ends streams of OpenAI's interfaces.
+ *
+ * @param bytes The bytes that hold it
+ * @param start The offset of its first byte
+ * @param end The offset after its last byte
+ * @returns Whether it is
+ */
+export function isDoneLine(bytes: Uint8Array, start: number, end: number): boolean {
+  return end - start === DONE.length && startsWithAt(bytes, DONE, start);
 }
 
 /** Finds the value of a field; -1 if the line is one of another field. */
@@ -75,6 +88,11 @@ export abstract class EventScanner {
     return this.#lineBytes === 0 && !this.#hasEndedInLine ? "\n" : "\n\n";
   }
 
+  /** True if the unfinished event's data stands in several lines so far. */
+  protected get hasSeveralLines(): boolean {
+    return this.#skeleton !== undefined;
+  }
+
   /**
    * Reads one line of data. Nothing of the bytes may be kept.
    *
@@ -90,6 +108,23 @@ export abstract class EventScanner {
    * @param text The skeleton of its JSON
    */
   protected abstract readText(text: string): void;
+
+  /**
+   * Reads the name of an event. Nothing of the bytes may be kept.
+   *
+   * @param _bytes The bytes that hold it
+   * @param _start The offset of its first byte
+   * @param _end The offset after its last byte
+   */
+  protected readName(_bytes: Uint8Array, _start: number, _end: number): void {}
+
+  /** Takes note of data in an event that is named `error`. */
+  protected noteError(): void {
+    this.hasError = true;
+  }
+
+  /** Takes note of the blank line after an event, at which client libraries hand it on. */
+  protected endEvent(): void {}
 
   /**
    * Takes note of the next bytes.
@@ -173,6 +208,7 @@ export abstract class EventScanner {
   #line(bytes: Uint8Array, from: number, end: number): void {
     const start = this.#skipMark(bytes, from);
     if (start === end) {
+      if (this.#isInEvent) this.endEvent();
       this.#isInEvent = this.#isNamedError = false;
       this.#data = this.#skeleton = undefined;
       return;
@@ -193,7 +229,8 @@ export abstract class EventScanner {
     const value = valueOf(EVENT, bytes, start);
     if (value === -1) return;
     this.#isNamedError = end - value === ERROR_NAME.length && startsWithAt(bytes, ERROR_NAME, value);
-    if (this.#isNamedError && (this.#data !== undefined || this.#skeleton !== undefined)) this.hasError = true;
+    if (this.#isNamedError && (this.#data !== undefined || this.#skeleton !== undefined)) this.noteError();
+    this.readName(bytes, value, end);
   }
 
   #setData(bytes: Uint8Array, start: number, end: number): void {
@@ -215,7 +252,7 @@ export abstract class EventScanner {
   /** Counts a line of data, and looks at the event's text if that stands in several lines or is long. */
   #speak(): void {
     this.payloads++;
-    if (this.#isNamedError) this.hasError = true;
+    if (this.#isNamedError) this.noteError();
     const text = this.#skeleton?.text;
     if (text !== undefined) this.readText(text);
   }

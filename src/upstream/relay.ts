@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { AnswerMeter, Dialect, StreamScanner } from "../dialects/dialect.ts";
+import type { AnswerMeter, StreamScanner } from "../dialects/dialect.ts";
 import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { ClientClosed, type Exchange, type Settlement, toSettlement } from "../exchange/exchange.ts";
@@ -17,9 +17,7 @@ import type { UpstreamResponse } from "./transport.ts";
 export interface RelayOptions {
   /** Settled when the body is over, whichever way. */
   readonly exchange: Exchange;
-  /** Dialect of the answer: makes the event for an error in a stream. */
-  readonly dialect: Dialect;
-  /** Watches a stream of events; left out for a plain answer. */
+  /** Watches a stream of events, and makes the event for an error in it; left out for a plain answer. */
   readonly scanner?: StreamScanner | undefined;
   /** Watches a plain answer for the tokens that it states. */
   readonly meter?: AnswerMeter | undefined;
@@ -226,7 +224,7 @@ export class Relay implements ByteSource {
     }
     this.#isOver = true;
     this.#body.cancel();
-    const { scanner, dialect } = this.#options;
+    const { scanner } = this.#options;
     const ended = this.#ended;
     const isBroken = GatewayError.is(reason) && reason.code === "upstream_disconnected" && !scanner?.isDone;
     if (ended !== undefined && !isBroken) {
@@ -234,7 +232,7 @@ export class Relay implements ByteSource {
       return undefined;
     }
     const event = scanner !== undefined && ended === undefined && GatewayError.is(reason)
-      ? this.#send(new TextEncoder().encode(scanner.boundary + dialect.toErrorEvent(reason)))
+      ? this.#send(new TextEncoder().encode(scanner.boundary + scanner.toErrorEvent(reason)))
       : undefined;
     this.#settle(ended !== undefined && scanner?.hasError ? ended : toSettlement(reason));
     if (event === undefined) throw reason;

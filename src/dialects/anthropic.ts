@@ -1,0 +1,96 @@
+/**
+ * Anthropic's interface of messages (https://docs.claude.com/en/api/messages-streaming, and `errors` beside it).
+ *
+ * @module
+ */
+import { type ErrorFacts, ERRORS, type GatewayError } from "../errors/gateway_error.ts";
+import type { TokenUsage } from "../exchange/record.ts";
+import type { Dialect } from "./dialect.ts";
+import { fieldOf, isCount, PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
+import { type EventData, tellingTypes, TypedEventScanner } from "./typed_events.ts";
+
+const TYPES = tellingTypes("message_start", "message_delta", "message_stop");
+
+/** The counts of an answer's `usage`; those of the cache are not contained in `input_tokens`. */
+const COUNTS = ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"] as const;
+/** The count of its `output_tokens_details`. */
+const THINKING = "thinking_tokens";
+type Counts = Partial<Record<(typeof COUNTS)[number] | typeof THINKING, number>>;
+
+function readCounts(usage: unknown): Counts {
+  const counts: Counts = {};
+  for (const name of COUNTS) {
+    const value = fieldOf(usage, name);
+    if (isCount(value)) counts[name] = value;
+  }
+  const thinking = fieldOf(fieldOf(usage, "output_tokens_details"), THINKING);
+  if (isCount(thinking)) counts[THINKING] = thinking;
+  return counts;
+}
+
+function toUsage(counts: Counts): TokenUsage | undefined {
+  const { input_tokens: fresh, output_tokens: output, cache_read_input_tokens: cached, thinking_tokens } = counts;
+  if (fresh === undefined || output === undefined) return undefined;
+  const input = fresh + (counts.cache_creation_input_tokens ?? 0) + (cached ?? 0);
+  return {
+    total: input + output,
+    input,
+    output,
+    ...(cached !== undefined && { cached }),
+    ...(thinking_tokens !== undefined && { reasoning: thinking_tokens }),
+  };
+}
+
+function readUsage(answer: unknown): TokenUsage | undefined {
+  return toUsage(readCounts(fieldOf(answer, "usage")));
+}
+
+/** Watches one stream of a message. */
+class MessageScanner extends TypedEventScanner {
+  #counts: Counts = {};
+
+  constructor() {
+    super(TYPES);
+  }
+
+  protected override readEvent(type: unknown, event: EventData): boolean {
+    if (type === "message_stop") return true;
+    const message = type === "message_start" ? event.message : type === "message_delta" ? event : undefined;
+    this.#counts = { ...this.#counts, ...readCounts(fieldOf(message, "usage")) }; // running totals
+    this.usage = toUsage(this.#counts);
+    return false;
+  }
+
+  toErrorEvent(error: GatewayError): string {
+    return `event: error\ndata: ${toErrorBody(error)}\n\n`;
+  }
+}
+
+/** Types of errors by status (https://docs.claude.com/en/api/errors). */
+const ERROR_TYPES: Readonly<Record<number, string>> = {
+  401: "authentication_error",
+  403: "permission_error",
+  404: "not_found_error",
+  413: "request_too_large",
+  429: "rate_limit_error",
+  503: "overloaded_error",
+  504: "timeout_error",
+};
+
+/**
+ * Makes an error as Anthropic's. `code` and `param` are the gateway's own and stand beside the known fields; the client
+ * library reads the code from the details.
+ */
+function toErrorBody({ message, param, code }: ErrorFacts): string {
+  const { status } = ERRORS[code];
+  const type = ERROR_TYPES[status] ?? (status < 500 ? "invalid_request_error" : "api_error");
+  return JSON.stringify({ type: "error", error: { type, message, param, code, details: { error_code: code } } });
+}
+
+/** The dialect of messages. */
+export const ANTHROPIC: Dialect = {
+  createScanner: () => new MessageScanner(),
+  createMeter: () => new PlainAnswerMeter(readUsage),
+  readUsage: (answer) => readPlainUsage(answer, readUsage),
+  toErrorBody,
+};

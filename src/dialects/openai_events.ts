@@ -1,0 +1,49 @@
+/**
+ * OpenAI's interfaces of images, speech and transcriptions, which stream events of their own
+ * (https://platform.openai.com/docs/api-reference/images-streaming).
+ *
+ * @module
+ */
+import { type GatewayError, toErrorJson } from "../errors/gateway_error.ts";
+import type { Dialect } from "./dialect.ts";
+import { readUsage } from "./openai_responses.ts";
+import { addTokens, PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
+import { type EventData, tellingTypes, TypedEventScanner } from "./typed_events.ts";
+
+/** The events of which one ends each image. */
+const IMAGES = ["image_generation.completed", "image_edit.completed"];
+/** The events of which one ends the stream. */
+const ENDS = ["speech.audio.done", "transcript.text.done"];
+const TYPES = tellingTypes(...IMAGES, ...ENDS);
+
+/** Watches one stream of images, speech or a transcript. */
+class MediaScanner extends TypedEventScanner {
+  /** The number of images that are still to come. */
+  #imagesLeft: number;
+
+  constructor(choices: number) {
+    super(TYPES);
+    this.#imagesLeft = choices;
+  }
+
+  protected override readEvent(type: unknown, event: EventData): boolean {
+    const isImage = IMAGES.includes(String(type));
+    const isEnd = ENDS.includes(String(type));
+    if (!isImage && !isEnd) return false;
+    const usage = readUsage(event);
+    if (usage !== undefined) this.usage = addTokens(this.usage, usage); // each image states its own
+    return isEnd || --this.#imagesLeft <= 0;
+  }
+
+  toErrorEvent(error: GatewayError): string {
+    return `event: error\ndata: ${toErrorJson(error)}\n\n`;
+  }
+}
+
+/** The dialect of images, speech and transcriptions. */
+export const OPENAI_EVENTS: Dialect = {
+  createScanner: (choices) => new MediaScanner(choices),
+  createMeter: () => new PlainAnswerMeter(readUsage),
+  readUsage: (answer) => readPlainUsage(answer, readUsage),
+  toErrorBody: toErrorJson,
+};

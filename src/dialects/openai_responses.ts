@@ -1,0 +1,98 @@
+/**
+ * OpenAI's interface of responses (https://platform.openai.com/docs/api-reference/responses-streaming): a stream of
+ * typed and numbered events, which a later call may ask for again.
+ *
+ * @module
+ */
+import { ERRORS, type GatewayError, toErrorJson } from "../errors/gateway_error.ts";
+import type { TokenUsage } from "../exchange/record.ts";
+import { skipSpace } from "./chunk_search.ts";
+import type { Dialect } from "./dialect.ts";
+import { startsWithAt } from "./event_scanner.ts";
+import { fieldOf, isCount, PlainAnswerMeter, readPlainUsage, readTokens } from "./token_usage.ts";
+import { type EventData, tellingTypes, TypedEventScanner } from "./typed_events.ts";
+
+const QUOTE = 0x22;
+const COLON = 0x3a;
+const ZERO = 0x30;
+const NINE = 0x39;
+const SEQUENCE_NUMBER = new TextEncoder().encode('"sequence_number"');
+
+/** The events of which one ends each stream. They hold the response as it is then. */
+const ENDS = ["response.completed", "response.incomplete", "response.failed"];
+const TYPES = tellingTypes(...ENDS);
+
+/**
+ * Reads the `usage` of a response; images and transcriptions state theirs in the same form.
+ *
+ * @param answer The parsed answer
+ * @returns Its tokens; `undefined` where none are stated, or the numbers are no counts
+ */
+export function readUsage(answer: unknown): TokenUsage | undefined {
+  return readTokens(fieldOf(answer, "usage"), "input_tokens", "output_tokens");
+}
+
+/** Reads the number of an event without parsing it; -1 if it has none. In a text the quotes would be escaped. */
+function sequenceNumberIn(bytes: Uint8Array, start: number, end: number): number {
+  for (let at = start; at < end; at++) {
+    if (bytes[at] !== QUOTE || !startsWithAt(bytes, SEQUENCE_NUMBER, at)) continue;
+    const colon = skipSpace(bytes, at + SEQUENCE_NUMBER.length);
+    if (bytes[colon] !== COLON) continue;
+    let number = -1;
+    for (let digit = skipSpace(bytes, colon + 1); digit < end; digit++) {
+      const byte = bytes[digit] ?? 0;
+      if (byte < ZERO || byte > NINE) break;
+      number = Math.max(number, 0) * 10 + byte - ZERO;
+    }
+    if (number !== -1) return number;
+  }
+  return -1;
+}
+
+/** Watches one stream of a response. */
+class ResponseScanner extends TypedEventScanner {
+  #lastNumber = -1;
+
+  constructor() {
+    super(TYPES);
+  }
+
+  protected override readLine(bytes: Uint8Array, start: number, end: number): void {
+    this.#countTo(sequenceNumberIn(bytes, start, end));
+    super.readLine(bytes, start, end);
+  }
+
+  protected override readEvent(type: unknown, { response, sequence_number: number }: EventData): boolean {
+    this.#countTo(number);
+    if (!ENDS.includes(String(type))) return false;
+    this.usage = readUsage(response) ?? this.usage;
+    if (type === "response.failed") this.hasError = true;
+    return true;
+  }
+
+  /** Makes the interface's own event, and with it the `error` by which libraries recognise one that they throw. */
+  toErrorEvent(error: GatewayError): string {
+    const { message, param, code } = error;
+    const data = {
+      type: "error",
+      code,
+      message,
+      param,
+      sequence_number: this.#lastNumber + 1,
+      error: { message, type: ERRORS[code].type, param, code },
+    };
+    return `event: error\ndata: ${JSON.stringify(data)}\n\n`;
+  }
+
+  #countTo(number: unknown): void {
+    if (isCount(number)) this.#lastNumber = number;
+  }
+}
+
+/** The dialect of responses. */
+export const OPENAI_RESPONSES: Dialect = {
+  createScanner: () => new ResponseScanner(),
+  createMeter: () => new PlainAnswerMeter(readUsage),
+  readUsage: (answer) => readPlainUsage(answer, readUsage),
+  toErrorBody: toErrorJson,
+};

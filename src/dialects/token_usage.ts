@@ -1,0 +1,126 @@
+/**
+ * Tokens as providers state them. Interfaces call the counts by different names; a plain answer is there whole or
+ * passes in pieces.
+ *
+ * @module
+ */
+import type { TokenUsage } from "../exchange/record.ts";
+import { joinChunks } from "../http/read_all.ts";
+import { type AnswerMeter, MAX_KEPT_BYTES } from "./dialect.ts";
+
+/**
+ * Returns whether a value is a count.
+ *
+ * @param value Anything
+ * @returns Whether it is a whole number that is not negative
+ */
+export function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
+}
+
+/**
+ * Reads a field of what may be an object.
+ *
+ * @param value Anything
+ * @param name The field's name
+ * @returns Its value; `undefined` if there is none
+ */
+export function fieldOf(value: unknown, name: string): unknown {
+  return typeof value === "object" && value !== null ? (value as Record<string, unknown>)[name] : undefined;
+}
+
+/**
+ * Reads an object of usage as OpenAI's interfaces have it, with details beside each of the two counts.
+ *
+ * @param usage The object
+ * @param inputName Name of the count of the input: `prompt_tokens` or `input_tokens`
+ * @param outputName Name of the count of the output: `completion_tokens` or `output_tokens`
+ * @returns Its tokens; `undefined` where none are stated, or the numbers are no counts
+ */
+export function readTokens(usage: unknown, inputName: string, outputName: string): TokenUsage | undefined {
+  const [input, output] = [fieldOf(usage, inputName), fieldOf(usage, outputName)];
+  const stated = fieldOf(usage, "total_tokens");
+  const total = isCount(stated) ? stated : isCount(input) && isCount(output) ? input + output : undefined;
+  if (total === undefined) return undefined;
+  const cached = fieldOf(fieldOf(usage, `${inputName}_details`), "cached_tokens");
+  const reasoning = fieldOf(fieldOf(usage, `${outputName}_details`), "reasoning_tokens");
+  return {
+    total,
+    ...(isCount(input) && { input }),
+    ...(isCount(output) && { output }),
+    ...(isCount(cached) && { cached }),
+    ...(isCount(reasoning) && { reasoning }),
+  };
+}
+
+/**
+ * Adds the tokens of one part of an answer to those of the parts before it.
+ *
+ * @param before Tokens so far, if any were stated
+ * @param more Tokens of the next part
+ * @returns Their sums
+ */
+export function addTokens(before: TokenUsage | undefined, more: TokenUsage): TokenUsage {
+  if (before === undefined) return more;
+  const sums: { -readonly [Name in keyof TokenUsage]: TokenUsage[Name] } = { ...before };
+  for (const [name, count] of Object.entries(more) as [keyof TokenUsage, number][]) {
+    sums[name] = (sums[name] ?? 0) + count;
+  }
+  return sums;
+}
+
+/** Reads the tokens from the `usage` of a parsed answer, as its interface states them. */
+export type UsageReader = (answer: unknown) => TokenUsage | undefined;
+
+const utf8 = new TextDecoder();
+
+// In a text its quotes would be escaped. Two levels of details may stand inside.
+const USAGE = /"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}[^{}]*)*\})/g;
+
+function parseUsage(text: string, read: UsageReader): TokenUsage | undefined {
+  try {
+    return read(JSON.parse(text));
+  } catch {
+    return undefined; // no JSON: the provider's business
+  }
+}
+
+/**
+ * Reads the tokens that a plain answer states.
+ *
+ * @param answer All of it
+ * @param read Reader of the interface
+ * @returns Its tokens; `undefined` where none are stated
+ */
+export function readPlainUsage(answer: Uint8Array, read: UsageReader): TokenUsage | undefined {
+  return parseUsage(utf8.decode(answer), read); // in one go: keeps no state, and Deno is fast at it
+}
+
+/** Watches a plain answer pass and keeps its end. */
+export class PlainAnswerMeter implements AnswerMeter {
+  readonly #read: UsageReader;
+  #parts: Uint8Array[] = [];
+  #bytes = 0;
+  #isWhole = true;
+
+  /** @param read Reader of the interface */
+  constructor(read: UsageReader) {
+    this.#read = read;
+  }
+
+  push(chunk: Uint8Array): void {
+    this.#parts.push(chunk.slice()); // a copy: a runtime may use its buffer again
+    this.#bytes += chunk.length;
+    while (this.#bytes - (this.#parts[0]?.length ?? 0) >= MAX_KEPT_BYTES) {
+      this.#bytes -= this.#parts.shift()?.length ?? 0;
+      this.#isWhole = false;
+    }
+  }
+
+  get usage(): TokenUsage | undefined {
+    const bytes = joinChunks(this.#parts);
+    if (this.#isWhole) return readPlainUsage(bytes, this.#read);
+    const [, stated = "null"] = Array.from(utf8.decode(bytes).matchAll(USAGE)).at(-1) ?? [];
+    return parseUsage(`{"usage":${stated}}`, this.#read);
+  }
+}

@@ -1,0 +1,139 @@
+/**
+ * Streams in which every event states its type, in the `type` of its data and in its name: all but chat completions.
+ * A few types decide about a stream; events of the others pass after a look at their beginning.
+ *
+ * @module
+ */
+import type { GatewayError } from "../errors/gateway_error.ts";
+import type { TokenUsage } from "../exchange/record.ts";
+import { isTelling, skipSpace } from "./chunk_search.ts";
+import type { StreamScanner } from "./dialect.ts";
+import { EventScanner, isDoneLine, startsWithAt } from "./event_scanner.ts";
+
+const QUOTE = 0x22;
+const COLON = 0x3a;
+const OPEN_OBJECT = 0x7b;
+const ascii = (text: string): Uint8Array => new TextEncoder().encode(text);
+const TYPE = ascii('"type"');
+const utf8 = new TextDecoder();
+
+/** The parsed data of an event. */
+export type EventData = Readonly<Record<string, unknown>>;
+
+/** The types of events that decide about a stream, each with its bytes. */
+export type TellingTypes = ReadonlyMap<string, Uint8Array>;
+
+/**
+ * Makes the types of an interface; `error` is one of each.
+ *
+ * @param types The others
+ * @returns Each with its bytes
+ */
+export function tellingTypes(...types: readonly string[]): TellingTypes {
+  return new Map(["error", ...types].map((type) => [type, ascii(type)]));
+}
+
+/** Finds the value of a `type` that the data leads with; -1 if it leads with something else. */
+function leadingTypeAt(bytes: Uint8Array, start: number): number {
+  const brace = skipSpace(bytes, start);
+  if (bytes[brace] !== OPEN_OBJECT) return -1;
+  const key = skipSpace(bytes, brace + 1);
+  if (!startsWithAt(bytes, TYPE, key)) return -1;
+  const colon = skipSpace(bytes, key + TYPE.length);
+  if (bytes[colon] !== COLON) return -1;
+  const value = skipSpace(bytes, colon + 1);
+  return bytes[value] === QUOTE ? value + 1 : -1;
+}
+
+/**
+ * Scans one stream. An event counts from the blank line after it, since client libraries drop one without.
+ *
+ * The type of an event is the `type` that its data leads with; else its name; else the `type` that stands elsewhere.
+ */
+export abstract class TypedEventScanner extends EventScanner implements StreamScanner {
+  isDone = false;
+  usage: TokenUsage | undefined;
+
+  readonly #types: TellingTypes;
+  /** Name of the unfinished event: a telling one, `""` for any other, `undefined` without one. */
+  #name: string | undefined;
+  #isError = false;
+  #event: EventData | undefined;
+  /** Type of {@link #event}. */
+  #type: unknown;
+
+  /** @param types The types that decide about the stream */
+  constructor(types: TellingTypes) {
+    super();
+    this.#types = types;
+  }
+
+  /** True after the event that ends the answer, or `[DONE]`. */
+  get isComplete(): boolean {
+    return this.isDone;
+  }
+
+  /**
+   * Reads an event that may decide about the stream.
+   *
+   * @param type Its type
+   * @param event Its data
+   * @returns True if the stream ends with it
+   */
+  protected abstract readEvent(type: unknown, event: EventData): boolean;
+
+  abstract toErrorEvent(error: GatewayError): string;
+
+  protected override readName(bytes: Uint8Array, start: number, end: number): void {
+    this.#name = "";
+    for (const [type, word] of this.#types) {
+      if (end - start === word.length && startsWithAt(bytes, word, start)) this.#name = type;
+    }
+  }
+
+  protected override readLine(bytes: Uint8Array, start: number, end: number): void {
+    if (this.hasSeveralLines) return; // they are one text
+    if (isDoneLine(bytes, start, end)) this.isDone = true;
+    else if (this.#mayTell(bytes, start, end)) this.readText(utf8.decode(bytes.subarray(start, end)));
+  }
+
+  protected override readText(json: string): void {
+    try {
+      const event = JSON.parse(json);
+      const leads = Object.keys(event)[0] === "type";
+      this.#type = leads ? event.type : this.#name ?? event.type;
+      this.#event = event;
+    } catch {
+      // No event of this interface: the provider's business, and no sign that anything was finished.
+    }
+  }
+
+  protected override noteError(): void {
+    this.#isError = true;
+  }
+
+  protected override endEvent(): void {
+    const event = this.#event;
+    if (event !== undefined) {
+      if (this.#type === "error" || event.error) this.#isError = true; // as the client libraries ask
+      if (this.readEvent(this.#type, event)) this.isDone = true;
+    }
+    if (this.#isError) this.hasError = this.isDone = true;
+    this.#isError = false;
+    this.#name = this.#event = undefined;
+  }
+
+  /** Returns whether a line must be parsed: most events lead with a type that says no. */
+  #mayTell(bytes: Uint8Array, start: number, end: number): boolean {
+    const at = leadingTypeAt(bytes, start);
+    if (at === -1 ? this.#name !== "" : this.#isTellingType(bytes, at)) return true;
+    return isTelling(bytes, start, end); // an error may stand in an event of any type
+  }
+
+  #isTellingType(bytes: Uint8Array, at: number): boolean {
+    for (const word of this.#types.values()) {
+      if (startsWithAt(bytes, word, at) && bytes[at + word.length] === QUOTE) return true;
+    }
+    return false;
+  }
+}
