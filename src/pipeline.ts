@@ -8,7 +8,7 @@ import type { Config } from "./config/config.ts";
 import type { KeyConfig } from "./config/key.ts";
 import type { ProviderConfig } from "./config/provider.ts";
 import type { Dialect } from "./dialects/dialect.ts";
-import { OPENAI_CHAT } from "./dialects/openai_chat.ts";
+import { OPAQUE } from "./dialects/opaque.ts";
 import { GatewayError, toErrorResponse } from "./errors/gateway_error.ts";
 import type { Clock } from "./exchange/clock.ts";
 import { ClientClosed, type Exchange, type Settlement, toSettlement } from "./exchange/exchange.ts";
@@ -23,7 +23,7 @@ import { findGatewayKey, type KeyResolver } from "./keys/key_resolver.ts";
 import type { KeyStore } from "./keys/key_store.ts";
 import { admitKey, admitModel, admitOperation, allowsModel } from "./keys/policy.ts";
 import { acquireLease, type Lease, type Limiter, type LimitSubject } from "./limits/limiter.ts";
-import { type ResolvedOperation, resolveOperation, toQuery } from "./operations/router.ts";
+import { dialectOfCaller, type ResolvedOperation, resolveOperation, toQuery } from "./operations/router.ts";
 import { contentTypesOf, readFacts } from "./request_body.ts";
 import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
 import { hasLooped, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
@@ -86,7 +86,7 @@ interface Call {
  */
 export async function answer(request: GatewayRequest, gateway: Pipeline): Promise<GatewayResponse> {
   const exchange = gateway.open.begin(request, gateway); // 1
-  const flow: Flow = { request, exchange, gateway, dialect: OPENAI_CHAT };
+  const flow: Flow = { request, exchange, gateway, dialect: OPAQUE };
   try {
     exchange.trace = gateway.tracer?.begin(exchange, request);
     gateway.assertWelcome();
@@ -241,7 +241,8 @@ function refuse(thrown: unknown, { request, exchange, dialect }: Flow): GatewayR
   const settlement = toSettlement(thrown);
   if (thrown instanceof ClientClosed) return finish({ status: 499, headers: {}, body: null }, exchange, settlement);
   const error = GatewayError.is(thrown) ? thrown : new GatewayError("internal_error");
-  const refusal = toErrorResponse(error, dialect.toErrorBody(error));
+  const { toErrorBody } = dialect === OPAQUE ? dialectOfCaller(request) : dialect;
+  const refusal = toErrorResponse(error, toErrorBody(error));
   exchange.addHeaders(refusal.headers);
   const isUnread = exchange.bytesIn === 0 && !isDrainable(request);
   if (error.code === "body_timeout" || isUnread) refusal.headers.connection = "close";

@@ -72,15 +72,3 @@ export const OperationsSchema: v.GenericSchema<readonly WrittenGroup[], readonly
   v.array(v.picklist(NAMES, `expected one of ${NAMES.join(", ")}`), form),
   v.nonEmpty("expected at least one group"),
 );
-
-/**
- * Tells whether an operation is allowed.
- *
- * @param group Its group; `undefined` for a path that no operation of the table has
- * @param allowed Groups as they were written
- * @returns Whether it is among them
- */
-export function allowsGroup(group: OperationGroup | undefined, allowed: readonly WrittenGroup[]): boolean {
-  if (group === undefined || allowed.includes("all")) return allowed.includes("all");
-  return (GROUPS[group] && allowed.includes("default")) || allowed.includes(group);
-}

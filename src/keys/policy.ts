@@ -4,7 +4,7 @@
  * @module
  */
 import { matchesGlob } from "../config/glob.ts";
-import { allowsGroup, type OperationGroup, type WrittenGroup } from "../config/operation_groups.ts";
+import { GROUPS, type OperationGroup, type WrittenGroup } from "../config/operation_groups.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { KeyConfig } from "../config/key.ts";
 
@@ -35,6 +35,12 @@ export function admitKey(key: KeyConfig | undefined, provider: string, now: numb
   if (key === undefined || keyState(key, now) !== "active") throw new GatewayError("invalid_gateway_key");
   if (key.providers !== undefined && !key.providers.includes(provider)) throw new GatewayError("provider_not_allowed");
   return key;
+}
+
+/** Tells whether a group is among those that are allowed; `undefined` stands for paths that no operation has. */
+function allowsGroup(group: OperationGroup | undefined, allowed: readonly WrittenGroup[]): boolean {
+  if (group === undefined || allowed.includes("all")) return allowed.includes("all");
+  return (GROUPS[group] && allowed.includes("default")) || allowed.includes(group);
 }
 
 /**

@@ -4,7 +4,11 @@
  * @module
  */
 import { type IRequestStrict, Router } from "itty-router";
+import { ANTHROPIC } from "../dialects/anthropic.ts";
+import type { Dialect } from "../dialects/dialect.ts";
+import { OPENAI_CHAT } from "../dialects/openai_chat.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
+import type { GatewayRequest } from "../http/message.ts";
 import { CONTROL_CHARACTER, MAX_MODEL_LENGTH } from "./chat_completion.ts";
 import { type Operation, OPERATIONS } from "./table.ts";
 
@@ -118,4 +122,15 @@ export function toQuery(url: string): string {
   if (at === -1) return "";
   const query = url.slice(at);
   return PLAIN_QUERY.test(query) ? query : new URL(`http://gateway/${query}`).search;
+}
+
+/**
+ * Returns the dialect in which a caller expects an error where no operation tells it: Anthropic's by its version header
+ * or the path of messages, else OpenAI's.
+ *
+ * @param request The request
+ * @returns The dialect
+ */
+export function dialectOfCaller({ url, headers }: Pick<GatewayRequest, "url" | "headers">): Dialect {
+  return headers.get("anthropic-version") !== null || /\/v1\/messages\b/.test(url) ? ANTHROPIC : OPENAI_CHAT;
 }

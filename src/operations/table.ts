@@ -6,7 +6,11 @@
  */
 import type { OperationGroup } from "../config/operation_groups.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import { ANTHROPIC } from "../dialects/anthropic.ts";
+import { OPAQUE } from "../dialects/opaque.ts";
 import { OPENAI_CHAT } from "../dialects/openai_chat.ts";
+import { OPENAI_EVENTS } from "../dialects/openai_events.ts";
+import { OPENAI_RESPONSES } from "../dialects/openai_responses.ts";
 
 /** An operation of a provider's interface. */
 export interface Operation {
@@ -21,7 +25,7 @@ export interface Operation {
    * slashes included, and `:rest+` for whatever follows.
    */
   readonly path: string;
-  /** Dialect of its answers. */
+  /** Dialect of its answers; `OPAQUE` where interfaces share the path, or nothing is known. */
   readonly dialect: Dialect;
   /**
    * Kind of body: `chat_completion` is validated; of `json` the form is checked and the model read, which multipart
@@ -50,11 +54,11 @@ const STORED: Row = { body: "none", model: "none", cost: "none" };
 const STORED_WITH_BODY: Row = { body: "any", model: "none", cost: "none" };
 
 const chat = { group: "chat", dialect: OPENAI_CHAT } as const;
-const responses = { group: "responses", dialect: OPENAI_CHAT } as const;
-const images = { group: "images", dialect: OPENAI_CHAT, cost: "tokens", genAi: "generate_content" } as const;
-const audio = { group: "audio", dialect: OPENAI_CHAT, cost: "tokens", genAi: "generate_content" } as const;
-const messages = { group: "messages", dialect: OPENAI_CHAT } as const;
-const models = { group: "models", dialect: OPENAI_CHAT, body: "none", cost: "none" } as const;
+const responses = { group: "responses", dialect: OPENAI_RESPONSES } as const;
+const images = { group: "images", dialect: OPENAI_EVENTS, cost: "tokens", genAi: "generate_content" } as const;
+const audio = { group: "audio", dialect: OPENAI_EVENTS, cost: "tokens", genAi: "generate_content" } as const;
+const messages = { group: "messages", dialect: ANTHROPIC } as const;
+const models = { group: "models", dialect: OPAQUE, body: "none", cost: "none" } as const;
 
 const NAMED: readonly Operation[] = [
   {
@@ -178,7 +182,7 @@ const FAMILIES: readonly (readonly [OperationGroup, path: string])[] = [
 ];
 
 function toFamily([group, path]: readonly [OperationGroup, string]): Operation[] {
-  const row = { ...STORED_WITH_BODY, name: path.slice(1), group, method: "*", dialect: OPENAI_CHAT } as const;
+  const row = { ...STORED_WITH_BODY, name: path.slice(1), group, method: "*", dialect: OPAQUE } as const;
   return [{ ...row, path }, { ...row, path: `${path}/:rest+` }];
 }
 
@@ -186,5 +190,5 @@ function toFamily([group, path]: readonly [OperationGroup, string]): Operation[]
 export const OPERATIONS: readonly Operation[] = [
   ...NAMED,
   ...FAMILIES.flatMap(toFamily),
-  { ...STORED_WITH_BODY, name: "other", group: undefined, method: "*", path: "/:rest+", dialect: OPENAI_CHAT },
+  { ...STORED_WITH_BODY, name: "other", group: undefined, method: "*", path: "/:rest+", dialect: OPAQUE },
 ];
