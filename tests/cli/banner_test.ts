@@ -106,4 +106,27 @@ describe("the lines that serve prints", () => {
       ],
     );
   });
+
+  it("hold the path before /v1 of providers that share a host", () => {
+    assert.deepEqual(
+      linesOf(["http://127.0.0.1:8787"], {
+        a: to("localhost:8787", "gw.example"),
+        b: to("localhost:8787/b", "localhost/b/openai", "gw.example/b"),
+        c: to("*/c", "127.0.0.1:8787/c"),
+        d: to("d.example/d"),
+      }),
+      [
+        "listening on http://127.0.0.1:8787",
+        "provider a: http://localhost:8787/v1, also gw.example -> https://api.example/v1",
+        "provider b: http://localhost:8787/b/v1, also localhost/b/openai, gw.example/b -> https://api.example/v1",
+        "provider c: http://127.0.0.1:8787/c/v1 -> https://api.example/v1",
+        "provider d: d.example/d -> https://api.example/v1",
+      ],
+    );
+    assert.deepEqual(linesOf(["http://127.0.0.1:8787"], { a: to("gw.localhost/a"), b: to("gw.localhost/b/x") }), [
+      "listening on http://127.0.0.1:8787 (callers name a host of a provider)",
+      "provider a: http://gw.localhost:8787/a/v1 -> https://api.example/v1",
+      "provider b: http://gw.localhost:8787/b/x/v1 -> https://api.example/v1",
+    ]);
+  });
 });
