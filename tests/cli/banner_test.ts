@@ -49,20 +49,23 @@ describe("the lines that serve prints", () => {
           providers: {
             a: { hosts: ["a.localhost", `localhost:${plain}`], upstream: "openai" },
             b: { hosts: ["b.localhost", `localhost:${tls}`], upstream: "groq" },
+            c: { hosts: [`localhost:${plain}/c`, "c.localhost/c/openai"], upstream: "xai" },
           },
           keys: [{ id: "me", key: KEY }],
         }),
       );
       const program = startProgram(["serve", "--workers", workers], { cwd: folder.path });
-      await program.waitFor(/provider b: (.*)/);
-      const lines = program.stdout().trimEnd().split("\n").slice(1, 6);
+      await program.waitFor(/provider c: (.*)/);
+      const lines = program.stdout().trimEnd().split("\n").slice(1, 7);
       assert.deepEqual(lines, [
         `listening on http://localhost:${plain}`,
         `listening on https://localhost:${tls}`,
         `admin on http://127.0.0.1:${admin}`,
         `provider a: http://localhost:${plain}/v1, also a.localhost -> https://api.openai.com/v1`,
         `provider b: https://localhost:${tls}/v1, also b.localhost -> https://api.groq.com/openai/v1`,
+        `provider c: http://localhost:${plain}/c/v1, also c.localhost/c/openai -> https://api.x.ai/v1`,
       ]);
+      assert.equal(await ask(`http://localhost:${plain}/c/v1/models`), 401);
       assert.equal(await ask(`http://localhost:${plain}/v1/models`), 401);
       assert.equal(await ask(`https://localhost:${tls}/v1/models`, identity.cert), 401);
       assert.equal(await ask(`http://127.0.0.1:${admin}/readyz`), 200);
