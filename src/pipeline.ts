@@ -17,7 +17,7 @@ import type { OpenExchanges } from "./exchange/open_exchanges.ts";
 import { type ByteSource, type GatewayRequest, type GatewayResponse, isDrainable } from "./http/message.ts";
 import { type BodyMemory, isJson, readBody, type RequestBody } from "./inbound/body.ts";
 import { readGatewayCredential, readUpstreamCredential } from "./inbound/credentials.ts";
-import type { HostTable } from "./inbound/host.ts";
+import { type Address, type HostTable, withoutPrefix } from "./inbound/host.ts";
 import { type Digest, holdsGatewayKey } from "./keys/key_format.ts";
 import { findGatewayKey, type KeyResolver } from "./keys/key_resolver.ts";
 import type { KeyStore } from "./keys/key_store.ts";
@@ -102,8 +102,8 @@ export async function answer(request: GatewayRequest, gateway: Pipeline): Promis
  */
 async function run(flow: Flow): Promise<GatewayResponse> {
   const { request: { method, url, headers }, exchange, gateway: { keys, limiter, digest, clock } } = flow;
-  const provider = address(flow); // 2
-  const operation = await resolveOperation(method, url);
+  const { provider, prefix } = address(flow); // 2
+  const operation = await resolveOperation(method, prefix === "" ? url : withoutPrefix(url));
   if (operation.group === undefined && !provider.operations.includes("all")) throw new GatewayError("not_found");
   flow.dialect = operation.dialect;
   exchange.facts.operation = operation.name;
@@ -117,12 +117,12 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   return await relay(upstream, call, flow); // 7
 }
 
-/** 2: finds the provider by Host, which is checked before the URL is looked at; the operation follows from that. */
-function address({ request: { url, headers }, exchange, gateway }: Flow): Provider {
+/** 2: finds the provider by Host, which is checked before the URL is looked at, and by the path before `/v1`. */
+function address({ request: { url, headers }, exchange, gateway }: Flow): Address<Provider> {
   // HTTP/2 has no Host field: its `:authority` stands in the URL.
-  const provider = gateway.resolveProvider(headers.get("host") ?? (URL.canParse(url) ? new URL(url).host : null));
-  exchange.facts.provider = provider.name;
-  return provider;
+  const found = gateway.resolveProvider(headers.get("host") ?? (URL.canParse(url) ? new URL(url).host : null), url);
+  exchange.facts.provider = found.provider.name;
+  return found;
 }
 
 /** 3: checks the gateway key before all else, since a caller without a valid one must learn nothing more. */

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { splitAddress } from "../config/address.ts";
 import { createHostTable } from "../inbound/host.ts";
 import type { ProviderConfig } from "../config/provider.ts";
 
@@ -25,39 +26,47 @@ function namesOf(hostname: string): string[] {
   return [hostname];
 }
 
-/** Finds the name of the provider that a Host leads to. */
-type Finder = (host: string) => string | undefined;
+/** Finds the name of the provider that a Host and a path before `/v1` lead to. */
+type Finder = (host: string, prefix: string) => string | undefined;
 
-/** Makes a finder that looks hosts up in the gateway's own table. */
+/** Makes a finder that looks addresses up in the gateway's own table. */
 function createFinder(providers: Started["providers"]): Finder {
   const table = createHostTable(
     Object.entries(providers).flatMap(([name, { hosts }]) => hosts.map((host): [string, string] => [host, name])),
   );
-  return (host) => {
+  return (host, prefix) => {
     try {
-      return table(host);
+      return table(host, `${prefix}/v1`).provider;
     } catch {
       return undefined; // no provider has it
     }
   };
 }
 
+/** The addresses of all providers, in their parts. */
+const addressesIn = (providers: Started["providers"]) =>
+  Object.values(providers).flatMap(({ hosts }) => hosts.map(splitAddress));
+
 /** Finds, for each provider, the first address by which it can be called at a listener, by these names. */
-function addressesOf(listener: string, names: readonly string[], find: Finder): Map<string, string> {
+function addressesOf(listener: string, names: readonly string[], providers: Started["providers"]): Map<string, string> {
   const { protocol, port } = new URL(listener);
+  const find = createFinder(providers);
+  const prefixes = new Set(addressesIn(providers).map(({ prefix }) => prefix));
   const found = new Map<string, string>();
   for (const name of names) {
     const host = port === "" ? name : `${name}:${port}`;
-    const provider = find(host);
-    if (provider !== undefined && !found.has(provider)) found.set(provider, `${protocol}//${host}`);
+    for (const prefix of prefixes) {
+      const provider = find(host, prefix);
+      if (provider !== undefined && !found.has(provider)) found.set(provider, `${protocol}//${host}${prefix}`);
+    }
   }
   return found;
 }
 
 /** Returns the hosts of providers that lead to this machine without an entry in any DNS (RFC 6761 §6.3). */
 function localHosts(providers: Started["providers"]): string[] {
-  const hosts = Object.values(providers).flatMap(({ hosts }) => hosts);
-  return hosts.map((host) => host.replace(/:\d+$/, "")).filter((host) => /^\w.*\.localhost$/.test(host));
+  return addressesIn(providers).map(({ host }) => host.replace(/:\d+$/, ""))
+    .filter((host) => /^\w.*\.localhost$/.test(host));
 }
 
 /** Returns an address at which a listener can be called: its own, but the loopback for one on all interfaces. */
@@ -68,6 +77,12 @@ function toCallable(listener: string): string {
 
 const scope = (listener: string) => ANY.includes(new URL(listener).hostname) ? " (all interfaces)" : "";
 
+/** Returns whether a URL of a provider already tells of one of its addresses. */
+function isTold(address: string, url: URL): boolean {
+  const { host, prefix } = splitAddress(address);
+  return ["*", url.host, url.hostname].includes(host) && url.pathname === `${prefix}/v1`;
+}
+
 /**
  * Writes the lines that `serve` prints.
  *
@@ -75,24 +90,22 @@ const scope = (listener: string) => ANY.includes(new URL(listener).hostname) ? "
  * @returns Lines with their ends
  */
 export function toBanner({ version, urls, admins, providers }: Started): string {
-  const find = createFinder(providers);
   const lines = [`sallyport ${version}`];
   const addresses = urls.map((url) => {
     const names = namesOf(new URL(url).hostname);
-    const found = addressesOf(url, names, find);
+    const found = addressesOf(url, names, providers);
     const [first] = found.values();
     const hint = first === undefined ? " (callers name a host of a provider)" : "";
-    lines.push(`listening on ${first ?? toCallable(url)}${scope(url)}${hint}`);
-    return first !== undefined || !names.includes("localhost") ? found : addressesOf(url, localHosts(providers), find);
+    lines.push(`listening on ${first === undefined ? toCallable(url) : new URL(first).origin}${scope(url)}${hint}`);
+    const isFound = first !== undefined || !names.includes("localhost");
+    return isFound ? found : addressesOf(url, localHosts(providers), providers);
   });
   for (const url of admins) lines.push(`admin on ${toCallable(url)}${scope(url)}`);
   for (const [name, { hosts, upstreams }] of Object.entries(providers)) {
     const callable = addresses.flatMap((found) => found.get(name) ?? []).map((url) => `${url}/v1`);
-    const isTold = (host: string) =>
-      callable.map((url) => new URL(url)).some((url) => [url.host, url.hostname].includes(host));
-    const rest = hosts.filter((host) => host !== "*" && !isTold(host)).join(", ");
+    const rest = hosts.filter((host) => !callable.some((url) => isTold(host, new URL(url)))).join(", ");
     const more = rest === "" ? [] : [callable.length > 0 ? `also ${rest}` : rest];
-    lines.push(`provider ${name}: ${[...callable, ...more].join(", ") || "*"} -> ${upstreams.join(", ")}`);
+    lines.push(`provider ${name}: ${[...callable, ...more].join(", ")} -> ${upstreams.join(", ")}`);
   }
   return `${lines.join("\n")}\n`;
 }

@@ -4,7 +4,7 @@
  * @module
  */
 import { existsSync, rmSync, writeFileSync } from "node:fs";
-import { HOST } from "../config/provider.ts";
+import { HOST } from "../config/address.ts";
 import { parseDuration } from "../config/units.ts";
 import { createSelfSignedCertificate } from "./demo/certificate.ts";
 import { CommandLineError, print } from "./command.ts";

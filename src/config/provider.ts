@@ -4,6 +4,7 @@
  * @module
  */
 import * as v from "valibot";
+import { AddressSchema } from "./address.ts";
 import { type LimitSet, LimitSetSchema, type WrittenLimits } from "./limit_set.ts";
 import { OperationsSchema, type WrittenGroup } from "./operation_groups.ts";
 import { PRESETS } from "./presets.ts";
@@ -13,7 +14,7 @@ import { parseDuration } from "./units.ts";
 
 /** One provider. */
 export interface ProviderConfig {
-  /** `host`, `host:port`, `*.suffix` or `*`, in lower case. */
+  /** `host`, `host:port`, `*.suffix` or `*` in lower case, each with or without a path before `/v1`. */
   readonly hosts: readonly string[];
   /** Base URLs of equal replicas, without a slash at their ends; at least one. */
   readonly upstreams: readonly string[];
@@ -41,7 +42,10 @@ export interface ProviderConfig {
 
 /** One provider as it is written in the configuration. */
 export interface ProviderInput {
-  /** `host`, `host:port`, `*.suffix` or `*`; left out, `NAME.localhost`, or `*` for the only provider. */
+  /**
+   * `host`, `host:port`, `*.suffix` or `*`, each with or without a path before `/v1`: `host/path`. Left out,
+   * `NAME.localhost`, or `*` for the only provider.
+   */
   readonly hosts?: readonly string[] | undefined;
   /** A base URL, several of equal replicas, or the short name of a known provider. */
   readonly upstream: string | readonly string[];
@@ -59,22 +63,6 @@ export interface ProviderInput {
   readonly limits?: WrittenLimits | undefined;
   /** Prices of its models; they take precedence over the prices for all providers. */
   readonly prices?: Prices | undefined;
-}
-
-/**
- * The grammar of `host[:port]` in lower case (RFC 9110 §7.2): a name in letters, digits, ".", "-" and "_", or an IPv6
- * address in brackets.
- */
-export const HOST: RegExp =
-  /^(?<hostname>[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?|\[[0-9a-f:.]+\])\.?(?::(?<port>[0-9]{1,5}))?$/;
-/** Checks that a pattern can match a Host: written as the host table looks it up, with a port within its range. */
-function isHostPattern(pattern: string): boolean {
-  if (pattern === "*") return true;
-  const isSuffix = pattern.startsWith("*.");
-  const { hostname, port } = HOST.exec(isSuffix ? pattern.slice(2) : pattern)?.groups ?? {};
-  if (hostname === undefined || (isSuffix && hostname.startsWith("["))) return false;
-  if (isSuffix) return pattern === `*.${hostname}`;
-  return pattern === (port === undefined ? hostname : `${hostname}:${Number(port)}`) && Number(port ?? 0) <= 65535;
 }
 
 const NAME = /^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$/;
@@ -136,19 +124,12 @@ const deadlines = v.pipe(
 
 const provider = v.strictObject({
   hosts: v.optional(v.pipe(
-    v.array(
-      v.pipe(
-        v.string("expected a string"),
-        v.toLowerCase(),
-        v.check(
-          isHostPattern,
-          'expected "host", "host:port", "*.suffix" or "*"',
-        ),
-      ),
-      "expected an array of hosts",
-    ),
+    v.array(AddressSchema, "expected an array of hosts"),
     v.nonEmpty("expected at least one host"),
-    v.description("`host`, `host:port`, `*.suffix` or `*`. Left out: `NAME.localhost`, or `*` for the only provider"),
+    v.description(
+      "`host`, `host:port`, `*.suffix` or `*`, each with or without a path before `/v1`: `host/path`. " +
+        "Left out: `NAME.localhost`, or `*` for the only provider",
+    ),
   )),
   upstream: about(
     v.union(
@@ -230,5 +211,5 @@ export const ProvidersSchema: v.GenericSchema<
   v.record(v.pipe(v.string(), v.regex(NAME, "expected letters, digits and -")), provider, noProvider),
   v.check((entries) => Object.keys(entries).length > 0, noProvider),
   v.transform(providersOf),
-  v.check((entries) => sharedHost(entries) === undefined, "expected each host at one provider only"),
+  v.check((entries) => sharedHost(entries) === undefined, "expected each address of hosts at one provider only"),
 );

@@ -1,44 +1,98 @@
 /**
- * Finds the provider that the caller addressed, by the Host header and nothing else of the request.
+ * Finds the provider that the caller addressed: by the Host header, then by the path before `/v1`, and nothing else of
+ * the request.
  *
  * @module
  */
-import { HOST } from "../config/provider.ts";
+import { HOST, splitAddress } from "../config/address.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 
 // RFC 1035 §2.3.4: a name has at most 255 octets; ":" and a port come on top.
 const MAX_HOST_LENGTH = 261;
 
-/** Finds the provider for a Host header. */
-export type HostTable<Provider> = (host: string | null) => Provider;
+/** Provider that was addressed, and the path by which. */
+export interface Address<Provider> {
+  readonly provider: Provider;
+  /** The path before `/v1`, such as `/groq`; empty for an address without one. */
+  readonly prefix: string;
+}
+
+/** Finds the provider for a Host header and a URL, which is absolute, or the path with its query. */
+export type HostTable<Provider> = (host: string | null, url: string) => Address<Provider>;
+
+/** Finds a host among those that have the same path. */
+type HostFinder<Provider> = (hostname: string, port: string | undefined) => Address<Provider> | undefined;
+
+/** The path before the first segment `v1`, in plain characters. An absolute URL has its authority before it. */
+const BEFORE_V1 = /^(?:https?:\/\/[^/?#\\]+)?((?:\/[\w.~-]+)*?)(?=\/v1(?:[/?#]|$))/;
+/** Segments that a URL parser, or a proxy in front, would resolve. */
+const RESOLVABLE = /[\\\t\n\r]|\/(?:\.|%2e){1,2}(?:\/|$)/i;
+
+/** Reads the path before `/v1`; `undefined` if it is not plain, or if the path after it could lead out of it again. */
+function readPrefix(url: string): string | undefined {
+  if (url.startsWith("/v1/")) return "";
+  const [before = "", prefix] = BEFORE_V1.exec(url) ?? [];
+  if (prefix === undefined || prefix === "") return prefix;
+  const [rest = ""] = url.slice(before.length).split(/[?#]/, 1);
+  return RESOLVABLE.test(rest) ? undefined : prefix;
+}
+
+/**
+ * Removes the path of an address from a URL.
+ *
+ * @param url A URL for which the table found an address with a path
+ * @returns The path from `/v1` on, with its query
+ */
+export function withoutPrefix(url: string): string {
+  return url.replace(BEFORE_V1, "");
+}
+
+/** Builds the look-up of hosts that have the same path. */
+function createHostFinder<Provider>(entries: Iterable<[string, Address<Provider>]>): HostFinder<Provider> {
+  const exact = new Map<string, Address<Provider>>();
+  const suffixes: [string, Address<Provider>][] = [];
+  let rest: Address<Provider> | undefined;
+  for (const [pattern, address] of entries) {
+    if (pattern === "*") rest = address;
+    else if (pattern.startsWith("*.")) suffixes.push([pattern.slice(1), address]);
+    else exact.set(pattern, address);
+  }
+  suffixes.sort(([a], [b]) => b.length - a.length);
+  return (hostname, port) =>
+    exact.get(port === undefined ? hostname : `${hostname}:${port}`) ??
+      exact.get(hostname) ?? suffixes.find(([suffix]) => hostname.endsWith(suffix))?.[1] ?? rest;
+}
 
 /**
  * Builds the table once, at start.
  *
- * @param entries Pattern and provider. Exact `host:port` wins over `host`, that over the longest `*.suffix`, that over
- *   `*`
+ * @param entries Address and provider. The path before `/v1` has to be that of the address, whole. Of the addresses
+ *   with this path, exact `host:port` wins over `host`, that over the longest `*.suffix`, that over `*`
  * @returns The look-up. It throws `invalid_host` for what is no plain `host[:port]`, `unknown_host` if no provider has
- *   it
+ *   it, and `not_found` if some have it, but none with this path
  */
 export function createHostTable<Provider>(entries: Iterable<[string, Provider]>): HostTable<Provider> {
-  const exact = new Map<string, Provider>();
-  const suffixes: [string, Provider][] = [];
-  let rest: Provider | undefined;
-  for (const [pattern, provider] of entries) {
-    if (pattern === "*") rest = provider;
-    else if (pattern.startsWith("*.")) suffixes.push([pattern.slice(1), provider]);
-    else exact.set(pattern, provider);
+  const byPrefix = new Map<string | undefined, [string, Address<Provider>][]>([["", []]]);
+  for (const [address, provider] of entries) {
+    const { host, prefix } = splitAddress(address);
+    const hosts = byPrefix.get(prefix) ?? [];
+    byPrefix.set(prefix, hosts);
+    hosts.push([host, { provider, prefix }]);
   }
-  suffixes.sort(([a], [b]) => b.length - a.length);
+  const finders = new Map(Array.from(byPrefix, ([prefix, hosts]) => [prefix, createHostFinder(hosts)]));
+  const withoutPath = finders.get("");
+  const hasPaths = finders.size > 1;
+  const refuse = (...host: Parameters<HostFinder<Provider>>): never => {
+    const isKnown = Array.from(finders.values()).some((find) => find(...host) !== undefined);
+    if (!isKnown) throw new GatewayError("unknown_host");
+    throw new GatewayError("not_found", { detail: "no provider of this host has this path before /v1" });
+  };
 
-  return (host) => {
+  return (host, url) => {
     if (host === null || host.length > MAX_HOST_LENGTH) throw new GatewayError("invalid_host");
-    const address = host.toLowerCase();
-    const { hostname, port } = HOST.exec(address)?.groups ?? {};
+    const { hostname, port } = HOST.exec(host.toLowerCase())?.groups ?? {};
     if (hostname === undefined || Number(port ?? 0) > 65535) throw new GatewayError("invalid_host");
-    const provider = exact.get(port === undefined ? hostname : `${hostname}:${port}`) ??
-      exact.get(hostname) ?? suffixes.find(([suffix]) => hostname.endsWith(suffix))?.[1] ?? rest;
-    if (provider === undefined) throw new GatewayError("unknown_host");
-    return provider;
+    const find = hasPaths ? finders.get(readPrefix(url)) : withoutPath;
+    return find?.(hostname, port) ?? refuse(hostname, port);
   };
 }

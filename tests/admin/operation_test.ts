@@ -8,7 +8,7 @@ import { OPERATOR_ROUTES } from "../../src/admin/api/operator_actions.ts";
 import { type AdminOptions, assertRefusal, type Running, startAdmin, TOKEN } from "../support/admin.ts";
 import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
-import { answerPlain, chunk, stream } from "../support/provider.ts";
+import { answerPlain, chunk, startProvider, stream } from "../support/provider.ts";
 import { until } from "../support/until.ts";
 
 const PROVIDERS = ["a", "b"];
@@ -231,6 +231,28 @@ describe("an operator", () => {
       await response.body?.cancel();
       return response.status === 200;
     }, "there is room");
+  });
+
+  it("tries out each of the providers that share a host", async () => {
+    const behind = await Promise.all(PROVIDERS.map(() => startProvider(answerPlain)));
+    const providers = {
+      a: { hosts: ["gw.test", "*/other"], upstream: behind[0]?.url },
+      b: { hosts: ["*.gw.test/b", "gw.test/b/openai"], upstream: behind[1]?.url },
+    };
+    try {
+      await start({}, { providers, keys: [{ id: "own", key: OWN_KEY }] });
+      const headers = {
+        "sallyport-admin": `Bearer ${TOKEN}`,
+        "authorization": "Bearer sk-1",
+        "gateway-auth": `Bearer ${OWN_KEY}`,
+      };
+      for (const [index, name] of PROVIDERS.entries()) {
+        assert.equal((await tryOut(name, headers, GOOD_BODY)).status, 200);
+        assert.deepEqual(behind[index]?.calls.map(({ path }) => path), ["/v1/chat/completions"]);
+      }
+    } finally {
+      for (const provider of behind) await provider.close();
+    }
   });
 
   for (const args of [[], ["--workers", "2"]]) {

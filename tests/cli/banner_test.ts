@@ -49,20 +49,23 @@ describe("the lines that serve prints", () => {
           providers: {
             a: { hosts: ["a.localhost", `localhost:${plain}`], upstream: "openai" },
             b: { hosts: ["b.localhost", `localhost:${tls}`], upstream: "groq" },
+            c: { hosts: [`localhost:${plain}/c`, "c.localhost/c/openai"], upstream: "xai" },
           },
           keys: [{ id: "me", key: KEY }],
         }),
       );
       const program = startProgram(["serve", "--workers", workers], { cwd: folder.path });
-      await program.waitFor(/provider b: (.*)/);
-      const lines = program.stdout().trimEnd().split("\n").slice(1, 6);
+      await program.waitFor(/provider c: (.*)/);
+      const lines = program.stdout().trimEnd().split("\n").slice(1, 7);
       assert.deepEqual(lines, [
         `listening on http://localhost:${plain}`,
         `listening on https://localhost:${tls}`,
         `admin on http://127.0.0.1:${admin}`,
         `provider a: http://localhost:${plain}/v1, also a.localhost -> https://api.openai.com/v1`,
         `provider b: https://localhost:${tls}/v1, also b.localhost -> https://api.groq.com/openai/v1`,
+        `provider c: http://localhost:${plain}/c/v1, also c.localhost/c/openai -> https://api.x.ai/v1`,
       ]);
+      assert.equal(await ask(`http://localhost:${plain}/c/v1/models`), 401);
       assert.equal(await ask(`http://localhost:${plain}/v1/models`), 401);
       assert.equal(await ask(`https://localhost:${tls}/v1/models`, identity.cert), 401);
       assert.equal(await ask(`http://127.0.0.1:${admin}/readyz`), 200);
@@ -105,5 +108,28 @@ describe("the lines that serve prints", () => {
         "provider b: b.example -> https://api.example/v1",
       ],
     );
+  });
+
+  it("hold the path before /v1 of providers that share a host", () => {
+    assert.deepEqual(
+      linesOf(["http://127.0.0.1:8787"], {
+        a: to("localhost:8787", "gw.example"),
+        b: to("localhost:8787/b", "localhost/b/openai", "gw.example/b"),
+        c: to("*/c", "127.0.0.1:8787/c"),
+        d: to("d.example/d"),
+      }),
+      [
+        "listening on http://127.0.0.1:8787",
+        "provider a: http://localhost:8787/v1, also gw.example -> https://api.example/v1",
+        "provider b: http://localhost:8787/b/v1, also localhost/b/openai, gw.example/b -> https://api.example/v1",
+        "provider c: http://127.0.0.1:8787/c/v1 -> https://api.example/v1",
+        "provider d: d.example/d -> https://api.example/v1",
+      ],
+    );
+    assert.deepEqual(linesOf(["http://127.0.0.1:8787"], { a: to("gw.localhost/a"), b: to("gw.localhost/b/x") }), [
+      "listening on http://127.0.0.1:8787 (callers name a host of a provider)",
+      "provider a: http://gw.localhost:8787/a/v1 -> https://api.example/v1",
+      "provider b: http://gw.localhost:8787/b/x/v1 -> https://api.example/v1",
+    ]);
   });
 });

@@ -49,7 +49,7 @@ describe("sallyport check", () => {
       SALLYPORT_PROVIDER_A: "groq,https://two.example",
       SALLYPORT_KEEP_ALIVE_A: "off",
       SALLYPORT_TRANSPORT_A: "fetch",
-      SALLYPORT_HOSTS_A: "x.example, y.example:81",
+      SALLYPORT_HOSTS_A: "x.example, y.example:81, GW.example/Groq",
       SALLYPORT_MESSAGES_A: "any",
       SALLYPORT_DEADLINES_A: "idle=1m,total=1h",
       SALLYPORT_PROVIDER_NEW_ONE: "mistral",
@@ -68,7 +68,7 @@ describe("sallyport check", () => {
     assert.equal(status, 0, stderr);
     const { providers, keys, listen, limits, admin, drain } = JSON.parse(stdout);
     assert.deepEqual(providers.a.upstreams, ["https://api.groq.com/openai/v1", "https://two.example"]);
-    assert.deepEqual(providers.a.hosts, ["x.example", "y.example:81"]);
+    assert.deepEqual(providers.a.hosts, ["x.example", "y.example:81", "gw.example/Groq"]);
     assert.equal(providers.a.messages, "any");
     assert.equal(providers.a.deadlines.idleMs, 60_000);
     assert.deepEqual(providers["new-one"].upstreams, ["https://api.mistral.ai/v1"]);

@@ -92,6 +92,7 @@ describe("sallyport doctor", () => {
 
   it("finds nothing wrong with a good provider, on either way", async () => {
     const provider = await start();
+    configure(provider.url, { hosts: ["gw.example.com/groq"] });
     const found = await examine(0);
     const ways = ["direct", "gateway"].flatMap((way) =>
       ["plain call", "stream", "events", "comments", "usage", "[DONE]"].map((what) => `${what}, ${way}`)

@@ -4,9 +4,9 @@ import assert from "node:assert/strict";
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import process from "node:process";
 import { afterEach, it } from "@std/testing/bdd";
-import { assertJournal, closeAll, startWith, startWithMock } from "../support/aimock.ts";
+import { assertJournal, closeAll, startBefore, startWith, startWithMock } from "../support/aimock.ts";
 import { GOOD_BODY, STREAM_BODY, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
-import { answerStream, chunk, COMPLETION, stream } from "../support/provider.ts";
+import { answerStream, chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
 import { needs } from "../support/requires.ts";
 import { until } from "../support/until.ts";
 
@@ -21,13 +21,18 @@ interface Curl {
 
 interface CurlOptions {
   readonly host?: "a" | "b";
+  /** The path before `/v1`. */
+  readonly prefix?: string;
   readonly body?: string;
   readonly headers?: readonly string[];
   readonly args?: readonly string[];
 }
 
 /** Starts curl; the body goes in over its stdin, exactly as it is. */
-function startCurl(under: UnderTest, { host = "a", body = GOOD_BODY, headers, args = [] }: CurlOptions = {}): Curl {
+function startCurl(
+  under: UnderTest,
+  { host = "a", prefix = "", body = GOOD_BODY, headers, args = [] }: CurlOptions = {},
+): Curl {
   const { SALLYPORT_TEST_TLS: tls } = process.env;
   const trust = tls === undefined ? ["-k"] : ["--cacert", `${tls}/cert.pem`];
   const all = headers ?? [
@@ -49,7 +54,7 @@ function startCurl(under: UnderTest, { host = "a", body = GOOD_BODY, headers, ar
     ...trust,
     ...all.flatMap((header) => ["-H", header]),
     ...args,
-    `${under[host]}/v1/chat/completions`,
+    `${under[host]}${prefix}/v1/chat/completions`,
   ]);
   let out = "";
   child.stdout.setEncoding("utf8");
@@ -128,6 +133,17 @@ needs(["curl"]).describe("curl", () => {
       assert.match(head, /^content-type: text\/event-stream/mi);
       assert.match(head, /^x-accel-buffering: no/mi);
       assert.equal(rest.join("\r\n\r\n"), events.join(""));
+    });
+
+    it(`calls on host ${host} by a path before /v1, over HTTP/1.1 too`, async () => {
+      const provider = await startProvider();
+      const hosts = ["*/one", "*/one/openai"];
+      const config = { providers: { a: { hosts, upstream: provider.url } } };
+      const under = await startBefore({ url: provider.url, close: () => provider.close() }, { config });
+      assert.equal(await curl(under, { host, prefix: "/one" }), COMPLETION);
+      assert.equal(await curl(under, { host, prefix: "/one/openai", args: ["--http1.1"] }), COMPLETION);
+      assert.match(await curl(under, { host, prefix: "/two" }), /"code":"not_found"/);
+      assert.deepEqual(provider.calls.map(({ path }) => path), ["/v1/chat/completions", "/v1/chat/completions"]);
     });
 
     it(`leaves in mid-stream on host ${host}, and the provider sees the connection close`, async () => {

@@ -123,7 +123,6 @@ const WRONG: readonly [path: string, put: (value: unknown) => unknown, says: Reg
   ]],
   ["providers.a.hosts[0]", (host) => withProvider({ hosts: [host] }), /"host:port", "\*\.suffix" or "\*"/, [
     "",
-    "a.example/x",
     "u@a.example",
     "a.*.example",
     "https://a.example",
@@ -133,6 +132,31 @@ const WRONG: readonly [path: string, put: (value: unknown) => unknown, says: Reg
     "*.*",
     "[::1",
     "ä",
+  ]],
+  ["providers.a.hosts[0]", (host) => withProvider({ hosts: [host] }), /a plain path that ends before "\/v1"/, [
+    "/groq",
+    "a.example/",
+    "a.example//",
+    "a.example/groq/",
+    "a.example//groq",
+    "a.example/groq//openai",
+    "a.example/v1",
+    "a.example/groq/v1",
+    "a.example/v1/groq",
+    "a.example/./groq",
+    "a.example/groq/..",
+    "a.example/gro%71",
+    "a.example/gro q",
+    "a.example/groq?x",
+    "a.example/groq#x",
+    "a.example/groq:80",
+    "a.example/groq\\x",
+    "a.example/grök",
+    "a.example/*",
+    "a.example/x*",
+    "*a/groq",
+    "https://a.example/groq",
+    "a.example/groq\n",
   ]],
   ["providers.a.hosts", (hosts) => withProvider({ hosts }), /array of hosts/, ["a.example", null, {}, 7]],
   ["providers.a.messages", (messages) => withProvider({ messages }), /"ordered" or "any"/, ["random", null, true, ""]],
@@ -403,10 +427,17 @@ describe("the configuration", () => {
     assert.doesNotMatch(text, /tiny|hush/);
   });
 
-  it("gives each host to one provider only, and each id to one key", () => {
+  it("gives each address to one provider only, and each id to one key", () => {
     const hosts = ["x.example"];
     const two = { a: { ...providers.a, hosts }, b: { ...providers.a, hosts } };
-    assert.match(issuesOf({ providers: two })[0]?.message ?? "", /each host at one provider/);
+    assert.match(issuesOf({ providers: two })[0]?.message ?? "", /each address of hosts at one provider/);
+    const withPath = (a: string, b: string) => ({
+      providers: { a: { ...providers.a, hosts: [a] }, b: { ...providers.a, hosts: [b] } },
+    });
+    assert.equal(issuesOf(withPath("x.example/p", "X.example/p")).length, 1);
+    for (const other of ["x.example", "x.example/P", "x.example/p/q", "x.example:80/p", "*/p"]) {
+      checkConfig(withPath("x.example/p", other));
+    }
     const keys = [{ id: "k", key: LONG }, { id: "k", key: "fedcba9876543210" }];
     assert.match(issuesOf({ providers, keys })[0]?.message ?? "", /each id once/);
   });
@@ -480,6 +511,17 @@ describe("the configuration", () => {
     assert.equal(a?.keepAliveMs, 0);
   });
 
+  it("takes hosts with paths, whose case matters", () => {
+    const hosts = ["GW.example/Groq", "gw.example:80/groq/openai", "*.B.example/-._~09", "*/v1x/...", "[::1]/x"];
+    assert.deepEqual(checkConfig(withProvider({ hosts })).providers.a?.hosts, [
+      "gw.example/Groq",
+      "gw.example:80/groq/openai",
+      "*.b.example/-._~09",
+      "*/v1x/...",
+      "[::1]/x",
+    ]);
+  });
+
   it("reads units, lower-cases hosts and cuts the slash at the end of an upstream", () => {
     const settings = { upstream: "https://a.example/v1//", hosts: ["A.Example:80", "*.B.example"] };
     const config = checkConfig({
@@ -515,6 +557,9 @@ const VARIABLES: Readonly<Record<string, [input: Json, name: string, text: strin
     "cors.origins",
     { cors: { maxAge: "1h", origins: ["https://app.example.com", "http://localhost:*"] } },
   ],
+  "a list with paths": [{}, "SALLYPORT_HOSTS_A", "gw.b/a, */a/openai", "providers.a.hosts", {
+    providers: { a: { hosts: ["gw.b/a", "*/a/openai"] } },
+  }],
   "beside others": [{ limits: { body: "1MB" } }, "SALLYPORT_LIMITS_EXCHANGES", "5", "limits.exchanges", {
     limits: { body: "1MB", exchanges: 5 },
   }],

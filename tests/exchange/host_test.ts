@@ -1,10 +1,11 @@
-/** The host picks the provider; nothing else of a request chooses where it goes. */
+/** The host, and the path before `/v1`, pick the provider; nothing else of a request chooses where it goes. */
 // runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
 import { it } from "../support/cases.ts";
 import { answerPlain, type Provider, startProvider } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, type UnderTest } from "../support/gateway.ts";
+import { isWorkers, runtime } from "../support/runtimes.ts";
 import { callRaw } from "../support/tcp_peer.ts";
 
 describe("the host", () => {
@@ -94,5 +95,131 @@ describe("the host", () => {
     assert.equal(providers.a.calls.length, 0);
     assert.equal((await call({}, "/v1/chat/completions?key=x&api-version=1")).status, 200);
     assert.equal(providers.a.calls[0]?.path, "/v1/chat/completions?key=x&api-version=1");
+  });
+});
+
+describe("the path before /v1", () => {
+  let providers: { a: Provider; b: Provider };
+  let under: UnderTest;
+  beforeEach(async () => {
+    providers = { a: await startProvider(answerPlain), b: await startProvider(answerPlain) };
+    const hostsOf = {
+      a: ["gw.localhost", "*.any.localhost/one", "*/all", "port.localhost:8443/one"],
+      b: ["gw.localhost/two", "gw.localhost/two/openai", "port.localhost/one"],
+    };
+    under = await startUnderTest({
+      upstreams: { a: providers.a.url },
+      config: {
+        providers: {
+          a: { hosts: hostsOf.a, upstream: providers.a.url },
+          b: { hosts: hostsOf.b, upstream: providers.b.url },
+        },
+      },
+    });
+  });
+  afterEach(async () => {
+    await under.close();
+    await providers.a.close();
+    await providers.b.close();
+  });
+  const call = (host: string, path: string, headers: Record<string, string> = {}) =>
+    callRaw(under.a, { path, headers: { ...under.headers, host, ...headers }, body: GOOD_BODY });
+  /** The providers that were called since the last look, with the paths by which. */
+  const called = (): string[] =>
+    Object.entries(providers).flatMap(([name, { calls }]) => calls.splice(0).map(({ path }) => `${name} ${path}`));
+
+  it("picks the provider and never reaches it", async () => {
+    const CASES = [
+      ["gw.localhost", "", "a"],
+      ["gw.localhost", "/two", "b"],
+      ["GW.LocalHost:81", "/two/openai", "b"],
+      ["x.any.localhost", "/one", "a"],
+      ["port.localhost:8443", "/one", "a"],
+      ["port.localhost:8444", "/one", "b"],
+      ["anything.example", "/all", "a"],
+      // The most specific host of those that have this path.
+      ["gw.localhost", "/all", "a"],
+    ] as const;
+    for (const [index, [host, prefix, provider]] of CASES.entries()) {
+      const { status, body } = await call(host, `${prefix}/v1/chat/completions`);
+      assert.equal(status, 200, body);
+      assert.deepEqual(called(), [`${provider} /v1/chat/completions`], host + prefix);
+      const record = await under.settled(index + 1);
+      assert.deepEqual([record.provider, record.operation], [provider, "chat.completions"]);
+    }
+  });
+
+  it("comes before every operation, with its method and its query", async () => {
+    const read = (method: string, path: string) =>
+      callRaw(under.a, { method, path, headers: { ...under.headers, host: "gw.localhost" } });
+    assert.equal((await read("GET", "/two/v1/models")).status, 200);
+    assert.equal((await read("GET", "/two/openai/v1/models/org%2Fmodel-1.5?x=/v1/../y")).status, 200);
+    assert.deepEqual(called().map((each) => each.split("?")[0]), ["b /v1/models", "b /v1/models/org%2Fmodel-1.5"]);
+    const refused = await read("DELETE", "/two/v1/models");
+    assert.equal(refused.status, 405);
+    assert.match(refused.body, /method_not_allowed/);
+  });
+
+  it("is 404 where no provider of the host has it, and before the keys are looked at", async () => {
+    for (
+      const path of [
+        "/two/v2/chat/completions",
+        "/two",
+        "/two/",
+        "/two/openai",
+        "/Two/v1/chat/completions",
+        "/two/other/v1/chat/completions",
+        "/other/v1/chat/completions",
+        "/openai/v1/chat/completions",
+        "/two/v1x/chat/completions",
+        "/two/v1/two/v1/chat/completions",
+      ]
+    ) {
+      for (const headers of [{}, { "gateway-auth": "" }]) {
+        const { status, body } = await call("gw.localhost", path, headers);
+        assert.equal(status, 404, path);
+        assert.match(body, /"code":"not_found"/);
+      }
+    }
+    const { status, body } = await call("port.localhost", "/v1/chat/completions");
+    assert.equal(status, 404);
+    assert.match(body, /no provider of this host has this path before \/v1/);
+    assert.deepEqual(called(), []);
+  });
+
+  it("is spelled in one way only, so that no other spelling leads to another provider", async () => {
+    for (
+      const path of [
+        "/tw%6f/v1/chat/completions",
+        "/two%2Fopenai/v1/chat/completions",
+        "/two%2Fv1/chat/completions",
+        "/two/%761/chat/completions",
+        "//two/v1/chat/completions",
+        "/two//v1/chat/completions",
+        "/two;x/v1/chat/completions",
+      ]
+    ) {
+      const { status } = await call("gw.localhost", path);
+      assert.equal(status, 404, path);
+    }
+    assert.deepEqual(called(), []);
+  });
+
+  it("with dots is no path, but where the runtime resolves them before anybody can look", async () => {
+    for (
+      const [path, resolved] of [
+        ["/two/../all/v1/chat/completions", "a"],
+        ["/two/%2e%2e/all/v1/chat/completions", "a"],
+        ["/all/./../two/v1/chat/completions", "b"],
+        ["/two/v1/../../all/v1/chat/completions", "a"],
+        ["/two/v1/%2e%2E/../v1/chat/completions", "a"],
+        ["/two\\..\\all/v1/chat/completions", "a"],
+      ] as const
+    ) {
+      const { status } = await call("gw.localhost", path);
+      const isRaw = runtime !== "bun" && !isWorkers;
+      assert.ok(isRaw ? status === 404 : [200, 404].includes(status), `${path} answered ${status}`);
+      assert.deepEqual(called(), status === 200 ? [`${resolved} /v1/chat/completions`] : [], path);
+    }
   });
 });

@@ -1,11 +1,13 @@
-/** Hosts and credentials over a large input space. */
+/** Hosts, paths before `/v1` and credentials over a large input space. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
+import { parseConfig } from "../../src/config/config.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
+import { createGateway } from "../../src/gateway.ts";
 import { readGatewayCredential, readUpstreamCredential } from "../../src/inbound/credentials.ts";
-import { createHostTable } from "../../src/inbound/host.ts";
+import { createHostTable, type HostTable, withoutPrefix } from "../../src/inbound/host.ts";
 
 const table = createHostTable([
   ["a.example", "exact"],
@@ -14,9 +16,9 @@ const table = createHostTable([
   ["*.deep.example", "longer suffix"],
   ["[::1]:80", "address"],
 ]);
-const outcomeOf = (host: string | null, find: (host: string | null) => unknown = table): unknown => {
+const outcomeOf = (host: string | null, find: HostTable<string> = table, url = "/v1/models"): string => {
   try {
-    return find(host);
+    return find(host, url).provider;
   } catch (error) {
     assert.ok(GatewayError.is(error), `${host} threw ${error}`);
     return error.code;
@@ -125,10 +127,169 @@ describe("a table of hosts", () => {
     );
     fc.assert(fc.property(fc.array(odd), odd, (patterns, host) => {
       const find = createHostTable(patterns.map((each) => [each, `for ${each}`]));
-      assert.match(String(outcomeOf(host, find)), /^(?:for |invalid_host$|unknown_host$)/);
+      assert.match(outcomeOf(host, find), /^(?:for |invalid_host$|unknown_host$|not_found$)/);
     }));
     assert.equal(outcomeOf("constructor"), "unknown_host");
     assert.equal(outcomeOf("__proto__"), "unknown_host");
+  });
+});
+
+const addresses = createHostTable(
+  [
+    "gw.example",
+    "gw.example/groq",
+    "gw.example/groq/openai",
+    "gw.example:8443/groq",
+    "*.example/x.y",
+    "*/any",
+    "bare.test/-._~09aZ",
+    "[::1]/six",
+  ].map((address) => [address, address]),
+);
+
+/** What a Host and a URL lead to: an address, and the URL without its path, or the code of an error. */
+const PATHS: readonly [host: string, url: string, expected: string, rest?: string][] = [
+  ["gw.example", "/v1/models", "gw.example", "/v1/models"],
+  ["gw.example", "/v1", "gw.example", "/v1"],
+  ["gw.example", "/v1?x=/groq/v1/", "gw.example", "/v1?x=/groq/v1/"],
+  ["gw.example", "/v1/groq/v1/x", "gw.example", "/v1/groq/v1/x"],
+  ["gw.example", "/groq/v1/models/a%2Fb.c?x=/../y#z", "gw.example/groq", "/v1/models/a%2Fb.c?x=/../y#z"],
+  ["gw.example", "/groq/v1", "gw.example/groq", "/v1"],
+  ["gw.example", "/groq/v1?x", "gw.example/groq", "/v1?x"],
+  ["gw.example", "/groq/v1/v1/groq/v1", "gw.example/groq", "/v1/v1/groq/v1"],
+  ["gw.example", "/groq/openai/v1/models", "gw.example/groq/openai", "/v1/models"],
+  ["GW.Example.:1", "http://gw.example:1/groq/v1/models", "gw.example/groq", "/v1/models"],
+  ["gw.example", "https://groq/groq/v1/models", "gw.example/groq", "/v1/models"],
+  ["gw.example", "http://groq/v1/models", "gw.example", "http://groq/v1/models"],
+  ["gw.example", "http://[::1]:1/groq/openai/v1/", "gw.example/groq/openai", "/v1/"],
+  ["gw.example", "http://u:p@x/groq/v1/x", "gw.example/groq", "/v1/x"],
+  ["bare.test", "/-._~09aZ/v1/x", "bare.test/-._~09aZ", "/v1/x"],
+  ["[::1]:80", "/six/v1/x", "[::1]/six", "/v1/x"],
+  // The most specific host of those that have the path.
+  ["gw.example:8443", "/groq/v1/x", "gw.example:8443/groq", "/v1/x"],
+  ["gw.example:8443", "/groq/openai/v1/x", "gw.example/groq/openai", "/v1/x"],
+  ["gw.example:8443", "/v1/x", "gw.example", "/v1/x"],
+  ["gw.example:8443", "/x.y/v1/x", "*.example/x.y", "/v1/x"],
+  ["gw.example", "/any/v1/x", "*/any", "/v1/x"],
+  ["nobody.test", "/any/v1/x", "*/any", "/v1/x"],
+  // The whole path, in its one plain spelling.
+  ["gw.example", "/Groq/v1/models", "not_found"],
+  ["gw.example", "/groq/V1/models", "not_found"],
+  ["gw.example", "/groq/v1x/models", "not_found"],
+  ["gw.example", "/groq", "not_found"],
+  ["gw.example", "/groq/", "not_found"],
+  ["gw.example", "/groq/openai", "not_found"],
+  ["gw.example", "/groq/other/v1/models", "not_found"],
+  ["gw.example", "/groq/openai/groq/v1/models", "not_found"],
+  ["gw.example", "/openai/v1/models", "not_found"],
+  ["gw.example", "/gro%71/v1/models", "not_found"],
+  ["gw.example", "/groq%2Fopenai/v1/models", "not_found"],
+  ["gw.example", "/groq/%761/models", "not_found"],
+  ["gw.example", "/groq%2Fv1/models", "not_found"],
+  ["gw.example", "//groq/v1/models", "not_found"],
+  ["gw.example", "/groq//v1/models", "not_found"],
+  ["gw.example", "/groq/./v1/models", "not_found"],
+  ["gw.example", "/./groq/v1/models", "not_found"],
+  ["gw.example", "/any/../groq/v1/models", "not_found"],
+  ["gw.example", "/any/%2e%2e/groq/v1/models", "not_found"],
+  ["gw.example", "/any/..%2fgroq/v1/models", "not_found"],
+  ["gw.example", "\\groq\\v1\\models", "not_found"],
+  ["gw.example", "/any\\..\\groq/v1/models", "not_found"],
+  ["gw.example", "/groq;x/v1/models", "not_found"],
+  ["gw.example", "/groq?/v1/models", "not_found"],
+  ["gw.example", "/groq#/v1/models", "not_found"],
+  ["gw.example", "/groq /v1/models", "not_found"],
+  ["gw.example", "/groq\t/v1/models", "not_found"],
+  ["gw.example", "groq/v1/models", "not_found"],
+  ["gw.example", "ftp://x/groq/v1/models", "not_found"],
+  ["gw.example", "http:///groq/v1/models", "not_found"],
+  ["gw.example", "http:/groq/v1/models", "not_found"],
+  ["gw.example", "*", "not_found"],
+  ["gw.example", "", "not_found"],
+  // The rest must not lead out of the path again: a proxy in front may have resolved it.
+  ["gw.example", "/groq/v1/../../any/v1/models", "not_found"],
+  ["gw.example", "/groq/v1/%2E./../v1/models", "not_found"],
+  ["gw.example", "/groq/v1/..", "not_found"],
+  ["gw.example", "/groq/v1/..\\models", "not_found"],
+  ["gw.example", "/groq/v1/.\t./models", "not_found"],
+  ["gw.example", "/groq/v1/...", "gw.example/groq", "/v1/..."],
+  // The Host comes first.
+  ["gw.example/groq", "/groq/v1/models", "invalid_host"],
+  ["", "/any/v1/models", "invalid_host"],
+  ["bare.test", "/v1/models", "not_found"],
+];
+
+describe("an address with a path", () => {
+  for (const [host, url, expected, rest] of PATHS) {
+    it(`${JSON.stringify(host + url)} is ${expected}`, () => {
+      assert.equal(outcomeOf(host, addresses, url), expected);
+      if (rest !== undefined) assert.equal(addresses(host, url).prefix === "" ? url : withoutPrefix(url), rest);
+    });
+  }
+
+  it("of hosts that are all known leaves others unknown, whatever their path", () => {
+    const find = createHostTable([["gw.example/groq", "groq"]]);
+    assert.equal(outcomeOf("gw.example", find, "/v1/models"), "not_found");
+    for (const url of ["/groq/v1/models", "/v1/models", "/"]) {
+      assert.equal(outcomeOf("other.example", find, url), "unknown_host");
+    }
+  });
+
+  it("is found by its host among those with exactly this path, and is what is taken off", () => {
+    const label = fc.constantFrom("a", "b");
+    const name = fc.array(label, { minLength: 1, maxLength: 3 }).map((labels) => labels.join("."));
+    const host = fc.oneof(name, name.map((each) => `${each}:1`), name.map((each) => `*.${each}`), fc.constant("*"));
+    const prefix = fc.array(label, { maxLength: 3 }).map((segments) => segments.map((each) => `/${each}`).join(""));
+    const address = fc.tuple(host, prefix).map(([left, right]) => left + right);
+    const start = fc.constantFrom("", "http://a", "https://a.b:1");
+    fc.assert(
+      fc.property(fc.uniqueArray(address), name, prefix, start, (all, hostname, path, before) => {
+        const find = createHostTable(all.map((each) => [each, each]));
+        const labels = hostname.split(".");
+        const suffixes = labels.slice(1).map((_, index) => `*.${labels.slice(index + 1).join(".")}`);
+        const wanted = [`${hostname}:1`, hostname, ...suffixes, "*"];
+        const isKnown = all.some((each) => wanted.includes(each.split("/", 1)[0] ?? ""));
+        const hasPaths = all.some((each) => each.includes("/")); // without any, nothing looks at the URL here
+        const expected = wanted.map((each) => hasPaths ? each + path : each).find((each) => all.includes(each)) ??
+          (isKnown ? "not_found" : "unknown_host");
+        const url = `${before}${path}/v1/models?x`;
+        assert.equal(outcomeOf(`${hostname}:1`, find, url), expected);
+        if (path !== "" && expected.includes("/")) assert.equal(withoutPrefix(url), "/v1/models?x");
+      }),
+      { numRuns: 2000 },
+    );
+  });
+
+  it("is never found by another spelling of a path", () => {
+    const find = createHostTable([["a.test/x", "x"], ["a.test/x/y", "x/y"], ["a.test", "none"]]);
+    const piece = fc.constantFrom("/", "x", "y", "v1", "..", ".", "%78", "%2e", "%2F", "\\", "?", "#", "X", "\t", ":");
+    fc.assert(
+      fc.property(fc.array(piece, { maxLength: 12 }).map((pieces) => `/${pieces.join("")}`), (url) => {
+        const found = outcomeOf("a.test", find, url);
+        if (found === "not_found") return;
+        const prefix = found === "none" ? "" : `/${found}`;
+        assert.match(url.slice(prefix.length), /^\/v1(?:[/?#]|$)/);
+        assert.ok(url.startsWith(prefix));
+        // A parser agrees, as soon as there is a path.
+        if (prefix !== "") assert.ok(new URL(url, "http://a.test").pathname.startsWith(`${prefix}/v1`), url);
+      }),
+      { numRuns: 5000 },
+    );
+  });
+
+  it("is read from the URL that holds the host, where there is no Host header", async () => {
+    const hosts = ["gw.test/ai"];
+    const gateway = createGateway(parseConfig({ providers: { a: { hosts, upstream: "openai" } } }));
+    const codeOf = async (url: string) => (await gateway.fetch(new Request(url))).headers.get("sallyport-error");
+    assert.equal(await codeOf("https://gw.test/ai/v1/models"), "missing_gateway_key");
+    assert.equal(await codeOf("https://gw.test/v1/models"), "not_found");
+    assert.equal(await codeOf("https://other.test/ai/v1/models"), "unknown_host");
+  });
+
+  it("is looked for in a long URL too", () => {
+    for (const part of ["/a", "/v1x", "/", "a", "/."]) {
+      assert.equal(outcomeOf("gw.example", addresses, `/${part.repeat(100_000)}`), "not_found");
+    }
   });
 });
 
@@ -155,7 +316,7 @@ const MALFORMED: Readonly<Record<string, string>> = {
 
 describe("a credential", () => {
   const read = (value: string | null, reader: typeof readGatewayCredential) =>
-    outcomeOf(value, (text) => reader({ get: () => text }));
+    outcomeOf(value, (text) => ({ provider: reader({ get: () => text }), prefix: "" }));
 
   it("is one Bearer with visible ASCII, or refused", () => {
     const value = fc.oneof(fc.string({ unit: "binary" }), fc.string().map((key) => `Bearer ${key}`));

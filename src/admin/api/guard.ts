@@ -7,7 +7,7 @@ import { type Digest, equalDigests } from "../../keys/key_format.ts";
 import type { GatewayRequest } from "../../http/message.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import { parseBearer } from "../../inbound/credentials.ts";
-import { HOST } from "../../config/provider.ts";
+import { HOST } from "../../config/address.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 
 /** Parts of {@link Guard}. */

@@ -6,6 +6,7 @@
  */
 import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
 import type { Clock } from "../../exchange/clock.ts";
+import { type AddressParts, splitAddress } from "../../config/address.ts";
 import { createHostTable } from "../../inbound/host.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { toAnswer } from "./answers.ts";
@@ -19,7 +20,7 @@ export interface OperatorParts {
   readonly look: (from: number, to: number) => Promise<LivePart>;
   /** Hands a call to the gateway as if it had come from a caller: its own steps decide on it. */
   readonly handle: (request: GatewayRequest) => Promise<GatewayResponse>;
-  /** The hosts of each provider. */
+  /** The addresses of each provider. */
   readonly providers: Readonly<Record<string, { readonly hosts: readonly string[] }>>;
   readonly health: () => Readonly<Record<string, unknown>>;
   readonly version: string;
@@ -120,14 +121,17 @@ export const OPERATOR_ROUTES: readonly OperatorRoute[] = [
   },
 ];
 
-/** Returns a Host that leads to this provider; `undefined` if patterns of other providers take all of them. */
-function hostOf(name: string, providers: OperatorParts["providers"]): string | undefined {
+/** Returns an address that leads to this provider; `undefined` if those of other providers take all of its own. */
+function addressOf(name: string, providers: OperatorParts["providers"]): AddressParts | undefined {
   const entries = Object.entries(providers).flatMap(([each, { hosts }]) =>
     hosts.map((host): [string, string] => [host, each])
   );
   const resolve = createHostTable(entries);
-  const candidates = providers[name]?.hosts.map((host) => host.replace(/^\*\./, "playground.")) ?? [];
-  return candidates.map((host) => host === "*" ? "playground.invalid" : host).find((host) => resolve(host) === name);
+  const candidates = providers[name]?.hosts.map(splitAddress).map(({ host, prefix }) => ({
+    host: host === "*" ? "playground.invalid" : host.replace(/^\*\./, "playground."),
+    prefix,
+  }));
+  return candidates?.find(({ host, prefix }) => resolve(host, `${prefix}/v1`).provider === name);
 }
 
 /** Actions on the running gateway, and their state. */
@@ -179,8 +183,8 @@ export class OperatorActions {
   /** Makes one call through the gateway, which counts and logs it like any other. */
   async tryOut({ provider, inbound, readBytes }: OperatorCall): Promise<GatewayResponse> {
     const { providers, handle } = this.#parts;
-    const host = Object.hasOwn(providers, provider) ? hostOf(provider, providers) : undefined;
-    if (host === undefined) {
+    const address = Object.hasOwn(providers, provider) ? addressOf(provider, providers) : undefined;
+    if (address === undefined) {
       throw new GatewayError("provider_not_found", { detail: `use one of ${Object.keys(providers).join(", ")}` });
     }
     const bytes = await readBytes();
@@ -188,12 +192,12 @@ export class OperatorActions {
       PLAYGROUND_HEADERS.map((name): [string, string] => [name, inbound.headers.get(name) ?? ""])
         .filter(([, value]) => value !== ""),
     );
-    headers.set("host", host);
+    headers.set("host", address.host);
     headers.set("content-length", String(bytes.byteLength));
     let isRead = false;
     const answer = await handle({
       method: "POST",
-      url: "/v1/chat/completions",
+      url: `${address.prefix}/v1/chat/completions`,
       headers,
       body: {
         read() {
