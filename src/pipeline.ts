@@ -16,7 +16,12 @@ import type { ExchangeObserver, Tracer } from "./exchange/observer.ts";
 import type { OpenExchanges } from "./exchange/open_exchanges.ts";
 import { type ByteSource, type GatewayRequest, type GatewayResponse, isDrainable } from "./http/message.ts";
 import { type BodyMemory, isJson, readBody, type RequestBody } from "./inbound/body.ts";
-import { readGatewayCredential, readUpstreamCredential } from "./inbound/credentials.ts";
+import {
+  type Credentials,
+  readGatewayCredential,
+  readUpstreamCredentials,
+  toGatewayKeyError,
+} from "./inbound/credentials.ts";
 import { type Address, type HostTable, withoutPrefix } from "./inbound/host.ts";
 import { type Digest, holdsGatewayKey } from "./keys/key_format.ts";
 import { findGatewayKey, type KeyResolver } from "./keys/key_resolver.ts";
@@ -55,6 +60,8 @@ export interface Pipeline {
   assertWelcome(): void;
 }
 
+const NO_CREDENTIALS = {};
+
 /** One request on its way through the steps. */
 interface Flow {
   readonly request: GatewayRequest;
@@ -62,6 +69,8 @@ interface Flow {
   readonly gateway: Pipeline;
   /** Dialect of an answer that the gateway makes itself. */
   dialect: Dialect;
+  /** Headers with the caller's key at the provider; none before step 3. */
+  credentials: Credentials;
 }
 
 /** The call that a request asks for, as far as it is known after its body was read. */
@@ -86,7 +95,7 @@ interface Call {
  */
 export async function answer(request: GatewayRequest, gateway: Pipeline): Promise<GatewayResponse> {
   const exchange = gateway.open.begin(request, gateway); // 1
-  const flow: Flow = { request, exchange, gateway, dialect: OPAQUE };
+  const flow: Flow = { request, exchange, gateway, dialect: OPAQUE, credentials: NO_CREDENTIALS };
   try {
     exchange.trace = gateway.tracer?.begin(exchange, request);
     gateway.assertWelcome();
@@ -107,7 +116,7 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   if (operation.group === undefined && !provider.operations.includes("all")) throw new GatewayError("not_found");
   flow.dialect = operation.dialect;
   exchange.facts.operation = operation.name;
-  const presentedKey = readGatewayCredential(headers); // 3
+  const presentedKey = readGatewayCredential(headers, provider); // 3
   const storedKey = await findGatewayKey(presentedKey, keys, { digest, exchange, clock });
   const key = identify({ presentedKey, storedKey }, { provider, operation }, flow);
   const subjects = subjectsOf(key, provider); // 4
@@ -129,15 +138,19 @@ function address({ request: { url, headers }, exchange, gateway }: Flow): Addres
 function identify(
   { presentedKey, storedKey }: { presentedKey: string; storedKey: KeyConfig | undefined },
   { provider, operation }: Pick<Call, "provider" | "operation">,
-  { request: { method, url, headers }, exchange, gateway: { clock } }: Flow,
+  flow: Flow,
 ): KeyConfig {
+  const { request: { method, url, headers }, exchange, gateway: { clock } } = flow;
   if (storedKey !== undefined) exchange.facts.keyId = storedKey.id;
   const key = admitKey(storedKey, provider.name, clock.now());
-  const upstreamKey = readUpstreamCredential(headers);
-  if (upstreamKey === presentedKey || holdsGatewayKey(upstreamKey)) {
-    throw new GatewayError("gateway_key_in_authorization");
+  flow.credentials = readUpstreamCredentials(headers, provider, presentedKey);
+  for (const name in flow.credentials) {
+    const value = flow.credentials[name] ?? "";
+    if (value.includes(presentedKey) || holdsGatewayKey(value)) throw toGatewayKeyError(name, provider);
   }
-  if (holdsGatewayKey(url)) throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the URL" });
+  if (url.includes(presentedKey) || holdsGatewayKey(url)) {
+    throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the URL" });
+  }
   admitOperation(key, operation, provider);
   if (operation.modelId !== undefined) admitModel(key, operation.modelId);
   if (method === "GET" && headers.get("upgrade")?.toLowerCase() === "websocket") {
@@ -185,15 +198,12 @@ async function read(
 /** 6: forwards the original bytes, with the headers that may be forwarded. */
 function send(
   { provider, operation: { path }, body, isStream }: Call,
-  { request: { method, url, headers, isGone }, exchange }: Flow,
+  { request: { method, url, headers, isGone }, exchange, credentials }: Flow,
 ): Promise<UpstreamResponse> {
   if (isGone) throw new ClientClosed();
   const deadlines = shorten(provider.deadlines, headers, isStream ?? true);
-  return forward(
-    { path: path + toQuery(url), method, headers: toUpstreamHeaders(headers), body, deadlines },
-    exchange,
-    provider,
-  );
+  const forwarded = toUpstreamHeaders(headers, credentials);
+  return forward({ path: path + toQuery(url), method, headers: forwarded, body, deadlines }, exchange, provider);
 }
 
 /** 7: passes status and headers on at once and the body as it comes; its end settles the exchange (8). */

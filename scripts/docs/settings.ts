@@ -2,6 +2,7 @@
 import { toJsonSchema } from "@valibot/to-json-schema";
 import { ConfigSchema } from "../../src/config/config.ts";
 import { VARIABLES } from "../../src/config/environment.ts";
+import { credentialOf } from "../../src/config/credential.ts";
 import { PRESETS } from "../../src/config/presets.ts";
 import { toTable } from "./parts.ts";
 
@@ -107,7 +108,8 @@ export function makeSettings(): string {
   }).join("\n\n");
 }
 
-/** @returns The names of known providers, and what they stand for */
+/** @returns The names of known providers, what they stand for, and the header of their keys */
 export function makePresets(): string {
-  return toTable(["name", "base URL"], Object.entries(PRESETS).map(([name, url]) => [`\`${name}\``, `\`${url}\``]));
+  const rows = Object.entries(PRESETS).map(([name, url]) => [name, url, credentialOf([url])]);
+  return toTable(["name", "base URL", "`credential`"], rows.map((row) => row.map((text) => `\`${text}\``)));
 }

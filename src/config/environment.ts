@@ -29,6 +29,8 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_DEADLINES_", path: "providers.NAME.deadlines", read: addPairs },
   { name: "SALLYPORT_KEEP_ALIVE_", path: "providers.NAME.keepAlive" },
   { name: "SALLYPORT_TRANSPORT_", path: "providers.NAME.transport" },
+  { name: "SALLYPORT_CREDENTIAL_", path: "providers.NAME.credential" },
+  { name: "SALLYPORT_COMBINED_KEY_", path: "providers.NAME.combinedKey", read: toBoolean },
   { name: "SALLYPORT_SHARED_LIMITS_", path: "providers.NAME.limits", read: addPairs },
   { name: "SALLYPORT_PRICES_", path: "providers.NAME.prices", read: toJson },
   { name: "SALLYPORT_KEYS", path: "keys", read: toKeys },
@@ -78,6 +80,11 @@ function toKeys(text: string): unknown {
   if (text === "redis") return text;
   if (!text.startsWith("[")) return splitList(text).map((key, index) => ({ id: `key-${index + 1}`, key }));
   return toJson(text);
+}
+
+/** Reads `true` and `false`; any other text stays one, which no schema accepts as either. */
+function toBoolean(text: string): unknown {
+  return text === "true" || (text === "false" ? false : text);
 }
 
 /** Parses JSON. Invalid JSON becomes a text, which no schema accepts as an object or an array. */

@@ -154,8 +154,11 @@ export const ResolvedKeySchema: v.GenericSchema<ResolvedKey, KeyConfig> = v.pipe
   v.transform(toPolicy),
 );
 
-/** Prefixes of providers' keys: of OpenAI and those like it, Groq and xAI. Callers that send one are refused. */
-export const PROVIDER_KEY: RegExp = /^(?:sk|gsk|xai)[-_]/;
+/**
+ * Prefixes of providers' keys: of OpenAI, Anthropic (`sk-ant-`) and those like them, Groq, xAI and Google. No gateway key
+ * may begin so: callers that send one are refused.
+ */
+export const PROVIDER_KEY: RegExp = /^(?:(?:sk|gsk|xai)[-_]|AIza)/;
 
 /** @internal One key as it is written. */
 export const KeySchema: v.GenericSchema<KeyInput, KeyConfig> = v.pipe(

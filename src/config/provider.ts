@@ -5,6 +5,7 @@
  */
 import * as v from "valibot";
 import { AddressSchema } from "./address.ts";
+import { CREDENTIAL_HEADERS, credentialOf } from "./credential.ts";
 import { type LimitSet, LimitSetSchema, type WrittenLimits } from "./limit_set.ts";
 import { OperationsSchema, type WrittenGroup } from "./operation_groups.ts";
 import { PRESETS } from "./presets.ts";
@@ -34,6 +35,10 @@ export interface ProviderConfig {
   readonly keepAliveMs: number;
   /** Client of its calls: the gateway's own where the runtime has sockets, or the runtime's `fetch`. */
   readonly transport: "http1" | "fetch";
+  /** Header in which its interface takes the key; `Authorization` is accepted beside it. */
+  readonly credential: "authorization" | "x-api-key" | "api-key" | "x-goog-api-key";
+  /** True if callers may send `<gateway key>~<upstream key>` in the upstream key's place. */
+  readonly combinedKey: boolean;
   /** Limits that all keys share at this provider. */
   readonly limits?: LimitSet | undefined;
   /** Prices of its models; they take precedence over the prices for all providers. */
@@ -59,6 +64,10 @@ export interface ProviderInput {
     | undefined;
   /** Silence after which a stream is sent a comment, such as `15s`; `off` for never. */
   readonly keepAlive?: string | undefined;
+  /** Header in which its interface takes the key, accepted beside `Authorization`; left out, by the upstream. */
+  readonly credential?: ProviderConfig["credential"] | undefined;
+  /** True if callers may send `<gateway key>~<upstream key>` in the upstream key's place; false if left out. */
+  readonly combinedKey?: boolean | undefined;
   /** Limits that all keys share at this provider. */
   readonly limits?: WrittenLimits | undefined;
   /** Prices of its models; they take precedence over the prices for all providers. */
@@ -174,6 +183,17 @@ const provider = v.strictObject({
     ),
     "http1",
   ),
+  credential: v.optional(about(
+    v.picklist(CREDENTIAL_HEADERS, `expected ${CREDENTIAL_HEADERS.map((name) => `"${name}"`).join(", ")}`),
+    "Header in which its interface takes the key, accepted beside `Authorization`. Left out: by the upstream",
+  )),
+  combinedKey: v.optional(
+    about(
+      v.boolean("expected true or false"),
+      "With `true`, `<gateway key>~<upstream key>` is accepted in the upstream key's place; off if left out",
+    ),
+    false,
+  ),
   limits: v.optional(about(LimitSetSchema, "What all keys together may take of it")),
   prices: v.optional(about(PricesSchema, "What its models cost; these come before the prices for all providers")),
 }, "expected an object");
@@ -188,11 +208,12 @@ type ParsedProvider = v.InferOutput<typeof provider>;
 
 function providersOf(parsed: Readonly<Record<string, ParsedProvider>>): Record<string, ProviderConfig> {
   const entries = Object.entries(parsed);
-  return Object.fromEntries(entries.map(([name, { hosts, upstream, keepAlive, ...entry }]) => [name, {
+  return Object.fromEntries(entries.map(([name, { hosts, upstream, keepAlive, credential, ...entry }]) => [name, {
     ...entry,
     hosts: hosts ?? defaultHosts(name, entries.length === 1),
     upstreams: [upstream].flat(),
     keepAliveMs: keepAlive,
+    credential: credential ?? credentialOf([upstream].flat()),
   }]));
 }
 

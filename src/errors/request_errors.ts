@@ -110,18 +110,17 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     ...UNAUTHENTICATED,
     param: "Authorization",
     message:
-      "Cannot forward the Authorization header: it holds a gateway key. Put the provider's key there and the gateway key in Gateway-Auth",
+      "Cannot forward the provider's key: a gateway key stands in its place. Put the provider's key there and the gateway key in Gateway-Auth",
   },
   missing_upstream_key: {
     ...UNAUTHENTICATED,
     param: "Authorization",
-    message:
-      "Cannot forward the request: the Authorization header is missing. Send Authorization: Bearer <your key at the provider>",
+    message: "Cannot forward the request without the caller's key at the provider",
   },
   invalid_upstream_auth: {
     ...UNAUTHENTICATED,
     param: "Authorization",
-    message: "Cannot read the Authorization header: it must be the word Bearer, one space and one key, given once",
+    message: "Cannot read the caller's key at the provider",
   },
   gateway_key_misplaced: {
     ...INVALID,
@@ -132,7 +131,7 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     ...UNAUTHENTICATED,
     param: "Gateway-Auth",
     message:
-      "Cannot use a provider's key as a gateway key: put it into Authorization, and the key of this gateway into Gateway-Auth",
+      "Cannot use a provider's key as a gateway key: put it where the provider takes it, and the key of this gateway into Gateway-Auth",
   },
   provider_not_allowed: {
     ...FORBIDDEN,

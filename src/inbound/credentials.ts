@@ -1,16 +1,41 @@
 /**
- * The two credentials of a caller, each a Bearer token, read strictly.
+ * The two credentials of a caller, read strictly: its gateway key and its key at the provider, each in a header of its
+ * own or, where the provider is configured so, both in one.
  *
  * @module
  */
+import type { CredentialHeader } from "../config/credential.ts";
 import { PROVIDER_KEY } from "../config/key.ts";
 import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
 
+/** Rules of a provider for the key that callers send for it. */
+export interface CredentialRules {
+  /** Header in which its interface takes the key; `Authorization` is accepted beside it. */
+  readonly credential: CredentialHeader;
+  /** True if `<gateway key>~<upstream key>` is accepted in the upstream key's place. */
+  readonly combinedKey: boolean;
+}
+
+/** The caller's headers. */
+interface Headers {
+  get(name: string): string | null;
+}
+
+/** Headers with the caller's key at the provider, names in lower case. */
+export type Credentials = Readonly<Record<string, string>>;
+
+const KEY = /^[\x21-\x7e]+$/;
 // RFC 9110 §11.1: the scheme is case-insensitive. Here then exactly one space and visible ASCII, which leaves no
 // room for a second credential: fields given twice arrive joined with ", ".
 const BEARER = /^Bearer ([\x21-\x7e]+)$/i;
 // Providers' keys run to a few hundred characters, signed tokens to some thousand.
 const MAX_CREDENTIAL_LENGTH = 8192;
+/** Separator of the halves of a combined key. No key of the gateway's own form contains it; an upstream key may. */
+const SEPARATOR = "~";
+
+const COMBINED_FORM =
+  "where one key is all that can be set, send <gateway key>~<key at the provider> as that key, and no Gateway-Auth";
+const NOT_COMBINED = "both keys in one are accepted only where the operator sets combinedKey for the provider";
 
 /**
  * Returns the credential of a header: the word Bearer, one space, the credential.
@@ -22,33 +47,95 @@ export function parseBearer(value: string | null): string | undefined {
   return value === null || value.length > MAX_CREDENTIAL_LENGTH ? undefined : BEARER.exec(value)?.[1];
 }
 
-function readBearer(value: string | null, missing: ErrorCode, malformed: ErrorCode): string {
-  if (value === null) throw new GatewayError(missing);
-  const key = parseBearer(value);
-  if (key === undefined) throw new GatewayError(malformed);
-  return key;
+/** Tells whether a value is one key alone. */
+const isKey = (value: string): boolean => value.length <= MAX_CREDENTIAL_LENGTH && KEY.test(value);
+
+/** Makes an error about the header of an upstream key. */
+function errorAt(header: string, code: ErrorCode, detail: string): GatewayError {
+  return new GatewayError(code, { param: header === "authorization" ? "Authorization" : header, detail });
+}
+
+/**
+ * Makes the error for an upstream key that holds a gateway key.
+ *
+ * @param header Name of its header, in lower case
+ * @param rules Rules of the provider
+ * @returns The error, with what to do
+ */
+export function toGatewayKeyError(header: string, { combinedKey }: CredentialRules): GatewayError {
+  return errorAt(header, "gateway_key_in_authorization", combinedKey ? COMBINED_FORM : NOT_COMBINED);
+}
+
+function missingUpstreamKey(header: string): GatewayError {
+  const bearer = "Authorization: Bearer <your key at the provider>";
+  const detail = header === "authorization" ? bearer : `${header}: <your key at the provider>, or ${bearer}`;
+  return errorAt(header, "missing_upstream_key", `send ${detail}`);
+}
+
+function malformedUpstreamKey(header: string): GatewayError {
+  const form = header === "authorization" ? "Authorization: Bearer <key>" : `${header}: <key>`;
+  return errorAt(header, "invalid_upstream_auth", `send ${form}, once`);
 }
 
 /**
  * Reads the gateway key.
  *
  * @param headers The caller's headers
+ * @param rules Rules of the provider
  * @returns The key
  * @throws {GatewayError} `missing_gateway_key`, `invalid_gateway_auth`, `provider_key_in_gateway_auth`
  */
-export function readGatewayCredential(headers: { get(name: string): string | null }): string {
-  const key = readBearer(headers.get("gateway-auth"), "missing_gateway_key", "invalid_gateway_auth");
+export function readGatewayCredential(headers: Headers, rules: CredentialRules): string {
+  const value = headers.get("gateway-auth");
+  if (value === null) return readFirstHalf(headers, rules);
+  const key = parseBearer(value);
+  if (key === undefined) throw new GatewayError("invalid_gateway_auth");
   if (PROVIDER_KEY.test(key)) throw new GatewayError("provider_key_in_gateway_auth");
   return key;
 }
 
+/** Reads the gateway key of a combined key: all before the first separator. */
+function readFirstHalf(headers: Headers, { credential, combinedKey }: CredentialRules): string {
+  const bare = credential === "authorization" ? null : headers.get(credential);
+  const presented = bare ?? parseBearer(headers.get("authorization")) ?? "";
+  const end = presented.indexOf(SEPARATOR);
+  if (!combinedKey) throw new GatewayError("missing_gateway_key", end < 0 ? {} : { detail: NOT_COMBINED });
+  if (end < 1) throw new GatewayError("missing_gateway_key", { detail: COMBINED_FORM });
+  const key = presented.slice(0, end);
+  if (PROVIDER_KEY.test(key)) throw new GatewayError("provider_key_in_gateway_auth", { detail: COMBINED_FORM });
+  return key;
+}
+
 /**
- * Reads the key at the provider.
+ * Reads the key at the provider, from `Authorization` and from the header of the provider's interface.
  *
  * @param headers The caller's headers
- * @returns The key
+ * @param rules Rules of the provider
+ * @param gatewayKey The caller's gateway key, which is cut off a combined key
+ * @returns The headers to forward, names in lower case: those that were presented, as they came
  * @throws {GatewayError} `missing_upstream_key`, `invalid_upstream_auth`
  */
-export function readUpstreamCredential(headers: { get(name: string): string | null }): string {
-  return readBearer(headers.get("authorization"), "missing_upstream_key", "invalid_upstream_auth");
+export function readUpstreamCredentials(headers: Headers, rules: CredentialRules, gatewayKey: string): Credentials {
+  const { credential, combinedKey } = rules;
+  const bearer = headers.get("authorization");
+  const bare = credential === "authorization" ? null : headers.get(credential);
+  if (bearer === null && bare === null) throw missingUpstreamKey(credential);
+  if (bearer !== null && parseBearer(bearer) === undefined) throw malformedUpstreamKey("authorization");
+  if (bare !== null && !isKey(bare)) throw malformedUpstreamKey(credential);
+  const credentials: Record<string, string> = bearer === null ? {} : { authorization: bearer };
+  if (bare !== null) credentials[credential] = bare;
+  return combinedKey && headers.get("gateway-auth") === null ? toSecondHalves(credentials, gatewayKey) : credentials;
+}
+
+/** Cuts the gateway key off combined keys. Where both headers are sent, both have to hold it: neither is guessed at. */
+function toSecondHalves(credentials: Credentials, gatewayKey: string): Credentials {
+  const halves = Object.entries(credentials).map(([name, value]): [string, string] => {
+    const scheme = name === "authorization" ? "Bearer " : "";
+    const key = value.slice(scheme.length);
+    if (!key.startsWith(gatewayKey + SEPARATOR)) throw errorAt(name, "invalid_upstream_auth", COMBINED_FORM);
+    const half = key.slice(gatewayKey.length + SEPARATOR.length);
+    if (half === "") throw missingUpstreamKey(name);
+    return [name, scheme + half];
+  });
+  return Object.fromEntries(halves);
 }

@@ -18,7 +18,8 @@ import type { GatewayKey, KeyStore } from "./key_store.ts";
  * Hook: finds the owner of a key. It is called once for each request and its answer is not kept, so limits and rights
  * may differ from one request to the next. It may look the key up by whatever the store holds, preferably a hash, and
  * is itself responsible for comparing in constant time. It is not called for a text that can't be a key: fewer than 16
- * characters or more than 512, other than visible ASCII, or one that looks like a provider's (`sk-`, `gsk_`, `xai-`).
+ * characters or more than 512, other than visible ASCII, or one that looks like a provider's (`sk-`, `gsk_`, `xai-`,
+ * `AIza`).
  *
  * If it throws, or takes longer than ten seconds, the request is answered with `key_store_unavailable`, unless it
  * throws a `GatewayError`. If it returns another form than {@link ResolvedKey}, the answer is `internal_error`.

@@ -1,16 +1,19 @@
 /**
  * Allow-lists of the headers that may cross the gateway, in each direction. All others are dropped, among them the
  * caller's cookies, its `Gateway-Auth`, `Host`, forwarding headers and everything meant for one hop (RFC 9110 §7.6.1:
- * `Connection` and what it nominates, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`, `Upgrade`).
+ * `Connection` and what it nominates, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`, `Upgrade`). Headers with the
+ * caller's key at the provider stand on no list: they are decided where credentials are read, and passed in.
  *
  * @module
  */
 import type { GatewayRequest } from "../http/message.ts";
 import type { UpstreamResponse } from "./transport.ts";
 
+/** Headers by their names in lower case. */
+type HeaderSet = Record<string, string>;
+
 /** Headers passed from caller to provider. */
 const REQUEST_HEADERS: ReadonlySet<string> = new Set([
-  "authorization", // the caller's own key there
   "content-type",
   "accept",
   "user-agent",
@@ -82,10 +85,12 @@ const UNSAFE_VALUE = /[\u0000-\u0008\u000a-\u001f\u007f]|[^\u0000-\u00ff]/;
  * Builds the headers of the call to the provider.
  *
  * @param headers The caller's headers
+ * @param credentials The headers with the caller's key at the provider
  * @returns The headers, names in lower case
  */
-export function toUpstreamHeaders(headers: GatewayRequest["headers"]): Record<string, string> {
-  const forwarded: Record<string, string> = {
+export function toUpstreamHeaders(headers: GatewayRequest["headers"], credentials: Readonly<HeaderSet>): HeaderSet {
+  const forwarded: HeaderSet = {
+    ...credentials,
     accept: "*/*", // what is not set here, a runtime's fetch would fill in by itself, each differently
     "user-agent": "sallyport",
     "accept-encoding": "identity", // the relay reads what it passes on

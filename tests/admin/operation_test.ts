@@ -290,6 +290,17 @@ describe("an operator", () => {
         await running.program.waitFor(/("provider":"b".*"status":200)/);
       });
 
+      it("with the provider's key in the header that the provider takes", async () => {
+        const credentials = { SALLYPORT_CREDENTIAL_B: "x-api-key" };
+        await start({ args, env: credentials }, { keys: [{ id: "own", key: OWN_KEY }] });
+        const admin = { "sallyport-admin": `Bearer ${TOKEN}`, "gateway-auth": `Bearer ${OWN_KEY}` };
+        for (const key of [{ authorization: "Bearer sk-1" }, { "x-api-key": "sk-1" }]) {
+          assert.equal((await tryOut("b", { ...admin, ...key }, GOOD_BODY)).status, 200);
+          const { headers } = running.provider.calls.at(-1) ?? assert.fail();
+          assert.deepEqual([headers["x-api-key"], headers.authorization], ["sk-1", undefined]);
+        }
+      });
+
       it("and streams it as it comes; the provider is told when the operator leaves", async () => {
         await start({ args }, { keys: [{ id: "own", key: OWN_KEY }] });
         const controller = new AbortController();

@@ -109,6 +109,14 @@ describe("sallyport doctor", () => {
     assert.ok(provider.calls.at(-1)?.isCut);
   });
 
+  it("sends the key in the header that the provider takes", async () => {
+    const provider = await start();
+    configure(provider.url, { credential: "x-api-key" });
+    await examine(0);
+    assert.equal(provider.calls.length, 5);
+    assert.ok(provider.calls.every(({ headers }) => headers["x-api-key"] === KEY && !("authorization" in headers)));
+  });
+
   it("prints a line each, with what to do beneath", async () => {
     await start({ events: `: hi\n\n${chunk("Hello")}${STOP}` });
     const { status, stdout, stderr } = await run(["a", "--model", "test-1"]);

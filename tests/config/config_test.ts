@@ -80,6 +80,13 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   "keys in Redis without Redis": [{ providers, keys: "redis" }, "config", /keys: expected "redis" to be configured/],
   "a Redis that is no URL": [{ providers, redis: "localhost" }, "redis", /redis:\/\//],
   "a short admin token": [{ providers, admin: { port: 1, token: "short" } }, "admin.token", /16 to 512 visible/],
+  "a header that no interface takes its key in": [
+    withProvider({ credential: "x-auth" }),
+    "providers.a.credential",
+    /expected "authorization", "x-api-key", "api-key", "x-goog-api-key"/,
+  ],
+  "half a combined key": [withProvider({ combinedKey: "yes" }), "providers.a.combinedKey", /true or false/],
+  "a key of Google's": [withKey({ key: "AIzaSy0123456789abcdef" }), "keys[0].key", /looks like a provider's/],
   "a provider's key": [withKey({ key: "sk-0123456789abcdef" }), "keys[0].key", /looks like a provider's/],
   "a day that no calendar has": [
     withKey({ key: LONG, expires: "2027-02-30T00:00:00Z" }),
@@ -453,6 +460,8 @@ describe("the configuration", () => {
           messages: "ordered",
           operations: ["default"],
           transport: "http1",
+          credential: "authorization",
+          combinedKey: false,
           deadlines: {
             connectMs: 5000,
             firstByteMs: 600_000,
@@ -484,6 +493,28 @@ describe("the configuration", () => {
       assert.equal(checkConfig(withProvider({ upstream: name })).providers.a?.upstreams[0], url);
     }
   });
+
+  const CREDENTIALS: Readonly<Record<string, [upstream: string | string[], credential: string]>> = {
+    "by its short name": ["anthropic", "x-api-key"],
+    "by its host": ["https://api.anthropic.com", "x-api-key"],
+    "of Azure": ["https://Mine.OpenAI.azure.com/openai/v1", "api-key"],
+    "of Azure's second name": ["https://mine.cognitiveservices.azure.com/openai/v1", "api-key"],
+    "of Azure's third name": ["https://mine.services.ai.azure.com/openai/v1", "api-key"],
+    "of replicas alike": [
+      ["https://eu.openai.azure.com/openai/v1", "https://us.openai.azure.com/openai/v1"],
+      "api-key",
+    ],
+    "of replicas that differ": [["https://eu.openai.azure.com/openai/v1", "openai"], "authorization"],
+    "of a name that only looks so": ["https://openai.azure.com.example/v1", "authorization"],
+    "of Google's OpenAI-compatible interface": ["gemini", "authorization"],
+  };
+  for (const [name, [upstream, credential]] of Object.entries(CREDENTIALS)) {
+    it(`knows the header for a provider's key: ${name}`, () => {
+      assert.equal(checkConfig(withProvider({ upstream })).providers.a?.credential, credential);
+      const { a } = checkConfig(withProvider({ upstream, credential: "x-goog-api-key", combinedKey: true })).providers;
+      assert.deepEqual([a?.credential, a?.combinedKey], ["x-goog-api-key", true]);
+    });
+  }
 
   it("waits before it closes its listeners where somebody asks whether it is ready", () => {
     assert.equal(checkConfig({ providers, admin: { port: 0 } }).drain.delayMs, 5000);
@@ -572,6 +603,12 @@ const VARIABLES: Readonly<Record<string, [input: Json, name: string, text: strin
   ],
   "an address beside a token": [{ admin: { token: "x" } }, "SALLYPORT_ADMIN", "[::1]:80", "admin", {
     admin: { token: "x", hostname: "::1", port: 80 },
+  }],
+  "a switch": [{}, "SALLYPORT_COMBINED_KEY_A", "true", "providers.a.combinedKey", {
+    providers: { a: { combinedKey: true } },
+  }],
+  "a switch that is off": [{}, "SALLYPORT_COMBINED_KEY_A", "false", "providers.a.combinedKey", {
+    providers: { a: { combinedKey: false } },
   }],
   "in place of a list": [{ keys: [{ id: "a" }] }, "SALLYPORT_KEYS_FILE", "k.json", "keys.file", {
     keys: { file: "k.json" },

@@ -1,7 +1,8 @@
-/** The two credentials through the front door: what is refused never reaches a provider. */
+/** The two credentials through the front door, in each place for them: what is refused never reaches a provider. */
 // runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { CREDENTIAL_HEADERS } from "../../src/config/credential.ts";
 import { generateGatewayKey } from "../../src/keys/key_format.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, type UnderTest } from "../support/gateway.ts";
@@ -81,9 +82,228 @@ describe("credentials", () => {
     assert.equal(provider.calls.length, 0);
   });
 
+  it("never forwards either kind of gateway key in a query", async () => {
+    for (const key of [generateGatewayKey(), OWN]) {
+      const headers = { ...under.headers, "gateway-auth": `Bearer ${OWN}` };
+      const { status, body } = await callRaw(under.a, {
+        path: `/v1/chat/completions?key=${key}`,
+        headers,
+        body: GOOD_BODY,
+      });
+      assert.deepEqual([status, JSON.parse(body).error.code], [400, "gateway_key_misplaced"]);
+    }
+    assert.equal(provider.calls.length, 0);
+  });
+
   it("records the key by its id", async () => {
     assert.equal(await codeOf({}), "ok");
     assert.equal((await under.settled()).keyId, "own");
     assert.doesNotMatch(JSON.stringify(under.records), new RegExp(`${OWN}|sk-`));
+  });
+});
+
+const SK = "sk-ant-0123";
+const OWN_HEADERS = CREDENTIAL_HEADERS.filter((name) => name !== "authorization");
+
+/** Names and values of the credentials that arrived at a provider. */
+function credentialsOf({ headers }: { readonly headers: Readonly<Record<string, unknown>> }) {
+  return Object.fromEntries(CREDENTIAL_HEADERS.flatMap((name) => name in headers ? [[name, headers[name]]] : []));
+}
+
+/** A call's headers: those of credentials, and no others that differ from a good call's. */
+type Presented = Readonly<Record<string, string | string[] | undefined>>;
+
+/** A gateway whose providers take their keys in a certain way. */
+async function startWith(settings: Record<string, unknown>) {
+  const provider = await startProvider();
+  const config = { keys: [{ id: "own", key: OWN }] };
+  const under = await startUnderTest({ upstreams: { a: provider.url }, provider: settings, config });
+  const none = { "authorization": undefined, "gateway-auth": undefined };
+  return {
+    provider,
+    /** What is answered: the credentials that went up, or the error's code, header and message. */
+    async call(presented: Presented): Promise<unknown> {
+      const before = provider.calls.length;
+      const { status, body } = await callRaw(under.a, {
+        headers: { ...under.headers, ...none, ...presented },
+        body: GOOD_BODY,
+      });
+      const [arrived] = provider.calls.slice(before);
+      if (status === 200 && arrived !== undefined) {
+        assert.equal(arrived.headers["gateway-auth"], undefined);
+        return credentialsOf(arrived);
+      }
+      assert.equal(arrived, undefined, "what is refused arrives nowhere");
+      assert.equal(status, 401);
+      assert.doesNotMatch(body, new RegExp(`${OWN}|${SK}|gk_`));
+      const { error: { code, param, message } } = JSON.parse(body);
+      return [code, param, message];
+    },
+    async close() {
+      await under.close();
+      await provider.close();
+    },
+  };
+}
+
+describe("the header of a provider's interface", () => {
+  let started: Awaited<ReturnType<typeof startWith>>;
+  afterEach(() => started.close());
+  const call = (presented: Presented) => started.call({ "gateway-auth": `Bearer ${OWN}`, ...presented });
+  const refusal = async (presented: Presented) => (await call(presented) as string[]).slice(0, 2);
+
+  for (const header of OWN_HEADERS) {
+    it(`${header} holds the upstream key, and so may Authorization: what is presented goes up as it came`, async () => {
+      started = await startWith({ credential: header });
+      const bearer = { authorization: "bearer sk-1" };
+      for (const presented of [{ [header]: SK }, bearer, { [header]: SK, ...bearer }, { [header]: "Bearer~" }]) {
+        assert.deepEqual(await call(presented), presented);
+      }
+    });
+
+    it(`${header} is one key alone, and Authorization beside it one Bearer`, async () => {
+      started = await startWith({ credential: header });
+      for (const value of [`Bearer ${SK}`, `${SK} x`, `${SK}, ${SK}`, [SK, SK], "x".repeat(8193)]) {
+        assert.deepEqual(await refusal({ [header]: value, authorization: "Bearer sk-1" }), [
+          "invalid_upstream_auth",
+          header,
+        ]);
+      }
+      assert.deepEqual(await refusal({ [header]: SK, authorization: SK }), ["invalid_upstream_auth", "Authorization"]);
+    });
+
+    it(`${header} is named where no upstream key is sent`, async () => {
+      started = await startWith({ credential: header });
+      const [code, param, message] = await call({}) as string[];
+      assert.deepEqual([code, param], ["missing_upstream_key", header]);
+      assert.match(message ?? "", new RegExp(`: send ${header}: <.*>, or Authorization: Bearer <`));
+    });
+
+    it(`${header} never takes a gateway key up`, async () => {
+      started = await startWith({ credential: header });
+      for (const value of [OWN, generateGatewayKey(), `x${OWN}`, `${OWN}~${SK}`, `${generateGatewayKey()}~${SK}`]) {
+        for (const beside of [{}, { authorization: "Bearer sk-1" }]) {
+          assert.deepEqual(await refusal({ [header]: value, ...beside }), ["gateway_key_in_authorization", header]);
+        }
+        assert.deepEqual(await refusal({ [header]: SK, authorization: `Bearer ${value}` }), [
+          "gateway_key_in_authorization",
+          "Authorization",
+        ]);
+      }
+    });
+
+    it(`${header} of another interface is no credential and stays here`, async () => {
+      const others = Object.fromEntries(OWN_HEADERS.filter((name) => name !== header).map((name) => [name, SK]));
+      started = await startWith({ credential: header });
+      assert.deepEqual(await refusal(others), ["missing_upstream_key", header]);
+      assert.deepEqual(await call({ ...others, [header]: SK }), { [header]: SK });
+    });
+  }
+
+  it("is Authorization by default, and no other then counts", async () => {
+    started = await startWith({});
+    const all = Object.fromEntries(OWN_HEADERS.map((name) => [name, SK]));
+    const [code, param, message] = await call(all) as string[];
+    assert.deepEqual([code, param], ["missing_upstream_key", "Authorization"]);
+    assert.match(message ?? "", /: send Authorization: Bearer <your key at the provider>$/);
+    assert.deepEqual(await call({ ...all, authorization: "Bearer sk-1" }), { authorization: "Bearer sk-1" });
+  });
+
+  it("does not matter to provider's keys in Gateway-Auth: they are known by their beginnings", async () => {
+    started = await startWith({ credential: "x-goog-api-key" });
+    for (
+      const key of ["sk-ant-api03-0123456789", "sk-proj-0123456789", "gsk_0123456789abcdef", "AIzaSy0123456789abc"]
+    ) {
+      assert.deepEqual(await refusal({ "gateway-auth": `Bearer ${key}`, "x-goog-api-key": SK }), [
+        "provider_key_in_gateway_auth",
+        "Gateway-Auth",
+      ]);
+    }
+  });
+});
+
+describe("a combined key", () => {
+  let started: Awaited<ReturnType<typeof startWith>>;
+  afterEach(() => started.close());
+  const refusal = async (presented: Presented) => (await started.call(presented) as string[]).slice(0, 2);
+
+  it("opens both doors: its first half stays, its second half goes up", async () => {
+    started = await startWith({ combinedKey: true, credential: "x-api-key" });
+    for (const key of [SK, "k", "a~b", "~", "~~x", "sk-gk_"]) {
+      const bearer = { authorization: `Bearer ${OWN}~${key}` };
+      const bare = { "x-api-key": `${OWN}~${key}` };
+      assert.deepEqual(await started.call(bearer), { authorization: `Bearer ${key}` });
+      assert.deepEqual(await started.call(bare), { "x-api-key": key });
+      assert.deepEqual(await started.call({ ...bare, ...bearer }), {
+        "x-api-key": key,
+        authorization: `Bearer ${key}`,
+      });
+    }
+    assert.deepEqual(await started.call({ authorization: `BEARER ${OWN}~${SK}` }), { authorization: `Bearer ${SK}` });
+  });
+
+  it("may be used or not, call by call: beside Gateway-Auth an upstream key goes up whole", async () => {
+    started = await startWith({ combinedKey: true });
+    const presented = { "gateway-auth": `Bearer ${OWN}`, authorization: "Bearer a-signed~token" };
+    assert.deepEqual(await started.call(presented), { authorization: "Bearer a-signed~token" });
+  });
+
+  it("is refused where a half is missing or wrong", async () => {
+    started = await startWith({ combinedKey: true, credential: "x-api-key" });
+    const other = generateGatewayKey();
+    const REFUSED: readonly [presented: Presented, code: string, param: string][] = [
+      [{}, "missing_gateway_key", "Gateway-Auth"],
+      [{ authorization: `Bearer ${SK}` }, "missing_gateway_key", "Gateway-Auth"],
+      [{ authorization: `Bearer ${OWN}` }, "missing_gateway_key", "Gateway-Auth"],
+      [{ authorization: `Bearer ~${SK}` }, "missing_gateway_key", "Gateway-Auth"],
+      [{ authorization: `Bearer ~` }, "missing_gateway_key", "Gateway-Auth"],
+      [{ authorization: `${OWN}~${SK}` }, "missing_gateway_key", "Gateway-Auth"],
+      [{ "x-api-key": SK, authorization: `Bearer ${OWN}~${SK}` }, "missing_gateway_key", "Gateway-Auth"],
+      [{ authorization: `Bearer ${OWN}~` }, "missing_upstream_key", "Authorization"],
+      [{ "x-api-key": `${OWN}~` }, "missing_upstream_key", "x-api-key"],
+      [{ authorization: `Bearer ${OWN}x~${SK}` }, "invalid_gateway_key", "Gateway-Auth"],
+      [{ authorization: `Bearer ${other}~${SK}` }, "invalid_gateway_key", "Gateway-Auth"],
+      [{ authorization: `Bearer ${SK}~${OWN}` }, "provider_key_in_gateway_auth", "Gateway-Auth"],
+      [{ authorization: `Bearer ${OWN}~${OWN}` }, "gateway_key_in_authorization", "Authorization"],
+      [{ "x-api-key": `${OWN}~${other}` }, "gateway_key_in_authorization", "x-api-key"],
+      [{ "x-api-key": `${OWN}~${SK} x` }, "invalid_upstream_auth", "x-api-key"],
+      [{ "x-api-key": `${OWN}~${SK}`, authorization: `Bearer ${SK}` }, "invalid_upstream_auth", "Authorization"],
+      [
+        { "x-api-key": `${OWN}~${SK}`, authorization: `Bearer ${other}~${SK}` },
+        "invalid_upstream_auth",
+        "Authorization",
+      ],
+    ];
+    for (const [presented, code, param] of REFUSED) {
+      assert.deepEqual(await refusal(presented), [code, param], Object.keys(presented).join());
+    }
+  });
+
+  it("is refused beside Gateway-Auth", async () => {
+    started = await startWith({ combinedKey: true });
+    for (const key of [OWN, generateGatewayKey()]) {
+      const presented = { "gateway-auth": `Bearer ${OWN}`, authorization: `Bearer ${key}~${SK}` };
+      const [code, param, message] = await started.call(presented) as string[];
+      assert.deepEqual([code, param], ["gateway_key_in_authorization", "Authorization"]);
+      assert.match(message ?? "", /as that key, and no Gateway-Auth$/);
+    }
+    assert.deepEqual(await refusal({ "gateway-auth": "", authorization: `Bearer ${OWN}~${SK}` }), [
+      "invalid_gateway_auth",
+      "Gateway-Auth",
+    ]);
+  });
+
+  it("is refused where it is not configured, and the setting is named", async () => {
+    started = await startWith({});
+    for (
+      const [beside, code] of [
+        [{}, "missing_gateway_key"],
+        [{ "gateway-auth": `Bearer ${OWN}` }, "gateway_key_in_authorization"],
+      ] as const
+    ) {
+      const [told, , message] = await started.call({ ...beside, authorization: `Bearer ${OWN}~${SK}` }) as string[];
+      assert.equal(told, code);
+      assert.match(message ?? "", /only where the operator sets combinedKey/);
+    }
   });
 });

@@ -6,7 +6,7 @@ import fc from "fast-check";
 import { parseConfig } from "../../src/config/config.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { createGateway } from "../../src/gateway.ts";
-import { readGatewayCredential, readUpstreamCredential } from "../../src/inbound/credentials.ts";
+import { parseBearer, readGatewayCredential, readUpstreamCredentials } from "../../src/inbound/credentials.ts";
 import { createHostTable, type HostTable, withoutPrefix } from "../../src/inbound/host.ts";
 
 const table = createHostTable([
@@ -315,45 +315,68 @@ const MALFORMED: Readonly<Record<string, string>> = {
 };
 
 describe("a credential", () => {
-  const read = (value: string | null, reader: typeof readGatewayCredential) =>
+  interface Headers {
+    get(name: string): string | null;
+  }
+  const RULES = { credential: "authorization", combinedKey: false } as const;
+  const readGateway = (headers: Headers) => readGatewayCredential(headers, RULES);
+  const readUpstream = (headers: Headers) =>
+    parseBearer(readUpstreamCredentials(headers, RULES, "a-gateway-key").authorization ?? null) ?? assert.fail();
+  const read = (value: string | null, reader: (headers: Headers) => string) =>
     outcomeOf(value, (text) => ({ provider: reader({ get: () => text }), prefix: "" }));
 
   it("is one Bearer with visible ASCII, or refused", () => {
     const value = fc.oneof(fc.string({ unit: "binary" }), fc.string().map((key) => `Bearer ${key}`));
     fc.assert(fc.property(value, (text) => {
       const isGood = /^bearer [\x21-\x7e]+$/i.test(text);
-      assert.equal(read(text, readGatewayCredential), isGood ? text.slice(7) : "invalid_gateway_auth");
-      assert.equal(read(text, readUpstreamCredential), isGood ? text.slice(7) : "invalid_upstream_auth");
+      assert.equal(read(text, readGateway), isGood ? text.slice(7) : "invalid_gateway_auth");
+      assert.equal(read(text, readUpstream), isGood ? text.slice(7) : "invalid_upstream_auth");
     }));
   });
 
   for (const [name, value] of Object.entries(MALFORMED)) {
     it(`is refused with ${name}`, () => {
-      assert.equal(read(value, readGatewayCredential), "invalid_gateway_auth");
-      assert.equal(read(value, readUpstreamCredential), "invalid_upstream_auth");
+      assert.equal(read(value, readGateway), "invalid_gateway_auth");
+      assert.equal(read(value, readUpstream), "invalid_upstream_auth");
     });
   }
 
   it("is accepted with the scheme in any case, and as long as signed tokens are", () => {
     for (const scheme of ["Bearer", "bearer", "BEARER", "bEaReR"]) {
       for (const key of ["k", "!~,;=", `own-${"x".repeat(4000)}`]) {
-        assert.equal(read(`${scheme} ${key}`, readGatewayCredential), key);
-        assert.equal(read(`${scheme} ${key}`, readUpstreamCredential), key);
+        assert.equal(read(`${scheme} ${key}`, readGateway), key);
+        assert.equal(read(`${scheme} ${key}`, readUpstream), key);
       }
     }
   });
 
   it("is read from its own header only", () => {
     const headers = (own: string) => ({ get: (name: string) => name.toLowerCase() === own ? "Bearer key" : null });
-    assert.equal(readGatewayCredential(headers("gateway-auth")), "key");
-    assert.throws(() => readGatewayCredential(headers("authorization")), { code: "missing_gateway_key" });
-    assert.equal(readUpstreamCredential(headers("authorization")), "key");
-    assert.throws(() => readUpstreamCredential(headers("gateway-auth")), { code: "missing_upstream_key" });
+    assert.equal(readGateway(headers("gateway-auth")), "key");
+    assert.throws(() => readGateway(headers("authorization")), { code: "missing_gateway_key" });
+    assert.equal(readUpstream(headers("authorization")), "key");
+    assert.throws(() => readUpstream(headers("gateway-auth")), { code: "missing_upstream_key" });
   });
 
   it("has its own answer when it is missing, and a limit", () => {
-    assert.equal(read(null, readGatewayCredential), "missing_gateway_key");
-    assert.equal(read(null, readUpstreamCredential), "missing_upstream_key");
-    assert.equal(read(`Bearer ${"x".repeat(100_000)}`, readGatewayCredential), "invalid_gateway_auth");
+    assert.equal(read(null, readGateway), "missing_gateway_key");
+    assert.equal(read(null, readUpstream), "missing_upstream_key");
+    assert.equal(read(`Bearer ${"x".repeat(100_000)}`, readGateway), "invalid_gateway_auth");
+  });
+
+  it("that is combined comes apart at its first ~, in any header", () => {
+    const gatewayKey = fc.stringMatching(/^[!-}]{1,40}$/).filter((key) => !/^(?:sk|gsk|xai)[-_]|^AIza/.test(key));
+    const upstreamKey = fc.stringMatching(/^[!-~]{1,40}$/);
+    const header = fc.constantFrom("authorization", "x-api-key", "api-key", "x-goog-api-key");
+    fc.assert(fc.property(gatewayKey, upstreamKey, header, (first, second, credential) => {
+      const scheme = credential === "authorization" ? "Bearer " : "";
+      const headers = { get: (name: string) => name === credential ? `${scheme}${first}~${second}` : null };
+      const rules = { credential, combinedKey: true };
+      assert.equal(readGatewayCredential(headers, rules), first);
+      assert.deepEqual(readUpstreamCredentials(headers, rules, first), { [credential]: `${scheme}${second}` });
+      assert.throws(() => readGatewayCredential(headers, { credential, combinedKey: false }), {
+        code: "missing_gateway_key",
+      });
+    }));
   });
 });

@@ -67,6 +67,7 @@ describe("canaries", () => {
       providers: {
         a: { upstream: provider.url, hosts: ["a.localhost"], deadlines },
         gone: { upstream: gone, hosts: ["gone.localhost"], deadlines },
+        own: { upstream: provider.url, hosts: ["own.localhost"], credential: "x-api-key", combinedKey: true },
       },
       admin: { port: 0, token: TOKEN },
       limits: { body: "2MB", bodyTime: "500ms" },
@@ -81,6 +82,7 @@ describe("canaries", () => {
       return await answer.text();
     };
     const send = async () => {
+      const before = provider.calls.length;
       const statuses = await sendMarked(url, key);
       for (const status of [200, 400, 401, 404, 405, 415, 421, 500, 502]) {
         assert.ok(statuses.includes(status), `${status} among ${statuses}`);
@@ -88,6 +90,8 @@ describe("canaries", () => {
       assert.ok(provider.calls.length >= 10);
       const [{ body, headers } = assert.fail()] = provider.calls;
       assert.ok(body.includes(MARKS.prompt) && headers.authorization?.includes(MARKS.upstreamKey), "they are sent");
+      const own = provider.calls.slice(before).filter((call) => call.headers["x-api-key"] === MARKS.upstreamKey);
+      assert.equal(own.length, 2, "alone and as a half");
       await until(async () => JSON.parse(await read("/readyz")).openExchanges === 0, "all is settled");
       const metrics = await read("/metrics");
       for (const end of ["body_too_large", "body_timeout", "upstream_stream_truncated", "upstream_idle_timeout"]) {

@@ -112,19 +112,21 @@ export interface AdminOptions {
   readonly answering?: Answering;
   /** More arguments. */
   readonly args?: readonly string[];
+  /** Variables of its environment. */
+  readonly env?: Readonly<Record<string, string>>;
 }
 
 /** Starts one, on keys in an empty file or in Redis. */
 export async function startAdmin(
   more: Record<string, unknown> = {},
   redis?: RedisServer,
-  { answering, args = [] }: AdminOptions = {},
+  { answering, args = [], env = {} }: AdminOptions = {},
 ): Promise<Running> {
   const provider: Provider = await startProvider(answering);
   const at = makePlace(provider.url, redis);
   at.configure({ admin: { port: 0, token: TOKEN }, drain: { delay: "0s" }, ...more });
   if (redis === undefined && more.keys === undefined) await at.fill([]);
-  const program = startProgram(["serve", ...args], { cwd: at.path });
+  const program = startProgram(["serve", ...args], { cwd: at.path, env });
   const url = await program.waitFor(/listening on (http:\S+)/);
   const admin = await program.waitFor(/admin on (http:\S+)/);
   return {

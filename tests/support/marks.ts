@@ -53,8 +53,30 @@ export function startMarkedProvider(): Promise<Provider> {
   });
 }
 
+/** Upstream keys in headers of their own, and both keys in one, where they are taken and where they are not. */
+function credentialsOf(key: string): Record<string, string | undefined>[] {
+  const own = { "authorization": undefined, "host": "own.localhost" };
+  const combined = `${key}~${MARKS.upstreamKey}`;
+  const alone = { ...own, "gateway-auth": undefined };
+  return [
+    ...["x-api-key", "api-key", "x-goog-api-key"].map((name) => ({ [name]: MARKS.upstreamKey })),
+    { ...own, "x-api-key": MARKS.upstreamKey },
+    { ...own, "x-goog-api-key": MARKS.upstreamKey },
+    { ...own, "x-api-key": `Bearer ${MARKS.upstreamKey}` },
+    { ...own, "x-api-key": combined },
+    { ...alone, "x-api-key": combined },
+    { ...alone, authorization: `Bearer ${combined}` },
+    { ...alone, "x-api-key": `${key}~` },
+    { ...alone, "x-api-key": `${MARKS.upstreamKey}~${key}` },
+    { ...alone, "x-api-key": `${MARKS.otherKey}~${MARKS.upstreamKey}` },
+    { "gateway-auth": undefined, "authorization": `Bearer ${combined}` },
+  ];
+}
+
 /** Good and bad calls, all of them marked. */
-function callsOf(key: string): { headers?: Record<string, string>; path?: string; method?: string; body?: string }[] {
+function callsOf(
+  key: string,
+): { headers?: Record<string, string | undefined>; path?: string; method?: string; body?: string }[] {
   const good = (model: string, more: Record<string, unknown> = {}): string =>
     JSON.stringify({ model, messages: [{ role: "user", content: MARKS.prompt }], user: MARKS.user, ...more });
   const plain = good("plain");
@@ -74,6 +96,7 @@ function callsOf(key: string): { headers?: Record<string, string>; path?: string
     { body: plain, headers: { "gateway-auth": `Bearer ${MARKS.upstreamKey}` } },
     { body: plain, headers: { authorization: `Bearer ${key}` } },
     { body: plain, headers: { authorization: `Basic ${MARKS.upstreamKey}` } },
+    ...credentialsOf(key).map((headers) => ({ body: plain, headers })),
     { body: plain, headers: { "content-type": `text/${MARKS.header}` } },
     { body: plain, headers: { "content-encoding": MARKS.header } },
     { body: plain, headers: { host: `${MARKS.host}.example` } },
@@ -109,7 +132,9 @@ export async function sendMarked(url: string, key: string): Promise<number[]> {
     statuses.push(
       await new Promise((resolve) => {
         const marked = `${path}${path.includes("?") ? "&" : "?"}q=${MARKS.query}`;
-        const call = request({ hostname, port, method, path: marked, headers: { ...headers, ...more } }, (answer) => {
+        const sent = Object.entries({ ...headers, ...more }).filter(([, value]) => value !== undefined);
+        const options = { hostname, port, method, path: marked, headers: Object.fromEntries(sent) };
+        const call = request(options, (answer) => {
           answer.on("error", () => {});
           answer.on("close", () => resolve(answer.statusCode ?? 0));
           answer.resume();

@@ -31,24 +31,25 @@ const headers = fc.array(fc.tuple(name, fc.string({ unit: "binary", maxLength: 3
 // deno-lint-ignore no-control-regex -- what must not cross
 const UNSAFE = /[\u0000-\u0008\u000a-\u001f\u007f]|[^\u0000-\u00ff]/;
 const UP =
-  /^(?:authorization|content-type|accept|user-agent|accept-encoding|via|openai-(?:organization|project|beta)|(?:x-)?idempotency-key|http-referer|x-title|trace(?:parent|state)|x-stainless-[a-z-]+)$/;
+  /^(?:content-type|accept|user-agent|accept-encoding|via|openai-(?:organization|project|beta)|(?:x-)?idempotency-key|http-referer|x-title|trace(?:parent|state)|x-stainless-[a-z-]+)$/;
 const BACK =
   /^(?:cache-control|x-content-type-options|x-accel-buffering|content-(?:type|language)|retry-after(?:-ms)?|x-should-retry|x-generation-id|x-upstream-request-id|x-ratelimit-.*|openai-.*)$/;
 
-const up = (entries: Readonly<Record<string, string>>) => {
+const up = (entries: Readonly<Record<string, string>>, credentials: Readonly<Record<string, string>> = {}) => {
   const map = new Map(Object.entries(entries));
-  return toUpstreamHeaders({ get: (wanted) => map.get(wanted) ?? null, forEach: (act) => map.forEach(act) });
+  const headers = { get: (wanted: string) => map.get(wanted) ?? null, forEach: map.forEach.bind(map) };
+  return toUpstreamHeaders(headers, credentials);
 };
 const back = (name: string, value: string, isStream = false) => toCallerHeaders(new Map([[name, value]]), isStream);
 
 const GO_UP = (
-  "authorization content-type accept user-agent openai-organization openai-project openai-beta idempotency-key " +
+  "content-type accept user-agent openai-organization openai-project openai-beta idempotency-key " +
   "x-idempotency-key http-referer x-title traceparent tracestate x-stainless-lang x-stainless-package-version x-stainless-os " +
   "x-stainless-arch x-stainless-runtime x-stainless-runtime-version x-stainless-retry-count x-stainless-timeout " +
   "x-stainless-read-timeout x-stainless-helper-method x-stainless-async"
 ).split(" ");
 const STAY_DOWN = (
-  "gateway-auth cookie host connection keep-alive te trailer transfer-encoding upgrade expect proxy-authorization " +
+  "gateway-auth authorization x-api-key api-key x-goog-api-key cookie host connection keep-alive te trailer transfer-encoding upgrade expect proxy-authorization " +
   "forwarded x-forwarded-for x-forwarded-host x-real-ip content-length content-encoding x-request-id origin " +
   "sec-fetch-mode accept-language baggage x-stainless-unheard-of __proto__ constructor"
 ).split(" ");
@@ -70,6 +71,13 @@ describe("header filters", () => {
     for (const unwanted of STAY_DOWN) assert.deepEqual(up({ [unwanted]: "secret" }), fixed, unwanted);
     assert.deepEqual(Object.keys(fixed).sort(), ["accept", "accept-encoding", "user-agent", "via"]);
     assert.equal(up({ "accept-encoding": "gzip" })["accept-encoding"], "identity");
+  });
+
+  it("carry up the credentials that are passed in, whatever the caller sent under their names", () => {
+    const sent = { "authorization": "Bearer gk~sk", "x-api-key": "gk~sk" };
+    const credentials = { "authorization": "Bearer sk", "x-api-key": "sk" };
+    assert.deepEqual(up(sent, credentials), { ...up({}), ...credentials });
+    assert.deepEqual(up(sent), up({}));
   });
 
   it("carry back each header of the list, and none beside it", () => {

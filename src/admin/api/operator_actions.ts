@@ -7,6 +7,8 @@
 import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import { type AddressParts, splitAddress } from "../../config/address.ts";
+import { CREDENTIAL_HEADERS, type CredentialHeader, toCredential } from "../../config/credential.ts";
+import { parseBearer } from "../../inbound/credentials.ts";
 import { createHostTable } from "../../inbound/host.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { toAnswer } from "./answers.ts";
@@ -20,8 +22,10 @@ export interface OperatorParts {
   readonly look: (from: number, to: number) => Promise<LivePart>;
   /** Hands a call to the gateway as if it had come from a caller: its own steps decide on it. */
   readonly handle: (request: GatewayRequest) => Promise<GatewayResponse>;
-  /** The addresses of each provider. */
-  readonly providers: Readonly<Record<string, { readonly hosts: readonly string[] }>>;
+  /** The addresses of each provider, and the header in which its interface takes its key. */
+  readonly providers: Readonly<
+    Record<string, { readonly hosts: readonly string[]; readonly credential: CredentialHeader }>
+  >;
   readonly health: () => Readonly<Record<string, unknown>>;
   readonly version: string;
   readonly clock: Clock;
@@ -40,7 +44,7 @@ export const TOKEN_HEADER = "Sallyport-Admin";
 /** Headers that pass from the playground to the gateway; all others are dropped. */
 export const PLAYGROUND_HEADERS: readonly string[] = [
   "host",
-  "authorization",
+  ...CREDENTIAL_HEADERS,
   "gateway-auth",
   "content-type",
   "content-length",
@@ -183,8 +187,9 @@ export class OperatorActions {
   /** Makes one call through the gateway, which counts and logs it like any other. */
   async tryOut({ provider, inbound, readBytes }: OperatorCall): Promise<GatewayResponse> {
     const { providers, handle } = this.#parts;
-    const address = Object.hasOwn(providers, provider) ? addressOf(provider, providers) : undefined;
-    if (address === undefined) {
+    const known = Object.hasOwn(providers, provider) ? providers[provider] : undefined;
+    const address = known && addressOf(provider, providers);
+    if (known === undefined || address === undefined) {
       throw new GatewayError("provider_not_found", { detail: `use one of ${Object.keys(providers).join(", ")}` });
     }
     const bytes = await readBytes();
@@ -192,6 +197,12 @@ export class OperatorActions {
       PLAYGROUND_HEADERS.map((name): [string, string] => [name, inbound.headers.get(name) ?? ""])
         .filter(([, value]) => value !== ""),
     );
+    // The page knows one place for the key: it is sent where the provider's interface takes it.
+    const upstreamKey = parseBearer(headers.get("authorization"));
+    if (upstreamKey !== undefined && !headers.has(known.credential)) {
+      headers.delete("authorization");
+      for (const [name, value] of Object.entries(toCredential(known.credential, upstreamKey))) headers.set(name, value);
+    }
     headers.set("host", address.host);
     headers.set("content-length", String(bytes.byteLength));
     let isRead = false;

@@ -73,7 +73,7 @@ function Fields({ bind, names }: { bind: Bind; names: readonly string[] }): JSX.
           {(attributes) => <input {...attributes} {...bind("model")} autocomplete="off" spellcheck={false} />}
         </Field>
       </div>
-      <Field label="Provider's key" hint="Sent as Authorization; goes on to the provider">
+      <Field label="Provider's key" hint="Sent in the header that the provider takes; goes on to it">
         {(attributes) => <input {...attributes} {...bind("upstreamKey")} type="password" autocomplete="off" />}
       </Field>
       <Field label="Gateway key" hint="Sent as Gateway-Auth; stops here. The call counts against its limits">

@@ -7,6 +7,7 @@
 import process from "node:process";
 import { generateGatewayKey } from "../../keys/key_format.ts";
 import type { Config } from "../../config/config.ts";
+import { toCredential } from "../../config/credential.ts";
 import type { ExchangeRecord } from "../../exchange/record.ts";
 import { composeGateway, resolveServe } from "../../serve/compose.ts";
 import { closeListeners, openListener } from "../../serve/lifecycle.ts";
@@ -94,7 +95,7 @@ export async function doctorCommand(options: CommandOptions): Promise<void> {
     throw new CommandLineError("doctor takes --model NAME: it makes five small calls of it, which cost what they cost");
   }
   const headers = {
-    "authorization": `Bearer ${readKey(options["key-env"] ?? UPSTREAM_KEY_VARIABLE)}`,
+    ...toCredential(provider.credential, readKey(options["key-env"] ?? UPSTREAM_KEY_VARIABLE)),
     "content-type": "application/json",
     "accept-encoding": "identity",
   };

@@ -5,6 +5,7 @@
  * @module
  */
 import type { Attributes } from "@opentelemetry/api";
+import { isAzure } from "../../config/credential.ts";
 import { PRESETS } from "../../config/presets.ts";
 import type { TracedCall, TracedExchange } from "../../exchange/observer.ts";
 import type { ExchangeRecord } from "../../exchange/record.ts";
@@ -14,12 +15,20 @@ const METHODS: ReadonlySet<string> = new Set(
   ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"],
 );
 /** Names of providers in the conventions, where they differ from the names of the presets. */
-const SPELLINGS: Readonly<Record<string, string>> = { mistral: "mistral_ai", xai: "x_ai" };
+const SPELLINGS: Readonly<Record<string, string>> = {
+  mistral: "mistral_ai",
+  xai: "x_ai",
+  gemini: "gcp.gemini",
+};
 /** Names of known providers by their hosts. */
 const KNOWN_PROVIDERS: ReadonlyMap<string, string> = new Map(
   Object.entries(PRESETS).filter(([, url]) => url.startsWith("https:"))
     .map(([name, url]) => [new URL(url).hostname, SPELLINGS[name] ?? name]),
 );
+/** Returns the name of the provider at a host; for an unknown one that of the configuration. */
+const nameProvider = (hostname: string, configured: string): string =>
+  KNOWN_PROVIDERS.get(hostname) ?? (isAzure(hostname) ? "azure.ai.openai" : configured);
+
 /** Status in the record of an exchange whose caller left before an answer; spans leave it out. */
 const NO_STATUS = 499;
 
@@ -86,7 +95,7 @@ export function toCallStart(
     attributes: {
       ...attributes,
       "gen_ai.operation.name": "chat",
-      "gen_ai.provider.name": KNOWN_PROVIDERS.get(base.hostname) ?? provider,
+      "gen_ai.provider.name": nameProvider(base.hostname, provider),
       "gen_ai.request.model": model,
       "gen_ai.request.stream": stream,
     },
