@@ -8,7 +8,7 @@
 
 /** Names of the counts of each key, provider and model. Lines of the usage file hold the counts in this order. */
 export const USAGE_COUNTS = [
-  /** Chat completions that were sent to the provider. */
+  /** Calls that were sent to the provider, of operations that cost tokens. */
   "requests",
   /** Those of them that broke off after the provider had stated tokens: what it stated is counted, and may be a part. */
   "partial",

@@ -80,11 +80,15 @@ export class UsageMeter implements ExchangeObserver {
     return this.#store.backend;
   }
 
-  /** Counts a chat completion that was sent to its provider; what the gateway refused has used nothing. */
+  /**
+   * Counts a call of an operation with tokens that was sent to its provider; what the gateway refused has used nothing.
+   * A call that names no model counts as one of {@link OTHER}.
+   */
   settled(record: ExchangeRecord): void {
-    const { keyId, provider, model, operation, outcome, status, usage, code } = record;
+    const { keyId, provider, replica, isMetered, outcome, status, usage, code } = record;
+    const model = record.model ?? (replica === undefined ? undefined : OTHER);
     if (keyId === undefined || provider === undefined || model === undefined) return;
-    if (operation !== "chat.completions" || outcome === "refused" || outcome === "shed") return;
+    if (isMetered !== true || outcome === "refused" || outcome === "shed") return;
     const endedAt = record.startedAt + record.durationMs;
     const hour = endedAt - endedAt % HOUR_MS;
     const isAnswered = status === 200;

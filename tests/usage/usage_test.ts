@@ -91,7 +91,7 @@ const COUNTED: readonly [what: string, more: Partial<ExchangeRecord>, counts: Re
 const LEFT_OUT: readonly [what: string, more: Partial<ExchangeRecord>][] = [
   ["what the gateway refused", { status: 429, outcome: "refused", code: "rate_limit_exceeded" }],
   ["what the gateway shed", { status: 503, outcome: "shed", code: "gateway_overloaded" }],
-  ["lists of models", { operation: "models.list" }],
+  ["operations that cost no tokens", { operation: "models.list", isMetered: false }],
   ["callers without a key", { keyId: undefined as never }],
   ["bodies that could not be read", { model: undefined as never }],
 ];
@@ -114,6 +114,14 @@ describe("usage", () => {
       assert.equal(clock.timers.length, 0);
     });
   }
+
+  it("counts every operation that costs tokens, and a call without a model among others", async () => {
+    const { meter } = newMeter();
+    meter.settled(exchange({ operation: "embeddings.create", genAi: "embeddings", model: "e-1" }));
+    meter.settled(exchange({ operation: "responses.create", model: undefined as never, replica: 0 }));
+    const one = { requests: 1, input: 3, output: 4 };
+    assert.deepEqual(await tell(meter), { "team a e-1": one, [`team a ${OTHER}`]: one });
+  });
 
   it("tells keys, providers and models apart, and counts an exchange where it ends", async () => {
     const { meter } = newMeter();
