@@ -180,7 +180,7 @@ describe("usage", () => {
   it("hands on what is left when it closes, also what others have counted", async () => {
     const { meter, clock } = newMeter();
     const counts = { ...noCounts(), requests: 1, reasoning: 7 };
-    meter.add([{ at: NOON, key: "team", provider: "a", model: "o3", counts }]);
+    meter.add([{ at: NOON, key: "team", provider: "a", model: "o3", operation: "responses", counts }]);
     assert.equal(clock.timers.length, 1);
     await meter.close();
     assert.equal((await tell(meter))["team a o3"]?.reasoning, 7);
@@ -247,6 +247,7 @@ describe("the book of usage", () => {
     key: "team",
     provider: "a",
     model: "m",
+    operation: "chat.completions",
     counts: { ...noCounts(), requests: 1, input: 5 },
     ...more,
   });
@@ -285,8 +286,9 @@ describe("the book of usage", () => {
   it("counts what is new for all keys together once a table is full", () => {
     const table = new UsageTable(new Set(["gpt-4o"]), 2);
     const once = { ...noCounts(), requests: 1 };
-    for (const key of ["one", "two", "three", "four"]) addCounts(table.counts(key, "a", "gpt-4o"), once);
-    addCounts(table.counts("one", "a", "gpt-4o"), once);
+    const names = { provider: "a", model: "gpt-4o", operation: "chat.completions" };
+    for (const key of ["one", "two", "three", "four"]) addCounts(table.counts({ ...names, key }), once);
+    addCounts(table.counts({ ...names, key: "one" }), once);
     const rows = Array.from(table.rowsAt(0), ({ key, model, counts }) => [key, model, counts.requests]);
     assert.deepEqual(rows, [["one", "gpt-4o", 2], ["two", "gpt-4o", 1], [OTHER, "gpt-4o", 2]]);
   });
