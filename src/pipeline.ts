@@ -116,6 +116,8 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   if (operation.group === undefined && !provider.operations.includes("all")) throw new GatewayError("not_found");
   flow.dialect = operation.dialect;
   exchange.facts.operation = operation.name;
+  exchange.facts.isMetered = operation.cost === "tokens";
+  if (operation.genAi !== undefined) exchange.facts.genAi = operation.genAi;
   const presentedKey = readGatewayCredential(headers, provider); // 3
   const storedKey = await findGatewayKey(presentedKey, keys, { digest, exchange, clock });
   const key = identify({ presentedKey, storedKey }, { provider, operation }, flow);

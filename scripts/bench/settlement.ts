@@ -38,6 +38,8 @@ const RECORD: ExchangeRecord = {
   keyId: "team-search",
   replica: 0,
   operation: "chat.completions",
+  genAi: "chat",
+  isMetered: true,
   model: "gpt-4o-mini",
   stream: true,
   bytesIn: 512,

@@ -1,6 +1,8 @@
 /** Every part of a page that is made from the sources and from measurements, and from nothing that a run leaves. */
 import { makeAdminErrors, makeCauses, makeErrors, makeOutcomes, makeStreamErrors } from "./errors.ts";
 import { makeMap } from "./map.ts";
+import { makeGenAi, makeMetrics } from "./metrics.ts";
+import { makeOperations, makeOtherOperations } from "./operations.ts";
 import { makeCommands, makeOptions } from "./options.ts";
 import type { Part } from "./parts.ts";
 import { makeConnections, makeCosts, makeKeys, makeObservers, makePeers } from "./performance.ts";
@@ -13,6 +15,8 @@ export const TABLES: readonly Part[] = [
   { name: "map", files: ["CONTRIBUTING.md"], make: makeMap },
   { name: "settings", files: ["docs/configuration.md"], make: makeSettings },
   { name: "presets", files: ["docs/configuration.md"], make: makePresets },
+  { name: "operations", files: ["docs/interfaces.md"], make: makeOperations },
+  { name: "other operations", files: ["docs/interfaces.md"], make: makeOtherOperations },
   { name: "commands", files: ["docs/operations.md"], make: makeCommands },
   { name: "options", files: ["docs/operations.md"], make: makeOptions },
   { name: "errors", files: ["docs/errors.md"], make: makeErrors },
@@ -20,6 +24,8 @@ export const TABLES: readonly Part[] = [
   { name: "stream errors", files: ["docs/errors.md"], make: makeStreamErrors },
   { name: "outcomes", files: ["docs/observability.md"], make: makeOutcomes },
   { name: "causes", files: ["docs/observability.md"], make: makeCauses },
+  { name: "metrics", files: ["docs/observability.md"], make: makeMetrics },
+  { name: "gen_ai", files: ["docs/observability.md"], make: makeGenAi },
   { name: "peers", files: ["README.md", ...PERFORMANCE], make: () => makePeers() },
   { name: "costs", files: PERFORMANCE, make: makeCosts },
   { name: "connections", files: PERFORMANCE, make: makeConnections },

@@ -148,7 +148,7 @@ export const OPTIONS = {
   "by": {
     type: "string",
     value: "key,model",
-    text: "sums by key, provider, model, day or hour (UTC)",
+    text: "sums by key, provider, model, operation, day or hour (UTC)",
     commands: ["usage"],
   },
   "last": { type: "string", value: "7d", text: "the period that ends now", commands: ["usage"] },
@@ -162,6 +162,7 @@ export const OPTIONS = {
     text: "only the usage of this model; doctor: the model to call",
     commands: ["usage", "doctor"],
   },
+  "operation": { type: "string", value: "NAME", text: "only the usage of this operation", commands: ["usage"] },
   "limit": { type: "string", value: "N", text: "the largest number of rows", commands: ["keys list", "usage"] },
   "csv": { type: "boolean", text: "print comma-separated values", commands: ["usage"] },
   "key-env": {

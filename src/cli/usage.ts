@@ -33,7 +33,7 @@ const SHOWN_DECIMALS = 4;
 /** The number of characters of a name that the table shows. */
 const MAX_NAME = 40;
 
-const ASKED = ["by", "last", "from", "to", "key", "provider", "model", "limit"] as const;
+const ASKED = ["by", "last", "from", "to", "key", "provider", "model", "operation", "limit"] as const;
 
 /** Returns the options of the query that were given, as texts. */
 function toTexts(options: CommandOptions): Record<string, string> {

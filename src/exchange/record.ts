@@ -28,6 +28,8 @@ export interface ExchangeRecord {
   readonly startedAt: number;
   /** Time from the first header to the last byte, milliseconds. */
   readonly durationMs: number;
+  /** Time from the first header until the provider was called for the first time, milliseconds. */
+  readonly calledMs?: number;
   /** Time from the first header until the provider's answer began, milliseconds. */
   readonly firstByteMs?: number;
   /** Time from the first header until the first event of a stream that is no comment, milliseconds. */
@@ -48,8 +50,12 @@ export interface ExchangeRecord {
   readonly provider?: string;
   /** Id of the gateway key. */
   readonly keyId?: string;
-  /** `chat.completions`, `models.list` or `models.get`. */
+  /** Name of the operation, such as `chat.completions`. */
   readonly operation?: string;
+  /** `gen_ai.operation.name` by OpenTelemetry's GenAI conventions, if the operation asks a model for something. */
+  readonly genAi?: "chat" | "text_completion" | "embeddings" | "generate_content" | "fetch_response";
+  /** True if the operation costs tokens, which its answers state. */
+  readonly isMetered?: boolean;
   /** Model as the caller named it: at most 256 characters, without control characters. */
   readonly model?: string;
   /** True if the caller asked for a stream; if its `stream` is no boolean, true if the provider answered with one. */
@@ -72,11 +78,14 @@ export interface ExchangeRecord {
   readonly error?: unknown;
 }
 
+/** Kind of a model's work, see {@link ExchangeRecord.genAi}. */
+export type GenAiOperation = NonNullable<ExchangeRecord["genAi"]>;
+
 /** Facts that the steps learn on the way. */
 export type ExchangeFacts = {
   -readonly [
     Name in
-      | ("provider" | "keyId" | "operation" | "model" | "stream" | "usage" | "firstByteMs" | "firstTokenMs")
-      | ("limit" | "observedLimit" | "replica" | "retryCause")
+      | ("provider" | "keyId" | "operation" | "genAi" | "isMetered" | "model" | "stream" | "usage")
+      | ("calledMs" | "firstByteMs" | "firstTokenMs" | "limit" | "observedLimit" | "replica" | "retryCause")
   ]?: ExchangeRecord[Name];
 };

@@ -11,6 +11,7 @@ import { OPAQUE } from "../dialects/opaque.ts";
 import { OPENAI_CHAT } from "../dialects/openai_chat.ts";
 import { OPENAI_EVENTS } from "../dialects/openai_events.ts";
 import { OPENAI_RESPONSES } from "../dialects/openai_responses.ts";
+import type { GenAiOperation } from "../exchange/record.ts";
 
 /** An operation of a provider's interface. */
 export interface Operation {
@@ -39,8 +40,8 @@ export interface Operation {
   readonly model: "body" | "optional" | "path" | "answer" | "none";
   /** Cost of a call: tokens, as far as its answer states them, or none. */
   readonly cost: "tokens" | "none";
-  /** `gen_ai.operation.name` of OpenTelemetry's GenAI conventions; `undefined` for operations that have none. */
-  readonly genAi?: "chat" | "text_completion" | "embeddings" | "generate_content";
+  /** Kind of a model's work in traces and metrics; `undefined` for operations that ask no model for any. */
+  readonly genAi?: GenAiOperation;
 }
 
 type Row = Omit<Operation, "name" | "method" | "path" | "dialect" | "group">;
@@ -78,7 +79,14 @@ const NAMED: readonly Operation[] = [
   { ...chat, ...STORED, name: "chat.completions.messages", method: "GET", path: "/chat/completions/:id/messages" },
 
   { ...responses, ...MODEL_OPTIONAL, name: "responses", method: "POST", path: "/responses", genAi: "chat" },
-  { ...responses, ...STORED, name: "responses.get", method: "GET", path: "/responses/:id" },
+  {
+    ...responses,
+    ...STORED,
+    name: "responses.get",
+    method: "GET",
+    path: "/responses/:id",
+    genAi: "fetch_response",
+  },
   { ...responses, ...STORED, name: "responses.delete", method: "DELETE", path: "/responses/:id" },
   { ...responses, ...STORED_WITH_BODY, name: "responses.cancel", method: "POST", path: "/responses/:id/cancel" },
   { ...responses, ...STORED, name: "responses.input_items", method: "GET", path: "/responses/:id/input_items" },

@@ -104,6 +104,7 @@ export async function forward(
   for (let isSecond = false;; isSecond = true) {
     exchange.facts.replica = replica.index;
     const sentAt = exchange.elapsed();
+    exchange.facts.calledMs ??= sentAt;
     const onFirstByte = () => exchange.abort(new GatewayError("upstream_first_byte_timeout"));
     const cancelFirstByte = clock.timer(firstByteMs, onFirstByte);
     let response: UpstreamResponse;

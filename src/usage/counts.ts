@@ -8,7 +8,7 @@
 
 /** Names of the counts of each key, provider and model. Lines of the usage file hold the counts in this order. */
 export const USAGE_COUNTS = [
-  /** Chat completions that were sent to the provider. */
+  /** Calls that were sent to the provider, of operations that cost tokens. */
   "requests",
   /** Those of them that broke off after the provider had stated tokens: what it stated is counted, and may be a part. */
   "partial",
@@ -35,20 +35,32 @@ export function noCounts(): UsageCounts {
   return Object.fromEntries(USAGE_COUNTS.map((name) => [name, 0])) as UsageCounts; // its entries are those of USAGE_COUNTS
 }
 
-/** The usage of one key, provider and model in one hour or day. */
-export interface UsageRow {
-  /** Start of the hour or day, milliseconds since 1970. */
-  readonly at: number;
+/** Names by which usage is told apart. */
+export interface UsageNames {
   /** Id of the gateway key. */
   readonly key: string;
   readonly provider: string;
   readonly model: string;
+  /** Name of the operation. */
+  readonly operation: string;
+}
+
+/** The only operation that was counted while rows named none. */
+export const UNNAMED_OPERATION = "chat.completions";
+
+/** The usage of one key, provider, model and operation in one hour or day. */
+export interface UsageRow extends UsageNames {
+  /** Start of the hour or day, milliseconds since 1970. */
+  readonly at: number;
   readonly counts: Readonly<UsageCounts>;
 }
 
 /** Name under which models or keys are counted together, once there are too many to count each. */
 export const OTHER = "(other)";
-/** Maximum number of models of a key that are counted by name in an hour or day, beside those that have a price. */
+/**
+ * Maximum number of models of a key that are counted by name in an hour or day, beside those that have a price. A model
+ * counts once for each operation.
+ */
 export const MAX_MODELS = 50;
 
 /** An hour. Milliseconds. */
@@ -117,7 +129,7 @@ export interface UsageStore {
   add(batch: UsageBatch): Promise<void>;
   /**
    * @param range The range of the rows
-   * @returns The rows, some at a time; one key, provider and model can have several of the same hour or day
+   * @returns The rows, some at a time; the same names can have several of the same hour or day
    * @throws {UsageUnavailable} When they can't be read
    */
   read(range: UsageRange): AsyncIterable<readonly UsageRow[]>;

@@ -80,15 +80,20 @@ export class UsageMeter implements ExchangeObserver {
     return this.#store.backend;
   }
 
-  /** Counts a chat completion that was sent to its provider; what the gateway refused has used nothing. */
+  /**
+   * Counts a call of an operation with tokens that was sent to its provider; what the gateway refused has used nothing.
+   * A call that names no model counts as one of {@link OTHER}.
+   */
   settled(record: ExchangeRecord): void {
-    const { keyId, provider, model, operation, outcome, status, usage, code } = record;
-    if (keyId === undefined || provider === undefined || model === undefined) return;
-    if (operation !== "chat.completions" || outcome === "refused" || outcome === "shed") return;
+    const { keyId, provider, replica, operation, isMetered, outcome, status, usage, code } = record;
+    const model = record.model ?? (replica === undefined ? undefined : OTHER);
+    if (keyId === undefined || provider === undefined || operation === undefined || model === undefined) return;
+    if (isMetered !== true || outcome === "refused" || outcome === "shed") return;
     const endedAt = record.startedAt + record.durationMs;
     const hour = endedAt - endedAt % HOUR_MS;
     const isAnswered = status === 200;
-    const counts = this.#tableOf(hour).counts(keyId, provider, this.#nameOf(provider, model, isAnswered));
+    const name = this.#nameOf(provider, model, isAnswered);
+    const counts = this.#tableOf(hour).counts({ key: keyId, provider, model: name, operation });
     counts.requests++;
     if (usage !== undefined && isSound(usage)) {
       if (outcome !== "ok") counts.partial++;
@@ -100,9 +105,7 @@ export class UsageMeter implements ExchangeObserver {
 
   /** Adds the counts of another process. @param rows Rows of hours */
   add(rows: readonly UsageRow[]): void {
-    for (const { at, key, provider, model, counts } of rows) {
-      addCounts(this.#tableOf(at).counts(key, provider, model), counts);
-    }
+    for (const row of rows) addCounts(this.#tableOf(row.at).counts(row), row.counts);
     if (rows.length > 0) this.#flushLater();
   }
 

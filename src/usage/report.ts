@@ -1,5 +1,5 @@
 /**
- * Reports of usage: sums by key, provider, model or time, and their cost by current prices. A cost is stated where both
+ * Reports of usage: sums by key, provider, model, operation or time, and their cost by current prices. A cost is stated where both
  * the tokens and a price are known, and nowhere else.
  *
  * @module
@@ -22,7 +22,7 @@ import {
 } from "./counts.ts";
 
 /** Dimensions by which usage can be grouped. */
-export const USAGE_PARTS = ["key", "provider", "model", "day", "hour"] as const;
+export const USAGE_PARTS = ["key", "provider", "model", "operation", "day", "hour"] as const;
 /** One of the dimensions by which usage can be grouped. */
 export type UsagePart = typeof USAGE_PARTS[number];
 
@@ -36,10 +36,11 @@ export interface UsageQuery {
   readonly lastMs: number;
   /** Maximum number of rows. */
   readonly limit: number;
-  /** Only those of this key, provider or model. */
+  /** Only those of this key, provider, model or operation. */
   readonly key?: string | undefined;
   readonly provider?: string | undefined;
   readonly model?: string | undefined;
+  readonly operation?: string | undefined;
 }
 
 /** Sums of usage, as a report states them. */
@@ -185,6 +186,7 @@ export class UsageReports {
         if (query.key !== undefined && row.key !== query.key) continue;
         if (query.provider !== undefined && row.provider !== query.provider) continue;
         if (query.model !== undefined && row.model !== query.model) continue;
+        if (query.operation !== undefined && row.operation !== query.operation) continue;
         const names = query.by.map((part) => nameOf(part, row));
         const id = names.join("\0");
         let group = groups.get(id);

@@ -11,6 +11,7 @@ import type { Clock } from "../exchange/clock.ts";
 import { LazyFile } from "../storage/lazy_file.ts";
 import type { SharedFile } from "../storage/shared_file.ts";
 import {
+  UNNAMED_OPERATION,
   USAGE_COUNTS,
   type UsageBatch,
   type UsageCounts,
@@ -31,22 +32,25 @@ export interface FileUsageOptions {
 }
 
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
-/** One line: hour or day, its start, key, provider, model, counts. */
-const LineSchema = v.strictTuple([
-  v.picklist(["hour", "day"]),
-  count,
-  v.string(),
-  v.string(),
-  v.string(),
-  v.pipe(
-    v.array(count),
-    v.length(USAGE_COUNTS.length),
-    // its entries are those of USAGE_COUNTS
-    v.transform((counts) =>
-      Object.fromEntries(USAGE_COUNTS.map((name, index) => [name, counts[index]])) as UsageCounts
+/** One line: hour or day, its start, key, provider, model, counts, operation. The last one is missing in old files. */
+const LineSchema = v.pipe(
+  v.tupleWithRest([
+    v.picklist(["hour", "day"]),
+    count,
+    v.string(),
+    v.string(),
+    v.string(),
+    v.pipe(
+      v.array(count),
+      v.length(USAGE_COUNTS.length),
+      // its entries are those of USAGE_COUNTS
+      v.transform((counts) =>
+        Object.fromEntries(USAGE_COUNTS.map((name, index) => [name, counts[index]])) as UsageCounts
+      ),
     ),
-  ),
-]);
+  ], v.string()),
+  v.maxLength(7),
+);
 
 const ALL = { from: -Infinity, to: Infinity } as const;
 
@@ -54,8 +58,8 @@ const ALL = { from: -Infinity, to: Infinity } as const;
 async function* toLines(book: UsageBook): AsyncIterable<Uint8Array> {
   for (const step of ["hour", "day"] as const) {
     for (const rows of inParts(book.read({ step, ...ALL }))) {
-      const lines = rows.map(({ at, key, provider, model, counts }) =>
-        JSON.stringify([step, at, key, provider, model, USAGE_COUNTS.map((name) => counts[name])])
+      const lines = rows.map(({ at, key, provider, model, operation, counts }) =>
+        JSON.stringify([step, at, key, provider, model, USAGE_COUNTS.map((name) => counts[name]), operation])
       );
       yield Buffer.from(`${lines.join("\n")}\n`);
       await setImmediate();
@@ -133,8 +137,11 @@ export class FileUsage implements UsageStore {
     for (const lines of inParts(new TextDecoder("utf-8", { fatal: true }).decode(bytes).split("\n"))) {
       for (const line of lines) {
         if (line === "") continue;
-        const [step, at, key, provider, model, counts] = v.parse(LineSchema, JSON.parse(line));
-        book.addTo(step, { at, key, provider, model, counts });
+        const [step, at, key, provider, model, counts, operation = UNNAMED_OPERATION] = v.parse(
+          LineSchema,
+          JSON.parse(line),
+        );
+        book.addTo(step, { at, key, provider, model, operation, counts });
       }
       await setImmediate();
     }

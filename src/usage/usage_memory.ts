@@ -15,6 +15,7 @@ import {
   STEP_MS,
   type UsageBatch,
   type UsageCounts,
+  type UsageNames,
   type UsageRange,
   type UsageRow,
   type UsageStep,
@@ -30,8 +31,9 @@ const ROWS_AT_ONCE = 2000;
 
 /** Usage of one key. */
 interface KeyUse {
-  readonly providers: Map<string, Map<string, UsageCounts>>;
-  /** Number of models that are counted by name, without those that have a price. */
+  /** Counts by operation, provider and model. */
+  readonly operations: Map<string, Map<string, Map<string, UsageCounts>>>;
+  /** Number of models that are counted by name, without those that have a price; each once for an operation. */
   models: number;
 }
 
@@ -57,28 +59,26 @@ export class UsageTable {
   }
 
   /**
-   * @param key Id of a key
-   * @param provider Name of a provider
-   * @param model As the caller named it
+   * @param names Key, provider and operation, and the model as the caller named it
    * @returns The counts, to be added to
    */
-  counts(key: string, provider: string, model: string): UsageCounts {
+  counts(names: UsageNames): UsageCounts {
+    const { key, provider, model, operation } = names;
     const use = this.#keys.get(key);
-    const found = use?.providers.get(provider)?.get(model);
+    const found = use?.operations.get(operation)?.get(provider)?.get(model);
     if (found !== undefined) return found;
-    if (this.#rows >= this.#maxRows && key !== OTHER) return this.counts(OTHER, provider, model);
-    return this.#make(use ?? this.#add(key), provider, model);
+    if (this.#rows >= this.#maxRows && key !== OTHER) return this.counts({ ...names, key: OTHER });
+    return this.#make(use ?? this.#add(key), names);
   }
 
   #add(key: string): KeyUse {
-    const use: KeyUse = { providers: new Map(), models: 0 };
+    const use: KeyUse = { operations: new Map(), models: 0 };
     this.#keys.set(key, use);
     return use;
   }
 
-  #make(use: KeyUse, provider: string, model: string): UsageCounts {
-    let models = use.providers.get(provider);
-    if (models === undefined) use.providers.set(provider, models = new Map());
+  #make(use: KeyUse, { provider, model, operation }: UsageNames): UsageCounts {
+    const models = inner(inner(use.operations, operation), provider);
     const isNamed = this.#listed.has(model) || use.models < MAX_MODELS;
     if (isNamed && !this.#listed.has(model)) use.models++;
     const name = isNamed ? model : OTHER;
@@ -92,12 +92,21 @@ export class UsageTable {
 
   /** @param at Start of the hour or day */
   *rowsAt(at: number): Iterable<UsageRow> {
-    for (const [key, { providers }] of this.#keys) {
-      for (const [provider, models] of providers) {
-        for (const [model, counts] of models) yield { at, key, provider, model, counts };
+    for (const [key, { operations }] of this.#keys) {
+      for (const [operation, providers] of operations) {
+        for (const [provider, models] of providers) {
+          for (const [model, counts] of models) yield { at, key, provider, model, operation, counts };
+        }
       }
     }
   }
+}
+
+/** Returns the map in a map, which is made if there is none. */
+function inner<Value>(outer: Map<string, Map<string, Value>>, name: string): Map<string, Value> {
+  let found = outer.get(name);
+  if (found === undefined) outer.set(name, found = new Map());
+  return found;
 }
 
 /** The usage of all hours and days that are kept. */
@@ -124,11 +133,12 @@ export class UsageBook {
   }
 
   /** Adds a row to its hour, or to its day. */
-  addTo(step: UsageStep, { at, key, provider, model, counts }: UsageRow): void {
+  addTo(step: UsageStep, row: UsageRow): void {
+    const { at, counts } = row;
     const tables = this.#tables[step];
     let table = tables.get(at);
     if (table === undefined) tables.set(at, table = new UsageTable(this.#listed));
-    addCounts(table.counts(key, provider, model), counts);
+    addCounts(table.counts(row), counts);
   }
 
   /** The rows of a range. */

@@ -15,6 +15,7 @@ import {
   noCounts,
   OTHER,
   STEP_MS,
+  UNNAMED_OPERATION,
   USAGE_COUNTS,
   type UsageBatch,
   type UsageCount,
@@ -45,7 +46,7 @@ const MARK_MS = DAY_MS;
 const FIELDS_AT_ONCE = 1000;
 const HASHES_AT_ONCE = 8;
 
-/** A field is the letter of a count and its names, as JSON: `["key","provider","model"]`. */
+/** A field is the letter of a count and its names, as JSON: `["key","provider","model","operation"]`; in old ones without the last. */
 const LETTERS: Readonly<Record<UsageCount, string>> = {
   requests: "r",
   partial: "p",
@@ -63,25 +64,25 @@ const COUNT_OF: ReadonlyMap<string, UsageCount> = new Map(USAGE_COUNTS.map((name
 const MODELS_OF = "#";
 
 // KEYS: the hash of the hour, that of the day, the number of this gateway's last one. ARGV: its number, when the hour
-// and the day are forgotten, then for each row: key, provider, model (each as JSON), whether it is listed, counts
-// in the order of USAGE_COUNTS.
+// and the day are forgotten, then for each row: key, provider, model, operation (each as JSON), whether the model is
+// listed, counts in the order of USAGE_COUNTS.
 const ADD = `if tonumber(redis.call('GET', KEYS[3]) or 0) >= tonumber(ARGV[1]) then return 0 end
 local other = '${JSON.stringify(OTHER)}'
 for t = 1, 2 do
   local hash = KEYS[t]
-  for i = 4, #ARGV, ${4 + USAGE_COUNTS.length} do
-    local key, provider, model = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-    local function name() return '[' .. key .. ',' .. provider .. ',' .. model .. ']' end
+  for i = 4, #ARGV, ${5 + USAGE_COUNTS.length} do
+    local key, provider, model, operation = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+    local function name() return '[' .. key .. ',' .. provider .. ',' .. model .. ',' .. operation .. ']' end
     local function isKnown() return redis.call('HEXISTS', hash, '${LETTERS.requests}' .. name()) == 1 end
     if not isKnown() then
       if redis.call('HLEN', hash) >= ${MAX_FIELDS} then key = other end
-      if ARGV[i + 3] == '0' and model ~= other and not isKnown() then
+      if ARGV[i + 4] == '0' and model ~= other and not isKnown() then
         if tonumber(redis.call('HGET', hash, '${MODELS_OF}' .. key) or 0) >= ${MAX_MODELS} then model = other
         else redis.call('HINCRBY', hash, '${MODELS_OF}' .. key, 1) end
       end
     end
     for n = 1, ${USAGE_COUNTS.length} do
-      local count = ARGV[i + 3 + n]
+      local count = ARGV[i + 4 + n]
       if count ~= '0' then redis.call('HINCRBY', hash, string.sub('${IN_ORDER}', n, n) .. name(), count) end
     end
   end
@@ -151,8 +152,8 @@ export class RedisUsage implements UsageStore {
 
   async #addPart(at: number, rows: readonly UsageRow[]): Promise<void> {
     const day = at - at % DAY_MS;
-    const args = rows.flatMap(({ key, provider, model, counts }) => [
-      ...[key, provider, model].map((name) => JSON.stringify(name)),
+    const args = rows.flatMap(({ key, provider, model, operation, counts }) => [
+      ...[key, provider, model, operation].map((name) => JSON.stringify(name)),
       this.#listed.has(model) ? 1 : 0,
       ...USAGE_COUNTS.map((name) => counts[name]),
     ]);
@@ -183,8 +184,8 @@ export class RedisUsage implements UsageStore {
           const name = field.slice(1);
           let row = rows.get(name);
           if (row === undefined) {
-            const [key, provider, model] = JSON.parse(name) as [string, string, string]; // as ADD wrote it
-            rows.set(name, row = { at, key, provider, model, counts: noCounts() });
+            const [key = "", provider = "", model = "", operation = UNNAMED_OPERATION] = JSON.parse(name) as string[]; // as ADD wrote it
+            rows.set(name, row = { at, key, provider, model, operation, counts: noCounts() });
           }
           row.counts[count] = Number(value);
         }

@@ -8,6 +8,7 @@ import formats from "ajv-formats";
 import { KEY_ROUTES } from "../../src/admin/api/keys.ts";
 import { OPERATOR_ROUTES } from "../../src/admin/api/operator_actions.ts";
 import { USAGE_ROUTES } from "../../src/admin/api/usage.ts";
+import { OPERATIONS } from "../../src/operations/table.ts";
 import { type Answered, POLICY, type Running, startAdmin } from "../support/admin.ts";
 
 /** What the tests look at of a document. */
@@ -15,6 +16,7 @@ interface Description {
   readonly openapi: string;
   readonly info: { readonly version: string };
   readonly security: readonly Readonly<Record<string, unknown>>[];
+  readonly tags: readonly { readonly name: string }[];
   readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
   readonly components: {
     readonly schemas: Readonly<Record<string, { readonly properties: Readonly<Record<string, unknown>> }>>;
@@ -28,6 +30,8 @@ interface Content {
 
 interface Operation {
   readonly operationId: string;
+  /** Groups of operations for callers; operators' routes have none. */
+  readonly tags?: readonly string[];
   readonly parameters: readonly { readonly name: string; readonly in: string; readonly required?: boolean }[];
   readonly requestBody?: Content & { readonly required: boolean };
   readonly responses: Readonly<Record<string, Content>>;
@@ -82,10 +86,12 @@ describe("the description of the admin API", () => {
   });
   afterAll(() => running.stop());
 
-  const operations = () =>
+  const described = () =>
     Object.entries(document.paths).flatMap(([path, methods]) =>
-      Object.entries(methods).map(([method, operation]) => ({ path, method, ...operation }))
+      Object.entries(methods).filter(([, { operationId }]) => operationId !== undefined)
+        .map(([method, operation]) => ({ path, method, ...operation }))
     );
+  const operations = () => described().filter(({ tags }) => tags === undefined);
   const assertFits = (name: string, value: unknown, fits = true) => {
     const validate = ajv.getSchema(`${ID}#/components/schemas/${name}`) ?? assert.fail(`no schema ${name}`);
     assert.equal(validate(value), fits, `${JSON.stringify(value)} as ${name}: ${ajv.errorsText(validate.errors)}`);
@@ -99,6 +105,25 @@ describe("the description of the admin API", () => {
     for (const requirement of document.security) {
       for (const scheme of Object.keys(requirement)) assert.ok(scheme in document.components.securitySchemes);
     }
+  });
+
+  it("describes what callers can use, each at another listener than the admin API", () => {
+    const rows = OPERATIONS.filter(({ group }) => group !== undefined);
+    const toPath = (path: string) => `/v1${path.replace(/:(\w+)\+?/g, "{$1}")}`;
+    for (const { name, group = "", method, path, body } of rows) {
+      const item = document.paths[toPath(path)] ?? assert.fail(`no path of ${name}`);
+      const { operationId, tags, requestBody } = item[method.toLowerCase()] ?? {};
+      assert.ok("servers" in item, name);
+      if (method === "*") assert.equal(operationId, undefined);
+      else assert.deepEqual([operationId, tags, requestBody === undefined], [name, [group], body === "none"]);
+      assert.ok(document.tags.some((tag) => tag.name === group), group);
+    }
+    const [ofCallers, ofOperators] = [true, false].map((isTagged) =>
+      described().filter(({ tags }) => (tags !== undefined) === isTagged)
+    );
+    assert.equal(ofCallers?.length, rows.filter(({ method }) => method !== "*").length);
+    assert.deepEqual(ofOperators?.filter(({ path }) => "servers" in (document.paths[path] ?? {})), []);
+    assert.equal(new Set(described().map(({ operationId }) => operationId)).size, described().length);
   });
 
   it("describes every route, and nothing but routes", () => {
@@ -158,7 +183,7 @@ describe("the description of the admin API", () => {
     const { id, key } = await make();
     await running.chat(key);
     const bodies: Record<string, unknown> = {
-      createKey: POLICY,
+      createKey: { ...POLICY, operations: ["default"] },
       updateKey: { name: "y" },
       rotateKey: { overlap: "1h" },
     };

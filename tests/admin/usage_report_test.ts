@@ -22,6 +22,7 @@ const row = (counts: Partial<UsageCounts>, more: Partial<UsageRow> = {}): UsageR
   key: "k1",
   provider: "a",
   model: "gpt-4o",
+  operation: "chat.completions",
   counts: { ...noCounts(), requests: 1, ...counts },
   ...more,
 });

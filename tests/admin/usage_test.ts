@@ -88,6 +88,20 @@ describe("usage at the admin API", () => {
     assert.equal((await running.call("GET", "/v1/usage?from=2020-01-01&to=2020-02-01")).json.rows.length, 0);
   });
 
+  it("tells operations apart, and counts only those that cost tokens", async () => {
+    const { id, key } = (await running.call("POST", "/v1/keys", { body: {} })).json;
+    for (const path of ["chat/completions", "embeddings", "embeddings", "moderations"]) {
+      assert.equal(await running.chat(key, `/v1/${path}`), 200);
+    }
+    const { rows } = (await running.call("GET", `/v1/usage?by=operation&key=${id}`)).json;
+    assert.deepEqual(
+      rows.map(({ operation, requests, tokens }: Record<string, unknown>) => [operation, requests, tokens]),
+      [["embeddings", 2, 4], ["chat.completions", 1, 2]],
+    );
+    const part = (await running.call("GET", `/v1/usage?operation=embeddings&key=${id}`)).json;
+    assert.equal(part.totals.requests, 2);
+  });
+
   const WRONG: readonly [query: string, param: string][] = [
     ["by=team", "by"],
     ["by=", "by"],

@@ -172,7 +172,7 @@ unpriced: tokens without a price, which are no part of the cost; see prices in t
   });
 
   const WRONG: readonly [args: string[], says: RegExp][] = [
-    [["--by", "team"], /--by: expected one or several of key, provider, model, day, hour/],
+    [["--by", "team"], /--by: expected one or several of key, provider, model, operation, day, hour/],
     [["--by", ""], /--by is empty/],
     [["--last", "7"], /--last: expected a duration such as "7d" or "24h", up to "400d"/],
     [["--last", "7d", "--from", "2026-01-01"], /--last: expected either this or from/],

@@ -149,7 +149,10 @@ describe("the cause of a failed call", () => {
     assert.deepEqual([outcome, cause, retries, retryCause], ["ok", undefined, 1, "refused"]);
     const told = await under.told();
     assert.match(told, /"outcome":"ok","retryCause":"refused"/);
-    assert.match(told, /^sallyport_upstream_retries_total\{provider="a",cause="refused"\} 1$/m);
+    assert.match(
+      told,
+      /^sallyport_upstream_retries_total\{provider="a",operation="chat.completions",cause="refused"\} 1$/m,
+    );
     assert.match(told, /^sallyport_exchanges_total\{.*outcome="ok".*cause="none"\} 1$/m);
   });
 

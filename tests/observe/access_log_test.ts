@@ -98,7 +98,7 @@ describe("the access log", () => {
   it("says in words the same to a person", () => {
     assert.equal(
       toPrettyLine({ ...record, model: "gpt-4o" }),
-      "12:00:01.000  200  ok  a  gpt-4o  stream  1235 ms  (first byte 300 ms)  7 tokens  key team  0b5c",
+      "12:00:01.000  200  ok  a  chat.completions  gpt-4o  stream  1235 ms  (first byte 300 ms)  7 tokens  key team  0b5c",
     );
     const refused = { ...record, outcome: "refused", code: "invalid_gateway_key", status: 401 } as const;
     assert.match(toPrettyLine(refused), /401 {2}invalid_gateway_key {2}/);

@@ -8,7 +8,7 @@ import { describe, it } from "@std/testing/bdd";
 import { FAILURE_CAUSES, type FailureCause } from "../../src/errors/outcomes.ts";
 import { ERRORS } from "../../src/errors/gateway_error.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
-import type { ExchangeRecord } from "../../src/exchange/record.ts";
+import type { ExchangeRecord, GenAiOperation } from "../../src/exchange/record.ts";
 import { AccessLog } from "../../src/observe/access_log.ts";
 import { MetricRegistry } from "../../src/observe/metrics/metric_registry.ts";
 import { MAX_MODELS, Metrics } from "../../src/observe/metrics/metrics.ts";
@@ -17,7 +17,7 @@ const EXCHANGES = 1_000_000;
 /** What is held after the first tenth is all that is held. Bytes of noise. */
 const MAX_GROWTH = 20e6;
 /** Lines of text: 101 models with the buckets of what is counted by model, and everything else. */
-const MAX_LINES = 2 * (MAX_MODELS + 1) * (5 * 17 + 18 + 15 + 2 * 17 + 4) + 5000;
+const MAX_LINES = 2 * (MAX_MODELS + 1) * (10 * 17 + 19 + 16 + 17 + 4 * 17 + 8) + 5000;
 
 /** Bytes in use once what nobody holds is gone. */
 function readHeap(): number {
@@ -30,6 +30,7 @@ function readHeap(): number {
   return process.memoryUsage().heapUsed;
 }
 
+const GEN_AI: readonly GenAiOperation[] = ["chat", "text_completion", "embeddings", "generate_content"];
 const CAUSES = Object.keys(FAILURE_CAUSES) as FailureCause[];
 const REFUSAL = { outcome: "upstream_error", status: 429 } as const;
 
@@ -44,6 +45,8 @@ function toRecord(n: number): ExchangeRecord {
     provider: n % 2 === 0 ? "a" : "b",
     keyId: `key-${n}`,
     operation: "chat.completions",
+    genAi: GEN_AI[n % GEN_AI.length] ?? "chat",
+    isMetered: true,
     model: `model-${n}`,
     stream: n % 3 === 0,
     bytesIn: n % 1000,

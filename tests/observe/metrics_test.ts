@@ -30,6 +30,7 @@ const record: ExchangeRecord = {
   startedAt: 0,
   durationMs: 100,
   overheadMs: 0.06,
+  calledMs: 20,
   firstByteMs: 50,
   firstTokenMs: 70,
   outcome: "ok",
@@ -37,6 +38,8 @@ const record: ExchangeRecord = {
   provider: "a",
   replica: 1,
   operation: "chat.completions",
+  genAi: "chat",
+  isMetered: true,
   model: "gpt",
   stream: true,
   bytesIn: 10,
@@ -99,19 +102,20 @@ describe("metrics", () => {
       [`sallyport_exchanges_total{${labels},outcome="ok",code="none",status="200",cause="none"}`]: "3",
       [`sallyport_exchanges_total{${labels},outcome="refused",code="invalid_gateway_key",status="401",cause="none"}`]:
         "1",
-      'sallyport_overhead_seconds_bucket{provider="a",le="0.00005"}': "0",
-      'sallyport_overhead_seconds_bucket{provider="a",le="0.0001"}': "5",
-      'sallyport_overhead_seconds_bucket{provider="a",le="+Inf"}': "5",
-      'sallyport_first_byte_seconds_count{provider="a",stream="true"}': "2",
-      'sallyport_first_byte_seconds_sum{provider="a",stream="true"}': "0.1",
-      'sallyport_upstream_results_total{provider="a",replica="1",result="2xx",cause="none"}': "3",
-      'sallyport_tokens_total{provider="a",model="gpt",type="input"}': "6",
-      'sallyport_tokens_total{provider="a",model="gpt",type="output"}': "8",
-      'sallyport_tokens_total{provider="a",model="gpt",type="cached"}': "4",
-      'sallyport_tokens_total{provider="a",model="gpt",type="reasoning"}': "2",
-      'sallyport_bytes_total{provider="a",direction="out"}': "100",
-      'sallyport_upstream_retries_total{provider="a",cause="refused"}': "5",
-      'sallyport_unmetered_exchanges_total{provider="a"}': "1",
+      'sallyport_overhead_seconds_bucket{provider="a",operation="chat.completions",le="0.00005"}': "0",
+      'sallyport_overhead_seconds_bucket{provider="a",operation="chat.completions",le="0.0001"}': "5",
+      'sallyport_overhead_seconds_bucket{provider="a",operation="chat.completions",le="+Inf"}': "5",
+      'sallyport_first_byte_seconds_count{provider="a",operation="chat.completions",stream="true"}': "2",
+      'sallyport_first_byte_seconds_sum{provider="a",operation="chat.completions",stream="true"}': "0.1",
+      'sallyport_upstream_results_total{provider="a",operation="chat.completions",replica="1",result="2xx",cause="none"}':
+        "3",
+      'sallyport_tokens_total{provider="a",operation="chat.completions",model="gpt",type="input"}': "6",
+      'sallyport_tokens_total{provider="a",operation="chat.completions",model="gpt",type="output"}': "8",
+      'sallyport_tokens_total{provider="a",operation="chat.completions",model="gpt",type="cached"}': "4",
+      'sallyport_tokens_total{provider="a",operation="chat.completions",model="gpt",type="reasoning"}': "2",
+      'sallyport_bytes_total{provider="a",operation="chat.completions",direction="out"}': "100",
+      'sallyport_upstream_retries_total{provider="a",operation="chat.completions",cause="refused"}': "5",
+      'sallyport_unmetered_exchanges_total{provider="a",operation="chat.completions"}': "1",
       'sallyport_limits_observed_total{limit="tokens"}': "1",
       'sallyport_limits_refused_total{limit="provider-tokens"}': "1",
       [`gen_ai_server_request_duration_seconds_count{${genAi},error_type=""}`]: "3",
@@ -121,6 +125,17 @@ describe("metrics", () => {
       [`gen_ai_server_time_per_output_token_seconds_bucket{${genAi},le="0.01"}`]: "2",
       [`gen_ai_client_token_usage_bucket{${genAi},gen_ai_token_type="input",le="1"}`]: "0",
       [`gen_ai_client_token_usage_bucket{${genAi},gen_ai_token_type="input",le="4"}`]: "2",
+      [`gen_ai_client_inference_duration_seconds_bucket{${genAi},error_type="",le="0.08"}`]: "3",
+      [`gen_ai_client_inference_duration_seconds_bucket{${genAi},error_type="",le="0.04"}`]: "0",
+      [`gen_ai_client_inference_time_to_first_chunk_seconds_bucket{${genAi},le="0.04"}`]: "0",
+      [`gen_ai_client_inference_time_to_first_chunk_seconds_bucket{${genAi},le="0.08"}`]: "2",
+      [`gen_ai_client_inference_operation_input_tokens_bucket{${genAi},le="1"}`]: "0",
+      [`gen_ai_client_inference_operation_input_tokens_bucket{${genAi},le="4"}`]: "2",
+      [`gen_ai_client_inference_operation_output_tokens_sum{${genAi}}`]: "8",
+      [`gen_ai_client_inference_usage_input_tokens_total{${genAi},gen_ai_token_modality="unknown"}`]: "6",
+      [`gen_ai_client_inference_usage_cache_read_input_tokens_total{${genAi},gen_ai_token_modality="unknown"}`]: "4",
+      [`gen_ai_client_inference_usage_output_tokens_total{${genAi},gen_ai_token_modality="unknown"}`]: "8",
+      [`gen_ai_client_inference_usage_reasoning_output_tokens_total{${genAi},gen_ai_token_modality="unknown"}`]: "2",
       sallyport_open_exchanges: "3",
       sallyport_open_streams: "2",
       sallyport_log_dropped_lines_total: "2",
@@ -133,6 +148,31 @@ describe("metrics", () => {
       'sallyport_build_info{version="1.2.3",runtime="bun",runtime_version="4.5"}': "1",
     };
     for (const [series, value] of Object.entries(expected)) assert.equal(valueOf(text, series), value, series);
+  });
+
+  it("count every operation under its own name, and the work of models by the name of their kind", () => {
+    const metrics = make();
+    const embedding = { operation: "embeddings.create", genAi: "embeddings", model: "e-1" } as const;
+    metrics.settled({ ...without("firstTokenMs"), ...embedding, stream: false, usage: { total: 3, input: 3 } });
+    metrics.settled({ ...without("genAi", "usage"), operation: "images.create", model: "i-1" });
+    metrics.settled({ ...without("genAi", "isMetered", "model"), operation: "files.list" });
+    const fetched = { operation: "responses.get", genAi: "fetch_response", isMetered: false } as const;
+    metrics.settled({ ...without("usage", "model"), ...fetched });
+    const text = textOf(metrics);
+    const genAi = 'gen_ai_operation_name="embeddings",gen_ai_provider_name="a",gen_ai_request_model="e-1"';
+    const expected = {
+      'sallyport_tokens_total{provider="a",operation="embeddings.create",model="e-1",type="input"}': "3",
+      'sallyport_unmetered_exchanges_total{provider="a",operation="images.create"}': "1",
+      'sallyport_exchange_duration_seconds_count{provider="a",operation="files.list",stream="true"}': "1",
+      [`gen_ai_client_embeddings_duration_seconds_count{${genAi},error_type=""}`]: "1",
+      [`gen_ai_client_embeddings_operation_input_tokens_sum{${genAi}}`]: "3",
+      [`gen_ai_client_token_usage_sum{${genAi},gen_ai_token_type="input"}`]: "3",
+    };
+    for (const [series, value] of Object.entries(expected)) assert.equal(valueOf(text, series), value, series);
+    assert.doesNotMatch(text, /(?:tokens|unmetered_exchanges)_total\{[^}]*operation="(?:files|responses)/);
+    assert.doesNotMatch(text, /^gen_ai_client_inference/m, "none of these is inference");
+    const kinds = Array.from(text.matchAll(/gen_ai_operation_name="(\w+)"/g), ([, kind]) => kind);
+    assert.deepEqual(new Set(kinds), new Set(["embeddings", "fetch_response"]));
   });
 
   it("tell what the process takes, and how late timers fire", () => {
@@ -154,7 +194,7 @@ describe("metrics", () => {
 
   it("count on between two answers, and count nothing twice", () => {
     const metrics = make();
-    const series = 'sallyport_bytes_total{provider="a",direction="in"}';
+    const series = 'sallyport_bytes_total{provider="a",operation="chat.completions",direction="in"}';
     for (const expected of ["10", "20", "20", "30"]) {
       if (valueOf(textOf(metrics), series) !== expected) metrics.settled(record);
       assert.equal(valueOf(textOf(metrics), series), expected);
@@ -176,8 +216,14 @@ describe("metrics", () => {
     assert.doesNotMatch(textOf(metrics), quiet);
     metrics.settled({ ...record, usage: { total: 5, input: 9 } });
     const text = textOf(metrics);
-    assert.equal(valueOf(text, 'sallyport_tokens_total{provider="a",model="gpt",type="input"}'), "9");
-    assert.equal(valueOf(text, 'sallyport_tokens_total{provider="a",model="gpt",type="output"}'), undefined);
+    assert.equal(
+      valueOf(text, 'sallyport_tokens_total{provider="a",operation="chat.completions",model="gpt",type="input"}'),
+      "9",
+    );
+    assert.equal(
+      valueOf(text, 'sallyport_tokens_total{provider="a",operation="chat.completions",model="gpt",type="output"}'),
+      undefined,
+    );
   });
 
   it("name a model once a provider has answered 200 for it, so many at most, and no sentence", () => {
@@ -234,8 +280,11 @@ describe("metrics", () => {
       for (const format of ["text", "openmetrics"] as const) {
         const text = toMetricsText(mergeMetrics([...told.slice(0, living), ended]), format);
         assert.equal(valueOf(text, series), "3");
-        assert.equal(valueOf(text, 'sallyport_overhead_seconds_bucket{provider="a",le="0.0001"}'), "3");
-        assert.equal(valueOf(text, 'sallyport_overhead_seconds_count{provider="a"}'), "3");
+        assert.equal(
+          valueOf(text, 'sallyport_overhead_seconds_bucket{provider="a",operation="chat.completions",le="0.0001"}'),
+          "3",
+        );
+        assert.equal(valueOf(text, 'sallyport_overhead_seconds_count{provider="a",operation="chat.completions"}'), "3");
         assert.equal(valueOf(text, "sallyport_open_exchanges"), String(3 * living));
         assert.equal(valueOf(text, 'sallyport_replica_ejected{provider="a",replica="1"}'), "1");
         const build = 'sallyport_build_info{version="1.2.3",runtime="bun",runtime_version="4.5"}';

@@ -107,7 +107,8 @@ describe("traces", () => {
 
   it("continue the caller's, with a span for the exchange and one for the call that the provider is told of", async () => {
     answering = (response) =>
-      response.end(JSON.stringify({ ...JSON.parse(COMPLETION), usage: USAGE, x: "marked-answer" }));
+      response.setHeader("content-type", "application/json")
+        .end(JSON.stringify({ ...JSON.parse(COMPLETION), usage: USAGE, x: "marked-answer" }));
     await serve();
     const { headers: answered } = await call({
       traceparent: `00-${TRACE}-${SPAN}-01`,
@@ -132,6 +133,7 @@ describe("traces", () => {
       "http.route": "/v1/chat/completions",
       "http.response.status_code": 200,
       "sallyport.provider": "a",
+      "sallyport.operation": "chat.completions",
       "sallyport.key.id": rest["sallyport.key.id"],
       "sallyport.request.id": answered["x-request-id"],
       "sallyport.outcome": "ok",
@@ -141,10 +143,10 @@ describe("traces", () => {
       "http.request.method": "POST",
       "server.address": "127.0.0.1",
       "server.port": Number(new URL(provider.url).port),
+      "sallyport.operation": "chat.completions",
       "gen_ai.operation.name": "chat",
       "gen_ai.provider.name": "a",
       "gen_ai.request.model": "test-1",
-      "gen_ai.request.stream": false,
       "http.response.status_code": 200,
       "gen_ai.usage.input_tokens": 11,
       "gen_ai.usage.output_tokens": 22,
@@ -219,7 +221,7 @@ describe("traces", () => {
       "/v1/models": 302,
     };
     answering = (response, { path }) => {
-      response.writeHead(statuses[path] ?? 200, { location: "/" });
+      response.writeHead(statuses[path.replace(/\?.*/, "")] ?? 200, { location: "/" });
       response.end("{}");
     };
     await serve();
@@ -242,6 +244,34 @@ describe("traces", () => {
       list.filter(({ name }) => name === "GET /v1/models").map(({ attributes }) => attributes["error.type"]),
       ["redirect", "upstream_bad_response"],
     );
+  });
+
+  it("of other operations are named by the model's work, or by method and route", async () => {
+    answering = (response) =>
+      response.setHeader("content-type", "application/json").end(
+        JSON.stringify({ usage: { prompt_tokens: 3, total_tokens: 3 } }),
+      );
+    writeFileSync(join(folder.path, "gateway.jsonc"), '{ "providers": { "a": { "operations": ["all"] } } }');
+    await serve();
+    await call({}, { path: "/v1/embeddings?q=marked-query" });
+    const get = (path: string) => callRaw(url, { method: "GET", path, headers });
+    const paths = ["responses/marked-id", "files/marked-id/content", "batches", "marked/path"];
+    for (const path of paths) await get(`/v1/${path}`);
+    const list = await spans();
+    const { kind, attributes } = named("embeddings test-1", list);
+    assert.equal(kind, "client");
+    assert.deepEqual(
+      ["sallyport.operation", "gen_ai.operation.name", "gen_ai.request.model", "gen_ai.usage.input_tokens"]
+        .map((name) => attributes[name]),
+      ["embeddings", "embeddings", "test-1", 3],
+    );
+    const names = (wanted: string) => list.filter(({ kind }) => kind === wanted).map(({ name }) => name);
+    const routes = ["GET /v1/files/*", "GET /v1/batches/*", "GET /v1/*"];
+    assert.deepEqual(names("client"), ["embeddings test-1", "fetch_response", ...routes]);
+    assert.deepEqual(names("server"), ["POST /v1/embeddings", "GET /v1/responses/{id}", ...routes]);
+    for (const { name, attributes } of list.filter(({ name }) => name.startsWith("GET /v1/files"))) {
+      assert.deepEqual(Object.keys(attributes).filter((each) => each.startsWith("gen_ai.")), [], name);
+    }
   });
 
   it("of refusals have no call, and begin anew for who has shown no good key", async () => {

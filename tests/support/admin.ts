@@ -102,7 +102,7 @@ export interface Running {
   /** What stands behind both providers. */
   readonly provider: Provider;
   /** What the gateway answers a caller who shows this key. */
-  chat(key: string): Promise<number>;
+  chat(key: string, path?: string): Promise<number>;
   stop(): Promise<void>;
 }
 
@@ -136,13 +136,13 @@ export async function startAdmin(
     url,
     provider,
     call: callerOf(admin),
-    async chat(key) {
+    async chat(key, path = "/v1/chat/completions") {
       const headers = {
         authorization: "Bearer sk-1",
         "gateway-auth": `Bearer ${key}`,
         "content-type": "application/json",
       };
-      const response = await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: GOOD_BODY });
+      const response = await fetch(`${url}${path}`, { method: "POST", headers, body: GOOD_BODY });
       const text = await response.text();
       if (response.status === 200) assert.equal(text, COMPLETION);
       return response.status;

@@ -22,6 +22,8 @@ export function exchange(more: Partial<ExchangeRecord> = {}): ExchangeRecord {
     provider: "a",
     keyId: "team",
     operation: "chat.completions",
+    genAi: "chat",
+    isMetered: true,
     model: "gpt-4o",
     bytesIn: 100,
     bytesOut: 2000,

@@ -8,9 +8,9 @@ import { ConfigError } from "../../src/config/config.ts";
 import { UsageMeter } from "../../src/usage/meter.ts";
 import { FileUsage } from "../../src/usage/usage_file.ts";
 import { SharedFile } from "../../src/storage/shared_file.ts";
-import { UsageUnavailable } from "../../src/usage/counts.ts";
+import { HOUR_MS, UsageUnavailable } from "../../src/usage/counts.ts";
 import { makeFolder } from "../support/program.ts";
-import { exchange, NOON, StillClock, tell } from "../support/usage.ts";
+import { ALL, exchange, NOON, StillClock, tell } from "../support/usage.ts";
 import { until } from "../support/until.ts";
 
 const NOBODY: ReadonlySet<string> = new Set();
@@ -75,7 +75,10 @@ describe("usage in a file", () => {
     assert.deepEqual(clock.timers.map(({ ms }) => ms), [1000, 5000]);
     await write();
     assert.equal(clock.timers.length, 0);
-    assert.match(readFileSync(path, "utf8"), /^\["hour",\d+,"team","a","gpt-4o",\[1,0,0,0,3,0,4,0,0\]\]\n\["day",/);
+    assert.match(
+      readFileSync(path, "utf8"),
+      /^\["hour",\d+,"team","a","gpt-4o",\[1,0,0,0,3,0,4,0,0\],"chat\.completions"\]\n\["day",/,
+    );
   });
 
   it("is one sum for gateways that share it, each of which adds what it has counted", async () => {
@@ -123,6 +126,20 @@ describe("usage in a file", () => {
     await meter.close();
     assert.equal(reports.length, 1);
     assert.deepEqual(await tell((await open()).meter), { "team a gpt-4o": one });
+  });
+
+  it("holds chat completions alone in lines that were written before they named an operation", async () => {
+    const hour = NOON - NOON % HOUR_MS;
+    writeFileSync(path, `["hour",${hour},"team","a","gpt-4o",[1,0,0,0,3,0,4,0,0]]\n`);
+    const { meter } = await open();
+    meter.settled(exchange());
+    meter.settled(exchange({ operation: "responses" }));
+    const rows = [];
+    for await (const some of meter.read({ step: "hour", ...ALL })) rows.push(...some);
+    assert.deepEqual(rows.map(({ operation, counts }) => [operation, counts.requests]), [
+      ["chat.completions", 2],
+      ["responses", 1],
+    ]);
   });
 
   for (

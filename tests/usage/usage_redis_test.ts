@@ -69,6 +69,21 @@ withRedis.describe("usage in Redis", () => {
     assert.deepEqual(await tell(later.meter, { step: "day", from: DAY, to: DAY + DAY_MS }), sums);
   });
 
+  it("tells operations apart, and holds chat completions alone where an older gateway named none", async () => {
+    const { client, use, meter } = await open();
+    const old = JSON.stringify(["team", "a", "gpt-4o"]);
+    await client.ask((redis) => redis.hincrby(`sallyport:usage:hour:${HOUR}`, `r${old}`, 3), Number);
+    use();
+    use({ operation: "responses" });
+    const requests: Record<string, number> = {};
+    for await (const rows of meter.read({ step: "hour", ...range })) {
+      for (const { operation, counts } of rows) {
+        requests[operation] = (requests[operation] ?? 0) + counts.requests;
+      }
+    }
+    assert.deepEqual(requests, { "chat.completions": 4, responses: 1 });
+  });
+
   it("takes names as they are", async () => {
     const { use, meter } = await open();
     const names = ['"],["', "\\", "é\u0000", "r#", "'); return 1 --", "\ud800"];

@@ -91,7 +91,7 @@ const COUNTED: readonly [what: string, more: Partial<ExchangeRecord>, counts: Re
 const LEFT_OUT: readonly [what: string, more: Partial<ExchangeRecord>][] = [
   ["what the gateway refused", { status: 429, outcome: "refused", code: "rate_limit_exceeded" }],
   ["what the gateway shed", { status: 503, outcome: "shed", code: "gateway_overloaded" }],
-  ["lists of models", { operation: "models.list" }],
+  ["operations that cost no tokens", { operation: "models.list", isMetered: false }],
   ["callers without a key", { keyId: undefined as never }],
   ["bodies that could not be read", { model: undefined as never }],
 ];
@@ -114,6 +114,14 @@ describe("usage", () => {
       assert.equal(clock.timers.length, 0);
     });
   }
+
+  it("counts every operation that costs tokens, and a call without a model among others", async () => {
+    const { meter } = newMeter();
+    meter.settled(exchange({ operation: "embeddings.create", genAi: "embeddings", model: "e-1" }));
+    meter.settled(exchange({ operation: "responses.create", model: undefined as never, replica: 0 }));
+    const one = { requests: 1, input: 3, output: 4 };
+    assert.deepEqual(await tell(meter), { "team a e-1": one, [`team a ${OTHER}`]: one });
+  });
 
   it("tells keys, providers and models apart, and counts an exchange where it ends", async () => {
     const { meter } = newMeter();
@@ -172,7 +180,7 @@ describe("usage", () => {
   it("hands on what is left when it closes, also what others have counted", async () => {
     const { meter, clock } = newMeter();
     const counts = { ...noCounts(), requests: 1, reasoning: 7 };
-    meter.add([{ at: NOON, key: "team", provider: "a", model: "o3", counts }]);
+    meter.add([{ at: NOON, key: "team", provider: "a", model: "o3", operation: "responses", counts }]);
     assert.equal(clock.timers.length, 1);
     await meter.close();
     assert.equal((await tell(meter))["team a o3"]?.reasoning, 7);
@@ -239,6 +247,7 @@ describe("the book of usage", () => {
     key: "team",
     provider: "a",
     model: "m",
+    operation: "chat.completions",
     counts: { ...noCounts(), requests: 1, input: 5 },
     ...more,
   });
@@ -277,8 +286,9 @@ describe("the book of usage", () => {
   it("counts what is new for all keys together once a table is full", () => {
     const table = new UsageTable(new Set(["gpt-4o"]), 2);
     const once = { ...noCounts(), requests: 1 };
-    for (const key of ["one", "two", "three", "four"]) addCounts(table.counts(key, "a", "gpt-4o"), once);
-    addCounts(table.counts("one", "a", "gpt-4o"), once);
+    const names = { provider: "a", model: "gpt-4o", operation: "chat.completions" };
+    for (const key of ["one", "two", "three", "four"]) addCounts(table.counts({ ...names, key }), once);
+    addCounts(table.counts({ ...names, key: "one" }), once);
     const rows = Array.from(table.rowsAt(0), ({ key, model, counts }) => [key, model, counts.requests]);
     assert.deepEqual(rows, [["one", "gpt-4o", 2], ["two", "gpt-4o", 1], [OTHER, "gpt-4o", 2]]);
   });

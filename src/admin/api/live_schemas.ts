@@ -43,6 +43,7 @@ const second = object({
 });
 
 const OPTIONAL_FACTS = [
+  "calledMs",
   "firstByteMs",
   "firstTokenMs",
   "code",
@@ -51,6 +52,8 @@ const OPTIONAL_FACTS = [
   "provider",
   "keyId",
   "operation",
+  "genAi",
+  "isMetered",
   "model",
   "stream",
   "replica",
@@ -62,6 +65,7 @@ const exchange = object({
   id: { ...text, description: "x-request-id" },
   startedAt: { ...ms, description: "Wall clock, milliseconds since 1970" },
   durationMs: ms,
+  calledMs: { ...ms, description: "Until the provider was called" },
   firstByteMs: { ...ms, description: "Until the provider's answer began" },
   firstTokenMs: { ...ms, description: "Until the first event of a stream" },
   overheadMs: { ...ms, description: "The gateway's own time" },
@@ -73,6 +77,8 @@ const exchange = object({
   provider: text,
   keyId: text,
   operation: text,
+  genAi: { ...text, description: "Kind of a model's work, by OpenTelemetry's gen_ai.operation.name" },
+  isMetered: { type: "boolean", description: "Whether the operation costs tokens" },
   model: text,
   stream: { type: "boolean" },
   bytesIn: count,

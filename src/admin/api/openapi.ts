@@ -1,5 +1,5 @@
 /**
- * The description of the admin API, made from the routes themselves.
+ * The description of the admin API, made from the routes themselves, and of the operations for callers.
  *
  * @module
  */
@@ -7,6 +7,7 @@ import { toJsonSchema } from "@valibot/to-json-schema";
 import type * as v from "valibot";
 import { DEFAULT_OVERLAP } from "../../keys/lifecycle.ts";
 import { KeyPatchSchema, KeyPolicySchema } from "../../config/key.ts";
+import { toCallerPaths, toCallerTags } from "./caller_paths.ts";
 import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { liveSchemas } from "./live_schemas.ts";
 import { OPERATOR_ROUTES, type OperatorRoute, TOKEN_HEADER } from "./operator_actions.ts";
@@ -131,10 +132,16 @@ export function toOpenApi(version: string): Record<string, unknown> {
   const inHeader = (name: string, description: string) => ({ type: "apiKey", in: "header", name, description });
   return {
     openapi: "3.1.0",
-    info: { title: "Sallyport admin API", version, license: { name: "MIT", identifier: "MIT" } },
-    servers: [{ url: "/" }],
+    info: {
+      title: "Sallyport",
+      version,
+      license: { name: "MIT", identifier: "MIT" },
+      description: "The admin API; and, with tags and servers of their own, the operations that callers can use",
+    },
+    servers: [{ url: "/", description: "The admin listener" }],
     security: [{ token: [] }],
-    paths,
+    tags: toCallerTags(),
+    paths: { ...paths, ...toCallerPaths() },
     components: {
       securitySchemes: {
         token: { type: "http", scheme: "bearer", description: "admin.token of the configuration" },

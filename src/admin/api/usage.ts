@@ -54,6 +54,7 @@ export const UsageQuerySchema: v.GenericSchema<unknown, UsageQuery> = v.pipe(
     key: v.optional(v.string()),
     provider: v.optional(v.string()),
     model: v.optional(v.string()),
+    operation: v.optional(v.string()),
     limit: v.optional(
       v.pipe(
         v.string(limitForm),
@@ -76,7 +77,7 @@ const dateTime = { type: "string", format: "date-time" };
 const whole = { type: "integer", minimum: 0 };
 
 const MEANINGS: Readonly<Record<typeof USAGE_COUNTS[number], string>> = {
-  requests: "Chat completions that were sent to a provider",
+  requests: "Calls that were sent to a provider, of operations that cost tokens",
   partial: "Those that broke off: their tokens are what was stated until then",
   unmetered: "Those whose tokens the provider did not state; they may have cost something",
   failed: "Those that the provider refused, or that never reached it",
@@ -143,6 +144,7 @@ export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [{
       key: "Only the usage of the key with this id",
       provider: "Only the usage of this provider",
       model: "Only the usage of this model",
+      operation: "Only the usage of this operation, such as embeddings",
       limit: `How many rows at most, up to ${MAX_ROWS}; ${DEFAULT_ROWS} if left out`,
     },
   },

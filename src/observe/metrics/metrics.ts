@@ -7,16 +7,13 @@
  */
 import type { ExchangeRecord } from "../../exchange/record.ts";
 import type { ExchangeObserver } from "../../exchange/observer.ts";
+import { countGenAi, createGenAiMetrics } from "./gen_ai_metrics.ts";
 import type { MetricRegistry, MetricSnapshot } from "./metric_registry.ts";
 import { type MetricsFormat, toMetricsText } from "./metrics_text.ts";
 
 /** Bounds of buckets for the gateway's own overhead, and for whole exchanges. Seconds. */
 const OVERHEAD_BOUNDS = [...[10, 25, 50, 100, 250, 500].map((us) => us / 1e6), 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1];
 const DURATION_BOUNDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
-// Bounds that the GenAI conventions recommend.
-const FIRST_TOKEN_BOUNDS = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10];
-const TOKEN_TIME_BOUNDS = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5];
-const TOKEN_BOUNDS = Array.from({ length: 14 }, (_, power) => 4 ** power);
 
 /** Limit of the combinations of labels that are cached for a model. More are possible: codes times replicas. */
 const MAX_CACHED = 50;
@@ -34,8 +31,8 @@ function haveSameLabels(a: LabelFacts, b: ExchangeRecord): boolean {
 type ExchangeMetrics = ReturnType<typeof createExchangeMetrics>;
 /** Counters and histograms of exchanges with the same labels. */
 type ExchangeSeries = ReturnType<ExchangeMetrics["seriesOf"]>;
-/** Counters and histograms of forwarded chat completions with the same labels. */
-type ChatSeries = ReturnType<ReturnType<typeof createChatMetrics>>;
+/** Counters of tokens with the same labels. */
+type TokenSeries = ReturnType<ReturnType<typeof createTokenMetrics>>;
 
 /** The metrics of one process; counts settled exchanges. */
 export class Metrics implements ExchangeObserver {
@@ -52,7 +49,7 @@ export class Metrics implements ExchangeObserver {
   }
 
   settled(record: ExchangeRecord): void {
-    const { provider = "none", retryCause = "unknown", firstByteMs, limit, observedLimit } = record;
+    const { provider = "none", operation = "none", retryCause = "unknown", firstByteMs, limit, observedLimit } = record;
     const series = this.#seriesOf(record);
     series.exchanges.add();
     series.duration.observe(record.durationMs / 1000);
@@ -61,8 +58,9 @@ export class Metrics implements ExchangeObserver {
     series.bytesIn.add(record.bytesIn);
     series.bytesOut.add(record.bytesOut);
     series.upstream?.add();
-    if (series.chat !== undefined) countChat(series.chat, record);
-    if (record.retries > 0) this.#metrics.retries(provider, retryCause).add(record.retries);
+    if (series.tokens !== undefined) countTokens(series.tokens, record);
+    if (series.genAi !== undefined) countGenAi(series.genAi, record);
+    if (record.retries > 0) this.#metrics.retries(provider, operation, retryCause).add(record.retries);
     if (limit !== undefined) this.#metrics.refused(limit).add();
     if (observedLimit !== undefined) this.#metrics.observed(observedLimit).add();
   }
@@ -92,10 +90,8 @@ export class Metrics implements ExchangeObserver {
   }
 }
 
-/** Counts a chat completion: its tokens, and the times of its answer. */
-function countChat(series: ChatSeries, { durationMs, firstTokenMs, usage, outcome, status }: ExchangeRecord): void {
-  series.duration.observe(durationMs / 1000);
-  if (firstTokenMs !== undefined) series.firstToken.observe(firstTokenMs / 1000);
+/** Counts the tokens of a call that was forwarded, or that its answer stated none. */
+function countTokens(series: TokenSeries, { usage, outcome, status }: ExchangeRecord): void {
   if (usage === undefined) {
     if (outcome === "ok" && status === 200) series.unmetered.add();
     return;
@@ -105,11 +101,6 @@ function countChat(series: ChatSeries, { durationMs, firstTokenMs, usage, outcom
   series.output.add(output);
   series.cached.add(cached);
   series.reasoning.add(reasoning);
-  if (usage.input !== undefined) series.inputSize.observe(input);
-  if (usage.output !== undefined) series.outputSize.observe(output);
-  if (firstTokenMs !== undefined && output > 1 && outcome === "ok") {
-    series.tokenTime.observe((durationMs - firstTokenMs) / 1000 / (output - 1));
-  }
 }
 
 /** Creates the metrics of exchanges. */
@@ -120,20 +111,24 @@ function createExchangeMetrics(registry: MetricRegistry) {
     registry.histogram({ name: `sallyport_${name}`, help, labels }, bounds);
   const ofExchanges = ["provider", "operation", "outcome", "code", "status", "cause"];
   const exchanges = counter("exchanges_total", "Settled exchanges", ...ofExchanges);
+  const ofTimes = ["provider", "operation", "stream"];
   const durationHelp = "Time from a request's first header to the last byte of its answer";
-  const duration = histogram("exchange_duration_seconds", durationHelp, DURATION_BOUNDS, "provider", "stream");
+  const duration = histogram("exchange_duration_seconds", durationHelp, DURATION_BOUNDS, ...ofTimes);
   const overheadHelp = "The gateway's own time until the answer began";
-  const overhead = histogram("overhead_seconds", overheadHelp, OVERHEAD_BOUNDS, "provider");
+  const overhead = histogram("overhead_seconds", overheadHelp, OVERHEAD_BOUNDS, "provider", "operation");
   const firstByteHelp = "Time from a request's first header until the provider's answer began";
-  const firstByte = histogram("first_byte_seconds", firstByteHelp, DURATION_BOUNDS, "provider", "stream");
-  const ofCalls = ["provider", "replica", "result", "cause"];
+  const firstByte = histogram("first_byte_seconds", firstByteHelp, DURATION_BOUNDS, ...ofTimes);
+  const ofCalls = ["provider", "operation", "replica", "result", "cause"];
   const upstream = counter("upstream_results_total", "Results of each exchange's last upstream call", ...ofCalls);
-  const retries = counter("upstream_retries_total", "Upstream calls that were repeated", "provider", "cause");
-  const bytes = counter("bytes_total", "Bytes of request and response bodies", "provider", "direction");
+  const ofRetries = ["provider", "operation", "cause"];
+  const retries = counter("upstream_retries_total", "Upstream calls that were repeated", ...ofRetries);
+  const ofBytes = ["provider", "operation", "direction"];
+  const bytes = counter("bytes_total", "Bytes of request and response bodies", ...ofBytes);
   const refused = counter("limits_refused_total", "Exchanges that a limit refused", "limit");
   const observedHelp = "Exchanges that a limit in observe mode would have refused";
   const observed = counter("limits_observed_total", observedHelp, "limit");
-  const chatSeriesOf = createChatMetrics(registry);
+  const tokensOf = createTokenMetrics(registry);
+  const genAiOf = createGenAiMetrics(registry);
   return {
     retries,
     refused,
@@ -141,18 +136,21 @@ function createExchangeMetrics(registry: MetricRegistry) {
     /** Resolves the labels of an exchange. */
     seriesOf(record: ExchangeRecord, model: string) {
       const { provider = "none", operation = "none", outcome, code = "none", status, cause = "none", replica } = record;
+      const { genAi, isMetered } = record;
       const stream = String(record.stream === true);
-      const isChat = operation === "chat.completions" && replica !== undefined;
+      const isForwarded = replica !== undefined;
       const result = resultOf(record);
+      const error = result === "2xx" ? "" : result;
       return {
         exchanges: exchanges(provider, operation, outcome, code, String(status), cause),
-        duration: duration(provider, stream),
-        overhead: overhead(provider),
-        firstByte: firstByte(provider, stream),
-        bytesIn: bytes(provider, "in"),
-        bytesOut: bytes(provider, "out"),
-        upstream: replica === undefined ? undefined : upstream(provider, String(replica), result, cause),
-        chat: isChat ? chatSeriesOf(provider, model, result === "2xx" ? "" : result) : undefined,
+        duration: duration(provider, operation, stream),
+        overhead: overhead(provider, operation),
+        firstByte: firstByte(provider, operation, stream),
+        bytesIn: bytes(provider, operation, "in"),
+        bytesOut: bytes(provider, operation, "out"),
+        upstream: isForwarded ? upstream(provider, operation, String(replica), result, cause) : undefined,
+        tokens: isForwarded && isMetered === true ? tokensOf(provider, operation, model) : undefined,
+        genAi: isForwarded && genAi !== undefined ? genAiOf(genAi, provider, model, error) : undefined,
       };
     },
   };
@@ -164,40 +162,24 @@ function resultOf({ code, outcome, status }: ExchangeRecord): string {
   return code ?? (isStatus ? `${Math.floor(status / 100)}xx` : outcome);
 }
 
-/** Creates the metrics of forwarded chat completions. @returns Resolves their labels */
-function createChatMetrics(registry: MetricRegistry) {
-  const histogram = (name: string, help: string, bounds: readonly number[], ...more: string[]) => {
-    const labels = ["gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model", ...more];
-    return registry.histogram({ name: `gen_ai_${name}`, help, labels }, bounds);
-  };
+/** Creates the counters of tokens, and of answers that state none. @returns Resolves their labels */
+function createTokenMetrics(registry: MetricRegistry) {
   const unmetered = registry.counter({
     name: "sallyport_unmetered_exchanges_total",
-    help: "Successful chat completions for which the provider stated no usage",
-    labels: ["provider"],
+    help: "Answers with status 200 of operations that cost tokens, in which the provider stated no usage",
+    labels: ["provider", "operation"],
   });
   const tokens = registry.counter({
     name: "sallyport_tokens_total",
     help: "Tokens as providers stated them; cached ones are part of the input, reasoning of the output",
-    labels: ["provider", "model", "type"],
+    labels: ["provider", "operation", "model", "type"],
   });
-  const size = histogram("client_token_usage", "Tokens of one completion", TOKEN_BOUNDS, "gen_ai_token_type");
-  const durationHelp = "Time from the first header to the last byte of chat completions that were forwarded";
-  const duration = histogram("server_request_duration_seconds", durationHelp, DURATION_BOUNDS, "error_type");
-  const firstTokenHelp = "Time from a request's first header to the first event of its stream";
-  const firstToken = histogram("server_time_to_first_token_seconds", firstTokenHelp, FIRST_TOKEN_BOUNDS);
-  const tokenTimeHelp = "Time for each output token after a stream's first event";
-  const tokenTime = histogram("server_time_per_output_token_seconds", tokenTimeHelp, TOKEN_TIME_BOUNDS);
-  return (provider: string, model: string, error: string) => ({
-    duration: duration("chat", provider, model, error),
-    firstToken: firstToken("chat", provider, model),
-    tokenTime: tokenTime("chat", provider, model),
-    inputSize: size("chat", provider, model, "input"),
-    outputSize: size("chat", provider, model, "output"),
-    input: tokens(provider, model, "input"),
-    output: tokens(provider, model, "output"),
-    cached: tokens(provider, model, "cached"),
-    reasoning: tokens(provider, model, "reasoning"),
-    unmetered: unmetered(provider),
+  return (provider: string, operation: string, model: string) => ({
+    input: tokens(provider, operation, model, "input"),
+    output: tokens(provider, operation, model, "output"),
+    cached: tokens(provider, operation, model, "cached"),
+    reasoning: tokens(provider, operation, model, "reasoning"),
+    unmetered: unmetered(provider, operation),
   });
 }
 

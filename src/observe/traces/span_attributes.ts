@@ -1,34 +1,19 @@
 /**
- * Attributes and names of spans, by OpenTelemetry's conventions for HTTP and for generative models
- * (https://opentelemetry.io/docs/specs/semconv/). They hold no more than the access log.
+ * Attributes and names of spans, by OpenTelemetry's conventions for HTTP
+ * (https://opentelemetry.io/docs/specs/semconv/http/) and for generative AI (see `gen_ai.ts`). They hold no more than
+ * the access log.
  *
  * @module
  */
 import type { Attributes } from "@opentelemetry/api";
-import { isAzure } from "../../config/credential.ts";
-import { PRESETS } from "../../config/presets.ts";
 import type { TracedCall, TracedExchange } from "../../exchange/observer.ts";
 import type { ExchangeRecord } from "../../exchange/record.ts";
+import { toProviderName } from "../gen_ai.ts";
 
 /** Methods that are recorded by name; any other is `_OTHER`, for a caller can send any text. */
 const METHODS: ReadonlySet<string> = new Set(
   ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"],
 );
-/** Names of providers in the conventions, where they differ from the names of the presets. */
-const SPELLINGS: Readonly<Record<string, string>> = {
-  mistral: "mistral_ai",
-  xai: "x_ai",
-  gemini: "gcp.gemini",
-};
-/** Names of known providers by their hosts. */
-const KNOWN_PROVIDERS: ReadonlyMap<string, string> = new Map(
-  Object.entries(PRESETS).filter(([, url]) => url.startsWith("https:"))
-    .map(([name, url]) => [new URL(url).hostname, SPELLINGS[name] ?? name]),
-);
-/** Returns the name of the provider at a host; for an unknown one that of the configuration. */
-const nameProvider = (hostname: string, configured: string): string =>
-  KNOWN_PROVIDERS.get(hostname) ?? (isAzure(hostname) ? "azure.ai.openai" : configured);
-
 /** Status in the record of an exchange whose caller left before an answer; spans leave it out. */
 const NO_STATUS = 499;
 
@@ -62,6 +47,7 @@ export function toExchangeAttributes(record: ExchangeRecord): Attributes {
   return withValues({
     "http.response.status_code": status === NO_STATUS && outcome === "client_closed" ? undefined : status,
     "sallyport.provider": record.provider,
+    "sallyport.operation": record.operation,
     "sallyport.key.id": record.keyId,
     "sallyport.request.id": record.id,
     "sallyport.outcome": outcome,
@@ -82,33 +68,35 @@ export function toCallStart(
   { facts, retries }: TracedExchange,
   route: string | undefined,
 ): SpanStart {
-  const { operation, provider = "", model = "", stream = false } = facts;
-  const attributes = withValues({
+  const { operation, genAi, provider = "", model, stream } = facts;
+  const attributes = {
     "http.request.method": method,
     "server.address": base.hostname,
     "server.port": Number(base.port) || (base.protocol === "https:" ? 443 : 80),
     "http.request.resend_count": retries > 0 ? retries : undefined,
-  });
-  if (operation !== "chat.completions") return { name: `${method} ${route ?? ""}`, attributes };
+    "sallyport.operation": operation,
+  };
+  if (genAi === undefined) return { name: `${method} ${route ?? ""}`.trimEnd(), attributes: withValues(attributes) };
   return {
-    name: `chat ${model}`,
-    attributes: {
+    name: model === undefined ? genAi : `${genAi} ${model}`,
+    attributes: withValues({
       ...attributes,
-      "gen_ai.operation.name": "chat",
-      "gen_ai.provider.name": nameProvider(base.hostname, provider),
+      "gen_ai.operation.name": genAi,
+      "gen_ai.provider.name": toProviderName(base.hostname, provider),
       "gen_ai.request.model": model,
-      "gen_ai.request.stream": stream,
-    },
+      "gen_ai.request.stream": stream === true ? true : undefined, // stated only for streams
+    }),
   };
 }
 
 /**
- * Returns the attributes of a call whose answer is complete. Tokens only as the provider stated them.
+ * Returns the attributes of a call to a model whose answer is complete. Tokens only as the provider stated them.
  *
  * @param record The record of its exchange
  * @param calledMs Start of the call, milliseconds after that of the exchange
  */
-export function toCallAttributes({ usage, firstTokenMs }: ExchangeRecord, calledMs: number): Attributes {
+export function toCallAttributes({ genAi, usage, firstTokenMs }: ExchangeRecord, calledMs: number): Attributes {
+  if (genAi === undefined) return {};
   const firstChunk = firstTokenMs === undefined ? undefined : (firstTokenMs - calledMs) / 1000;
   return withValues({
     "gen_ai.response.time_to_first_chunk": firstChunk,

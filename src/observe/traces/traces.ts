@@ -52,7 +52,7 @@ function replaceBuiltIn(tracer: ApiTracer): void {
 export interface TracesOptions {
   /** The gateway's version. */
   readonly version: string;
-  /** Operations, with their paths below `/v1`; `:name+` in a path stands for an id. */
+  /** Operations, with their paths below `/v1`: `:name` stands for an id, `:rest+` for whatever follows. */
   readonly operations: readonly { readonly name: string; readonly path: string }[];
   /** Called with a message if an SDK can't be used. */
   readonly report: (text: string) => void;
@@ -73,7 +73,8 @@ export function createTraces({ version, operations, report }: TracesOptions): Tr
     return undefined;
   }
   const tracer = trace.getTracer(NAME, version);
-  const routes = new Map(operations.map(({ name, path }) => [name, `/v1${path.replace(/:\w+\+?/g, "{id}")}`]));
+  const toRoute = (path: string) => `/v1${path.replace(":rest+", "*").replace(/:\w+\+?/g, "{id}")}`;
+  const routes = new Map(operations.map(({ name, path }) => [name, toRoute(path)]));
   if (provider === (globalThis as DenoGlobal).Deno?.telemetry?.tracerProvider) replaceBuiltIn(tracer);
   return {
     begin: (exchange, request) => new ExchangeSpans(tracer, routes, exchange, request),

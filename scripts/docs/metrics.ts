@@ -1,0 +1,48 @@
+/** The tables of metrics, from those that the sources create. */
+import { GEN_AI_CONVENTIONS } from "../../src/observe/gen_ai.ts";
+import { GEN_AI_LABELS } from "../../src/observe/metrics/gen_ai_metrics.ts";
+import { type MetricConfig, MetricRegistry } from "../../src/observe/metrics/metric_registry.ts";
+import { Metrics } from "../../src/observe/metrics/metrics.ts";
+import { toTable } from "./parts.ts";
+
+/** A registry that remembers what was created. */
+class ListingRegistry extends MetricRegistry {
+  readonly created: MetricConfig[] = [];
+
+  override counter(metric: MetricConfig): ReturnType<MetricRegistry["counter"]> {
+    this.created.push(metric);
+    return super.counter(metric);
+  }
+
+  override histogram(metric: MetricConfig, bounds: readonly number[]): ReturnType<MetricRegistry["histogram"]> {
+    this.created.push(metric);
+    return super.histogram(metric, bounds);
+  }
+}
+
+/** The table of the metrics of exchanges whose names begin so. @param left Labels that are not repeated in each row */
+function toMetricsTable(prefix: string, left: readonly string[] = []): string {
+  const registry = new ListingRegistry();
+  new Metrics(registry);
+  return toTable(
+    ["metric", "labels", "meaning"],
+    registry.created.filter(({ name }) => name.startsWith(prefix)).map(({ name, help, labels = [] }) => [
+      `\`${name}\``,
+      labels.filter((label) => !left.includes(label)).map((label) => `\`${label}\``).join(" "),
+      help,
+    ]),
+  );
+}
+
+/** @returns The gateway's own metrics of exchanges */
+export function makeMetrics(): string {
+  return toMetricsTable("sallyport_");
+}
+
+/** @returns The metrics of OpenTelemetry's GenAI conventions, and which state of the conventions that is */
+export function makeGenAi(): string {
+  const { repository, commit } = GEN_AI_CONVENTIONS;
+  const source = `[\`${repository}\`](https://github.com/${repository}/tree/${commit}/docs/gen-ai)`;
+  const about = `Names are those of\n${source}\nat commit \`${commit.slice(0, 7)}\`.`; // lines as the formatter leaves them
+  return `${about}\n\n${toMetricsTable("gen_ai_", GEN_AI_LABELS)}`;
+}

@@ -1,0 +1,41 @@
+/** The tables of operations, from the one that the gateway itself reads. */
+import { GROUPS } from "../../src/config/operation_groups.ts";
+import { type Operation, OPERATIONS } from "../../src/operations/table.ts";
+import { toTable } from "./parts.ts";
+
+/** Places where models are named, in words. */
+const MODELS: Readonly<Record<Operation["model"], string>> = {
+  body: "needed",
+  optional: "if named",
+  path: "in the path",
+  answer: "lists them",
+  none: "",
+};
+
+const toPath = (path: string): string => `/v1${path.replace(":rest+", "*").replace(/:(\w+)\+?/g, "{$1}")}`;
+
+/** The operations of groups that are on or off by default. */
+function toOperationsTable(isOn: boolean): string {
+  const own = OPERATIONS.filter(({ group }) => (group !== undefined && GROUPS[group]) === isOn);
+  const rows = own.filter(({ name }, index) => own.findIndex((each) => each.name === name) === index)
+    .map(({ name, group, model, cost }) => [
+      `\`${name}\``,
+      own.filter((each) => each.name === name).map(({ method, path }) =>
+        `\`${method === "*" ? "" : `${method} `}${toPath(path)}\``
+      ).join(" "),
+      `\`${group ?? "all"}\``,
+      MODELS[model],
+      cost === "tokens" ? "yes" : "",
+    ]);
+  return toTable(["operation", "request", "group", "model", "tokens"], rows);
+}
+
+/** @returns The operations that a provider has unless its configuration says otherwise, and the others */
+export function makeOperations(): string {
+  return toOperationsTable(true);
+}
+
+/** @returns The operations that have to be named */
+export function makeOtherOperations(): string {
+  return toOperationsTable(false);
+}
