@@ -103,7 +103,7 @@ describe("the table of changes in CONTRIBUTING", () => {
   });
 
   it("an operation is added by a row of its table, and is served", () => {
-    const row = '{ name: "made.up", method: "GET", path: "/made-up", dialect: OPENAI_CHAT, body: "none", ' +
+    const row = '{ name: "made.up", group: "models", method: "GET", path: "/made-up", dialect: OPAQUE, body: "none", ' +
       'model: "answer", cost: "none" },';
     edit("add an operation", "src/operations/table.ts", /export const OPERATIONS\b.* = \[/, `$&\n  ${row}`);
     const { stdout, stderr } = run(

@@ -17,7 +17,7 @@ const NAMES: Readonly<Record<string, string>> = {
 describe("the span of a call", () => {
   for (const [upstream, name] of Object.entries(NAMES)) {
     it(`names ${upstream} ${name}`, () => {
-      const facts = { operation: "chat.completions", provider: "mine", model: "m" };
+      const facts = { operation: "chat.completions", genAi: "chat", provider: "mine", model: "m" };
       const call = { method: "POST", base: new URL(upstream), headers: {} };
       const { attributes } = toCallStart(call, { facts, retries: 0 } as never, "/v1/chat/completions");
       assert.equal(attributes["gen_ai.provider.name"], name);
