@@ -153,11 +153,11 @@ function identify(
   if (url.includes(presentedKey) || holdsGatewayKey(url)) {
     throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the URL" });
   }
-  admitOperation(key, operation, provider);
-  if (operation.modelId !== undefined) admitModel(key, operation.modelId);
   if (method === "GET" && headers.get("upgrade")?.toLowerCase() === "websocket") {
     throw new GatewayError("websocket_not_supported");
   }
+  admitOperation(key, operation, provider);
+  if (operation.modelId !== undefined) admitModel(key, operation.modelId);
   if (hasLooped(headers)) throw new GatewayError("upstream_loop");
   return key;
 }

@@ -30,7 +30,7 @@ const MAX_NAME = 40;
 /** The longest duration until a key expires, a hundred years: a longer one is a typing error. Milliseconds. */
 const MAX_EXPIRY_MS = 36_500 * 86_400_000;
 /** Options that say what a key may do. */
-const SETTINGS = ["name", "providers", "models", "expires", "metadata"] as const;
+const SETTINGS = ["name", "providers", "models", "operations", "expires", "metadata"] as const;
 const LIMITS = ["requests", "tokens", "concurrency", "budget", "mode"] as const;
 type SettingName = typeof SETTINGS[number] | typeof LIMITS[number];
 /** Messages for options that take another form than the configuration. */
@@ -67,6 +67,7 @@ function readOption(options: CommandOptions, name: SettingName): unknown {
   switch (name) {
     case "providers":
     case "models":
+    case "operations":
       return splitList(name, text);
     case "expires":
       return toExpiry(text);

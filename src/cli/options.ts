@@ -103,6 +103,12 @@ export const OPTIONS = {
     text: "models that it may use",
     commands: ["keys create", "keys update"],
   },
+  "operations": {
+    type: "string",
+    value: "chat,embeddings",
+    text: "groups of operations that it may use",
+    commands: ["keys create", "keys update"],
+  },
   "requests": { type: "string", value: "600/min", text: "limit of requests", commands: ["keys create", "keys update"] },
   "tokens": { type: "string", value: "100k/min", text: "limit of tokens", commands: ["keys create", "keys update"] },
   "concurrency": {

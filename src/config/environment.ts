@@ -28,6 +28,7 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_MESSAGES_", path: "providers.NAME.messages" },
   { name: "SALLYPORT_DEADLINES_", path: "providers.NAME.deadlines", read: addPairs },
   { name: "SALLYPORT_KEEP_ALIVE_", path: "providers.NAME.keepAlive" },
+  { name: "SALLYPORT_OPERATIONS_", path: "providers.NAME.operations", read: splitList },
   { name: "SALLYPORT_TRANSPORT_", path: "providers.NAME.transport" },
   { name: "SALLYPORT_CREDENTIAL_", path: "providers.NAME.credential" },
   { name: "SALLYPORT_COMBINED_KEY_", path: "providers.NAME.combinedKey", read: toBoolean },

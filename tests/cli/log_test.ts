@@ -33,7 +33,7 @@ describe("--log", () => {
       body: GOOD_BODY,
     });
   const JSON_LINE = /^(\{"time":.*\})$/m;
-  const PRETTY_LINE = /(\d\d:\d\d:\d\d\.\d{3} {2}200 {2}ok {2}a {2}test-1 {2}\d+ ms.*)/;
+  const PRETTY_LINE = /(\d\d:\d\d:\d\d\.\d{3} {2}200 {2}ok {2}a {2}chat\.completions {2}test-1 {2}\d+ ms.*)/;
 
   for (const args of [[], ["--log", "json"], ["--log", "pretty"]]) {
     it(`${args.join(" ") || "left out"} writes JSON into a pipe`, async () => {

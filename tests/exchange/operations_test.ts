@@ -145,6 +145,18 @@ describe("operations", () => {
     assert.equal(unnamed.headers["sallyport-error"], "model_not_allowed");
   });
 
+  it("that nobody has are not found, in the form of their neighbours", async () => {
+    await start({}, ["default"]);
+    const bodyOf = async (path: string, headers: Record<string, string> = {}) => {
+      const { status, body } = await call({ method: "GET", path, body: "", headers });
+      assert.equal(status, 404);
+      return JSON.parse(body);
+    };
+    assert.equal((await bodyOf("/v1/nothing")).error.type, "invalid_request_error");
+    assert.equal((await bodyOf("/v1/messages/id_1/nothing")).error.type, "not_found_error");
+    assert.equal((await bodyOf("/v1/nothing", { "anthropic-version": "2023-06-01" })).type, "error");
+  });
+
   it("take HEAD where they take GET", async () => {
     for (let turn = 0; turn < 3; turn++) {
       const { status, body } = await call({ method: "HEAD", path: "/v1/models", body: "" });

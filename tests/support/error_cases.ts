@@ -82,7 +82,7 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | PreflightC
   websocket_not_supported: {
     call: () => ({
       method: "GET",
-      path: "/v1/responses/resp_1",
+      path: "/v1/realtime?model=m",
       body: "",
       headers: { connection: "upgrade", upgrade: "websocket", "content-length": undefined, "content-type": undefined },
     }),

@@ -337,6 +337,24 @@ describe("the reader of answers", () => {
     assert.deepEqual([statuses, body], [[200, 204, 200, 200, 200], "abcdef"]);
   });
 
+  it("reads the answer to a HEAD without a body, whatever its header says", () => {
+    const toHead = (answer: string) => {
+      let ends = 0;
+      const reader: ResponseParser = new ResponseParser({
+        head() {},
+        data: () => assert.fail(),
+        end: () => void ends++,
+      });
+      reader.next(true);
+      reader.feed(Buffer.from(answer));
+      return [ends, reader.isReusable];
+    };
+    for (const fields of ["content-length: 5\r\n", "transfer-encoding: chunked\r\n", ""]) {
+      assert.deepEqual(toHead(`${OK}${fields}\r\n`), [1, true], fields);
+    }
+    assert.deepEqual(toHead(`${OK}content-length: 5\r\n\r\nhello`), [1, false], "a body that comes all the same");
+  });
+
   it("keeps no large piece of memory for a few bytes of a body", () => {
     const kept: unknown[] = [];
     const reader: ResponseParser = new ResponseParser({

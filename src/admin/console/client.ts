@@ -158,6 +158,7 @@ export interface Key {
   readonly disabled?: boolean;
   readonly providers?: readonly string[];
   readonly models?: readonly string[];
+  readonly operations?: readonly string[];
   readonly limits?: Readonly<Record<string, string | number>>;
   readonly expires?: string;
   readonly previousExpires?: string;

@@ -22,6 +22,7 @@ function toDraft(key: Key | undefined): Draft {
   return {
     name: key?.name ?? "",
     models: key?.models?.join(", ") ?? "",
+    operations: key?.operations?.join(", ") ?? "",
     expires: key?.expires?.slice(0, 10) ?? "",
     ...Object.fromEntries(LIMITS.map(([name]) => [name, String(key?.limits?.[name] ?? "")])),
     mode: String(key?.limits?.mode ?? "enforce"),
@@ -39,16 +40,32 @@ function toBody(draft: Draft, providers: readonly string[], isNew: boolean): Rec
   }));
   const hasLimits = Object.values(limits).some((limit) => limit !== undefined && limit !== null);
   const models = split(draft.models);
+  const operations = split(draft.operations);
   return {
     name: draft.name?.trim() || none,
     providers: providers.length > 0 ? providers : none,
     models: models.length > 0 ? models : none,
+    operations: operations.length > 0 ? operations : none,
     expires: draft.expires ? `${draft.expires}T00:00:00Z` : none,
     limits: hasLimits ? { ...limits, mode: draft.mode === "observe" ? "observe" : none } : none,
   };
 }
 
 type Bind = (name: string) => { value: string; onInput: (event: { currentTarget: HTMLInputElement }) => void };
+
+/** The models and operations that a key may use. */
+function Rights({ bind }: { bind: Bind }): JSX.Element {
+  return (
+    <>
+      <Field label="Models" hint="Names and patterns, separated by commas, such as gpt-*, o3; empty for all">
+        {(attributes) => <input {...attributes} autocomplete="off" {...bind("models")} />}
+      </Field>
+      <Field label="Operations" hint="Groups such as chat, embeddings; empty for all that the provider allows">
+        {(attributes) => <input {...attributes} autocomplete="off" {...bind("operations")} />}
+      </Field>
+    </>
+  );
+}
 
 function Providers({ names, chosen, onChoose }: {
   names: readonly string[];
@@ -133,9 +150,7 @@ export function KeyForm({ editing, providers, onDone, onClose }: {
           {(attributes) => <input {...attributes} autocomplete="off" maxLength={256} {...bind("name")} />}
         </Field>
         <Providers names={providers} chosen={chosen} onChoose={setChosen} />
-        <Field label="Models" hint="Names and patterns, separated by commas, such as gpt-*, o3; empty for all">
-          {(attributes) => <input {...attributes} autocomplete="off" {...bind("models")} />}
-        </Field>
+        <Rights bind={bind} />
         <Limits
           bind={bind}
           isObserved={draft.mode === "observe"}
