@@ -1,4 +1,5 @@
 /** Every part of a page that is made from the sources and from measurements, and from nothing that a run leaves. */
+import { CLIENTS } from "./clients.ts";
 import { makeAdminErrors, makeCauses, makeErrors, makeOutcomes, makeStreamErrors } from "./errors.ts";
 import { makeMap } from "./map.ts";
 import { makeGenAi, makeMetrics } from "./metrics.ts";
@@ -31,4 +32,5 @@ export const TABLES: readonly Part[] = [
   { name: "connections", files: PERFORMANCE, make: makeConnections },
   { name: "keys", files: PERFORMANCE, make: makeKeys },
   { name: "observers", files: PERFORMANCE, make: makeObservers },
+  ...CLIENTS,
 ];

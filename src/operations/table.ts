@@ -187,6 +187,7 @@ const FAMILIES: readonly (readonly [OperationGroup, path: string])[] = [
   ["skills", "/skills"],
   ["chatkit", "/chatkit"],
   ["admin", "/organization"],
+  ["admin", "/projects"], // roles of an organization's projects
 ];
 
 function toFamily([group, path]: readonly [OperationGroup, string]): Operation[] {

@@ -57,7 +57,7 @@ const REFUSALS: readonly Refusal[] = [
   },
   { code: "provider_not_allowed", error: "PermissionDeniedError", param: null, host: "b" },
   { code: "model_not_allowed", error: "PermissionDeniedError", param: "model", body: { ...HI, model: "dear" } },
-  { code: "not_found", error: "NotFoundError", param: null, path: "/embeddings" },
+  { code: "not_found", error: "NotFoundError", param: null, path: "/made-up" },
   { code: "invalid_body", error: "BadRequestError", param: "messages", body: { model: MODEL } },
   { code: "invalid_body", error: "BadRequestError", param: "messages[0].role", body: { ...HI, messages: [{}] } },
 ];

@@ -25,14 +25,25 @@ export async function closeAll(): Promise<void> {
   for (const each of opened.splice(0).reverse()) await each.close();
 }
 
+/** What a test may choose. */
+interface Options extends Omit<UnderTestOptions, "upstreams"> {
+  /** Settings of provider a, which is then the only one, at every host. */
+  readonly only?: Record<string, unknown>;
+}
+
 /** A gateway before an upstream. */
 export async function startBefore(
   upstream: { readonly url: string; close?(): Promise<void> },
-  options: Omit<UnderTestOptions, "upstreams"> = {},
+  { only, ...options }: Options = {},
 ): Promise<UnderTest> {
   const { url, close } = upstream;
   if (close !== undefined) opened.push({ close });
-  const under = await startUnderTest({ upstreams: { a: url }, ...options });
+  const providers = only && { a: { hosts: ["*"], upstream: url, ...only } };
+  const under = await startUnderTest({
+    upstreams: { a: url },
+    ...options,
+    ...(providers && { config: { providers } }),
+  });
   opened.push(under);
   return under;
 }
@@ -40,29 +51,35 @@ export async function startBefore(
 /** A gateway before a provider that answers as the test says. */
 export async function startWith(
   answering?: Answering,
-  options: Omit<UnderTestOptions, "upstreams"> = {},
+  options: Options = {},
 ): Promise<{ provider: Provider; under: UnderTest }> {
   const provider = await startProvider(answering);
   return { provider, under: await startBefore(provider, options) };
 }
 
 /** A gateway before a mock that tells a tale, calls a tool when asked for the weather, and says what the tool found. */
-export async function startWithMock(): Promise<BeforeMock> {
+export async function startWithMock(options: Options = {}): Promise<BeforeMock> {
   const mock = new LLMock({ port: 0, host: "127.0.0.1", chunkSize: 7 });
   mock.on({ hasToolResult: true }, { content: "Sunny." });
   mock.onMessage("weather", { toolCalls: [{ id: "call_1", name: "forecast", arguments: toolArguments }] });
   mock.onMessage("Tell me", { content: tale });
   await mock.start();
-  return { mock, tale, toolArguments, under: await startBefore({ url: `${mock.url}/v1`, close: () => mock.stop() }) };
+  const under = await startBefore({ url: `${mock.url}/v1`, close: () => mock.stop() }, options);
+  return { mock, tale, toolArguments, under };
 }
 
 /** Asserts from the journal that so many calls arrived, each with the caller's own key and without the gateway's or a cookie. */
-export function assertJournal(mock: LLMock, { key }: UnderTest, count: number): void {
+export function assertJournal(
+  mock: LLMock,
+  { key }: UnderTest,
+  count: number,
+  expectedPath = "/v1/chat/completions",
+): void {
   const entries = mock.getRequests();
   assert.equal(entries.length, count);
   for (const { headers, path } of entries) {
-    assert.equal(path, "/v1/chat/completions");
-    assert.ok("authorization" in headers);
+    assert.equal(path, expectedPath);
+    assert.ok("authorization" in headers || "x-api-key" in headers);
     for (const name of ["gateway-auth", "cookie", "x-forwarded-for"]) assert.ok(!(name in headers), name);
   }
   assert.ok(!JSON.stringify(entries).includes(key), "the gateway key arrived");

@@ -22,6 +22,7 @@ type Unnumbered<Event> = Event extends unknown ? Omit<Event, "sequence_number"> 
 
 const RESPONSE: OpenAI.Responses.Response = {
   id: "resp_1",
+  access_programs: null,
   object: "response",
   created_at: 1_700_000_000,
   status: "in_progress",
