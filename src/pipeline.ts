@@ -15,7 +15,7 @@ import { ClientClosed, type Exchange, type Settlement, toSettlement } from "./ex
 import type { ExchangeObserver, Tracer } from "./exchange/observer.ts";
 import type { OpenExchanges } from "./exchange/open_exchanges.ts";
 import { type ByteSource, type GatewayRequest, type GatewayResponse, isDrainable } from "./http/message.ts";
-import { type BodyMemory, isJson, readBody, type RequestBody } from "./inbound/body.ts";
+import { type BodyMemory, readBody, type RequestBody } from "./inbound/body.ts";
 import {
   type Credentials,
   readGatewayCredential,
@@ -208,6 +208,9 @@ function send(
   return forward({ path: path + toQuery(url), method, headers: forwarded, body, deadlines }, exchange, provider);
 }
 
+/** Content types of answers that state nothing. */
+const BINARY = /^(?:audio|image|video)\//i;
+
 /** 7: passes status and headers on at once and the body as it comes; its end settles the exchange (8). */
 async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promise<GatewayResponse> {
   const { operation, key, provider: { deadlines: { idleMs } } } = call;
@@ -223,8 +226,7 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
     body?.cancel();
     return finish({ status, headers: own, body: null }, exchange);
   }
-  const isMetered = operation.cost === "tokens" && status === 200 &&
-    (isEvents || isJson(headers.get("content-type") ?? ""));
+  const isMetered = operation.cost === "tokens" && status === 200 && !BINARY.test(headers.get("content-type") ?? "");
   if (!isEvents && isSmall(headers, body)) {
     const whole = await readWhole(body, { exchange, idleMs, clock });
     const usage = isMetered ? operation.dialect.readUsage(whole) : undefined;
