@@ -92,8 +92,8 @@ export class UsageMeter implements ExchangeObserver {
     const endedAt = record.startedAt + record.durationMs;
     const hour = endedAt - endedAt % HOUR_MS;
     const isAnswered = status === 200;
-    const name = this.#nameOf(provider, model, isAnswered);
-    const counts = this.#tableOf(hour).counts({ key: keyId, provider, model: name, operation });
+    const names = { key: keyId, provider, model: this.#nameOf(provider, model, isAnswered), operation };
+    const counts = this.#tableOf(hour).counts(names);
     counts.requests++;
     if (usage !== undefined && isSound(usage)) {
       if (outcome !== "ok") counts.partial++;

@@ -5,7 +5,7 @@
  *
  * @module
  */
-import type { ExchangeRecord } from "../../exchange/record.ts";
+import type { ExchangeRecord, TokenUsage } from "../../exchange/record.ts";
 import type { ExchangeObserver } from "../../exchange/observer.ts";
 import { countGenAi, createGenAiMetrics } from "./gen_ai_metrics.ts";
 import type { MetricRegistry, MetricSnapshot } from "./metric_registry.ts";
@@ -90,13 +90,12 @@ export class Metrics implements ExchangeObserver {
   }
 }
 
+const NO_TOKENS: TokenUsage = { total: 0 };
+
 /** Counts the tokens of a call that was forwarded, or that its answer stated none. */
 function countTokens(series: TokenSeries, { usage, outcome, status }: ExchangeRecord): void {
-  if (usage === undefined) {
-    if (outcome === "ok" && status === 200) series.unmetered.add();
-    return;
-  }
-  const { total, input = 0, output = total - input, cached = 0, reasoning = 0 } = usage;
+  if (usage === undefined && outcome === "ok" && status === 200) series.unmetered.add();
+  const { total, input = 0, output = total - input, cached = 0, reasoning = 0 } = usage ?? NO_TOKENS;
   series.input.add(input);
   series.output.add(output);
   series.cached.add(cached);
