@@ -247,7 +247,7 @@ function watch(
 ): Relay {
   const scanner = isEvents && exchange.status === 200 ? dialect.createScanner(choices) : undefined;
   const meter = isMetered && !isEvents ? dialect.createMeter() : undefined;
-  return new Relay(body, { exchange, scanner, meter, ...deadlines, keepAliveMs, writeStallMs, clock });
+  return new Relay(body, { exchange, scanner, meter, isMetered, ...deadlines, keepAliveMs, writeStallMs, clock });
 }
 
 /** Turns whatever was thrown into an answer; the only place that does. */

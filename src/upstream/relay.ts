@@ -19,6 +19,8 @@ export interface RelayOptions {
   readonly exchange: Exchange;
   /** Watches a stream of events, and makes the event for an error in it; left out for a plain answer. */
   readonly scanner?: StreamScanner | undefined;
+  /** True if the tokens that a stream states count: not where it is one of an earlier call's answer. */
+  readonly isMetered: boolean;
   /** Watches a plain answer for the tokens that it states. */
   readonly meter?: AnswerMeter | undefined;
   /**
@@ -168,9 +170,9 @@ export class Relay implements ByteSource {
 
   /** Settles the exchange, with the tokens that were stated until then. */
   #settle(settlement: Settlement): void {
-    const { exchange, scanner, meter } = this.#options;
+    const { exchange, scanner, meter, isMetered } = this.#options;
     if (exchange.isSettled) return;
-    const usage = (scanner ?? meter)?.usage;
+    const usage = isMetered ? (scanner ?? meter)?.usage : undefined;
     if (usage !== undefined) exchange.facts.usage = usage;
     exchange.settle(settlement);
   }

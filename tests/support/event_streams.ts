@@ -20,7 +20,11 @@ export function toStream(events: readonly TypedEvent[]): string {
 type ResponseEvent = OpenAI.Responses.ResponseStreamEvent;
 type Unnumbered<Event> = Event extends unknown ? Omit<Event, "sequence_number"> : never;
 
-const RESPONSE: OpenAI.Responses.Response = {
+/** Adds `output_text` to the type alone: the library makes it, and it is not on the wire. */
+const asResponse = (response: WireResponse): OpenAI.Responses.Response => response as OpenAI.Responses.Response;
+type WireResponse = Omit<OpenAI.Responses.Response, "output_text">;
+
+const RESPONSE = asResponse({
   id: "resp_1",
   access_programs: null,
   object: "response",
@@ -32,13 +36,12 @@ const RESPONSE: OpenAI.Responses.Response = {
   metadata: {},
   model: "test-1",
   output: [],
-  output_text: "",
   parallel_tool_calls: true,
   temperature: 1,
   tool_choice: "auto",
   tools: [{ type: "function", name: "forecast", parameters: { type: "object", properties: {} }, strict: true }],
   top_p: 1,
-};
+});
 const MESSAGE: OpenAI.Responses.ResponseOutputMessage = {
   id: "msg_1",
   type: "message",
