@@ -1,5 +1,6 @@
 /** Every part of a page that is made from the sources and from measurements, and from nothing that a run leaves. */
 import { makeAdminErrors, makeCauses, makeErrors, makeOutcomes, makeStreamErrors } from "./errors.ts";
+import { makeBarredHeaders, makeRequestHeaders, makeResponseHeaders } from "./headers.ts";
 import { makeMap } from "./map.ts";
 import { makeCommands, makeOptions } from "./options.ts";
 import type { Part } from "./parts.ts";
@@ -13,6 +14,9 @@ export const TABLES: readonly Part[] = [
   { name: "map", files: ["CONTRIBUTING.md"], make: makeMap },
   { name: "settings", files: ["docs/configuration.md"], make: makeSettings },
   { name: "presets", files: ["docs/configuration.md"], make: makePresets },
+  { name: "request headers", files: ["docs/configuration.md"], make: makeRequestHeaders },
+  { name: "response headers", files: ["docs/configuration.md"], make: makeResponseHeaders },
+  { name: "barred headers", files: ["docs/configuration.md"], make: makeBarredHeaders },
   { name: "commands", files: ["docs/operations.md"], make: makeCommands },
   { name: "options", files: ["docs/operations.md"], make: makeOptions },
   { name: "errors", files: ["docs/errors.md"], make: makeErrors },
