@@ -26,6 +26,7 @@ export {
 } from "./src/config/config.ts";
 export type { CorsConfig, CorsInput } from "./src/config/cors.ts";
 export type { LimitsConfig, LimitsInput } from "./src/config/gateway_limits.ts";
+export type { HeadersConfig, HeadersInput } from "./src/config/headers.ts";
 export type { KeyConfig, KeyInput } from "./src/config/key.ts";
 export type { OperationGroup, WrittenGroup } from "./src/config/operation_groups.ts";
 export type { LimitSet, WrittenLimits } from "./src/config/limit_set.ts";

@@ -22,6 +22,7 @@ import { withCors } from "./inbound/cors.ts";
 import { createHostTable } from "./inbound/host.ts";
 import { OpenExchanges } from "./exchange/open_exchanges.ts";
 import { answer, type Pipeline, type Provider } from "./pipeline.ts";
+import { createHeaderRules } from "./upstream/headers.ts";
 import { type ReplicaReport, Replicas } from "./upstream/replicas.ts";
 import { createFetchTransport, type Transport } from "./upstream/transport.ts";
 
@@ -91,6 +92,7 @@ function toProviders({ providers }: Config, { transport, clock }: { transport: T
     replicas: new Replicas(provider.upstreams),
     transport: provider.transport === "fetch" ? createFetchTransport() : transport,
     clock,
+    headerRules: createHeaderRules(provider.headers),
     subjects: provider.limits === undefined ? [] : [{ name: `provider:${name}`, limits: provider.limits }],
   }));
 }
@@ -133,6 +135,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     limits,
     bodies: earlier?.bodies ?? new BodyMemory(limits.maxBodiesBytes),
     open,
+    listsWithheld: overrides.observers?.some(({ wantsWithheld }) => wantsWithheld) ?? false,
     assertWelcome() {
       if (isClosing) throw new GatewayError("gateway_draining");
       if (open.size + (earlier?.size ?? 0) > limits.maxExchanges) throw new GatewayError("gateway_overloaded");

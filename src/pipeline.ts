@@ -31,7 +31,7 @@ import { acquireLease, type Lease, type Limiter, type LimitSubject } from "./lim
 import { dialectOfCaller, type ResolvedOperation, resolveOperation, toQuery } from "./operations/router.ts";
 import { contentTypesOf, readFacts } from "./request_body.ts";
 import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
-import { hasLooped, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
+import { hasLooped, type HeaderRules, listWithheld, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
 import { filterModelList } from "./upstream/model_list.ts";
 import { isSmall, readWhole, Relay } from "./upstream/relay.ts";
 import type { UpstreamResponse } from "./upstream/transport.ts";
@@ -42,6 +42,8 @@ export interface Provider extends Omit<ProviderConfig, "transport">, ForwardPart
   readonly name: string;
   /** The provider as a subject of limits: one entry if it has limits for all keys together, else none. */
   readonly subjects: readonly LimitSubject[];
+  /** The headers that may cross, to it and back. */
+  readonly headerRules: HeaderRules;
 }
 
 /** The parts of a gateway that its steps use. */
@@ -56,6 +58,8 @@ export interface Pipeline {
   readonly limits: Config["limits"];
   readonly bodies: BodyMemory;
   readonly open: OpenExchanges;
+  /** True if an observer wants the names of headers that were withheld. */
+  readonly listsWithheld: boolean;
   /** Refuses a request if the gateway is closing, or has too many open exchanges. @throws {GatewayError} */
   assertWelcome(): void;
 }
@@ -200,12 +204,13 @@ async function read(
 /** 6: forwards the original bytes, with the headers that may be forwarded. */
 function send(
   { provider, operation: { path }, body, isStream }: Call,
-  { request: { method, url, headers, isGone }, exchange, credentials }: Flow,
+  { request: { method, url, headers, isGone }, exchange, gateway: { listsWithheld }, credentials }: Flow,
 ): Promise<UpstreamResponse> {
   if (isGone) throw new ClientClosed();
   const deadlines = shorten(provider.deadlines, headers, isStream ?? true);
-  const forwarded = toUpstreamHeaders(headers, credentials);
-  return forward({ path: path + toQuery(url), method, headers: forwarded, body, deadlines }, exchange, provider);
+  const sent = toUpstreamHeaders(headers, provider.headerRules, credentials);
+  if (listsWithheld) exchange.facts.withheld = { request: listWithheld(headers, sent) };
+  return forward({ path: path + toQuery(url), method, headers: sent, body, deadlines }, exchange, provider);
 }
 
 /** Content types of answers that state nothing. */
@@ -213,14 +218,16 @@ const BINARY = /^(?:audio|image|video)\//i;
 
 /** 7: passes status and headers on at once and the body as it comes; its end settles the exchange (8). */
 async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promise<GatewayResponse> {
-  const { operation, key, provider: { deadlines: { idleMs } } } = call;
-  const { exchange, gateway: { clock } } = flow;
+  const { operation, key, provider: { deadlines: { idleMs }, headerRules } } = call;
+  const { exchange, gateway: { clock, listsWithheld } } = flow;
   const isLimited = operation.model === "answer" && key.models !== undefined;
   const { status, headers, body } = isLimited
     ? await filterModelList(upstream, (model) => allowsModel(key, model), { exchange, idleMs, clock })
     : upstream;
   const isEvents = (headers.get("content-type") ?? "").toLowerCase().startsWith("text/event-stream");
-  const own = exchange.addHeaders(toCallerHeaders(headers, isEvents));
+  const crossed = toCallerHeaders(headers, isEvents, headerRules);
+  if (listsWithheld) exchange.facts.withheld = { ...exchange.facts.withheld, response: listWithheld(headers, crossed) };
+  const own = exchange.addHeaders(crossed);
   if (operation.body !== "none") exchange.facts.stream ??= isEvents;
   if (body === null || status === 204 || status === 205 || flow.request.method === "HEAD") {
     body?.cancel();

@@ -1,6 +1,7 @@
 /** Every part of a page that is made from the sources and from measurements, and from nothing that a run leaves. */
 import { CLIENTS } from "./clients.ts";
 import { makeAdminErrors, makeCauses, makeErrors, makeOutcomes, makeStreamErrors } from "./errors.ts";
+import { makeBarredHeaders, makeRequestHeaders, makeResponseHeaders } from "./headers.ts";
 import { makeMap } from "./map.ts";
 import { makeGenAi, makeMetrics } from "./metrics.ts";
 import { makeOperations, makeOtherOperations } from "./operations.ts";
@@ -18,6 +19,9 @@ export const TABLES: readonly Part[] = [
   { name: "presets", files: ["docs/configuration.md"], make: makePresets },
   { name: "operations", files: ["docs/interfaces.md"], make: makeOperations },
   { name: "other operations", files: ["docs/interfaces.md"], make: makeOtherOperations },
+  { name: "request headers", files: ["docs/configuration.md"], make: makeRequestHeaders },
+  { name: "response headers", files: ["docs/configuration.md"], make: makeResponseHeaders },
+  { name: "barred headers", files: ["docs/configuration.md"], make: makeBarredHeaders },
   { name: "commands", files: ["docs/operations.md"], make: makeCommands },
   { name: "options", files: ["docs/operations.md"], make: makeOptions },
   { name: "errors", files: ["docs/errors.md"], make: makeErrors },

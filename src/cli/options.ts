@@ -73,7 +73,7 @@ export const OPTIONS = {
   "log": {
     type: "string",
     variable: "SALLYPORT_LOG",
-    value: "json|pretty|off",
+    value: "json|debug|pretty|off",
     text: "the access log on standard output; else pretty at a terminal, json into a pipe",
     commands: ["serve"],
   },

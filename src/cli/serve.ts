@@ -43,8 +43,8 @@ function readServer(name = "native"): ServerName {
 }
 
 function readLog(name: string | undefined): Config["log"] | undefined {
-  if (name === undefined || name === "json" || name === "pretty" || name === "off") return name;
-  throw new CommandLineError("--log takes json, pretty or off");
+  if (name === undefined || name === "json" || name === "debug" || name === "pretty" || name === "off") return name;
+  throw new CommandLineError("--log takes json, debug, pretty or off");
 }
 
 /** Reads the number of workers; `auto` is one a core. */

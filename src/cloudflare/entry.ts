@@ -8,7 +8,7 @@
  */
 import { waitUntil } from "cloudflare:workers";
 import type { LimiterAnswer, LimiterMessage } from "../limits/shared_limiter.ts";
-import { ConfigError } from "../config/config.ts";
+import { type Config, ConfigError } from "../config/config.ts";
 import { GatewayError, toErrorResponse } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { ExchangeObserver, Tracer } from "../exchange/observer.ts";
@@ -52,10 +52,10 @@ const untilSettled: Tracer = {
 };
 
 /** Logs one line for each exchange to the console, whose output the platform stores. */
-function logTo(format: "json" | "pretty"): ExchangeObserver {
-  const toLine = format === "pretty" ? toPrettyLine : toJsonLine;
+function logTo(wanted: Config["log"]): ExchangeObserver {
+  const toLine = wanted === "pretty" ? toPrettyLine : toJsonLine;
   // deno-lint-ignore no-console -- a Worker has no other output
-  return { settled: (record) => console.log(toLine(record)) };
+  return { settled: (record) => console.log(toLine(record)), wantsWithheld: wanted === "debug" };
 }
 
 function assertFlag(): void {
@@ -71,7 +71,7 @@ function create(env: Bindings): Gateway {
     ...createParts(env, config, { clock, keepAlive: waitUntil }),
     clock,
     tracer: untilSettled,
-    observers: config.log === "off" ? [] : [logTo(config.log === "pretty" ? "pretty" : "json")],
+    observers: config.log === "off" ? [] : [logTo(config.log)],
   });
 }
 

@@ -43,8 +43,11 @@ export interface Config {
   readonly prices: Prices;
   /** Currency of all prices, such as `USD`. */
   readonly currency: string;
-  /** The access log on standard output; `auto` is for people at a terminal, else JSON lines. */
-  readonly log: "auto" | "json" | "pretty" | "off";
+  /**
+   * The access log on standard output; `auto` is for people at a terminal, else JSON lines. `debug` is JSON that also
+   * names the headers that were withheld.
+   */
+  readonly log: "auto" | "json" | "debug" | "pretty" | "off";
   /** Times of a graceful shutdown. */
   readonly drain: {
     /** Milliseconds in which it still accepts while readiness already says no. */
@@ -149,8 +152,12 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     currency: v.optional(about(CurrencySchema, "What all prices are in"), "USD"),
     log: v.optional(
       about(
-        v.picklist(["auto", "json", "pretty", "off"], 'expected "auto", "json", "pretty" or "off"'),
-        "The access log on standard output; pretty and auto are for a terminal: into a pipe they are json",
+        v.picklist(
+          ["auto", "json", "debug", "pretty", "off"],
+          'expected "auto", "json", "debug", "pretty" or "off"',
+        ),
+        "The access log on standard output; pretty and auto are for a terminal: into a pipe they are json. `debug` is " +
+          "json with the names of withheld headers",
       ),
       "auto",
     ),

@@ -6,6 +6,7 @@
 import * as v from "valibot";
 import { AddressSchema } from "./address.ts";
 import { CREDENTIAL_HEADERS, credentialOf } from "./credential.ts";
+import { type HeadersConfig, type HeadersInput, HeadersSchema } from "./headers.ts";
 import { type LimitSet, LimitSetSchema, type WrittenLimits } from "./limit_set.ts";
 import { OperationsSchema, type WrittenGroup } from "./operation_groups.ts";
 import { PRESETS } from "./presets.ts";
@@ -39,6 +40,8 @@ export interface ProviderConfig {
   readonly credential: "authorization" | "x-api-key" | "api-key" | "x-goog-api-key";
   /** True if callers may send `<gateway key>~<upstream key>` in the upstream key's place. */
   readonly combinedKey: boolean;
+  /** Headers of its calls, beyond those that cross anyway. */
+  readonly headers?: HeadersConfig | undefined;
   /** Limits that all keys share at this provider. */
   readonly limits?: LimitSet | undefined;
   /** Prices of its models; they take precedence over the prices for all providers. */
@@ -68,6 +71,8 @@ export interface ProviderInput {
   readonly credential?: ProviderConfig["credential"] | undefined;
   /** True if callers may send `<gateway key>~<upstream key>` in the upstream key's place; false if left out. */
   readonly combinedKey?: boolean | undefined;
+  /** Headers of its calls, beyond those that cross anyway. */
+  readonly headers?: HeadersInput | undefined;
   /** Limits that all keys share at this provider. */
   readonly limits?: WrittenLimits | undefined;
   /** Prices of its models; they take precedence over the prices for all providers. */
@@ -194,6 +199,7 @@ const provider = v.strictObject({
     ),
     false,
   ),
+  headers: v.optional(HeadersSchema),
   limits: v.optional(about(LimitSetSchema, "What all keys together may take of it")),
   prices: v.optional(about(PricesSchema, "What its models cost; these come before the prices for all providers")),
 }, "expected an object");

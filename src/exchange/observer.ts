@@ -27,6 +27,8 @@ import type { ExchangeFacts, ExchangeRecord } from "./record.ts";
  * ```
  */
 export interface ExchangeObserver {
+  /** True to have records name the headers that were withheld; asked for once, when the gateway is made. */
+  readonly wantsWithheld?: boolean;
   /** An exchange is over. @param record Its record, complete and frozen */
   settled(record: ExchangeRecord): void;
 }

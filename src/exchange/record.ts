@@ -74,6 +74,11 @@ export interface ExchangeRecord {
   readonly limit?: string;
   /** The limit that would have refused it, had it not been set to observe. */
   readonly observedLimit?: string;
+  /**
+   * Names of headers that the gateway withheld in each direction, once the call was sent or answered. Collected only if
+   * an observer wants them, see `ExchangeObserver`.
+   */
+  readonly withheld?: { readonly request?: readonly string[]; readonly response?: readonly string[] };
   /** The error behind `internal_error` or an upstream failure. May name addresses: for the operator alone. */
   readonly error?: unknown;
 }
@@ -86,6 +91,15 @@ export type ExchangeFacts = {
   -readonly [
     Name in
       | ("provider" | "keyId" | "operation" | "genAi" | "isMetered" | "model" | "stream" | "usage")
-      | ("calledMs" | "firstByteMs" | "firstTokenMs" | "limit" | "observedLimit" | "replica" | "retryCause")
+      | (
+        | "calledMs"
+        | "firstByteMs"
+        | "firstTokenMs"
+        | "limit"
+        | "observedLimit"
+        | "replica"
+        | "retryCause"
+        | "withheld"
+      )
   ]?: ExchangeRecord[Name];
 };

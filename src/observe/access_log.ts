@@ -13,8 +13,8 @@ import type { ExchangeObserver } from "../exchange/observer.ts";
 /** Writes text to the log, and calls back when it was written or the write failed. Never throws. */
 export type WriteLog = (text: string, done: (error: Error | null) => void) => void;
 
-/** Format of the log's lines. */
-export type LogFormat = "json" | "pretty";
+/** Format of the log's lines. `debug` is JSON that also names the headers that were withheld. */
+export type LogFormat = "json" | "debug" | "pretty";
 
 /** Lines are written in batches: after this time, or at this length. Milliseconds, characters. */
 const FLUSH_MS = 50;
@@ -68,6 +68,7 @@ export function toJsonLine(record: ExchangeRecord): string {
     outputTokens: usage?.output,
     tokens: usage?.total,
     retries: record.retries,
+    withheld: record.withheld,
   });
 }
 
@@ -93,6 +94,7 @@ export function toPrettyLine(record: ExchangeRecord): string {
 
 /** The access log. */
 export class AccessLog implements ExchangeObserver {
+  readonly wantsWithheld: boolean;
   readonly #format: (record: ExchangeRecord) => string;
   readonly #write: WriteLog;
   readonly #clock: Clock;
@@ -111,7 +113,8 @@ export class AccessLog implements ExchangeObserver {
    * @param clock Source of the time
    */
   constructor(format: LogFormat, write: WriteLog, clock: Clock) {
-    this.#format = format === "json" ? toJsonLine : toPrettyLine;
+    this.#format = format === "pretty" ? toPrettyLine : toJsonLine;
+    this.wantsWithheld = format === "debug";
     this.#write = write;
     this.#clock = clock;
   }

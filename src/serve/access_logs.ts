@@ -59,7 +59,8 @@ export class AccessLogs {
   /** Returns the log that a configuration asks for. @param wanted The setting */
   of(wanted: Config["log"]): AccessLog | undefined {
     if (wanted === "off") return undefined;
-    const format = wanted !== "json" && process.stdout.isTTY ? "pretty" : "json";
+    const isPretty = (wanted === "pretty" || wanted === "auto") && process.stdout.isTTY;
+    const format = isPretty ? "pretty" : wanted === "debug" ? "debug" : "json";
     let log = this.#logs.get(format);
     if (log === undefined) this.#logs.set(format, log = new AccessLog(format, createStandardOutput(), systemClock));
     return log;

@@ -6,6 +6,7 @@
 import { createHash } from "node:crypto";
 import type { Config } from "../config/config.ts";
 import type { KeyConfig } from "../config/key.ts";
+import type { ProviderConfig } from "../config/provider.ts";
 
 const MASK = "(masked)";
 
@@ -18,15 +19,23 @@ function maskKey({ key, digest, previous, ...rest }: KeyConfig): Record<string, 
   };
 }
 
+/** Masks the headers that calls to a provider are given: some hold a key. */
+function maskProvider({ headers, ...rest }: ProviderConfig): Record<string, unknown> {
+  if (headers === undefined) return rest;
+  const set = Object.fromEntries(Object.keys(headers.set).map((name) => [name, MASK]));
+  return { ...rest, headers: { ...headers, set } };
+}
+
 /**
  * Masks the secrets of a configuration.
  *
  * @param config The configuration
  * @returns The configuration with its secrets masked
  */
-export function maskSecrets({ keys, admin, redis, ...config }: Config): Record<string, unknown> {
+export function maskSecrets({ providers, keys, admin, redis, ...config }: Config): Record<string, unknown> {
   return {
     ...config,
+    providers: Object.fromEntries(Object.entries(providers).map(([name, each]) => [name, maskProvider(each)])),
     keys: Array.isArray(keys) ? keys.map(maskKey) : keys,
     ...(admin !== undefined && { admin: { ...admin, ...(admin.token !== undefined && { token: MASK }) } }),
     ...(redis !== undefined && { redis: redis.replace(/\/\/[^@/]*@/, `//${MASK}@`) }),

@@ -1,59 +1,92 @@
 /**
- * Allow-lists of the headers that may cross the gateway, in each direction. All others are dropped, among them the
- * caller's cookies, its `Gateway-Auth`, `Host`, forwarding headers and everything meant for one hop (RFC 9110 §7.6.1:
- * `Connection` and what it nominates, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`, `Upgrade`). Headers with the
- * caller's key at the provider stand on no list: they are decided where credentials are read, and passed in.
+ * The headers that may cross the gateway, in each direction: those of the lists and those that the provider's
+ * configuration adds. All others are dropped, among them the caller's cookies, its `Gateway-Auth`, `Host`, forwarding
+ * headers and everything meant for one hop (RFC 9110 §7.6.1: `Connection` and what it nominates, `Keep-Alive`, `TE`,
+ * `Trailer`, `Transfer-Encoding`, `Upgrade`). Headers with the caller's key at the provider stand on no list: they are
+ * decided where credentials are read, and passed in.
  *
  * @module
  */
-import type { GatewayRequest } from "../http/message.ts";
+import { BARRED, barredFrom, type HeadersConfig, type NameSet, toNameSet } from "../config/headers.ts";
+import { PROVIDER_KEY } from "../config/key.ts";
+import { FREQUENT_HEADERS, type HeaderRow, REQUEST_HEADERS, RESPONSE_HEADERS } from "./header_lists.ts";
 import type { UpstreamResponse } from "./transport.ts";
 
-/** Headers by their names in lower case. */
-type HeaderSet = Record<string, string>;
+/** Headers as they came, of a caller or a provider; names in lower case. */
+type HeaderSource = UpstreamResponse["headers"];
+/** Headers as they go on: name to value. */
+type HeaderFields = Record<string, string>;
 
-/** Headers passed from caller to provider. */
-const REQUEST_HEADERS: ReadonlySet<string> = new Set([
-  "content-type",
-  "accept",
-  "user-agent",
-  "openai-organization", // https://platform.openai.com/docs/api-reference/authentication
-  "openai-project",
-  "openai-beta",
-  "idempotency-key",
-  "x-idempotency-key",
-  "http-referer", // OpenRouter: attribution of the app
-  "x-title",
-  "traceparent", // W3C Trace Context: the caller's own trace, unless the gateway has put its span in between
-  "tracestate",
-  "x-stainless-lang", // the client libraries' own telemetry
-  "x-stainless-package-version",
-  "x-stainless-os",
-  "x-stainless-arch",
-  "x-stainless-runtime",
-  "x-stainless-runtime-version",
-  "x-stainless-retry-count",
-  "x-stainless-timeout",
-  "x-stainless-read-timeout",
-  "x-stainless-helper-method",
-  "x-stainless-async",
-]);
+/** The headers that may cross in one direction. */
+interface Crossing {
+  /** Decisions made at the start: name to the name under which a header crosses, or to "" if it does not. */
+  readonly decided: ReadonlyMap<string, string>;
+  /** For all other names: the beginnings of those that may cross. */
+  readonly prefixes: readonly string[];
+  /** The beginnings of those that never do, even where one of the others matches. */
+  readonly barred: readonly string[];
+}
+
+/** The headers that may cross to and from one provider. */
+export interface HeaderRules {
+  readonly request: Crossing;
+  readonly response: Crossing;
+  /** Headers with fixed values of the calls to the provider. */
+  readonly set: Readonly<Record<string, string>>;
+}
+
+/** Names of answers that the gateway needs for itself, and the names under which they cross. */
+const RENAMED: ReadonlyMap<string, string> = new Map([["x-request-id", "x-upstream-request-id"]]);
+
+const matchesPrefix = (name: string, prefixes: readonly string[]): boolean =>
+  prefixes.some((prefix) => name.startsWith(prefix));
+
+function decide(name: string, { prefixes, barred }: Omit<Crossing, "decided">): string {
+  return matchesPrefix(name, prefixes) && !matchesPrefix(name, barred) ? name : "";
+}
+
+function toCrossing(rows: readonly HeaderRow[], added: readonly string[], barred: NameSet): Crossing {
+  const { names, prefixes } = toNameSet([...rows.flatMap((row) => row.names), ...added]);
+  const rest = { prefixes, barred: barred.prefixes };
+  const decided = new Map(FREQUENT_HEADERS.map((name) => [name, decide(name, rest)]));
+  for (const name of names) decided.set(name, matchesPrefix(name, barred.prefixes) ? "" : name);
+  for (const name of barred.names) decided.set(name, "");
+  return { ...rest, decided };
+}
 
 /**
- * Headers passed from provider to caller. `content-length` is set anew by the server, `content-encoding` is gone once
- * decoded.
+ * Makes the rules for a provider, once for all calls.
+ *
+ * @param config The provider's own settings
+ * @returns The rules
  */
-const RESPONSE_HEADERS: ReadonlySet<string> = new Set([
-  "content-type",
-  "content-language",
-  "retry-after",
-  "retry-after-ms",
-  "x-should-retry",
-  "x-generation-id", // OpenRouter
-  "x-request-id", // under another name: the gateway has its own
-]);
-/** Prefixes of the provider's headers that callers read. */
-const RESPONSE_PREFIXES = ["x-ratelimit-", "openai-"];
+export function createHeaderRules({ pass = [], answer = [], set = {} }: Partial<HeadersConfig> = {}): HeaderRules {
+  const response = toCrossing(RESPONSE_HEADERS, answer, barredFrom("answer"));
+  return {
+    request: toCrossing(REQUEST_HEADERS, pass, barredFrom("pass")),
+    response: { ...response, decided: new Map([...response.decided, ...RENAMED]) },
+    set,
+  };
+}
+
+// RFC 9110 §5.5 allows visible characters, space, tab and obs-text; anything else could split a header. And a gateway key
+// goes to nobody, wherever it stands (the beginning of its form in `keys/key_format.ts`).
+// deno-lint-ignore no-control-regex -- control characters are what it looks for
+const UNSAFE_VALUE = /[\u0000-\u0008\u000a-\u001f\u007f]|[^\u0000-\u00ff]|gk_[0-9A-Za-z]{12}_/;
+
+/** Copies the headers that may cross. Fields that `Connection` nominates are meant for this hop, whatever they are. */
+function copyCrossing(from: HeaderSource, to: HeaderFields, crossing: Crossing): HeaderFields {
+  const connection = from.get("connection") ?? "close";
+  const isOrdinary = connection === "keep-alive" || connection === "close";
+  const nominated = isOrdinary ? undefined : connection.toLowerCase().split(",").map((name) => name.trim());
+  from.forEach((value, name) => {
+    const target = crossing.decided.get(name) ?? decide(name, crossing);
+    if (target !== "" && !UNSAFE_VALUE.test(value) && (nominated === undefined || !nominated.includes(name))) {
+      to[target] = value;
+    }
+  });
+  return to;
+}
 
 let ownPseudonym: string | undefined;
 /**
@@ -77,19 +110,20 @@ export function hasLooped(headers: { get(name: string): string | null }): boolea
   return via.includes(pseudonym()) || via.split("sallyport-").length > MAX_HOPS;
 }
 
-// RFC 9110 §5.5 allows visible characters, space, tab and obs-text; anything else could split a header.
-// deno-lint-ignore no-control-regex -- control characters are what it looks for
-const UNSAFE_VALUE = /[\u0000-\u0008\u000a-\u001f\u007f]|[^\u0000-\u00ff]/;
-
 /**
  * Builds the headers of the call to the provider.
  *
  * @param headers The caller's headers
+ * @param rules The rules for the provider
  * @param credentials The headers with the caller's key at the provider
  * @returns The headers, names in lower case
  */
-export function toUpstreamHeaders(headers: GatewayRequest["headers"], credentials: Readonly<HeaderSet>): HeaderSet {
-  const forwarded: HeaderSet = {
+export function toUpstreamHeaders(
+  headers: HeaderSource,
+  { request, set }: HeaderRules,
+  credentials: Readonly<HeaderFields>,
+): HeaderFields {
+  const forwarded: HeaderFields = {
     ...credentials,
     accept: "*/*", // what is not set here, a runtime's fetch would fill in by itself, each differently
     "user-agent": "sallyport",
@@ -100,10 +134,7 @@ export function toUpstreamHeaders(headers: GatewayRequest["headers"], credential
   // Only our own kind: the rest of the way the request took is none of the provider's business.
   const hops = via?.match(/1\.1 sallyport-[0-9a-f]{8}/g)?.slice(0, MAX_HOPS) ?? [];
   if (hops.length > 0) forwarded.via = `${hops.join(", ")}, ${forwarded.via}`;
-  headers.forEach((value, name) => {
-    if (REQUEST_HEADERS.has(name) && !UNSAFE_VALUE.test(value)) forwarded[name] = value;
-  });
-  return forwarded;
+  return Object.assign(copyCrossing(headers, forwarded, request), set);
 }
 
 /**
@@ -111,22 +142,46 @@ export function toUpstreamHeaders(headers: GatewayRequest["headers"], credential
  *
  * @param headers The upstream's headers, names in lower case
  * @param isEventStream Whether the body is a stream of events
+ * @param rules The rules for the provider
  * @returns The headers, names in lower case
  */
 export function toCallerHeaders(
-  headers: Pick<UpstreamResponse["headers"], "forEach">,
+  headers: HeaderSource,
   isEventStream: boolean,
-): Record<string, string> {
-  const relayed: Record<string, string> = {
+  { response }: HeaderRules,
+): HeaderFields {
+  const relayed: HeaderFields = {
     "cache-control": isEventStream ? "no-cache, no-transform" : "no-store",
     "x-content-type-options": "nosniff",
   };
   if (isEventStream) relayed["x-accel-buffering"] = "no"; // nginx: do not collect the stream
-  headers.forEach((value, name) => {
-    const crosses = RESPONSE_HEADERS.has(name) || RESPONSE_PREFIXES.some((prefix) => name.startsWith(prefix));
-    if (crosses && !UNSAFE_VALUE.test(value)) {
-      relayed[name === "x-request-id" ? "x-upstream-request-id" : name] = value;
-    }
+  return copyCrossing(headers, relayed, response);
+}
+
+const ROUTINE = toNameSet(BARRED.filter(({ isRoutine }) => isRoutine).flatMap(({ names }) => names));
+/** The largest number of names that are listed, and the longest that is. */
+const MAX_NAMES = 20;
+// RFC 9110 §5.6.2: the form of a name.
+const TOKEN = /^[!#$%&'*+\-.^_`|~0-9a-z]{1,64}$/i;
+/** A key in the place of a name is a mistake at a command line; names arrive in lower case. */
+const isTellable = (name: string) => TOKEN.test(name) && !PROVIDER_KEY.test(name) && !name.includes("gk_");
+
+/**
+ * Lists the headers that did not cross, for an operator who misses one. Names alone: of values nothing is told. Those
+ * that never cross and that nearly every message has, such as `Host`, are left out.
+ *
+ * @param headers The headers as they came
+ * @param crossed The headers that crossed
+ * @returns Their names, and the number of those that are too many, too long or no names
+ */
+export function listWithheld(headers: HeaderSource, crossed: Readonly<HeaderFields>): readonly string[] {
+  const names = new Set<string>();
+  headers.forEach((_value, name) => {
+    const isRoutine = ROUTINE.names.has(name) || matchesPrefix(name, ROUTINE.prefixes);
+    const hasCrossed = Object.hasOwn(crossed, name) || Object.hasOwn(crossed, RENAMED.get(name) ?? name);
+    if (!isRoutine && !hasCrossed) names.add(name);
   });
-  return relayed;
+  const told = Array.from(names).filter(isTellable).slice(0, MAX_NAMES);
+  const others = names.size - told.length;
+  return others === 0 ? told : [...told, `and ${others} more`];
 }

@@ -51,6 +51,7 @@ describe("sallyport check", () => {
       SALLYPORT_TRANSPORT_A: "fetch",
       SALLYPORT_HOSTS_A: "x.example, y.example:81, GW.example/Groq",
       SALLYPORT_MESSAGES_A: "any",
+      SALLYPORT_HEADERS_A: '{ "pass": ["x-my-*"], "set": { "x-team": "secret-of-a-header" } }',
       SALLYPORT_DEADLINES_A: "idle=1m,total=1h",
       SALLYPORT_PROVIDER_NEW_ONE: "mistral",
       SALLYPORT_KEYS: `${KEY},${KEY}-2`,
@@ -70,6 +71,8 @@ describe("sallyport check", () => {
     assert.deepEqual(providers.a.upstreams, ["https://api.groq.com/openai/v1", "https://two.example"]);
     assert.deepEqual(providers.a.hosts, ["x.example", "y.example:81", "gw.example/Groq"]);
     assert.equal(providers.a.messages, "any");
+    assert.deepEqual(providers.a.headers, { pass: ["x-my-*"], answer: [], set: { "x-team": "(masked)" } });
+    assert.doesNotMatch(stdout + stderr, /secret-of-a-header/);
     assert.equal(providers.a.deadlines.idleMs, 60_000);
     assert.deepEqual(providers["new-one"].upstreams, ["https://api.mistral.ai/v1"]);
     assert.equal(providers.a.keepAliveMs, 0);

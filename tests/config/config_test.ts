@@ -12,9 +12,19 @@ const withProvider = (settings: Record<string, unknown>) => ({ providers: { a: {
 const LONG = "0123456789abcdef";
 const withKey = (key: Record<string, unknown>) => ({ providers, keys: [{ id: "k", ...key }] });
 
+const withHeaders = (headers: Record<string, unknown>) => withProvider({ headers });
 const withDeadlines = (deadlines: Record<string, unknown>) => withProvider({ deadlines });
 const withDeadline = (idle: unknown) => withDeadlines({ idle });
 const parsed = (text: string): unknown => JSON.parse(text);
+
+/** Fields that no list of a provider's headers may hold, as names and as patterns. */
+const BARRED_FIELDS = (
+  "gateway-auth Gateway-Auth gateway-* gateway* authorization authorization* proxy-authorization proxy-* x-api-key " +
+  "x-api-key* api-key x-goog-api-key cookie cookie* cookie-* set-cookie forwarded x-forwarded-for x-forwarded-* " +
+  "x-forwarded* x-forwarded-proto* x-real-ip via cf-connecting-ip true-client-ip host content-length " +
+  "content-encoding accept-encoding connection keep-alive proxy-connection te trailer transfer-encoding upgrade " +
+  "expect x-http-method-override"
+).split(" ");
 
 /** One mistake each: where it must be told, and what must be said of it. */
 const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: RegExp]>> = {
@@ -51,6 +61,41 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   "a late connect": [withDeadlines({ connect: "11m" }), "providers.a.deadlines.connect", /at most firstByte/],
   "a late first byte": [withDeadlines({ firstByte: "31m" }), "providers.a.deadlines.firstByte", /at most total/],
   "a late first event": [withDeadlines({ firstEvent: "31m" }), "providers.a.deadlines.firstEvent", /at most total/],
+  "a header with a space": [withHeaders({ pass: ["x y"] }), "providers.a.headers.pass[0]", /name of a header/],
+  "a header with a star inside": [withHeaders({ answer: ["x-*-y"] }), "providers.a.headers.answer[0]", /"x-my-\*"/],
+  "a header without a name": [withHeaders({ pass: [""] }), "providers.a.headers.pass[0]", /name of a header/],
+  "headers that are no list": [withHeaders({ pass: "x-a" }), "providers.a.headers.pass", /array of names/],
+  "another list of headers": [withHeaders({ drop: [] }), "providers.a.headers.drop", /unknown setting/],
+  "a cookie to the provider": [withHeaders({ pass: ["x-a", "Cookie"] }), "providers.a.headers.pass[1]", /a cookie/],
+  "a cookie to the caller": [withHeaders({ answer: ["set-cookie"] }), "providers.a.headers.answer[0]", /a cookie/],
+  "a forwarding field": [withHeaders({ pass: ["x-forwarded-f*"] }), "providers.a.headers.pass[0]", /by which way/],
+  "a header of another origin": [
+    withHeaders({ answer: ["access-control-allow-*"] }),
+    "providers.a.headers.answer[0]",
+    /whole origin/,
+  ],
+  "headers to set that are a list": [withHeaders({ set: ["x"] }), "providers.a.headers.set.0", /name of a header/],
+  "headers to set that are a text": [withHeaders({ set: "x-a: b" }), "providers.a.headers.set", /names and values/],
+  "a header to set twice": [
+    withHeaders({ set: { "x-a": "1", "X-A": "2" } }),
+    "providers.a.headers.set",
+    /each name once/,
+  ],
+  "a pattern to set": [withHeaders({ set: { "x-*": "1" } }), "providers.a.headers.set.x-*", /name of a header/],
+  "a value with a line end": [withHeaders({ set: { "x-a": "1\n2" } }), "providers.a.headers.set.x-a", /visible ASCII/],
+  "a value with a space first": [withHeaders({ set: { "x-a": " 1" } }), "providers.a.headers.set.x-a", /visible ASCII/],
+  "a value of nothing": [withHeaders({ set: { "x-a": "" } }), "providers.a.headers.set.x-a", /1 to 8192/],
+  "a value that is a number": [withHeaders({ set: { "x-a": 1 } }), "providers.a.headers.set.x-a", /a string/],
+  "a credential to set": [
+    withHeaders({ set: { Authorization: "Bearer x" } }),
+    "providers.a.headers.set.Authorization",
+    /holds a credential/,
+  ],
+  "a type of body to set": [
+    withHeaders({ set: { "content-type": "text/x" } }),
+    "providers.a.headers.set.content-type",
+    /body of the caller/,
+  ],
   "no exchanges": [{ providers, limits: { exchanges: 0 } }, "limits.exchanges", /at least 1/],
   "half an exchange": [{ providers, limits: { exchanges: 1.5 } }, "limits.exchanges", /whole number/],
   "bodies below one body": [{ providers, limits: { bodies: "1MB" } }, "limits.body", /at most bodies/],
@@ -224,6 +269,13 @@ const WRONG: readonly [path: string, put: (value: unknown) => unknown, says: Reg
     true,
     {},
   ]],
+  ["providers.a.headers.pass[0]", (name) => withHeaders({ pass: [name] }), /that may cross: this one /, BARRED_FIELDS],
+  ["providers.a.headers.answer[0]", (name) => withHeaders({ answer: [name] }), /that may cross: this one /, [
+    ...BARRED_FIELDS.filter((name) => !name.startsWith("x-http")),
+    ..."cache-control server-timing sallyport-error access-control-* alt-svc Location date x-accel-buffering".split(
+      " ",
+    ),
+  ]],
   ["providers.a.keepAlive", (keepAlive) => withProvider({ keepAlive }), /, or "off"/, ["never", "OFF", 0, false]],
   ["limits.body", (body) => ({ providers, limits: { body } }), /with its unit/, [
     "32",
@@ -336,6 +388,27 @@ describe("the configuration", () => {
       }
     });
   }
+
+  it("takes names and beginnings of names of headers, in lower case, also broad ones", () => {
+    const given = {
+      pass: ["X-My-*", "x-one", "*", "x-*", "c*", "te-x", "x-api-keys", "hosts"],
+      answer: ["WWW-Authenticate"],
+      set: { "X-Team": "blue and green", "cf-access-client-id": "a\tb" },
+    };
+    assert.deepEqual(checkConfig(withHeaders(given)).providers.a?.headers, {
+      pass: ["x-my-*", "x-one", "*", "x-*", "c*", "te-x", "x-api-keys", "hosts"],
+      answer: ["www-authenticate"],
+      set: { "x-team": "blue and green", "cf-access-client-id": "a\tb" },
+    });
+    assert.deepEqual(checkConfig(withHeaders({})).providers.a?.headers, { pass: [], answer: [], set: {} });
+    assert.equal(checkConfig({ providers }).providers.a?.headers, undefined);
+  });
+
+  it("tells no value of a header", () => {
+    const issues = issuesOf(withHeaders({ set: { "x-a": "a secret\n", authorization: "a secret" } }));
+    assert.equal(issues.length, 2);
+    assert.doesNotMatch(JSON.stringify(issues), /a secret/);
+  });
 
   it("with a wrong name for a provider says so at it", () => {
     for (const name of ["", "a b", "A", "-a", "a-", "a.b", "ä", "a/b"]) {

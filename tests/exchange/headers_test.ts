@@ -16,11 +16,11 @@ describe("headers", () => {
   let provider: Pick<Provider, "url" | "close">;
   let calls: Provider["calls"] = [];
   let under: UnderTest;
-  const start = async (answering: Answering) => {
+  const start = async (answering: Answering, settings: Record<string, unknown> = {}, config = {}) => {
     const started = await startProvider(answering);
     ({ calls } = started);
     provider = started;
-    under = await startUnderTest({ upstreams: { a: provider.url } });
+    under = await startUnderTest({ upstreams: { a: provider.url }, provider: settings, config });
   };
   const call = (headers: Record<string, string> = {}, body = GOOD_BODY) =>
     callRaw(under.a, { headers: { ...under.headers, ...headers }, body });
@@ -56,6 +56,140 @@ describe("headers", () => {
     assert.equal(headers["accept-encoding"], "identity");
     const rest = Object.keys(headers).filter((name) => /cookie|forward|gateway|proxy|secret|^te$/.test(name));
     assert.deepEqual(rest, []);
+    if (!isWorkers) assert.equal(headers["x-stainless-lang"], undefined, "Connection named it");
+  });
+
+  it("of families that providers define cross, each way", async () => {
+    const up = {
+      "anthropic-version": "2023-06-01",
+      "anthropic-beta": "a,b",
+      "x-openrouter-title": "app",
+      "x-stainless-poll-helper": "true",
+      "x-dashscope-async": "enable",
+      "openai-safety-identifier": "user-1",
+      "x-grok-conv-id": "c-1",
+      "helicone-property-app": "x",
+    };
+    const back = {
+      "x-groq-region": "fra",
+      "cf-ray": "8abc-FRA",
+      "azureml-model-session": "d1",
+      "request-id": "req_1",
+      "anthropic-ratelimit-requests-limit": "50",
+      "content-disposition": 'attachment; filename="a.jsonl"',
+    };
+    await start((response) =>
+      void response.writeHead(200, { "content-type": "application/json", ...back }).end(COMPLETION)
+    );
+    const { headers } = await call({ ...up, "x-api-key": "k", "x-goog-api-key": "k" });
+    const sent: Readonly<Record<string, unknown>> = calls[0]?.headers ?? {};
+    for (const [name, value] of Object.entries(up)) assert.equal(sent[name], value, name);
+    for (const [name, value] of Object.entries(back)) assert.equal(headers[name], value, name);
+  });
+
+  it("cross as the provider's configuration says, and are set by it", async () => {
+    const answer = { "content-type": "application/json", "x-their-a": "1", "x-other": "2", "set-cookie": "a=1" };
+    await start((response) => void response.writeHead(200, answer).end(COMPLETION), {
+      headers: { pass: ["X-My-*"], answer: ["x-their-*"], set: { "X-Team": "blue", "user-agent": "ours" } },
+    });
+    const { headers } = await call({ "x-my-a": "1", "x-mine": "2", "x-team": "red", "user-agent": "theirs" });
+    const sent: Readonly<Record<string, unknown>> = calls[0]?.headers ?? {};
+    assert.deepEqual(
+      ["x-my-a", "x-mine", "x-team", "user-agent"].map((name) => sent[name]),
+      ["1", undefined, "blue", "ours"],
+    );
+    assert.deepEqual(
+      ["x-their-a", "x-other", "set-cookie"].map((name) => headers[name]),
+      ["1", undefined, undefined],
+    );
+  });
+
+  it("that must not cross do not, though the configuration lets everything cross", async () => {
+    const secret = "a-secret-of-one-side";
+    const answer = { "content-type": "application/json", "x-any": "1" };
+    const barred = [
+      "set-cookie",
+      "access-control-allow-origin",
+      "alt-svc",
+      "location",
+      "sallyport-error",
+      "server-timing",
+    ];
+    await start(
+      (response) =>
+        void response.writeHead(200, {
+          ...answer,
+          ...Object.fromEntries(barred.map((name) => [name, secret])),
+          ...(!isWorkers && { "connection": "close, x-nominated", "x-nominated": secret }),
+        })
+          .end(COMPLETION),
+      { headers: { pass: ["*"], answer: ["*"] } },
+    );
+    const dropped = (
+      "cookie forwarded x-forwarded-for x-real-ip true-client-ip cf-connecting-ip gateway-extra proxy-authorization " +
+      "x-api-key api-key x-goog-api-key x-http-method-override x-nominated te"
+    ).split(" ");
+    const { headers } = await call({
+      ...Object.fromEntries(dropped.map((name) => [name, secret])),
+      "x-any": "1",
+      "connection": isWorkers ? "close" : "close, x-nominated",
+      ...(isWorkers && { "x-nominated": "" }),
+    });
+    const sent: Readonly<Record<string, unknown>> = calls[0]?.headers ?? {};
+    assert.equal(sent["x-any"], "1");
+    const crossed = Object.entries(sent).filter(([, value]) => String(value).includes(secret));
+    assert.deepEqual(crossed.map(([name]) => name), []);
+    assert.ok(!JSON.stringify(sent).includes(under.key));
+    assert.equal(headers["x-any"], "1");
+    const answered = Object.entries(headers).filter(([, value]) => String(value).includes(secret));
+    assert.deepEqual(answered.map(([name]) => name), []);
+    assert.equal(headers["cache-control"], "no-store");
+  });
+
+  it("do not cross with a gateway key in them", async () => {
+    await start((response) => response.end(COMPLETION), { headers: { pass: ["x-my-*"] } });
+    const wrong = ["x-title", "helicone-auth", "x-my-key", "user-agent"];
+    const { status } = await call(Object.fromEntries(wrong.map((name) => [name, `Bearer ${under.key}`])));
+    assert.equal(status, 200);
+    assert.equal(calls.length, 1);
+    assert.ok(!JSON.stringify(calls[0]?.headers).includes(under.key));
+  });
+
+  it("that were withheld are named in the log of a debugging operator, without their values", async () => {
+    const value = "a-value-that-nobody-tells";
+    const answer = { "content-type": "application/json", "x-odd-answer": value, "set-cookie": value };
+    await start(
+      (response) => void response.writeHead(200, answer).end(COMPLETION),
+      { headers: { pass: ["x-my-*"] } },
+      { log: "debug" },
+    );
+    await call({ "x-odd-request": value, "cookie": value, "x-my-a": value, "openai-project": "p", "x-api-key": value });
+    const { withheld } = await under.settled();
+    for (const name of ["x-odd-request", "cookie", "x-api-key"]) assert.ok(withheld?.request?.includes(name), name);
+    for (const name of ["x-odd-answer", "set-cookie"]) assert.ok(withheld?.response?.includes(name), name);
+    const crossing = [
+      "x-my-a",
+      "openai-project",
+      "content-type",
+      "authorization",
+      "gateway-auth",
+      "host",
+      "connection",
+    ];
+    const wrong = [...withheld?.request ?? [], ...withheld?.response ?? []].filter((name) => crossing.includes(name));
+    assert.deepEqual(wrong, []);
+    const told = await under.told();
+    assert.match(told, /"withheld":\{"request":\[[^\]]*"x-odd-request"/);
+    assert.ok(!told.includes(value));
+    await call({}, "{}");
+    assert.equal((await under.settled(2)).withheld, undefined, "nothing was sent");
+  });
+
+  it("that were withheld are not named unless somebody debugs", async () => {
+    await start((response) => response.end(COMPLETION));
+    await call({ "x-odd-request": "1" });
+    assert.equal((await under.settled()).withheld, undefined);
+    assert.doesNotMatch(await under.told(), /withheld|x-odd-request/);
   });
 
   it("of the provider come back only when they are on the list", async () => {

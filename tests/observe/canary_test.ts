@@ -126,6 +126,14 @@ describe("canaries", () => {
     }
   });
 
+  it("a log that names withheld headers tells their names alone", async () => {
+    const { program, send, key } = await start(undefined, { SALLYPORT_LOG: "debug" });
+    await isLogged(program, await send());
+    assert.match(program.stdout(), /"withheld":\{"request":\[[^\]]*"x-marked"/);
+    assert.match(program.stdout(), /"response":\[[^\]]*"x-provider"/);
+    assert.deepEqual(findMarks(program.stdout() + program.stderr(), [key, secretOf(key)]), []);
+  });
+
   withRedis.it("nothing of it reaches Redis", async () => {
     const redis = await startRedis();
     closing.push(() => redis.stop());

@@ -74,11 +74,11 @@ export function testIdentity(): { cert: string; key: string } {
   return { cert: readFileSync(`${directory}/cert.pem`, "utf8"), key: readFileSync(`${directory}/key.pem`, "utf8") };
 }
 
-/** Observers as operators have them, and what they say. */
-function createWitness() {
+/** Observers as operators have them, and what they say. @param log The setting of that name */
+function createWitness(log: Config["log"]) {
   const quiet: Clock = { ...systemClock, timer: () => () => {} };
   const told: string[] = [];
-  const logs = (["json", "pretty"] as const).map((format) =>
+  const logs = ([log === "debug" ? log : "json", "pretty"] as const).map((format) =>
     new AccessLog(format, (text, done) => {
       told.push(text);
       done(null);
@@ -200,7 +200,7 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
     throw error;
   }
   const observer = { settled: (record: ExchangeRecord) => void records.push(record) };
-  const witness = createWitness();
+  const witness = createWitness(parsed.log);
   const observers = [...parts.observers ?? [], observer, ...witness.observers];
   const gateway = built.gateway = composeGateway(parsed, { ...parts, observers });
   const ownKeys = Array.isArray(parsed.keys) ? parsed.keys.flatMap(({ key: own }) => own ?? []) : [];

@@ -3,7 +3,15 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { hasLooped, toCallerHeaders, toUpstreamHeaders } from "../../src/upstream/headers.ts";
+import { BARRED, type HeaderList, type HeadersConfig } from "../../src/config/headers.ts";
+import { REQUEST_HEADERS, RESPONSE_HEADERS } from "../../src/upstream/header_lists.ts";
+import {
+  createHeaderRules,
+  hasLooped,
+  listWithheld,
+  toCallerHeaders,
+  toUpstreamHeaders,
+} from "../../src/upstream/headers.ts";
 
 const name = fc.oneof(
   fc.constantFrom(
@@ -15,6 +23,10 @@ const name = fc.oneof(
     "x-stainless-lang",
     "user-agent",
     "via",
+    "anthropic-beta",
+    "x-openrouter-title",
+    "x-forwarded-for",
+    "x-api-key",
   ),
   fc.constantFrom(
     "set-cookie",
@@ -31,31 +43,39 @@ const headers = fc.array(fc.tuple(name, fc.string({ unit: "binary", maxLength: 3
 // deno-lint-ignore no-control-regex -- what must not cross
 const UNSAFE = /[\u0000-\u0008\u000a-\u001f\u007f]|[^\u0000-\u00ff]/;
 const UP =
-  /^(?:content-type|accept|user-agent|accept-encoding|via|openai-(?:organization|project|beta)|(?:x-)?idempotency-key|http-referer|x-title|trace(?:parent|state)|x-stainless-[a-z-]+)$/;
+  /^(?:content-type|accept|user-agent|accept-encoding|via|baggage|(?:openai|anthropic|x-stainless|x-openrouter|x-dashscope|helicone|cf-aig)-.*|(?:x-)?idempotency-key|http-referer|x-title|trace(?:parent|state)|x-client-request-id|x-session-affinity|(?:x-)?session-id|x-grok-conv-id|x-claude-code-session-id|groq-(?:beta|model-version)|(?:x-)?hf-bill-to|x-goog-api-client|copilot-integration-id|editor-version)$/;
 const BACK =
-  /^(?:cache-control|x-content-type-options|x-accel-buffering|content-(?:type|language)|retry-after(?:-ms)?|x-should-retry|x-generation-id|x-upstream-request-id|x-ratelimit-.*|openai-.*)$/;
+  /^(?:cache-control|x-content-type-options|x-accel-buffering|content-(?:type|language|disposition)|retry-after(?:-ms)?|x-should-retry|x-generation-id|x-upstream-request-id|request-id|x-groq-region|cf-ray|azureml-model-session|apim-request-id|x-ms-region|(?:x-ratelimit|openai|anthropic|x-openrouter|helicone|cf-aig)-.*)$/;
 
-const up = (entries: Readonly<Record<string, string>>, credentials: Readonly<Record<string, string>> = {}) => {
+const RULES = createHeaderRules();
+const toRequest = (entries: Readonly<Record<string, string>>) => {
   const map = new Map(Object.entries(entries));
-  const headers = { get: (wanted: string) => map.get(wanted) ?? null, forEach: map.forEach.bind(map) };
-  return toUpstreamHeaders(headers, credentials);
+  return { get: (wanted: string) => map.get(wanted) ?? null, forEach: map.forEach.bind(map) };
 };
-const back = (name: string, value: string, isStream = false) => toCallerHeaders(new Map([[name, value]]), isStream);
+const up = (entries: Readonly<Record<string, string>>, rules = RULES, credentials: Record<string, string> = {}) =>
+  toUpstreamHeaders(toRequest(entries), rules, credentials);
+const back = (name: string, value: string, rules = RULES) => toCallerHeaders(new Map([[name, value]]), false, rules);
 
 const GO_UP = (
   "content-type accept user-agent openai-organization openai-project openai-beta idempotency-key " +
-  "x-idempotency-key http-referer x-title traceparent tracestate x-stainless-lang x-stainless-package-version x-stainless-os " +
+  "x-idempotency-key http-referer x-title traceparent tracestate baggage x-stainless-lang x-stainless-package-version x-stainless-os " +
   "x-stainless-arch x-stainless-runtime x-stainless-runtime-version x-stainless-retry-count x-stainless-timeout " +
-  "x-stainless-read-timeout x-stainless-helper-method x-stainless-async"
+  "x-stainless-read-timeout x-stainless-helper-method x-stainless-async x-stainless-not-known-yet anthropic-version " +
+  "anthropic-beta anthropic-not-known-yet openai-safety-identifier x-openrouter-title x-dashscope-async hf-bill-to " +
+  "x-hf-bill-to helicone-auth helicone-property-app cf-aig-cache-ttl groq-beta groq-model-version x-grok-conv-id " +
+  "x-session-affinity x-session-id session-id x-claude-code-session-id x-client-request-id x-goog-api-client " +
+  "copilot-integration-id editor-version"
 ).split(" ");
 const STAY_DOWN = (
   "gateway-auth authorization x-api-key api-key x-goog-api-key cookie host connection keep-alive te trailer transfer-encoding upgrade expect proxy-authorization " +
   "forwarded x-forwarded-for x-forwarded-host x-real-ip content-length content-encoding x-request-id origin " +
-  "sec-fetch-mode accept-language baggage x-stainless-unheard-of __proto__ constructor"
+  "sec-fetch-mode accept-language x-stainless openai anthropic __proto__ constructor"
 ).split(" ");
 const COME_BACK = (
   "content-type content-language retry-after retry-after-ms x-should-retry x-generation-id " +
-  "x-ratelimit-limit-requests x-ratelimit-reset-tokens openai-model openai-processing-ms"
+  "x-ratelimit-limit-requests x-ratelimit-reset-tokens openai-model openai-processing-ms content-disposition " +
+  "request-id anthropic-ratelimit-requests-limit anthropic-organization-id x-groq-region cf-ray azureml-model-session " +
+  "apim-request-id x-ms-region x-openrouter-provider helicone-id cf-aig-log-id"
 ).split(" ");
 const STAY_UP = (
   "set-cookie server location connection keep-alive transfer-encoding content-length content-encoding trailer via " +
@@ -76,17 +96,17 @@ describe("header filters", () => {
   it("carry up the credentials that are passed in, whatever the caller sent under their names", () => {
     const sent = { "authorization": "Bearer gk~sk", "x-api-key": "gk~sk" };
     const credentials = { "authorization": "Bearer sk", "x-api-key": "sk" };
-    assert.deepEqual(up(sent, credentials), { ...up({}), ...credentials });
+    assert.deepEqual(up(sent, createHeaderRules({ pass: ["*"] }), credentials), { ...up({}), ...credentials });
     assert.deepEqual(up(sent), up({}));
   });
 
   it("carry back each header of the list, and none beside it", () => {
-    const fixed = toCallerHeaders(new Map(), false);
+    const fixed = toCallerHeaders(new Map(), false, RULES);
     for (const wanted of COME_BACK) assert.equal(back(wanted, "a value\tü")[wanted], "a value\tü", wanted);
     for (const unwanted of STAY_UP) assert.deepEqual(back(unwanted, "secret"), fixed, unwanted);
     assert.deepEqual(back("x-request-id", "req_1"), { ...fixed, "x-upstream-request-id": "req_1" });
     assert.deepEqual(fixed, { "cache-control": "no-store", "x-content-type-options": "nosniff" });
-    assert.deepEqual(toCallerHeaders(new Map(), true), {
+    assert.deepEqual(toCallerHeaders(new Map(), true, RULES), {
       ...fixed,
       "cache-control": "no-cache, no-transform",
       "x-accel-buffering": "no",
@@ -96,7 +116,9 @@ describe("header filters", () => {
   it("carry back the same from web Headers as from a map", () => {
     const names = [...COME_BACK, ...STAY_UP, "x-request-id"].filter((name) => !name.startsWith("__"));
     const entries = names.map((name, index): [string, string] => [name, `value ${index}\tü`]);
-    const [listed, walked] = [toCallerHeaders(new Map(entries), true), toCallerHeaders(new Headers(entries), true)];
+    const [listed = {}, walked = {}] = [new Map(entries), new Headers(entries)].map((each) =>
+      toCallerHeaders(each, true, RULES)
+    );
     assert.deepEqual(walked, listed);
     assert.equal(Object.keys(walked).length, COME_BACK.length + 4);
   });
@@ -141,10 +163,93 @@ describe("header filters", () => {
 
   it("let back what is on the list and nothing else", () => {
     fc.assert(fc.property(headers, fc.boolean(), (entries, isStream) => {
-      for (const [crossed, value] of Object.entries(toCallerHeaders(new Map(entries), isStream))) {
+      for (const [crossed, value] of Object.entries(toCallerHeaders(new Map(entries), isStream, RULES))) {
         assert.match(crossed, BACK);
         assert.doesNotMatch(value, UNSAFE);
       }
     }));
+  });
+
+  it("drop what Connection nominates, each way", () => {
+    const rules = createHeaderRules({ pass: ["x-*"], answer: ["x-*"] });
+    const sent = { "openai-project": "p", "x-one": "1", "x-two": "2", "anthropic-beta": "b" };
+    for (const connection of ["close, X-One", "x-one", "Keep-Alive,x-one ,\tanthropic-beta"]) {
+      const crossing = up({ ...sent, connection }, rules);
+      const isBoth = connection.includes("anthropic");
+      assert.deepEqual(
+        ["openai-project", "x-one", "x-two", "anthropic-beta"].map((name) => crossing[name]),
+        ["p", undefined, "2", isBoth ? undefined : "b"],
+        connection,
+      );
+      const answered = toCallerHeaders(new Map(Object.entries({ ...sent, connection })), false, rules);
+      assert.deepEqual([answered["x-one"], answered["x-two"]], [undefined, "2"], connection);
+    }
+    for (const connection of ["close", "keep-alive", "Keep-Alive", ""]) {
+      assert.equal(up({ ...sent, connection }, rules)["x-one"], "1", connection);
+    }
+  });
+
+  it("carry what a provider's configuration adds, and set what it sets", () => {
+    const rules = createHeaderRules({ pass: ["x-my-*", "x-one"], answer: ["x-their-*"], set: { "x-team": "blue" } });
+    const crossing = up({ "x-my-a": "1", "x-one": "2", "x-ones": "3", "x-team": "red", "x-their-a": "4" }, rules);
+    assert.deepEqual(crossing, { ...up({}), "x-my-a": "1", "x-one": "2", "x-team": "blue" });
+    assert.equal(back("x-their-a", "1", rules)["x-their-a"], "1");
+    assert.deepEqual(back("x-my-a", "1", rules), back("x", "x"));
+    assert.equal(up({ "user-agent": "curl" }, createHeaderRules({ set: { "user-agent": "us" } }))["user-agent"], "us");
+    assert.equal(up({ "x-my-a": "a\r\nx: y" }, rules)["x-my-a"], undefined);
+  });
+
+  it("never carry what is barred, though a provider's configuration lets everything cross", () => {
+    const named = BARRED.flatMap(({ names }) => names); // no configuration that was checked has these
+    const all: HeadersConfig = { pass: ["*", "x-*", ...named], answer: ["*", "s*", ...named], set: {} };
+    const rules = createHeaderRules(all);
+    const barredFrom = (list: HeaderList) =>
+      BARRED.filter(({ lists }) => lists.includes(list)).flatMap(({ names }) => names)
+        .flatMap((each) => each.endsWith("*") ? [each.replace("*", "for"), each.slice(0, -1)] : [each]);
+    assert.equal(up({ "anything-else": "1" }, rules)["anything-else"], "1");
+    assert.equal(back("anything-else", "1", rules)["anything-else"], "1");
+    for (const name of barredFrom("pass")) {
+      const { "accept-encoding": coding, via } = up({ [name]: "secret" }, rules);
+      assert.deepEqual([coding, via?.includes("secret")], ["identity", false]);
+      assert.ok(!JSON.stringify(up({ [name]: "secret" }, rules)).includes("secret"), name);
+    }
+    for (const name of barredFrom("answer")) {
+      assert.ok(!JSON.stringify(back(name, "secret", rules)).includes("secret"), name);
+    }
+  });
+
+  it("let no list hold a name that is barred", () => {
+    const listed = [...REQUEST_HEADERS, ...RESPONSE_HEADERS].flatMap(({ names }) => names);
+    const barred = BARRED.filter(({ lists }) => lists.length === 3).flatMap(({ names }) => names);
+    assert.deepEqual(listed.filter((name) => barred.includes(name)), []);
+    for (const rows of [REQUEST_HEADERS, RESPONSE_HEADERS]) {
+      const names = rows.flatMap((row) => row.names);
+      assert.equal(new Set(names).size, names.length);
+    }
+  });
+
+  it("name what they withheld: names alone, a bounded number, and none that may be a key", () => {
+    const list = (entries: Readonly<Record<string, string>>) => listWithheld(toRequest(entries), up(entries));
+    const routine = {
+      host: "h",
+      connection: "close",
+      "content-length": "3",
+      "gateway-auth": "Bearer k",
+      te: "trailers",
+    };
+    assert.deepEqual(list({ ...routine, "accept-encoding": "gzip", via: "1.1 cdn", "user-agent": "u" }), []);
+    const missed = { cookie: "c", "x-one": "1", "x-forwarded-for": "::1", "openai-project": "a\nb" };
+    assert.deepEqual(list({ ...routine, ...missed }), Object.keys(missed));
+    const odd = ["x".repeat(65), "sk-proj-0123", "gsk_0123", "x-gk_0123", "a b", "", "ü", "a\nb"];
+    for (const name of odd) assert.deepEqual(list({ [name]: "1", "x-one": "1" }), ["x-one", "and 1 more"], name);
+    const many = Object.fromEntries(Array.from({ length: 5000 }, (_, index) => [`x-${index}`, "1"]));
+    const told = list(many);
+    assert.equal(told.length, 21);
+    assert.equal(told.at(-1), "and 4980 more");
+    const answered = new Headers({ "x-request-id": "r", server: "s", date: "d", "x-odd": "o" });
+    answered.append("set-cookie", "a=1");
+    answered.append("set-cookie", "b=2");
+    const crossed = toCallerHeaders(answered, false, RULES);
+    assert.deepEqual(listWithheld(answered, crossed).toSorted(), ["server", "set-cookie", "x-odd"]);
   });
 });

@@ -1,0 +1,33 @@
+/** The tables of the headers that cross the gateway, and of those that never do. */
+import { BARRED, type HeaderList } from "../../src/config/headers.ts";
+import { type HeaderRow, REQUEST_HEADERS, RESPONSE_HEADERS } from "../../src/upstream/header_lists.ts";
+import { toTable } from "./parts.ts";
+
+const toCode = (names: readonly string[]) => names.map((name) => `\`${name}\``).join(", ");
+
+const toRows = (rows: readonly HeaderRow[]) =>
+  toTable(["header", ""], rows.map((row) => [toCode(row.names), row.about]));
+
+/** @returns The headers that cross to the provider */
+export function makeRequestHeaders(): string {
+  return toRows(REQUEST_HEADERS);
+}
+
+/** @returns The headers that cross to the caller */
+export function makeResponseHeaders(): string {
+  return toRows(RESPONSE_HEADERS);
+}
+
+const MARKED: readonly HeaderList[] = ["pass", "answer", "set"];
+
+/** @returns The headers that the configuration can't let cross, and in which of its lists they must not stand */
+export function makeBarredHeaders(): string {
+  return toTable(
+    ["header", "because it", "not in"],
+    BARRED.map(({ names, reason, lists }) => [
+      toCode(names),
+      reason,
+      lists.length === MARKED.length ? "any list" : toCode(lists),
+    ]),
+  );
+}

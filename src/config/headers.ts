@@ -1,0 +1,193 @@
+/**
+ * Headers of the calls to a provider, as an operator configures them: further names that may cross the gateway, and
+ * headers with fixed values. Some fields never cross, whatever the configuration says.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { CREDENTIAL_HEADERS } from "./credential.ts";
+import { about } from "./schema.ts";
+
+/** Headers of the calls to one provider, beyond those that cross anyway. Names in lower case. */
+export interface HeadersConfig {
+  /** Further headers from callers to the provider: names, or beginnings of names, which end in `*`. */
+  readonly pass: readonly string[];
+  /** Further headers from the provider to callers, in the same form. */
+  readonly answer: readonly string[];
+  /** Headers that the gateway sets on each call to the provider: name to value, which may be secret. */
+  readonly set: Readonly<Record<string, string>>;
+}
+
+/** Headers of the calls to one provider, as they are written in the configuration. */
+export interface HeadersInput {
+  /** Further headers from callers to the provider: names, or beginnings of names such as `x-my-*`. */
+  readonly pass?: readonly string[] | undefined;
+  /** Further headers from the provider to callers, in the same form. */
+  readonly answer?: readonly string[] | undefined;
+  /** Headers that the gateway sets on each call to the provider: name to value. */
+  readonly set?: Readonly<Record<string, string>> | undefined;
+}
+
+/** A list of headers: `pass` to the provider, `answer` to the caller, `set` by the gateway. */
+export type HeaderList = keyof HeadersConfig;
+
+/** Names of headers, and beginnings of names, for look-ups. */
+export interface NameSet {
+  readonly names: ReadonlySet<string>;
+  /** Without the `*`. */
+  readonly prefixes: readonly string[];
+}
+
+/**
+ * Sorts names and patterns for look-ups.
+ *
+ * @param patterns Names, and beginnings of names, which end in `*`
+ * @returns Both apart
+ */
+export function toNameSet(patterns: readonly string[]): NameSet {
+  return {
+    names: new Set(patterns.filter((pattern) => !pattern.endsWith("*"))),
+    prefixes: patterns.filter((pattern) => pattern.endsWith("*")).map((pattern) => pattern.slice(0, -1)),
+  };
+}
+
+/** Headers that never cross, for one reason. */
+export interface Barred {
+  /** The reason, as the end of a sentence about one of them. */
+  readonly reason: string;
+  /** Names, and beginnings of names, which end in `*`. */
+  readonly names: readonly string[];
+  /** The lists of the configuration in which they must not stand. */
+  readonly lists: readonly HeaderList[];
+  /** True if nearly every message has one: its absence on the other side is nothing to report. */
+  readonly isRoutine?: boolean;
+}
+
+const ALL: readonly HeaderList[] = ["pass", "answer", "set"];
+
+/** Headers that never cross the gateway, whatever the configuration says. */
+export const BARRED: readonly Barred[] = [
+  { reason: "is meant for this gateway alone", names: ["gateway-*", "sallyport-*"], lists: ALL, isRoutine: true },
+  {
+    reason: "holds a credential, which has a way of its own",
+    names: CREDENTIAL_HEADERS,
+    lists: ALL,
+  },
+  { reason: "is a cookie", names: ["cookie", "cookie2", "set-cookie", "set-cookie2"], lists: ALL },
+  {
+    reason: "says by which way a call came",
+    names: "forwarded x-forwarded-* x-original-forwarded-for x-original-host via cdn-loop cf-visitor".split(" "),
+    lists: ALL,
+  },
+  {
+    reason: "says where a caller is",
+    names: (
+      "x-real-ip x-client-ip x-cluster-client-ip true-client-ip cf-connecting-ip cf-connecting-ipv6 cf-pseudo-ipv4 " +
+      "cf-ipcountry fastly-client-ip fly-client-ip x-azure-clientip x-azure-socketip x-envoy-external-address"
+    ).split(" "),
+    lists: ALL,
+  },
+  {
+    // RFC 9110 §7.6.1, §10.1.1 (Expect), RFC 9113 §8.2.2; fields that Connection names are added at run time
+    reason: "is meant for one connection",
+    names: "connection keep-alive proxy-* te trailer transfer-encoding upgrade http2-settings expect".split(" "),
+    lists: ALL,
+    isRoutine: true,
+  },
+  {
+    reason: "describes the message, which each side of the gateway states anew",
+    names: ["host", "content-length", "content-encoding", "accept-encoding"],
+    lists: ALL,
+    isRoutine: true,
+  },
+  { reason: "describes the body of the caller", names: ["content-type"], lists: ["set"] },
+  {
+    reason: "would make another operation of the one that was checked",
+    names: ["x-http-method", "x-http-method-override", "x-method-override", "x-original-url", "x-rewrite-url"],
+    lists: ["pass", "set"],
+  },
+  {
+    reason: "is for the gateway to say",
+    names: (
+      "cache-control date ratelimit ratelimit-policy server-timing x-accel-buffering x-content-type-options"
+    ).split(" "),
+    lists: ["answer"],
+    isRoutine: true,
+  },
+  {
+    reason: "speaks to browsers for the whole origin, or leads elsewhere",
+    names: (
+      "access-control-* alt-svc clear-site-data location nel public-key-pins refresh report-to reporting-endpoints " +
+      "strict-transport-security"
+    ).split(" "),
+    lists: ["answer"],
+  },
+];
+
+/**
+ * Returns the headers that never cross in one direction.
+ *
+ * @param list The list of the configuration that is about that direction
+ * @returns Their names and beginnings of names
+ */
+export function barredFrom(list: HeaderList): NameSet {
+  return toNameSet(BARRED.filter(({ lists }) => lists.includes(list)).flatMap(({ names }) => names));
+}
+
+/** Returns whether a name or a pattern of the configuration means a barred one, and nothing else worth the name. */
+function means(pattern: string, barred: string): boolean {
+  const stem = pattern.replace(/\*$/, "");
+  const whole = pattern === stem ? stem : stem.replace(/-$/, "");
+  if (!barred.endsWith("*")) return whole === barred;
+  return stem.startsWith(barred.slice(0, -1)) || (pattern !== stem && `${whole}-*` === barred);
+}
+
+/** Returns why a name or a pattern may not stand in a list; `undefined` if it may. */
+function toReason(pattern: string, list: HeaderList): string | undefined {
+  return BARRED.find(({ names, lists }) => lists.includes(list) && names.some((name) => means(pattern, name)))?.reason;
+}
+
+// RFC 9110 §5.6.2 (token), in lower case, without the "*", which is no part of any name in use, and with a letter, for
+// valibot takes an array for a record.
+const NAME = /^(?=.*[a-z])[!#$%&'+\-.^_`|~0-9a-z]{1,128}$/;
+const PATTERN = /^[!#$%&'+\-.^_`|~0-9a-z]{0,128}\*$|^[!#$%&'+\-.^_`|~0-9a-z]{1,128}$/;
+
+/** Builds the schema of a name or a pattern in one of the lists. */
+function nameIn(list: HeaderList, form: RegExp, message: string): v.GenericSchema<string> {
+  return v.pipe(
+    v.string(message),
+    v.toLowerCase(),
+    v.regex(form, message),
+    v.check(
+      (name) => toReason(name, list) === undefined,
+      ({ input }) => `expected a header that may cross: this one ${toReason(input, list)}`,
+    ),
+  );
+}
+
+const patternForm = 'expected the name of a header, or its beginning with *, such as "x-my-*"';
+const patternsIn = (list: HeaderList) =>
+  v.optional(v.array(nameIn(list, PATTERN, patternForm), "expected an array of names"), []);
+
+const valueForm = "expected 1 to 8192 visible ASCII characters, with spaces between them at most";
+const namesOnce = v.check(
+  (entries: Readonly<Record<string, string>>) =>
+    new Set(Object.keys(entries).map((name) => name.toLowerCase())).size === Object.keys(entries).length,
+  "expected each name once",
+);
+const setForm = 'expected names and values, such as { "x-team": "blue" }';
+const set = v.pipe(
+  v.record(v.string(), v.string("expected a string"), setForm),
+  namesOnce,
+  v.record(
+    nameIn("set", NAME, "expected the name of a header"),
+    v.pipe(v.string(), v.regex(/^[\x21-\x7e](?:[\t\x20-\x7e]{0,8190}[\x21-\x7e])?$/, valueForm)),
+  ),
+);
+
+/** @internal The headers of a provider's calls. */
+export const HeadersSchema: v.GenericSchema<HeadersInput, HeadersConfig> = v.strictObject({
+  pass: about(patternsIn("pass"), "From callers to the provider too: names, or beginnings of names such as `x-my-*`"),
+  answer: about(patternsIn("answer"), "From the provider to callers too, in the same form"),
+  set: about(v.optional(set, {}), "Set on each call to the provider, name to value; `check` masks the values"),
+}, "expected an object");
