@@ -59,6 +59,8 @@ const responses = { group: "responses", dialect: OPENAI_RESPONSES } as const;
 const images = { group: "images", dialect: OPENAI_EVENTS, cost: "tokens", genAi: "generate_content" } as const;
 const audio = { group: "audio", dialect: OPENAI_EVENTS, cost: "tokens", genAi: "generate_content" } as const;
 const messages = { group: "messages", dialect: ANTHROPIC } as const;
+/** Anthropic's batches cost tokens that their answers do not state: they are off with all others. */
+const messageBatches = { group: "batches", dialect: ANTHROPIC } as const;
 const models = { group: "models", dialect: OPAQUE, body: "none", cost: "none" } as const;
 
 const NAMED: readonly Operation[] = [
@@ -145,13 +147,19 @@ const NAMED: readonly Operation[] = [
 
   { ...messages, ...CALL, name: "messages", method: "POST", path: "/messages", genAi: "chat" },
   { ...messages, ...CALL, name: "messages.count_tokens", method: "POST", path: "/messages/count_tokens", cost: "none" },
-  { ...messages, ...STORED_WITH_BODY, name: "messages.batches", method: "POST", path: "/messages/batches" },
-  { ...messages, ...STORED, name: "messages.batches.list", method: "GET", path: "/messages/batches" },
-  { ...messages, ...STORED, name: "messages.batches.get", method: "GET", path: "/messages/batches/:id" },
-  { ...messages, ...STORED, name: "messages.batches.delete", method: "DELETE", path: "/messages/batches/:id" },
-  { ...messages, ...STORED, name: "messages.batches.results", method: "GET", path: "/messages/batches/:id/results" },
+  { ...messageBatches, ...STORED_WITH_BODY, name: "messages.batches", method: "POST", path: "/messages/batches" },
+  { ...messageBatches, ...STORED, name: "messages.batches.list", method: "GET", path: "/messages/batches" },
+  { ...messageBatches, ...STORED, name: "messages.batches.get", method: "GET", path: "/messages/batches/:id" },
+  { ...messageBatches, ...STORED, name: "messages.batches.delete", method: "DELETE", path: "/messages/batches/:id" },
   {
-    ...messages,
+    ...messageBatches,
+    ...STORED,
+    name: "messages.batches.results",
+    method: "GET",
+    path: "/messages/batches/:id/results",
+  },
+  {
+    ...messageBatches,
     ...STORED_WITH_BODY,
     name: "messages.batches.cancel",
     method: "POST",
