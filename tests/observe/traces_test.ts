@@ -121,7 +121,7 @@ describe("traces", () => {
     assert.deepEqual([client.kind, client.traceId, client.parentSpanId], ["client", TRACE, server.spanId]);
     assert.equal(server.service, "gateway-under-test");
     assert.deepEqual(provider.calls.map(({ headers }) => [headers.traceparent, headers.tracestate, headers.baggage]), [
-      [`00-${TRACE}-${client.spanId}-01`, "vendor=a:b,9tenant@system=x", undefined],
+      [`00-${TRACE}-${client.spanId}-01`, "vendor=a:b,9tenant@system=x", "user=marked-user"],
     ]);
     assert.ok(server.start <= client.start && client.start <= client.end && client.end <= server.end);
     assert.deepEqual([client.isError, server.isError], [false, false]);

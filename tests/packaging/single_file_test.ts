@@ -87,6 +87,7 @@ describe("the one file", () => {
       "providers",
       "keys",
       "limits",
+      "cors",
       "admin",
       "redis",
       "prices",
