@@ -4,10 +4,12 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { generateGatewayKey } from "../../src/keys/key_format.ts";
 import { type Operation, OPERATIONS } from "../../src/operations/table.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
 import { startUnderTest, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
-import { callRaw, type RawAnswer } from "../support/tcp_peer.ts";
+import { callRaw, type RawAnswer, startTcpPeer } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
 
 const BOUNDARY = "----form-boundary-0123";
 const OWN_KEY = "own-key-of-a-team";
@@ -112,6 +114,56 @@ describe("operations", () => {
       assert.equal(refused.headers["sallyport-error"], "rate_limit_exceeded", operation.name);
     }
     assert.equal(provider.calls.length, 1);
+  });
+
+  it("search the fields that name an end user for a gateway key", async () => {
+    const marked = generateGatewayKey();
+    const withBody = OPERATIONS.filter(({ body, method }) => method === "POST" && body !== "none");
+    assert.ok(withBody.length > 15);
+    for (const operation of withBody) {
+      const good = toCall(operation);
+      const isForm = operation.body === "multipart";
+      const body = isForm
+        ? form(["user", marked], ["model", "m-1"])
+        : JSON.stringify({ ...JSON.parse(good.body), metadata: { user_id: marked }, user: marked });
+      const { headers } = await call({ ...good, body });
+      assert.equal(headers["sallyport-error"], "gateway_key_misplaced", operation.name);
+    }
+    assert.equal(provider.calls.length, 0);
+  });
+
+  it("skip no deadline", async () => {
+    const silent = await startTcpPeer(() => {});
+    await under.close();
+    const config = { keys: [{ id: "team", key: OWN_KEY }] };
+    const settings = { operations: ["all"], deadlines: { firstByte: "150ms" } };
+    under = await startUnderTest({ upstreams: { a: silent.url }, provider: settings, config });
+    await Promise.all(OPERATIONS.map(async (operation) => {
+      const { status, headers } = await call(toCall(operation));
+      assert.deepEqual([status, headers["sallyport-error"]], [504, "upstream_first_byte_timeout"], operation.name);
+    }));
+    await silent.close();
+  });
+
+  it("count against concurrency and the provider's limits", async () => {
+    let answer = () => {};
+    await provider.close();
+    provider = await startProvider((response) => {
+      answer = () => void response.setHeader("content-type", "application/json").end("{}");
+    });
+    await under.close();
+    const config = { keys: [{ id: "team", key: OWN_KEY, limits: { concurrency: 1 } }] };
+    under = await startUnderTest({ upstreams: { a: provider.url }, provider: { operations: ["all"] }, config });
+    for (const operation of OPERATIONS) {
+      const seen = provider.calls.length;
+      const first = call(toCall(operation));
+      await until(() => provider.calls.length > seen, "the first call is open");
+      const { headers } = await call(toCall(operation));
+      assert.equal(headers["sallyport-error"], "concurrency_limit_exceeded", operation.name);
+      answer();
+      assert.equal((await first).status, 200);
+      await until(() => under.gateway.openExchanges === 0, "its place is free again");
+    }
   });
 
   it("that an operator has not enabled are refused, with the name of the setting", async () => {
