@@ -15,14 +15,19 @@ const LIMITS: readonly [name: string, label: string, form: string][] = [
   ["budget", "Budget of tokens", "such as 5M/month"],
 ];
 
+/** Settings that are lists, typed with commas. */
+const LISTS = [
+  ["models", "Models", "Names and patterns with commas between, such as gpt-*, o3"],
+  ["operations", "Operations", "Groups such as chat, images"],
+] as const;
+
 /** Contents of the form's fields, as they are typed. */
 type Draft = Readonly<Record<string, string>>;
 
 function toDraft(key: Key | undefined): Draft {
   return {
     name: key?.name ?? "",
-    models: key?.models?.join(", ") ?? "",
-    operations: key?.operations?.join(", ") ?? "",
+    ...Object.fromEntries(LISTS.map(([name]) => [name, key?.[name]?.join(", ") ?? ""])),
     expires: key?.expires?.slice(0, 10) ?? "",
     ...Object.fromEntries(LIMITS.map(([name]) => [name, String(key?.limits?.[name] ?? "")])),
     mode: String(key?.limits?.mode ?? "enforce"),
@@ -39,13 +44,11 @@ function toBody(draft: Draft, providers: readonly string[], isNew: boolean): Rec
     return [name, text === "" ? none : name === "concurrency" ? Number(text) : text];
   }));
   const hasLimits = Object.values(limits).some((limit) => limit !== undefined && limit !== null);
-  const models = split(draft.models);
-  const operations = split(draft.operations);
+  const toList = (list: readonly string[]) => list.length > 0 ? list : none;
   return {
     name: draft.name?.trim() || none,
-    providers: providers.length > 0 ? providers : none,
-    models: models.length > 0 ? models : none,
-    operations: operations.length > 0 ? operations : none,
+    providers: toList(providers),
+    ...Object.fromEntries(LISTS.map(([name]) => [name, toList(split(draft[name]))])),
     expires: draft.expires ? `${draft.expires}T00:00:00Z` : none,
     limits: hasLimits ? { ...limits, mode: draft.mode === "observe" ? "observe" : none } : none,
   };
@@ -57,12 +60,11 @@ type Bind = (name: string) => { value: string; onInput: (event: { currentTarget:
 function Rights({ bind }: { bind: Bind }): JSX.Element {
   return (
     <>
-      <Field label="Models" hint="Names and patterns, separated by commas, such as gpt-*, o3; empty for all">
-        {(attributes) => <input {...attributes} autocomplete="off" {...bind("models")} />}
-      </Field>
-      <Field label="Operations" hint="Groups such as chat, embeddings; empty for all that the provider allows">
-        {(attributes) => <input {...attributes} autocomplete="off" {...bind("operations")} />}
-      </Field>
+      {LISTS.map(([name, label, hint]) => (
+        <Field key={name} label={label} hint={`${hint}; empty for all`}>
+          {(attributes) => <input {...attributes} autocomplete="off" {...bind(name)} />}
+        </Field>
+      ))}
     </>
   );
 }
