@@ -17,7 +17,8 @@ const MAX_PARTS = 1000;
 const MULTIPART_TYPE =
   /^multipart\/form-data *;(?:[^"]*;)? *boundary=(?:"([\w'()+,./:=? -]{1,70})"|([\w'+.-]{1,70})) *(?:;|$)/i;
 // `name` as every library writes it. Anything else may be read in two ways.
-const DISPOSITION = /^content-disposition: *form-data; *name="([^"\\\r\n]*)"(?:;(?! *name)[^\r\n]*)?$/i;
+const DISPOSITION = /^content-disposition: *form-data; *name="([^"\\]*)"(?:;(.*))?$/i;
+const SECOND_NAME = /(?:^|[^a-z])name\*?[\d*]* *=/i;
 
 const latin1 = new TextDecoder("latin1");
 
@@ -40,11 +41,16 @@ function indexOf(bytes: Uint8Array, sought: Uint8Array, from: number): number {
   return -1;
 }
 
-/** Returns the name of a part. */
+/** Returns the name of a part. @throws {GatewayError} `invalid_body` for a header that could be read as another name */
 function nameOf(header: string): string {
-  const lines = header.split("\r\n").filter((line) => /^content-disposition\b/i.test(line));
-  const [, name] = (lines.length === 1 ? DISPOSITION.exec(lines[0] ?? "") : null) ?? [];
-  return name ?? refuse('expected parts with one Content-Disposition: form-data; name="…"');
+  const lines = header.split("\r\n");
+  const isAmbiguous = lines.some((line) => /^[ \t]|[\r\n]|^content-transfer-encoding\b/i.test(line));
+  const dispositions = lines.filter((line) => /^content-disposition\b/i.test(line));
+  const [, name, rest = ""] = DISPOSITION.exec(dispositions[0] ?? "") ?? [];
+  if (name === undefined || dispositions.length > 1 || isAmbiguous || SECOND_NAME.test(rest)) {
+    return refuse('expected parts with one Content-Disposition: form-data; name="…", and no transfer encoding');
+  }
+  return name;
 }
 
 /** Iterates over the parts of a body, from one boundary to the next. */

@@ -244,6 +244,14 @@ describe("operations", () => {
     "another boundary": whole.replaceAll(BOUNDARY, "other"),
     "a boundary with more behind it": whole.replace(`--${BOUNDARY}\r\n`, `--${BOUNDARY}x\r\n`),
     "a name in two forms": whole.replace('name="model"', "name=\"file\"; name*=utf-8''model"),
+    "a second name": whole.replace('name="model"', 'name="x"; filename="y"; name="model"'),
+    "a second name in its extended form": whole.replace('name="model"', 'name="x"; filename="y"; name*0*=utf-8\'\'mod'),
+    "a folded header": whole.replace('form-data; name="model"', 'form-data; name="x"\r\n ; name="model"'),
+    "a line feed in a header": whole.replace(
+      "Content-Type: audio",
+      'X: a\nContent-Disposition: form-data; name="model"\r\nContent-Type: audio',
+    ),
+    "a transfer encoding": whole.replace('name="model"', 'name="model"\r\nContent-Transfer-Encoding: base64'),
     "a name without quotes": whole.replace('name="model"', "name=model"),
   };
   it("with a multipart body that can be read in two ways are refused", async () => {
