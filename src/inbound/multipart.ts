@@ -31,9 +31,10 @@ export function isMultipart(contentType: string): boolean {
   return /^multipart\/form-data *(?:;|$)/i.test(contentType);
 }
 
-/** Finds bytes that begin with CR; -1 where they are not. */
+/** Finds bytes among others; -1 where they are not. */
 function indexOf(bytes: Uint8Array, sought: Uint8Array, from: number): number {
-  for (let at = bytes.indexOf(CR, from); at !== -1; at = bytes.indexOf(CR, at + 1)) {
+  const first = sought[0] ?? 0;
+  for (let at = bytes.indexOf(first, from); at !== -1; at = bytes.indexOf(first, at + 1)) {
     let length = 1;
     while (length < sought.length && bytes[at + length] === sought[length]) length++;
     if (length === sought.length) return at;
@@ -55,25 +56,26 @@ function nameOf(header: string): string {
 
 /** Iterates over the parts of a body, from one boundary to the next. */
 function* partsOf(bytes: Uint8Array, boundary: string): Generator<{ name: string; content: Uint8Array }> {
-  const delimiter = new TextEncoder().encode(`\r\n--${boundary}`);
+  const delimiter = new TextEncoder().encode(`--${boundary}`);
   const blank = Uint8Array.of(CR, LF, CR, LF);
   // The first boundary has no line end before it; what stands before it would be read by nobody (RFC 2046 §5.1.1).
-  if (!delimiter.subarray(2).every((byte, index) => bytes[index] === byte)) {
-    refuse("expected the boundary at the start");
-  }
-  let at = delimiter.length - 2;
+  if (!delimiter.every((byte, index) => bytes[index] === byte)) refuse("expected the boundary at the start");
+  let at = delimiter.length;
   for (let parts = 0;; parts++) {
     if (bytes[at] === DASH && bytes[at + 1] === DASH) return assertEnd(bytes, at + 2);
     if (bytes[at] !== CR || bytes[at + 1] !== LF) refuse("expected a line end after each boundary");
     if (parts >= MAX_PARTS) refuse(`expected at most ${MAX_PARTS} parts`);
     const headerEnd = indexOf(bytes.subarray(0, at + MAX_HEADER_BYTES), blank, at);
-    const end = headerEnd === -1 ? -1 : indexOf(bytes, delimiter, headerEnd + 2);
-    if (end === -1) refuse("expected the closing boundary");
+    const next = indexOf(bytes, delimiter, at);
+    if (headerEnd === -1 || next === -1) refuse("expected the closing boundary");
+    // Lenient parsers take a boundary after any line end, or within a line: it stands nowhere else then.
+    const isDelimiter = next >= headerEnd + 6 && bytes[next - 2] === CR && bytes[next - 1] === LF;
+    if (!isDelimiter) refuse("expected each boundary at the start of a line, after CRLF");
     yield {
       name: nameOf(latin1.decode(bytes.subarray(at + 2, Math.max(at + 2, headerEnd)))),
-      content: bytes.subarray(headerEnd + 4, end),
+      content: bytes.subarray(headerEnd + 4, next - 2),
     };
-    at = end + delimiter.length;
+    at = next + delimiter.length;
   }
 }
 

@@ -244,6 +244,11 @@ describe("operations", () => {
     "another boundary": whole.replaceAll(BOUNDARY, "other"),
     "a boundary with more behind it": whole.replace(`--${BOUNDARY}\r\n`, `--${BOUNDARY}x\r\n`),
     "a name in two forms": whole.replace('name="model"', "name=\"file\"; name*=utf-8''model"),
+    "a boundary after a line feed alone": whole.replace(
+      "\r\n--not the boundary",
+      `\n--${BOUNDARY}\r\nContent-Disposition: form-data; name="model"\r\n\r\nm-2`,
+    ),
+    "a boundary within a line": whole.replace("not the boundary", `--${BOUNDARY}`),
     "a second name": whole.replace('name="model"', 'name="x"; filename="y"; name="model"'),
     "a second name in its extended form": whole.replace('name="model"', 'name="x"; filename="y"; name*0*=utf-8\'\'mod'),
     "a folded header": whole.replace('form-data; name="model"', 'form-data; name="x"\r\n ; name="model"'),

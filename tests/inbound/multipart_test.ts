@@ -82,7 +82,7 @@ describe("the fields of a multipart body", () => {
         assert.ok(models.length <= 1, "no second model");
         if (models.length === 1) assert.equal(normal(found.model ?? ""), normal(models[0] as string));
       }),
-      { numRuns: 500 },
+      { numRuns: 1000 },
     );
   });
 

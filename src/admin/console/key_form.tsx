@@ -17,7 +17,7 @@ const LIMITS: readonly [name: string, label: string, form: string][] = [
 
 /** Settings that are lists, typed with commas. */
 const LISTS = [
-  ["models", "Models", "Names and patterns with commas between, such as gpt-*, o3"],
+  ["models", "Models", "Names and patterns, such as gpt-*, o3"],
   ["operations", "Operations", "Groups such as chat, images"],
 ] as const;
 
