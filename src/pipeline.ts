@@ -29,7 +29,7 @@ import type { KeyStore } from "./keys/key_store.ts";
 import { admitKey, admitModel, admitOperation, allowsModel } from "./keys/policy.ts";
 import { acquireLease, type Lease, type Limiter, type LimitSubject } from "./limits/limiter.ts";
 import { dialectOfCaller, type ResolvedOperation, resolveOperation, toQuery } from "./operations/router.ts";
-import { contentTypesOf, readFacts } from "./request_body.ts";
+import { CONTENT_TYPES, readFacts } from "./request_body.ts";
 import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
 import { hasLooped, type HeaderRules, listWithheld, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
 import { filterModelList } from "./upstream/model_list.ts";
@@ -186,9 +186,9 @@ async function read(
   { request, exchange, gateway: { limits, bodies, clock } }: Flow,
 ): Promise<Call> {
   const { provider, operation, key } = asked;
-  const isBodiless = operation.body === "none" || (request.body === null && operation.model !== "body");
+  const isBodiless = operation.body === "none" || (request.body === null && operation.body === "any");
   if (isBodiless) return { ...asked, body: null, isStream: false, choices: 1 };
-  const types = contentTypesOf(operation);
+  const types = CONTENT_TYPES[operation.body];
   const body = await readBody(request, { limits, types, memory: bodies, owner: key.id, clock, exchange });
   const { model, isStream, choices, users } = readFacts(body.bytes ?? new Uint8Array(), request, {
     operation,

@@ -13,18 +13,13 @@ import { FACT_FIELDS, NO_FACTS, readFieldFacts, readJsonFacts, type RequestFacts
 import type { Operation } from "./operations/table.ts";
 
 /** Content types by kind of body. */
-const CONTENT_TYPES: Readonly<Record<Operation["body"], ContentTypes>> = {
+export const CONTENT_TYPES: Readonly<Record<Operation["body"], ContentTypes>> = {
   chat_completion: JSON_ONLY,
   json: JSON_ONLY,
   multipart: FORM_OR_JSON,
   any: ANY_TYPE,
   none: ANY_TYPE,
 };
-
-/** Returns the content types that an operation accepts. */
-export function contentTypesOf({ body }: Operation): ContentTypes {
-  return CONTENT_TYPES[body];
-}
 
 /**
  * Reads the facts of a body.

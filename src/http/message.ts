@@ -71,6 +71,9 @@ export interface GatewayResponse {
   body: string | Uint8Array | ByteSource | null;
 }
 
+/** Methods of requests that an operation can have. */
+export const METHODS: readonly string[] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
+
 /** Returns whether a body is in memory as a whole and need not be pulled. */
 export function isWhole(body: GatewayResponse["body"]): body is string | Uint8Array | null {
   return body === null || typeof body === "string" || body instanceof Uint8Array;

@@ -10,11 +10,9 @@
  */
 import type { CorsConfig } from "../config/cors.ts";
 import { GatewayError, toErrorResponse } from "../errors/gateway_error.ts";
-import { type GatewayRequest, type GatewayResponse, isDrainable } from "../http/message.ts";
+import { type GatewayRequest, type GatewayResponse, isDrainable, METHODS } from "../http/message.ts";
 import type { Handler } from "../http/web.ts";
 
-/** Methods that pages may use. What no operation has is answered with 405, which the page can read. */
-const METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE";
 /** Request headers that decide the answer to a preflight. */
 const PREFLIGHT_VARY = "origin, access-control-request-method, access-control-request-headers";
 /** A header's name (RFC 9110 §5.6.2). */
@@ -52,7 +50,7 @@ function readRequestedHeaders({ headers }: GatewayRequest): string | undefined {
 function allowCall(request: GatewayRequest, origin: string, maxAgeS: number): GatewayResponse {
   const headers: Record<string, string> = {
     "access-control-allow-origin": origin,
-    "access-control-allow-methods": METHODS,
+    "access-control-allow-methods": METHODS.join(", "), // a 405 can be read by the page
     "access-control-max-age": String(maxAgeS),
   };
   const requested = readRequestedHeaders(request);

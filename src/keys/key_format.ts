@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { SECRET } from "../config/schema.ts";
+import { GATEWAY_KEY_START, SECRET } from "../config/schema.ts";
 
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const ID_LENGTH = 12;
@@ -13,9 +13,7 @@ const SECRET_LENGTH = 43;
 /** 6 base62 characters hold the 32 bits of a CRC. */
 const CHECKSUM_LENGTH = 6;
 const ID_FORM = new RegExp(`^[0-9A-Za-z]{${ID_LENGTH}}$`);
-const FORM = new RegExp(
-  `gk_([0-9A-Za-z]{${ID_LENGTH}})_[0-9A-Za-z]{${SECRET_LENGTH}}_[0-9A-Za-z]{${CHECKSUM_LENGTH}}`,
-);
+const FORM = new RegExp(`${GATEWAY_KEY_START}[0-9A-Za-z]{${SECRET_LENGTH}}_[0-9A-Za-z]{${CHECKSUM_LENGTH}}`);
 const FORM_LENGTH = 3 + ID_LENGTH + 1 + SECRET_LENGTH + 1 + CHECKSUM_LENGTH;
 
 /**

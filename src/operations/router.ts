@@ -8,7 +8,7 @@ import { ANTHROPIC } from "../dialects/anthropic.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { OPENAI_CHAT } from "../dialects/openai_chat.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import type { GatewayRequest } from "../http/message.ts";
+import { type GatewayRequest, METHODS } from "../http/message.ts";
 import { CONTROL_CHARACTER, MAX_MODEL_LENGTH } from "./chat_completion.ts";
 import { type Operation, OPERATIONS } from "./table.ts";
 
@@ -64,8 +64,6 @@ function resolve(operation: Operation, params: Readonly<Record<string, string>>)
 const EXACT = new Map(OPERATIONS.map((operation) => [`${operation.method} /v1${operation.path}`, operation]));
 /** A URL whose path a parser would leave as it is. All others go to the router. */
 const PLAIN_URL = /^(?:https?:\/\/[\w.:[\]-]+)?(\/v1\/[\w/-]*)(?:\?|$)/;
-/** Methods of the operations that have no row for each. */
-const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 
 const router = Router<IRequestStrict>({ base: "/v1" });
 
@@ -83,7 +81,10 @@ function addRoute(path: string): void {
   });
 }
 
-for (const path of new Set(OPERATIONS.map((operation) => operation.path))) addRoute(path);
+const paths = Array.from(new Set(OPERATIONS.map(({ path }) => path)));
+// Plain paths first: `/responses/compact` is no response by that id.
+for (const path of paths.filter((path) => !path.includes(":"))) addRoute(path);
+for (const path of paths.filter((path) => path.includes(":"))) addRoute(path);
 
 /**
  * Finds the operation. Call it only after the Host was checked: a URL is built from what the caller wrote there.

@@ -203,7 +203,7 @@ function toFamily([group, path]: readonly [OperationGroup, string]): Operation[]
   return [{ ...row, path }, { ...row, path: `${path}/:rest+` }];
 }
 
-/** The operations. A path that several rows fit belongs to the first of them. */
+/** The operations. A path without parameters comes before those with some; of these, the first that fits has it. */
 export const OPERATIONS: readonly Operation[] = [
   ...NAMED,
   ...FAMILIES.flatMap(toFamily),

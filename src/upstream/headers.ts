@@ -9,6 +9,7 @@
  */
 import { BARRED, barredFrom, type HeadersConfig, type NameSet, toNameSet } from "../config/headers.ts";
 import { PROVIDER_KEY } from "../config/key.ts";
+import { GATEWAY_KEY_START } from "../config/schema.ts";
 import { FREQUENT_HEADERS, type HeaderRow, REQUEST_HEADERS, RESPONSE_HEADERS } from "./header_lists.ts";
 import type { UpstreamResponse } from "./transport.ts";
 
@@ -70,9 +71,8 @@ export function createHeaderRules({ pass = [], answer = [], set = {} }: Partial<
 }
 
 // RFC 9110 §5.5 allows visible characters, space, tab and obs-text; anything else could split a header. And a gateway key
-// goes to nobody, wherever it stands (the beginning of its form in `keys/key_format.ts`).
-// deno-lint-ignore no-control-regex -- control characters are what it looks for
-const UNSAFE_VALUE = /[\u0000-\u0008\u000a-\u001f\u007f]|[^\u0000-\u00ff]|gk_[0-9A-Za-z]{12}_/;
+// goes to nobody, wherever it stands.
+const UNSAFE_VALUE = new RegExp(`[\\x00-\\x08\\x0a-\\x1f\\x7f]|[^\\x00-\\xff]|${GATEWAY_KEY_START}`);
 
 /** Copies the headers that may cross. Fields that `Connection` nominates are meant for this hop, whatever they are. */
 function copyCrossing(from: HeaderSource, to: HeaderFields, crossing: Crossing): HeaderFields {

@@ -193,6 +193,8 @@ describe("operations", () => {
       const refused = await call({ ...other, body: other.body.replaceAll("m-1", "n-1") });
       assert.equal(refused.headers["sallyport-error"], "model_not_allowed", operation.name);
     }
+    const bodiless = await call({ path: "/v1/responses", body: "" });
+    assert.equal(bodiless.headers["sallyport-error"], "invalid_json", "its model can't be known");
     const unnamed = await call({ path: "/v1/responses", body: '{"input":"Hi"}' });
     assert.equal(unnamed.headers["sallyport-error"], "model_not_allowed");
   });

@@ -32,6 +32,14 @@ describe("the operation", () => {
     }
   });
 
+  it("of a plain path is not one by an id, however the path ends", async () => {
+    for (const end of ["", "/", "?x", "/?x"]) {
+      assert.equal(await nameOf("POST", `/v1/responses/compact${end}`), "responses.compact");
+      assert.equal(await nameOf("POST", `/v1/messages/batches${end}`), "messages.batches");
+      assert.equal(await nameOf("GET", `/v1/responses/resp_1${end}`), "responses.get");
+    }
+  });
+
   it("is that of the parsed URL, whatever was written", async () => {
     const url = fc.tuple(
       fc.constantFrom("", "/", "http:", "http:/", "http://", "http:///", "HTTP://", "https://", "ftp://", " http://"),
