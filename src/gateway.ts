@@ -6,6 +6,7 @@
  */
 import { sha256 } from "@noble/hashes/sha2.js";
 import { bytesToHex, utf8ToBytes } from "@noble/hashes/utils.js";
+import { Accounting } from "./accounting.ts";
 import type { Digest } from "./keys/key_format.ts";
 import type { KeyStore } from "./keys/key_store.ts";
 import { createInlineKeyStore } from "./keys/key_store_memory.ts";
@@ -128,6 +129,8 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     ),
     keys: overrides.keys ?? inlineKeys(config, digest),
     limiter: overrides.limiter ?? new MemoryLimiter(clock),
+    accounting: new Accounting((name) => [config.providers[name]?.prices, config.prices]),
+    teams: config.teams,
     digest,
     observers: overrides.observers ?? [],
     tracer: overrides.tracer,

@@ -4,13 +4,13 @@
  *
  * @module
  */
+import { type AdmissionParts, admit, reserve, subjectsOf } from "./admission.ts";
 import type { Config } from "./config/config.ts";
 import type { KeyConfig } from "./config/key.ts";
 import type { ProviderConfig } from "./config/provider.ts";
 import type { Dialect } from "./dialects/dialect.ts";
 import { OPAQUE } from "./dialects/opaque.ts";
 import { GatewayError, toErrorResponse } from "./errors/gateway_error.ts";
-import type { Clock } from "./exchange/clock.ts";
 import { ClientClosed, type Exchange, type Settlement, toSettlement } from "./exchange/exchange.ts";
 import type { ExchangeObserver, Tracer } from "./exchange/observer.ts";
 import type { OpenExchanges } from "./exchange/open_exchanges.ts";
@@ -27,7 +27,7 @@ import { type Digest, holdsGatewayKey } from "./keys/key_format.ts";
 import { findGatewayKey, type KeyResolver } from "./keys/key_resolver.ts";
 import type { KeyStore } from "./keys/key_store.ts";
 import { admitKey, admitModel, admitOperation, allowsModel } from "./keys/policy.ts";
-import { acquireLease, type Lease, type Limiter, type LimitSubject } from "./limits/limiter.ts";
+import { limitsAmounts, type LimitSubject, NO_RESERVATION } from "./limits/limiter.ts";
 import { dialectOfCaller, type ResolvedOperation, resolveOperation, toQuery } from "./operations/router.ts";
 import { CONTENT_TYPES, readFacts } from "./request_body.ts";
 import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
@@ -47,14 +47,12 @@ export interface Provider extends Omit<ProviderConfig, "transport">, ForwardPart
 }
 
 /** The parts of a gateway that its steps use. */
-export interface Pipeline {
+export interface Pipeline extends AdmissionParts {
   readonly resolveProvider: HostTable<Provider>;
   readonly keys: KeyStore | KeyResolver;
-  readonly limiter: Limiter;
   readonly digest: Digest;
   readonly observers: readonly ExchangeObserver[];
   readonly tracer: Tracer | undefined;
-  readonly clock: Clock;
   readonly limits: Config["limits"];
   readonly bodies: BodyMemory;
   readonly open: OpenExchanges;
@@ -88,6 +86,8 @@ interface Call {
   readonly isStream: boolean | undefined;
   /** The number of answers that are asked for. */
   readonly choices: number;
+  /** The most output of one of them for which the caller asked; `undefined` where it set no maximum. Tokens. */
+  readonly maxOutput: number | undefined;
 }
 
 /**
@@ -114,7 +114,7 @@ export async function answer(request: GatewayRequest, gateway: Pipeline): Promis
  * and dates in the log that V8 prints, took about a tenth of a plain call on Node (2026-11-22, two builds in turns).
  */
 async function run(flow: Flow): Promise<GatewayResponse> {
-  const { request: { method, url, headers }, exchange, gateway: { keys, limiter, digest, clock } } = flow;
+  const { request: { method, url, headers }, exchange, gateway: { keys, digest, clock } } = flow;
   const { provider, prefix } = address(flow); // 2
   const operation = await resolveOperation(method, prefix === "" ? url : withoutPrefix(url));
   if (operation.group === undefined && !provider.operations.includes("all")) throw new GatewayError("not_found");
@@ -125,9 +125,11 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   const presentedKey = readGatewayCredential(headers, provider); // 3
   const storedKey = await findGatewayKey(presentedKey, keys, { digest, exchange, clock });
   const key = identify({ presentedKey, storedKey }, { provider, operation }, flow);
-  const subjects = subjectsOf(key, provider); // 4
-  if (subjects.length > 0) hold(await acquireLease(limiter, subjects, { exchange, clock }), operation, exchange);
+  const subjects = subjectsOf(key, provider, flow.gateway); // 4
+  const isReserved = operation.cost === "tokens" && subjects.some(limitsAmounts);
+  if (subjects.length > 0 && !isReserved) await admit(subjects, NO_RESERVATION, flow);
   const call = await read({ provider, operation, key }, flow); // 5
+  if (operation.cost === "tokens") await reserve(subjects, call, flow); // 4, where the body decides
   const upstream = await send(call, flow); // 6
   return await relay(upstream, call, flow); // 7
 }
@@ -166,20 +168,6 @@ function identify(
   return key;
 }
 
-/** 4: names the subjects whose limits count: the key and the provider. None of the body was read so far. */
-function subjectsOf({ id, limits }: KeyConfig, { subjects }: Provider): readonly LimitSubject[] {
-  return limits === undefined ? subjects : [{ name: `key:${id}`, limits }, ...subjects];
-}
-
-/** 4: holds a lease of these limits until the exchange settles. */
-function hold(lease: Lease, { cost }: ResolvedOperation, exchange: Exchange): void {
-  exchange.onSettled(({ usage, status }) =>
-    lease.release(usage?.total ?? (cost === "tokens" && status === 200 ? undefined : 0))
-  );
-  if (lease.observed !== undefined) exchange.facts.observedLimit = lease.observed;
-  exchange.headers = lease.headers;
-}
-
 /** 5: reads the body's bytes, and from a parsed view the facts that are needed. Nothing large of the view is kept. */
 async function read(
   asked: Pick<Call, "provider" | "operation" | "key">,
@@ -187,10 +175,10 @@ async function read(
 ): Promise<Call> {
   const { provider, operation, key } = asked;
   const isBodiless = operation.body === "none" || (request.body === null && operation.body === "any");
-  if (isBodiless) return { ...asked, body: null, isStream: false, choices: 1 };
+  if (isBodiless) return { ...asked, body: null, isStream: false, choices: 1, maxOutput: undefined };
   const types = CONTENT_TYPES[operation.body];
   const body = await readBody(request, { limits, types, memory: bodies, owner: key.id, clock, exchange });
-  const { model, isStream, choices, users } = readFacts(body.bytes ?? new Uint8Array(), request, {
+  const { model, isStream, choices, users, maxOutput } = readFacts(body.bytes ?? new Uint8Array(), request, {
     operation,
     messages: provider.messages,
   });
@@ -198,7 +186,7 @@ async function read(
   if (isStream !== undefined) exchange.facts.stream = isStream;
   if (operation.model === "body" || operation.model === "optional") admitModel(key, model);
   if (users.some(holdsGatewayKey)) throw new GatewayError("gateway_key_misplaced", { param: "user" });
-  return { ...asked, body, isStream, choices };
+  return { ...asked, body, isStream, choices, maxOutput };
 }
 
 /** 6: forwards the original bytes, with the headers that may be forwarded. */
@@ -238,6 +226,7 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
     const whole = await readWhole(body, { exchange, idleMs, clock });
     const usage = isMetered ? operation.dialect.readUsage(whole) : undefined;
     if (usage !== undefined) exchange.facts.usage = usage;
+    else if (isMetered) exchange.outputTokens = operation.dialect.countOutput(whole);
     if (flow.request.isGone) throw new ClientClosed(); // nobody gets it
     return finish({ status, headers: own, body: whole }, exchange);
   }

@@ -19,6 +19,7 @@ import {
 import { CurrencySchema, type Prices, PricesSchema } from "./prices.ts";
 import { type ProviderConfig, type ProviderInput, ProvidersSchema } from "./provider.ts";
 import { about, anyDuration, duration, nonEmpty } from "./schema.ts";
+import { type TeamConfig, type TeamInput, TeamsSchema } from "./team.ts";
 
 /** Where gateway keys are: here, in a file that `sallyport keys` writes, or in Redis. */
 export type KeysConfig = KeyConfig[] | { readonly file: string } | "redis";
@@ -31,6 +32,8 @@ export interface Config {
   readonly providers: Readonly<Record<string, ProviderConfig>>;
   /** Where gateway keys are. */
   readonly keys: KeysConfig;
+  /** Teams by name, to which keys belong. */
+  readonly teams: Readonly<Record<string, TeamConfig>>;
   /** Limits on what callers may use of the gateway itself. */
   readonly limits: LimitsConfig;
   /** Origins whose pages may call from a browser; without them no answer is for pages. */
@@ -67,6 +70,8 @@ export interface ConfigInput {
   readonly providers: Readonly<Record<string, ProviderInput>>;
   /** Where gateway keys are; there are none if left out. */
   readonly keys?: readonly KeyInput[] | { readonly file: string } | "redis" | undefined;
+  /** Teams by name, to which keys belong; there are none if left out. */
+  readonly teams?: Readonly<Record<string, TeamInput>> | undefined;
   /** Limits on what callers may use of the gateway itself. */
   readonly limits?: LimitsInput | undefined;
   /** Origins whose pages may call from a browser; none may if left out. */
@@ -142,6 +147,7 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     ),
     providers: ProvidersSchema,
     keys: v.optional(about(keys, 'Gateway keys: an array, `{ "file": "gateway-keys.json" }` or `"redis"`'), []),
+    teams: v.optional(about(TeamsSchema, "Teams by name: limits that several keys share"), {}),
     limits: v.optional(LimitsSchema, {}),
     cors: v.optional(CorsSchema),
     admin: v.optional(about(AdminSchema, "The listener for operators: health, metrics, keys, usage, the console")),

@@ -7,6 +7,7 @@ import * as v from "valibot";
 import { LimitPatchSchema, type LimitSet, LimitSetSchema, toLimitsJson, type WrittenLimits } from "./limit_set.ts";
 import { OperationsSchema, type WrittenGroup } from "./operation_groups.ts";
 import { about, nonEmpty, patchOf, secret, shortText } from "./schema.ts";
+import { TeamNameSchema } from "./team.ts";
 
 /** One gateway key: in plain text or, better, as its digest. */
 export interface KeyConfig {
@@ -26,6 +27,8 @@ export interface KeyConfig {
   readonly models?: readonly string[] | undefined;
   /** Groups of operations it may use; left out, all that the provider allows. */
   readonly operations?: readonly WrittenGroup[] | undefined;
+  /** Name of its team, whose limits hold for it too. */
+  readonly team?: string | undefined;
   /** Limits of the key. */
   readonly limits?: LimitSet | undefined;
   /** Milliseconds since 1970 from which on it is refused. */
@@ -52,6 +55,8 @@ export interface ResolvedKey {
   readonly models?: readonly string[] | undefined;
   /** Groups of operations it may use; left out, all that the provider allows. */
   readonly operations?: readonly WrittenGroup[] | undefined;
+  /** Name of its team, whose limits hold for it too. */
+  readonly team?: string | undefined;
   /** Limits of the key, counted by {@link id}. */
   readonly limits?: WrittenLimits | undefined;
   /** Date and time from which on it is refused, such as `2027-01-31T00:00:00Z`. */
@@ -120,6 +125,7 @@ const policy = {
     OperationsSchema,
     "Groups of operations it may use; left out, all that the provider allows",
   )),
+  team: v.optional(about(TeamNameSchema, "Name of its team, whose limits hold for it too")),
   limits: v.optional(about(LimitSetSchema, "How much it may take")),
   metadata: v.optional(
     about(v.record(v.string(), shortText, "expected an object of texts"), "The operator's own notes"),

@@ -5,34 +5,55 @@
  */
 import * as v from "valibot";
 import { about, patchOf } from "./schema.ts";
-import { type Budget, formatBudget, formatRate, parseBudget, parseRate, type Rate } from "./units.ts";
+import {
+  type Budget,
+  formatBudget,
+  formatMoneyBudget,
+  formatRate,
+  type MoneyBudget,
+  parseBudget,
+  parseMoneyBudget,
+  parseRate,
+  type Rate,
+} from "./units.ts";
 
-/** Limits of a key or a provider. A limit that is left out does not apply. */
+/** Treatment of limits that are reached. */
+export type LimitMode = "enforce" | "observe" | "strict";
+
+/** Limits of a key, a team or a provider. A limit that is left out does not apply. */
 export interface LimitSet {
   /** Requests in a window. */
   readonly requests?: Rate | undefined;
-  /** Tokens in a window, as the provider states them. */
+  /** Tokens in a window: as the provider states them, else as the gateway estimates them. */
   readonly tokens?: Rate | undefined;
-  /** Exchanges that are open at once. */
-  readonly concurrency?: number | undefined;
   /** Tokens in a day or month. */
   readonly budget?: Budget | undefined;
-  /** `observe` counts without refusing; `enforce` if left out. */
-  readonly mode?: "enforce" | "observe" | undefined;
+  /** Money in a day or month. */
+  readonly spend?: MoneyBudget | undefined;
+  /** Exchanges that are open at once. */
+  readonly concurrency?: number | undefined;
+  /**
+   * `observe` counts without refusing; `strict` also refuses calls that could exceed a limit if they used all that they
+   * may; `enforce` if left out.
+   */
+  readonly mode?: LimitMode | undefined;
 }
 
 /** Limits as people write them. A limit that is left out does not apply. */
 export interface WrittenLimits {
   /** Requests in a window, such as `600/min`. */
   readonly requests?: string | undefined;
-  /** Tokens in a window, as the provider states them, such as `100k/h`. */
+  /** Tokens in a window, such as `100k/h`: as the provider states them, else as the gateway estimates them. */
   readonly tokens?: string | undefined;
   /** Exchanges that are open at once. */
   readonly concurrency?: number | undefined;
-  /** Tokens in a day or month (UTC), such as `5M/month`. */
-  readonly budget?: string | undefined;
-  /** `observe` counts without refusing; `enforce` if left out. */
-  readonly mode?: "enforce" | "observe" | undefined;
+  /** Tokens or money in a day or month (UTC), such as `5M/month` or `50 USD/month`; a list of two for one of each. */
+  readonly budget?: string | readonly string[] | undefined;
+  /**
+   * `observe` counts without refusing; `strict` also refuses calls that could exceed a limit if they used all that they
+   * may; `enforce` if left out.
+   */
+  readonly mode?: LimitMode | undefined;
 }
 
 /** Builds the schema of a text that a function parses; what it can't parse is a mistake. */
@@ -48,7 +69,14 @@ function parsedBy<Output>(parse: (text: string) => Output | undefined, form: str
 }
 
 const rate = parsedBy(parseRate, 'expected a rate such as "600/min", "100k/h" or "5/10s"');
-const budget = parsedBy(parseBudget, 'expected a budget such as "5M/month" or "100k/day"');
+const budgetForm = 'expected a budget such as "5M/month" (tokens) or "50 USD/month", or a list with one of each';
+const oneBudget = parsedBy((text) => parseMoneyBudget(text) ?? parseBudget(text), budgetForm);
+const isMoney = (budget: Budget): budget is MoneyBudget => "currency" in budget;
+const budgets = v.pipe(
+  v.union([v.pipe(oneBudget, v.transform((budget) => [budget])), v.array(oneBudget, budgetForm)], budgetForm),
+  v.nonEmpty(budgetForm),
+  v.check((list) => new Set(list.map(isMoney)).size === list.length, "expected one budget of tokens, and one of money"),
+);
 const countForm = "expected a whole number from 1 to 1000000";
 
 const form = 'expected an object such as { requests: "600/min" }';
@@ -59,18 +87,41 @@ const entries = {
     v.pipe(v.number(countForm), v.integer(countForm), v.minValue(1, countForm), v.maxValue(1e6, countForm)),
     "Exchanges that are open at once",
   )),
-  budget: about(v.optional(budget), "Tokens in a day or month (UTC), such as 5M/month or 100k/day"),
+  budget: about(
+    v.optional(budgets),
+    "Tokens or money in a day or month (UTC), such as 5M/month or 50 USD/month; a list for one of each",
+  ),
   mode: v.optional(about(
-    v.picklist(["enforce", "observe"], 'expected "enforce" or "observe"'),
-    "`observe` counts without refusing; `enforce` if left out",
+    v.picklist(["enforce", "observe", "strict"], 'expected "enforce", "observe" or "strict"'),
+    "`observe` counts without refusing; `strict` also refuses calls that could exceed a limit if they used all that " +
+      "they may; `enforce` if left out",
   )),
 };
 
-/** @internal Limits as they are written. */
-export const LimitSetSchema: v.GenericSchema<WrittenLimits, LimitSet> = v.strictObject(entries, form);
+interface Entries extends Omit<LimitSet, "budget" | "spend"> {
+  readonly budget?: readonly Budget[] | undefined;
+}
 
-/** @internal A change of limits: `null` removes one. */
-export const LimitPatchSchema: v.GenericSchema<unknown, LimitSet> = patchOf(entries, form);
+/** Tells the budget of tokens from that of money. */
+function toLimitSet({ budget, ...rest }: Entries): LimitSet {
+  if (budget === undefined) return rest;
+  return { ...rest, budget: budget.find((each) => !isMoney(each)), spend: budget.find(isMoney) };
+}
+
+/** @internal Limits as they are written. */
+export const LimitSetSchema: v.GenericSchema<WrittenLimits, LimitSet> = v.pipe(
+  v.strictObject(entries, form) as v.GenericSchema<WrittenLimits, Entries>,
+  v.transform(toLimitSet),
+);
+
+/** @internal A change of limits: `null` removes one; a budget replaces all budgets. */
+export const LimitPatchSchema: v.GenericSchema<unknown, LimitSet> = v.pipe(
+  patchOf<Entries>(entries, form),
+  v.transform((patch): LimitSet => {
+    const { budget, ...rest } = patch;
+    return "budget" in patch ? { ...rest, budget: undefined, spend: undefined, ...toLimitSet({ budget }) } : rest;
+  }),
+);
 
 /**
  * Writes limits as people write them.
@@ -78,12 +129,14 @@ export const LimitPatchSchema: v.GenericSchema<unknown, LimitSet> = patchOf(entr
  * @param limits The limits
  * @returns What {@link LimitSetSchema} reads as the same limits
  */
-export function toLimitsJson({ requests, tokens, concurrency, budget, mode }: LimitSet): WrittenLimits {
+export function toLimitsJson(limits: LimitSet): WrittenLimits {
+  const { requests, tokens, concurrency, budget, spend, mode } = limits;
+  const budgets = [...(budget ? [formatBudget(budget)] : []), ...(spend ? [formatMoneyBudget(spend)] : [])];
   return {
     requests: requests && formatRate(requests),
     tokens: tokens && formatRate(tokens),
     concurrency,
-    budget: budget && formatBudget(budget),
+    budget: budgets.length > 1 ? budgets : budgets[0],
     mode,
   };
 }

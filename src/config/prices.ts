@@ -4,6 +4,7 @@
  * @module
  */
 import * as v from "valibot";
+import { matchesGlob } from "./glob.ts";
 
 /** Prices of a million tokens of one model. */
 export interface Price {
@@ -64,6 +65,25 @@ export const CurrencySchema: v.GenericSchema<string> = v.pipe(
 function toUnits(value: number): bigint {
   const [whole = "0", decimals = ""] = String(value).split(".");
   return BigInt(whole + decimals.padEnd(DECIMALS, "0"));
+}
+
+/**
+ * Finds the price of a model: by its name, else by the longest pattern that matches it; a provider's own prices take
+ * precedence over those for all.
+ *
+ * @param model Name of the model
+ * @param tables Prices, those that take precedence first
+ * @returns Its price; `undefined` where it has none
+ */
+export function findPrice(model: string, ...tables: readonly (Prices | undefined)[]): Price | undefined {
+  for (const prices of tables) {
+    if (prices === undefined) continue;
+    if (Object.hasOwn(prices, model)) return prices[model];
+    const [pattern] = Object.keys(prices).filter((name) => name.includes("*") && matchesGlob(model, name))
+      .sort((one, other) => other.length - one.length);
+    if (pattern !== undefined) return prices[pattern];
+  }
+  return undefined;
 }
 
 /** Numbers of tokens whose cost is computed. */

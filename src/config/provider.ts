@@ -44,6 +44,8 @@ export interface ProviderConfig {
   readonly headers?: HeadersConfig | undefined;
   /** Limits that all keys share at this provider. */
   readonly limits?: LimitSet | undefined;
+  /** The most tokens that one of its answers has, for strict limits. */
+  readonly maxOutput?: number | undefined;
   /** Prices of its models; they take precedence over the prices for all providers. */
   readonly prices?: Prices | undefined;
 }
@@ -75,6 +77,8 @@ export interface ProviderInput {
   readonly headers?: HeadersInput | undefined;
   /** Limits that all keys share at this provider. */
   readonly limits?: WrittenLimits | undefined;
+  /** The most tokens that one of its answers has, for strict limits where the caller sets no maximum. */
+  readonly maxOutput?: number | undefined;
   /** Prices of its models; they take precedence over the prices for all providers. */
   readonly prices?: Prices | undefined;
 }
@@ -135,6 +139,8 @@ const deadlines = v.pipe(
     totalMs: total,
   })),
 );
+
+const countForm = "expected a whole number of tokens, at least 1";
 
 const provider = v.strictObject({
   hosts: v.optional(v.pipe(
@@ -201,6 +207,10 @@ const provider = v.strictObject({
   ),
   headers: v.optional(HeadersSchema),
   limits: v.optional(about(LimitSetSchema, "What all keys together may take of it")),
+  maxOutput: v.optional(about(
+    v.pipe(v.number(countForm), v.integer(countForm), v.minValue(1, countForm), v.maxValue(1e9, countForm)),
+    "The most tokens that one answer has, for `strict` limits where the caller sets no maximum",
+  )),
   prices: v.optional(about(PricesSchema, "What its models cost; these come before the prices for all providers")),
 }, "expected an object");
 

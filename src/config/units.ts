@@ -20,6 +20,19 @@ export interface Budget {
   readonly period: "day" | "month";
 }
 
+/** Money within a calendar day or month (UTC). */
+export interface MoneyBudget extends Budget {
+  /** Maximum in one period, in whole units of 10^-9 of the currency. */
+  readonly limit: number;
+  /** Currency by its three letters (ISO 4217). */
+  readonly currency: string;
+}
+
+/** Decimals of the unit in which limits count money. */
+const MONEY_DECIMALS = 9;
+/** The largest budget of money, in its currency: the count of its units is exact up to here. */
+export const MAX_MONEY = 9_000_000;
+
 const DAY_MS = 86_400_000;
 const DURATIONS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: DAY_MS };
 const SIZES: Readonly<Record<string, number>> = { B: 1, KB: 1024, MB: 1024 ** 2, GB: 1024 ** 3 };
@@ -83,6 +96,28 @@ export function parseBudget(text: string): Budget | undefined {
 }
 
 /**
+ * @param text Such as `50 USD/month`, `0.5 EUR/day`
+ * @returns The budget; `undefined` for what is none
+ */
+export function parseMoneyBudget(text: string): MoneyBudget | undefined {
+  const [, whole = "", decimals = "", currency = "", period] =
+    /^([0-9]{1,7})(?:\.([0-9]{1,9}))? ([A-Z]{3})\/(day|month)$/.exec(text) ?? [];
+  const limit = Number(whole + decimals.padEnd(MONEY_DECIMALS, "0"));
+  if (currency === "" || limit < 1 || limit > MAX_MONEY * 10 ** MONEY_DECIMALS) return undefined;
+  return { limit, period: period === "day" ? "day" : "month", currency };
+}
+
+/**
+ * @param amount Whole units of 10^-9 of a currency
+ * @returns The same in the currency, exactly, such as `0.5`
+ */
+export function formatMoney(amount: number): string {
+  const digits = String(Math.max(0, Math.round(amount))).padStart(MONEY_DECIMALS + 1, "0");
+  const decimals = digits.slice(-MONEY_DECIMALS).replace(/0+$/, "");
+  return digits.slice(0, -MONEY_DECIMALS) + (decimals === "" ? "" : `.${decimals}`);
+}
+
+/**
  * @param count A whole number
  * @returns The shortest way to write it that says exactly the same, such as `100k`
  */
@@ -113,6 +148,11 @@ export function formatRate({ limit, windowMs }: Rate): string {
 /** @returns What {@link parseBudget} reads as the same budget */
 export function formatBudget({ limit, period }: Budget): string {
   return `${formatCount(limit)}/${period}`;
+}
+
+/** @returns What {@link parseMoneyBudget} reads as the same budget */
+export function formatMoneyBudget({ limit, period, currency }: MoneyBudget): string {
+  return `${formatMoney(limit)} ${currency}/${period}`;
 }
 
 /**

@@ -92,5 +92,6 @@ export const ANTHROPIC: Dialect = {
   createScanner: () => new MessageScanner(),
   createMeter: () => new PlainAnswerMeter(readUsage),
   readUsage: (answer) => readPlainUsage(answer, readUsage),
+  countOutput: (answer) => Math.ceil(answer.length / 4),
   toErrorBody,
 };

@@ -22,6 +22,8 @@ export interface StreamScanner {
   readonly hasError: boolean;
   /** Tokens as stated so far; some providers state them once, some with every chunk. */
   readonly usage: TokenUsage | undefined;
+  /** Tokens of output so far, roughly counted: for streams that state none. */
+  readonly outputTokens: number;
   /** True if an event of the gateway can be inserted here without a {@link boundary} before it. */
   readonly isAtBoundary: boolean;
   /** The text to send before an event of the gateway: it ends the unfinished line and event. */
@@ -38,6 +40,8 @@ export interface StreamScanner {
 export interface AnswerMeter {
   /** The tokens that it states, once it is over. */
   readonly usage: TokenUsage | undefined;
+  /** Tokens of output so far, roughly counted: for answers that state none. */
+  readonly outputTokens: number;
   /** Takes note of the next bytes. @param chunk As it came; it may be used again afterwards */
   push(chunk: Uint8Array): void;
 }
@@ -50,6 +54,8 @@ export interface Dialect {
   createMeter(): AnswerMeter;
   /** Reads the tokens that a plain answer states. @param answer All of it */
   readUsage(answer: Uint8Array): TokenUsage | undefined;
+  /** Counts the tokens of output in a plain answer that states none, roughly. @param answer All of it */
+  countOutput(answer: Uint8Array): number;
   /** Makes the body of an answer for an error. It is JSON. */
   toErrorBody(error: GatewayError): string;
 }

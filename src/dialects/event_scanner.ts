@@ -77,6 +77,11 @@ export abstract class EventScanner {
   #skeleton: JsonSkeleton | undefined;
   #hasEndedInLine = false;
 
+  /** Tokens of output so far, roughly counted. */
+  get outputTokens(): number {
+    return this.payloads;
+  }
+
   /** True if an event of the gateway can be inserted here without a {@link boundary} before it. */
   get isAtBoundary(): boolean {
     return this.#lineBytes === 0 && !this.#isInEvent && !this.#hasEndedInLine;

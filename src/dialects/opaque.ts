@@ -31,12 +31,13 @@ class OpaqueScanner extends EventScanner implements StreamScanner {
   }
 }
 
-const METER: AnswerMeter = { usage: undefined, push() {} };
+const METER: AnswerMeter = { usage: undefined, outputTokens: 0, push() {} };
 
 /** The dialect of everything else. */
 export const OPAQUE: Dialect = {
   createScanner: () => new OpaqueScanner(),
   createMeter: () => METER,
   readUsage: () => undefined,
+  countOutput: () => 0,
   toErrorBody: toErrorJson,
 };

@@ -91,5 +91,6 @@ export const OPENAI_CHAT: Dialect = {
   createScanner: (choices) => new ChunkScanner(choices),
   createMeter: () => new PlainAnswerMeter(readUsage),
   readUsage: (answer) => readPlainUsage(answer, readUsage),
+  countOutput: (answer) => Math.ceil(answer.length / 4),
   toErrorBody: toErrorJson,
 };

@@ -45,5 +45,6 @@ export const OPENAI_EVENTS: Dialect = {
   createScanner: (choices) => new MediaScanner(choices),
   createMeter: () => new PlainAnswerMeter(readUsage),
   readUsage: (answer) => readPlainUsage(answer, readUsage),
+  countOutput: (answer) => Math.ceil(answer.length / 4),
   toErrorBody: toErrorJson,
 };

@@ -94,5 +94,6 @@ export const OPENAI_RESPONSES: Dialect = {
   createScanner: () => new ResponseScanner(),
   createMeter: () => new PlainAnswerMeter(readUsage),
   readUsage: (answer) => readPlainUsage(answer, readUsage),
+  countOutput: (answer) => Math.ceil(answer.length / 4),
   toErrorBody: toErrorJson,
 };

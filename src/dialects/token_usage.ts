@@ -117,6 +117,10 @@ export class PlainAnswerMeter implements AnswerMeter {
     }
   }
 
+  get outputTokens(): number {
+    return 0;
+  }
+
   get usage(): TokenUsage | undefined {
     const bytes = joinChunks(this.#parts);
     if (this.#isWhole) return readPlainUsage(bytes, this.#read);

@@ -32,10 +32,13 @@ export type RequestErrorCode =
   | "model_not_allowed"
   | "operation_not_allowed"
   | "origin_not_allowed"
+  | "model_not_priced"
+  | "key_not_understood"
   // limits
   | "rate_limit_exceeded"
   | "concurrency_limit_exceeded"
   | "budget_exceeded"
+  | "request_exceeds_limit"
   // body
   | "invalid_json"
   | "invalid_body"
@@ -151,6 +154,17 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     param: "Origin",
     message: "Cannot let pages of this origin call from a browser: the gateway's operator lists the origins in cors",
   },
+  model_not_priced: {
+    ...FORBIDDEN,
+    param: "model",
+    message:
+      "Cannot count the cost of this model, and a budget of money applies: the gateway's operator has to set its price",
+  },
+  key_not_understood: {
+    ...FORBIDDEN,
+    param: "Gateway-Auth",
+    message: "Cannot apply a restriction of the gateway key: this gateway does not know it, so its operator has to act",
+  },
   rate_limit_exceeded: {
     ...LIMITED,
     message: "Cannot serve the request: a limit of this gateway is reached for now. Send it again later",
@@ -165,7 +179,12 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     type: "insufficient_quota",
     param: null,
     shouldRetry: false,
-    message: "Cannot serve the request: the budget of tokens is used up",
+    message: "Cannot serve the request: the budget is used up",
+  },
+  request_exceeds_limit: {
+    ...INVALID,
+    message:
+      "Cannot serve the request: it could use more than a whole limit of this gateway. Shorten it, or ask for fewer tokens",
   },
   invalid_json: {
     ...INVALID,

@@ -77,6 +77,10 @@ export class Exchange {
   waitedMs = 0;
   /** The part of `waitedMs` that was for the provider, over all calls; `undefined` before the first one ended. */
   upstreamMs: number | undefined;
+  /** Tokens of the answer's output as its dialect counted them; `undefined` while there is no answer. */
+  outputTokens: number | undefined;
+  /** Completes the facts just before the record is made. */
+  beforeSettled: ((settlement: Settlement) => void) | undefined;
   /** The trace that follows it, if there is a tracer. */
   trace: ExchangeTrace | undefined;
   /** Its index among the open exchanges, which `OpenExchanges` sets. */
@@ -218,6 +222,7 @@ export class Exchange {
   settle(settlement: Settlement): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
+    this.beforeSettled?.(settlement);
     const durationMs = this.elapsed();
     const record: ExchangeRecord = Object.freeze({
       ...this.facts,

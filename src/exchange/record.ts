@@ -68,8 +68,10 @@ export interface ExchangeRecord {
   readonly retries: number;
   /** Index of the provider's replica that answered, counted from 0. */
   readonly replica?: number;
-  /** Tokens as far as the provider stated them; only a part of them if the outcome is not `ok`. */
+  /** Tokens of the call; only a part of those that the provider counts if the outcome is not `ok`. */
   readonly usage?: TokenUsage;
+  /** True if `usage` is an estimate of the gateway, because the provider stated none. */
+  readonly isEstimated?: boolean;
   /** The limit that refused it, such as `requests`, or `provider-requests` for one of all keys together. */
   readonly limit?: string;
   /** The limit that would have refused it, had it not been set to observe. */
@@ -90,7 +92,7 @@ export type GenAiOperation = NonNullable<ExchangeRecord["genAi"]>;
 export type ExchangeFacts = {
   -readonly [
     Name in
-      | ("provider" | "keyId" | "operation" | "genAi" | "isMetered" | "model" | "stream" | "usage")
+      | ("provider" | "keyId" | "operation" | "genAi" | "isMetered" | "model" | "stream" | "usage" | "isEstimated")
       | (
         | "calledMs"
         | "firstByteMs"

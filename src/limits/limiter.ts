@@ -1,6 +1,6 @@
 /**
- * Port: the limiter of gateway keys, and of providers across all keys. Requests are counted before the call, tokens
- * after it.
+ * Port: the limiter of gateway keys, of teams, and of providers across all keys. Requests are counted when a call is
+ * admitted; tokens and money are reserved then, and settled when it is over.
  *
  * @module
  */
@@ -11,11 +11,32 @@ import { withDeadline } from "../exchange/deadline.ts";
 import type { LimitSet } from "../config/limit_set.ts";
 
 /** Kinds of limit. */
-export type LimitName = "requests" | "tokens" | "budget" | "concurrency";
+export type LimitName = "requests" | "tokens" | "budget" | "spend" | "concurrency";
 
-/** Subject of limits: one key, or one provider. */
+/** Amounts of what limits count, beside requests. Whole numbers. */
+export interface Amounts {
+  readonly tokens: number;
+  /** Money, in 10^-9 of the currency. */
+  readonly spend: number;
+}
+
+/** Amounts of a call that uses nothing. */
+export const NO_AMOUNTS: Amounts = { tokens: 0, spend: 0 };
+
+/** Amounts to reserve for a call. */
+export interface Reservation {
+  /** Amounts that it will probably use. */
+  readonly expected: Amounts;
+  /** Amounts that it could use at most, for strict limits. */
+  readonly most: Amounts;
+}
+
+/** Reservation of a call that uses no tokens. */
+export const NO_RESERVATION: Reservation = { expected: NO_AMOUNTS, most: NO_AMOUNTS };
+
+/** Subject of limits: one key, one team, or one provider. */
 export interface LimitSubject {
-  /** Name of the subject, such as `key:x` or `provider:a`. */
+  /** Name of the subject, such as `key:x`, `team:search` or `provider:a`. */
   readonly name: string;
   /** Limits of the subject. */
   readonly limits: LimitSet;
@@ -45,11 +66,11 @@ export interface Lease {
   /** The first reached limit, when all of them are in observe mode: enforced, it would have refused the exchange. */
   readonly observed: LimitName | undefined;
   /**
-   * Ends the lease and charges the tokens that were used. Only the first call has an effect.
+   * Ends the lease, and charges what was used instead of what was reserved. Only the first call has an effect.
    *
-   * @param tokens Tokens as the provider stated them; `undefined` if it should have stated them and did not
+   * @param used Amounts that the call has used
    */
-  release(tokens: number | undefined): void;
+  release(used: Amounts): void;
 }
 
 /**
@@ -74,13 +95,15 @@ export interface Lease {
  */
 export interface Limiter {
   /**
-   * Admits an exchange to all subjects, or to none.
+   * Admits an exchange to all subjects, or to none. Each limit takes the amount that {@link reservedOf} returns.
    *
    * @param subjects Subjects to count against
+   * @param reservation Amounts to reserve
    * @returns The lease of the exchange, or its promise
-   * @throws {GatewayError} `rate_limit_exceeded`, `concurrency_limit_exceeded`, `budget_exceeded`
+   * @throws {GatewayError} `rate_limit_exceeded`, `concurrency_limit_exceeded`, `budget_exceeded`,
+   * `request_exceeds_limit`
    */
-  acquire(subjects: readonly LimitSubject[]): Lease | Promise<Lease>;
+  acquire(subjects: readonly LimitSubject[], reservation: Reservation): Lease | Promise<Lease>;
   /** Returns the state of a subject's limits, without taking anything. */
   status(subject: LimitSubject): Promise<Standing[]>;
 }
@@ -90,6 +113,7 @@ export interface Limiter {
  *
  * @param limiter The limiter
  * @param subjects Subjects to count against
+ * @param reservation Amounts to reserve
  * @param options The exchange that acquires the lease, and the clock
  * @returns The lease of the exchange
  * @throws {GatewayError} As {@link Limiter.acquire} does; `internal_error` for a limiter that never answers
@@ -97,10 +121,16 @@ export interface Limiter {
 export function acquireLease(
   limiter: Limiter,
   subjects: readonly LimitSubject[],
+  reservation: Reservation,
   { exchange, clock }: { exchange: Exchange; clock: Clock },
 ): Lease | Promise<Lease> {
   const toError = () => new GatewayError("internal_error", { cause: new Error("Cannot count: the limiter is silent") });
-  return withDeadline(limiter.acquire(subjects), { exchange, clock, toError, onLate: (lease) => lease.release(0) });
+  return withDeadline(limiter.acquire(subjects, reservation), {
+    exchange,
+    clock,
+    toError,
+    onLate: (lease) => lease.release(NO_AMOUNTS),
+  });
 }
 
 /** Time after which to ask again when the limit of concurrency is reached: its end can't be predicted. Milliseconds. */
@@ -123,7 +153,41 @@ export const SKEW_MS = 1000;
 export const LEASE_MS = { redis: 10_000, shared: 30_000 } as const;
 
 /** Names of all limits, in the order in which limiters report them. */
-export const LIMIT_NAMES: readonly LimitName[] = ["requests", "tokens", "budget", "concurrency"];
+export const LIMIT_NAMES: readonly LimitName[] = ["requests", "tokens", "budget", "spend", "concurrency"];
+
+/** A limit that is reserved before a call, and settled after it. */
+export type SettledLimit = "tokens" | "budget" | "spend";
+/** Names of the limits that are settled. */
+export const SETTLED_LIMITS: readonly SettledLimit[] = ["tokens", "budget", "spend"];
+
+/**
+ * Returns whether a subject limits tokens or money.
+ *
+ * @param subject The subject
+ */
+export function limitsAmounts({ limits }: LimitSubject): boolean {
+  return limits.tokens !== undefined || limits.budget !== undefined || limits.spend !== undefined;
+}
+
+/** Unit in which a limit is counted. */
+export const unitOf = (name: SettledLimit): keyof Amounts => name === "spend" ? "spend" : "tokens";
+
+/**
+ * Returns the amount that an exchange takes of a limit when it is admitted. A call that is expected to need more than
+ * the whole limit takes all of it: it passes alone, in a window that nobody has used. Strict limits reserve what the call
+ * could use at most.
+ *
+ * @param limit The limit: its subject, name, and maximum
+ * @param reservation Amounts to reserve
+ */
+export function reservedOf(
+  { subject, name, limit }: Pick<Standing, "subject" | "name" | "limit">,
+  { expected, most }: Reservation,
+): number {
+  if (name === "requests" || name === "concurrency") return 1;
+  const unit = unitOf(name);
+  return subject.limits.mode === "strict" ? most[unit] : Math.min(expected[unit], limit);
+}
 
 /**
  * Lists the limits of a subject, in the order of {@link LIMIT_NAMES}.

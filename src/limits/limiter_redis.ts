@@ -8,7 +8,7 @@
  */
 import type { Clock } from "../exchange/clock.ts";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import { type Lease, LEASE_MS, type Limiter, type LimitSubject, type Standing } from "./limiter.ts";
+import { type Lease, LEASE_MS, type Limiter, type LimitSubject, type Reservation, type Standing } from "./limiter.ts";
 import { MemoryLimiter } from "./memory_limiter.ts";
 import { ACQUIRE, CHARGE, readAcquired, readCount, RENEW, toArguments, toKeys, toOpenKey } from "./redis_scripts.ts";
 import { enforce } from "./verdict.ts";
@@ -85,16 +85,16 @@ export class RedisLimiter implements Limiter {
     if (!this.#isClosed) this.#cancelRenewal = this.#clock.timer(RENEW_MS, () => void this.start());
   }
 
-  async acquire(subjects: readonly LimitSubject[]): Promise<Lease> {
+  async acquire(subjects: readonly LimitSubject[], reservation: Reservation): Promise<Lease> {
     const id = `${this.#id}-${++this.#acquired}`;
     let acquired: ReturnType<typeof readAcquired>;
     try {
       acquired = await this.#runAcquire(subjects, id, LEASE_MS.redis);
     } catch (error) {
-      return await this.#acquireLocally(id, subjects).finally(() => this.#awaitLate(id, subjects, error));
+      return await this.#acquireLocally(id, subjects, reservation).finally(() => this.#awaitLate(id, subjects, error));
     }
-    const terms = enforce(acquired.standings);
-    if (!acquired.isAdmitted) return await this.#acquireLocally(id, subjects); // no limit is reached: nonsense
+    const terms = enforce(acquired.standings, reservation);
+    if (!acquired.isAdmitted) return await this.#acquireLocally(id, subjects, reservation); // no limit is reached: nonsense
     return this.#hold(id, { subjects, isShared: true }, { ...terms, release: () => {} });
   }
 
@@ -126,9 +126,13 @@ export class RedisLimiter implements Limiter {
     );
   }
 
-  async #acquireLocally(id: string, subjects: readonly LimitSubject[]): Promise<Lease> {
+  async #acquireLocally(
+    id: string,
+    subjects: readonly LimitSubject[],
+    reservation: Reservation,
+  ): Promise<Lease> {
     this.#fallbacks++;
-    return this.#hold(id, { subjects, isShared: false }, await this.#local.acquire(subjects));
+    return this.#hold(id, { subjects, isShared: false }, await this.#local.acquire(subjects, reservation));
   }
 
   /**
@@ -148,11 +152,11 @@ export class RedisLimiter implements Limiter {
     this.#open.set(id, held);
     return {
       ...terms,
-      release: (tokens) => {
+      release: (used) => {
         if (!this.#open.delete(id)) return;
-        release(tokens);
+        release(used);
         const ids = held.isShared || this.#client.health.isUp ? [id] : [];
-        void this.#pay(held.subjects, { ids, tokens: tokens ?? 0 });
+        void this.#pay(held.subjects, { ids, tokens: used.tokens });
       },
     };
   }

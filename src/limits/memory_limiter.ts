@@ -1,8 +1,8 @@
 /**
- * Limits of a gateway key, and of a provider across all keys, counted in this process.
+ * Limits of gateway keys, teams and providers, counted in this process.
  *
- * Windows begin with their first request, budgets with the calendar's day or month (UTC). Tokens are charged when an
- * exchange is over, as the provider stated them, so exchanges that are under way can overshoot a limit of tokens.
+ * Windows begin with their first request, budgets with the calendar's day or month (UTC). Tokens and money are charged as
+ * reserved when an exchange is admitted. Its end corrects the charge, in the very window in which it was made.
  *
  * @module
  */
@@ -10,18 +10,24 @@ import type { Clock } from "../exchange/clock.ts";
 import type { LimitSet } from "../config/limit_set.ts";
 import { periodEnd } from "../config/units.ts";
 import {
+  type Amounts,
   ASK_AGAIN_MS,
   type Lease,
   type Limiter,
   limitsOf,
   type LimitSubject,
+  type Reservation,
+  reservedOf,
+  SETTLED_LIMITS,
+  type SettledLimit,
   SKEW_MS,
   type Standing,
+  unitOf,
 } from "./limiter.ts";
 import { enforce } from "./verdict.ts";
 
 /** Limits that have a window, or a period of the calendar. */
-const WINDOWED = ["requests", "tokens", "budget"] as const;
+const WINDOWED = ["requests", "tokens", "budget", "spend"] as const;
 type Windowed = typeof WINDOWED[number];
 
 /** Amount used in a window or period, which ends at a point in time. */
@@ -36,6 +42,7 @@ export interface WindowCounts {
   readonly requests: Count;
   readonly tokens: Count;
   readonly budget: Count;
+  readonly spend: Count;
 }
 
 interface Counts extends Mutable<WindowCounts> {
@@ -49,9 +56,21 @@ type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
 
 const NOTHING: Count = { used: 0, until: 0 };
 
-/** Tokens spent of one budget, to be kept beyond the end of the process, see {@link MemoryLimiter.budgets}. */
+/** An amount that was charged in advance. */
+interface Charge {
+  readonly subject: LimitSubject;
+  readonly name: SettledLimit;
+  readonly reserved: number;
+  /** End of the window or period in which it was charged; `undefined` if that is not known any more. */
+  readonly until: number | undefined;
+}
+
+/** Beginning of the names of budgets of money in {@link Spent}. */
+const MONEY = "spend:";
+
+/** The used part of one budget, to be kept beyond the end of the process, see {@link MemoryLimiter.budgets}. */
 export interface Spent {
-  /** Name of the subject. */
+  /** Name of the subject; of its budget of money, that with `spend:` before it. */
   readonly subject: string;
   readonly used: number;
   /** End of its period, milliseconds since 1970. */
@@ -77,10 +96,10 @@ export class MemoryLimiter implements Limiter {
     this.#share = share;
   }
 
-  acquire(subjects: readonly LimitSubject[]): Lease {
+  acquire(subjects: readonly LimitSubject[], reservation: Reservation): Lease {
     const now = this.#now();
-    const terms = enforce(this.standings(subjects, now));
-    return { ...terms, release: this.admit(subjects, now) };
+    const terms = enforce(this.standings(subjects, now), reservation);
+    return { ...terms, release: this.admit(subjects, reservation, now) };
   }
 
   // deno-lint-ignore require-await -- as above
@@ -115,33 +134,39 @@ export class MemoryLimiter implements Limiter {
    * Counts an exchange that is admitted, whatever its limits say.
    *
    * @param subjects Subjects to count against
+   * @param reservation Amounts to reserve
    * @param now The time, where it was read already
    * @returns Releases the exchange, as {@link Lease.release} does
    */
-  admit(subjects: readonly LimitSubject[], now: Now = this.#now()): Lease["release"] {
+  admit(subjects: readonly LimitSubject[], reservation: Reservation, now: Now = this.#now()): Lease["release"] {
     this.#forget(now);
-    for (const { name: subject, limits } of subjects) {
-      const counts = this.#countsOf(subject);
+    const charges: Charge[] = [];
+    for (const subject of subjects) {
+      const { limits } = subject;
+      const counts = this.#countsOf(subject.name);
       for (const name of WINDOWED) counts[name] = windowOf(name, counts, limits, now[name]);
       counts.requests = { used: counts.requests.used + 1, until: counts.requests.until };
+      counts.open++;
+      for (const charge of this.#toCharges(subject, reservation)) {
+        const { used, until } = counts[charge.name];
+        counts[charge.name] = { used: used + charge.reserved, until };
+        charges.push({ ...charge, until });
+      }
     }
-    return this.hold(subjects);
+    return this.#toRelease(subjects, charges);
   }
 
   /**
-   * Counts an exchange as open that was admitted before, by a limiter that has since forgotten it.
+   * Counts an exchange as open that was admitted before, by a limiter that has since forgotten it. Its reservation is
+   * taken to stand in the windows of now.
    *
    * @param subjects Subjects to count against
+   * @param reservation Amounts that were reserved
    * @returns Releases the exchange, as {@link Lease.release} does
    */
-  hold(subjects: readonly LimitSubject[]): Lease["release"] {
+  hold(subjects: readonly LimitSubject[], reservation: Reservation): Lease["release"] {
     for (const { name } of subjects) this.#countsOf(name).open++;
-    let isHeld = true;
-    return (tokens) => {
-      if (!isHeld) return;
-      isHeld = false;
-      for (const subject of subjects) this.#charge(subject, tokens ?? 0);
-    };
+    return this.#toRelease(subjects, subjects.flatMap((subject) => this.#toCharges(subject, reservation)));
   }
 
   /** Number of subjects that are remembered. */
@@ -155,7 +180,7 @@ export class MemoryLimiter implements Limiter {
    */
   counts(subject: string): WindowCounts | undefined {
     const counts = this.#counts.get(subject);
-    return counts && { requests: counts.requests, tokens: counts.tokens, budget: counts.budget };
+    return counts && { requests: counts.requests, tokens: counts.tokens, budget: counts.budget, spend: counts.spend };
   }
 
   /** Restores what {@link counts} returned. */
@@ -163,22 +188,29 @@ export class MemoryLimiter implements Limiter {
     Object.assign(this.#countsOf(subject), counts);
   }
 
-  /** Lists the tokens spent of each budget, to be kept beyond the end of the process. */
+  /** Lists the used part of each budget, to be kept beyond the end of the process. */
   *budgets(): Iterable<Spent> {
-    for (const [subject, { budget }] of this.#counts) if (budget.used > 0) yield { subject, ...budget };
+    for (const [subject, { budget, spend }] of this.#counts) {
+      if (budget.used > 0) yield { subject, ...budget };
+      if (spend.used > 0) yield { subject: MONEY + subject, ...spend };
+    }
   }
 
   /** Restores what {@link budgets} returned, unless more was counted since. */
   restore(spent: Iterable<Spent>): void {
-    for (const { subject, used, until } of spent) {
-      const { budget = NOTHING } = this.#counts.get(subject) ?? {};
-      const isMore = until > budget.until || (until === budget.until && used > budget.used);
-      if (isMore && until > this.#clock.now()) this.#countsOf(subject).budget = { used, until };
+    for (const { subject: named, used, until } of spent) {
+      const [name, subject] = named.startsWith(MONEY)
+        ? ["spend", named.slice(MONEY.length)] as const
+        : ["budget", named] as const;
+      const { [name]: count = NOTHING } = this.#counts.get(subject) ?? {};
+      const isMore = until > count.until || (until === count.until && used > count.used);
+      if (isMore && until > this.#clock.now()) this.#countsOf(subject)[name] = { used, until };
     }
   }
 
   #countsOf(name: string): Counts {
-    const counts = this.#counts.get(name) ?? { requests: NOTHING, tokens: NOTHING, budget: NOTHING, open: 0 };
+    const counts = this.#counts.get(name) ??
+      { requests: NOTHING, tokens: NOTHING, budget: NOTHING, spend: NOTHING, open: 0 };
     this.#counts.set(name, counts);
     return counts;
   }
@@ -186,21 +218,40 @@ export class MemoryLimiter implements Limiter {
   /** Reads the clocks: windows are counted by the monotonic one, budgets by the wall clock. */
   #now(): Now {
     const monotonic = this.#clock.monotonic();
-    return { requests: monotonic, tokens: monotonic, budget: this.#clock.now() };
+    const wall = this.#clock.now();
+    return { requests: monotonic, tokens: monotonic, budget: wall, spend: wall };
   }
 
-  #charge({ name: subject, limits }: LimitSubject, tokens: number): void {
-    const counts = this.#countsOf(subject);
-    counts.open--;
-    if (tokens === 0 || (limits.tokens ?? limits.budget) === undefined) return;
-    const now = this.#now();
-    for (const name of ["tokens", "budget"] as const) {
-      if (limits[name] === undefined) continue;
-      const { used, until } = counts[name];
-      counts[name] = until <= now[name]
-        ? { used: tokens, until: endOf(name, limits, now[name]) }
-        : { used: used + tokens, until };
+  /** Lists what a reservation charges to the limits of a subject. */
+  #toCharges(subject: LimitSubject, reservation: Reservation): Charge[] {
+    const charges: Charge[] = [];
+    for (const name of SETTLED_LIMITS) {
+      const limit = subject.limits[name]?.limit;
+      if (limit === undefined) continue;
+      const standing = { subject, name, limit: Math.ceil(limit / this.#share()) };
+      charges.push({ subject, name, reserved: reservedOf(standing, reservation), until: undefined });
     }
+    return charges;
+  }
+
+  #toRelease(subjects: readonly LimitSubject[], charges: readonly Charge[]): Lease["release"] {
+    let isHeld = true;
+    return (used) => {
+      if (!isHeld) return;
+      isHeld = false;
+      for (const { name } of subjects) this.#countsOf(name).open--;
+      for (const charge of charges) this.#settle(charge, used);
+    };
+  }
+
+  /** Corrects a charge. Where its window is over, only what was used beyond it counts, in the window of now. */
+  #settle({ subject: { name: subject, limits }, name, reserved, until }: Charge, used: Amounts): void {
+    const counts = this.#countsOf(subject);
+    const now = this.#now()[name];
+    const current = windowOf(name, counts, limits, now);
+    const change = used[unitOf(name)] - reserved;
+    const isSame = until === undefined || until === current.until;
+    if (isSame || change > 0) counts[name] = { used: Math.max(0, current.used + change), until: current.until };
   }
 
   #forget(now: Now): void {
@@ -224,6 +275,7 @@ function windowOf(name: Windowed, counts: Counts | undefined, limits: LimitSet, 
 
 /** Returns the end of a window that begins now, or of the budget's current period. */
 function endOf(name: Windowed, limits: LimitSet, now: number): number {
-  if (name !== "budget") return now + (limits[name]?.windowMs ?? 0);
-  return limits.budget === undefined ? now : periodEnd(limits.budget.period, now);
+  if (name === "requests" || name === "tokens") return now + (limits[name]?.windowMs ?? 0);
+  const { period } = limits[name] ?? {};
+  return period === undefined ? now : periodEnd(period, now);
 }

@@ -8,7 +8,15 @@
  */
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { type Lease, LEASE_MS, type Limiter, limitsOf, type LimitSubject, type Standing } from "./limiter.ts";
+import {
+  type Lease,
+  LEASE_MS,
+  type Limiter,
+  limitsOf,
+  type LimitSubject,
+  type Reservation,
+  type Standing,
+} from "./limiter.ts";
 import { MemoryLimiter } from "./memory_limiter.ts";
 import { countsAtEnd, type LimiterAnswer, type LimiterMessage } from "./shared_limiter.ts";
 import { enforce } from "./verdict.ts";
@@ -40,17 +48,17 @@ export class RemoteLimiter implements Limiter {
     this.#local = new MemoryLimiter(clock);
   }
 
-  async acquire(subjects: readonly LimitSubject[]): Promise<Lease> {
-    const id = `${this.#id}-${++this.#acquired}`;
+  async acquire(subjects: readonly LimitSubject[], reservation: Reservation): Promise<Lease> {
+    const held = { id: `${this.#id}-${++this.#acquired}`, subjects, reservation };
     let standings: Standing[];
     try {
-      standings = toStandings(subjects, await this.#send({ type: "acquire", id, subjects }));
+      standings = toStandings(subjects, await this.#send({ type: "acquire", ...held }));
     } catch (error) {
       if (GatewayError.is(error)) throw error;
       // The message may have arrived all the same: then its lease is renewed and released like any other.
-      return this.#hold(id, subjects, await this.#local.acquire(subjects));
+      return this.#hold(held, await this.#local.acquire(subjects, reservation));
     }
-    return this.#hold(id, subjects, { ...enforce(standings), release: () => {} });
+    return this.#hold(held, { ...enforce(standings, reservation), release: () => {} });
   }
 
   async status(subject: LimitSubject): Promise<Standing[]> {
@@ -62,25 +70,28 @@ export class RemoteLimiter implements Limiter {
   }
 
   /** Sees to it that a lease is renewed for as long as it is held, and that the shared limiter is told of its end. */
-  #hold(id: string, subjects: readonly LimitSubject[], { release, ...terms }: Lease): Lease {
+  #hold(
+    held: { readonly id: string; readonly subjects: readonly LimitSubject[]; readonly reservation: Reservation },
+    { release, ...terms }: Lease,
+  ): Lease {
     const tell = (message: LimiterMessage) => void this.#send(message).catch(() => {});
     let cancel = (): void => {};
     const renewLater = () => {
       cancel = this.#clock.timer(RENEW_MS, () => {
-        tell({ type: "renew", id, subjects });
+        tell({ type: "renew", ...held });
         renewLater();
       });
     };
-    if (subjects.some(({ limits }) => limits.concurrency !== undefined)) renewLater();
+    if (held.subjects.some(({ limits }) => limits.concurrency !== undefined)) renewLater();
     let isHeld = true;
     return {
       ...terms,
-      release: (tokens) => {
+      release: (used) => {
         if (!isHeld) return;
         isHeld = false;
         cancel();
-        release(tokens);
-        if (countsAtEnd(subjects)) tell({ type: "release", id, subjects, tokens });
+        release(used);
+        if (countsAtEnd(held.subjects)) tell({ type: "release", ...held, used });
       },
     };
   }

@@ -6,7 +6,15 @@
  *
  * @module
  */
-import { LEASE_MS, type LimitSubject, type Standing } from "./limiter.ts";
+import {
+  type Amounts,
+  LEASE_MS,
+  limitsAmounts,
+  type LimitSubject,
+  NO_AMOUNTS,
+  type Reservation,
+  type Standing,
+} from "./limiter.ts";
 import type { MemoryLimiter, WindowCounts } from "./memory_limiter.ts";
 import { findRefusing } from "./verdict.ts";
 
@@ -18,16 +26,17 @@ export type LimiterMessage =
    * Admits an exchange to all subjects, or to none. The answer is the state of their limits before: the gateway reaches
    * the same verdict from it.
    */
-  | { readonly type: "acquire"; readonly subjects: readonly LimitSubject[]; readonly id: string }
+  | ({ readonly type: "acquire" } & LeaseMessage)
   /** Renews the lease of an open exchange, also of one that is not known here any more. Needs no answer. */
-  | { readonly type: "renew"; readonly subjects: readonly LimitSubject[]; readonly id: string }
-  /** Ends the lease of an exchange, and charges its tokens as `Lease.release` does. Needs no answer. */
-  | {
-    readonly type: "release";
-    readonly subjects: readonly LimitSubject[];
-    readonly id: string;
-    readonly tokens: number | undefined;
-  };
+  | ({ readonly type: "renew" } & LeaseMessage)
+  /** Ends the lease of an exchange, and settles it as `Lease.release` does. Needs no answer. */
+  | ({ readonly type: "release"; readonly used: Amounts } & LeaseMessage);
+
+interface LeaseMessage {
+  readonly id: string;
+  readonly subjects: readonly LimitSubject[];
+  readonly reservation: Reservation;
+}
 
 /**
  * Answer to a message: the state of each limit, in the order of the subjects and of {@link limitsOf}; empty for
@@ -45,14 +54,15 @@ const toAnswer = (standings: readonly Standing[]): LimiterAnswer =>
   standings.map(({ used, resetMs }) => ({ used, resetMs }));
 
 interface Held {
-  readonly release: (tokens: number | undefined) => void;
+  readonly release: (used: Amounts) => void;
+  /** Amounts that are charged if nobody ever says what was used. */
+  readonly expected: Amounts;
   readonly expiresAt: number;
   readonly gateway: unknown;
 }
 
 /** Returns whether a subject has counts to store. Open exchanges are not stored, for they are renewed. */
-const hasWindow = ({ limits }: LimitSubject): boolean =>
-  limits.requests !== undefined || limits.tokens !== undefined || limits.budget !== undefined;
+const hasWindow = (subject: LimitSubject): boolean => subject.limits.requests !== undefined || limitsAmounts(subject);
 
 /**
  * Returns whether something is left to count when an exchange ends: requests were counted when it came.
@@ -60,9 +70,7 @@ const hasWindow = ({ limits }: LimitSubject): boolean =>
  * @param subjects Subjects to count against
  */
 export function countsAtEnd(subjects: readonly LimitSubject[]): boolean {
-  return subjects.some(({ limits: { tokens, budget, concurrency } }) =>
-    tokens !== undefined || budget !== undefined || concurrency !== undefined
-  );
+  return subjects.some((subject) => subject.limits.concurrency !== undefined || limitsAmounts(subject));
 }
 
 /** Limiter that many gateways share. Each of them uses it through a {@link RemoteLimiter}. */
@@ -99,14 +107,14 @@ export class SharedLimiter {
       case "status":
         return toAnswer(this.#limiter.standings(subjects));
       case "acquire":
-        return this.#acquire(message.id, subjects, gateway);
+        return this.#acquire(message, gateway);
       case "renew":
-        this.#hold(message.id, this.#releaseOf(message.id, subjects), gateway);
+        this.#hold(message, this.#releaseOf(message), gateway);
         return [];
       case "release":
-        this.#releaseOf(message.id, subjects)(message.tokens);
+        this.#releaseOf(message)(message.used);
         this.#held.delete(message.id);
-        if (message.tokens !== 0) this.#store(subjects);
+        this.#store(subjects);
         return [];
     }
   }
@@ -120,25 +128,26 @@ export class SharedLimiter {
     for (const [id, held] of this.#held) if (held.gateway === gateway) this.#end(id, held);
   }
 
-  #acquire(id: string, subjects: readonly LimitSubject[], gateway: unknown): LimiterAnswer {
+  #acquire(message: LeaseMessage, gateway: unknown): LimiterAnswer {
+    const { subjects, reservation } = message;
     const before = this.#limiter.standings(subjects);
-    if (findRefusing(before).length === 0) {
-      const release = this.#limiter.admit(subjects);
-      if (countsAtEnd(subjects)) this.#hold(id, release, gateway);
-      else release(0);
+    if (findRefusing(before, reservation).length === 0) {
+      const release = this.#limiter.admit(subjects, reservation);
+      if (countsAtEnd(subjects)) this.#hold(message, release, gateway);
+      else release(NO_AMOUNTS);
       this.#store(subjects);
     }
     return toAnswer(before);
   }
 
   /** Returns the function that releases an exchange, which may be one that is not known here any more. */
-  #releaseOf(id: string, subjects: readonly LimitSubject[]): Held["release"] {
-    return this.#held.get(id)?.release ?? this.#limiter.hold(subjects);
+  #releaseOf({ id, subjects, reservation }: LeaseMessage): Held["release"] {
+    return this.#held.get(id)?.release ?? this.#limiter.hold(subjects, reservation);
   }
 
-  #hold(id: string, release: Held["release"], gateway: unknown): void {
+  #hold({ id, reservation: { expected } }: LeaseMessage, release: Held["release"], gateway: unknown): void {
     this.#held.delete(id);
-    this.#held.set(id, { release, gateway, expiresAt: this.#now() + LEASE_MS.shared });
+    this.#held.set(id, { release, expected, gateway, expiresAt: this.#now() + LEASE_MS.shared });
   }
 
   #expire(): void {
@@ -148,9 +157,9 @@ export class SharedLimiter {
     }
   }
 
-  #end(id: string, { release }: Held): void {
+  #end(id: string, { release, expected }: Held): void {
     this.#held.delete(id);
-    release(0);
+    release(expected);
   }
 
   /** Loads the stored counts of a subject, unless it has counts already. */

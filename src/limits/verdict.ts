@@ -4,14 +4,15 @@
  *
  * @module
  */
-import { formatBudget, formatRate } from "../config/units.ts";
+import { formatBudget, formatMoneyBudget, formatRate } from "../config/units.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import type { Lease, Standing } from "./limiter.ts";
+import { type Lease, type Reservation, reservedOf, type Standing } from "./limiter.ts";
 
 const CODES = {
   requests: "rate_limit_exceeded",
   tokens: "rate_limit_exceeded",
   budget: "budget_exceeded",
+  spend: "budget_exceeded",
   concurrency: "concurrency_limit_exceeded",
 } as const;
 
@@ -23,62 +24,96 @@ const toInteger = (count: number): number => Math.min(count, MAX_FIELD_INTEGER);
  * Enforces limits: one that is reached refuses the exchange, or is only noted in observe mode.
  *
  * @param standings State of all limits, without this exchange
+ * @param reservation Amounts to reserve for it
  * @returns The terms of its lease
- * @throws {GatewayError} If an enforced limit is reached
+ * @throws {GatewayError} If an enforced limit is reached, or the exchange could use more than a whole strict limit
  */
-export function enforce(standings: readonly Standing[]): Pick<Lease, "headers" | "observed"> {
-  const refusing = findRefusing(standings);
-  if (refusing.length > 0) throw toRefusal(refusing, standings);
-  return { headers: toHeaders(standings, 1), observed: standings.find(isReached)?.name };
+export function enforce(
+  standings: readonly Standing[],
+  reservation: Reservation,
+): Pick<Lease, "headers" | "observed"> {
+  const refusing = findRefusing(standings, reservation);
+  if (refusing.length > 0) throw toRefusal(refusing, standings, reservation);
+  const observed = standings.find((standing) => isReached(standing, reservation))?.name;
+  return { headers: toHeaders(standings, reservation), observed };
 }
 
 /**
  * Finds the limits that refuse an exchange.
  *
  * @param standings State of all limits, without this exchange
+ * @param reservation Amounts to reserve for it
  * @returns Those that are reached and enforced
  */
-export function findRefusing(standings: readonly Standing[]): Standing[] {
-  return standings.filter((standing) => isReached(standing) && standing.subject.limits.mode !== "observe");
+export function findRefusing(standings: readonly Standing[], reservation: Reservation): Standing[] {
+  return standings.filter((standing) => standing.subject.limits.mode !== "observe" && isReached(standing, reservation));
 }
 
-const isReached = ({ used, limit }: Standing): boolean => used >= limit;
+/** Returns whether a limit has no room for an exchange. One that is used up has none for a call that needs nothing. */
+function isReached(standing: Standing, reservation: Reservation): boolean {
+  return standing.used + Math.max(1, reservedOf(standing, reservation)) > standing.limit;
+}
 
-/** Creates the refusal, for the limit that takes longest to reset. */
-function toRefusal(refusing: readonly Standing[], standings: readonly Standing[]): GatewayError {
-  const worst = refusing.reduce((one, other) => other.resetMs > one.resetMs ? other : one);
-  return new GatewayError(CODES[worst.name], {
+/** Creates the refusal, for the limit that takes longest to reset; for one that has never room for it, if there is one. */
+function toRefusal(
+  refusing: readonly Standing[],
+  standings: readonly Standing[],
+  reservation: Reservation,
+): GatewayError {
+  const never = refusing.find((standing) => reservedOf(standing, reservation) > standing.limit);
+  const worst = never ?? refusing.reduce((one, other) => other.resetMs > one.resetMs ? other : one);
+  return new GatewayError(never === undefined ? CODES[worst.name] : "request_exceeds_limit", {
     detail: describe(worst),
-    retryAfterMs: Math.max(1, worst.resetMs),
+    ...(never === undefined && { retryAfterMs: Math.max(1, worst.resetMs) }),
     limit: toPolicyName(worst),
-    headers: toHeaders(standings, 0),
+    headers: toHeaders(standings, undefined),
   });
 }
 
+const OWNERS: Readonly<Record<string, string>> = {
+  key: "this gateway key",
+  team: "the team of this gateway key",
+  provider: "this provider, for all keys",
+};
+
+/** Returns the kind of a subject: `key`, `team` or `provider`. */
+const kindOf = ({ subject: { name } }: Standing): string => name.slice(0, name.indexOf(":"));
+
 /** Describes a limit for an error message, in the notation of the config. */
-function describe({ subject: { name, limits }, name: limited, limit }: Standing): string {
-  const owner = name.startsWith("key:") ? "this gateway key" : "this provider, for all keys";
-  const { requests, tokens, budget } = limits;
-  if (limited === "requests" && requests) return `${formatRate(requests)} requests for ${owner}`;
-  if (limited === "tokens" && tokens) return `${formatRate(tokens)} tokens for ${owner}`;
-  if (limited === "budget" && budget) return `${formatBudget(budget)} tokens for ${owner}`;
+function describe(standing: Standing): string {
+  const { subject: { limits: { requests, tokens, budget, spend } }, name, limit } = standing;
+  const owner = OWNERS[kindOf(standing)] ?? "this subject";
+  if (name === "requests" && requests) return `${formatRate(requests)} requests for ${owner}`;
+  if (name === "tokens" && tokens) return `${formatRate(tokens)} tokens for ${owner}`;
+  if (name === "budget" && budget) return `${formatBudget(budget)} tokens for ${owner}`;
+  if (name === "spend" && spend) return `${formatMoneyBudget(spend)} for ${owner}`;
   return `${limit} at once for ${owner}`;
 }
 
 /** Returns the name of a limit in headers, log and metrics. */
-function toPolicyName({ subject, name }: Standing): string {
-  return subject.name.startsWith("key:") ? name : `provider-${name}`;
+function toPolicyName(standing: Standing): string {
+  const kind = kindOf(standing);
+  return kind === "key" ? standing.name : `${kind}-${standing.name}`;
 }
+
+/** Quota units of each limit in the header fields; requests are the default. */
+const UNITS = {
+  requests: "",
+  tokens: ';qu="tokens"',
+  budget: ';qu="tokens"',
+  spend: ';qu="nano-currency"',
+  concurrency: ';qu="concurrent-requests"',
+} as const;
 
 /**
  * Writes the two fields of draft-ietf-httpapi-ratelimit-headers-10, which do not collide with a provider's
  * `x-ratelimit-*`.
  *
- * @param standings State of the limits
- * @param admitted 1 if this exchange is admitted and not counted in them, else 0
+ * @param standings State of the limits, without this exchange
+ * @param reservation Amounts that it reserves; `undefined` if it is refused
  * @returns `ratelimit-policy` and `ratelimit`, or nothing where nothing is limited
  */
-function toHeaders(standings: readonly Standing[], admitted: 0 | 1): Record<string, string> {
+function toHeaders(standings: readonly Standing[], reservation: Reservation | undefined): Record<string, string> {
   if (standings.length === 0) return {};
   let policies = "";
   let rests = "";
@@ -86,10 +121,9 @@ function toHeaders(standings: readonly Standing[], admitted: 0 | 1): Record<stri
     const { subject: { limits }, name, limit, used, resetMs } = standing;
     const policy = `${policies === "" ? "" : ", "}"${toPolicyName(standing)}"`;
     const window = name === "requests" ? limits.requests : name === "tokens" ? limits.tokens : undefined;
-    const unit = name === "requests" ? "" : `;qu="${name === "concurrency" ? "concurrent-requests" : "tokens"}"`;
     const every = window === undefined ? "" : `;w=${Math.ceil(window.windowMs / 1000)}`;
-    policies += `${policy};q=${toInteger(limit)}${unit}${every}`;
-    const taken = name === "requests" || name === "concurrency" ? admitted : 0;
+    policies += `${policy};q=${toInteger(limit)}${UNITS[name]}${every}`;
+    const taken = reservation === undefined ? 0 : reservedOf(standing, reservation);
     const reset = name === "concurrency" ? "" : `;t=${Math.ceil(resetMs / 1000)}`;
     rests += `${policy};r=${toInteger(Math.max(0, limit - used - taken))}${reset}`;
   }

@@ -18,6 +18,16 @@ export interface ChatCompletionRequest {
   readonly choices: number;
   /** The end users that the caller names, in `user` and in its successor `safety_identifier`. */
   readonly users: readonly string[];
+  /** The most output of one choice for which the caller asked; `undefined` where it set no maximum. Tokens. */
+  readonly maxOutput: number | undefined;
+}
+
+/** Returns the largest output that a request allows, in whichever field its interface has it. Tokens. */
+export function readMaxOutput(
+  fields: Readonly<Partial<Record<"max_completion_tokens" | "max_output_tokens" | "max_tokens", unknown>>>,
+): number | undefined {
+  const max = fields.max_completion_tokens ?? fields.max_output_tokens ?? fields.max_tokens;
+  return typeof max === "number" && Number.isSafeInteger(max) && max > 0 ? max : undefined;
 }
 
 /** The party that checks messages and their order: the gateway (`ordered`) or the provider (`any`). */
@@ -53,6 +63,8 @@ const request = v.object({
   user: v.optional(v.unknown()),
   safety_identifier: v.optional(v.unknown()),
   stream: v.optional(v.unknown()),
+  max_tokens: v.optional(v.unknown()),
+  max_completion_tokens: v.optional(v.unknown()),
   messages: v.pipe(
     v.custom<readonly unknown[]>(Array.isArray, "expected an array"),
     v.nonEmpty("expected at least one message"),
@@ -125,12 +137,14 @@ export function readStream(value: unknown): boolean | undefined {
  */
 export function readChatCompletion(json: unknown, order: MessageOrder): ChatCompletionRequest {
   if (typeof json !== "object" || json === null || Array.isArray(json)) throw new GatewayError("invalid_json");
-  const { model, stream, n, user, safety_identifier: successor, messages } = check(request, json);
+  const view = check(request, json);
+  const { model, stream, n, user, safety_identifier: successor, messages } = view;
   if (order === "ordered") {
     assertMessages(messages);
     assertContent(messages);
     assertOrder(messages);
   }
   const users = [user, successor].filter((name) => typeof name === "string");
-  return { model, isStream: readStream(stream), choices: typeof n === "number" && n > 1 ? n : 1, users };
+  const choices = typeof n === "number" && n > 1 ? n : 1;
+  return { model, isStream: readStream(stream), choices, users, maxOutput: readMaxOutput(view) };
 }

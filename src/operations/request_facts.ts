@@ -4,7 +4,13 @@
  * @module
  */
 import { GatewayError } from "../errors/gateway_error.ts";
-import { type ChatCompletionRequest, CONTROL_CHARACTER, MAX_MODEL_LENGTH, readStream } from "./chat_completion.ts";
+import {
+  type ChatCompletionRequest,
+  CONTROL_CHARACTER,
+  MAX_MODEL_LENGTH,
+  readMaxOutput,
+  readStream,
+} from "./chat_completion.ts";
 import type { Operation } from "./table.ts";
 
 /** The facts of a request that later steps need. */
@@ -58,6 +64,7 @@ export function readJsonFacts(json: unknown, model: Operation["model"]): Request
     isStream: fields.stream_format === "sse" || readStream(fields.stream),
     choices: typeof n === "number" && n > 1 ? n : 1,
     users: usersOf(fields),
+    maxOutput: readMaxOutput(fields),
   };
 }
 
@@ -77,4 +84,10 @@ export function readFieldFacts(
 }
 
 /** The facts of a request of which nothing is read. */
-export const NO_FACTS: RequestFacts = { model: undefined, isStream: false, choices: 1, users: [] };
+export const NO_FACTS: RequestFacts = {
+  model: undefined,
+  isStream: false,
+  choices: 1,
+  users: [],
+  maxOutput: undefined,
+};

@@ -172,8 +172,9 @@ export class Relay implements ByteSource {
   #settle(settlement: Settlement): void {
     const { exchange, scanner, meter, isMetered } = this.#options;
     if (exchange.isSettled) return;
-    const usage = isMetered ? (scanner ?? meter)?.usage : undefined;
-    if (usage !== undefined) exchange.facts.usage = usage;
+    const counted = isMetered ? scanner ?? meter : undefined;
+    if (counted?.usage !== undefined) exchange.facts.usage = counted.usage;
+    exchange.outputTokens = counted?.outputTokens;
     exchange.settle(settlement);
   }
 

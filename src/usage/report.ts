@@ -4,9 +4,8 @@
  *
  * @module
  */
-import { matchesGlob } from "../config/glob.ts";
 import type { Config } from "../config/config.ts";
-import { costOf, formatCost, type Price, type Prices } from "../config/prices.ts";
+import { costOf, findPrice, formatCost, type Price } from "../config/prices.ts";
 import {
   addCounts,
   DAY_MS,
@@ -107,14 +106,6 @@ interface Group {
   readonly counts: UsageCounts;
   unpriced: number;
   cost: bigint | undefined;
-}
-
-/** Finds a price by the name of its model, else by the longest pattern that matches it. */
-function findPrice(prices: Prices, model: string): Price | undefined {
-  if (Object.hasOwn(prices, model)) return prices[model];
-  const [pattern] = Object.keys(prices).filter((name) => name.includes("*") && matchesGlob(model, name))
-    .sort((one, other) => other.length - one.length);
-  return pattern === undefined ? undefined : prices[pattern];
 }
 
 /** Returns the hours or days of a query: hours where they are kept, unless the query groups by day. */
@@ -218,7 +209,7 @@ export class UsageReports {
       const id = `${provider}\0${model}`;
       if (!found.has(id)) {
         const own = Object.hasOwn(providers, provider) ? providers[provider]?.prices : undefined;
-        found.set(id, findPrice(own ?? {}, model) ?? findPrice(prices, model));
+        found.set(id, findPrice(model, own, prices));
       }
       return found.get(id);
     };

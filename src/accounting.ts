@@ -1,0 +1,133 @@
+/**
+ * The account of one call: the tokens and the money to reserve for it, and what it has used in the end, by the provider's
+ * statement or else by an estimate.
+ *
+ * @module
+ */
+import { costOf, findPrice, type Price, type Prices } from "./config/prices.ts";
+import { GatewayError } from "./errors/gateway_error.ts";
+import type { Exchange, Settlement } from "./exchange/exchange.ts";
+import type { TokenUsage } from "./exchange/record.ts";
+import { type EstimatedCall, type EstimatedTokens, TokenEstimator } from "./limits/estimate.ts";
+import { type Amounts, limitsAmounts, type LimitSubject, NO_AMOUNTS, type Reservation } from "./limits/limiter.ts";
+
+/** Units of 10^-12 of a currency in one of 10^-9, in which limits count money. */
+const COST_UNIT = 1000n;
+/** The most models of a provider whose price is remembered. */
+const MAX_PRICES = 1000;
+/** Errors of calls that never reached the provider. */
+const NEVER_SENT: ReadonlySet<string | undefined> = new Set(["upstream_unreachable", "upstream_connect_timeout"]);
+
+/** A call whose tokens count. */
+export interface AccountedCall extends EstimatedCall {
+  /** The most output that one answer of the provider has; `undefined` where the operator set none. Tokens. */
+  readonly outputBound: number | undefined;
+  /** Returns whether all of its input stands in the body. */
+  isInputBounded(): boolean;
+}
+
+/** Estimates and prices of one gateway. */
+export class Accounting {
+  readonly #estimator = new TokenEstimator();
+  readonly #tables: (provider: string) => readonly (Prices | undefined)[];
+  readonly #prices = new Map<string, Price | undefined>();
+
+  /** @param tables Returns the prices of a provider's models, those that take precedence first */
+  constructor(tables: (provider: string) => readonly (Prices | undefined)[]) {
+    this.#tables = tables;
+  }
+
+  /**
+   * Computes the amounts to reserve for a call.
+   *
+   * @param subjects Subjects that it counts against
+   * @param call The call
+   * @returns The amounts
+   * @throws {GatewayError} `model_not_priced` under a budget of money; `request_exceeds_limit` if a limit is strict, and
+   * nobody can tell what the call could use at most
+   */
+  reserve(subjects: readonly LimitSubject[], call: AccountedCall): Reservation {
+    const price = this.#priceFor(subjects, call);
+    const isStrict = subjects.some((subject) => subject.limits.mode === "strict" && limitsAmounts(subject));
+    const expected = this.#estimator.expect(call);
+    return {
+      expected: toAmounts(expected, price),
+      most: isStrict ? toAmounts(mostOf(call), price) : NO_AMOUNTS,
+    };
+  }
+
+  /**
+   * Settles the account of a call when its exchange ends: completes the record's usage, and charges it.
+   *
+   * @param subjects Subjects that it counts against
+   * @param call The call
+   * @param exchange Its exchange
+   * @returns Converts the usage of the record to amounts
+   */
+  open(subjects: readonly LimitSubject[], call: AccountedCall, exchange: Exchange): (usage?: TokenUsage) => Amounts {
+    exchange.beforeSettled = (settlement) => this.#complete(call, exchange, settlement);
+    const price = this.#priceFor(subjects, call);
+    return (usage) => usage === undefined ? NO_AMOUNTS : toAmounts(usage, price);
+  }
+
+  /** Finds the price of a call if it counts against a budget of money. */
+  #priceFor(subjects: readonly LimitSubject[], { provider, model }: AccountedCall): Price | undefined {
+    if (!subjects.some(({ limits }) => limits.spend !== undefined)) return undefined;
+    const name = `${provider}\n${model}`;
+    if (!this.#prices.has(name)) {
+      if (this.#prices.size >= MAX_PRICES) this.#prices.clear();
+      this.#prices.set(name, findPrice(model, ...this.#tables(provider)));
+    }
+    const price = this.#prices.get(name);
+    if (price === undefined) throw new GatewayError("model_not_priced");
+    return price;
+  }
+
+  /**
+   * Completes the facts of usage. What a provider stated counts; an answer that broke off counts at least what was sent
+   * and relayed of it; a call that was never answered counts as expected, since the provider may have worked on it.
+   */
+  #complete(call: AccountedCall, { facts, status, outputTokens }: Exchange, settlement: Settlement): void {
+    const { outcome, code } = settlement;
+    const { usage } = facts;
+    if (usage !== undefined && (outcome === "ok" || outputTokens === undefined)) {
+      return this.#estimator.learn(call, usage, outputTokens);
+    }
+    const wasSent = facts.calledMs !== undefined && !NEVER_SENT.has(code);
+    const isRefused = code === undefined && outcome !== "client_closed" && status !== 200;
+    if (!wasSent || isRefused) return;
+    const isRelayed = outputTokens !== undefined && (outcome === "ok" || facts.stream === true);
+    const { input, output } = isRelayed ? this.#estimator.consumed(call, outputTokens) : this.#estimator.expect(call);
+    if (usage === undefined) facts.usage = { total: input + output, input, output };
+    else if (usage.total >= (usage.input ?? input) + output) return;
+    else facts.usage = { ...usage, total: (usage.input ?? input) + output, output };
+    facts.isEstimated = true;
+  }
+}
+
+/** Returns the tokens that a call could use at most: every byte of its body may be one. */
+function mostOf(call: AccountedCall): EstimatedTokens {
+  const { maxOutput, outputBound } = call;
+  const output = Math.min(maxOutput ?? Infinity, outputBound ?? Infinity);
+  if (output === Infinity) {
+    throw new GatewayError("request_exceeds_limit", {
+      detail: "the limit is strict, so the request has to say how many tokens the answer may have",
+    });
+  }
+  if (!call.isInputBounded()) {
+    throw new GatewayError("request_exceeds_limit", {
+      detail: "the limit is strict, so all of the input has to stand in the request",
+    });
+  }
+  return { input: call.inputBytes, output };
+}
+
+/** Converts tokens to what limits count; those that are neither input nor output cost as input. */
+function toAmounts(
+  { input = 0, output = 0, cached = 0, total = input + output }: Partial<TokenUsage>,
+  price: Price | undefined,
+): Amounts {
+  if (price === undefined) return { tokens: total, spend: 0 };
+  const cost = costOf(price, { input: input + Math.max(0, total - input - output), cached, output });
+  return { tokens: total, spend: Number((cost + COST_UNIT - 1n) / COST_UNIT) };
+}

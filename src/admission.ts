@@ -1,0 +1,116 @@
+/**
+ * Admission of a call by the limits of its key, of its team and of its provider: to all of them, or to none.
+ *
+ * @module
+ */
+import type { AccountedCall, Accounting } from "./accounting.ts";
+import type { KeyConfig } from "./config/key.ts";
+import type { ProviderConfig } from "./config/provider.ts";
+import type { TeamConfig } from "./config/team.ts";
+import { GatewayError } from "./errors/gateway_error.ts";
+import type { Clock } from "./exchange/clock.ts";
+import type { Exchange } from "./exchange/exchange.ts";
+import type { TokenUsage } from "./exchange/record.ts";
+import type { RequestBody } from "./inbound/body.ts";
+import {
+  acquireLease,
+  type Amounts,
+  type Limiter,
+  limitsAmounts,
+  type LimitSubject,
+  NO_AMOUNTS,
+  type Reservation,
+} from "./limits/limiter.ts";
+
+/** The parts of a gateway by which calls are admitted. */
+export interface AdmissionParts {
+  readonly limiter: Limiter;
+  readonly accounting: Accounting;
+  readonly teams: Readonly<Record<string, TeamConfig>>;
+  readonly clock: Clock;
+}
+
+/** The exchange that asks, and the parts of its gateway. */
+interface Asking {
+  readonly exchange: Exchange;
+  readonly gateway: AdmissionParts;
+}
+
+/** The facts of a call that its account needs. */
+export interface AskedCall {
+  readonly key: KeyConfig;
+  readonly provider: Pick<ProviderConfig, "maxOutput"> & { readonly name: string };
+  readonly body: RequestBody | null;
+  readonly choices: number;
+  readonly maxOutput: number | undefined;
+}
+
+/**
+ * Names the subjects whose limits count: the key, its team and the provider.
+ *
+ * @param key The gateway key
+ * @param provider The provider, with its own subject if it has limits
+ * @param gateway The teams
+ * @throws {GatewayError} `key_not_understood` for a team that is not configured
+ */
+export function subjectsOf(
+  { id, team, limits }: KeyConfig,
+  { subjects }: { readonly subjects: readonly LimitSubject[] },
+  { teams }: Pick<AdmissionParts, "teams">,
+): readonly LimitSubject[] {
+  if (limits === undefined && team === undefined) return subjects;
+  const own = limits === undefined ? [] : [{ name: `key:${id}`, limits }];
+  if (team === undefined) return [...own, ...subjects];
+  const shared = Object.hasOwn(teams, team) ? teams[team] : undefined;
+  if (shared === undefined) throw new GatewayError("key_not_understood", { detail: "its team is not configured" });
+  return [...own, { name: `team:${team}`, limits: shared.limits }, ...subjects];
+}
+
+/**
+ * Takes from all limits, or from none, and settles when the exchange is over.
+ *
+ * @param subjects Subjects to count against
+ * @param reservation Amounts to reserve
+ * @param asking The exchange, and the parts of its gateway
+ * @param toAmounts Converts the usage of its record to amounts
+ * @throws {GatewayError} As the limiter does
+ */
+export async function admit(
+  subjects: readonly LimitSubject[],
+  reservation: Reservation,
+  { exchange, gateway: { limiter, clock } }: Asking,
+  toAmounts: (usage: TokenUsage | undefined) => Amounts = () => NO_AMOUNTS,
+): Promise<void> {
+  const lease = await acquireLease(limiter, subjects, reservation, { exchange, clock });
+  exchange.onSettled(({ usage }) => lease.release(toAmounts(usage)));
+  if (lease.observed !== undefined) exchange.facts.observedLimit = lease.observed;
+  exchange.headers = lease.headers;
+}
+
+/**
+ * Opens the account of a call that costs tokens. Where they are limited, it is admitted now, since its body says how much
+ * to reserve.
+ *
+ * @param subjects Subjects to count against
+ * @param call The call
+ * @param asking The exchange, and the parts of its gateway
+ * @throws {GatewayError} As {@link admit} and {@link Accounting.reserve} do
+ */
+export async function reserve(
+  subjects: readonly LimitSubject[],
+  { key, provider, body, choices, maxOutput }: AskedCall,
+  asking: Asking,
+): Promise<void> {
+  const { exchange, gateway: { accounting } } = asking;
+  const call: AccountedCall = {
+    provider: provider.name,
+    model: exchange.facts.model ?? "",
+    keyId: key.id,
+    inputBytes: body?.bytes?.length ?? 0,
+    maxOutput: maxOutput && maxOutput * choices,
+    outputBound: provider.maxOutput && provider.maxOutput * choices,
+    isInputBounded: () => true,
+  };
+  const toAmounts = accounting.open(subjects, call, exchange);
+  if (subjects.some(limitsAmounts)) await admit(subjects, accounting.reserve(subjects, call), asking, toAmounts);
+}

@@ -1,0 +1,142 @@
+/**
+ * Estimates of tokens: before a call of what it will use, and after it of what it has used where the provider stated
+ * nothing. There is no tokenizer: bytes become tokens by a ratio that is learned from what providers state.
+ *
+ * @module
+ */
+import type { TokenUsage } from "../exchange/record.ts";
+
+/** Tokens of a byte of input before anything was learned: English has about four bytes to a token, JSON included. */
+const INPUT_RATIO = 0.25;
+/**
+ * Bounds of the learned ratio. No tokenizer makes more than one token of a byte; and nobody may teach the gateway, by
+ * bodies full of what a model never reads, that text is free.
+ */
+const MIN_INPUT_RATIO = 0.125;
+const MAX_INPUT_RATIO = 1;
+/** Bounds of the learned factor for counted output: some of it, such as reasoning, is never relayed. */
+const MIN_OUTPUT_FACTOR = 0.5;
+const MAX_OUTPUT_FACTOR = 8;
+/** Weight of one more call in what is learned. */
+const WEIGHT = 0.1;
+/** Output of a call of which nothing is known. Tokens. */
+const DEFAULT_OUTPUT = 1000;
+/** The most output that is expected where the caller sets no maximum. Tokens. */
+const MAX_EXPECTED_OUTPUT = 32_768;
+/** Number of recent calls of a key and a model whose output is remembered. */
+const RECENT = 32;
+/** Share of recent calls that the expected output covers. */
+const PERCENTILE = 0.95;
+/** The most models, and the most pairs of key and model, of which something is remembered: about 2 MB in all. */
+const MAX_MODELS = 2000;
+const MAX_PAIRS = 10_000;
+
+/** Facts of a call by which its tokens are estimated. */
+export interface EstimatedCall {
+  /** Name of the provider. */
+  readonly provider: string;
+  /** Model as the caller named it; empty where none is named. */
+  readonly model: string;
+  /** Id of the gateway key. */
+  readonly keyId: string;
+  /** Bytes of text in the body. */
+  readonly inputBytes: number;
+  /** The most output for which the caller asked, over all choices; `undefined` where it set no maximum. Tokens. */
+  readonly maxOutput: number | undefined;
+}
+
+/** Tokens of a call. */
+export interface EstimatedTokens {
+  readonly input: number;
+  readonly output: number;
+}
+
+interface Learned {
+  inputRatio: number;
+  outputFactor: number;
+}
+
+/** Outputs of recent calls; a ring. */
+interface Recent {
+  readonly outputs: number[];
+  next: number;
+}
+
+const clamp = (value: number, least: number, most: number): number => Math.min(Math.max(value, least), most);
+const blend = (known: number, seen: number): number => known + WEIGHT * (seen - known);
+
+/** Returns the entry of a map, made if it is missing; the one that was used longest ago gives way in a full map. */
+function entryOf<Value>(map: Map<string, Value>, name: string, max: number, create: () => Value): Value {
+  const found = map.get(name) ?? create();
+  map.delete(name);
+  if (map.size >= max) { for (const [oldest] of map) return void map.delete(oldest), map.set(name, found), found; }
+  map.set(name, found);
+  return found;
+}
+
+/** Estimates tokens, and learns from those that providers state. */
+export class TokenEstimator {
+  readonly #models = new Map<string, Learned>();
+  readonly #pairs = new Map<string, Recent>();
+
+  /**
+   * Estimates what a call will use: its input by its bytes; its output by the maximum that the caller set, else by recent
+   * calls of the same key and model.
+   *
+   * @param call The call
+   */
+  expect(call: EstimatedCall): EstimatedTokens {
+    return { input: this.#input(call), output: call.maxOutput ?? this.#recentOutput(call) };
+  }
+
+  /**
+   * Estimates what a call has used.
+   *
+   * @param call The call
+   * @param counted Tokens of output as its dialect counted them
+   */
+  consumed(call: EstimatedCall, counted: number): EstimatedTokens {
+    const { outputFactor = 1 } = this.#models.get(modelOf(call)) ?? {};
+    return { input: this.#input(call), output: Math.ceil(counted * outputFactor) };
+  }
+
+  /**
+   * Learns from a call whose tokens were stated.
+   *
+   * @param call The call
+   * @param usage Tokens as stated
+   * @param counted Tokens of output as its dialect counted them; `undefined` if it did not
+   */
+  learn(call: EstimatedCall, { input = 0, output = 0 }: TokenUsage, counted: number | undefined): void {
+    const learned = entryOf(this.#models, modelOf(call), MAX_MODELS, () => ({
+      inputRatio: INPUT_RATIO,
+      outputFactor: 1,
+    }));
+    if (input > 0 && call.inputBytes > 0) {
+      const ratio = clamp(input / call.inputBytes, MIN_INPUT_RATIO, MAX_INPUT_RATIO);
+      learned.inputRatio = blend(learned.inputRatio, ratio);
+    }
+    if (output > 0 && counted !== undefined && counted > 0) {
+      const factor = clamp(output / counted, MIN_OUTPUT_FACTOR, MAX_OUTPUT_FACTOR);
+      learned.outputFactor = blend(learned.outputFactor, factor);
+    }
+    const recent = entryOf(this.#pairs, pairOf(call), MAX_PAIRS, (): Recent => ({ outputs: [], next: 0 }));
+    recent.outputs[recent.next] = output;
+    recent.next = (recent.next + 1) % RECENT;
+  }
+
+  #input(call: EstimatedCall): number {
+    const { inputRatio = INPUT_RATIO } = this.#models.get(modelOf(call)) ?? {};
+    return Math.ceil(call.inputBytes * inputRatio);
+  }
+
+  #recentOutput(call: EstimatedCall): number {
+    const { outputs = [] } = this.#pairs.get(pairOf(call)) ?? {};
+    if (outputs.length === 0) return DEFAULT_OUTPUT;
+    const sorted = outputs.toSorted((one, other) => one - other);
+    return Math.min(sorted[Math.ceil(PERCENTILE * sorted.length) - 1] ?? DEFAULT_OUTPUT, MAX_EXPECTED_OUTPUT);
+  }
+}
+
+const modelOf = ({ provider, model }: EstimatedCall): string => `${provider}\n${model}`;
+const pairOf = ({ provider, model, keyId }: EstimatedCall): string => `${provider}\n${model}\n${keyId}`;
