@@ -6,7 +6,7 @@
  */
 import { sha256 } from "@noble/hashes/sha2.js";
 import { bytesToHex, utf8ToBytes } from "@noble/hashes/utils.js";
-import { Accounting } from "./accounting.ts";
+import { Accounting } from "./steps/accounting.ts";
 import type { Digest } from "./keys/key_format.ts";
 import type { KeyStore } from "./keys/key_store.ts";
 import { createInlineKeyStore } from "./keys/key_store_memory.ts";

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { type AdmissionParts, admit, reserve, subjectsOf } from "./admission.ts";
+import { type AdmissionParts, admit, reserve, subjectsOf } from "./steps/admission.ts";
 import type { Config } from "./config/config.ts";
 import type { KeyConfig } from "./config/key.ts";
 import type { ProviderConfig } from "./config/provider.ts";
@@ -29,7 +29,7 @@ import type { KeyStore } from "./keys/key_store.ts";
 import { admitKey, admitModel, admitOperation, allowsModel } from "./keys/policy.ts";
 import { limitsAmounts, type LimitSubject, NO_RESERVATION } from "./limits/limiter.ts";
 import { dialectOfCaller, type ResolvedOperation, resolveOperation, toQuery } from "./operations/router.ts";
-import { CONTENT_TYPES, readFacts } from "./request_body.ts";
+import { CONTENT_TYPES, readFacts } from "./steps/request_body.ts";
 import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
 import { hasLooped, type HeaderRules, listWithheld, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
 import { filterModelList } from "./upstream/model_list.ts";

@@ -97,7 +97,7 @@ const FLOORS: Readonly<Record<string, number>> = {
   upstream: 3,
   observe: 3,
   "pipeline.ts": 4,
-  "request_body.ts": 4,
+  steps: 4,
   "gateway.ts": 4,
   admin: 4,
   serve: 5,

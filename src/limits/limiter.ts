@@ -15,6 +15,7 @@ export type LimitName = "requests" | "tokens" | "budget" | "spend" | "concurrenc
 
 /** Amounts of what limits count, beside requests. Whole numbers. */
 export interface Amounts {
+  /** Tokens, of input and output together. */
   readonly tokens: number;
   /** Money, in 10^-9 of the currency. */
   readonly spend: number;

@@ -5,7 +5,7 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import { build } from "esbuild";
 import type { SallyportLimits } from "../../src/cloudflare/limits_object.ts";
-import type { LimitSubject } from "../../src/limits/limiter.ts";
+import { type LimitSubject, NO_RESERVATION } from "../../src/limits/limiter.ts";
 import type { WindowCounts } from "../../src/limits/memory_limiter.ts";
 import { createParts, readConfig } from "../../src/cloudflare/bindings.ts";
 import { ConfigError } from "../../src/config/config.ts";
@@ -51,8 +51,13 @@ describe("the Durable Object", () => {
     const storage = { kv, setAlarm: (at: number) => Promise.resolve(void alarms.push(at)) };
     const object = new Limits({ storage }, {});
     const long = subjectOf("key:long", HOUR);
-    object.handle({ type: "acquire", id: "1", subjects: [subjectOf("key:short", 1), long] });
-    object.handle({ type: "acquire", id: "2", subjects: [long] });
+    object.handle({
+      type: "acquire",
+      id: "1",
+      subjects: [subjectOf("key:short", 1), long],
+      reservation: NO_RESERVATION,
+    });
+    object.handle({ type: "acquire", id: "2", subjects: [long], reservation: NO_RESERVATION });
     const { requests: { used, until } } = stored.get("key:long") as WindowCounts;
     assert.equal(used, 2);
     assert.ok(alarms.length <= 2, "it is not asked for with every call");
@@ -78,7 +83,7 @@ describe("what a Worker is given", () => {
       };
       const env = { LIMITS, SALLYPORT_CONFIG: { providers: { a: { upstream: "openai", ...(limits && { limits }) } } } };
       const { limiter } = createParts(env, readConfig(env), { clock: systemClock, keepAlive: () => {} });
-      for (const name of ["key:one", "key:two"]) await limiter?.acquire([subjectOf(name, HOUR)]);
+      for (const name of ["key:one", "key:two"]) await limiter?.acquire([subjectOf(name, HOUR)], NO_RESERVATION);
       assert.deepEqual(asked, limits === undefined ? ["key:one", "key:two"] : ["all", "all"]);
     }
   });

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import type { KeyResolver } from "../../src/keys/key_resolver.ts";
-import type { Lease, Limiter } from "../../src/limits/limiter.ts";
+import { type Lease, type Limiter, NO_RESERVATION } from "../../src/limits/limiter.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
@@ -170,7 +170,7 @@ describe("hooks of embedders", () => {
         acquire: (subjects) =>
           new Promise((resolve) => {
             grant = async () => {
-              held.push(await limiter.acquire(subjects));
+              held.push(await limiter.acquire(subjects, NO_RESERVATION));
               resolve(held[0] ?? assert.fail());
             };
           }),

@@ -5,7 +5,7 @@ import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "@std/testing/bdd";
 import { FileKeyUsageState } from "../../src/keys/key_usage_state_file.ts";
-import type { LimitSubject } from "../../src/limits/limiter.ts";
+import { type LimitSubject, NO_RESERVATION } from "../../src/limits/limiter.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { ConfigError } from "../../src/config/config.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
@@ -41,7 +41,7 @@ class Gateway {
 
   /** Uses a key and spends some of its budget. */
   spend(tokens: number, subject = BUDGET): void {
-    this.limiter.admit([subject])(tokens);
+    this.limiter.admit([subject], NO_RESERVATION)({ tokens, spend: 0 });
     this.state.used("one", SOME_DAY);
   }
 

@@ -3,13 +3,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { createSend } from "../../src/cloudflare/bindings.ts";
-import { LEASE_MS as LEASES } from "../../src/limits/limiter.ts";
+import { LEASE_MS as LEASES, NO_RESERVATION } from "../../src/limits/limiter.ts";
 import { MemoryLimiter, type WindowCounts } from "../../src/limits/memory_limiter.ts";
 import { RemoteLimiter, type SendToLimiter } from "../../src/limits/remote_limiter.ts";
 import { SharedLimiter } from "../../src/limits/shared_limiter.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import type { Clock } from "../../src/exchange/clock.ts";
-import { describeLimiter, keyWith, refusalOf, usedOf } from "./limits_suite.ts";
+import { describeLimiter, keyWith, refusalOf, tokens, usedOf } from "./limits_suite.ts";
 
 const BEGIN = Date.UTC(2026, 1, 27, 23, 0);
 const MINUTE = 60_000;
@@ -68,26 +68,26 @@ describe("limits a call away", () => {
     const { pass, join } = createPlace();
     const subject = keyWith({ concurrency: 1 });
     const vanished = join(createClock().clock);
-    await vanished.acquire([subject]);
+    await vanished.acquire([subject], NO_RESERVATION);
     const other = join();
     pass(LEASE_MS - 1);
-    assert.equal((await refusalOf(() => other.acquire([subject]))).code, "concurrency_limit_exceeded");
+    assert.equal((await refusalOf(() => other.acquire([subject], NO_RESERVATION))).code, "concurrency_limit_exceeded");
     pass(1);
-    await other.acquire([subject]);
+    await other.acquire([subject], NO_RESERVATION);
   });
 
   it("an exchange that goes on holds its place, also where what counts was begun anew", async () => {
     const { pass, join, place, create } = createPlace();
     const subject = keyWith({ concurrency: 1 });
     const limiter = join();
-    const lease = await limiter.acquire([subject]);
+    const lease = await limiter.acquire([subject], NO_RESERVATION);
     pass(10 * LEASE_MS);
-    await refusalOf(() => limiter.acquire([subject]));
+    await refusalOf(() => limiter.acquire([subject], NO_RESERVATION));
     place.shared = create();
     pass(LEASE_MS / 2);
-    await refusalOf(() => limiter.acquire([subject]));
-    lease.release(0);
-    (await limiter.acquire([subject])).release(0);
+    await refusalOf(() => limiter.acquire([subject], NO_RESERVATION));
+    lease.release(tokens(0));
+    (await limiter.acquire([subject], NO_RESERVATION)).release(tokens(0));
     pass(LEASE_MS);
     assert.deepEqual(await usedOf(limiter, subject), { concurrency: 0 }, "nobody renews what is over");
   });
@@ -100,10 +100,10 @@ describe("limits a call away", () => {
       budget: { limit: 9000, period: "month" },
     });
     const limiter = join();
-    (await limiter.acquire([subject])).release(5);
+    (await limiter.acquire([subject], NO_RESERVATION)).release(tokens(5));
     place.shared = create();
     assert.deepEqual(await usedOf(limiter, subject), { requests: 1, tokens: 5, budget: 5 });
-    (await limiter.acquire([subject])).release(5);
+    (await limiter.acquire([subject], NO_RESERVATION)).release(tokens(5));
     place.shared = create();
     assert.deepEqual(await usedOf(limiter, subject), { requests: 2, tokens: 10, budget: 10 });
     pass(60 * MINUTE);
@@ -115,26 +115,32 @@ describe("limits a call away", () => {
     const subject = keyWith({ requests: { limit: 2, windowMs: MINUTE }, budget: { limit: 100, period: "day" } });
     let isAway = true;
     const limiter = join(undefined, (message) => isAway ? Promise.reject(new Error("away")) : send(message));
-    const first = await limiter.acquire([subject]);
-    await limiter.acquire([subject]);
-    assert.equal((await refusalOf(() => limiter.acquire([subject]))).code, "rate_limit_exceeded");
+    const first = await limiter.acquire([subject], NO_RESERVATION);
+    await limiter.acquire([subject], NO_RESERVATION);
+    assert.equal((await refusalOf(() => limiter.acquire([subject], NO_RESERVATION))).code, "rate_limit_exceeded");
     isAway = false;
-    first.release(7);
+    first.release(tokens(7));
     assert.deepEqual(await usedOf(limiter, subject), { requests: 0, budget: 7 });
   });
 
   it("a place that refuses while it is away is not counted around", async () => {
     const { join } = createPlace();
     const limiter = join(undefined, () => Promise.reject(new GatewayError("gateway_draining")));
-    assert.equal((await refusalOf(() => limiter.acquire([keyWith({ concurrency: 1 })]))).code, "gateway_draining");
+    assert.equal(
+      (await refusalOf(() => limiter.acquire([keyWith({ concurrency: 1 })], NO_RESERVATION))).code,
+      "gateway_draining",
+    );
   });
 
   it("an answer that lacks a limit is none: the gateway counts alone", async () => {
     const { join } = createPlace();
     const limiter = join(undefined, () => Promise.resolve([]));
     const subject = keyWith({ concurrency: 1 });
-    await limiter.acquire([subject]);
-    assert.equal((await refusalOf(() => limiter.acquire([subject]))).code, "concurrency_limit_exceeded");
+    await limiter.acquire([subject], NO_RESERVATION);
+    assert.equal(
+      (await refusalOf(() => limiter.acquire([subject], NO_RESERVATION))).code,
+      "concurrency_limit_exceeded",
+    );
   });
 
   it("a gateway that is known to have gone holds nothing, and the others what they held", async () => {
@@ -143,11 +149,11 @@ describe("limits a call away", () => {
       join(undefined, (message) => Promise.resolve(place.shared.handle(message, gateway)))
     );
     const subject = keyWith({ concurrency: 2 });
-    const gone = await one?.acquire([subject]);
-    const held = await other?.acquire([subject]);
+    const gone = await one?.acquire([subject], NO_RESERVATION);
+    const held = await other?.acquire([subject], NO_RESERVATION);
     place.shared.leave("one");
     assert.deepEqual(await usedOf(other ?? assert.fail(), subject), { concurrency: 1 });
-    held?.release(0);
+    held?.release(tokens(0));
     assert.deepEqual(await usedOf(other ?? assert.fail(), subject), { concurrency: 0 });
     assert.ok(gone !== undefined);
   });
@@ -159,12 +165,12 @@ describe("limits a call away", () => {
     const handle: SendToLimiter = (message) =>
       message.type === "acquire" ? new Promise((resolve) => answer = () => resolve(send(message))) : send(message);
     const limiter = join(undefined, createSend(() => ({ handle }), { clock, keepAlive: (work) => void work }));
-    const acquiring = limiter.acquire([subject]);
+    const acquiring = limiter.acquire([subject], NO_RESERVATION);
     pass(2000);
     const lease = await acquiring;
     answer();
     assert.deepEqual(await usedOf(limiter, subject), { concurrency: 1 });
-    lease.release(0);
+    lease.release(tokens(0));
     assert.deepEqual(await usedOf(limiter, subject), { concurrency: 0 });
   });
 });

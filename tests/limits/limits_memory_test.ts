@@ -3,12 +3,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import type { LimitSubject } from "../../src/limits/limiter.ts";
+import { type LimitSubject, NO_RESERVATION } from "../../src/limits/limiter.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import type { Clock } from "../../src/exchange/clock.ts";
 import type { LimitSet } from "../../src/config/limit_set.ts";
 import { commandsFor, LogLimiter, runPair, type StillClock } from "./limits_model.ts";
-import { describeLimiter, keyWith } from "./limits_suite.ts";
+import { describeLimiter, keyWith, tokens } from "./limits_suite.ts";
 
 function createClock(): Clock & StillClock {
   return {
@@ -59,7 +59,15 @@ describe("limits in memory beside a model", () => {
         { nil: undefined },
       ),
       concurrency: fc.option(fc.integer({ min: 1, max: 4 }), { nil: undefined }),
-      mode: fc.constantFrom(undefined, "enforce" as const, "observe" as const),
+      spend: fc.option(
+        fc.record({
+          limit: fc.integer({ min: 1, max: 100 }),
+          period: fc.constantFrom("day" as const, "month" as const),
+          currency: fc.constant("USD"),
+        }),
+        { nil: undefined },
+      ),
+      mode: fc.constantFrom(undefined, "enforce" as const, "observe" as const, "strict" as const),
     });
     const steps = fc.oneof(fc.nat(1000), fc.nat(2 * MINUTE), fc.nat(40 * 24 * 60 * MINUTE));
     const share = fc.integer({ min: 1, max: 3 });
@@ -87,15 +95,15 @@ describe("limits in memory beside a model", () => {
 });
 
 describe("limits in memory over time", () => {
-  const use = async (limiter: MemoryLimiter, key: LimitSubject, tokens = 0) =>
-    (await limiter.acquire([key])).release(tokens);
+  const use = async (limiter: MemoryLimiter, key: LimitSubject, count = 0) =>
+    (await limiter.acquire([key], NO_RESERVATION)).release(tokens(count));
 
   it("forget who has nothing left to remember, and nobody else", async () => {
     const clock = createClock();
     const limiter = new MemoryLimiter(clock);
     const lasting = keyWith({ budget: { limit: 100, period: "day" } });
     await use(limiter, lasting, 7);
-    const held = await limiter.acquire([keyWith({ concurrency: 1 })]);
+    const held = await limiter.acquire([keyWith({ concurrency: 1 })], NO_RESERVATION);
     const brief = Array.from({ length: 1000 }, () => keyWith({ requests: { limit: 9, windowMs: MINUTE } }));
     for (const key of brief) {
       await use(limiter, key);
@@ -105,7 +113,7 @@ describe("limits in memory over time", () => {
     move(clock, MINUTE);
     for (let number = 0; number < 1000; number++) await use(limiter, lasting);
     assert.equal(limiter.size, 2);
-    held.release(1);
+    held.release(tokens(1));
     for (let number = 0; number < 10; number++) await use(limiter, lasting);
     assert.equal(limiter.size, 1);
     assert.equal(limiter.standings([lasting])[0]?.used, 7);
@@ -127,7 +135,7 @@ describe("limits in memory over time", () => {
     after.restore(spent);
     assert.deepEqual([...after.budgets()], spent);
     await use(after, day, 40);
-    assert.throws(() => after.acquire([day]), /100\/day/);
+    assert.throws(() => after.acquire([day], NO_RESERVATION), /100\/day/);
     move(clock, 60 * MINUTE); // to the next day, not yet to the next month
     const later = new MemoryLimiter(clock);
     later.restore(spent);
@@ -142,9 +150,9 @@ describe("limits in memory over time", () => {
     await use(limiter, key, 100);
     const daily: LimitSubject = { name: key.name, limits: { budget: { limit: 50, period: "day" } } };
     await use(limiter, daily, 50);
-    assert.throws(() => limiter.acquire([daily]), /50\/day/);
+    assert.throws(() => limiter.acquire([daily], NO_RESERVATION), /50\/day/);
     clock.wall -= 500; // as clocks are set right
-    assert.throws(() => limiter.acquire([daily]), /50\/day/);
+    assert.throws(() => limiter.acquire([daily], NO_RESERVATION), /50\/day/);
     clock.wall -= 24 * 60 * MINUTE;
     await use(limiter, daily, 50);
   });
@@ -156,7 +164,7 @@ describe("limits in memory over time", () => {
     await use(limiter, key);
     for (const jump of [-1e9, 2e9]) {
       clock.wall += jump;
-      assert.throws(() => limiter.acquire([key]), /1\/min/);
+      assert.throws(() => limiter.acquire([key], NO_RESERVATION), /1\/min/);
     }
   });
 });

@@ -3,14 +3,22 @@ import assert from "node:assert/strict";
 import fc from "fast-check";
 import { enforce } from "../../src/limits/verdict.ts";
 import {
+  type Amounts,
   ASK_AGAIN_MS,
   type Lease,
   type Limiter,
   limitsOf,
   type LimitSubject,
+  NO_RESERVATION,
+  type Reservation,
+  reservedOf,
+  type SettledLimit,
   type Standing,
+  unitOf,
 } from "../../src/limits/limiter.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
+
+type Counted = Record<SettledLimit, number>;
 
 /** What happened to a subject. */
 interface Entry {
@@ -18,8 +26,14 @@ interface Entry {
   readonly wall: number;
   /** 1 for a request, 0 for a charge. */
   readonly requests: number;
-  readonly tokens: number;
+  /** What counts against each limit: for a request what it reserved, or used in the end. */
+  readonly counted: Counted;
 }
+
+const NOTHING: Counted = { tokens: 0, budget: 0, spend: 0 };
+
+/** A window of tokens begins with a request, or with a charge. */
+const takesTokens = ({ requests, counted }: Entry): boolean => requests > 0 || counted.tokens > 0;
 
 /** A clock that stands still unless it is moved. */
 export interface StillClock {
@@ -44,14 +58,20 @@ export class LogLimiter implements Limiter {
   }
 
   // deno-lint-ignore require-await -- a refusal is a rejection
-  async acquire(subjects: readonly LimitSubject[]): Promise<Lease> {
-    const { observed } = enforce(subjects.flatMap((subject) => this.#standings(subject)));
-    for (const { name } of subjects) this.#enter(name, { requests: 1, tokens: 0 }, 1);
+  async acquire(subjects: readonly LimitSubject[], reservation: Reservation): Promise<Lease> {
+    const { observed } = enforce(subjects.flatMap((subject) => this.#standings(subject)), reservation);
+    const entries = subjects.map((subject) => {
+      const counted = { ...NOTHING };
+      for (const standing of this.#standings(subject)) {
+        if (standing.name in counted) counted[standing.name as SettledLimit] = reservedOf(standing, reservation);
+      }
+      return { subject, entry: this.#enter(subject.name, { requests: 1, counted }, 1) };
+    });
     let isHeld = true;
-    const release = (tokens: number | undefined) => {
+    const release = (used: Amounts) => {
       if (!isHeld) return;
       isHeld = false;
-      for (const { name } of subjects) this.#enter(name, { requests: 0, tokens: tokens ?? 0 }, -1);
+      for (const { subject, entry } of entries) this.#correct(subject, entry, used);
     };
     return { headers: {}, observed, release };
   }
@@ -61,49 +81,77 @@ export class LogLimiter implements Limiter {
   }
 
   #standings(subject: LimitSubject): Standing[] {
-    const { requests, tokens, budget } = subject.limits;
+    const { requests, tokens, budget, spend } = subject.limits;
     const log = this.#log.get(subject.name) ?? [];
-    const charges = log.filter((entry) => entry.tokens > 0 || entry.requests > 0);
     const found = {
-      requests: this.#window(log.filter((entry) => entry.requests > 0), "requests", requests?.windowMs ?? 0),
-      tokens: this.#window(charges, "tokens", tokens?.windowMs ?? 0),
-      budget: this.#period(log, budget?.period ?? "day"),
+      requests: this.#window(
+        log.filter((entry) => entry.requests > 0),
+        requests?.windowMs ?? 0,
+        (entry) => entry.requests,
+      ),
+      tokens: this.#window(log.filter(takesTokens), tokens?.windowMs ?? 0, ({ counted }) => counted.tokens),
+      budget: this.#period(log, budget?.period ?? "day", "budget"),
+      spend: this.#period(log, spend?.period ?? "day", "spend"),
       concurrency: { used: this.#open.get(subject.name) ?? 0, resetMs: ASK_AGAIN_MS },
     };
     return limitsOf(subject).map(([name, limit]) => ({
       subject,
       name,
       limit: Math.ceil(limit / this.#share()),
-      ...found[name],
+      used: found[name].used,
+      resetMs: found[name].resetMs,
     }));
   }
 
-  #enter(name: string, entry: Pick<Entry, "requests" | "tokens">, opened: number): void {
+  /** Replaces what was reserved where its window goes on; else adds what was used beyond it, as one more charge. */
+  #correct({ name, limits }: LimitSubject, entry: Entry, used: Amounts): void {
     const log = this.#log.get(name) ?? [];
-    log.push({ ...entry, at: this.#clock.passed, wall: this.#clock.wall });
-    this.#log.set(name, log);
-    this.#open.set(name, (this.#open.get(name) ?? 0) + opened);
+    const late = { ...NOTHING };
+    const { start } = this.#window(log.filter(takesTokens), limits.tokens?.windowMs ?? 0, () => 0);
+    for (const limit of ["tokens", "budget", "spend"] as const) {
+      if (limits[limit] === undefined) continue;
+      const isSame = limit === "tokens"
+        ? entry.at >= start && this.#clock.passed < start + (limits.tokens?.windowMs ?? 0)
+        : toPeriod(entry.wall, limits[limit]?.period) === toPeriod(this.#clock.wall, limits[limit]?.period);
+      if (isSame) entry.counted[limit] = used[unitOf(limit)];
+      else late[limit] = Math.max(0, used[unitOf(limit)] - entry.counted[limit]);
+    }
+    this.#open.set(name, (this.#open.get(name) ?? 0) - 1);
+    if (late.tokens + late.budget + late.spend > 0) this.#enter(name, { requests: 0, counted: late }, 0);
   }
 
-  #window(log: readonly Entry[], what: "requests" | "tokens", windowMs: number) {
+  #enter(name: string, entry: Pick<Entry, "requests" | "counted">, opened: number): Entry {
+    const log = this.#log.get(name) ?? [];
+    const entered = { ...entry, at: this.#clock.passed, wall: this.#clock.wall };
+    log.push(entered);
+    this.#log.set(name, log);
+    this.#open.set(name, (this.#open.get(name) ?? 0) + opened);
+    return entered;
+  }
+
+  #window(log: readonly Entry[], windowMs: number, countOf: (entry: Entry) => number) {
     let [start, used] = [-Infinity, 0];
     for (const entry of log) {
       if (entry.at - start >= windowMs) [start, used] = [entry.at, 0];
-      used += entry[what];
+      used += countOf(entry);
     }
     const resetMs = start + windowMs - this.#clock.passed;
-    return resetMs > 0 ? { used, resetMs } : { used: 0, resetMs: windowMs };
+    return resetMs > 0 ? { start, used, resetMs } : { start, used: 0, resetMs: windowMs };
   }
 
-  #period(log: readonly Entry[], period: "day" | "month") {
-    const toText = (wall: number) => new Date(wall).toISOString().slice(0, period === "day" ? 10 : 7);
-    const today = toText(this.#clock.wall);
-    const used = log.filter(({ wall }) => toText(wall) === today).reduce((sum, { tokens }) => sum + tokens, 0);
+  #period(log: readonly Entry[], period: "day" | "month", name: "budget" | "spend") {
+    const today = toPeriod(this.#clock.wall, period);
+    const used = log.filter(({ wall }) => toPeriod(wall, period) === today)
+      .reduce((sum, { counted }) => sum + counted[name], 0);
     const [year = 0, month = 0, day = 1] = today.split("-").map(Number);
     const end = period === "day" ? Date.UTC(year, month - 1, day + 1) : Date.UTC(year, month, 1);
     return { used, resetMs: end - this.#clock.wall };
   }
 }
+
+/** The day or month of a time. */
+const toPeriod = (wall: number, period: "day" | "month" = "day"): string =>
+  new Date(wall).toISOString().slice(0, period === "day" ? 10 : 7);
 
 /** A limiter of the two. */
 export interface Side {
@@ -134,9 +182,9 @@ function toCommand(name: string, run: (model: Pair["model"], real: Pair["real"])
   return { check: () => true, run, toString: () => name };
 }
 
-async function outcomeOf(side: Pair["real"], subjects: readonly LimitSubject[]) {
+async function outcomeOf(side: Pair["real"], subjects: readonly LimitSubject[], reservation: Reservation) {
   try {
-    const lease = await side.limiter.acquire(subjects);
+    const lease = await side.limiter.acquire(subjects, reservation);
     side.leases.push(lease);
     return { code: "taken", observed: lease.observed, retryMs: 0 };
   } catch (error) {
@@ -150,18 +198,20 @@ export function commandsFor(options: CommandOptions): fc.Arbitrary<Iterable<Comm
   const { subjects, steps, toleranceMs, length } = options;
   const assertNear = (real: number, model: number, what: string) =>
     assert.ok(Math.abs(real - model) <= toleranceMs, `${what}: ${real}, but the model says ${model}`);
-  const isTimed = (what: string) => toleranceMs === 0 || !what.startsWith("budget");
-  const take = fc.subarray([...subjects], { minLength: 1 }).map((taken) =>
-    toCommand(`take(${taken.map(({ name }) => name)})`, async (model, real) => {
-      const [expected, actual] = [await outcomeOf(model, taken), await outcomeOf(real, taken)];
+  const isTimed = (what: string) => toleranceMs === 0 || !/^(?:budget|spend)/.test(what);
+  const amounts = (max: number) => fc.record({ tokens: fc.nat(max), spend: fc.nat(max) });
+  const reservation = fc.oneof(fc.constant(NO_RESERVATION), fc.record({ expected: amounts(30), most: amounts(60) }));
+  const take = fc.tuple(fc.subarray([...subjects], { minLength: 1 }), reservation).map(([taken, reserved]) =>
+    toCommand(`take(${taken.map(({ name }) => name)}, ${JSON.stringify(reserved)})`, async (model, real) => {
+      const [expected, actual] = [await outcomeOf(model, taken, reserved), await outcomeOf(real, taken, reserved)];
       if (isTimed(expected.code)) assertNear(actual.retryMs, expected.retryMs, "retry");
       assert.deepEqual({ ...actual, retryMs: 0 }, { ...expected, retryMs: 0 });
     })
   );
-  const release = fc.tuple(fc.nat(), fc.option(fc.nat(40), { nil: undefined })).map(([place, tokens]) =>
-    toCommand(`release(${place}, ${tokens})`, (model, real) => {
+  const release = fc.tuple(fc.nat(), amounts(40)).map(([place, used]) =>
+    toCommand(`release(${place}, ${JSON.stringify(used)})`, (model, real) => {
       const index = place % Math.max(1, model.leases.length);
-      for (const { leases } of [model, real]) leases[index]?.release(tokens);
+      for (const { leases } of [model, real]) leases[index]?.release(used);
       return Promise.resolve();
     })
   );

@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, it } from "@std/testing/bdd
 import fc from "fast-check";
 import { Redis } from "ioredis";
 import { RedisClient } from "../../src/storage/redis_client.ts";
-import { type Lease, LEASE_MS, type LimitSubject } from "../../src/limits/limiter.ts";
+import { type Lease, LEASE_MS, type LimitSubject, NO_RESERVATION } from "../../src/limits/limiter.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
 import { toArguments } from "../../src/limits/redis_scripts.ts";
@@ -15,7 +15,7 @@ import { periodEnd } from "../../src/config/units.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 import { commandsFor, runPair, type Side } from "./limits_model.ts";
-import { describeLimiter, keyWith, refusalOf, usedOf } from "./limits_suite.ts";
+import { describeLimiter, keyWith, refusalOf, tokens, usedOf } from "./limits_suite.ts";
 
 const HOUR = 3_600_000;
 const MINUTE = 60_000;
@@ -135,8 +135,8 @@ withRedis.describe("limits in Redis beside those in memory", () => {
       const limiter = new RedisLimiter(client, { ...patient, now: () => Date.now() + drift });
       for (const period of ["day", "month"] as const) {
         const key = keyWith({ budget: { limit: 10, period } });
-        (await limiter.acquire([key])).release(10);
-        const { retryAfterMs = NaN } = await refusalOf(() => limiter.acquire([key]));
+        (await limiter.acquire([key], NO_RESERVATION)).release(tokens(10));
+        const { retryAfterMs = NaN } = await refusalOf(() => limiter.acquire([key], NO_RESERVATION));
         const left = periodEnd(period, Date.now()) - Date.now();
         assert.ok(Math.abs(retryAfterMs - left) < 5000, `${period}, ${drift} ms: ${retryAfterMs} is not ${left}`);
       }
@@ -147,9 +147,9 @@ withRedis.describe("limits in Redis beside those in memory", () => {
   it("count budgets alone, and say so, where the clock of a gateway is wrong by more than a day", async () => {
     const { client, reports } = await start();
     const limiter = new RedisLimiter(client, { ...patient, now: () => Date.now() + 25 * HOUR });
-    await limiter.acquire([keyWith({ requests: { limit: 10, windowMs: HOUR } })]);
+    await limiter.acquire([keyWith({ requests: { limit: 10, windowMs: HOUR } })], NO_RESERVATION);
     assert.equal(limiter.fallbacks, 0);
-    await limiter.acquire([keyWith({ budget: { limit: 10, period: "day" } })]);
+    await limiter.acquire([keyWith({ budget: { limit: 10, period: "day" } })], NO_RESERVATION);
     assert.equal(limiter.fallbacks, 1);
     assert.match(reports.join("\n"), /the clocks of this gateway and of Redis differ by more than a day/);
   });
@@ -181,7 +181,9 @@ withRedis.describe("limits that gateways share through Redis", () => {
     const isOver = () => ends.size >= 6;
     await Promise.all(both.map(async ({ limiter }) => {
       while (!isOver()) {
-        const answers = await Promise.allSettled(Array.from({ length: 10 }, () => limiter.acquire([key])));
+        const answers = await Promise.allSettled(
+          Array.from({ length: 10 }, () => limiter.acquire([key], NO_RESERVATION)),
+        );
         taken += answers.filter(({ status }) => status === "fulfilled").length;
         const [count, end] = await raw.hmget(counts, "r", "ru");
         assert.ok(Number(count ?? 0) <= 20, `${count} in one window`);
@@ -198,19 +200,22 @@ withRedis.describe("limits that gateways share through Redis", () => {
     const [one, other] = [await start(), await start()];
     const key = keyWith({ concurrency: 3 });
     const leases = [
-      await one.limiter.acquire([key]),
-      await one.limiter.acquire([key]),
-      await other.limiter.acquire([key]),
+      await one.limiter.acquire([key], NO_RESERVATION),
+      await one.limiter.acquire([key], NO_RESERVATION),
+      await other.limiter.acquire([key], NO_RESERVATION),
     ];
-    assert.equal((await refusalOf(() => other.limiter.acquire([key]))).code, "concurrency_limit_exceeded");
+    assert.equal(
+      (await refusalOf(() => other.limiter.acquire([key], NO_RESERVATION))).code,
+      "concurrency_limit_exceeded",
+    );
     // Both live on for the life of a lease; the first one renews what it holds, the other one does not.
     await raw.eval(EXPIRE, 0, LEASE_MS.redis - 2000);
-    leases[0]?.release(0);
+    leases[0]?.release(tokens(0));
     await one.renew();
     assert.deepEqual(await used(other, key), { concurrency: 2 });
     await raw.eval(EXPIRE, 0, 2000);
     assert.deepEqual(await used(other, key), { concurrency: 1 });
-    for (const lease of leases) lease.release(0);
+    for (const lease of leases) lease.release(tokens(0));
     assert.deepEqual(await used(one, key), { concurrency: 0 });
     await one.renew();
     assert.deepEqual(await used(one, key), { concurrency: 0 }, "what is over came back");
@@ -223,9 +228,9 @@ withRedis.describe("limits that gateways share through Redis", () => {
       tokens: { limit: 9, windowMs: MINUTE },
       concurrency: 9,
     });
-    (await limiter.acquire([key])).release(1);
-    await limiter.acquire([key]);
-    (await limiter.acquire([keyWith({ budget: { limit: 9, period: "day" } })])).release(1);
+    (await limiter.acquire([key], NO_RESERVATION)).release(tokens(1));
+    await limiter.acquire([key], NO_RESERVATION);
+    (await limiter.acquire([keyWith({ budget: { limit: 9, period: "day" } })], NO_RESERVATION)).release(tokens(1));
     for (const name of await raw.keys("sallyport:*:key:*")) {
       const left = await raw.pttl(name);
       const most = name.includes(":open:") ? LEASE_MS.redis : name.endsWith(key.name) ? HOUR : 24 * HOUR;
@@ -236,13 +241,13 @@ withRedis.describe("limits that gateways share through Redis", () => {
   it("hold what is left when Redis comes back empty", async () => {
     const member = await start();
     const key = keyWith({ tokens: { limit: 1000, windowMs: HOUR }, concurrency: 5 });
-    const leases = await Promise.all([1, 2, 3].map(() => member.limiter.acquire([key])));
+    const leases = await Promise.all([1, 2, 3].map(() => member.limiter.acquire([key], NO_RESERVATION)));
     await server.restart();
     await until(() => member.client.health.isUp === false || raw.status === "ready", "a new connection");
     await answering(member);
     await member.renew();
     assert.deepEqual(await used(member, key), { tokens: 0, concurrency: 3 });
-    for (const lease of leases) lease.release(10);
+    for (const lease of leases) lease.release(tokens(10));
     assert.deepEqual(await used(member, key), { tokens: 30, concurrency: 0 });
   });
 
@@ -267,19 +272,19 @@ withRedis.describe("limits that gateways share through Redis", () => {
       tokens: { limit: 1e6, windowMs: HOUR },
       concurrency: 50,
     });
-    const before = await member.limiter.acquire([key]);
+    const before = await member.limiter.acquire([key], NO_RESERVATION);
     await server.kill();
     const leases: Lease[] = [];
-    for (let number = 0; number < 4; number++) leases.push(await member.limiter.acquire([key]));
-    assert.match((await refusalOf(() => member.limiter.acquire([key]))).message, /7\/h requests/);
+    for (let number = 0; number < 4; number++) leases.push(await member.limiter.acquire([key], NO_RESERVATION));
+    assert.match((await refusalOf(() => member.limiter.acquire([key], NO_RESERVATION))).message, /7\/h requests/);
     assert.equal(member.limiter.fallbacks, 5);
-    for (const lease of [before, ...leases.slice(0, 3)]) for (const _ of [1, 2]) lease.release(100);
+    for (const lease of [before, ...leases.slice(0, 3)]) for (const _ of [1, 2]) lease.release(tokens(100));
     await server.restart();
     await answering(member);
     await answering(other);
     await member.renew();
     assert.deepEqual(await used(other, key), { requests: 0, tokens: 400, concurrency: 1 });
-    leases[3]?.release(11);
+    leases[3]?.release(tokens(11));
     assert.deepEqual(await used(member, key), { requests: 0, tokens: 411, concurrency: 0 });
     await member.renew();
     assert.deepEqual(await used(other, key), { requests: 0, tokens: 411, concurrency: 0 }, "it paid twice");
@@ -289,19 +294,19 @@ withRedis.describe("limits that gateways share through Redis", () => {
   it("keep exact accounts over a pause of Redis", async () => {
     const member = await start(systemClock);
     const key = keyWith({ tokens: { limit: 1e6, windowMs: HOUR }, concurrency: 20 });
-    const leases = await Promise.all(Array.from({ length: 10 }, () => member.limiter.acquire([key])));
+    const leases = await Promise.all(Array.from({ length: 10 }, () => member.limiter.acquire([key], NO_RESERVATION)));
     server.pause();
-    for (const lease of leases.slice(0, 5)) lease.release(100); // sent, and not answered
-    const late = await Promise.all(Array.from({ length: 10 }, () => member.limiter.acquire([key])));
-    for (const lease of late.slice(0, 9)) lease.release(10); // decided here
-    for (const lease of leases.slice(5, 9)) lease.release(1);
+    for (const lease of leases.slice(0, 5)) lease.release(tokens(100)); // sent, and not answered
+    const late = await Promise.all(Array.from({ length: 10 }, () => member.limiter.acquire([key], NO_RESERVATION)));
+    for (const lease of late.slice(0, 9)) lease.release(tokens(10)); // decided here
+    for (const lease of leases.slice(5, 9)) lease.release(tokens(1));
     assert.ok(member.limiter.fallbacks >= 10, "Redis was not paused");
     server.resume();
     await answering(member);
     await member.renew();
     assert.deepEqual(await used(member, key), { tokens: 594, concurrency: 2 });
-    leases[9]?.release(0);
-    late[9]?.release(6);
+    leases[9]?.release(tokens(0));
+    late[9]?.release(tokens(6));
     await member.renew();
     assert.deepEqual(await used(member, key), { tokens: 600, concurrency: 0 });
   });
@@ -313,10 +318,10 @@ withRedis.describe("limits that gateways share through Redis", () => {
       keyWith({ tokens: { limit: 10, windowMs: HOUR } }),
     ];
     await raw.set(`sallyport:counts:${broken.name}`, "x");
-    (await member.limiter.acquire([broken])).release(10);
+    (await member.limiter.acquire([broken], NO_RESERVATION)).release(tokens(10));
     assert.equal(member.limiter.fallbacks, 1);
-    assert.equal((await refusalOf(() => member.limiter.acquire([broken]))).code, "rate_limit_exceeded");
-    (await member.limiter.acquire([sound])).release(4);
+    assert.equal((await refusalOf(() => member.limiter.acquire([broken], NO_RESERVATION))).code, "rate_limit_exceeded");
+    (await member.limiter.acquire([sound], NO_RESERVATION)).release(tokens(4));
     assert.equal(member.limiter.fallbacks, 2);
     assert.deepEqual(await used(member, sound), { tokens: 4 });
     await raw.del(`sallyport:counts:${broken.name}`);

@@ -3,7 +3,16 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import { parseList } from "structured-headers";
-import { type Lease, type Limiter, type LimitName, type LimitSubject, SKEW_MS } from "../../src/limits/limiter.ts";
+import {
+  type Amounts,
+  type Lease,
+  type Limiter,
+  type LimitName,
+  type LimitSubject,
+  NO_RESERVATION,
+  type Reservation,
+  SKEW_MS,
+} from "../../src/limits/limiter.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import type { LimitSet } from "../../src/config/limit_set.ts";
 import { periodEnd } from "../../src/config/units.ts";
@@ -31,6 +40,16 @@ export function keyWith(limits: LimitSet): LimitSubject {
 function providerWith(limits: LimitSet): LimitSubject {
   return { name: `provider:${++made}`, limits };
 }
+
+/** Amounts of a call that used so many tokens, and no money. */
+export const tokens = (count = 0): Amounts => ({ tokens: count, spend: 0 });
+/** Amounts of a call that cost so much. */
+const spend = (amount: number): Amounts => ({ tokens: 0, spend: amount });
+/** Reserves what a call will probably use; at most, it uses ten times as much. */
+const expecting = (expected: Amounts): Reservation => ({
+  expected,
+  most: { tokens: 10 * expected.tokens, spend: 10 * expected.spend },
+});
 
 /** What a refusal says; fails where there is none. */
 export async function refusalOf(take: () => unknown): Promise<GatewayError> {
@@ -75,9 +94,10 @@ export function describeLimiter(engine: string, open: () => Promise<LimiterUnder
   };
   const stop = async () => void await under.close();
   const getUnder = () => under;
-  const take = async (...subjects: LimitSubject[]): Promise<Lease> => await limiter.acquire(subjects);
+  const take = async (...subjects: LimitSubject[]): Promise<Lease> => await limiter.acquire(subjects, NO_RESERVATION);
+  const reserve: Reserve = async (expected, ...subjects) => await limiter.acquire(subjects, expecting(expected));
   const takeTimes = async (times: number, ...subjects: LimitSubject[]) => {
-    for (let number = 0; number < times; number++) (await take(...subjects)).release(0);
+    for (let number = 0; number < times; number++) (await take(...subjects)).release(tokens(0));
   };
 
   describe(`windows ${engine}`, () => {
@@ -85,6 +105,7 @@ export function describeLimiter(engine: string, open: () => Promise<LimiterUnder
     afterEach(stop);
     describeWindows(getUnder, take, takeTimes);
     describeTokens(getUnder, take);
+    describeReservations(getUnder, reserve);
   });
   describe(`budgets and concurrency ${engine}`, () => {
     beforeEach(start);
@@ -106,6 +127,7 @@ export function describeLimiter(engine: string, open: () => Promise<LimiterUnder
 }
 
 type Take = (...subjects: LimitSubject[]) => Promise<Lease>;
+type Reserve = (expected: Amounts, ...subjects: LimitSubject[]) => Promise<Lease>;
 type TakeTimes = (times: number, ...subjects: LimitSubject[]) => Promise<void>;
 
 function describeWindows(getUnder: () => LimiterUnderTest, take: Take, takeTimes: TakeTimes): void {
@@ -135,7 +157,7 @@ function describeWindows(getUnder: () => LimiterUnderTest, take: Take, takeTimes
     await pass(2 * MINUTE);
     assert.equal((await refusalOf(() => take(key))).code, "concurrency_limit_exceeded");
     await pass(MINUTE / 2);
-    held.release(7);
+    held.release(tokens(7));
     await pass(MINUTE / 2);
     assert.equal((await requests())?.used, 0);
     await takeTimes(1, key);
@@ -151,10 +173,10 @@ function describeWindows(getUnder: () => LimiterUnderTest, take: Take, takeTimes
       name,
       limits: { requests: { limit: 10, windowMs: MINUTE }, tokens: { limit: 9, windowMs: MINUTE } },
     };
-    for (let number = 0; number < 20; number++) (await take(wide)).release(1);
+    for (let number = 0; number < 20; number++) (await take(wide)).release(tokens(1));
     const lease = await take(narrow);
     assert.deepEqual(await usedOf(getUnder().limiter, narrow), { requests: 1, tokens: 0 });
-    lease.release(3);
+    lease.release(tokens(3));
     await takeTimes(9, narrow);
     assertNear((await refusalOf(() => take(narrow))).retryAfterMs, MINUTE, "retry");
     assert.ok(SKEW_MS < MINUTE);
@@ -162,19 +184,19 @@ function describeWindows(getUnder: () => LimiterUnderTest, take: Take, takeTimes
 }
 
 function describeTokens(getUnder: () => LimiterUnderTest, take: Take): void {
-  it("charges tokens when an exchange is over: those under way can overshoot", async () => {
+  it("charges what was used beyond the reservation when an exchange is over", async () => {
     const key = keyWith({ tokens: { limit: 100, windowMs: HOUR } });
     const { limiter, pass } = getUnder();
     const under = [await take(key), await take(key)];
     assert.deepEqual(await usedOf(limiter, key), { tokens: 0 });
-    under[0]?.release(99);
+    under[0]?.release(tokens(99));
     const third = await take(key);
-    under[1]?.release(1);
+    under[1]?.release(tokens(1));
     const refusal = await refusalOf(() => take(key));
     assert.equal(refusal.code, "rate_limit_exceeded");
     assert.match(refusal.message, /100\/h tokens for this gateway key$/);
     assertNear(refusal.retryAfterMs, HOUR, "retry");
-    third.release(1000);
+    third.release(tokens(1000));
     assert.deepEqual(await usedOf(limiter, key), { tokens: 1100 });
     await pass(HOUR);
     assert.deepEqual(await usedOf(limiter, key), { tokens: 0 });
@@ -186,11 +208,103 @@ function describeTokens(getUnder: () => LimiterUnderTest, take: Take): void {
     const { limiter, pass } = getUnder();
     const lease = await take(key);
     await pass(5 * MINUTE);
-    lease.release(150);
+    lease.release(tokens(150));
     const [standing] = await limiter.status(key);
     assert.equal(standing?.used, 150);
     assertNear(standing?.resetMs, MINUTE, "the window of the charge");
     assert.equal((await refusalOf(() => take(key))).code, "rate_limit_exceeded");
+  });
+}
+
+function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve): void {
+  const limits: LimitSet = {
+    tokens: { limit: 100, windowMs: HOUR },
+    budget: { limit: 1000, period: "month" },
+    spend: { limit: 500, period: "day", currency: "USD" },
+  };
+
+  it("reserves at once what a call will probably use, and corrects it by what it used", async () => {
+    const { limiter } = getUnder();
+    const key = keyWith(limits);
+    const lease = await reserve({ tokens: 60, spend: 7 }, key);
+    assert.deepEqual(parseItems(lease.headers["ratelimit"]).map(({ parameters }) => parameters["r"]), [40, 940, 493]);
+    assert.deepEqual(await usedOf(limiter, key), { tokens: 60, budget: 60, spend: 7 });
+    assert.equal((await refusalOf(() => reserve(tokens(41), key))).code, "rate_limit_exceeded");
+    const second = await reserve(tokens(40), key);
+    lease.release({ tokens: 10, spend: 9 });
+    assert.deepEqual(await usedOf(limiter, key), { tokens: 50, budget: 50, spend: 9 });
+    second.release(tokens(90));
+    second.release(tokens(1));
+    assert.deepEqual(await usedOf(limiter, key), { tokens: 100, budget: 100, spend: 9 });
+    assert.equal((await refusalOf(() => reserve(tokens(0), key))).code, "rate_limit_exceeded");
+  });
+
+  it("refuses what a budget of money has no room for", async () => {
+    const { limiter } = getUnder();
+    const key = keyWith({ spend: { limit: 50_000_000_000, period: "month", currency: "USD" } });
+    (await reserve(spend(49_000_000_000), key)).release(spend(49_999_999_999));
+    const refusal = await refusalOf(() => reserve(spend(2), key));
+    assert.equal(refusal.code, "budget_exceeded");
+    assert.equal(refusal.limit, "spend");
+    assert.match(refusal.message, /50 USD\/month for this gateway key$/);
+    assert.deepEqual(await usedOf(limiter, key), { spend: 49_999_999_999 });
+    (await reserve(spend(1), key)).release(spend(1));
+    await refusalOf(() => reserve(spend(0), key));
+  });
+
+  it("gives all of a limit to a call that is expected to need more, if nobody has used any", async () => {
+    const { limiter } = getUnder();
+    const key = keyWith(limits);
+    const lease = await reserve(tokens(5000), key);
+    assert.deepEqual(await usedOf(limiter, key), { tokens: 100, budget: 1000, spend: 0 });
+    await refusalOf(() => reserve(tokens(1), key));
+    lease.release(tokens(30));
+    assert.deepEqual(await usedOf(limiter, key), { tokens: 30, budget: 30, spend: 0 });
+    await refusalOf(() => reserve(tokens(5000), key));
+    (await reserve(tokens(70), key)).release(tokens(0));
+  });
+
+  it("reserves what a call could use at most where limits are strict", async () => {
+    const { limiter } = getUnder();
+    const key = keyWith({ ...limits, mode: "strict" });
+    const lease = await reserve(tokens(4), key);
+    assert.deepEqual(await usedOf(limiter, key), { tokens: 40, budget: 40, spend: 0 });
+    assert.equal((await refusalOf(() => reserve(tokens(7), key))).code, "rate_limit_exceeded");
+    const never = await refusalOf(() => reserve(tokens(11), key));
+    assert.equal(never.code, "request_exceeds_limit");
+    assert.equal(never.retryAfterMs, undefined);
+    lease.release(tokens(5));
+    assert.deepEqual(await usedOf(limiter, key), { tokens: 5, budget: 5, spend: 0 });
+  });
+
+  it("takes nothing from anybody for a call that is refused", async () => {
+    const { limiter } = getUnder();
+    const key = keyWith({ requests: { limit: 9, windowMs: HOUR }, ...limits, concurrency: 9 });
+    const team = { name: key.name.replace("key", "team"), limits };
+    const provider = providerWith({ tokens: { limit: 50, windowMs: HOUR } });
+    (await reserve(tokens(0), provider)).release(tokens(45));
+    const refusal = await refusalOf(() => reserve(tokens(6), key, team, provider));
+    assert.equal(refusal.limit, "provider-tokens");
+    assert.deepEqual(await usedOf(limiter, key), { requests: 0, tokens: 0, budget: 0, spend: 0, concurrency: 0 });
+    assert.deepEqual(await usedOf(limiter, team), { tokens: 0, budget: 0, spend: 0 });
+    assert.deepEqual(await usedOf(limiter, provider), { tokens: 45 });
+    (await reserve(tokens(5), key, team, provider)).release(tokens(5));
+    assert.deepEqual(await usedOf(limiter, team), { tokens: 5, budget: 5, spend: 0 });
+    const ofTeam = await refusalOf(() => reserve(tokens(96), team));
+    assert.equal(ofTeam.limit, "team-tokens");
+    assert.match(ofTeam.message, /100\/h tokens for the team of this gateway key$/);
+  });
+
+  it("corrects nothing in a later window: there, only what was not reserved counts", async () => {
+    const { limiter, pass } = getUnder();
+    const key = keyWith({ tokens: { limit: 100, windowMs: MINUTE } });
+    const [less, more] = [await reserve(tokens(30), key), await reserve(tokens(30), key)];
+    await pass(MINUTE);
+    (await reserve(tokens(0), key)).release(tokens(50));
+    less.release(tokens(10));
+    assert.deepEqual(await usedOf(limiter, key), { tokens: 50 });
+    more.release(tokens(37));
+    assert.deepEqual(await usedOf(limiter, key), { tokens: 57 });
   });
 }
 
@@ -199,8 +313,8 @@ function describeBudgets(getUnder: () => LimiterUnderTest, take: Take): void {
     it(`refuses what is beyond the budget of a ${period} until the next one`, async () => {
       const key = keyWith({ budget: { limit: 1000, period } });
       const { limiter, now, pass } = getUnder();
-      (await take(key)).release(999);
-      (await take(key)).release(2);
+      (await take(key)).release(tokens(999));
+      (await take(key)).release(tokens(2));
       const left = periodEnd(period, now()) - now();
       const refusal = await refusalOf(() => take(key));
       assert.equal(refusal.code, "budget_exceeded");
@@ -210,7 +324,7 @@ function describeBudgets(getUnder: () => LimiterUnderTest, take: Take): void {
       await pass(refusal.retryAfterMs ?? 0);
       const lease = await take(key);
       assert.deepEqual(await usedOf(limiter, key), { budget: 0 });
-      lease.release(3);
+      lease.release(tokens(3));
       assert.deepEqual(await usedOf(limiter, key), { budget: 3 });
     });
   }
@@ -225,12 +339,12 @@ function describeConcurrency(getUnder: () => LimiterUnderTest, take: Take): void
     assert.equal(refusal.code, "concurrency_limit_exceeded");
     assert.equal(refusal.retryAfterMs, 1000);
     assert.match(refusal.message, /2 at once for this gateway key$/);
-    for (let times = 0; times < 3; times++) first.release(0);
+    for (let times = 0; times < 3; times++) first.release(tokens(0));
     assert.deepEqual(await usedOf(limiter, key), { concurrency: 1 });
     const third = await take(key);
     await refusalOf(() => take(key));
-    second.release(undefined);
-    third.release(1);
+    second.release(tokens(0));
+    third.release(tokens(1));
     assert.deepEqual(await usedOf(limiter, key), { concurrency: 0 });
   });
 }
@@ -252,7 +366,7 @@ function describeSubjects(getUnder: () => LimiterUnderTest, take: Take, takeTime
     assert.deepEqual(await usedOf(limiter, other), { requests: 1 });
     assertNear((await refusalOf(() => take(key, provider))).retryAfterMs, HOUR, "the later of both");
     const [lease] = [await take(keyWith({ concurrency: 1 }))];
-    lease?.release(0);
+    lease?.release(tokens(0));
     assert.deepEqual(await usedOf(limiter, key), { requests: 3, concurrency: 0 });
   });
 
@@ -298,7 +412,7 @@ function describeHeaders(getUnder: () => LimiterUnderTest, take: Take): void {
       concurrency: 20,
     });
     const provider = providerWith({ requests: { limit: 1, windowMs: 1500 } });
-    (await take(key)).release(10);
+    (await take(key)).release(tokens(10));
     const { headers } = await take(key, provider);
     assert.deepEqual(Object.keys(headers).sort(), ["ratelimit", "ratelimit-policy"]);
     assert.deepEqual(parseItems(headers["ratelimit-policy"]), [
@@ -329,13 +443,14 @@ function describeAccounts(getUnder: () => LimiterUnderTest): void {
   it("charges nothing for exchanges without usage", async () => {
     const { limiter } = getUnder();
     const key = keyWith({ tokens: { limit: 5, windowMs: HOUR } });
-    for (const tokens of [undefined, 0, 4, undefined]) (await limiter.acquire([key])).release(tokens);
+    for (const count of [0, 4, 0]) (await limiter.acquire([key], NO_RESERVATION)).release(tokens(count));
     assert.deepEqual(await usedOf(limiter, key), { tokens: 4 });
   });
 
   it("keeps exact accounts, however exchanges end and in whichever order", async () => {
     const ending = fc.record({
-      tokens: fc.option(fc.oneof(fc.nat(1000), fc.constant(0)), { nil: undefined }),
+      used: fc.oneof(fc.nat(1000), fc.constant(0)),
+      reserved: fc.oneof(fc.nat(1000), fc.constant(0)),
       releases: fc.integer({ min: 1, max: 3 }),
       order: fc.double({ min: 0, max: 1, noNaN: true }),
       isAlone: fc.boolean(),
@@ -347,22 +462,25 @@ function describeAccounts(getUnder: () => LimiterUnderTest): void {
           requests: { limit: 1000, windowMs: HOUR },
           tokens: { limit: 1e9, windowMs: HOUR },
           budget: { limit: 1e9, period: "month" },
+          spend: { limit: 1e9, period: "month", currency: "USD" },
           concurrency: 100,
         };
         const [key, provider] = [keyWith(limits), providerWith(limits)];
         const leases = await Promise.all(
-          endings.map(({ isAlone }) => limiter.acquire(isAlone ? [provider] : [key, provider])),
+          endings.map(({ isAlone, reserved }) =>
+            limiter.acquire(isAlone ? [provider] : [key, provider], expecting(tokens(reserved)))
+          ),
         );
         const shared = endings.filter(({ isAlone }) => !isAlone);
         assert.equal((await usedOf(limiter, key)).concurrency, shared.length);
         assert.equal((await usedOf(limiter, provider)).concurrency, endings.length);
         const byOrder = Array.from(endings.entries()).sort(([, one], [, other]) => one.order - other.order);
-        for (const [index, { tokens, releases }] of byOrder) {
-          for (let times = 0; times < releases; times++) leases[index]?.release(times === 0 ? tokens : 77);
+        for (const [index, { used, releases }] of byOrder) {
+          for (let times = 0; times < releases; times++) leases[index]?.release(tokens(times === 0 ? used : 77));
         }
         for (const [subject, all] of [[key, shared], [provider, endings]] as const) {
-          const tokens = all.reduce((sum, { tokens = 0 }) => sum + tokens, 0);
-          const expected = { requests: all.length, tokens, budget: tokens, concurrency: 0 };
+          const sum = all.reduce((sum, { used }) => sum + used, 0);
+          const expected = { requests: all.length, tokens: sum, budget: sum, spend: 0, concurrency: 0 };
           assert.deepEqual(await usedOf(limiter, subject), expected);
         }
       }),

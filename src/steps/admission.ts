@@ -4,14 +4,14 @@
  * @module
  */
 import type { AccountedCall, Accounting } from "./accounting.ts";
-import type { KeyConfig } from "./config/key.ts";
-import type { ProviderConfig } from "./config/provider.ts";
-import type { TeamConfig } from "./config/team.ts";
-import { GatewayError } from "./errors/gateway_error.ts";
-import type { Clock } from "./exchange/clock.ts";
-import type { Exchange } from "./exchange/exchange.ts";
-import type { TokenUsage } from "./exchange/record.ts";
-import type { RequestBody } from "./inbound/body.ts";
+import type { KeyConfig } from "../config/key.ts";
+import type { ProviderConfig } from "../config/provider.ts";
+import type { TeamConfig } from "../config/team.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
+import type { Clock } from "../exchange/clock.ts";
+import type { Exchange } from "../exchange/exchange.ts";
+import type { TokenUsage } from "../exchange/record.ts";
+import type { RequestBody } from "../inbound/body.ts";
 import {
   acquireLease,
   type Amounts,
@@ -20,7 +20,7 @@ import {
   type LimitSubject,
   NO_AMOUNTS,
   type Reservation,
-} from "./limits/limiter.ts";
+} from "../limits/limiter.ts";
 
 /** The parts of a gateway by which calls are admitted. */
 export interface AdmissionParts {

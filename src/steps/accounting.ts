@@ -4,19 +4,24 @@
  *
  * @module
  */
-import { costOf, findPrice, type Price, type Prices } from "./config/prices.ts";
-import { GatewayError } from "./errors/gateway_error.ts";
-import type { Exchange, Settlement } from "./exchange/exchange.ts";
-import type { TokenUsage } from "./exchange/record.ts";
-import { type EstimatedCall, type EstimatedTokens, TokenEstimator } from "./limits/estimate.ts";
-import { type Amounts, limitsAmounts, type LimitSubject, NO_AMOUNTS, type Reservation } from "./limits/limiter.ts";
+import { costOf, findPrice, type Price, type Prices } from "../config/prices.ts";
+import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
+import type { Exchange, Settlement } from "../exchange/exchange.ts";
+import type { TokenUsage } from "../exchange/record.ts";
+import { type EstimatedCall, type EstimatedTokens, TokenEstimator } from "../limits/estimate.ts";
+import { type Amounts, limitsAmounts, type LimitSubject, NO_AMOUNTS, type Reservation } from "../limits/limiter.ts";
 
 /** Units of 10^-12 of a currency in one of 10^-9, in which limits count money. */
 const COST_UNIT = 1000n;
 /** The most models of a provider whose price is remembered. */
 const MAX_PRICES = 1000;
-/** Errors of calls that never reached the provider. */
-const NEVER_SENT: ReadonlySet<string | undefined> = new Set(["upstream_unreachable", "upstream_connect_timeout"]);
+/** Errors of calls that never reached the provider, or that it failed to answer: callers can't bring them about. */
+const UNANSWERED: ReadonlySet<string | undefined> = new Set<ErrorCode | undefined>([
+  "upstream_unreachable",
+  "upstream_connect_timeout",
+  "upstream_disconnected",
+  "upstream_bad_response",
+]);
 
 /** A call whose tokens count. */
 export interface AccountedCall extends EstimatedCall {
@@ -84,23 +89,21 @@ export class Accounting {
   }
 
   /**
-   * Completes the facts of usage. What a provider stated counts; an answer that broke off counts at least what was sent
-   * and relayed of it; a call that was never answered counts as expected, since the provider may have worked on it.
+   * Completes the facts of usage. What a provider stated counts. An answer that states nothing, or broke off
+   * before it stated its output, counts as what was sent and relayed of it. A call that nobody waited for counts as expected: the provider may go on with
+   * it, and bill it.
    */
-  #complete(call: AccountedCall, { facts, status, outputTokens }: Exchange, settlement: Settlement): void {
-    const { outcome, code } = settlement;
-    const { usage } = facts;
-    if (usage !== undefined && (outcome === "ok" || outputTokens === undefined)) {
-      return this.#estimator.learn(call, usage, outputTokens);
-    }
-    const wasSent = facts.calledMs !== undefined && !NEVER_SENT.has(code);
+  #complete(call: AccountedCall, { facts, status, outputTokens }: Exchange, { outcome, code }: Settlement): void {
+    const { usage, calledMs, stream } = facts;
+    if (usage !== undefined && outcome === "ok") return this.#estimator.learn(call, usage, outputTokens);
+    if (usage?.output !== undefined) return;
     const isRefused = code === undefined && outcome !== "client_closed" && status !== 200;
-    if (!wasSent || isRefused) return;
-    const isRelayed = outputTokens !== undefined && (outcome === "ok" || facts.stream === true);
-    const { input, output } = isRelayed ? this.#estimator.consumed(call, outputTokens) : this.#estimator.expect(call);
-    if (usage === undefined) facts.usage = { total: input + output, input, output };
-    else if (usage.total >= (usage.input ?? input) + output) return;
-    else facts.usage = { ...usage, total: (usage.input ?? input) + output, output };
+    const isUnanswered = outputTokens === undefined && (calledMs === undefined || UNANSWERED.has(code));
+    if (isRefused || isUnanswered) return;
+    const isRelayed = outputTokens !== undefined && (outcome === "ok" || stream === true);
+    const estimate = isRelayed ? this.#estimator.consumed(call, outputTokens) : this.#estimator.expect(call);
+    const { input = estimate.input } = usage ?? {};
+    facts.usage = { ...usage, input, output: estimate.output, total: input + estimate.output };
     facts.isEstimated = true;
   }
 }

@@ -4,13 +4,19 @@
  *
  * @module
  */
-import type { GatewayRequest } from "./http/message.ts";
-import { ANY_TYPE, type ContentTypes, FORM_OR_JSON, isJson, JSON_ONLY } from "./inbound/body.ts";
-import { parseJson } from "./inbound/json_guard.ts";
-import { isMultipart, readFields } from "./inbound/multipart.ts";
-import { type MessageOrder, readChatCompletion } from "./operations/chat_completion.ts";
-import { FACT_FIELDS, NO_FACTS, readFieldFacts, readJsonFacts, type RequestFacts } from "./operations/request_facts.ts";
-import type { Operation } from "./operations/table.ts";
+import type { GatewayRequest } from "../http/message.ts";
+import { ANY_TYPE, type ContentTypes, FORM_OR_JSON, isJson, JSON_ONLY } from "../inbound/body.ts";
+import { parseJson } from "../inbound/json_guard.ts";
+import { isMultipart, readFields } from "../inbound/multipart.ts";
+import { type MessageOrder, readChatCompletion } from "../operations/chat_completion.ts";
+import {
+  FACT_FIELDS,
+  NO_FACTS,
+  readFieldFacts,
+  readJsonFacts,
+  type RequestFacts,
+} from "../operations/request_facts.ts";
+import type { Operation } from "../operations/table.ts";
 
 /** Content types by kind of body. */
 export const CONTENT_TYPES: Readonly<Record<Operation["body"], ContentTypes>> = {
