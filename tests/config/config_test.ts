@@ -545,6 +545,7 @@ describe("the configuration", () => {
         },
       },
       keys: [],
+      teams: {},
       limits: {
         maxBodyBytes: 32 * 1024 * 1024,
         bodyTimeMs: 60_000,

@@ -18,6 +18,9 @@ const whole = (content: string, usage: unknown) =>
   JSON.stringify({ choices: [{ index: 0, message: { content }, finish_reason: "stop" }], usage });
 const tokens = (total: unknown) => ({ prompt_tokens: 3, completion_tokens: 4, total_tokens: total });
 
+/** A call that costs no tokens, so that its answer tells what is left. */
+const MODELS: RawCall = { method: "GET", path: "/v1/models", body: "" };
+
 describe("limits", () => {
   let provider: Provider;
   let under: UnderTest | undefined;
@@ -66,10 +69,16 @@ describe("limits", () => {
   it("tells what is left with every answer, and leaves the provider's own words alone", async () => {
     const gateway = await start({ requests: "10/min", tokens: "1k/day", concurrency: 5, budget: "5k/month" });
     await call(gateway);
-    const { headers } = await call(gateway);
+    const { headers } = await call(gateway, { body: GOOD_BODY.replace("{", '{"max_tokens":100,') });
+    // 100 tokens of answer are reserved, and so many of the body as were stated for one like it.
     assert.match(
       headers.ratelimit ?? "",
-      /^"requests";r=8;t=\d+, "tokens";r=993;t=\d+, "budget";r=4993;t=\d+, "concurrency";r=4$/,
+      /^"requests";r=8;t=\d+, "tokens";r=8[5-9]\d;t=\d+, "budget";r=48[5-9]\d;t=\d+, "concurrency";r=4$/,
+    );
+    const after = await call(gateway, MODELS);
+    assert.match(
+      after.headers.ratelimit ?? "",
+      /^"requests";r=7;t=\d+, "tokens";r=986;t=\d+, "budget";r=4986;t=\d+, "concurrency";r=4$/,
     );
     assert.equal(
       headers["ratelimit-policy"],
@@ -106,25 +115,29 @@ describe("limits", () => {
     "no JSON": ["application/json", "nonsense", undefined],
   };
   for (const [name, [type, body, total]] of Object.entries(STATED)) {
-    it(`charges what the provider states in ${name}: ${total ?? "nothing"}`, async () => {
+    it(`charges what the provider states in ${name}: ${total ?? "nothing, so an estimate"}`, async () => {
       const gateway = await start({ budget: "1k/day" });
       answer = { type, body };
       await call(gateway, { body: type === "application/json" ? GOOD_BODY : STREAM_BODY });
-      assert.equal((await gateway.settled()).usage?.total, total);
-      const { headers } = await call(gateway);
-      assert.match(headers.ratelimit ?? "", new RegExp(`"budget";r=${1000 - (total ?? 0)};t=`));
+      const { usage, isEstimated } = await gateway.settled();
+      assert.equal(isEstimated, total === undefined ? true : undefined);
+      if (total !== undefined) assert.equal(usage?.total, total);
+      const { headers } = await call(gateway, MODELS);
+      assert.match(headers.ratelimit ?? "", new RegExp(`"budget";r=${Math.max(0, 1000 - (usage?.total ?? 0))};t=`));
     });
   }
 
-  it("refuses when the tokens of the window are used up, and not before", async () => {
-    const gateway = await start({ tokens: "10/h" });
+  it("refuses calls for which the window has not tokens enough, and none before", async () => {
+    const gateway = await start({ tokens: "300/h" });
+    const asking = (max: number) => ({ body: GOOD_BODY.replace("{", `{"max_tokens":${max},`) });
     const codes: string[] = [];
-    for (let count = 1; count <= 4; count++) {
-      codes.push(codeOf(await call(gateway)));
-      await gateway.settled(count);
+    for (const max of [200, 200, 1000, 200]) {
+      codes.push(codeOf(await call(gateway, asking(max))));
+      await gateway.settled(codes.length);
     }
-    assert.deepEqual(codes, ["ok", "ok", "rate_limit_exceeded", "rate_limit_exceeded"]);
-    assert.equal(gateway.records.at(-1)?.limit, "tokens");
+    assert.deepEqual(codes, ["ok", "ok", "rate_limit_exceeded", "ok"]);
+    assert.equal(gateway.records[2]?.limit, "tokens");
+    assert.equal(provider.calls.length, 3);
   });
 
   it("holds a place as long as the exchange is open, whichever way it ends", async () => {

@@ -29,7 +29,10 @@ const toLabels = (names: readonly string[], values: readonly string[]): string =
 
 const toSeries = (name: string, labels: string): string => labels === "" ? name : `${name}{${labels}}`;
 
-/** A count that only grows. It is not shown before its first count. */
+/**
+ * A count that only grows. With labels it is not shown before its first count; without, it is there from the start, as
+ * Prometheus advises (https://prometheus.io/docs/practices/instrumentation/#avoid-missing-metrics).
+ */
 export class Counter {
   #value = 0;
 
@@ -40,11 +43,11 @@ export class Counter {
 
   /** Returns the values for a snapshot. @param name Name of the metric @param labels Labels, as Prometheus writes them */
   values(name: string, labels: string): SeriesValues {
-    return this.#value === 0 ? [] : [[toSeries(name, labels), this.#value]];
+    return this.#value === 0 && labels !== "" ? [] : [[toSeries(name, labels), this.#value]];
   }
 }
 
-/** A distribution of sizes, counted in buckets. It is not shown before its first size. */
+/** A distribution of sizes, counted in buckets. It is shown as a {@link Counter} is. */
 export class Histogram {
   readonly #bounds: readonly number[];
   readonly #counts: number[];
@@ -73,7 +76,7 @@ export class Histogram {
       const le = `le="${bound === Infinity ? "+Inf" : bound}"`;
       return [toSeries(`${name}_bucket`, labels === "" ? le : `${labels},${le}`), count] as const;
     });
-    if (count === 0) return [];
+    if (count === 0 && labels !== "") return [];
     return [...buckets, [toSeries(`${name}_sum`, labels), this.#sum], [toSeries(`${name}_count`, labels), count]];
   }
 }
