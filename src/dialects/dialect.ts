@@ -49,6 +49,16 @@ export interface AnswerMeter {
   push(chunk: Uint8Array): void;
 }
 
+/** Usage that the streams of an interface state only when they are asked to. */
+export interface AskedUsage {
+  /** Adds the question to a body: the JSON of an object that has none yet. Every byte of it stays. */
+  addTo(body: Uint8Array): Uint8Array;
+  /** Tells whether a line of data, of which the beginning is there, may be the chunk that then states usage. */
+  mayBeChunk(bytes: Uint8Array, start: number, end: number): boolean;
+  /** Tells whether a line of data is that chunk: it states usage and nothing else. */
+  isChunk(bytes: Uint8Array, start: number, end: number): boolean;
+}
+
 /** Port: a dialect. */
 export interface Dialect {
   /** Creates the scanner of one stream. @param choices The number of answers that the caller asked for, at least 1 */
