@@ -8,7 +8,7 @@ import { type AdmissionParts, admit, reserve, subjectsOf } from "./steps/admissi
 import type { Config } from "./config/config.ts";
 import type { KeyConfig } from "./config/key.ts";
 import type { ProviderConfig } from "./config/provider.ts";
-import type { Dialect } from "./dialects/dialect.ts";
+import type { AskedUsage, Dialect } from "./dialects/dialect.ts";
 import { OPAQUE } from "./dialects/opaque.ts";
 import { GatewayError, toErrorResponse } from "./errors/gateway_error.ts";
 import { ClientClosed, type Exchange, type Settlement, toSettlement } from "./exchange/exchange.ts";
@@ -29,12 +29,13 @@ import type { KeyStore } from "./keys/key_store.ts";
 import { admitKey, admitModel, admitOperation, allowsModel } from "./keys/policy.ts";
 import { limitsAmounts, type LimitSubject, NO_RESERVATION } from "./limits/limiter.ts";
 import { dialectOfCaller, type ResolvedOperation, resolveOperation, toQuery } from "./operations/router.ts";
-import { CONTENT_TYPES, readFacts } from "./steps/request_body.ts";
+import { askForUsage, CONTENT_TYPES, readFacts } from "./steps/request_body.ts";
 import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
 import { hasLooped, type HeaderRules, listWithheld, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
 import { filterModelList } from "./upstream/model_list.ts";
 import { isSmall, readWhole, Relay } from "./upstream/relay.ts";
 import type { UpstreamResponse } from "./upstream/transport.ts";
+import { UsageChunkFilter } from "./upstream/usage_chunk.ts";
 
 /** A provider, and the parts that calls to it use. */
 export interface Provider extends Omit<ProviderConfig, "transport">, ForwardParts {
@@ -88,6 +89,10 @@ interface Call {
   readonly choices: number;
   /** The most output of one of them for which the caller asked; `undefined` where it set no maximum. Tokens. */
   readonly maxOutput: number | undefined;
+  /** Bytes of text in the body. */
+  readonly inputBytes: number;
+  /** The usage that the gateway has asked for and the caller has not. */
+  readonly askedUsage?: AskedUsage | undefined;
 }
 
 /**
@@ -175,21 +180,20 @@ async function read(
 ): Promise<Call> {
   const { provider, operation, key } = asked;
   const isBodiless = operation.body === "none" || (request.body === null && operation.body === "any");
-  if (isBodiless) return { ...asked, body: null, isStream: false, choices: 1, maxOutput: undefined };
+  if (isBodiless) return { ...asked, body: null, isStream: false, choices: 1, maxOutput: undefined, inputBytes: 0 };
   const types = CONTENT_TYPES[operation.body];
   const body = await readBody(request, { limits, types, memory: bodies, owner: key.id, clock, exchange });
-  const { model, isStream, choices, users, maxOutput } = readFacts(body.bytes ?? new Uint8Array(), request, {
-    operation,
-    messages: provider.messages,
-  });
+  const facts = readFacts(body.bytes ?? new Uint8Array(), request, { operation, messages: provider.messages });
+  const { model, isStream, choices, users, maxOutput, inputBytes } = facts;
   if (model !== undefined) exchange.facts.model = model;
   if (isStream !== undefined) exchange.facts.stream = isStream;
   if (operation.model === "body" || operation.model === "optional") admitModel(key, model);
   if (users.some(holdsGatewayKey)) throw new GatewayError("gateway_key_misplaced", { param: "user" });
-  return { ...asked, body, isStream, choices, maxOutput };
+  const askedUsage = provider.usage === "ask" ? askForUsage(body, operation, facts) : undefined;
+  return { ...asked, body, isStream, choices, maxOutput, inputBytes, askedUsage };
 }
 
-/** 6: forwards the original bytes, with the headers that may be forwarded. */
+/** 6: forwards the original bytes, but for usage that was asked for, with the headers that may be forwarded. */
 function send(
   { provider, operation: { path }, body, isStream }: Call,
   { request: { method, url, headers, isGone }, exchange, gateway: { listsWithheld }, credentials }: Flow,
@@ -238,12 +242,14 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
 function watch(
   body: ByteSource,
   { isMetered, isEvents }: { isMetered: boolean; isEvents: boolean },
-  { operation: { dialect }, provider: { deadlines, keepAliveMs }, choices }: Call,
+  { operation: { dialect }, provider: { deadlines, keepAliveMs }, choices, askedUsage }: Call,
   { exchange, gateway: { clock, limits: { writeStallMs } } }: Flow,
-): Relay {
+): ByteSource {
   const scanner = isEvents && exchange.status === 200 ? dialect.createScanner(choices) : undefined;
   const meter = isMetered && !isEvents ? dialect.createMeter() : undefined;
-  return new Relay(body, { exchange, scanner, meter, isMetered, ...deadlines, keepAliveMs, writeStallMs, clock });
+  const options = { exchange, scanner, meter, isMetered, ...deadlines, keepAliveMs, writeStallMs, clock };
+  const relay = new Relay(body, options);
+  return askedUsage === undefined || scanner === undefined ? relay : new UsageChunkFilter(relay, exchange, askedUsage);
 }
 
 /** Turns whatever was thrown into an answer; the only place that does. */

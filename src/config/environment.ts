@@ -32,6 +32,7 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_TRANSPORT_", path: "providers.NAME.transport" },
   { name: "SALLYPORT_CREDENTIAL_", path: "providers.NAME.credential" },
   { name: "SALLYPORT_COMBINED_KEY_", path: "providers.NAME.combinedKey", read: toBoolean },
+  { name: "SALLYPORT_STREAM_USAGE_", path: "providers.NAME.usage" },
   { name: "SALLYPORT_HEADERS_", path: "providers.NAME.headers", read: toJson },
   { name: "SALLYPORT_SHARED_LIMITS_", path: "providers.NAME.limits", read: addPairs },
   { name: "SALLYPORT_PRICES_", path: "providers.NAME.prices", read: toJson },

@@ -40,6 +40,8 @@ export interface ProviderConfig {
   readonly credential: "authorization" | "x-api-key" | "api-key" | "x-goog-api-key";
   /** True if callers may send `<gateway key>~<upstream key>` in the upstream key's place. */
   readonly combinedKey: boolean;
+  /** `ask` if the gateway asks for the tokens of streams whose callers do not. */
+  readonly usage?: "ask" | undefined;
   /** Headers of its calls, beyond those that cross anyway. */
   readonly headers?: HeadersConfig | undefined;
   /** Limits that all keys share at this provider. */
@@ -73,6 +75,8 @@ export interface ProviderInput {
   readonly credential?: ProviderConfig["credential"] | undefined;
   /** True if callers may send `<gateway key>~<upstream key>` in the upstream key's place; false if left out. */
   readonly combinedKey?: boolean | undefined;
+  /** `ask` if the gateway asks for the tokens of streams whose callers do not. */
+  readonly usage?: "ask" | undefined;
   /** Headers of its calls, beyond those that cross anyway. */
   readonly headers?: HeadersInput | undefined;
   /** Limits that all keys share at this provider. */
@@ -205,6 +209,10 @@ const provider = v.strictObject({
     ),
     false,
   ),
+  usage: v.optional(about(
+    v.picklist(["ask"], 'expected "ask"'),
+    "With `ask` the gateway asks for the tokens of streamed completions whose callers do not, and removes the chunk that states them: the only change that it makes to bytes",
+  )),
   headers: v.optional(HeadersSchema),
   limits: v.optional(about(LimitSetSchema, "What all keys together may take of it")),
   maxOutput: v.optional(about(

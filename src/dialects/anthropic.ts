@@ -5,6 +5,7 @@
  */
 import { type ErrorFacts, ERRORS, type GatewayError } from "../errors/gateway_error.ts";
 import type { TokenUsage } from "../exchange/record.ts";
+import { countPlainOutput } from "./content_count.ts";
 import type { Dialect } from "./dialect.ts";
 import { fieldOf, isCount, PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
 import { type EventData, tellingTypes, TypedEventScanner } from "./typed_events.ts";
@@ -92,6 +93,6 @@ export const ANTHROPIC: Dialect = {
   createScanner: () => new MessageScanner(),
   createMeter: () => new PlainAnswerMeter(readUsage),
   readUsage: (answer) => readPlainUsage(answer, readUsage),
-  countOutput: (answer) => Math.ceil(answer.length / 4),
+  countOutput: countPlainOutput,
   toErrorBody,
 };

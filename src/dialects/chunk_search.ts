@@ -4,10 +4,8 @@
  *
  * @module
  */
-import { startsWithAt } from "./event_scanner.ts";
+import { skipSpace, startsWithAt } from "./byte_search.ts";
 
-const TAB = 0x09;
-const SPACE = 0x20;
 const QUOTE = 0x22;
 const COLON = 0x3a;
 /** The first byte of `null`. */
@@ -34,18 +32,6 @@ for (const end of [REASON, TOKENS, EXPIRY, ERROR]) {
   end.forEach((byte, index) => {
     if (index > 0) DISTANCES[((end[index - 1] ?? 0) << 8) | byte] = LENGTH - index;
   });
-}
-
-/**
- * Skips blanks and tabs.
- *
- * @param bytes The bytes
- * @param at The offset to begin at
- * @returns The offset of the first byte that is neither
- */
-export function skipSpace(bytes: Uint8Array, at: number): number {
-  while (bytes[at] === SPACE || bytes[at] === TAB) at++;
-  return at;
 }
 
 /** Finds the value of the key whose closing quote is just before `at`; -1 if no colon follows, so that it is no key. */

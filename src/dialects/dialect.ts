@@ -22,7 +22,10 @@ export interface StreamScanner {
   readonly hasError: boolean;
   /** Tokens as stated so far; some providers state them once, some with every chunk. */
   readonly usage: TokenUsage | undefined;
-  /** Tokens of output so far, roughly counted: for streams that state none. */
+  /**
+   * Tokens of output so far, counted roughly by the bytes of their content: for a stream that states none. What it
+   * counts is in proportion to what providers state, for streams of one provider and model.
+   */
   readonly outputTokens: number;
   /** True if an event of the gateway can be inserted here without a {@link boundary} before it. */
   readonly isAtBoundary: boolean;
@@ -40,10 +43,20 @@ export interface StreamScanner {
 export interface AnswerMeter {
   /** The tokens that it states, once it is over. */
   readonly usage: TokenUsage | undefined;
-  /** Tokens of output so far, roughly counted: for answers that state none. */
+  /** Tokens of its output so far, counted roughly: for an answer that states none. */
   readonly outputTokens: number;
   /** Takes note of the next bytes. @param chunk As it came; it may be used again afterwards */
   push(chunk: Uint8Array): void;
+}
+
+/** Usage that the streams of an interface state only when they are asked to. */
+export interface AskedUsage {
+  /** Adds the question to a body: the JSON of an object that has none yet. Every byte of it stays. */
+  addTo(body: Uint8Array): Uint8Array;
+  /** Tells whether a line of data, of which the beginning is there, may be the chunk that then states usage. */
+  mayBeChunk(bytes: Uint8Array, start: number, end: number): boolean;
+  /** Tells whether a line of data is that chunk: it states usage and nothing else. */
+  isChunk(bytes: Uint8Array, start: number, end: number): boolean;
 }
 
 /** Port: a dialect. */
@@ -54,7 +67,7 @@ export interface Dialect {
   createMeter(): AnswerMeter;
   /** Reads the tokens that a plain answer states. @param answer All of it */
   readUsage(answer: Uint8Array): TokenUsage | undefined;
-  /** Counts the tokens of output in a plain answer that states none, roughly. @param answer All of it */
+  /** Counts the tokens of output in a plain answer roughly: for one that states none. @param answer All of it */
   countOutput(answer: Uint8Array): number;
   /** Makes the body of an answer for an error. It is JSON. */
   toErrorBody(error: GatewayError): string;

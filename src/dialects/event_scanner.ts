@@ -5,6 +5,8 @@
  * @module
  */
 import { joinChunks } from "../http/read_all.ts";
+import { startsWithAt } from "./byte_search.ts";
+import { ContentCounter } from "./content_count.ts";
 import { MAX_KEPT_BYTES } from "./dialect.ts";
 import { JsonSkeleton } from "./json_skeleton.ts";
 
@@ -20,19 +22,6 @@ const EVENT = ascii("event");
 const ERROR_NAME = ascii("error");
 const DONE = ascii("[DONE]");
 const LINE_END = Uint8Array.of(LF);
-
-/**
- * Compares bytes with a word.
- *
- * @param bytes The bytes
- * @param word The word
- * @param at The offset at which it should stand
- * @returns Whether it stands there
- */
-export function startsWithAt(bytes: Uint8Array, word: Uint8Array, at: number): boolean {
-  for (let index = 0; index < word.length; index++) if (bytes[at + index] !== word[index]) return false;
-  return true;
-}
 
 /**
  * Returns whether a line of data is `[DONE]`, which ends streams of OpenAI's interfaces.
@@ -76,10 +65,16 @@ export abstract class EventScanner {
   /** The skeleton of this event's data, once that is too long to be kept, or stands in several lines. */
   #skeleton: JsonSkeleton | undefined;
   #hasEndedInLine = false;
+  readonly #content: ContentCounter;
 
-  /** Tokens of output so far, roughly counted. */
+  /** @param contentMarks Ends of keys or types of which one stands in each event with content; none if all may have */
+  constructor(contentMarks: readonly Uint8Array[] = []) {
+    this.#content = new ContentCounter(contentMarks);
+  }
+
+  /** Tokens of output so far, counted roughly. */
   get outputTokens(): number {
-    return this.payloads;
+    return this.#content.tokens;
   }
 
   /** True if an event of the gateway can be inserted here without a {@link boundary} before it. */
@@ -225,6 +220,7 @@ export abstract class EventScanner {
     if (value >= end) return;
     if (this.#data !== undefined || this.#skeleton !== undefined) this.#addData(bytes, value, end);
     else this.#setData(bytes, value, end);
+    if (this.#skeleton === undefined) this.#content.count(bytes, value, end);
     this.#speak();
     this.readLine(bytes, value, end);
   }
@@ -258,7 +254,10 @@ export abstract class EventScanner {
   #speak(): void {
     this.payloads++;
     if (this.#isNamedError) this.noteError();
-    const text = this.#skeleton?.text;
-    if (text !== undefined) this.readText(text);
+    if (this.#skeleton === undefined) return;
+    const { text, omittedBytes } = this.#skeleton;
+    if (text === undefined) return;
+    this.#content.countLong(text, omittedBytes);
+    this.readText(text);
   }
 }

@@ -25,6 +25,8 @@ const MAX_ARRAY_DEPTH = 2;
 const MAX_STRING = 64;
 /** Takes a JSON text in pieces and keeps its skeleton: objects near the root, short strings, numbers and literals. */
 export class JsonSkeleton {
+  /** Bytes of strings that were left out so far. */
+  omittedBytes = 0;
   #kept = "";
   #depth = 0;
   /** The depth of the object or array whose content is left out; 0 while nothing is. */
@@ -76,6 +78,14 @@ export class JsonSkeleton {
       }
       at++;
     }
+    const skipped = this.#skip(bytes, at, end);
+    this.omittedBytes += skipped - at;
+    return skipped < end ? this.#endString(skipped) : end;
+  }
+
+  /** Skips what is left out of a string, and returns the offset of its closing quote; `end` if that is still to come. */
+  #skip(bytes: Uint8Array, from: number, end: number): number {
+    let at = from;
     while (at < end) {
       const quote = bytes.indexOf(QUOTE, at);
       const stop = quote === -1 || quote > end ? end : quote;
@@ -86,7 +96,7 @@ export class JsonSkeleton {
         this.#isEscaped = isEscaped;
         return end;
       }
-      if (!isEscaped) return this.#endString(stop);
+      if (!isEscaped) return stop;
       at = stop + 1;
     }
     return end;

@@ -1,10 +1,11 @@
 /**
- * Interfaces of which nothing is known: a stream is complete when it ends, no answer states usage, and errors are
- * OpenAI's.
+ * Interfaces of which nothing is known: a stream is complete when it ends, no answer states usage, tokens are counted by
+ * bytes, and errors are OpenAI's.
  *
  * @module
  */
 import { type GatewayError, toErrorJson } from "../errors/gateway_error.ts";
+import { countStream, countText } from "./content_count.ts";
 import type { AnswerMeter, Dialect, StreamScanner } from "./dialect.ts";
 import { EventScanner } from "./event_scanner.ts";
 
@@ -12,9 +13,19 @@ import { EventScanner } from "./event_scanner.ts";
 class OpaqueScanner extends EventScanner implements StreamScanner {
   isComplete = false;
   readonly usage = undefined;
+  #byteLength = 0;
 
   get isDone(): boolean {
     return this.isComplete;
+  }
+
+  override get outputTokens(): number {
+    return countStream(this.#byteLength);
+  }
+
+  override push(chunk: Uint8Array): void {
+    this.#byteLength += chunk.length;
+    super.push(chunk);
   }
 
   override end(): void {
@@ -31,13 +42,25 @@ class OpaqueScanner extends EventScanner implements StreamScanner {
   }
 }
 
-const METER: AnswerMeter = { usage: undefined, outputTokens: 0, push() {} };
+/** Counts the bytes of a plain answer. */
+class ByteMeter implements AnswerMeter {
+  readonly usage = undefined;
+  #byteLength = 0;
+
+  get outputTokens(): number {
+    return countText(this.#byteLength);
+  }
+
+  push(chunk: Uint8Array): void {
+    this.#byteLength += chunk.length;
+  }
+}
 
 /** The dialect of everything else. */
 export const OPAQUE: Dialect = {
   createScanner: () => new OpaqueScanner(),
-  createMeter: () => METER,
+  createMeter: () => new ByteMeter(),
   readUsage: () => undefined,
-  countOutput: () => 0,
+  countOutput: (answer) => countText(answer.length),
   toErrorBody: toErrorJson,
 };

@@ -2,13 +2,12 @@
  * The interface of chat completions, as OpenAI and most others have it
  * (https://platform.openai.com/docs/api-reference/chat). Legacy completions and embeddings answer in its forms.
  *
- * Nothing is injected to make a provider state its usage, and nothing is guessed where it does not.
- *
  * @module
  */
 import { type GatewayError, toErrorJson } from "../errors/gateway_error.ts";
 import type { TokenUsage } from "../exchange/record.ts";
 import { isTelling } from "./chunk_search.ts";
+import { countPlainOutput } from "./content_count.ts";
 import type { Dialect, StreamScanner } from "./dialect.ts";
 import { EventScanner, isDoneLine } from "./event_scanner.ts";
 import { fieldOf, PlainAnswerMeter, readPlainUsage, readTokens } from "./token_usage.ts";
@@ -91,6 +90,6 @@ export const OPENAI_CHAT: Dialect = {
   createScanner: (choices) => new ChunkScanner(choices),
   createMeter: () => new PlainAnswerMeter(readUsage),
   readUsage: (answer) => readPlainUsage(answer, readUsage),
-  countOutput: (answer) => Math.ceil(answer.length / 4),
+  countOutput: countPlainOutput,
   toErrorBody: toErrorJson,
 };

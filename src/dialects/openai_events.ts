@@ -5,6 +5,7 @@
  * @module
  */
 import { type GatewayError, toErrorJson } from "../errors/gateway_error.ts";
+import { countPlainOutput } from "./content_count.ts";
 import type { Dialect } from "./dialect.ts";
 import { readUsage } from "./openai_responses.ts";
 import { addTokens, PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
@@ -45,6 +46,6 @@ export const OPENAI_EVENTS: Dialect = {
   createScanner: (choices) => new MediaScanner(choices),
   createMeter: () => new PlainAnswerMeter(readUsage),
   readUsage: (answer) => readPlainUsage(answer, readUsage),
-  countOutput: (answer) => Math.ceil(answer.length / 4),
+  countOutput: countPlainOutput,
   toErrorBody: toErrorJson,
 };

@@ -6,9 +6,9 @@
  */
 import { ERRORS, type GatewayError, toErrorJson } from "../errors/gateway_error.ts";
 import type { TokenUsage } from "../exchange/record.ts";
-import { skipSpace } from "./chunk_search.ts";
+import { skipSpace, startsWithAt } from "./byte_search.ts";
+import { countPlainOutput } from "./content_count.ts";
 import type { Dialect } from "./dialect.ts";
-import { startsWithAt } from "./event_scanner.ts";
 import { fieldOf, isCount, PlainAnswerMeter, readPlainUsage, readTokens } from "./token_usage.ts";
 import { type EventData, tellingTypes, TypedEventScanner } from "./typed_events.ts";
 
@@ -94,6 +94,6 @@ export const OPENAI_RESPONSES: Dialect = {
   createScanner: () => new ResponseScanner(),
   createMeter: () => new PlainAnswerMeter(readUsage),
   readUsage: (answer) => readPlainUsage(answer, readUsage),
-  countOutput: (answer) => Math.ceil(answer.length / 4),
+  countOutput: countPlainOutput,
   toErrorBody: toErrorJson,
 };

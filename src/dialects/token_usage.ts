@@ -6,6 +6,7 @@
  */
 import type { TokenUsage } from "../exchange/record.ts";
 import { joinChunks } from "../http/read_all.ts";
+import { countByEnd, countPlainOutput } from "./content_count.ts";
 import { type AnswerMeter, MAX_KEPT_BYTES } from "./dialect.ts";
 
 /**
@@ -100,8 +101,8 @@ export function readPlainUsage(answer: Uint8Array, read: UsageReader): TokenUsag
 export class PlainAnswerMeter implements AnswerMeter {
   readonly #read: UsageReader;
   #parts: Uint8Array[] = [];
-  #bytes = 0;
-  #isWhole = true;
+  #keptBytes = 0;
+  #byteLength = 0;
 
   /** @param read Reader of the interface */
   constructor(read: UsageReader) {
@@ -110,15 +111,20 @@ export class PlainAnswerMeter implements AnswerMeter {
 
   push(chunk: Uint8Array): void {
     this.#parts.push(chunk.slice()); // a copy: a runtime may use its buffer again
-    this.#bytes += chunk.length;
-    while (this.#bytes - (this.#parts[0]?.length ?? 0) >= MAX_KEPT_BYTES) {
-      this.#bytes -= this.#parts.shift()?.length ?? 0;
-      this.#isWhole = false;
+    this.#keptBytes += chunk.length;
+    this.#byteLength += chunk.length;
+    while (this.#keptBytes - (this.#parts[0]?.length ?? 0) >= MAX_KEPT_BYTES) {
+      this.#keptBytes -= this.#parts.shift()?.length ?? 0;
     }
   }
 
   get outputTokens(): number {
-    return 0;
+    const bytes = joinChunks(this.#parts);
+    return this.#isWhole ? countPlainOutput(bytes) : countByEnd(bytes, this.#byteLength);
+  }
+
+  get #isWhole(): boolean {
+    return this.#keptBytes === this.#byteLength;
   }
 
   get usage(): TokenUsage | undefined {

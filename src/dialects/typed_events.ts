@@ -6,15 +6,18 @@
  */
 import type { GatewayError } from "../errors/gateway_error.ts";
 import type { TokenUsage } from "../exchange/record.ts";
-import { isTelling, skipSpace } from "./chunk_search.ts";
+import { skipSpace, startsWithAt } from "./byte_search.ts";
+import { isTelling } from "./chunk_search.ts";
 import type { StreamScanner } from "./dialect.ts";
-import { EventScanner, isDoneLine, startsWithAt } from "./event_scanner.ts";
+import { EventScanner, isDoneLine } from "./event_scanner.ts";
 
 const QUOTE = 0x22;
 const COLON = 0x3a;
 const OPEN_OBJECT = 0x7b;
 const ascii = (text: string): Uint8Array => new TextEncoder().encode(text);
 const TYPE = ascii('"type"');
+/** The ends of the types and keys of which events with content have one; the others may repeat what came before. */
+const CONTENT_MARKS = [ascii('delta"'), ascii('partial_image"')];
 const utf8 = new TextDecoder();
 
 /** The parsed data of an event. */
@@ -64,7 +67,7 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
 
   /** @param types The types that decide about the stream */
   constructor(types: TellingTypes) {
-    super();
+    super(CONTENT_MARKS);
     this.#types = types;
   }
 

@@ -42,8 +42,8 @@ function indexOf(bytes: Uint8Array, sought: Uint8Array, from: number): number {
   return -1;
 }
 
-/** Returns the name of a part. @throws {GatewayError} `invalid_body` for a header that could be read as another name */
-function nameOf(header: string): string {
+/** Returns the name of a part, and whether it is a file. @throws {GatewayError} `invalid_body` for a header that could be read as another name */
+function nameOf(header: string): { readonly name: string; readonly isFile: boolean } {
   const lines = header.split("\r\n");
   const isAmbiguous = lines.some((line) => /^[ \t]|[\r\n]|^content-transfer-encoding\b/i.test(line));
   const dispositions = lines.filter((line) => /^content-disposition\b/i.test(line));
@@ -51,11 +51,18 @@ function nameOf(header: string): string {
   if (name === undefined || dispositions.length > 1 || isAmbiguous || SECOND_NAME.test(rest)) {
     return refuse('expected parts with one Content-Disposition: form-data; name="…", and no transfer encoding');
   }
-  return name;
+  return { name, isFile: /\bfilename\b/i.test(rest) };
+}
+
+/** One part of a body. */
+interface Part {
+  readonly name: string;
+  readonly isFile: boolean;
+  readonly content: Uint8Array;
 }
 
 /** Iterates over the parts of a body, from one boundary to the next. */
-function* partsOf(bytes: Uint8Array, boundary: string): Generator<{ name: string; content: Uint8Array }> {
+function* partsOf(bytes: Uint8Array, boundary: string): Generator<Part> {
   const delimiter = new TextEncoder().encode(`--${boundary}`);
   const blank = Uint8Array.of(CR, LF, CR, LF);
   // The first boundary has no line end before it; what stands before it would be read by nobody (RFC 2046 §5.1.1).
@@ -72,7 +79,7 @@ function* partsOf(bytes: Uint8Array, boundary: string): Generator<{ name: string
     const isDelimiter = next >= headerEnd + 6 && bytes[next - 2] === CR && bytes[next - 1] === LF;
     if (!isDelimiter) refuse("expected each boundary at the start of a line, after CRLF");
     yield {
-      name: nameOf(latin1.decode(bytes.subarray(at + 2, Math.max(at + 2, headerEnd)))),
+      ...nameOf(latin1.decode(bytes.subarray(at + 2, Math.max(at + 2, headerEnd)))),
       content: bytes.subarray(headerEnd + 4, next - 2),
     };
     at = next + delimiter.length;
@@ -84,13 +91,21 @@ function assertEnd(bytes: Uint8Array, at: number): void {
   if (bytes.length !== (isLine ? at + 2 : at)) refuse("expected nothing after the closing boundary");
 }
 
+/** Fields of a multipart body. */
+export interface FormFields<Name extends string> {
+  /** Their texts; a field that is missing is left out. */
+  readonly fields: Partial<Record<Name, string>>;
+  /** Bytes of all fields that are no files. */
+  readonly textBytes: number;
+}
+
 /**
  * Reads fields of a multipart body.
  *
  * @param bytes The whole body
  * @param contentType Its `Content-Type`
  * @param names Names of the fields
- * @returns Their texts; a field that is missing is left out
+ * @returns Their texts, and the size of all texts
  * @throws {GatewayError} `invalid_body` for a field that is given twice, a missing closing boundary, or a form that
  *   parsers read differently
  */
@@ -98,11 +113,13 @@ export function readFields<Name extends string>(
   bytes: Uint8Array,
   contentType: string,
   names: readonly Name[],
-): Partial<Record<Name, string>> {
+): FormFields<Name> {
   const [, quoted, plain] = MULTIPART_TYPE.exec(contentType) ?? [];
   const boundary = quoted ?? plain ?? refuse("expected a boundary in the content type");
   const fields: Partial<Record<Name, string>> = {};
-  for (const { name, content } of partsOf(bytes, boundary)) {
+  let textBytes = 0;
+  for (const { name, isFile, content } of partsOf(bytes, boundary)) {
+    if (!isFile) textBytes += content.length;
     // Some parsers match names in any case.
     const known = names.find((each) => each === name.toLowerCase());
     if (known === undefined) continue;
@@ -114,5 +131,5 @@ export function readFields<Name extends string>(
     }
     fields[known] = new TextDecoder().decode(content);
   }
-  return fields;
+  return { fields, textBytes };
 }

@@ -7,6 +7,7 @@
 import * as v from "valibot";
 import { describeIssue } from "../config/issue.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
+import { countInputBytes } from "./request_size.ts";
 
 /** The facts of a request that later steps need. */
 export interface ChatCompletionRequest {
@@ -20,14 +21,26 @@ export interface ChatCompletionRequest {
   readonly users: readonly string[];
   /** The most output of one choice for which the caller asked; `undefined` where it set no maximum. Tokens. */
   readonly maxOutput: number | undefined;
+  /** Bytes of text in the body: a picture, sound or document in it counts for few. */
+  readonly inputBytes: number;
+  /** True if the caller itself says what its stream should state, in `stream_options`. */
+  readonly hasStreamOptions: boolean;
 }
+
+const MAX_OUTPUT_FIELDS = ["max_completion_tokens", "max_output_tokens", "max_tokens"] as const;
 
 /** Returns the largest output that a request allows, in whichever field its interface has it. Tokens. */
 export function readMaxOutput(
-  fields: Readonly<Partial<Record<"max_completion_tokens" | "max_output_tokens" | "max_tokens", unknown>>>,
+  fields: Readonly<Partial<Record<(typeof MAX_OUTPUT_FIELDS)[number], unknown>>>,
 ): number | undefined {
-  const max = fields.max_completion_tokens ?? fields.max_output_tokens ?? fields.max_tokens;
-  return typeof max === "number" && Number.isSafeInteger(max) && max > 0 ? max : undefined;
+  let largest: number | undefined; // where there are several, nobody but the provider can tell which one counts
+  for (const name of MAX_OUTPUT_FIELDS) {
+    const max = fields[name];
+    if (max === undefined || max === null) continue;
+    if (typeof max !== "number" || !Number.isSafeInteger(max) || max <= 0) return undefined;
+    largest = Math.max(largest ?? 0, max);
+  }
+  return largest;
 }
 
 /** The party that checks messages and their order: the gateway (`ordered`) or the provider (`any`). */
@@ -132,10 +145,11 @@ export function readStream(value: unknown): boolean | undefined {
  *
  * @param json The parsed body
  * @param order Whether messages and their order are checked, or only that there are some
+ * @param byteLength The length of the body
  * @returns The facts that later steps need
  * @throws {GatewayError} `invalid_json` for what is no object, `invalid_body` with the path for everything else
  */
-export function readChatCompletion(json: unknown, order: MessageOrder): ChatCompletionRequest {
+export function readChatCompletion(json: unknown, order: MessageOrder, byteLength = 0): ChatCompletionRequest {
   if (typeof json !== "object" || json === null || Array.isArray(json)) throw new GatewayError("invalid_json");
   const view = check(request, json);
   const { model, stream, n, user, safety_identifier: successor, messages } = view;
@@ -146,5 +160,13 @@ export function readChatCompletion(json: unknown, order: MessageOrder): ChatComp
   }
   const users = [user, successor].filter((name) => typeof name === "string");
   const choices = typeof n === "number" && n > 1 ? n : 1;
-  return { model, isStream: readStream(stream), choices, users, maxOutput: readMaxOutput(view) };
+  return {
+    model,
+    isStream: readStream(stream),
+    choices,
+    users,
+    maxOutput: readMaxOutput(view),
+    inputBytes: countInputBytes(json as Readonly<Record<string, unknown>>, byteLength),
+    hasStreamOptions: Object.hasOwn(json, "stream_options"),
+  };
 }

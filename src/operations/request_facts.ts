@@ -11,6 +11,7 @@ import {
   readMaxOutput,
   readStream,
 } from "./chat_completion.ts";
+import { countInputBytes } from "./request_size.ts";
 import type { Operation } from "./table.ts";
 
 /** The facts of a request that later steps need. */
@@ -51,10 +52,11 @@ function usersOf({ user, safety_identifier: successor, metadata }: Readonly<Reco
  *
  * @param json The parsed body
  * @param model Whether a model has to be named
+ * @param byteLength The length of the body
  * @returns The facts
  * @throws {GatewayError} `invalid_json` for what is no object, `invalid_body` for a model that is no name, or missing
  */
-export function readJsonFacts(json: unknown, model: Operation["model"]): RequestFacts {
+export function readJsonFacts(json: unknown, model: Operation["model"], byteLength = 0): RequestFacts {
   if (typeof json !== "object" || json === null || Array.isArray(json)) throw new GatewayError("invalid_json");
   const fields = json as Readonly<Record<string, unknown>>;
   const { n } = fields;
@@ -65,6 +67,8 @@ export function readJsonFacts(json: unknown, model: Operation["model"]): Request
     choices: typeof n === "number" && n > 1 ? n : 1,
     users: usersOf(fields),
     maxOutput: readMaxOutput(fields),
+    inputBytes: countInputBytes(fields, byteLength),
+    hasStreamOptions: Object.hasOwn(fields, "stream_options"),
   };
 }
 
@@ -73,14 +77,17 @@ export function readJsonFacts(json: unknown, model: Operation["model"]): Request
  *
  * @param fields Its fields of {@link FACT_FIELDS}, as texts
  * @param model Whether a model has to be named
+ * @param textBytes Bytes of all fields that are no files
  * @returns The facts
  * @throws {GatewayError} `invalid_body` for a model that is no name, or missing
  */
 export function readFieldFacts(
   fields: Readonly<Record<string, string | undefined>>,
   model: Operation["model"],
+  textBytes = 0,
 ): RequestFacts {
-  return readJsonFacts({ ...fields, stream: toValue(fields.stream), n: Number(fields.n ?? 1) }, model);
+  const view = { ...fields, stream: toValue(fields.stream), n: Number(fields.n ?? 1) };
+  return { ...readJsonFacts(view, model), inputBytes: textBytes };
 }
 
 /** The facts of a request of which nothing is read. */
@@ -90,4 +97,6 @@ export const NO_FACTS: RequestFacts = {
   choices: 1,
   users: [],
   maxOutput: undefined,
+  inputBytes: 0,
+  hasStreamOptions: false,
 };

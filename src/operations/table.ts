@@ -5,8 +5,9 @@
  * @module
  */
 import type { OperationGroup } from "../config/operation_groups.ts";
-import type { Dialect } from "../dialects/dialect.ts";
 import { ANTHROPIC } from "../dialects/anthropic.ts";
+import { STREAM_OPTIONS } from "../dialects/asked_usage.ts";
+import type { AskedUsage, Dialect } from "../dialects/dialect.ts";
 import { OPAQUE } from "../dialects/opaque.ts";
 import { OPENAI_CHAT } from "../dialects/openai_chat.ts";
 import { OPENAI_EVENTS } from "../dialects/openai_events.ts";
@@ -40,6 +41,8 @@ export interface Operation {
   readonly model: "body" | "optional" | "path" | "answer" | "none";
   /** Cost of a call: tokens, as far as its answer states them, or none. */
   readonly cost: "tokens" | "none";
+  /** Usage that its streams state only when they are asked to; left out where they state it anyway, or never. */
+  readonly askedUsage?: AskedUsage;
   /** Kind of a model's work in traces and metrics; `undefined` for operations that ask no model for any. */
   readonly genAi?: GenAiOperation;
 }
@@ -72,6 +75,7 @@ const NAMED: readonly Operation[] = [
     body: "chat_completion",
     model: "body",
     cost: "tokens",
+    askedUsage: STREAM_OPTIONS,
     genAi: "chat",
   },
   { ...chat, ...STORED, name: "chat.completions.list", method: "GET", path: "/chat/completions" },
@@ -109,6 +113,7 @@ const NAMED: readonly Operation[] = [
     name: "completions",
     method: "POST",
     path: "/completions",
+    askedUsage: STREAM_OPTIONS,
     genAi: "text_completion",
   },
   {

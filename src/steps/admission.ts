@@ -11,6 +11,7 @@ import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { Exchange } from "../exchange/exchange.ts";
 import type { TokenUsage } from "../exchange/record.ts";
+import type { GatewayRequest } from "../http/message.ts";
 import type { RequestBody } from "../inbound/body.ts";
 import {
   acquireLease,
@@ -21,6 +22,7 @@ import {
   NO_AMOUNTS,
   type Reservation,
 } from "../limits/limiter.ts";
+import { isBodyBounded } from "./request_body.ts";
 
 /** The parts of a gateway by which calls are admitted. */
 export interface AdmissionParts {
@@ -32,6 +34,7 @@ export interface AdmissionParts {
 
 /** The exchange that asks, and the parts of its gateway. */
 interface Asking {
+  readonly request: GatewayRequest;
   readonly exchange: Exchange;
   readonly gateway: AdmissionParts;
 }
@@ -43,6 +46,7 @@ export interface AskedCall {
   readonly body: RequestBody | null;
   readonly choices: number;
   readonly maxOutput: number | undefined;
+  readonly inputBytes: number;
 }
 
 /**
@@ -98,18 +102,18 @@ export async function admit(
  */
 export async function reserve(
   subjects: readonly LimitSubject[],
-  { key, provider, body, choices, maxOutput }: AskedCall,
+  { key, provider, body, choices, maxOutput, inputBytes }: AskedCall,
   asking: Asking,
 ): Promise<void> {
-  const { exchange, gateway: { accounting } } = asking;
+  const { request, exchange, gateway: { accounting } } = asking;
   const call: AccountedCall = {
     provider: provider.name,
     model: exchange.facts.model ?? "",
     keyId: key.id,
-    inputBytes: body?.bytes?.length ?? 0,
+    inputBytes,
     maxOutput: maxOutput && maxOutput * choices,
     outputBound: provider.maxOutput && provider.maxOutput * choices,
-    isInputBounded: () => true,
+    isInputBounded: () => isBodyBounded(body?.bytes ?? new Uint8Array(), request),
   };
   const toAmounts = accounting.open(subjects, call, exchange);
   if (subjects.some(limitsAmounts)) await admit(subjects, accounting.reserve(subjects, call), asking, toAmounts);

@@ -4,8 +4,9 @@
  *
  * @module
  */
+import type { AskedUsage } from "../dialects/dialect.ts";
 import type { GatewayRequest } from "../http/message.ts";
-import { ANY_TYPE, type ContentTypes, FORM_OR_JSON, isJson, JSON_ONLY } from "../inbound/body.ts";
+import { ANY_TYPE, type ContentTypes, FORM_OR_JSON, isJson, JSON_ONLY, type RequestBody } from "../inbound/body.ts";
 import { parseJson } from "../inbound/json_guard.ts";
 import { isMultipart, readFields } from "../inbound/multipart.ts";
 import { type MessageOrder, readChatCompletion } from "../operations/chat_completion.ts";
@@ -16,6 +17,7 @@ import {
   readJsonFacts,
   type RequestFacts,
 } from "../operations/request_facts.ts";
+import { isInputBounded } from "../operations/request_size.ts";
 import type { Operation } from "../operations/table.ts";
 
 /** Content types by kind of body. */
@@ -41,11 +43,44 @@ export function readFacts(
   { headers }: GatewayRequest,
   { operation, messages }: { readonly operation: Operation; readonly messages: MessageOrder },
 ): RequestFacts {
-  if (operation.body === "chat_completion") return readChatCompletion(parseJson(bytes), messages);
+  if (operation.body === "chat_completion") return readChatCompletion(parseJson(bytes), messages, bytes.length);
   const contentType = headers.get("content-type") ?? "";
   if (operation.body !== "json" && isMultipart(contentType)) {
-    return readFieldFacts(readFields(bytes, contentType, FACT_FIELDS), operation.model);
+    const { fields, textBytes } = readFields(bytes, contentType, FACT_FIELDS);
+    return readFieldFacts(fields, operation.model, textBytes);
   }
   const isUnread = operation.body === "any" && (bytes.length === 0 || !isJson(contentType));
-  return isUnread ? NO_FACTS : readJsonFacts(parseJson(bytes), operation.model);
+  return isUnread ? NO_FACTS : readJsonFacts(parseJson(bytes), operation.model, bytes.length);
+}
+
+/**
+ * Checks that a request can't cost more tokens of input than its body has bytes, see {@link isInputBounded}. The body is
+ * parsed once more: to be called only for limits that promise never to be exceeded.
+ *
+ * @param bytes The whole body, which was read before and is valid; empty where there is none
+ * @param request Its request
+ * @returns Whether its input is bounded; false for a body that is no JSON
+ */
+export function isBodyBounded(bytes: Uint8Array, { headers }: GatewayRequest): boolean {
+  return bytes.length > 0 && isJson(headers.get("content-type") ?? "") &&
+    isInputBounded(parseJson(bytes) as Readonly<Record<string, unknown>>, bytes);
+}
+
+/**
+ * Asks for the usage of a stream, unless the caller itself says what its stream should state. This is the only change
+ * that the gateway makes to a body.
+ *
+ * @param body The body
+ * @param operation Its operation
+ * @param facts Its facts
+ * @returns The usage that was asked for, to be removed from the stream; `undefined` if nothing was
+ */
+export function askForUsage(
+  body: RequestBody,
+  { askedUsage }: Operation,
+  { isStream, hasStreamOptions }: RequestFacts,
+): AskedUsage | undefined {
+  if (askedUsage === undefined || isStream !== true || hasStreamOptions || body.bytes === null) return undefined;
+  body.keep(askedUsage.addTo(body.bytes));
+  return askedUsage;
 }

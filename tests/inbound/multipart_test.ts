@@ -15,7 +15,7 @@ const value = fc.oneof(
 
 function read(bytes: Uint8Array, contentType: string): Readonly<Record<string, string>> | string {
   try {
-    return readFields(bytes, contentType, NAMES);
+    return readFields(bytes, contentType, NAMES).fields;
   } catch (error) {
     if (GatewayError.is(error)) return error.code;
     throw error;

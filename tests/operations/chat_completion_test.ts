@@ -165,6 +165,9 @@ describe("a chat completion request", () => {
         isStream: true,
         choices: 2,
         users: [extra.user, extra.safety_identifier].filter((name) => typeof name === "string"),
+        maxOutput: undefined,
+        inputBytes: 0,
+        hasStreamOptions: false,
       });
       assert.equal(JSON.stringify(json), before, "the view was changed");
     }));
@@ -237,11 +240,15 @@ describe("a chat completion request", () => {
 
   it("tells what the later steps need", () => {
     const base = withMessages(user);
-    assert.deepEqual(readChatCompletion({ ...base, stream: true, n: 3 }, "ordered"), {
+    const more = { stream: true, n: 3, max_tokens: 9, stream_options: null };
+    assert.deepEqual(readChatCompletion({ ...base, ...more }, "ordered", 1000), {
       model: "m",
       isStream: true,
       choices: 3,
       users: [],
+      maxOutput: 9,
+      inputBytes: 1000,
+      hasStreamOptions: true,
     });
     for (const n of [null, "3", 0, -1]) assert.equal(readChatCompletion({ ...base, n }, "ordered").choices, 1);
   });

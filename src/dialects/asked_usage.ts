@@ -1,0 +1,61 @@
+/**
+ * Usage of streams that is stated only when it is asked for: how to ask, and the chunk that then states it.
+ *
+ * The field is `stream_options` (https://platform.openai.com/docs/api-reference/chat/create).
+ *
+ * @module
+ */
+import { skipSpace, startsWithAt } from "./byte_search.ts";
+import type { AskedUsage } from "./dialect.ts";
+import { fieldOf } from "./token_usage.ts";
+
+const QUOTE = 0x22;
+const COLON = 0x3a;
+const OPEN_ARRAY = 0x5b;
+const CLOSE_ARRAY = 0x5d;
+const OPEN_OBJECT = 0x7b;
+const ascii = (text: string): Uint8Array => new TextEncoder().encode(text);
+const OPTIONS = ascii('"stream_options":{"include_usage":true},');
+const CHOICES = ascii('"choices"');
+const utf8 = new TextDecoder();
+
+/** Tells whether a line of data, or the beginning of one, may be a chunk without choices. */
+function mayBeChunk(bytes: Uint8Array, start: number, end: number): boolean {
+  const brace = skipSpace(bytes, start);
+  if (brace >= end) return true;
+  if (bytes[brace] !== OPEN_OBJECT) return false;
+  for (let at = brace + 1; at + CHOICES.length <= end; at++) {
+    if (bytes[at] !== QUOTE || !startsWithAt(bytes, CHOICES, at)) continue; // in a text the quotes would be escaped
+    let next = skipSpace(bytes, at + CHOICES.length);
+    for (const byte of [COLON, OPEN_ARRAY, CLOSE_ARRAY]) {
+      if (next >= end) return true;
+      if (bytes[next] !== byte) return false;
+      next = skipSpace(bytes, next + 1);
+    }
+    return true;
+  }
+  return true;
+}
+
+function isChunk(bytes: Uint8Array, start: number, end: number): boolean {
+  if (!mayBeChunk(bytes, start, end)) return false;
+  try {
+    const chunk: unknown = JSON.parse(utf8.decode(bytes.subarray(start, end)));
+    const [choices, usage] = [fieldOf(chunk, "choices"), fieldOf(chunk, "usage")];
+    return Array.isArray(choices) && choices.length === 0 && typeof usage === "object" && usage !== null;
+  } catch {
+    return false;
+  }
+}
+
+function addTo(body: Uint8Array): Uint8Array {
+  const inside = body.indexOf(OPEN_OBJECT) + 1;
+  const asking = new Uint8Array(body.length + OPTIONS.length);
+  asking.set(body.subarray(0, inside));
+  asking.set(OPTIONS, inside);
+  asking.set(body.subarray(inside), inside + OPTIONS.length);
+  return asking;
+}
+
+/** Usage of completions, of chats and of legacy ones. */
+export const STREAM_OPTIONS: AskedUsage = { addTo, mayBeChunk, isChunk };

@@ -1,0 +1,135 @@
+/**
+ * Size of a request's input, by which its tokens are estimated before the provider states them: the bytes of its text,
+ * and a check that it is bounded by them.
+ *
+ * @module
+ */
+
+type Fields = Readonly<Record<string, unknown>>;
+
+/** Bodies below this size are taken for text as a whole: what else they hold costs little. Bytes. */
+const MIN_WALKED_BYTES = 16_384;
+/** The shortest text that may be a picture, a sound or a document in base64. Characters. */
+const MIN_MEDIA_LENGTH = 1024;
+/** Bytes of text that cost as much as a picture does: some 1000 tokens. */
+const MEDIA_BYTES = 4096;
+/** Keys of such texts; elsewhere base64 is text, and costs more than others. */
+const MEDIA_KEYS: ReadonlySet<string> = new Set(["data", "file_data", "b64_json", "url", "image_url", "file_url"]);
+const DATA_URL = /^data:[^,]{0,200};base64,/i;
+const BASE64 = /^[\w+/=\r\n-]*$/;
+/** Places in a long text at which it is looked at, and characters at each. */
+const SAMPLES = 64;
+const SAMPLE_LENGTH = 64;
+
+/**
+ * Tokens of input that a provider may add to a request on its own: templates of a chat, default system messages, and
+ * instructions for the use of tools (Anthropic's have up to 700).
+ */
+export const MAX_ADDED_TOKENS = 1024;
+
+/** Recognises base64 by samples: a text of megabytes would take longer than it takes to parse. */
+function isMedia(text: string): boolean {
+  if (text.length < MIN_MEDIA_LENGTH) return false;
+  if (DATA_URL.test(text)) return true;
+  const last = text.length - SAMPLE_LENGTH;
+  for (let index = 0; index < SAMPLES; index++) {
+    const at = Math.floor((last * index) / (SAMPLES - 1));
+    if (!BASE64.test(text.slice(at, at + SAMPLE_LENGTH))) return false;
+  }
+  return true;
+}
+
+/** Adds up by how much the pictures, sounds and documents in a value are longer than what they count for. */
+function countExcess(value: unknown, key: string): number {
+  if (typeof value === "string") return MEDIA_KEYS.has(key) && isMedia(value) ? value.length - MEDIA_BYTES : 0;
+  if (typeof value !== "object" || value === null) return 0;
+  let excess = 0;
+  if (Array.isArray(value)) {
+    if (typeof value[0] === "number") return 0;
+    for (const each of value) excess += countExcess(each, key);
+  } else for (const name in value) excess += countExcess((value as Fields)[name], name);
+  return excess;
+}
+
+/**
+ * Counts the bytes of text in a request: those of its body, in which each picture, sound or document in base64 counts
+ * for as many as it costs, roughly.
+ *
+ * @param fields The parsed body
+ * @param byteLength The length of the body
+ * @returns Their number
+ */
+export function countInputBytes(fields: Fields, byteLength: number): number {
+  return byteLength < MIN_WALKED_BYTES ? byteLength : byteLength - countExcess(fields, "");
+}
+
+/** Fields that add nothing to the input but their own text. Any other may ask the provider to fetch more. */
+const BOUNDED_FIELDS: ReadonlySet<string> = new Set(
+  ("model messages system instructions input prompt suffix echo user safety_identifier metadata store service_tier " +
+    "max_tokens max_completion_tokens max_output_tokens n stop stop_sequences stream stream_options " +
+    "temperature top_p top_k min_p presence_penalty frequency_penalty repetition_penalty logit_bias seed " +
+    "logprobs top_logprobs response_format text verbosity reasoning reasoning_effort thinking truncation include " +
+    "tools tool_choice parallel_tool_calls functions function_call prompt_cache_key prompt_cache_retention " +
+    "encoding_format dimensions").split(" "),
+);
+/** Fields of which the content is looked at; the others hold no parts. */
+const WALKED_FIELDS = ["messages", "system", "input", "tools"];
+/** Types of messages, parts and tools that are what they say, and refer to nothing. */
+const BOUNDED_TYPES: ReadonlySet<unknown> = new Set(
+  ("message text input_text output_text refusal function custom function_call function_call_output " +
+    "custom_tool_call custom_tool_call_output tool_use tool_result ephemeral").split(" "),
+);
+/** Keys of JSON of the caller's own, whatever types it names: schemas, and arguments of tools. */
+const FREE_KEYS: ReadonlySet<string> = new Set(["parameters", "input_schema", "input", "arguments", "format"]);
+/** Keys of things that stand elsewhere. */
+const REFERRING_KEYS: ReadonlySet<string> = new Set(["audio", "images", "file_id", "file_url", "image_url", "source"]);
+
+/** Checks that a value is text, or consists of parts that are. */
+function isText(value: unknown): boolean {
+  if (typeof value !== "object" || value === null) return true;
+  if (Array.isArray(value)) return value.every(isText);
+  const fields = value as Fields;
+  if (fields.type !== undefined && !BOUNDED_TYPES.has(fields.type)) return false;
+  // An item of a response that has nothing but an id stands for an earlier one.
+  if (fields.type === undefined && fields.role === undefined && fields.id !== undefined) return false;
+  return Object.entries(fields).every(([name, each]) =>
+    FREE_KEYS.has(name) || (REFERRING_KEYS.has(name) ? each === null : isText(each))
+  );
+}
+
+function countKeys(value: unknown): number {
+  if (typeof value !== "object" || value === null) return 0;
+  const inside = Object.values(value);
+  return inside.reduce((sum: number, each) => sum + countKeys(each), Array.isArray(value) ? 0 : inside.length);
+}
+
+/** Counts the colons outside strings. */
+function countColons(body: Uint8Array): number {
+  let colons = 0;
+  let isInString = false;
+  for (let at = 0; at < body.length; at++) {
+    const byte = body[at];
+    if (byte === 0x22) isInString = !isInString; // "
+    else if (byte === 0x5c) at++; // \
+    else if (byte === 0x3a && !isInString) colons++; // :
+  }
+  return colons;
+}
+
+/**
+ * Checks that a request can't cost more tokens of input than its body has bytes, beside {@link MAX_ADDED_TOKENS}: each
+ * token of a text has at least a byte. Not so where it refers to anything else (an earlier response, a file, a URL),
+ * holds a picture, sound or document, has the provider use tools of its own, or has a field that is not known. A key
+ * that is given twice may hide any of these. To be called only where it matters: it walks the whole body.
+ *
+ * @param fields The parsed body
+ * @param body Its bytes
+ * @returns Whether its input is bounded
+ */
+export function isInputBounded(fields: Fields, body: Uint8Array): boolean {
+  for (const name in fields) if (!BOUNDED_FIELDS.has(name) && fields[name] !== null) return false;
+  const { prompt } = fields;
+  const isTemplate = typeof prompt === "object" && prompt !== null && !Array.isArray(prompt); // of a response
+  return !isTemplate && WALKED_FIELDS.every((name) => isText(fields[name])) &&
+    countInputBytes(fields, body.length) === body.length && countKeys(fields) === countColons(body);
+}

@@ -1,0 +1,144 @@
+/** The chunk of usage that is taken out of a stream, beside a reference that has the whole text. */
+// runtimes: all
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { describe, it } from "@std/testing/bdd";
+import fc from "fast-check";
+import { STREAM_OPTIONS } from "../../src/dialects/asked_usage.ts";
+import type { ByteSource } from "../../src/http/message.ts";
+import { UsageChunkFilter } from "../../src/upstream/usage_chunk.ts";
+
+const USAGE = '{"id":"x","choices":[],"usage":{"total_tokens":3}}';
+const chunkOf = (data: string) => `data: ${data}\n\n`;
+
+/** Filters a text that comes in such pieces. Returns what passed of each. */
+async function filter(pieces: readonly Uint8Array[]): Promise<{ passed: string[]; bytesOut: number }> {
+  const exchange = { bytesOut: 0 };
+  const left = pieces.map((piece) => new Uint8Array(piece));
+  let last: Uint8Array | undefined;
+  const source: ByteSource = {
+    read() {
+      last?.fill(0x78); // a runtime may use its buffer again
+      last = left.shift();
+      exchange.bytesOut += last?.length ?? 0;
+      return Promise.resolve(last);
+    },
+    cancel() {},
+  };
+  const filtered = new UsageChunkFilter(source, exchange, STREAM_OPTIONS);
+  const passed: string[] = [];
+  for (;;) {
+    const piece = await filtered.read();
+    if (piece === undefined) return { passed, bytesOut: exchange.bytesOut };
+    assert.ok(piece.length > 0, "nothing passed");
+    passed.push(Buffer.from(piece).toString("latin1"));
+  }
+}
+
+function toPieces(text: string, size: number): Uint8Array[] {
+  const bytes = Buffer.from(text, "latin1");
+  return Array.from({ length: Math.ceil(bytes.length / size) }, (_, at) => bytes.subarray(at * size, (at + 1) * size));
+}
+
+/** The same for a whole text of events that are all finished. */
+function reference(text: string): string {
+  const events = text.match(/(?:[^\r\n]+(?:\r\n|\r|\n))*(?:\r\n|\r|\n)/g) ?? [];
+  return events.map((event) => {
+    const comments = /^(?::[^\r\n]*(?:\r\n|\r|\n))*/.exec(event)?.[0] ?? "";
+    const lines = event.slice(comments.length).split(/\r\n|\r|\n/);
+    const data = lines.filter((line) => /^data(?::|$)/.test(line));
+    const isUsage = data.length === 1 && data[0]?.replace(/^data: ?/, "").trim() === USAGE;
+    return isUsage ? comments : event;
+  }).join("");
+}
+
+const line = fc.constantFrom(
+  `data: ${USAGE}`,
+  `data:${USAGE}`,
+  'data: {"choices":[{"index":0,"delta":{"content":"\\"choices\\":[]"}}],"usage":null}',
+  'data: {"choices":[],"usage":null}',
+  "data: [DONE]",
+  "data: ",
+  ": quiet",
+  ":",
+  "event: message",
+  "id: 7",
+  "\u00e9",
+);
+const events = fc.array(fc.array(line, { maxLength: 3 }), { maxLength: 6 });
+const lineEnd = fc.constantFrom("\n", "\r\n", "\r");
+
+describe("a stream whose usage was asked for by the gateway", () => {
+  it("loses the chunk with it and nothing else, however it is written and cut", async () => {
+    await fc.assert(
+      fc.asyncProperty(events, lineEnd, fc.constantFrom(1, 2, 3, 7, 17, 1e6), async (all, end, size) => {
+        const text = all.map((lines) => lines.map((each) => each + end).join("") + end).join("");
+        const { passed, bytesOut } = await filter(toPieces(text, size));
+        assert.equal(passed.join(""), reference(text));
+        assert.equal(bytesOut, reference(text).length);
+      }),
+      { numRuns: 2000 },
+    );
+  });
+
+  it("passes each piece at once, but for the beginning of what may be that chunk", async () => {
+    const held = 'data: {"id":"x","choices" : [';
+    const cases: readonly [pieces: string[], passed: string[]][] = [
+      [["data: {", '"choices":[{"a":1}', "]}\n", "\n"], ['data: {"choices":[{"a":1}', "]}\n", "\n"]],
+      [["data: [", "DONE]\n\n"], ["data: [", "DONE]\n\n"]],
+      [[": qui", "et\n", "\n"], [": qui", "et\n", "\n"]],
+      [[held, "{"], [`${held}{`]],
+      [[held, "]", ',"usage":null}', "\n", "\n"], [`${held}],"usage":null}\n`, "\n"]],
+      [[held, '],"usage":{}}\n', "\n", "data: [DONE]\n\n"], ["data: [DONE]\n\n"]],
+      [["event: x\n", `data: ${USAGE}\n`, 'data: {"more":1}\n', "\n"], [
+        `event: x\ndata: ${USAGE}\ndata: {"more":1}\n`,
+        "\n",
+      ]],
+      [[`data: ${USAGE}\r\n\r`, "\ndata: [DONE]\r\n\r", "\n"], ["data: [DONE]\r\n\r", "\n"]],
+      [[chunkOf(USAGE) + chunkOf("[DONE]")], [chunkOf("[DONE]")]],
+      [[chunkOf("[DONE]"), `data: ${USAGE}`], [chunkOf("[DONE]")]],
+      [[held, "", "{"], [`${held}{`]],
+    ];
+    for (const [pieces, passed] of cases) {
+      assert.deepEqual((await filter(pieces.map((piece) => Buffer.from(piece)))).passed, passed);
+    }
+  });
+
+  it("holds back no more than a few kilobytes", async () => {
+    const pieces = [
+      `data: {"a":"${"x".repeat(5000)}`,
+      "x".repeat(5000),
+      "x".repeat(5000),
+      `","choices":[],"usage":{}}\n\n`,
+    ];
+    const { passed } = await filter(pieces.map((piece) => Buffer.from(piece)));
+    assert.deepEqual(passed.map(({ length }) => length), [10_012, 5000, 28]);
+    assert.equal(passed.join(""), pieces.join(""));
+  });
+
+  it("is announced by its source, unless that would stand within an event", async () => {
+    const calls: string[] = [];
+    const left = [Buffer.from('data: {"id"'), Buffer.from(":1}\n\n")];
+    let go = () => {};
+    const source: ByteSource = {
+      async read() {
+        if (left.length === 1) await new Promise<void>((resolve) => go = resolve);
+        return left.shift();
+      },
+      cancel: (reason) => void calls.push(`cancel ${reason}`),
+      announce: () => void calls.push("announce"),
+    };
+    const filtered = new UsageChunkFilter(source, { bytesOut: 0 }, STREAM_OPTIONS);
+    filtered.announce();
+    const reading = filtered.read();
+    await Promise.resolve().then(() => {}).then(() => {});
+    filtered.announce();
+    go();
+    assert.equal(Buffer.from(await reading ?? "").toString(), 'data: {"id":1}\n\n');
+    filtered.announce();
+    filtered.cancel("x");
+    filtered.onBroken = () => void calls.push("broken");
+    source.onBroken?.();
+    assert.deepEqual(calls, ["announce", "announce", "cancel x", "broken"]);
+  });
+});
