@@ -10,6 +10,7 @@ import type { Exchange, Settlement } from "../exchange/exchange.ts";
 import type { TokenUsage } from "../exchange/record.ts";
 import { type EstimatedCall, type EstimatedTokens, TokenEstimator } from "../limits/estimate.ts";
 import { type Amounts, limitsAmounts, type LimitSubject, NO_AMOUNTS, type Reservation } from "../limits/limiter.ts";
+import { MAX_ADDED_TOKENS } from "../operations/request_size.ts";
 
 /** Units of 10^-12 of a currency in one of 10^-9, in which limits count money. */
 const COST_UNIT = 1000n;
@@ -108,7 +109,7 @@ export class Accounting {
   }
 }
 
-/** Returns the tokens that a call could use at most: every byte of its body may be one. */
+/** Returns the tokens that a call could use at most: every byte of its body may be one, and the provider adds some. */
 function mostOf(call: AccountedCall): EstimatedTokens {
   const { maxOutput, outputBound } = call;
   const output = Math.min(maxOutput ?? Infinity, outputBound ?? Infinity);
@@ -122,7 +123,7 @@ function mostOf(call: AccountedCall): EstimatedTokens {
       detail: "the limit is strict, so all of the input has to stand in the request",
     });
   }
-  return { input: call.inputBytes, output };
+  return { input: call.inputBytes + MAX_ADDED_TOKENS, output };
 }
 
 /** Converts tokens to what limits count; those that are neither input nor output cost as input. */

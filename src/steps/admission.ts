@@ -111,7 +111,7 @@ export async function reserve(
     model: exchange.facts.model ?? "",
     keyId: key.id,
     inputBytes,
-    maxOutput: maxOutput && maxOutput * choices,
+    maxOutput: exchange.facts.genAi === "embeddings" ? 0 : maxOutput && maxOutput * choices,
     outputBound: provider.maxOutput && provider.maxOutput * choices,
     isInputBounded: () => isBodyBounded(body?.bytes ?? new Uint8Array(), request),
   };
