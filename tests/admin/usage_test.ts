@@ -32,7 +32,7 @@ describe("usage at the admin API", () => {
   let running: Running;
   const ids: string[] = [];
   beforeAll(async () => {
-    running = await startAdmin({ prices: PRICES });
+    running = await startAdmin({ prices: PRICES, teams: { search: { limits: { requests: "1000/s" } } } });
     for (const name of ["team-x", "team-y"]) {
       const { id, key } = (await running.call("POST", "/v1/keys", { body: { name } })).json;
       ids.push(id);
@@ -103,6 +103,14 @@ describe("usage at the admin API", () => {
     );
     const part = (await running.call("GET", `/v1/usage?operation=embeddings&key=${id}`)).json;
     assert.equal(part.totals.requests, 2);
+  });
+
+  it("is added up by team", async () => {
+    const { id, key } = (await running.call("POST", "/v1/keys", { body: { team: "search" } })).json;
+    assert.equal(await running.chat(key), 200);
+    const { rows } = (await running.call("GET", "/v1/usage?by=team,key")).json;
+    const teams = Object.fromEntries(rows.map(({ key, team }: Record<string, string>) => [key, team]));
+    assert.deepEqual([teams[id], teams[ids[0] ?? ""]], ["search", "(none)"]);
   });
 
   it("comes in pages", async () => {
@@ -286,21 +294,22 @@ describe("usage of a gateway", () => {
     await until(async () => await requests(served) === 7, "the seventh exchange");
     const { rows, totals, backend } = await served.usage();
     const told = Object.fromEntries(
-      rows.map(({ model, partial, unmetered, failed, tokens, unpriced, cost }: Record<string, unknown>) => [
+      rows.map(({ model, partial, unmetered, failed, estimated, tokens, cost }: Record<string, unknown>) => [
         model,
-        [partial, unmetered, failed, tokens, unpriced, cost],
+        [partial, unmetered, failed, estimated, estimated === 0 ? tokens : Number(tokens) > 0, cost],
       ]),
     );
     assert.deepEqual(told, {
-      "test-1": [0, 0, 0, 2, 0, "0.0000125"],
+      "test-1": [0, 0, 0, 0, 2, "0.0000125"],
       "(other)": [0, 0, 1, 0, 0, null],
-      "silent": [0, 1, 0, 0, 0, null],
-      "quiet": [0, 1, 0, 0, 0, null],
-      "whole": [0, 0, 0, 5, 5, null],
-      "cut": [1, 0, 0, 5, 5, null],
-      "left": [1, 0, 0, 5, 5, null],
+      "silent": [0, 0, 0, 1, true, null],
+      "quiet": [0, 0, 0, 1, true, null],
+      "whole": [0, 0, 0, 0, 5, null],
+      "cut": [1, 0, 0, 0, 5, null],
+      "left": [1, 0, 0, 0, 5, null],
     });
-    assert.deepEqual([totals.requests, totals.tokens, totals.unpriced, totals.cost], [7, 17, 15, "0.0000125"]);
+    assert.deepEqual([totals.requests, totals.estimated, totals.cost], [7, 2, "0.0000125"]);
+    assert.equal(totals.unpriced, totals.tokens - 2);
     assert.equal(backend, "memory");
   });
 
