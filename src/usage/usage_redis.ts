@@ -36,8 +36,8 @@ const GROUPS_AT_ONCE = 4;
 const ADD_MS = 1000;
 /** Time for which Redis remembers which script of a gateway was the last. Milliseconds. */
 const MARK_MS = DAY_MS;
-/** Number of hashes that are read concurrently, and of indexes that are. */
-const HASHES_AT_ONCE = 8;
+/** Number of hashes that are read concurrently, whose rows may arrive in one turn, and of indexes that are. */
+const HASHES_AT_ONCE = 2;
 const INDEXES_AT_ONCE = 200;
 /** Prefix of the field that holds the number of models of a key that are counted by name. */
 const MODELS_OF = "#";
@@ -46,7 +46,7 @@ const MODELS_OF = "#";
 // that of the hour, that of the day. ARGV: the number of this script, how long the gateway is remembered, when the
 // indexes are forgotten; for each hash: its number, when it is forgotten by the hour and by the day; for each row: its
 // hash, counting from 0, its field, its field under the other models, the field with the number of models or an empty
-// text, the counts.
+// text, the counts. A hash that got a new field may be new itself: it is put into the index, and given its end.
 const ADD = `if tonumber(redis.call('GET', KEYS[1]) or 0) >= tonumber(ARGV[1]) then return 0 end
 local hashes = (#KEYS - 3) / 2
 local function sum(before, more)
@@ -60,6 +60,7 @@ local function sum(before, more)
   return table.concat(sums, ' ')
 end
 for step = 1, 2 do
+  local grown = {}
   for i = 5 + 3 * hashes, #ARGV, 5 do
     local hash, field, models = KEYS[3 + 2 * ARGV[i] + step], ARGV[i + 1], ARGV[i + 3]
     local before = redis.call('HGET', hash, field)
@@ -67,9 +68,10 @@ for step = 1, 2 do
       if tonumber(redis.call('HGET', hash, models) or 0) < ${MAX_MODELS} then redis.call('HINCRBY', hash, models, 1)
       else field = ARGV[i + 2]; before = redis.call('HGET', hash, field) end
     end
+    if not before then grown[tonumber(ARGV[i])] = true end
     redis.call('HSET', hash, field, before and sum(before, ARGV[i + 4]) or ARGV[i + 4])
   end
-  for n = 0, hashes - 1 do
+  for n in pairs(grown) do
     redis.call('SETBIT', KEYS[1 + step], ARGV[5 + 3 * n], 1)
     redis.call('PEXPIREAT', KEYS[3 + 2 * n + step], ARGV[5 + 3 * n + step])
   end
