@@ -23,25 +23,33 @@ export function toAdminUrl({ hostname, port }: NonNullable<Config["admin"]>): st
   return `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
 
+/** Answer of an admin listener, part by part. */
+export interface AdminParts {
+  readonly status: number;
+  /** The text. It throws where it breaks off, or comes to a standstill. */
+  readonly parts: AsyncIterable<string>;
+}
+
 /**
- * Asks the gateway that runs.
+ * Asks the gateway that runs, for an answer that may be long.
  *
  * @param url The URL to request
  * @param options The longest silence, milliseconds; the admin token, where one is needed
  * @returns Its answer; `undefined` where nobody listens. Rejects when it does not answer as it should
  */
-export function askAdmin(
+export function askAdminInParts(
   url: string,
   { timeout, token }: { timeout: number; token?: string },
-): Promise<AdminAnswer | undefined> {
+): Promise<AdminParts | undefined> {
   return new Promise((resolve, reject) => {
     const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
     const asking = request(url, { headers, timeout, agent: false }, (response) => {
-      let text = "";
       response.setEncoding("utf8");
-      response.on("data", (part: string) => text += part);
-      response.on("end", () => resolve({ status: response.statusCode ?? 0, text }));
-      response.on("error", reject);
+      const parts = async function* (): AsyncIterable<string> {
+        for await (const part of response) yield String(part);
+        if (!response.complete) throw new Error("the answer broke off");
+      };
+      resolve({ status: response.statusCode ?? 0, parts: parts() });
     });
     asking.on("timeout", () => asking.destroy(new Error("no answer")));
     asking.on("error", (error) => {
@@ -51,4 +59,27 @@ export function askAdmin(
     });
     asking.end();
   });
+}
+
+/**
+ * Asks the gateway that runs.
+ *
+ * @param url The URL to request
+ * @param options The longest silence, milliseconds; the admin token, where one is needed
+ * @returns Its answer; `undefined` where nobody listens. Rejects when it does not answer as it should
+ */
+export async function askAdmin(
+  url: string,
+  options: { timeout: number; token?: string },
+): Promise<AdminAnswer | undefined> {
+  const answer = await askAdminInParts(url, options);
+  if (answer === undefined) return undefined;
+  return { status: answer.status, text: await collect(answer.parts) };
+}
+
+/** Returns a text that comes in parts as one. */
+export async function collect(parts: AsyncIterable<string>): Promise<string> {
+  let text = "";
+  for await (const part of parts) text += part;
+  return text;
 }

@@ -9,8 +9,8 @@ import { CommandLineError, print, report, VERSION } from "./command.ts";
 import { toHelp } from "./help.ts";
 import { type CommandName, type CommandOptions, readCommandLine } from "./options.ts";
 
-/** The module of a command; one has all verbs of `keys`. */
-type Program = Exclude<CommandName, `keys ${string}`> | "keys";
+/** The module of a command; one has all verbs of `keys`, and one those of `usage`. */
+type Program = Exclude<CommandName, `${string} ${string}`> | "keys";
 
 /** Functions that run the commands. Each module is loaded when it is needed. */
 const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<void>>> = {
@@ -19,7 +19,10 @@ const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<vo
   check: async (options) => (await import("./check.ts")).checkCommand(options),
   health: async (options) => (await import("./health.ts")).healthCommand(options),
   keys: async (options) => (await import("./keys.ts")).keysCommand(options),
-  usage: async (options) => (await import("./usage.ts")).usageCommand(options),
+  usage: async (options) =>
+    options.command === "usage export"
+      ? (await import("./usage_export.ts")).exportUsageCommand(options)
+      : (await import("./usage.ts")).usageCommand(options),
   certificate: async (options) => (await import("./certificate.ts")).certificateCommand(options),
   doctor: async (options) => (await import("./doctor/doctor.ts")).doctorCommand(options),
 };

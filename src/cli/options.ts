@@ -24,7 +24,7 @@ export interface OptionSpec {
   /** The environment variable that sets the same. */
   readonly variable?: string;
   readonly text: string;
-  /** The commands that take it; `keys` stands for all of its verbs. */
+  /** The commands that take it; `keys` stands for all of its verbs, `usage` for itself alone. */
   readonly commands: readonly (CommandName | "keys")[];
 }
 
@@ -45,6 +45,7 @@ export const COMMANDS = {
   "keys export": { text: "print all keys, a line of JSON each: their digests, never a key itself" },
   "keys import": { operand: "[FILE]", text: "add keys that were exported, from a file or standard input" },
   "usage": { text: "show what was used and what it costs" },
+  "usage export": { text: "print each hour or day of usage, row by row: JSON lines, or CSV" },
   "certificate": {
     operand: "[NAME]",
     text: "make NAME.crt and NAME.key for a listener that speaks https, signed by itself",
@@ -62,7 +63,7 @@ export const OPTIONS = {
     variable: "SALLYPORT_CONFIG",
     value: "FILE",
     text: "the configuration; else ./gateway.jsonc, else the environment alone",
-    commands: ["serve", "check", "health", "keys", "usage", "doctor"],
+    commands: ["serve", "check", "health", "keys", "usage", "usage export", "doctor"],
   },
   "workers": {
     type: "string",
@@ -154,23 +155,33 @@ export const OPTIONS = {
   "by": {
     type: "string",
     value: "key,model",
-    text: "sums by key, provider, model, operation, day or hour (UTC)",
-    commands: ["usage"],
+    text: "sums by key, team, provider, model, operation, day or hour (UTC); export: hour or day",
+    commands: ["usage", "usage export"],
   },
-  "last": { type: "string", value: "7d", text: "the period that ends now", commands: ["usage"] },
-  "from": { type: "string", value: "2027-01-01", text: "the start of the period", commands: ["usage"] },
-  "to": { type: "string", value: "2027-02-01", text: "the end of the period", commands: ["usage"] },
-  "key": { type: "string", value: "ID", text: "only the usage of this key", commands: ["usage"] },
-  "provider": { type: "string", value: "NAME", text: "only the usage of this provider", commands: ["usage"] },
+  "last": { type: "string", value: "7d", text: "the period that ends now", commands: ["usage", "usage export"] },
+  "from": { type: "string", value: "2027-01-01", text: "the start of the period", commands: ["usage", "usage export"] },
+  "to": { type: "string", value: "2027-02-01", text: "the end of the period", commands: ["usage", "usage export"] },
+  "key": { type: "string", value: "ID", text: "only the usage of this key", commands: ["usage", "usage export"] },
+  "provider": {
+    type: "string",
+    value: "NAME",
+    text: "only the usage of this provider",
+    commands: ["usage", "usage export"],
+  },
   "model": {
     type: "string",
     value: "NAME",
     text: "only the usage of this model; doctor: the model to call",
-    commands: ["usage", "doctor"],
+    commands: ["usage", "usage export", "doctor"],
   },
-  "operation": { type: "string", value: "NAME", text: "only the usage of this operation", commands: ["usage"] },
+  "operation": {
+    type: "string",
+    value: "NAME",
+    text: "only the usage of this operation",
+    commands: ["usage", "usage export"],
+  },
   "limit": { type: "string", value: "N", text: "the largest number of rows", commands: ["keys list", "usage"] },
-  "csv": { type: "boolean", text: "print comma-separated values", commands: ["usage"] },
+  "csv": { type: "boolean", text: "print comma-separated values", commands: ["usage", "usage export"] },
   "key-env": {
     type: "string",
     value: "VARIABLE",
@@ -227,7 +238,7 @@ export interface CommandOptions extends OptionValues {
 
 /** Returns whether a command takes an option. */
 export function takesOption(command: CommandName, { commands }: OptionSpec): boolean {
-  return commands.some((each) => command === each || command.startsWith(`${each} `));
+  return commands.some((each) => command === each || (each === "keys" && command.startsWith("keys ")));
 }
 
 function isCommand(name: string): name is CommandName {
@@ -236,12 +247,12 @@ function isCommand(name: string): name is CommandName {
 
 /** Finds the command that the first words name. @returns The command and the words after it */
 function findCommand([first = "", ...rest]: readonly string[]): { command: CommandName; operands: readonly string[] } {
+  const command = `${first} ${rest[0]}`;
+  if (isCommand(command)) return { command, operands: rest.slice(1) };
   if (first !== "keys") {
     if (isCommand(first) && !first.includes(" ")) return { command: first, operands: rest };
     throw new CommandLineError(`unknown command: ${first}`);
   }
-  const command = `keys ${rest[0]}`;
-  if (isCommand(command)) return { command, operands: rest.slice(1) };
   const verbs = Object.keys(COMMANDS).filter((name) => name.startsWith("keys ")).map((name) => name.slice(5));
   throw new CommandLineError(`keys takes ${verbs.slice(0, -1).join(", ")} or ${verbs.at(-1)}`);
 }

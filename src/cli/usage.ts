@@ -8,50 +8,25 @@
  */
 import process from "node:process";
 import * as v from "valibot";
-import { describeIssue } from "../config/issue.ts";
 import { UsageQuerySchema } from "../admin/api/usage.ts";
-import {
-  USAGE_PARTS,
-  type UsageLine,
-  UsageRefusal,
-  type UsageReport,
-  UsageReports,
-  type UsageSums,
-} from "../usage/report.ts";
-import { assemble } from "../serve/compose.ts";
-import { loadConfig, type LoadedConfig } from "../serve/load_config.ts";
-import { USAGE_COUNTS, UsageUnavailable } from "../usage/counts.ts";
-import { type AdminAnswer, askAdmin, toAdminUrl } from "./ask_admin.ts";
+import { USAGE_PARTS } from "../usage/query.ts";
+import type { UsageLine, UsageReport } from "../usage/report.ts";
+import type { UsageSums } from "../usage/sums.ts";
+import { toCsvLine } from "../usage/usage_text.ts";
+import { loadConfig } from "../serve/load_config.ts";
+import { USAGE_COUNTS } from "../usage/counts.ts";
+import { collect } from "./ask_admin.ts";
 import { CommandLineError, print } from "./command.ts";
 import type { CommandOptions } from "./options.ts";
-import { alignColumns, bold, toPlain } from "./table.ts";
+import { alignColumns, bold } from "./table.ts";
+import { readQuery, toRefusal, toTexts, withUsage } from "./usage_source.ts";
 
-/** The longest silence of the gateway. Milliseconds. */
-const ASK_MS = 30_000;
 /** The number of decimals of a cost in the table; JSON and CSV state it exactly. */
 const SHOWN_DECIMALS = 4;
 /** The number of characters of a name that the table shows. */
 const MAX_NAME = 40;
 
 const ASKED = ["by", "last", "from", "to", "key", "provider", "model", "operation", "limit"] as const;
-
-/** Returns the options of the query that were given, as texts. */
-function toTexts(options: CommandOptions): Record<string, string> {
-  const texts: Record<string, string> = {};
-  for (const name of ASKED) {
-    const text = options[name];
-    if (text === "") throw new CommandLineError(`--${name} is empty: give a value, or leave it out`);
-    if (text !== undefined) texts[name] = text;
-  }
-  return texts;
-}
-
-function readQuery(texts: Readonly<Record<string, string>>) {
-  const result = v.safeParse(UsageQuerySchema, texts);
-  if (result.success) return result.output;
-  const { path, message } = describeIssue(result.issues[0]);
-  throw new CommandLineError(`--${path}: ${message}`);
-}
 
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
 const sums = {
@@ -66,63 +41,31 @@ const ReportSchema = v.object({
   currency: v.string(),
   backend: v.picklist(["memory", "file", "redis"]),
   left: count,
+  next: v.nullable(v.string()),
   rows: v.array(v.object({ ...v.entriesFromList([...USAGE_PARTS, "name"], v.exactOptional(v.string())), ...sums })),
   totals: v.object(sums),
 });
 
-/** Asks the gateway that runs. @returns Its answer; `undefined` where nobody listens */
-async function askGateway(url: string, token: string): Promise<AdminAnswer | undefined> {
-  try {
-    return await askAdmin(url, { timeout: ASK_MS, token });
-  } catch {
-    throw new CommandLineError(`the gateway at ${new URL(url).origin} does not answer as it should`);
-  }
-}
-
-function readAnswer({ status, text }: AdminAnswer, origin: string): UsageReport {
+function readReport(text: string, origin: string): UsageReport {
   let content: unknown;
   try {
     content = JSON.parse(text);
   } catch {
     throw new CommandLineError(`what answers at ${origin} is no gateway: see admin in the configuration`);
   }
-  if (status === 200 && v.is(ReportSchema, content)) return content;
-  if (status === 200) throw new CommandLineError(`what answers at ${origin} is no gateway of this version`);
-  if (status === 401) {
-    throw new CommandLineError(`the gateway at ${origin} has another admin.token than the configuration`);
-  }
-  const { error } = content as { error?: { message?: unknown } };
-  throw new CommandLineError(
-    `the gateway at ${origin} answers ${status}: ${toPlain(String(error?.message ?? "no reason"))}`,
-  );
+  const report = v.safeParse(ReportSchema, content);
+  if (report.success) return report.output;
+  throw new CommandLineError(`what answers at ${origin} is no gateway of this version`);
 }
 
-/** Reads usage from its store, without a gateway. */
-async function readKept({ config, directory }: LoadedConfig, query: v.InferOutput<typeof UsageQuerySchema>) {
-  const assembly = await assemble(config, { directory, report: () => {}, isServing: false });
-  try {
-    const { usage, keys } = assembly;
-    return await new UsageReports({ usage, config, keys, now: Date.now }).report(query);
-  } finally {
-    await assembly.close();
-  }
-}
-
-async function findReport(loaded: LoadedConfig, options: CommandOptions): Promise<UsageReport> {
-  const texts = toTexts(options);
-  const query = readQuery(texts);
-  const { redis, admin, keys } = loaded.config;
-  if (redis !== undefined) return await readKept(loaded, query);
-  const hasFile = !Array.isArray(keys);
-  if (admin?.token !== undefined && admin.port !== 0) {
-    const origin = toAdminUrl(admin);
-    const answer = await askGateway(`${origin}/v1/usage?${new URLSearchParams(texts)}`, admin.token);
-    if (answer !== undefined) return readAnswer(answer, origin);
-    if (!hasFile) throw new CommandLineError(`no gateway runs at ${origin}, which alone knows what was used`);
-    print(`no gateway runs at ${origin}: this is what the last one has left\n`, process.stderr);
-  }
-  if (hasFile) return await readKept(loaded, query);
-  throw new CommandLineError("usage is known to the gateway alone: configure admin with a port and a token to ask it");
+async function findReport(options: CommandOptions): Promise<UsageReport> {
+  const texts = toTexts(options, ASKED);
+  const query = readQuery(UsageQuerySchema, texts);
+  return await withUsage(loadConfig(options.config), {
+    path: `/v1/usage?${new URLSearchParams(texts)}`,
+    ofGateway: async (parts, origin) => readReport(await collect(parts), origin),
+    ofStore: (reports) => reports.report(query),
+  });
 }
 
 /** Formats a whole number with its digits in groups of three. */
@@ -142,11 +85,15 @@ function toMoney(cost: string | null): string {
 /** Notes that explain counts whose name alone is not clear. */
 const NOTES: readonly [keyof UsageSums, string][] = [
   ["partial", "partial: broke off; what the provider had stated until then is counted"],
+  ["estimated", "estimated: the provider stated no tokens; ~ marks sums with what the gateway estimated"],
   ["unmetered", "unmetered: the provider stated no tokens; these may have cost something"],
   ["failed", "failed: refused by the provider, or never reached it"],
   ["other", "other: tokens that were stated in sum only"],
   ["unpriced", "unpriced: tokens without a price, which are no part of the cost; see prices in the configuration"],
 ];
+
+/** Sums that hold estimated tokens too. */
+const ESTIMATED: ReadonlySet<keyof UsageSums> = new Set(["input", "output", "other", "tokens", "unpriced", "cost"]);
 
 function toDay(time: string): string {
   return time.slice(0, 16).replace("T", " ");
@@ -160,11 +107,14 @@ function toTable({ from, to, by, currency, backend, rows, left, totals }: UsageR
   const isPlain = new Set<string>(["requests", "input", "output", "tokens"]);
   const numbers = [...USAGE_COUNTS, "tokens" as const, "unpriced" as const]
     .filter((name) => isPlain.has(name) || totals[name] > 0);
-  const toRow = (line: UsageLine) => [
-    ...texts.map((name) => Array.from(line[name] ?? "").slice(0, MAX_NAME).join("")),
-    ...numbers.map((name) => toCount(line[name])),
-    toMoney(line.cost),
-  ];
+  const toRow = (line: UsageLine) => {
+    const mark = (name: keyof UsageSums) => line.estimated > 0 && ESTIMATED.has(name) ? "~" : "";
+    return [
+      ...texts.map((name) => Array.from(line[name] ?? "").slice(0, MAX_NAME).join("")),
+      ...numbers.map((name) => mark(name) + toCount(line[name])),
+      (line.cost === null ? "" : mark("cost")) + toMoney(line.cost),
+    ];
+  };
   const head = [...texts, ...numbers, `cost ${currency}`].map((title) => title.toUpperCase());
   const total = [...texts.map((_, index) => index === 0 ? "total" : ""), ...toRow(totals).slice(texts.length)];
   const lines = alignColumns(head, [...rows.map(toRow), total], (column) => column >= texts.length).split("\n");
@@ -180,13 +130,6 @@ function toTable({ from, to, by, currency, backend, rows, left, totals }: UsageR
   ].join("\n").trimEnd() + kept;
 }
 
-/** Formats one field of a CSV (RFC 4180 §2). A value that a spreadsheet would take for a formula is made a text. */
-function toField(value: unknown): string {
-  const text = toPlain(String(value ?? ""));
-  const safe = /^[=+\-@]/.test(text) ? `'${text}` : text;
-  return /[",]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
-}
-
 /** Formats the report as CSV: all rows, and always the same columns for the same query; times in UTC, costs exact. */
 function toCsv({ by, currency, rows }: UsageReport): string {
   const texts = USAGE_PARTS.filter((part) => by.includes(part)).flatMap((part) =>
@@ -197,7 +140,7 @@ function toCsv({ by, currency, rows }: UsageReport): string {
     [...names, "currency"],
     ...rows.map((row) => [...names.map((name) => row[name]), row.cost === null ? "" : currency]),
   ];
-  return lines.map((line) => `${line.map(toField).join(",")}\r\n`).join("");
+  return lines.map(toCsvLine).join("");
 }
 
 /**
@@ -209,14 +152,12 @@ function toCsv({ by, currency, rows }: UsageReport): string {
 export async function usageCommand(options: CommandOptions): Promise<void> {
   if (options.json && options.csv) throw new CommandLineError("usage takes either --json or --csv");
   try {
-    const report = await findReport(loadConfig(options.config), options);
+    const report = await findReport(options);
     if (options.json) return void print(`${JSON.stringify(report, null, 2)}\n`);
     if (!options.csv) return void print(`${toTable(report)}\n`);
     print(toCsv(report));
     if (report.left > 0) print(`${report.left} more rows are left out: --limit N prints more\n`, process.stderr);
   } catch (error) {
-    if (error instanceof UsageUnavailable) throw new CommandLineError(error.message);
-    if (error instanceof UsageRefusal) throw new CommandLineError(`--${error.param}: ${error.message}`);
-    throw error;
+    throw toRefusal(error);
   }
 }

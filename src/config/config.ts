@@ -20,6 +20,7 @@ import { CurrencySchema, type Prices, PricesSchema } from "./prices.ts";
 import { type ProviderConfig, type ProviderInput, ProvidersSchema } from "./provider.ts";
 import { about, anyDuration, duration, nonEmpty } from "./schema.ts";
 import { type TeamConfig, type TeamInput, TeamsSchema } from "./team.ts";
+import { UsageSchema } from "./usage.ts";
 
 /** Where gateway keys are: here, in a file that `sallyport keys` writes, or in Redis. */
 export type KeysConfig = KeyConfig[] | { readonly file: string } | "redis";
@@ -46,6 +47,8 @@ export interface Config {
   readonly prices: Prices;
   /** Currency of all prices, such as `USD`. */
   readonly currency: string;
+  /** Milliseconds for which each hour and each day of usage is kept. */
+  readonly usage: { readonly hoursMs: number; readonly daysMs: number };
   /**
    * The access log on standard output; `auto` is for people at a terminal, else JSON lines. `debug` is JSON that also
    * names the headers that were withheld.
@@ -84,6 +87,8 @@ export interface ConfigInput {
   readonly prices?: Prices | undefined;
   /** Currency of all prices; `USD` if left out. */
   readonly currency?: string | undefined;
+  /** Times for which usage is kept, such as `{ "hours": "8d", "days": "400d" }`. */
+  readonly usage?: { readonly hours?: string | undefined; readonly days?: string | undefined } | undefined;
   /** The access log on standard output; `auto` if left out. */
   readonly log?: Config["log"] | undefined;
   /** Times of a graceful shutdown, such as `{ "delay": "5s", "limit": "10m" }`. */
@@ -156,6 +161,7 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     ),
     prices: v.optional(about(PricesSchema, "What a million tokens cost, by the model's name, for all providers"), {}),
     currency: v.optional(about(CurrencySchema, "What all prices are in"), "USD"),
+    usage: v.optional(UsageSchema, {}),
     log: v.optional(
       about(
         v.picklist(

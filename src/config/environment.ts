@@ -50,6 +50,8 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_REDIS", path: "redis" },
   { name: "SALLYPORT_PRICES", path: "prices", read: toJson },
   { name: "SALLYPORT_CURRENCY", path: "currency" },
+  { name: "SALLYPORT_USAGE_HOURS", path: "usage.hours" },
+  { name: "SALLYPORT_USAGE_DAYS", path: "usage.days" },
   { name: "SALLYPORT_LOG", path: "log" },
   { name: "SALLYPORT_DRAIN_DELAY", path: "drain.delay" },
   { name: "SALLYPORT_DRAIN_LIMIT", path: "drain.limit" },

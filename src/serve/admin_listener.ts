@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { setImmediate } from "node:timers/promises";
 import { KeyAdministration } from "../admin/key_administration.ts";
 import { createAdminHandler } from "../admin/api/handler.ts";
 import type { LivePart } from "../observe/live/live_report.ts";
@@ -97,7 +98,7 @@ export class AdminListener {
     return createAdminHandler({
       gateway: served,
       keys: new KeyAdministration({ keys, limiter, digest, now: Date.now, providers: Object.keys(providers) }),
-      usage: new UsageReports({ usage, config, keys, now: Date.now }),
+      usage: new UsageReports({ usage, config, keys, now: Date.now, rest: setImmediate }),
       token: admin?.token,
       hostname: admin?.hostname,
       digest,

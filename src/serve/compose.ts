@@ -128,7 +128,8 @@ async function usageBeside(
   { report, isServing, engines, references }: EngineOptions,
 ): Promise<UsageStore> {
   const open = async () => {
-    const usage = new FileUsage(file, { clock: systemClock, report, listed: engines.listed });
+    const { listed, retention: keep } = engines;
+    const usage = new FileUsage(file, { clock: systemClock, report, listed, keep });
     if (isServing) await usage.start();
     return usage;
   };
@@ -144,7 +145,7 @@ async function openRedis(url: string, { report, isServing, engines }: EngineOpti
   await client.ready();
   const limiter = new RedisLimiter(client, systemClock);
   if (isServing) await limiter.start();
-  return { client, limiter, usage: new RedisUsage(client, engines.listed) };
+  return { client, limiter, usage: new RedisUsage(client, engines.listed, engines.retention) };
 }
 
 async function redisEngines(config: Config, url: string, options: EngineOptions): Promise<Engine> {
@@ -223,6 +224,7 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   const list = () => {
     engines.listed.clear();
     for (const model of listedModels(config)) engines.listed.add(model);
+    Object.assign(engines.retention, config.usage);
   };
   let engine: Engine;
   try {

@@ -4,6 +4,8 @@
  *
  * @module
  */
+import { setImmediate } from "node:timers/promises";
+import { DEFAULT_RETENTION, type UsageConfig } from "../config/usage.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { MemoryLimiter } from "../limits/memory_limiter.ts";
 import { systemClock } from "../exchange/clock.ts";
@@ -50,10 +52,12 @@ export class Engines {
    * are.
    */
   readonly listed: Set<string> = new Set();
+  /** Times for which usage is kept by the configuration in force. */
+  readonly retention: { -readonly [Name in keyof UsageConfig]: UsageConfig[Name] } = { ...DEFAULT_RETENTION };
   /** Counts limits where neither Redis nor another process does. */
   readonly limiter: MemoryLimiter = new MemoryLimiter(systemClock);
   /** Stores usage in memory where there is no other store. */
-  readonly memoryUsage: MemoryUsage = new MemoryUsage(this.listed, systemClock.now);
+  readonly memoryUsage: MemoryUsage = new MemoryUsage(this.listed, systemClock.now, this.retention);
   /** The transport that calls providers. Its idle connections outlive a change of the configuration. */
   transport: Transport | undefined;
   #meter: UsageMeter | undefined;
@@ -70,7 +74,7 @@ export class Engines {
    * @param store Its first store; used only when the meter is created
    */
   meter(store: UsageStore): UsageMeter {
-    return this.#meter ??= new UsageMeter({ store, clock: systemClock, listed: this.listed });
+    return this.#meter ??= new UsageMeter({ store, clock: systemClock, rest: setImmediate, listed: this.listed });
   }
 
   /** Creates the references of another configuration to the engines. */

@@ -14,9 +14,19 @@ const WRITE_MS = 5000;
 /** Pause after a write, as a multiple of the time that it took: slow writes happen less often. */
 const REST_FACTOR = 20;
 
+/** A later version wrote the file in a form that this one does not know. */
+export class WrittenByLaterVersion extends Error {
+  override readonly name = "WrittenByLaterVersion";
+}
+
 /** The counts in memory. */
 export interface LazyContent {
-  /** Takes over the content of the file, and keeps what is not written yet. @throws For a broken file */
+  /**
+   * Takes over the content of the file, and keeps what is not written yet.
+   *
+   * @throws {WrittenByLaterVersion} For a file that is not this version's to change
+   * @throws {Error} For a broken file
+   */
   merge(bytes: Buffer): Promise<void>;
   /** Returns everything that the file is to hold. */
   toParts(): AsyncIterable<Uint8Array>;
@@ -143,7 +153,10 @@ export class LazyFile {
     try {
       await this.#content.merge(bytes);
     } catch (cause) {
-      throw new FileUnavailable(`Cannot read ${path}: it is broken. Remove it to begin its counts anew`, { cause });
+      const why = cause instanceof WrittenByLaterVersion
+        ? "a later version wrote it. Run that version, or give this one a file of its own"
+        : "it is broken. Remove it to begin its counts anew";
+      throw new FileUnavailable(`Cannot read ${path}: ${why}`, { cause });
     }
     this.#version = version;
   }

@@ -6,13 +6,16 @@
  * @module
  */
 
-/** Names of the counts of each key, provider and model. Lines of the usage file hold the counts in this order. */
+/**
+ * Names of the counts of each key, provider and model. The usage file and Redis hold the counts in this order. A later
+ * version may add counts at the end and nowhere else, so that each version can read what another one wrote.
+ */
 export const USAGE_COUNTS = [
   /** Calls that were sent to the provider, of operations that cost tokens. */
   "requests",
   /** Those of them that broke off after the provider had stated tokens: what it stated is counted, and may be a part. */
   "partial",
-  /** Those whose tokens nobody stated. They may have cost something. */
+  /** Those whose tokens nobody stated or estimated. They may have cost something. */
   "unmetered",
   /** Those that the provider refused, or that never reached it. */
   "failed",
@@ -24,6 +27,8 @@ export const USAGE_COUNTS = [
   "reasoning",
   /** Tokens that were stated in sum only, as neither input nor output. */
   "other",
+  /** Calls whose tokens the gateway estimated, because the provider stated none. */
+  "estimated",
 ] as const;
 /** Name of one of the counts. */
 export type UsageCount = typeof USAGE_COUNTS[number];
@@ -32,7 +37,18 @@ export type UsageCounts = Record<UsageCount, number>;
 
 /** Returns counts of zero. */
 export function noCounts(): UsageCounts {
-  return Object.fromEntries(USAGE_COUNTS.map((name) => [name, 0])) as UsageCounts; // its entries are those of USAGE_COUNTS
+  return {
+    requests: 0,
+    partial: 0,
+    unmetered: 0,
+    failed: 0,
+    input: 0,
+    cached: 0,
+    output: 0,
+    reasoning: 0,
+    other: 0,
+    estimated: 0,
+  };
 }
 
 /** Names by which usage is told apart. */
@@ -53,6 +69,8 @@ export interface UsageRow extends UsageNames {
   /** Start of the hour or day, milliseconds since 1970. */
   readonly at: number;
   readonly counts: Readonly<UsageCounts>;
+  /** Counts that a later version has added, in its order: kept, but in no report. */
+  readonly later?: readonly number[] | undefined;
 }
 
 /** Name under which models or keys are counted together, once there are too many to count each. */
@@ -67,10 +85,14 @@ export const MAX_MODELS = 50;
 export const HOUR_MS = 3_600_000;
 /** A day. Milliseconds. */
 export const DAY_MS = 86_400_000;
-/** Time for which hours are kept: a week, and a day to look back at it. Milliseconds. */
-export const HOURS_KEPT_MS: number = 8 * DAY_MS;
-/** Time for which days are kept: a year, and a month to bill it. Milliseconds. */
-export const DAYS_KEPT_MS: number = 400 * DAY_MS;
+/**
+ * Rows that are worked on in one turn of the process, at most 10 µs each on a slow machine: streams must not wait for
+ * more than 5 ms. A batch has at most as many, and a store yields at most as many at once.
+ */
+export const ROWS_A_TURN = 500;
+
+/** Ends a turn of long work: resolves after other work of the process had its turn. */
+export type Rest = () => Promise<void>;
 
 /** The period of a row. */
 export type UsageStep = "hour" | "day";
@@ -84,13 +106,15 @@ export interface UsageRange {
   readonly from: number;
   /** The first hour or day after the range, milliseconds since 1970. */
   readonly to: number;
+  /** Id of the only key that is asked for. A store may yield rows of other keys all the same. */
+  readonly key?: string | undefined;
 }
 
 /** Rows to add, with a number by which a store recognizes a batch that it was given before. */
 export interface UsageBatch {
   /** Number of the batch, from 1 on, without gaps. */
   readonly number: number;
-  /** Rows of hours. */
+  /** Rows of hours, at most {@link ROWS_A_TURN}. */
   readonly rows: readonly UsageRow[];
 }
 
@@ -129,7 +153,7 @@ export interface UsageStore {
   add(batch: UsageBatch): Promise<void>;
   /**
    * @param range The range of the rows
-   * @returns The rows, some at a time; the same names can have several of the same hour or day
+   * @returns The rows, at most {@link ROWS_A_TURN} at a time; the same names can have several of the same hour or day
    * @throws {UsageUnavailable} When they can't be read
    */
   read(range: UsageRange): AsyncIterable<readonly UsageRow[]>;

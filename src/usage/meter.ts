@@ -8,21 +8,21 @@ import type { Clock } from "../exchange/clock.ts";
 import type { ExchangeRecord, TokenUsage } from "../exchange/record.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
 import {
-  addCounts,
   HOUR_MS,
   OTHER,
+  type Rest,
+  ROWS_A_TURN,
   type UsageBatch,
   type UsageCounts,
   type UsageRange,
   type UsageRow,
   type UsageStore,
 } from "./counts.ts";
-import { UsageTable } from "./usage_memory.ts";
+import { inParts } from "./usage_memory.ts";
+import { MAX_ROWS, UsageTable } from "./usage_table.ts";
 
 /** Interval at which counts are handed to the store. Milliseconds. */
 const FLUSH_MS = 1000;
-/** Maximum number of rows that wait for a failing store; beyond it, new rows are counted for all keys together. */
-const MAX_WAITING = 50_000;
 /** Number of tokens above which the statement of a provider is a mistake: no model answers that much at once. */
 const MAX_TOKENS = 1e12;
 /** Maximum number of models that are remembered for each provider as ones that it has. */
@@ -49,8 +49,17 @@ function addTokens(
 export interface UsageMeterOptions {
   readonly store: UsageStore;
   readonly clock: Clock;
+  /** Lets other work of the process have its turn between two batches of many. */
+  readonly rest: Rest;
   /** Models that always have a name of their own: those with a price. */
   readonly listed: ReadonlySet<string>;
+}
+
+/** Counts that are being handed on. */
+interface Leaving {
+  /** The number of rows. */
+  readonly rows: number;
+  readonly parts: Iterator<UsageRow[], undefined>;
 }
 
 /** Counts exchanges. */
@@ -59,6 +68,8 @@ export class UsageMeter implements ExchangeObserver {
   #store: UsageStore;
   /** Counts that are not handed on yet, by hour. */
   #waiting = new Map<number, UsageTable>();
+  /** Counts that are being handed on, batch by batch. */
+  #leaving: Leaving | undefined;
   /** The batch that is being handed on, until the store has taken it. */
   #batch: UsageBatch | undefined;
   #batches = 0;
@@ -85,7 +96,7 @@ export class UsageMeter implements ExchangeObserver {
    * A call that names no model counts as one of {@link OTHER}.
    */
   settled(record: ExchangeRecord): void {
-    const { keyId, provider, replica, operation, isMetered, outcome, status, usage, code } = record;
+    const { keyId, provider, replica, operation, isMetered, outcome, status, usage, isEstimated, code } = record;
     const model = record.model ?? (replica === undefined ? undefined : OTHER);
     if (keyId === undefined || provider === undefined || operation === undefined || model === undefined) return;
     if (isMetered !== true || outcome === "refused" || outcome === "shed") return;
@@ -96,7 +107,8 @@ export class UsageMeter implements ExchangeObserver {
     const counts = this.#tableOf(hour).counts(names);
     counts.requests++;
     if (usage !== undefined && isSound(usage)) {
-      if (outcome !== "ok") counts.partial++;
+      if (isEstimated === true) counts.estimated++;
+      else if (outcome !== "ok") counts.partial++;
       addTokens(counts, usage);
     } else if ((outcome === "upstream_error" && !isAnswered) || NEVER_SENT.has(code)) counts.failed++;
     else counts.unmetered++;
@@ -105,7 +117,7 @@ export class UsageMeter implements ExchangeObserver {
 
   /** Adds the counts of another process. @param rows Rows of hours */
   add(rows: readonly UsageRow[]): void {
-    for (const row of rows) addCounts(this.#tableOf(row.at).counts(row), row.counts);
+    for (const row of rows) this.#tableOf(row.at).add(row);
     if (rows.length > 0) this.#flushLater();
   }
 
@@ -145,9 +157,10 @@ export class UsageMeter implements ExchangeObserver {
   #tableOf(hour: number): UsageTable {
     const found = this.#waiting.get(hour);
     if (found !== undefined) return found;
-    let rows = 0;
+    // Beyond the bound, which takes a store that fails for hours, new rows are counted for all keys together.
+    let rows = this.#leaving?.rows ?? 0;
     for (const table of this.#waiting.values()) rows += table.rows;
-    const made = new UsageTable(this.#options.listed, Math.max(0, MAX_WAITING - rows));
+    const made = new UsageTable(this.#options.listed, Math.max(0, MAX_ROWS - rows));
     this.#waiting.set(hour, made);
     return made;
   }
@@ -169,18 +182,31 @@ export class UsageMeter implements ExchangeObserver {
   /** Hands on what waits, and never rejects. The second turn is for what was counted during the first. */
   async #handOn(): Promise<void> {
     for (let turn = 0; turn < 2; turn++) {
-      if (this.#batch === undefined) {
-        if (this.#waiting.size === 0) return;
-        const rows = Array.from(this.#waiting, ([hour, table]) => Array.from(table.rowsAt(hour))).flat();
-        this.#waiting = new Map();
-        this.#batch = { number: ++this.#batches, rows };
+      this.#leaving ??= this.#takeWaiting();
+      for (; (this.#batch ??= this.#nextBatch()) !== undefined; this.#batch = undefined) {
+        try {
+          await this.#store.add(this.#batch);
+        } catch {
+          return this.#flushLater();
+        }
+        if (this.#batch.rows.length === ROWS_A_TURN) await this.#options.rest();
       }
-      try {
-        await this.#store.add(this.#batch);
-        this.#batch = undefined;
-      } catch {
-        return this.#flushLater();
-      }
+      this.#leaving = undefined;
     }
+  }
+
+  #takeWaiting(): Leaving {
+    const tables = this.#waiting;
+    this.#waiting = new Map();
+    const all = function* (): Iterable<UsageRow> {
+      for (const [hour, table] of tables) yield* table.rowsAt(hour);
+    };
+    const rows = Array.from(tables.values()).reduce((sum, table) => sum + table.rows, 0);
+    return { rows, parts: inParts(all())[Symbol.iterator]() };
+  }
+
+  #nextBatch(): UsageBatch | undefined {
+    const { value, done } = this.#leaving?.parts.next() ?? { value: undefined, done: true };
+    return done ? undefined : { number: ++this.#batches, rows: value };
   }
 }

@@ -1,56 +1,17 @@
 /**
- * Reports of usage: sums by key, provider, model, operation or time, and their cost by current prices. A cost is stated where both
- * the tokens and a price are known, and nowhere else.
+ * Reports of usage: sums by key, team, provider, model, operation or time, page by page. They are made in turns, so that
+ * no other work of the process waits for a report of a million rows.
  *
  * @module
  */
 import type { Config } from "../config/config.ts";
-import { costOf, findPrice, formatCost, type Price } from "../config/prices.ts";
-import {
-  addCounts,
-  DAY_MS,
-  DAYS_KEPT_MS,
-  HOURS_KEPT_MS,
-  noCounts,
-  STEP_MS,
-  type UsageCounts,
-  type UsageRange,
-  type UsageRow,
-  type UsageStep,
-  type UsageStore,
-} from "./counts.ts";
-
-/** Dimensions by which usage can be grouped. */
-export const USAGE_PARTS = ["key", "provider", "model", "operation", "day", "hour"] as const;
-/** One of the dimensions by which usage can be grouped. */
-export type UsagePart = typeof USAGE_PARTS[number];
-
-/** A query for a report. */
-export interface UsageQuery {
-  readonly by: readonly UsagePart[];
-  /** Milliseconds since 1970; left out, `lastMs` before the end. */
-  readonly from?: number | undefined;
-  /** Milliseconds since 1970; left out, now. */
-  readonly to?: number | undefined;
-  readonly lastMs: number;
-  /** Maximum number of rows. */
-  readonly limit: number;
-  /** Only those of this key, provider, model or operation. */
-  readonly key?: string | undefined;
-  readonly provider?: string | undefined;
-  readonly model?: string | undefined;
-  readonly operation?: string | undefined;
-}
-
-/** Sums of usage, as a report states them. */
-export type UsageSums = Readonly<UsageCounts> & {
-  /** Input, output and other tokens. */
-  readonly tokens: number;
-  /** Number of those tokens that have no price. */
-  readonly unpriced: number;
-  /** Exact cost of the other tokens, as a decimal number; `null` where none has a price. */
-  readonly cost: string | null;
-};
+import { type Rest, ROWS_A_TURN, type UsageRange, type UsageRow, type UsageStore } from "./counts.ts";
+import { FirstItems } from "./first_items.ts";
+import { isWanted, toRange, type UsageExportQuery, type UsagePart, type UsageQuery, UsageRefusal } from "./query.ts";
+import { addRow, createPricing, type Group, newGroup, tokensOf, toSums, type UsageSums } from "./sums.ts";
+import { type KeyNames, Teams } from "./teams.ts";
+import { inParts } from "./usage_memory.ts";
+import { WideMap } from "./wide_map.ts";
 
 /** One row of a report: its values of the dimensions, and its sums. */
 export type UsageLine = UsageSums & Partial<Readonly<Record<UsagePart | "name", string>>>;
@@ -65,80 +26,45 @@ export interface UsageReport {
   /** Where usage is kept. */
   readonly backend: UsageStore["backend"];
   readonly rows: readonly UsageLine[];
-  /** Number of rows beyond the limit; `totals` includes them. */
+  /** Number of rows after these; `totals` includes them. */
   readonly left: number;
+  /** The value of `after` that asks for the next page; `null` where there is none. */
+  readonly next: string | null;
   readonly totals: UsageSums;
 }
 
-/** The error for a query that can't be answered. */
-export class UsageRefusal extends Error {
-  override readonly name = "UsageRefusal";
-  /** Parameter of the query that is at fault. */
-  readonly param: string;
-
-  /**
-   * @param param Parameter of the query that is at fault
-   * @param message What was expected
-   */
-  constructor(param: string, message: string) {
-    super(message);
-    this.param = param;
-  }
-}
+/** One row of an export. */
+export type UsageExportRow = UsageSums & {
+  /** Period of the row, and its start, ISO 8601 in UTC. */
+  readonly step: UsageRange["step"];
+  readonly from: string;
+  readonly key: string;
+  readonly provider: string;
+  readonly model: string;
+  readonly operation: string;
+  readonly currency: string;
+};
 
 /** Dependencies of the reports. */
 export interface UsageReportParts {
   readonly usage: Pick<UsageStore, "backend" | "read">;
-  readonly config: Pick<Config, "prices" | "currency" | "providers">;
-  /** Source of the names of keys. */
-  readonly keys: { get(id: string): Promise<{ readonly name?: string | undefined } | undefined> };
+  readonly config: Pick<Config, "prices" | "currency" | "providers" | "usage">;
+  /** Source of the names and the teams of keys. */
+  readonly keys: KeyNames;
   /** Wall clock, milliseconds since 1970. */
   readonly now: () => number;
+  /** Lets other work of the process have its turn. */
+  readonly rest: Rest;
 }
 
-/** Maximum number of groups, more than anybody reads: all of them are in memory until the last row is added up. */
-const MAX_GROUPS = 100_000;
+/** Maximum number of groups, about 400 bytes each: all of them are in memory until the last row is added up. */
+const MAX_GROUPS = 1_000_000;
 
-/** The sums of one row of the report. */
-interface Group {
-  /** Values of the dimensions, in the order of the query. */
-  readonly names: readonly string[];
-  readonly counts: UsageCounts;
-  unpriced: number;
-  cost: bigint | undefined;
-}
-
-/** Returns the hours or days of a query: hours where they are kept, unless the query groups by day. */
-function toRange({ by, from: wanted, to: end, lastMs }: UsageQuery, now: number): UsageRange {
-  const to = end ?? now;
-  const from = wanted ?? to - lastMs;
-  if (from >= to) throw new UsageRefusal(wanted === undefined ? "to" : "from", "expected a time before the end");
-  const firstHour = now - HOURS_KEPT_MS;
-  if (by.includes("hour") && from < firstHour) {
-    throw new UsageRefusal("by", `hours are kept for ${HOURS_KEPT_MS / DAY_MS} days: ask by day, or for a later time`);
-  }
-  const step: UsageStep = by.includes("day") || from < firstHour ? "day" : "hour";
-  const ms = STEP_MS[step];
-  const first = Math.max(from, now - DAYS_KEPT_MS);
-  return { step, from: Math.floor(first / ms) * ms, to: Math.ceil(Math.max(first, Math.min(to, now + ms)) / ms) * ms };
-}
-
-function nameOf(part: UsagePart, row: UsageRow): string {
+function nameOf(part: UsagePart, row: UsageRow, teams: Teams): string {
+  if (part === "team") return teams.of(row.key);
   if (part !== "day" && part !== "hour") return row[part];
   const time = new Date(row.at).toISOString();
   return part === "day" ? time.slice(0, 10) : `${time.slice(0, 13)}:00Z`;
-}
-
-function newGroup(names: readonly string[]): Group {
-  return { names, counts: noCounts(), unpriced: 0, cost: undefined };
-}
-
-function tokensOf({ input, output, other }: UsageCounts): number {
-  return input + output + other;
-}
-
-function toSums({ counts, unpriced, cost }: Group): UsageSums {
-  return { ...counts, tokens: tokensOf(counts), unpriced, cost: cost === undefined ? null : formatCost(cost) };
 }
 
 /** Returns the order of rows: by time, then those with the most tokens first. */
@@ -151,13 +77,41 @@ function compare(by: readonly UsagePart[]) {
     text(one.names.join("\n"), other.names.join("\n"));
 }
 
+/** Writes the place of a group in the order, for the next page. */
+function toCursor({ names, counts }: Group): string {
+  return JSON.stringify([tokensOf(counts), counts.requests, ...names]);
+}
+
+/** Reads the place after which a page begins: as a group that is nowhere in the report. */
+function readCursor({ after, by }: UsageQuery): Group | undefined {
+  if (after === undefined) return undefined;
+  const wrong = new UsageRefusal("after", "expected the next of a report by the same dimensions");
+  let place: unknown;
+  try {
+    place = JSON.parse(after);
+  } catch {
+    throw wrong;
+  }
+  if (!Array.isArray(place) || place.length !== 2 + by.length) throw wrong;
+  const [tokens, requests, ...names]: unknown[] = place;
+  const isText = (name: unknown): name is string => typeof name === "string";
+  if (typeof tokens !== "number" || typeof requests !== "number" || !names.every(isText)) throw wrong;
+  const group = newGroup(names);
+  group.counts.other = tokens;
+  group.counts.requests = requests;
+  return group;
+}
+
 /** Makes reports. */
 export class UsageReports {
+  /** Lets other work of the process have its turn. */
+  readonly rest: Rest;
   readonly #parts: UsageReportParts;
 
   /** @param parts Their dependencies */
   constructor(parts: UsageReportParts) {
     this.#parts = parts;
+    this.rest = parts.rest;
   }
 
   /**
@@ -167,68 +121,113 @@ export class UsageReports {
    * @throws {UsageUnavailable} When usage can't be read
    */
   async report(query: UsageQuery): Promise<UsageReport> {
-    const { usage, config: { currency }, now } = this.#parts;
-    const range = toRange(query, now());
-    const groups = new Map<string, Group>();
-    const total = newGroup([]);
-    const priceOf = this.#prices();
-    for await (const rows of usage.read(range)) {
-      for (const row of rows) {
-        if (query.key !== undefined && row.key !== query.key) continue;
-        if (query.provider !== undefined && row.provider !== query.provider) continue;
-        if (query.model !== undefined && row.model !== query.model) continue;
-        if (query.operation !== undefined && row.operation !== query.operation) continue;
-        const names = query.by.map((part) => nameOf(part, row));
-        const id = names.join("\0");
-        let group = groups.get(id);
-        if (group === undefined) groups.set(id, group = newGroup(names));
-        const price = priceOf(row);
-        add(group, row, price);
-        add(total, row, price);
+    const { usage: { backend }, config: { currency, usage }, now, rest } = this.#parts;
+    const { by, limit } = query;
+    const after = readCursor(query);
+    const range = toRange(query, by, usage, now());
+    const { groups, total } = await this.#addUp(query, range);
+    const order = compare(by);
+    const page = new FirstItems(limit, order);
+    let found = 0;
+    for (const some of inParts(groups)) {
+      for (const [, group] of some) {
+        if (after !== undefined && order(group, after) <= 0) continue;
+        page.add(group);
+        found++;
       }
-      if (groups.size > MAX_GROUPS) throw new UsageRefusal("by", `more than ${MAX_GROUPS} rows: ask for less`);
+      await rest();
     }
-    const all = Array.from(groups.values()).sort(compare(query.by));
+    const rows: Group[] = [];
+    for (const some of inParts(page.drain())) {
+      rows.push(...some);
+      await rest();
+    }
+    const last = rows[0];
+    const left = found - rows.length;
     return {
       from: new Date(range.from).toISOString(),
       to: new Date(range.to).toISOString(),
-      by: query.by,
+      by,
       currency,
-      backend: usage.backend,
-      rows: await this.#toLines(query.by, all.slice(0, query.limit)),
-      left: Math.max(0, all.length - query.limit),
+      backend,
+      rows: await this.#toLines(by, rows.reverse()),
+      left,
+      next: left > 0 && last !== undefined ? toCursor(last) : null,
       totals: toSums(total),
     };
   }
 
-  /** Returns a function that finds prices, and looks for each only once. */
-  #prices(): (row: UsageRow) => Price | undefined {
-    const { prices, providers } = this.#parts.config;
-    const found = new Map<string, Price | undefined>();
-    return ({ provider, model }) => {
-      const id = `${provider}\0${model}`;
-      if (!found.has(id)) {
-        const own = Object.hasOwn(providers, provider) ? providers[provider]?.prices : undefined;
-        found.set(id, findPrice(model, own, prices));
+  /**
+   * Yields the rows themselves, some at a time. Rows of the same names and time can come several times: they add up.
+   *
+   * @param query The query
+   * @returns The rows
+   * @throws {UsageRefusal} When it asks for what is not kept
+   * @throws {UsageUnavailable} When usage can't be read
+   */
+  async *export(query: UsageExportQuery): AsyncIterable<readonly UsageExportRow[]> {
+    const { usage, config, now, rest } = this.#parts;
+    const range = toRange(query, query.by === undefined ? [] : [query.by], config.usage, now());
+    const { step } = range;
+    const { currency } = config;
+    const priceOf = createPricing(config);
+    for await (const rows of usage.read(range)) {
+      const wanted = rows.filter((row) => isWanted(row, query));
+      if (wanted.length === 0) continue;
+      yield wanted.map((row) => {
+        const { at, key, provider, model, operation } = row;
+        const group = newGroup([]);
+        addRow(group, row, priceOf(row));
+        return { step, from: new Date(at).toISOString(), key, provider, model, operation, ...toSums(group), currency };
+      });
+      await rest();
+    }
+  }
+
+  /** Adds up the rows of a query by its dimensions. */
+  async #addUp(query: UsageQuery, range: UsageRange): Promise<{ groups: WideMap<Group>; total: Group }> {
+    const { usage, config, keys, rest } = this.#parts;
+    const groups = new WideMap<Group>();
+    const total = newGroup([]);
+    const priceOf = createPricing(config);
+    const teams = new Teams(keys);
+    let sinceRest = 0;
+    for await (const all of usage.read(range)) {
+      const rows = all.filter((row) => isWanted(row, query));
+      if (query.by.includes("team")) await teams.learn(rows);
+      for (const row of rows) {
+        const names = query.by.map((part) => nameOf(part, row, teams));
+        const id = names.join("\0");
+        let group = groups.get(id);
+        if (group === undefined) groups.add(id, group = newGroup(names));
+        const price = priceOf(row);
+        addRow(group, row, price);
+        addRow(total, row, price);
       }
-      return found.get(id);
-    };
+      if (groups.size > MAX_GROUPS) throw new UsageRefusal("by", `more than ${MAX_GROUPS} rows: export them instead`);
+      sinceRest += all.length;
+      if (sinceRest < ROWS_A_TURN) continue;
+      sinceRest = 0;
+      await rest();
+    }
+    return { groups, total };
   }
 
   /** Makes the rows of the report. A key gets its name for people too, if that can be looked up. */
-  #toLines(by: readonly UsagePart[], groups: readonly Group[]): Promise<UsageLine[]> {
+  async #toLines(by: readonly UsagePart[], groups: readonly Group[]): Promise<UsageLine[]> {
+    const { keys, rest } = this.#parts;
     const keyIndex = by.indexOf("key");
-    return Promise.all(groups.map(async (group) => {
-      const id = group.names[keyIndex];
-      const key = id === undefined ? undefined : await this.#parts.keys.get(id).catch(() => undefined);
-      const about = Object.fromEntries(by.map((part, index) => [part, group.names[index] ?? ""]));
-      return { ...about, ...(key?.name !== undefined && { name: key.name }), ...toSums(group) };
-    }));
+    const lines: UsageLine[] = [];
+    for (const some of inParts(groups)) {
+      const made = some.map(async (group) => {
+        const id = group.names[keyIndex];
+        const key = id === undefined ? undefined : await keys.get(id).catch(() => undefined);
+        const about = Object.fromEntries(by.map((part, index) => [part, group.names[index] ?? ""]));
+        return { ...about, ...(key?.name !== undefined && { name: key.name }), ...toSums(group) };
+      });
+      lines.push(...await Promise.all(made));
+      await rest();
+    }
+    return lines;
   }
-}
-
-function add(group: Group, { counts }: UsageRow, price: Price | undefined): void {
-  addCounts(group.counts, counts);
-  group.unpriced += price === undefined ? tokensOf(counts) : counts.other;
-  if (price !== undefined && counts.input + counts.output > 0) group.cost = (group.cost ?? 0n) + costOf(price, counts);
 }

@@ -6,20 +6,12 @@
  */
 import { setImmediate } from "node:timers/promises";
 import { Buffer } from "node:buffer";
-import * as v from "valibot";
 import type { Clock } from "../exchange/clock.ts";
-import { LazyFile } from "../storage/lazy_file.ts";
+import { LazyFile, WrittenByLaterVersion } from "../storage/lazy_file.ts";
 import type { SharedFile } from "../storage/shared_file.ts";
-import {
-  UNNAMED_OPERATION,
-  USAGE_COUNTS,
-  type UsageBatch,
-  type UsageCounts,
-  type UsageRange,
-  type UsageRow,
-  type UsageStore,
-  UsageUnavailable,
-} from "./counts.ts";
+import { DEFAULT_RETENTION, type UsageConfig } from "../config/usage.ts";
+import { type UsageBatch, type UsageRange, type UsageRow, type UsageStore, UsageUnavailable } from "./counts.ts";
+import { LaterVersion, readLine, toLine, type UsageLineRead } from "./usage_lines.ts";
 import { inParts, UsageBook } from "./usage_memory.ts";
 
 /** Options of the usage file. */
@@ -29,41 +21,38 @@ export interface FileUsageOptions {
   readonly report: (text: string) => void;
   /** Models that always have a name of their own. */
   readonly listed: ReadonlySet<string>;
+  /** Times for which usage is kept; the default ones if left out. */
+  readonly keep?: UsageConfig;
 }
 
-const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
-/** One line: hour or day, its start, key, provider, model, counts, operation. The last one is missing in old files. */
-const LineSchema = v.pipe(
-  v.tupleWithRest([
-    v.picklist(["hour", "day"]),
-    count,
-    v.string(),
-    v.string(),
-    v.string(),
-    v.pipe(
-      v.array(count),
-      v.length(USAGE_COUNTS.length),
-      // its entries are those of USAGE_COUNTS
-      v.transform((counts) =>
-        Object.fromEntries(USAGE_COUNTS.map((name, index) => [name, counts[index]])) as UsageCounts
-      ),
-    ),
-  ], v.string()),
-  v.maxLength(7),
-);
-
 const ALL = { from: -Infinity, to: Infinity } as const;
+/** Byte that ends a line. */
+const LINE_END = 10;
 
 /** Writes one row a line, in turns: a large file must not keep streams waiting. */
-async function* toLines(book: UsageBook): AsyncIterable<Uint8Array> {
+async function* toLines(book: UsageBook, unknown: readonly string[]): AsyncIterable<Uint8Array> {
   for (const step of ["hour", "day"] as const) {
     for (const rows of inParts(book.read({ step, ...ALL }))) {
-      const lines = rows.map(({ at, key, provider, model, operation, counts }) =>
-        JSON.stringify([step, at, key, provider, model, USAGE_COUNTS.map((name) => counts[name]), operation])
-      );
-      yield Buffer.from(`${lines.join("\n")}\n`);
+      yield Buffer.from(rows.map((row) => `${toLine(step, row)}\n`).join(""));
       await setImmediate();
     }
+  }
+  for (const lines of inParts(unknown)) yield Buffer.from(lines.map((line) => `${line}\n`).join(""));
+}
+
+/** Yields the lines of a file, some at a time. The last one has no end where the file was cut off. */
+function* linesOf(bytes: Buffer): Iterable<readonly { readonly text: string; readonly isCut: boolean }[]> {
+  const decoder = new TextDecoder("utf-8", { fatal: true });
+  const cut = function* () {
+    for (let start = 0; start < bytes.length;) {
+      const found = bytes.indexOf(LINE_END, start);
+      const end = found < 0 ? bytes.length : found;
+      yield { line: bytes.subarray(start, end), isCut: found < 0 };
+      start = end + 1;
+    }
+  };
+  for (const part of inParts(cut())) {
+    yield part.map(({ line, isCut }) => ({ text: isCut ? line.toString() : decoder.decode(line), isCut }));
   }
 }
 
@@ -76,20 +65,21 @@ export class FileUsage implements UsageStore {
   #book: UsageBook;
   /** Usage that is not written yet: hours only. */
   #unwritten: UsageBook;
+  /** Lines of the file that only later versions know. */
+  #unknown: readonly string[] = [];
 
   /**
    * @param file The file
    * @param options Its options
    */
   constructor(file: SharedFile, options: FileUsageOptions) {
-    const { listed } = options;
     this.#options = options;
-    this.#book = new UsageBook(listed);
-    this.#unwritten = new UsageBook(listed);
+    this.#book = this.#newBook();
+    this.#unwritten = this.#newBook();
     const content = {
       merge: (bytes: Buffer) => this.#merge(bytes),
-      toParts: () => toLines(this.#book),
-      written: () => void (this.#unwritten = new UsageBook(listed)),
+      toParts: () => toLines(this.#book, this.#unknown),
+      written: () => void (this.#unwritten = this.#newBook()),
     };
     this.#file = new LazyFile(file, content, options);
   }
@@ -132,21 +122,40 @@ export class FileUsage implements UsageStore {
     return this.#file.close();
   }
 
+  #newBook(): UsageBook {
+    const { listed, keep = DEFAULT_RETENTION } = this.#options;
+    return new UsageBook(listed, keep);
+  }
+
   async #merge(bytes: Buffer): Promise<void> {
-    const book = new UsageBook(this.#options.listed);
-    for (const lines of inParts(new TextDecoder("utf-8", { fatal: true }).decode(bytes).split("\n"))) {
-      for (const line of lines) {
-        if (line === "") continue;
-        const [step, at, key, provider, model, counts, operation = UNNAMED_OPERATION] = v.parse(
-          LineSchema,
-          JSON.parse(line),
-        );
-        book.addTo(step, { at, key, provider, model, operation, counts });
+    const book = this.#newBook();
+    const unknown: string[] = [];
+    for (const lines of linesOf(bytes)) {
+      for (const { text, isCut } of lines) {
+        const read = text === "" ? undefined : this.#read(text, isCut);
+        if (read?.step === "unknown") unknown.push(read.line);
+        else if (read !== undefined) book.addTo(read.step, read.row);
       }
       await setImmediate();
     }
-    for (const row of this.#unwritten.read({ step: "hour", ...ALL })) book.add(row);
+    for (const rows of inParts(this.#unwritten.read({ step: "hour", ...ALL }))) {
+      for (const row of rows) book.add(row);
+      await setImmediate();
+    }
     book.forget(this.#options.clock.now());
     this.#book = book;
+    this.#unknown = unknown;
+  }
+
+  /** Reads a line. One that was cut off is left out and reported: the others are whole. */
+  #read(text: string, isCut: boolean): UsageLineRead | undefined {
+    try {
+      return readLine(text);
+    } catch (cause) {
+      if (cause instanceof LaterVersion) throw new WrittenByLaterVersion();
+      if (!isCut) throw cause;
+      this.#options.report("The file of usage ends within a line: that line is left out");
+      return undefined;
+    }
   }
 }

@@ -1,101 +1,123 @@
 /**
- * Usage in Redis, which many gateways share: a hash for each hour and each day, which Redis expires by itself.
+ * Usage in Redis, which many gateways share: small hashes for each hour and each day, which Redis expires by itself. A
+ * field is the names of a row, as JSON: `["key","provider","model","operation"]`; its value are the counts in the order
+ * of `USAGE_COUNTS`, with spaces between them and without zeros at the end. Counts that a later version adds stay where
+ * they are.
  *
  * A batch of rows is sent as a few short scripts, each with its number: one that Redis ran although its answer was lost
  * is not counted again.
  *
  * @module
  */
-import type { Redis } from "ioredis";
+import { DEFAULT_RETENTION, type UsageConfig } from "../config/usage.ts";
 import {
   DAY_MS,
-  DAYS_KEPT_MS,
-  HOURS_KEPT_MS,
   MAX_MODELS,
   noCounts,
   OTHER,
   STEP_MS,
-  UNNAMED_OPERATION,
   USAGE_COUNTS,
   type UsageBatch,
-  type UsageCount,
-  type UsageCounts,
   type UsageRange,
   type UsageRow,
   type UsageStore,
   UsageUnavailable,
 } from "./counts.ts";
+import { readFirstForm } from "./first_form_redis.ts";
+import { scanHash, type UsageRedis } from "./scan_redis.ts";
 import { inParts } from "./usage_memory.ts";
+import { expiryOf, GROUPS, hashName, indexName, markName, type Place, placeOf, readIndex } from "./usage_shards.ts";
 
-/** The part of a Redis connection that usage needs; `storage/redis_client.ts` has it. */
-export interface UsageRedis {
-  script(name: string, lua: string): (redis: Redis, keys: string[], args: (string | number)[]) => Promise<unknown>;
-  run<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T, deadlineMs?: number): Promise<T>;
-  ask<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T): Promise<T>;
-}
-
-/** Rows of one script: it takes Redis a millisecond, in which Redis decides no limit. */
+/** Rows of one script: it takes Redis half a millisecond, in which Redis decides no limit. */
 const ROWS_AT_ONCE = 50;
+/** Number of groups that are sent scripts concurrently. */
+const GROUPS_AT_ONCE = 4;
 /** Deadline of one script. Milliseconds. */
 const ADD_MS = 1000;
-/** Number of fields of one hash after which new rows are counted for all keys together. */
-const MAX_FIELDS = 1_000_000;
 /** Time for which Redis remembers which script of a gateway was the last. Milliseconds. */
 const MARK_MS = DAY_MS;
-/** Number of fields that are read at once, and of hashes that are read concurrently. */
-const FIELDS_AT_ONCE = 1000;
-const HASHES_AT_ONCE = 8;
-
-/** A field is the letter of a count and its names, as JSON: `["key","provider","model","operation"]`; in old ones without the last. */
-const LETTERS: Readonly<Record<UsageCount, string>> = {
-  requests: "r",
-  partial: "p",
-  unmetered: "u",
-  failed: "f",
-  input: "i",
-  cached: "c",
-  output: "o",
-  reasoning: "t",
-  other: "x",
-};
-const IN_ORDER = USAGE_COUNTS.map((name) => LETTERS[name]).join("");
-const COUNT_OF: ReadonlyMap<string, UsageCount> = new Map(USAGE_COUNTS.map((name) => [LETTERS[name], name]));
+/** Number of hashes that are read concurrently, whose rows may arrive in one turn, and of indexes that are. */
+const HASHES_AT_ONCE = 2;
+const INDEXES_AT_ONCE = 200;
 /** Prefix of the field that holds the number of models of a key that are counted by name. */
 const MODELS_OF = "#";
 
-// KEYS: the hash of the hour, that of the day, the number of this gateway's last one. ARGV: its number, when the hour
-// and the day are forgotten, then for each row: key, provider, model, operation (each as JSON), whether the model is
-// listed, counts in the order of USAGE_COUNTS.
-const ADD = `if tonumber(redis.call('GET', KEYS[3]) or 0) >= tonumber(ARGV[1]) then return 0 end
-local other = '${JSON.stringify(OTHER)}'
-for t = 1, 2 do
-  local hash = KEYS[t]
-  for i = 4, #ARGV, ${5 + USAGE_COUNTS.length} do
-    local key, provider, model, operation = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-    local function name() return '[' .. key .. ',' .. provider .. ',' .. model .. ',' .. operation .. ']' end
-    local function isKnown() return redis.call('HEXISTS', hash, '${LETTERS.requests}' .. name()) == 1 end
-    if not isKnown() then
-      if redis.call('HLEN', hash) >= ${MAX_FIELDS} then key = other end
-      if ARGV[i + 4] == '0' and model ~= other and not isKnown() then
-        if tonumber(redis.call('HGET', hash, '${MODELS_OF}' .. key) or 0) >= ${MAX_MODELS} then model = other
-        else redis.call('HINCRBY', hash, '${MODELS_OF}' .. key, 1) end
-      end
-    end
-    for n = 1, ${USAGE_COUNTS.length} do
-      local count = ARGV[i + 4 + n]
-      if count ~= '0' then redis.call('HINCRBY', hash, string.sub('${IN_ORDER}', n, n) .. name(), count) end
-    end
+// KEYS: the number of this gateway's last script, the index of the hour, that of the day; then for each hash of rows:
+// that of the hour, that of the day. ARGV: the number of this script, how long the gateway is remembered, when the
+// indexes are forgotten; for each hash: its number, when it is forgotten by the hour and by the day; for each row: its
+// hash, counting from 0, its field, its field under the other models, the field with the number of models or an empty
+// text, the counts. A hash that got a new field may be new itself: it is put into the index, and given its end.
+const ADD = `if tonumber(redis.call('GET', KEYS[1]) or 0) >= tonumber(ARGV[1]) then return 0 end
+local hashes = (#KEYS - 3) / 2
+local function sum(before, more)
+  local sums, length, index = {}, 0, 0
+  for count in string.gmatch(before, '%d+') do length = length + 1; sums[length] = tonumber(count) end
+  for count in string.gmatch(more, '%d+') do
+    index = index + 1
+    sums[index] = math.min((sums[index] or 0) + tonumber(count), ${Number.MAX_SAFE_INTEGER})
   end
-  redis.call('PEXPIREAT', hash, ARGV[1 + t])
+  for n = 1, math.max(length, index) do sums[n] = string.format('%.0f', sums[n]) end
+  return table.concat(sums, ' ')
 end
-redis.call('SET', KEYS[3], ARGV[1], 'PX', ${MARK_MS})
+for step = 1, 2 do
+  local grown = {}
+  for i = 5 + 3 * hashes, #ARGV, 5 do
+    local hash, field, models = KEYS[3 + 2 * ARGV[i] + step], ARGV[i + 1], ARGV[i + 3]
+    local before = redis.call('HGET', hash, field)
+    if not before and models ~= '' then
+      if tonumber(redis.call('HGET', hash, models) or 0) < ${MAX_MODELS} then redis.call('HINCRBY', hash, models, 1)
+      else field = ARGV[i + 2]; before = redis.call('HGET', hash, field) end
+    end
+    if not before then grown[tonumber(ARGV[i])] = true end
+    redis.call('HSET', hash, field, before and sum(before, ARGV[i + 4]) or ARGV[i + 4])
+  end
+  for n in pairs(grown) do
+    redis.call('SETBIT', KEYS[1 + step], ARGV[5 + 3 * n], 1)
+    redis.call('PEXPIREAT', KEYS[3 + 2 * n + step], ARGV[5 + 3 * n + step])
+  end
+  redis.call('PEXPIREAT', KEYS[1 + step], ARGV[2 + step])
+end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1`;
 
-const hashOf = (step: UsageRange["step"], at: number): string => `sallyport:usage:${step}:${at}`;
+/** Rows of one hour and one group: one script. */
+interface Part {
+  readonly at: number;
+  readonly rows: UsageRow[];
+}
 
-function readPage(answer: unknown): [cursor: string, fields: readonly string[]] {
-  if (!Array.isArray(answer) || typeof answer[0] !== "string" || !Array.isArray(answer[1])) throw new Error("no page");
-  return [answer[0], answer[1]];
+/** The scripts for one group. */
+interface Group {
+  /** Number of the last script that Redis ran. */
+  sent: number;
+  /** Parts of the current batch that are not added yet. */
+  parts: Part[];
+}
+
+function toCounts(counts: UsageRow["counts"]): string {
+  return USAGE_COUNTS.map((name) => counts[name]).join(" ").replace(/(?: 0)+$/, "");
+}
+
+function readNames(field: string): readonly unknown[] {
+  try {
+    const names: unknown = JSON.parse(field);
+    return Array.isArray(names) ? names : [];
+  } catch {
+    return [];
+  }
+}
+
+/** Reads a field. One that another version writes in a form of its own is none of the rows: `undefined`. */
+function readRow(at: number, field: string, value: string): UsageRow | undefined {
+  if (!field.startsWith("[") || !/^\d+(?: \d+)*$/.test(value)) return undefined;
+  const [key, provider, model, operation] = readNames(field);
+  const isRow = typeof key === "string" && typeof provider === "string" && typeof model === "string" &&
+    typeof operation === "string";
+  if (!isRow) return undefined;
+  const counts = noCounts();
+  const list = value.split(" ");
+  for (const [index, name] of USAGE_COUNTS.entries()) counts[name] = Number(list[index] ?? 0);
+  return { at, key, provider, model, operation, counts };
 }
 
 /** Usage in Redis. */
@@ -103,46 +125,46 @@ export class RedisUsage implements UsageStore {
   readonly backend = "redis";
   readonly #client: UsageRedis;
   readonly #listed: ReadonlySet<string>;
+  readonly #keep: UsageConfig;
   readonly #add: ReturnType<UsageRedis["script"]>;
-  readonly #mark = `sallyport:usage:from:${crypto.randomUUID()}`;
-  #sent = 0;
-  /** Parts of the current batch that are not added yet. */
-  #left: { readonly number: number; readonly parts: { at: number; rows: UsageRow[] }[] } = { number: 0, parts: [] };
+  /** Names this gateway among those that add usage. */
+  readonly #name = crypto.randomUUID();
+  readonly #groups: readonly Group[] = Array.from({ length: GROUPS }, () => ({ sent: 0, parts: [] }));
+  /** Number of the batch that the parts are of. */
+  #batch = 0;
 
   /**
    * @param client The connection
    * @param listed Models that always have a name of their own
+   * @param keep Times for which usage is kept
    */
-  constructor(client: UsageRedis, listed: ReadonlySet<string>) {
+  constructor(client: UsageRedis, listed: ReadonlySet<string>, keep: UsageConfig = DEFAULT_RETENTION) {
     this.#client = client;
     this.#listed = listed;
+    this.#keep = keep;
     this.#add = client.script("sallyportUsage", ADD);
   }
 
   async add({ number, rows }: UsageBatch): Promise<void> {
-    if (number !== this.#left.number) {
-      const byHour = new Map<number, UsageRow[]>();
-      for (const row of rows) {
-        const sameHour = byHour.get(row.at);
-        if (sameHour === undefined) byHour.set(row.at, [row]);
-        else sameHour.push(row);
-      }
-      const parts = Array.from(byHour, ([at, all]) => Array.from(inParts(all, ROWS_AT_ONCE), (rows) => ({ at, rows })));
-      this.#left = { number, parts: parts.flat() };
-    }
-    const { parts } = this.#left;
-    for (let part = parts[0]; part !== undefined; part = parts[0]) {
-      await this.#addPart(part.at, part.rows);
-      parts.shift();
-      this.#sent++;
-    }
+    if (number !== this.#batch) this.#split(rows);
+    this.#batch = number;
+    const left = Array.from(this.#groups.entries()).filter(([, { parts }]) => parts.length > 0);
+    const work = async () => {
+      for (let next = left.shift(); next !== undefined; next = left.shift()) await this.#addGroup(...next);
+    };
+    const ends = await Promise.allSettled(Array.from({ length: GROUPS_AT_ONCE }, work));
+    for (const end of ends) if (end.status === "rejected") throw end.reason;
   }
 
-  async *read({ step, from, to }: UsageRange): AsyncIterable<readonly UsageRow[]> {
-    const times = Array.from({ length: Math.max(0, (to - from) / STEP_MS[step]) }, (_, n) => from + n * STEP_MS[step]);
-    for (const some of inParts(times, HASHES_AT_ONCE)) {
-      const found = await Promise.all(some.map((at) => this.#readHash(hashOf(step, at), at)));
-      for (const rows of found) if (rows.length > 0) yield rows;
+  async *read(range: UsageRange): AsyncIterable<readonly UsageRow[]> {
+    try {
+      yield* readFirstForm(this.#client, range);
+      const places = range.key === undefined ? undefined : placeOf(range.key);
+      for (let group = 0; group < GROUPS; group++) {
+        if (places === undefined || places.group === group) yield* this.#readGroup(group, range, places?.hash);
+      }
+    } catch (cause) {
+      throw new UsageUnavailable("Cannot read usage: Redis does not answer as it should", { cause });
     }
   }
 
@@ -150,50 +172,82 @@ export class RedisUsage implements UsageStore {
     return Promise.resolve();
   }
 
-  async #addPart(at: number, rows: readonly UsageRow[]): Promise<void> {
-    const day = at - at % DAY_MS;
-    const args = rows.flatMap(({ key, provider, model, operation, counts }) => [
-      ...[key, provider, model, operation].map((name) => JSON.stringify(name)),
-      this.#listed.has(model) ? 1 : 0,
-      ...USAGE_COUNTS.map((name) => counts[name]),
-    ]);
-    const keys = [hashOf("hour", at), hashOf("day", day), this.#mark];
-    const expiries = [at + HOURS_KEPT_MS + 2 * STEP_MS.hour, day + DAYS_KEPT_MS + 2 * STEP_MS.day];
-    await this.#client.run(
-      (redis) => this.#add(redis, keys, [this.#sent + 1, ...expiries, ...args]),
-      (answer) => {
-        if (answer !== 0 && answer !== 1) throw new Error("no count");
-      },
-      ADD_MS,
-    );
+  /** Splits a batch by group and hour. */
+  #split(rows: readonly UsageRow[]): void {
+    const open = new Map<string, Part>();
+    for (const row of rows) {
+      const { group } = placeOf(row.key);
+      const name = `${group} ${row.at}`;
+      let part = open.get(name);
+      if (part === undefined || part.rows.length === ROWS_AT_ONCE) {
+        open.set(name, part = { at: row.at, rows: [] });
+        this.#groups[group]?.parts.push(part);
+      }
+      part.rows.push(row);
+    }
   }
 
-  async #readHash(hash: string, at: number): Promise<UsageRow[]> {
-    const rows = new Map<string, UsageRow & { counts: UsageCounts }>();
-    try {
-      let cursor = "0";
-      do {
-        const [next, fields] = await this.#client.ask(
-          (redis) => redis.hscan(hash, cursor, "COUNT", FIELDS_AT_ONCE),
-          readPage,
-        );
-        for (let index = 0; index < fields.length; index += 2) {
-          const [field = "", value = ""] = fields.slice(index, index + 2);
-          const count = COUNT_OF.get(field.charAt(0));
-          if (count === undefined) continue;
-          const name = field.slice(1);
-          let row = rows.get(name);
-          if (row === undefined) {
-            const [key = "", provider = "", model = "", operation = UNNAMED_OPERATION] = JSON.parse(name) as string[]; // as ADD wrote it
-            rows.set(name, row = { at, key, provider, model, operation, counts: noCounts() });
-          }
-          row.counts[count] = Number(value);
-        }
-        cursor = next;
-      } while (cursor !== "0");
-    } catch (cause) {
-      throw new UsageUnavailable("Cannot read usage: Redis does not answer as it should", { cause });
+  async #addGroup(number: number, group: Group): Promise<void> {
+    for (let part = group.parts[0]; part !== undefined; part = group.parts[0]) {
+      const { keys, args } = this.#toScript(number, group.sent + 1, part);
+      await this.#client.run((redis) => this.#add(redis, keys, args), (answer) => {
+        if (answer !== 0 && answer !== 1) throw new Error("no count");
+      }, ADD_MS);
+      group.parts.shift();
+      group.sent++;
     }
-    return Array.from(rows.values());
+  }
+
+  #toScript(group: number, script: number, { at, rows }: Part): { keys: string[]; args: (string | number)[] } {
+    const day = at - at % DAY_MS;
+    const { hoursMs, daysMs } = this.#keep;
+    const keys = [markName(group, this.#name), indexName(group, "hour", at), indexName(group, "day", day)];
+    const args = [script, MARK_MS, expiryOf("hour", at, hoursMs), expiryOf("day", day, daysMs)];
+    const indexes = new Map<number, number>();
+    const texts = rows.flatMap(({ key, provider, model, operation, counts }) => {
+      const place: Place = placeOf(key);
+      let index = indexes.get(place.hash);
+      if (index === undefined) {
+        indexes.set(place.hash, index = indexes.size);
+        keys.push(hashName(place, "hour", at), hashName(place, "day", day));
+        args.push(place.hash, expiryOf("hour", at, hoursMs, place), expiryOf("day", day, daysMs, place));
+      }
+      const isListed = this.#listed.has(model) || model === OTHER;
+      return [
+        index,
+        JSON.stringify([key, provider, model, operation]),
+        isListed ? "" : JSON.stringify([key, provider, OTHER, operation]),
+        isListed ? "" : MODELS_OF + JSON.stringify(key),
+        toCounts(counts),
+      ];
+    });
+    return { keys, args: [...args, ...texts] };
+  }
+
+  /** Reads the rows of a group, by the indexes of its hours or days. */
+  async *#readGroup(group: number, { step, from, to }: UsageRange, hash?: number): AsyncIterable<readonly UsageRow[]> {
+    const length = Math.max(0, Math.ceil((to - from) / STEP_MS[step]));
+    for (const times of inParts(Array.from({ length }, (_, n) => from + n * STEP_MS[step]), INDEXES_AT_ONCE)) {
+      const names = times.map((at) => indexName(group, step, at));
+      const indexes = await this.#client.ask((redis) => redis.mgetBuffer(names), (all) => all as (Uint8Array | null)[]);
+      const places = times.flatMap((at, n) =>
+        readIndex(indexes[n] ?? new Uint8Array())
+          .filter((each) => hash === undefined || each === hash)
+          .map((hash) => ({ at, name: hashName({ group, hash }, step, at) }))
+      );
+      for (const some of inParts(places, HASHES_AT_ONCE)) {
+        const found = await Promise.all(some.map(({ at, name }) => this.#readHash(name, at)));
+        for (const rows of found) yield* inParts(rows);
+      }
+    }
+  }
+
+  async #readHash(name: string, at: number): Promise<Iterable<UsageRow>> {
+    const rows = new Map<string, UsageRow>();
+    await scanHash(this.#client, name, (field, value) => {
+      const row = readRow(at, field, value);
+      if (row !== undefined) rows.set(field, row);
+    });
+    return rows.values();
   }
 }

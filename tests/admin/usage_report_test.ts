@@ -2,20 +2,23 @@
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
-import { UsageRefusal, type UsageReport, UsageReports } from "../../src/usage/report.ts";
+import { UsageRefusal } from "../../src/usage/query.ts";
+import { type UsageReport, UsageReports } from "../../src/usage/report.ts";
 import { UsageQuerySchema } from "../../src/admin/api/usage.ts";
-import { parseConfig } from "../../src/config/config.ts";
+import { type ConfigInput, parseConfig } from "../../src/config/config.ts";
 import {
   DAY_MS,
   HOUR_MS,
   noCounts,
   OTHER,
+  ROWS_A_TURN,
   type UsageCounts,
   type UsageRange,
   type UsageRow,
+  UsageUnavailable,
 } from "../../src/usage/counts.ts";
 import * as v from "valibot";
-import { DAY, NOON } from "../support/usage.ts";
+import { DAY, NOON, rest } from "../support/usage.ts";
 
 const row = (counts: Partial<UsageCounts>, more: Partial<UsageRow> = {}): UsageRow => ({
   at: NOON,
@@ -43,8 +46,20 @@ const CONFIG = {
   currency: "EUR",
 };
 
+/** Keys that there are; the others were removed. */
+const KEYS: Readonly<Record<string, { readonly name?: string; readonly team?: string }>> = {
+  k1: { name: "team-x", team: "search" },
+  k3: { team: "search" },
+  k4: {},
+};
+
 /** Asks, of rows that are kept whatever the time is. */
-function ask(rows: readonly UsageRow[], query: Record<string, string> = {}, now = NOON + HOUR_MS / 2) {
+function ask(
+  rows: readonly UsageRow[],
+  query: Record<string, string> = {},
+  now = NOON + HOUR_MS / 2,
+  usage: ConfigInput["usage"] = {},
+) {
   const ranges: UsageRange[] = [];
   const reports = new UsageReports({
     usage: {
@@ -54,14 +69,12 @@ function ask(rows: readonly UsageRow[], query: Record<string, string> = {}, now 
         yield rows;
       },
     },
-    config: parseConfig(CONFIG),
+    config: parseConfig({ ...CONFIG, usage }),
     keys: {
-      get: (id) =>
-        id === "broken"
-          ? Promise.reject(new Error("away"))
-          : Promise.resolve(id === "k1" ? { name: "team-x" } : undefined),
+      get: (id) => id === "broken" ? Promise.reject(new Error("away")) : Promise.resolve(KEYS[id]),
     },
     now: () => now,
+    rest,
   });
   const running = reports.report(v.parse(UsageQuerySchema, query));
   return running.then((report) => ({ report, range: ranges[0] ?? assert.fail("not read") }));
@@ -153,6 +166,88 @@ describe("reports of usage", () => {
     assert.equal((await ask([])).report.totals.cost, null);
   });
 
+  it("mark what the gateway estimated", async () => {
+    const rows = [row({ input: 10, estimated: 1 }), row({ input: 5, requests: 2 })];
+    const { report } = await ask(rows);
+    assert.deepEqual(lines(report, "requests", "estimated", "tokens"), [[3, 1, 15]]);
+    assert.equal(report.totals.estimated, 1);
+  });
+
+  it("add up by team: the one that a key has now", async () => {
+    const keys = ["k1", "k3", "k1", "k4", "gone", OTHER];
+    const rows = keys.map((key, index) => row({ input: 10 - index }, { key }));
+    const { report } = await ask(rows, { by: "team" });
+    assert.deepEqual(lines(report, "team", "tokens"), [["search", 27], ["(none)", 7], ["(removed)", 6], [OTHER, 5]]);
+    const both = (await ask(rows, { by: "team,key" })).report;
+    assert.deepEqual(lines(both, "team", "key")[0], ["search", "k1"]);
+    await assert.rejects(ask([row({}, { key: "broken" })], { by: "team" }), UsageUnavailable);
+  });
+
+  it("come in pages, which together are the whole", async () => {
+    const rows = Array.from({ length: 30 }, (_, index) => row({ input: index % 7 }, { key: `key-${index}` }));
+    const { report: whole } = await ask(rows, { limit: "100" });
+    assert.equal(whole.next, null);
+    const found: unknown[] = [];
+    let after: string | null = null;
+    do {
+      const query: Record<string, string> = { limit: "4", ...(after !== null && { after }) };
+      const { report }: { report: UsageReport } = await ask(rows, query);
+      found.push(...report.rows);
+      assert.equal(report.left, 30 - found.length);
+      assert.deepEqual(report.totals, whole.totals);
+      after = report.next;
+    } while (after !== null);
+    assert.deepEqual(found, whole.rows);
+  });
+
+  it("are made in turns, none of which is long, and refuse what needs too much memory", async () => {
+    let groups = 0;
+    let rests = 0;
+    let sinceRest = 0;
+    let longest = 0;
+    const reports = new UsageReports({
+      usage: {
+        backend: "memory",
+        async *read() {
+          for (let from = 0; from < groups; from += ROWS_A_TURN) {
+            sinceRest += ROWS_A_TURN;
+            longest = Math.max(longest, sinceRest);
+            const length = Math.min(ROWS_A_TURN, groups - from);
+            yield Array.from({ length }, (_, index) => row({ input: from + index }, { key: `key-${from + index}` }));
+          }
+        },
+      },
+      config: parseConfig(CONFIG),
+      keys: { get: () => Promise.resolve(undefined) },
+      now: () => NOON,
+      rest() {
+        rests++;
+        sinceRest = 0;
+        return Promise.resolve();
+      },
+    });
+    const query = v.parse(UsageQuerySchema, { limit: "10000" });
+    groups = 100_000;
+    const { rows, left } = await reports.report(query);
+    assert.equal(longest, ROWS_A_TURN);
+    // One for each part of the rows that are read, the groups that are compared, the page that is sorted and written.
+    assert.equal(rests, (2 * 100_000 + 2 * 10_000) / ROWS_A_TURN);
+    assert.deepEqual([rows.length, left, rows[0]?.input, rows.at(-1)?.input], [10_000, 90_000, 99_999, 90_000]);
+    groups = 1_000_001;
+    await assert.rejects(reports.report(query), UsageRefusal);
+  });
+
+  it("are about what the configuration keeps", async () => {
+    const usage = { hours: "2d", days: "30d" };
+    const step = async (query: Record<string, string>) => (await ask([], query, undefined, usage)).range.step;
+    assert.equal(await step({ last: "2d" }), "hour");
+    assert.equal(await step({ last: "3d" }), "day");
+    await assert.rejects(step({ last: "31d" }), /days are kept for 30 days/);
+    await assert.rejects(step({ by: "hour", last: "3d" }), /hours are kept for 2 days/);
+    const { range } = await ask([], { from: "2026-01-01" }, undefined, usage);
+    assert.equal(new Date(range.from).toISOString().slice(0, 10), "2026-10-22");
+  });
+
   it("cut what is beyond the limit, say so, and keep it in the total", async () => {
     const rows = Array.from({ length: 30 }, (_, index) => row({ input: index }, { key: `key-${index}` }));
     const { report } = await ask(rows, { limit: "4" });
@@ -200,7 +295,9 @@ describe("reports of usage", () => {
     for (const [query, param] of wrong) {
       await assert.rejects(ask([], query), (error) => error instanceof UsageRefusal && error.param === param);
     }
-    const many = Array.from({ length: 100_001 }, (_, index) => row({}, { key: `key-${index}` }));
-    await assert.rejects(ask(many), UsageRefusal);
+    for (const after of ["", "[]", "[1,2]", '[1,2,"k1","m"]', '["1",2,"k1"]', "[1,2,3]"]) {
+      await assert.rejects(ask([], { after }), (error) => error instanceof UsageRefusal && error.param === "after");
+    }
+    await assert.rejects(ask([], { last: "401d" }), (error) => error instanceof UsageRefusal && error.param === "last");
   });
 });

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import process from "node:process";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, it } from "@std/testing/bdd";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import formats from "ajv-formats";
@@ -31,7 +32,7 @@ describe("usage at the admin API", () => {
   let running: Running;
   const ids: string[] = [];
   beforeAll(async () => {
-    running = await startAdmin({ prices: PRICES });
+    running = await startAdmin({ prices: PRICES, teams: { search: { limits: { requests: "1000/s" } } } });
     for (const name of ["team-x", "team-y"]) {
       const { id, key } = (await running.call("POST", "/v1/keys", { body: { name } })).json;
       ids.push(id);
@@ -53,6 +54,7 @@ describe("usage at the admin API", () => {
       output: 3,
       reasoning: 0,
       other: 0,
+      estimated: 0,
       tokens: 6,
       unpriced: 0,
     };
@@ -69,6 +71,7 @@ describe("usage at the admin API", () => {
       currency: "USD",
       backend: "file",
       left: 0,
+      next: null,
       totals: { ...sums, requests: 6, input: 6, output: 6, tokens: 12, cost: "0.000075" },
     });
     assert.ok(from < new Date().toISOString() && to > new Date().toISOString());
@@ -102,8 +105,59 @@ describe("usage at the admin API", () => {
     assert.equal(part.totals.requests, 2);
   });
 
+  it("is added up by team", async () => {
+    const { id, key } = (await running.call("POST", "/v1/keys", { body: { team: "search" } })).json;
+    assert.equal(await running.chat(key), 200);
+    const { rows } = (await running.call("GET", "/v1/usage?by=team,key")).json;
+    const teams = Object.fromEntries(rows.map(({ key, team }: Record<string, string>) => [key, team]));
+    assert.deepEqual([teams[id], teams[ids[0] ?? ""]], ["search", "(none)"]);
+  });
+
+  it("comes in pages", async () => {
+    const found: string[] = [];
+    let after: string | null = "";
+    while (after !== null) {
+      const query = new URLSearchParams({ limit: "1", provider: "a", ...(after !== "" && { after }) });
+      const { rows, next } = (await running.call("GET", `/v1/usage?${query}`)).json;
+      found.push(...rows.map(({ key }: { key: string }) => key));
+      after = next;
+    }
+    assert.deepEqual(found.toSorted().filter((id) => ids.includes(id)), ids.toSorted());
+    assert.equal(new Set(found).size, found.length);
+  });
+
+  it("is exported row by row, as JSON lines and as CSV, and stands in the description", async () => {
+    const get = (query: string) =>
+      fetch(`${running.admin}/v1/usage/export?${query}`, { headers: { authorization: `Bearer ${TOKEN}` } });
+    const answer = await get(`key=${ids[0]}`);
+    assert.deepEqual([answer.status, answer.headers.get("content-type")], [200, "application/x-ndjson"]);
+    const rows = (await answer.text()).trimEnd().split("\n").map((line) => JSON.parse(line));
+    assert.deepEqual(rows.map(({ step, key, requests, cost }) => [step, key, requests, cost]), [
+      ["hour", ids[0], 3, "0.0000375"],
+    ]);
+    const description = (await running.call("GET", "/openapi.json")).json;
+    const ajv = new Ajv2020({ strict: false });
+    formats.default(ajv);
+    assert.ok(ajv.validate(description.components.schemas.UsageRow, rows[0]), ajv.errorsText());
+    const csv = await get(`key=${ids[0]}&format=csv&by=day`);
+    assert.equal(csv.headers.get("content-type"), "text/csv; charset=utf-8");
+    const [head, line, end, ...more] = (await csv.text()).split("\r\n");
+    assert.match(head ?? "", /^from,step,key,provider,model,operation,requests,/);
+    assert.match(
+      line ?? "",
+      new RegExp(`^\\d{4}-\\d\\d-\\d\\dT00:00:00\\.000Z,day,${ids[0]},a,test-1,chat\\.completions,3,`),
+    );
+    assert.deepEqual([end, more], ["", []]);
+    assert.equal(await (await get("key=nobody")).text(), "");
+    const wrong = { "by=key": "by", "format=xml": "format", "limit=1": "limit", "by=hour&last=30d": "by" };
+    for (const [query, param] of Object.entries(wrong)) {
+      assertRefusal(await running.call("GET", `/v1/usage/export?${query}`), 400, "invalid_query", param);
+    }
+    assertRefusal(await running.call("GET", "/v1/usage/export", { authorization: "" }), 401, "invalid_admin_token");
+  });
+
   const WRONG: readonly [query: string, param: string][] = [
-    ["by=team", "by"],
+    ["by=squad", "by"],
     ["by=", "by"],
     ["by=key,key", "by"],
     ["by=day,hour", "by"],
@@ -122,6 +176,8 @@ describe("usage at the admin API", () => {
     ["limit=10001", "limit"],
     ["limit=1e3", "limit"],
     ["since=7d", "since"],
+    ["after=k1", "after"],
+    ["after=%5B1%2C2%5D", "after"],
   ];
   for (const [query, param] of WRONG) {
     it(`refuses ?${query} and names what is wrong`, async () => {
@@ -171,6 +227,7 @@ describe("usage of a gateway", () => {
   interface Served {
     readonly program: Program;
     readonly url: string;
+    readonly admin: string;
     chat(model?: string, stream?: boolean): Promise<string>;
     // deno-lint-ignore no-explicit-any
     usage(query?: string): Promise<any>;
@@ -200,6 +257,7 @@ describe("usage of a gateway", () => {
     return {
       program,
       url,
+      admin,
       async chat(model = "test-1", stream = false) {
         const answer = await fetch(`${url}/v1/chat/completions`, {
           method: "POST",
@@ -236,21 +294,22 @@ describe("usage of a gateway", () => {
     await until(async () => await requests(served) === 7, "the seventh exchange");
     const { rows, totals, backend } = await served.usage();
     const told = Object.fromEntries(
-      rows.map(({ model, partial, unmetered, failed, tokens, unpriced, cost }: Record<string, unknown>) => [
+      rows.map(({ model, partial, unmetered, failed, estimated, tokens, cost }: Record<string, unknown>) => [
         model,
-        [partial, unmetered, failed, tokens, unpriced, cost],
+        [partial, unmetered, failed, estimated, estimated === 0 ? tokens : Number(tokens) > 0, cost],
       ]),
     );
     assert.deepEqual(told, {
-      "test-1": [0, 0, 0, 2, 0, "0.0000125"],
+      "test-1": [0, 0, 0, 0, 2, "0.0000125"],
       "(other)": [0, 0, 1, 0, 0, null],
-      "silent": [0, 1, 0, 0, 0, null],
-      "quiet": [0, 1, 0, 0, 0, null],
-      "whole": [0, 0, 0, 5, 5, null],
-      "cut": [1, 0, 0, 5, 5, null],
-      "left": [1, 0, 0, 5, 5, null],
+      "silent": [0, 0, 0, 1, true, null],
+      "quiet": [0, 0, 0, 1, true, null],
+      "whole": [0, 0, 0, 0, 5, null],
+      "cut": [1, 0, 0, 0, 5, null],
+      "left": [1, 0, 0, 0, 5, null],
     });
-    assert.deepEqual([totals.requests, totals.tokens, totals.unpriced, totals.cost], [7, 17, 15, "0.0000125"]);
+    assert.deepEqual([totals.requests, totals.estimated, totals.cost], [7, 2, "0.0000125"]);
+    assert.equal(totals.unpriced, totals.tokens - 2);
     assert.equal(backend, "memory");
   });
 
@@ -278,6 +337,27 @@ describe("usage of a gateway", () => {
     await served.program.waitFor(/the configuration was (reloaded)/);
     await served.chat();
     await until(async () => await requests(served) === 9, "nothing is lost", 10_000);
+    await stop(served);
+  });
+
+  it("of a worker that is killed is lost for a second at most, and so are its metrics", async () => {
+    const served = await serve({}, "--workers", "2");
+    await served.program.waitFor(/(2 workers)/);
+    const ask = (path: string) => fetch(`${served.admin}${path}`, { headers: { authorization: `Bearer ${TOKEN}` } });
+    for (let count = 1; count <= 3; count++) {
+      await served.chat();
+      // Handed on a second later: with the next ones the metrics of the first are at least a second old.
+      await until(async () => await requests(served) === count, "it was handed on", 10_000);
+    }
+    const { workers } = await (await ask("/readyz")).json();
+    for (const { pid } of workers) process.kill(Number(pid), "SIGKILL");
+    await served.program.waitFor(/ended with (SIGKILL) and is started again/);
+    await until(async () => (await (await ask("/readyz")).json()).workers.length === 2, "they are back", 10_000);
+    assert.equal(await requests(served), 3);
+    const counted = /^sallyport_exchanges_total\{[^}]*outcome="ok"[^}]*\} (\d+)/m.exec(
+      await (await ask("/metrics")).text(),
+    );
+    assert.ok(Number(counted?.[1]) >= 2, String(counted?.[0]));
     await stop(served);
   });
 

@@ -137,17 +137,55 @@ unpriced: tokens without a price, which are no part of the cost; see prices in t
     assert.equal(
       await good("--csv", "--by", "key,model"),
       [
-        "key,name,model,requests,partial,unmetered,failed,input,cached,output,reasoning,other,tokens,unpriced,cost,currency",
-        `${id},"a ""b"", c","'=HYPERLINK(""http://x.example"")",1,0,0,0,9,0,0,0,0,9,9,,`,
-        "k2,,'+1,1,0,0,0,8,0,0,0,0,8,8,,",
-        "k3,,'@SUM(1),1,0,0,0,7,0,0,0,0,7,7,,",
-        "k4,,'-2,1,0,0,0,6,0,0,0,0,6,6,,",
-        "k5,,gpt-4o,2,0,0,0,4,0,1,0,0,5,0,0.00002,USD",
+        "key,name,model,requests,partial,unmetered,failed,input,cached,output,reasoning,other,estimated,tokens,unpriced,cost,currency",
+        `${id},"a ""b"", c","'=HYPERLINK(""http://x.example"")",1,0,0,0,9,0,0,0,0,0,9,9,,`,
+        "k2,,'+1,1,0,0,0,8,0,0,0,0,0,8,8,,",
+        "k3,,'@SUM(1),1,0,0,0,7,0,0,0,0,0,7,7,,",
+        "k4,,'-2,1,0,0,0,6,0,0,0,0,0,6,6,,",
+        "k5,,gpt-4o,2,0,0,0,4,0,1,0,0,0,5,0,0.00002,USD",
         "",
       ].join("\r\n"),
     );
     const none = await good("--csv", "--last", "1h", "--key", "nobody");
     assert.equal(none.split("\r\n").length, 2, "a header alone");
+  });
+
+  it("marks what the gateway estimated", async () => {
+    at.configure({ prices: PRICES });
+    keep(["k1", "gpt-4o", { requests: 2, estimated: 1, input: 4, output: 1 }], ["k2", "gpt-4o", { input: 3 }]);
+    assert.equal(
+      await table(),
+      `
+KEY    REQUESTS  INPUT  OUTPUT  ESTIMATED  TOKENS  COST USD
+k1            2     ~4      ~1          1      ~5  ~<0.0001
+k2            1      3       0          0       3   <0.0001
+total         3     ~7      ~1          1      ~8  ~<0.0001
+
+estimated: the provider stated no tokens; ~ marks sums with what the gateway estimated
+`,
+    );
+  });
+
+  it("is exported row by row, also to a reader that leaves", async () => {
+    at.configure({ prices: PRICES });
+    keep(["k1", "gpt-4o", { requests: 2, input: 4 }], ["k2", "=o3", { estimated: 1, output: 1 }]);
+    const rows = (await good("export")).trimEnd().split("\n").map((line) => JSON.parse(line));
+    assert.deepEqual(
+      rows.map((
+        { step, from, key, requests, estimated, tokens, cost },
+      ) => [step, from, key, requests, estimated, tokens, cost]),
+      [
+        ["hour", new Date(HOUR).toISOString(), "k1", 2, 0, 4, "0.00001"],
+        ["hour", new Date(HOUR).toISOString(), "k2", 1, 1, 1, null],
+      ],
+    );
+    const day = new Date(HOUR - HOUR % DAY_MS).toISOString();
+    assert.equal(
+      await good("export", "--csv", "--by", "day", "--key", "k2"),
+      `from,step,key,provider,model,operation,${USAGE_COUNTS.join(",")},tokens,unpriced,cost,currency\r\n` +
+        `${day},day,k2,a,'=o3,chat.completions,1,0,0,0,0,0,1,0,0,1,1,1,,USD\r\n`,
+    );
+    assert.equal(await good("export", "--key", "nobody"), "");
   });
 
   it("shows as many rows as are asked for, and says how many there are", async () => {
@@ -172,9 +210,14 @@ unpriced: tokens without a price, which are no part of the cost; see prices in t
   });
 
   const WRONG: readonly [args: string[], says: RegExp][] = [
-    [["--by", "team"], /--by: expected one or several of key, provider, model, operation, day, hour/],
+    [["--by", "squad"], /--by: expected one or several of key, team, provider, model, operation, day, hour/],
     [["--by", ""], /--by is empty/],
-    [["--last", "7"], /--last: expected a duration such as "7d" or "24h", up to "400d"/],
+    [["--last", "7"], /--last: expected a duration such as "7d" or "24h"/],
+    [["--last", "401d"], /--last: days are kept for 400 days/],
+    [["export", "--by", "key"], /--by: expected hour or day/],
+    [["export", "--limit", "1"], /usage export takes no --limit/],
+    [["export", "--json"], /usage export takes no --json/],
+    [["export", "--by", "hour", "--last", "30d"], /--by: hours are kept for 8 days/],
     [["--last", "7d", "--from", "2026-01-01"], /--last: expected either this or from/],
     [["--from", "monday"], /--from: expected a day such as/],
     [["--to", "2026-02-30"], /--to: expected a day such as/],
@@ -223,8 +266,11 @@ unpriced: tokens without a price, which are no part of the cost; see prices in t
     const told = await table();
     assert.match(told, /^team +1 +1 +1 +2 +2\.0000$/m);
     assert.match(told, /kept in the gateway's memory: its end forgets it/);
+    const exported = JSON.parse(await good("export"));
+    assert.deepEqual([exported.key, exported.requests, exported.cost], ["team", 1, "2"]);
     at.configure({ keys: [{ id: "team", key: KEY }], admin: { ...admin, token: `${TOKEN}x` } });
     await assertRefused(run(), /has another admin\.token than the configuration/);
+    await assertRefused(run("export"), /has another admin\.token than the configuration/);
     at.configure({ keys: [{ id: "team", key: KEY }], admin: { ...admin, port: Number(new URL(provider.url).port) } });
     await assertRefused(run(), /what answers at \S+ is no gateway of this version/);
   });
@@ -250,6 +296,7 @@ unpriced: tokens without a price, which are no part of the cost; see prices in t
         if (/^team +1 /m.test(await table())) break;
       }
       assert.match(await table(), /^team +1 +1 +1 +2 +2 +-$/m);
+      assert.equal(JSON.parse(await good("export")).requests, 1);
       await redis.kill();
       await assertRefused(run(), /Cannot read usage: Redis does not answer/);
     } finally {

@@ -115,6 +115,13 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   ],
   "an admin without a port": [{ providers, admin: {} }, "admin.port", /to be there/],
   "a drain without a unit": [{ providers, drain: { delay: "5" } }, "drain.delay", /with its unit/],
+  "hours of usage without a unit": [{ providers, usage: { hours: "8" } }, "usage.hours", /from "1d" to "4000d"/],
+  "days of usage for ever": [{ providers, usage: { days: "4001d" } }, "usage.days", /from "1d" to "4000d"/],
+  "hours of usage for longer than days": [
+    { providers, usage: { hours: "9d", days: "8d" } },
+    "usage.hours",
+    /at most days/,
+  ],
   "a drain limit of zero": [{ providers, drain: { limit: "0s" } }, "drain.limit", /above zero/],
   "no addresses": [{ providers, listen: [] }, "listen", /at least one/],
   "a listener without a port": [{ providers, listen: [{ hostname: "x" }] }, "listen[0].port", /to be there/],
@@ -555,6 +562,7 @@ describe("the configuration", () => {
       },
       prices: {},
       currency: "USD",
+      usage: { hoursMs: 8 * 86_400_000, daysMs: 400 * 86_400_000 },
       log: "auto",
       drain: { delayMs: 0, limitMs: 600_000 },
     });

@@ -1,7 +1,8 @@
 /** Usage for tests: exchanges that are over, and what was counted of them. */
+import { setImmediate } from "node:timers/promises";
 import type { Clock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
-import { USAGE_COUNTS, type UsageRow, type UsageStep } from "../../src/usage/counts.ts";
+import { type Rest, USAGE_COUNTS, type UsageRow, type UsageStep } from "../../src/usage/counts.ts";
 
 /** Noon of some day. */
 export const NOON: number = Date.UTC(2026, 10, 21, 12);
@@ -32,6 +33,9 @@ export function exchange(more: Partial<ExchangeRecord> = {}): ExchangeRecord {
     ...more,
   };
 }
+
+/** Lets other work of the process have its turn. */
+export const rest: Rest = setImmediate;
 
 /** A clock that stands still, and whose timers fire when they are told to. */
 export class StillClock implements Clock {

@@ -1,7 +1,8 @@
 /** Usage in a file: what outlives a restart, and how several gateways share it. */
 // runtimes: once
 import assert from "node:assert/strict";
-import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { Buffer } from "node:buffer";
+import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { ConfigError } from "../../src/config/config.ts";
@@ -10,7 +11,7 @@ import { FileUsage } from "../../src/usage/usage_file.ts";
 import { SharedFile } from "../../src/storage/shared_file.ts";
 import { HOUR_MS, UsageUnavailable } from "../../src/usage/counts.ts";
 import { makeFolder } from "../support/program.ts";
-import { ALL, exchange, NOON, StillClock, tell } from "../support/usage.ts";
+import { ALL, exchange, NOON, rest, StillClock, tell } from "../support/usage.ts";
 import { until } from "../support/until.ts";
 
 const NOBODY: ReadonlySet<string> = new Set();
@@ -34,7 +35,7 @@ describe("usage in a file", () => {
       listed: NOBODY,
     });
     await store.start();
-    const meter = new UsageMeter({ store, clock, listed: NOBODY });
+    const meter = new UsageMeter({ store, clock, rest, listed: NOBODY });
     /** What was counted so far is handed on and written. */
     const write = async () => {
       const isDue = () => clock.timers.some(({ ms }) => ms >= 5000);
@@ -126,6 +127,81 @@ describe("usage in a file", () => {
     await meter.close();
     assert.equal(reports.length, 1);
     assert.deepEqual(await tell((await open()).meter), { "team a gpt-4o": one });
+  });
+
+  const requestsOf = async (meter: UsageMeter) => {
+    const rows = [];
+    for await (const some of meter.read({ step: "hour", ...ALL })) rows.push(...some);
+    return rows.map(({ key, operation, counts }) => [key, operation, counts.requests, counts.estimated]);
+  };
+  const HOUR = NOON - NOON % HOUR_MS;
+
+  it("is read as the first versions wrote it, and can be read by them while nothing was estimated", async () => {
+    copyFileSync(new URL("first_form.usage.jsonl", import.meta.url), path);
+    const before = readFileSync(path, "utf8");
+    const { meter } = await open();
+    assert.deepEqual(await requestsOf(meter), [
+      ["team", "chat.completions", 2, 0],
+      ["team", "responses", 1, 0],
+      ["two", "chat.completions", 5, 0],
+    ]);
+    meter.settled(exchange());
+    await meter.close();
+    const lines = readFileSync(path, "utf8").trim().split("\n");
+    assert.equal(lines.length, before.trim().split("\n").length);
+    for (const line of lines) assert.equal(JSON.parse(line)[5].length, 9, line);
+    const next = await open();
+    next.meter.settled(exchange({ isEstimated: true }));
+    assert.deepEqual((await requestsOf(next.meter))[0], ["team", "chat.completions", 4, 1]);
+    await next.meter.close();
+    assert.match(readFileSync(path, "utf8"), /"team","a","gpt-4o",\[4,0,0,0,12,0,16,0,0,1\],"chat\.completions"\]/);
+  });
+
+  it("keeps what a later version has added: counts, and lines of another kind", async () => {
+    const unknown = '["week",1,{"anything":true}]';
+    writeFileSync(
+      path,
+      `["hour",${HOUR},"team","a","gpt-4o",[1,0,0,0,3,0,4,0,0,1,5,6],"responses","eu"]\n${unknown}\n`,
+    );
+    const { meter } = await open();
+    assert.deepEqual(await requestsOf(meter), [["team", "responses", 1, 1]]);
+    meter.settled(exchange({ operation: "responses" }));
+    await meter.close();
+    const lines = readFileSync(path, "utf8").trim().split("\n");
+    assert.equal(lines[0], `["hour",${HOUR},"team","a","gpt-4o",[2,0,0,0,6,0,8,0,0,1,5,6],"responses"]`);
+    assert.equal(lines.at(-1), unknown);
+  });
+
+  it("leaves a file alone whose form is a later version's, and says so", async () => {
+    const content = `["version",2]\n{"any":"form"}\n`;
+    writeFileSync(path, content);
+    await assert.rejects(
+      open(),
+      (error) =>
+        error instanceof ConfigError && /a later version wrote it/.test(error.message) &&
+        !/[Rr]emove/.test(error.message),
+    );
+    rmSync(path);
+    const { meter, reports } = await open();
+    writeFileSync(path, content);
+    meter.settled(exchange());
+    await meter.close();
+    assert.equal(readFileSync(path, "utf8"), content);
+    assert.match(reports.join(), /a later version wrote it/);
+  });
+
+  it("goes on with whole lines where its file was cut off, and says so", async () => {
+    const line = `["hour",${HOUR},"team","a","gpt-4o",[1,0,0,0,3,0,4,0,0],"responses"]`;
+    for (const cut of [line.slice(0, -1), line.slice(0, 20), '["hour",1,"\u00e9']) {
+      writeFileSync(path, Buffer.from(`${line}\n${cut}`).subarray(0, cut.endsWith("\u00e9") ? -1 : undefined));
+      const { meter, reports } = await open();
+      assert.deepEqual(await requestsOf(meter), [["team", "responses", 1, 0]]);
+      assert.deepEqual(reports, ["The file of usage ends within a line: that line is left out"]);
+    }
+    writeFileSync(path, `${line}\n${line}`);
+    const { meter, reports } = await open();
+    assert.deepEqual(await requestsOf(meter), [["team", "responses", 2, 0]], "only the end of the line is missing");
+    assert.deepEqual(reports, []);
   });
 
   it("holds chat completions alone in lines that were written before they named an operation", async () => {

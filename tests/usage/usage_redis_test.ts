@@ -1,24 +1,20 @@
 /** Usage in Redis: that of several gateways as one, and what happens to it while Redis is away. */
 // runtimes: once
 import assert from "node:assert/strict";
-import { afterEach, beforeEach, it } from "@std/testing/bdd";
+import { readFileSync } from "node:fs";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { RedisClient } from "../../src/storage/redis_client.ts";
+import { DEFAULT_RETENTION } from "../../src/config/usage.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { UsageMeter } from "../../src/usage/meter.ts";
 import { RedisUsage } from "../../src/usage/usage_redis.ts";
-import {
-  DAY_MS,
-  DAYS_KEPT_MS,
-  HOUR_MS,
-  HOURS_KEPT_MS,
-  MAX_MODELS,
-  OTHER,
-  UsageUnavailable,
-} from "../../src/usage/counts.ts";
+import { expiryOf, GROUPS, HASHES, hashName, indexName, placeOf } from "../../src/usage/usage_shards.ts";
+import { DAY_MS, HOUR_MS, MAX_MODELS, noCounts, OTHER, UsageUnavailable } from "../../src/usage/counts.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
-import { exchange, StillClock, tell } from "../support/usage.ts";
+import { exchange, rest, StillClock, tell } from "../support/usage.ts";
 import { until } from "../support/until.ts";
 
+const { hoursMs, daysMs } = DEFAULT_RETENTION;
 const LISTED: ReadonlySet<string> = new Set(["gpt-4o"]);
 const one = { requests: 1, input: 3, output: 4 };
 /** Within what Redis keeps, for it has a clock of its own. */
@@ -43,12 +39,96 @@ withRedis.describe("usage in Redis", () => {
     await client.ready();
     const clock = new StillClock();
     const store = new RedisUsage(client, LISTED);
-    const meter = new UsageMeter({ store, clock, listed: LISTED });
+    const meter = new UsageMeter({ store, clock, rest, listed: LISTED });
     const use = (more = {}) => meter.settled(exchange({ startedAt: HOUR, ...more }));
     return { client, clock, store, meter, use };
   }
   const isUp = (client: RedisClient) => until(() => client.health.isUp, "Redis is back");
   const isDown = (client: RedisClient) => until(() => !client.health.isUp, "Redis is away");
+
+  it("is packed: one field a row, with counts that a later version may add to", async () => {
+    const { use, meter, client } = await open();
+    use();
+    use({ usage: undefined as never });
+    await tell(meter, range);
+    const hash = hashName(placeOf("team"), "hour", HOUR);
+    const field = '["team","a","gpt-4o","chat.completions"]';
+    const content = () => client.ask((redis) => redis.hgetall(hash), (all) => ({ ...all as Record<string, string> }));
+    assert.deepEqual(await content(), { [field]: "2 0 1 0 3 0 4" });
+    // A later version has an eleventh count, and fields of another form.
+    const odd = {
+      "!version": "2",
+      '["team"]': "1",
+      [`["team","a","o3","responses"]`]: "none",
+      [field]: "2 0 1 0 3 0 4 0 0 0 9",
+    };
+    await client.ask((redis) => redis.hset(hash, odd), Number);
+    use({ isEstimated: true });
+    assert.deepEqual(await tell(meter, range), {
+      "team a gpt-4o": { requests: 3, unmetered: 1, estimated: 1, input: 6, output: 8 },
+    });
+    assert.deepEqual(await content(), { ...odd, [field]: "3 0 1 0 6 0 8 0 0 1 9" });
+  });
+
+  it("never adds up to more than is exact", async () => {
+    const { use, meter, client } = await open();
+    use();
+    await tell(meter, range);
+    const hash = hashName(placeOf("team"), "hour", HOUR);
+    const field = '["team","a","gpt-4o","chat.completions"]';
+    await client.ask(
+      (redis) => redis.hset(hash, field, `${Number.MAX_SAFE_INTEGER - 1} 0 0 0 9007199254740990`),
+      Number,
+    );
+    use();
+    use();
+    const { requests, input } = (await tell(meter, range))["team a gpt-4o"] ?? {};
+    assert.deepEqual([requests, input], [Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER]);
+  });
+
+  it("includes what the first versions wrote, and goes on beside them", async () => {
+    const { client, use, meter } = await open();
+    const sample = JSON.parse(readFileSync(new URL("first_form_redis.json", import.meta.url), "utf8"));
+    for (const [step, at] of [["hour", HOUR], ["day", DAY]] as const) {
+      await client.ask((redis) => redis.hset(`sallyport:usage:${step}:${at}`, sample), Number);
+    }
+    use();
+    const sums = {
+      "team a gpt-4o": { requests: 3, input: 9, output: 12 },
+      "two b o3": { requests: 5, unmetered: 1, failed: 1, other: 9 },
+    };
+    assert.deepEqual(await tell(meter, range), sums);
+    assert.deepEqual(await tell(meter, { step: "day", from: DAY, to: DAY + DAY_MS }), sums);
+  });
+
+  it("is read for one key without looking at the others", async () => {
+    const { use, meter, client } = await open();
+    for (let key = 0; key < 200; key++) use({ keyId: `key-${key}` });
+    await tell(meter, range);
+    await client.ask((connection) => connection.config("RESETSTAT"), String);
+    const rows = [];
+    for await (const some of meter.read({ step: "hour", ...range, key: "key-7" })) rows.push(...some);
+    assert.equal(rows.find(({ key }) => key === "key-7")?.counts.requests, 1);
+    const calls = await client.ask((connection) => connection.info("commandstats"), String);
+    assert.match(calls, /cmdstat_hscan:calls=2,/, "the hash of the first versions, and that of the key");
+  });
+
+  it("works on a Cluster: no command touches two slots", async () => {
+    await redis.stop();
+    redis = await startRedis({ args: ["--cluster-enabled", "yes"] });
+    const { client, use, meter } = await open();
+    await client.ask((connection) => connection.call("CLUSTER", "ADDSLOTSRANGE", "0", "16383"), String);
+    const isReady = async () => /cluster_state:ok/.test(await client.ask((one) => one.call("CLUSTER", "INFO"), String));
+    await until(isReady, "the cluster has all slots");
+    for (let key = 0; key < 100; key++) use({ keyId: `key-${key}` });
+    const told = await tell(meter, range);
+    assert.equal(Object.keys(told).length, 100);
+    const names = await client.ask((connection) => connection.keys("*"), (all) => all as string[]);
+    const slots = await Promise.all(
+      names.map((name) => client.ask((one) => one.call("CLUSTER", "KEYSLOT", name), Number)),
+    );
+    assert.equal(new Set(slots).size, GROUPS, "spread over as many slots as there are groups");
+  });
 
   it("is the sum of all gateways, by hour and by day, and outlives them", async () => {
     const [here, there] = [await open(), await open()];
@@ -98,10 +178,15 @@ withRedis.describe("usage in Redis", () => {
     await meter.close();
     const lives = (key: string) => client.ask((connection) => connection.pttl(key), Number);
     const isAbout = (ms: number, wanted: number) => assert.ok(ms > wanted && ms < wanted + 3 * DAY_MS, `${ms} ms`);
-    isAbout(await lives(`sallyport:usage:hour:${HOUR}`), HOURS_KEPT_MS);
-    isAbout(await lives(`sallyport:usage:day:${DAY}`), DAYS_KEPT_MS);
-    const keys = await client.ask((connection) => connection.keys("sallyport:usage:*"), (all) => all as string[]);
-    assert.equal(keys.length, 3);
+    const place = placeOf("team");
+    for (const [step, at, kept] of [["hour", HOUR, hoursMs], ["day", DAY, daysMs]] as const) {
+      isAbout(await lives(hashName(place, step, at)), kept);
+      const index = await lives(indexName(place.group, step, at));
+      isAbout(index, kept);
+      assert.ok(index > await lives(hashName(place, step, at)), "its index outlives it");
+    }
+    const keys = await client.ask((connection) => connection.keys("*"), (all) => all as string[]);
+    assert.equal(keys.length, 5);
     for (const key of keys) assert.ok(await lives(key) > 0, key);
   });
 
@@ -163,8 +248,83 @@ withRedis.describe("usage in Redis", () => {
     const told = await tell(meter, range);
     assert.equal(Object.keys(told).length, 1000);
     assert.ok(Object.values(told).every((counts) => JSON.stringify(counts) === JSON.stringify(one)));
-    // Each script says its number once: 50 rows each.
+    // Each script says its number once: 50 rows at most, of one of 16 groups and of one of two batches.
     const calls = await client.ask((connection) => connection.info("commandstats"), String);
-    assert.match(calls, /cmdstat_set:calls=20,/);
+    assert.ok(Number(/cmdstat_set:calls=(\d+),/.exec(calls)?.[1]) <= 2 * GROUPS, calls);
+    assert.match(calls, /cmdstat_hset:calls=2000,/);
+  });
+});
+
+describe("the places of usage in Redis", () => {
+  it("are the same in all versions", () => {
+    assert.deepEqual(["team", "k1", "(other)", "\u00e9"].map(placeOf), [
+      { group: 12, hash: 16 },
+      { group: 1, hash: 12 },
+      { group: 14, hash: 47 },
+      { group: 4, hash: 4 },
+    ]);
+    assert.equal(hashName({ group: 3, hash: 57 }, "hour", HOUR), `sallyport:{usage:3}:hour:${HOUR}:57`);
+    assert.equal(indexName(3, "hour", HOUR), `sallyport:{usage:3}:hour:${HOUR}`);
+  });
+
+  it("are filled alike: no hash of a million keys is large", () => {
+    const fields = new Map<string, number>();
+    for (let key = 0; key < 1_000_000; key++) {
+      const { group, hash } = placeOf(key.toString(36).padStart(12, "k"));
+      fields.set(`${group} ${hash}`, (fields.get(`${group} ${hash}`) ?? 0) + 1);
+    }
+    assert.equal(fields.size, GROUPS * HASHES);
+    assert.ok(Math.max(...fields.values()) < 1500, `${Math.max(...fields.values())}`);
+  });
+
+  it("are forgotten one by one", () => {
+    const times = new Set<number>();
+    for (let group = 0; group < GROUPS; group++) {
+      for (let hash = 0; hash < HASHES; hash++) times.add(expiryOf("hour", HOUR, hoursMs, { group, hash }));
+    }
+    const sorted = Array.from(times).sort((one, other) => one - other);
+    assert.equal(sorted.length, GROUPS * HASHES);
+    assert.ok(sorted.every((time, index) => index === 0 || time - (sorted[index - 1] ?? 0) >= 3000), "3 seconds apart");
+    assert.ok((sorted.at(-1) ?? 0) < expiryOf("hour", HOUR, hoursMs), "before their index");
+  });
+});
+
+describe("adding usage to Redis", () => {
+  it("repeats only scripts that may not have run, each with its number", async () => {
+    const scripts: { readonly mark: string; readonly number: number }[] = [];
+    const failing = new Set<string>();
+    const script = () => (_: unknown, [mark = ""]: string[], [number]: (string | number)[]) => {
+      scripts.push({ mark, number: Number(number) });
+      return failing.has(mark) ? Promise.reject(new Error("lost")) : Promise.resolve(1);
+    };
+    const never = () => Promise.reject(new Error("not asked"));
+    const store = new RedisUsage({
+      script,
+      run: async (call, read) => read(await call(undefined as never)),
+      ask: never,
+    }, LISTED);
+    const { provider, model, operation } = { provider: "a", model: "gpt-4o", operation: "chat.completions" };
+    const counts = { ...noCounts(), requests: 1 };
+    const rows = Array.from(
+      { length: 400 },
+      (_, n) => ({ at: HOUR, key: `key-${n}`, provider, model, operation, counts }),
+    );
+    await store.add({ number: 1, rows });
+    assert.equal(scripts.length, GROUPS);
+    assert.ok(scripts.every(({ number }) => number === 1));
+    const marks = scripts.splice(0).map(({ mark }) => mark);
+    const lost = marks[3] ?? "";
+    failing.add(lost);
+    await assert.rejects(store.add({ number: 2, rows }));
+    const ran = scripts.splice(0);
+    assert.ok(ran.every(({ number }) => number === 2));
+    failing.clear();
+    await store.add({ number: 2, rows });
+    const again = scripts.splice(0);
+    const notRun = marks.filter((mark) => mark === lost || !ran.some((each) => each.mark === mark));
+    assert.deepEqual(again.map(({ mark }) => mark).sort(), notRun.sort());
+    assert.ok(again.every(({ number }) => number === 2));
+    await store.add({ number: 3, rows });
+    assert.equal(scripts.filter(({ number }) => number === 3).length, GROUPS, "each group counts on by itself");
   });
 });

@@ -4,10 +4,10 @@
  * @module
  */
 import { type ErrorFacts, GatewayError, toErrorResponse } from "../../errors/gateway_error.ts";
-import type { GatewayResponse } from "../../http/message.ts";
+import type { ByteSource, GatewayResponse } from "../../http/message.ts";
 import { KeyStoreError, KeyStoreUnavailable } from "../../keys/key_store.ts";
 import { UsageUnavailable } from "../../usage/counts.ts";
-import { UsageRefusal } from "../../usage/report.ts";
+import { UsageRefusal } from "../../usage/query.ts";
 import { UnknownKey } from "../key_administration.ts";
 
 /**
@@ -27,6 +27,57 @@ export function toAnswer(status: number, content: unknown): GatewayResponse {
     },
     body: JSON.stringify(content),
   };
+}
+
+/** Content of an answer that is made while it is sent. */
+export class TextParts {
+  readonly type: string;
+  readonly #parts: AsyncIterator<string>;
+  #first: IteratorResult<string> | undefined;
+
+  private constructor(type: string, parts: AsyncIterator<string>, first: IteratorResult<string>) {
+    this.type = type;
+    this.#parts = parts;
+    this.#first = first;
+  }
+
+  /**
+   * Waits for the first part, so that what can't begin is refused as any call is.
+   *
+   * @param type Media type
+   * @param parts The text
+   * @returns The content
+   * @throws Whatever the first part throws
+   */
+  static async begin(type: string, parts: AsyncIterable<string>): Promise<TextParts> {
+    const iterator = parts[Symbol.asyncIterator]();
+    return new TextParts(type, iterator, await iterator.next());
+  }
+
+  /** Returns the text as a body. It breaks off where a part throws. */
+  toBody(): ByteSource {
+    const encoder = new TextEncoder();
+    return {
+      read: async () => {
+        const { done, value } = this.#first ?? await this.#parts.next();
+        this.#first = undefined;
+        return done ? undefined : encoder.encode(value);
+      },
+      cancel: () => void Promise.resolve(this.#parts.return?.()).catch(() => {}),
+    };
+  }
+}
+
+/**
+ * Creates an answer of text that is sent while it is made.
+ *
+ * @param status HTTP status
+ * @param content The text
+ * @returns The answer
+ */
+export function toTextAnswer(status: number, content: TextParts): GatewayResponse {
+  const headers = { "content-type": content.type, "cache-control": "no-store", "x-content-type-options": "nosniff" };
+  return { status, headers, body: content.toBody() };
 }
 
 /** Finds the code of what was thrown. The texts of stores are for operators, so they are passed on. */

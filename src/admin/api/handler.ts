@@ -12,7 +12,7 @@ import { describeIssue, formatMistake } from "../../config/issue.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import type { KeyAdministration } from "../key_administration.ts";
 import { type Handler, toHandler } from "../../http/web.ts";
-import { toAnswer, toRefusal } from "./answers.ts";
+import { TextParts, toAnswer, toRefusal, toTextAnswer } from "./answers.ts";
 import { Guard, type GuardParts } from "./guard.ts";
 import { type AdminCall, type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { toOpenApi } from "./openapi.ts";
@@ -126,7 +126,8 @@ function createRouter(parts: AdminParts, guard: Guard) {
       const given = Object.fromEntries(new URL(url).searchParams);
       const query = route.query && check(route.query.schema, given, "invalid_query");
       const body = await readBody(route, inbound);
-      return toAnswer(route.status, await route.run({ id: readName(params.id), query, body }));
+      const content = await route.run({ id: readName(params.id), query, body });
+      return content instanceof TextParts ? toTextAnswer(route.status, content) : toAnswer(route.status, content);
     });
   }
   for (const path of PAGE_PATHS) router.get(path, () => toPageAnswer(path));

@@ -11,7 +11,7 @@ import { toCallerPaths, toCallerTags } from "./caller_paths.ts";
 import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { liveSchemas } from "./live_schemas.ts";
 import { OPERATOR_ROUTES, type OperatorRoute, TOKEN_HEADER } from "./operator_actions.ts";
-import { USAGE_ROUTES, usageSchema } from "./usage.ts";
+import { USAGE_ROUTES, usageRowSchema, usageSchema } from "./usage.ts";
 
 const text = { type: "string" };
 const time = { type: "string", format: "date-time" };
@@ -65,6 +65,7 @@ function schemas(): Record<string, unknown> {
       },
     },
     UsageReport: usageSchema,
+    UsageRow: usageRowSchema,
     ...liveSchemas,
     Error: {
       type: "object",
@@ -84,7 +85,9 @@ const content = (name: string, type = "application/json") => ({
   [type]: { schema: { $ref: `#/components/schemas/${name}` } },
 });
 
-function describe({ operationId, summary, path, query, body, status, answers }: Omit<AdminRoute, "run">): unknown {
+function describe(
+  { operationId, summary, path, query, body, status, answers, types = ["application/json"] }: Omit<AdminRoute, "run">,
+): unknown {
   const inPath = path.includes("{id}") ? [{ name: "id", in: "path", required: true, schema: text }] : [];
   const inQuery = Object.entries(query?.means ?? {}).map(([name, description]) => ({
     name,
@@ -100,7 +103,7 @@ function describe({ operationId, summary, path, query, body, status, answers }: 
       requestBody: { required: true, content: content(body.form) },
     }),
     responses: {
-      [status]: { description: "Done", content: content(answers) },
+      [status]: { description: "Done", content: Object.assign({}, ...types.map((type) => content(answers, type))) },
       default: { description: "Refused, and why", content: content("Error") },
     },
   };

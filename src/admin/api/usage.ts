@@ -1,13 +1,16 @@
 /**
- * The route of usage at the admin API, with the schemas of its query and its answer.
+ * The routes of usage at the admin API, with the schemas of their queries and their answers.
  *
  * @module
  */
 import * as v from "valibot";
 import { parseDuration } from "../../config/units.ts";
-import { DAYS_KEPT_MS, USAGE_COUNTS } from "../../usage/counts.ts";
+import { USAGE_COUNTS } from "../../usage/counts.ts";
+import { USAGE_PARTS, type UsageExportQuery, type UsagePart, type UsageQuery } from "../../usage/query.ts";
+import type { UsageReports } from "../../usage/report.ts";
+import { EXPORT_TYPES, type ExportFormat, toExportText, toReportText } from "../../usage/usage_text.ts";
+import { TextParts } from "./answers.ts";
 import type { AdminRoute } from "./keys.ts";
-import { USAGE_PARTS, type UsagePart, type UsageQuery, type UsageReports } from "../../usage/report.ts";
 
 /** Limit of the rows of an answer. */
 const MAX_ROWS = 10_000;
@@ -33,28 +36,35 @@ const time = v.pipe(
   v.transform(({ ms }) => ms),
 );
 
-const lastForm = 'expected a duration such as "7d" or "24h", up to "400d"';
+const lastForm = 'expected a duration such as "7d" or "24h"';
 const last = v.pipe(
   v.string(lastForm),
   v.transform(parseDuration),
   v.number(lastForm),
   v.minValue(1, lastForm),
-  v.maxValue(DAYS_KEPT_MS, lastForm),
 );
 
 const limitForm = `expected a whole number from 1 to ${MAX_ROWS}`;
+
+/** Parameters that select rows. */
+const selection = {
+  from: v.optional(time),
+  to: v.optional(time),
+  last: v.optional(last),
+  key: v.optional(v.string()),
+  provider: v.optional(v.string()),
+  model: v.optional(v.string()),
+  operation: v.optional(v.string()),
+};
+
+const eitherForm = "expected either this or from";
 
 /** Schema of a usage query. Its input is text, of a query string or of the command line. */
 export const UsageQuerySchema: v.GenericSchema<unknown, UsageQuery> = v.pipe(
   v.strictObject({
     by: v.optional(by, "key"),
-    from: v.optional(time),
-    to: v.optional(time),
-    last: v.optional(last),
-    key: v.optional(v.string()),
-    provider: v.optional(v.string()),
-    model: v.optional(v.string()),
-    operation: v.optional(v.string()),
+    ...selection,
+    after: v.optional(v.string()),
     limit: v.optional(
       v.pipe(
         v.string(limitForm),
@@ -65,10 +75,21 @@ export const UsageQuerySchema: v.GenericSchema<unknown, UsageQuery> = v.pipe(
       String(DEFAULT_ROWS),
     ),
   }),
-  v.forward(
-    v.check(({ from, last }) => from === undefined || last === undefined, "expected either this or from"),
-    ["last"],
-  ),
+  v.forward(v.check(({ from, last }) => from === undefined || last === undefined, eitherForm), ["last"]),
+  v.transform(({ last, ...query }) => ({ ...query, lastMs: last ?? parseDuration(DEFAULT_LAST) })),
+);
+
+const stepForm = "expected hour or day";
+const formatForm = "expected jsonl or csv";
+
+/** Schema of a query for an export. Its input is text, as above. */
+export const UsageExportSchema: v.GenericSchema<unknown, UsageExportQuery & { readonly format: ExportFormat }> = v.pipe(
+  v.strictObject({
+    by: v.optional(v.picklist(["hour", "day"], stepForm)),
+    ...selection,
+    format: v.optional(v.picklist(["jsonl", "csv"], formatForm), "jsonl"),
+  }),
+  v.forward(v.check(({ from, last }) => from === undefined || last === undefined, eitherForm), ["last"]),
   v.transform(({ last, ...query }) => ({ ...query, lastMs: last ?? parseDuration(DEFAULT_LAST) })),
 );
 
@@ -79,13 +100,14 @@ const whole = { type: "integer", minimum: 0 };
 const MEANINGS: Readonly<Record<typeof USAGE_COUNTS[number], string>> = {
   requests: "Calls that were sent to a provider, of operations that cost tokens",
   partial: "Those that broke off: their tokens are what was stated until then",
-  unmetered: "Those whose tokens the provider did not state; they may have cost something",
+  unmetered: "Those whose tokens nobody stated or estimated; they may have cost something",
   failed: "Those that the provider refused, or that never reached it",
   input: "Tokens of prompts",
   cached: "Those of them that came from the provider's cache",
   output: "Tokens of answers",
   reasoning: "Those of them that the caller does not see",
   other: "Tokens that were stated in sum only",
+  estimated: "Those whose tokens the gateway estimated, because the provider stated none",
 };
 
 const sums = {
@@ -102,7 +124,7 @@ const sums = {
 /** JSON Schema of the answer, for the description. */
 export const usageSchema: Readonly<Record<string, unknown>> = {
   type: "object",
-  required: ["from", "to", "by", "currency", "backend", "rows", "left", "totals"],
+  required: ["from", "to", "by", "currency", "backend", "rows", "left", "next", "totals"],
   additionalProperties: false,
   properties: {
     from: { ...dateTime, description: "The whole hours or days that it is about, UTC" },
@@ -123,12 +145,40 @@ export const usageSchema: Readonly<Record<string, unknown>> = {
         },
       },
     },
-    left: { ...whole, description: "Rows beyond the limit" },
+    left: { ...whole, description: "Rows after these" },
+    next: { type: ["string", "null"], description: "What to give as after for the next page" },
     totals: { type: "object", required: Object.keys(sums), additionalProperties: false, properties: sums },
   },
 };
 
-/** The route of usage. */
+const rowNames = ["key", "provider", "model", "operation"];
+
+/** JSON Schema of a line of an export, for the description. */
+export const usageRowSchema: Readonly<Record<string, unknown>> = {
+  type: "object",
+  required: ["step", "from", ...rowNames, ...Object.keys(sums), "currency"],
+  additionalProperties: false,
+  properties: {
+    step: { enum: ["hour", "day"] },
+    from: { ...dateTime, description: "The start of the hour or day" },
+    ...Object.fromEntries(rowNames.map((name) => [name, text])),
+    ...sums,
+    currency: text,
+  },
+};
+
+/** Meanings of the parameters that select rows. */
+const SELECTION = {
+  last: `How far back, such as 24h; ${DEFAULT_LAST} if left out`,
+  from: "The first day, such as 2027-01-31, or time, in UTC; instead of last",
+  to: "The day or time at which it ends, which is no part of it; now if left out",
+  key: "Only the usage of the key with this id",
+  provider: "Only the usage of this provider",
+  model: "Only the usage of this model",
+  operation: "Only the usage of this operation, such as embeddings",
+};
+
+/** The routes of usage. */
 export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [{
   method: "get",
   path: "/v1/usage",
@@ -138,17 +188,35 @@ export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [{
     schema: UsageQuerySchema,
     means: {
       by: `One or several of ${USAGE_PARTS.join(", ")}, with commas between them; key if left out`,
-      last: `How far back, such as 24h; ${DEFAULT_LAST} if left out`,
-      from: "The first day, such as 2027-01-31, or time, in UTC; instead of last",
-      to: "The day or time at which it ends, which is no part of it; now if left out",
-      key: "Only the usage of the key with this id",
-      provider: "Only the usage of this provider",
-      model: "Only the usage of this model",
-      operation: "Only the usage of this operation, such as embeddings",
+      ...SELECTION,
       limit: `How many rows at most, up to ${MAX_ROWS}; ${DEFAULT_ROWS} if left out`,
+      after: "The next of the page before, with the rest of the query as it was",
     },
   },
   status: 200,
   answers: "UsageReport",
-  run: (reports, { query }) => reports.report(query as UsageQuery), // as its schema leaves it
+  run: async (reports, { query }) => {
+    const report = await reports.report(query as UsageQuery); // as its schema leaves it
+    return await TextParts.begin("application/json", toReportText(report, reports.rest));
+  },
+}, {
+  method: "get",
+  path: "/v1/usage/export",
+  operationId: "exportUsage",
+  summary: "Export what was used row by row: each hour or day of a key, provider, model and operation",
+  query: {
+    schema: UsageExportSchema,
+    means: {
+      by: "hour or day; if left out, hours as far as they are kept, else days",
+      ...SELECTION,
+      format: "jsonl, a line of JSON for each row, or csv; jsonl if left out",
+    },
+  },
+  status: 200,
+  answers: "UsageRow",
+  types: Object.values(EXPORT_TYPES),
+  run: async (reports, { query }) => {
+    const { format, ...rest } = query as v.InferOutput<typeof UsageExportSchema>; // as its schema leaves it
+    return await TextParts.begin(EXPORT_TYPES[format], toExportText(format, reports.export(rest)));
+  },
 }];

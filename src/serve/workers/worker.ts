@@ -61,6 +61,9 @@ export type SupervisorMessage =
 /** Interval at which a worker reports its number of open exchanges. Milliseconds. */
 const REPORT_MS = 500;
 
+/** Interval at which a worker reports its metrics: one that is killed loses no more. Milliseconds. */
+const COUNTS_MS = 1000;
+
 /** The longest time for which a worker that ends waits until its last metrics are sent. Milliseconds. */
 const LAST_WORD_MS = 500;
 
@@ -164,6 +167,26 @@ function followReloads(prepare: PrepareInWorker): void {
   });
 }
 
+/** Reports the state of a worker, see {@link Supervised}. */
+function report({ open: countOpen, counts, look }: WorkerState): () => void {
+  let reported = 0;
+  const timer = setInterval(() => {
+    const open = countOpen();
+    if (open !== reported) say({ type: "open", open });
+    reported = open;
+  }, REPORT_MS);
+  const pushing = setInterval(() => say({ type: "counts", call: 0, counts: counts() }), COUNTS_MS);
+  process.on("message", (message: SupervisorMessage) => {
+    if (message.type === "count") say({ type: "counts", call: message.call, counts: counts() });
+    if (message.type !== "watch") return;
+    void look(message.from, message.to).then((part) => say({ type: "live", call: message.call, part }));
+  });
+  return () => {
+    clearInterval(timer);
+    clearInterval(pushing);
+  };
+}
+
 /** A worker's connection to its supervisor. */
 export interface Supervised {
   readonly limiter: Limiter;
@@ -177,7 +200,7 @@ export interface Supervised {
   /** Sets the function that prepares another configuration. */
   onPrepare(prepare: PrepareInWorker): void;
   /**
-   * Reports the number of open exchanges regularly, and metrics and settled exchanges on request.
+   * Reports the number of open exchanges and metrics regularly, and metrics and settled exchanges on request.
    *
    * @returns A function that stops the regular reports
    */
@@ -227,20 +250,7 @@ export function connectToSupervisor(): Supervised | undefined {
     ports: ports === "" ? [] : ports.split(",").map(Number),
     listening,
     onPrepare: followReloads,
-    report({ open: countOpen, counts, look }) {
-      let reported = 0;
-      const timer = setInterval(() => {
-        const open = countOpen();
-        if (open !== reported) say({ type: "open", open });
-        reported = open;
-      }, REPORT_MS);
-      process.on("message", (message: SupervisorMessage) => {
-        if (message.type === "count") say({ type: "counts", call: message.call, counts: counts() });
-        if (message.type !== "watch") return;
-        void look(message.from, message.to).then((part) => say({ type: "live", call: message.call, part }));
-      });
-      return () => clearInterval(timer);
-    },
+    report,
     async reportLast(counts) {
       await new Promise<void>((resolve) => {
         if (!process.connected) return resolve();

@@ -1,0 +1,50 @@
+/**
+ * `sallyport usage export`: the rows of usage, printed as they are read.
+ *
+ * @module
+ */
+import process from "node:process";
+import { UsageExportSchema } from "../admin/api/usage.ts";
+import { loadConfig } from "../serve/load_config.ts";
+import { toExportText } from "../usage/usage_text.ts";
+import { print } from "./command.ts";
+import type { CommandOptions } from "./options.ts";
+import { readQuery, toRefusal, toTexts, withUsage } from "./usage_source.ts";
+
+const ASKED = ["by", "last", "from", "to", "key", "provider", "model", "operation"] as const;
+
+/** Prints a text, and waits where its reader is slow: an export can be larger than memory. */
+async function printParts(parts: AsyncIterable<string>): Promise<void> {
+  const { stdout } = process;
+  let isGone = false;
+  stdout.once("error", () => isGone = true);
+  for await (const part of parts) {
+    print(part);
+    if (stdout.writableNeedDrain) {
+      await new Promise<void>((resolve) => {
+        for (const event of ["drain", "error", "close"]) stdout.once(event, () => resolve());
+      });
+    }
+    if (isGone) return; // its reader has closed its end, as `| head` does
+  }
+}
+
+/**
+ * Prints the rows of usage.
+ *
+ * @param options The query, and the format of the output
+ * @throws {CommandLineError} For a mistake in the command, and when usage can't be read
+ */
+export async function exportUsageCommand(options: CommandOptions): Promise<void> {
+  const texts = { ...toTexts(options, ASKED), format: options.csv ? "csv" : "jsonl" };
+  const { format, ...query } = readQuery(UsageExportSchema, texts);
+  try {
+    await withUsage(loadConfig(options.config), {
+      path: `/v1/usage/export?${new URLSearchParams(texts)}`,
+      ofGateway: printParts,
+      ofStore: (reports) => printParts(toExportText(format, reports.export(query))),
+    });
+  } catch (error) {
+    throw toRefusal(error);
+  }
+}

@@ -1,0 +1,132 @@
+/**
+ * The place where the command line finds usage: Redis, which has the counts of all gateways; else the running gateway,
+ * which is asked at its admin listener; else the file that a gateway has left.
+ *
+ * @module
+ */
+import process from "node:process";
+import { setImmediate } from "node:timers/promises";
+import * as v from "valibot";
+import { describeIssue } from "../config/issue.ts";
+import { assemble } from "../serve/compose.ts";
+import type { LoadedConfig } from "../serve/load_config.ts";
+import { UsageUnavailable } from "../usage/counts.ts";
+import { UsageRefusal } from "../usage/query.ts";
+import { UsageReports } from "../usage/report.ts";
+import { type AdminParts, askAdminInParts, collect, toAdminUrl } from "./ask_admin.ts";
+import { CommandLineError, print } from "./command.ts";
+import type { CommandOptions, OptionValues } from "./options.ts";
+import { toPlain } from "./table.ts";
+
+/** The longest silence of the gateway. Milliseconds. */
+const ASK_MS = 30_000;
+
+/**
+ * Returns the options of a query that were given, as texts.
+ *
+ * @param options The options
+ * @param names The names of those that the query has
+ * @throws {CommandLineError} For one without a value
+ */
+export function toTexts(options: CommandOptions, names: readonly (keyof OptionValues)[]): Record<string, string> {
+  const texts: Record<string, string> = {};
+  for (const name of names) {
+    const text = options[name];
+    if (text === "") throw new CommandLineError(`--${name} is empty: give a value, or leave it out`);
+    if (text !== undefined) texts[name] = String(text);
+  }
+  return texts;
+}
+
+/** Reads a query by its schema. @throws {CommandLineError} For the first mistake */
+export function readQuery<Query>(schema: v.GenericSchema<unknown, Query>, texts: Record<string, string>): Query {
+  const result = v.safeParse(schema, texts);
+  if (result.success) return result.output;
+  const { path, message } = describeIssue(result.issues[0]);
+  throw new CommandLineError(`--${path}: ${message}`);
+}
+
+/** Returns what a person at the terminal is told for an error. */
+export function toRefusal(error: unknown): unknown {
+  if (error instanceof UsageUnavailable) return new CommandLineError(error.message);
+  if (error instanceof UsageRefusal) return new CommandLineError(`--${error.param}: ${error.message}`);
+  return error;
+}
+
+/** Functions that answer a query of usage. */
+export interface UsageAnswering<Answer> {
+  /** Path and query of the admin API. */
+  readonly path: string;
+  /** Reads the answer of a gateway that runs at `origin`. */
+  ofGateway(parts: AsyncIterable<string>, origin: string): Promise<Answer>;
+  /** Makes the answer from the store of usage. */
+  ofStore(reports: UsageReports): Promise<Answer>;
+}
+
+async function readRefusal({ status, parts }: AdminParts, origin: string): Promise<CommandLineError> {
+  if (status === 401) {
+    return new CommandLineError(`the gateway at ${origin} has another admin.token than the configuration`);
+  }
+  let content: unknown;
+  try {
+    content = JSON.parse(await collect(parts));
+  } catch {
+    return new CommandLineError(`what answers at ${origin} is no gateway: see admin in the configuration`);
+  }
+  const { error } = content as { error?: { message?: unknown } };
+  const reason = toPlain(String(error?.message ?? "no reason"));
+  return new CommandLineError(`the gateway at ${origin} answers ${status}: ${reason}`);
+}
+
+/** Reads usage from its store, without a gateway. */
+async function ofStore<Answer>(
+  { config, directory }: LoadedConfig,
+  answering: UsageAnswering<Answer>,
+): Promise<Answer> {
+  const assembly = await assemble(config, { directory, report: () => {}, isServing: false });
+  try {
+    const { usage, keys } = assembly;
+    return await answering.ofStore(new UsageReports({ usage, config, keys, now: Date.now, rest: setImmediate }));
+  } finally {
+    await assembly.close();
+  }
+}
+
+async function ofGateway<Answer>(
+  origin: string,
+  token: string,
+  { path, ofGateway }: UsageAnswering<Answer>,
+): Promise<{ readonly answer: Answer } | undefined> {
+  try {
+    const answer = await askAdminInParts(`${origin}${path}`, { timeout: ASK_MS, token });
+    if (answer === undefined) return undefined;
+    if (answer.status !== 200) throw await readRefusal(answer, origin);
+    return { answer: await ofGateway(answer.parts, origin) };
+  } catch (error) {
+    if (error instanceof CommandLineError) throw error;
+    throw new CommandLineError(`the gateway at ${origin} does not answer as it should`);
+  }
+}
+
+/**
+ * Answers a query where usage is known.
+ *
+ * @param loaded The configuration
+ * @param answering Functions that answer
+ * @returns The answer
+ * @throws {CommandLineError} When nobody knows, or the gateway refuses
+ */
+export async function withUsage<Answer>(loaded: LoadedConfig, answering: UsageAnswering<Answer>): Promise<Answer> {
+  const { redis, admin, keys } = loaded.config;
+  if (redis !== undefined) return await ofStore(loaded, answering);
+  const hasFile = !Array.isArray(keys);
+  if (admin?.token !== undefined && admin.port !== 0) {
+    const origin = toAdminUrl(admin);
+    const found = await ofGateway(origin, admin.token, answering);
+    if (found !== undefined) return found.answer;
+    if (!hasFile) throw new CommandLineError(`no gateway runs at ${origin}, which alone knows what was used`);
+    print(`no gateway runs at ${origin}: this is what the last one has left\n`, process.stderr);
+  }
+  if (hasFile) return await ofStore(loaded, answering);
+  throw new CommandLineError("usage is known to the gateway alone: configure admin with a port and a token to ask it");
+}

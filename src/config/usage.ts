@@ -1,0 +1,52 @@
+/**
+ * Retention of usage, as an operator writes it down.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { about } from "./schema.ts";
+import { parseDuration } from "./units.ts";
+
+/** Times for which usage is kept. */
+export interface UsageConfig {
+  /** Milliseconds for which each hour is kept. */
+  readonly hoursMs: number;
+  /** Milliseconds for which each day is kept. */
+  readonly daysMs: number;
+}
+
+/** These times as they are written in the configuration. */
+export interface UsageInput {
+  /** Time for which each hour is kept, such as `8d`. */
+  readonly hours?: string | undefined;
+  /** Time for which each day is kept, such as `400d`. */
+  readonly days?: string | undefined;
+}
+
+const form = 'expected a duration from "1d" to "4000d"';
+const DAY_MS = 86_400_000;
+
+const kept = (fallback: string) =>
+  v.optional(
+    v.pipe(
+      v.string(form),
+      v.transform(parseDuration),
+      v.number(form),
+      v.minValue(DAY_MS, form),
+      v.maxValue(4000 * DAY_MS, form),
+    ),
+    fallback,
+  );
+
+/** @internal The schema of these times: hours for a week and a day to look back at it, days for a year and a month to bill it. */
+export const UsageSchema: v.GenericSchema<UsageInput, UsageConfig> = v.pipe(
+  v.strictObject({
+    hours: about(kept("8d"), "How long usage is kept by the hour"),
+    days: about(kept("400d"), "How long usage is kept by the day"),
+  }, "expected an object"),
+  v.forward(v.check(({ hours, days }) => hours <= days, "expected at most days"), ["hours"]),
+  v.transform(({ hours, days }) => ({ hoursMs: hours, daysMs: days })),
+);
+
+/** The times where none are configured. */
+export const DEFAULT_RETENTION: UsageConfig = v.parse(UsageSchema, {});

@@ -1,0 +1,102 @@
+/**
+ * Queries of usage: which rows a report or an export is about.
+ *
+ * @module
+ */
+import type { UsageConfig } from "../config/usage.ts";
+import { DAY_MS, STEP_MS, type UsageRange, type UsageRow, type UsageStep } from "./counts.ts";
+
+/** Dimensions by which usage can be grouped. */
+export const USAGE_PARTS = ["key", "team", "provider", "model", "operation", "day", "hour"] as const;
+/** One of the dimensions by which usage can be grouped. */
+export type UsagePart = typeof USAGE_PARTS[number];
+
+/** The rows that are asked for. */
+export interface UsageSelection {
+  /** Milliseconds since 1970; left out, `lastMs` before the end. */
+  readonly from?: number | undefined;
+  /** Milliseconds since 1970; left out, now. */
+  readonly to?: number | undefined;
+  readonly lastMs: number;
+  /** Only those of this key, provider, model or operation. */
+  readonly key?: string | undefined;
+  readonly provider?: string | undefined;
+  readonly model?: string | undefined;
+  readonly operation?: string | undefined;
+}
+
+/** A query for a report. */
+export interface UsageQuery extends UsageSelection {
+  readonly by: readonly UsagePart[];
+  /** Maximum number of rows. */
+  readonly limit: number;
+  /** The end of the page before, as that page states it. */
+  readonly after?: string | undefined;
+}
+
+/** A query for the rows themselves. */
+export interface UsageExportQuery extends UsageSelection {
+  /** Period of the rows; left out, hours as far as they are kept, else days. */
+  readonly by?: UsageStep | undefined;
+}
+
+/** The error for a query that can't be answered. */
+export class UsageRefusal extends Error {
+  override readonly name = "UsageRefusal";
+  /** Parameter of the query that is at fault. */
+  readonly param: string;
+
+  /**
+   * @param param Parameter of the query that is at fault
+   * @param message What was expected
+   */
+  constructor(param: string, message: string) {
+    super(message);
+    this.param = param;
+  }
+}
+
+const toDays = (ms: number): string => `${Math.floor(ms / DAY_MS)} days`;
+
+/**
+ * Returns the hours or days of a query: hours where they are kept, unless days are asked for.
+ *
+ * @param query The query
+ * @param by Dimensions of the report
+ * @param keep Times for which usage is kept
+ * @param now Milliseconds since 1970
+ * @returns The range
+ * @throws {UsageRefusal} When it asks for what is not kept
+ */
+export function toRange(
+  { from: wanted, to: end, lastMs, key }: UsageSelection,
+  by: readonly UsagePart[],
+  { hoursMs, daysMs }: UsageConfig,
+  now: number,
+): UsageRange {
+  const to = end ?? now;
+  const from = wanted ?? to - lastMs;
+  if (from >= to) throw new UsageRefusal(wanted === undefined ? "to" : "from", "expected a time before the end");
+  if (wanted === undefined && lastMs > daysMs) {
+    throw new UsageRefusal("last", `days are kept for ${toDays(daysMs)}: expected a duration up to that`);
+  }
+  const firstHour = now - hoursMs;
+  if (by.includes("hour") && from < firstHour) {
+    throw new UsageRefusal("by", `hours are kept for ${toDays(hoursMs)}: ask by day, or for a later time`);
+  }
+  const step: UsageStep = by.includes("day") || from < firstHour ? "day" : "hour";
+  const ms = STEP_MS[step];
+  const first = Math.max(from, now - daysMs);
+  return {
+    step,
+    from: Math.floor(first / ms) * ms,
+    to: Math.ceil(Math.max(first, Math.min(to, now + ms)) / ms) * ms,
+    key,
+  };
+}
+
+/** Tells whether a row is asked for. */
+export function isWanted(row: UsageRow, { key, provider, model, operation }: UsageSelection): boolean {
+  return (key === undefined || row.key === key) && (provider === undefined || row.provider === provider) &&
+    (model === undefined || row.model === model) && (operation === undefined || row.operation === operation);
+}

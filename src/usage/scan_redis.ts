@@ -1,0 +1,41 @@
+/**
+ * Hashes in Redis, read in steps: a large one never keeps Redis busy for long.
+ *
+ * @module
+ */
+import type { Redis } from "ioredis";
+
+/** The part of a Redis connection that usage needs; `storage/redis_client.ts` has it. */
+export interface UsageRedis {
+  script(name: string, lua: string): (redis: Redis, keys: string[], args: (string | number)[]) => Promise<unknown>;
+  run<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T, deadlineMs?: number): Promise<T>;
+  ask<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T): Promise<T>;
+}
+
+/** Number of fields that are read at once. */
+const FIELDS_AT_ONCE = 500;
+
+function readPage(answer: unknown): [cursor: string, fields: readonly string[]] {
+  if (!Array.isArray(answer) || typeof answer[0] !== "string" || !Array.isArray(answer[1])) throw new Error("no page");
+  return [answer[0], answer[1]];
+}
+
+/**
+ * Reads a hash.
+ *
+ * @param client The connection
+ * @param name Name of the hash, which need not exist
+ * @param found Receives each field and its value. A field may come twice while Redis arranges the hash anew
+ */
+export async function scanHash(
+  client: UsageRedis,
+  name: string,
+  found: (field: string, value: string) => void,
+): Promise<void> {
+  let cursor = "0";
+  do {
+    const [next, fields] = await client.ask((redis) => redis.hscan(name, cursor, "COUNT", FIELDS_AT_ONCE), readPage);
+    for (let index = 0; index < fields.length; index += 2) found(fields[index] ?? "", fields[index + 1] ?? "");
+    cursor = next;
+  } while (cursor !== "0");
+}

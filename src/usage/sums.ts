@@ -1,0 +1,65 @@
+/**
+ * Sums of usage and their cost by current prices. A cost is stated where both the tokens and a price are known, and
+ * nowhere else.
+ *
+ * @module
+ */
+import type { Config } from "../config/config.ts";
+import { costOf, findPrice, formatCost, type Price } from "../config/prices.ts";
+import { addCounts, noCounts, type UsageCounts, type UsageRow } from "./counts.ts";
+
+/** Sums of usage, as a report states them. */
+export type UsageSums = Readonly<UsageCounts> & {
+  /** Input, output and other tokens. */
+  readonly tokens: number;
+  /** Number of those tokens that have no price. */
+  readonly unpriced: number;
+  /** Exact cost of the other tokens, as a decimal number; `null` where none has a price. */
+  readonly cost: string | null;
+};
+
+/** The sums of one row of a report. */
+export interface Group {
+  /** Values of the dimensions, in the order of the query. */
+  readonly names: readonly string[];
+  readonly counts: UsageCounts;
+  unpriced: number;
+  cost: bigint | undefined;
+}
+
+/** Returns a function that finds the price of a row, and looks for each only once. */
+export function createPricing(
+  { prices, providers }: Pick<Config, "prices" | "providers">,
+): (row: UsageRow) => Price | undefined {
+  const found = new Map<string, Price | undefined>();
+  return ({ provider, model }) => {
+    const id = `${provider}\0${model}`;
+    if (!found.has(id)) {
+      const own = Object.hasOwn(providers, provider) ? providers[provider]?.prices : undefined;
+      found.set(id, findPrice(model, own, prices));
+    }
+    return found.get(id);
+  };
+}
+
+/** Returns the sum of input, output and other tokens. */
+export function tokensOf({ input, output, other }: Readonly<UsageCounts>): number {
+  return input + output + other;
+}
+
+/** Returns sums of zero. @param names Values of the dimensions */
+export function newGroup(names: readonly string[]): Group {
+  return { names, counts: noCounts(), unpriced: 0, cost: undefined };
+}
+
+/** Adds a row to sums. */
+export function addRow(group: Group, { counts }: UsageRow, price: Price | undefined): void {
+  addCounts(group.counts, counts);
+  group.unpriced += price === undefined ? tokensOf(counts) : counts.other;
+  if (price !== undefined && counts.input + counts.output > 0) group.cost = (group.cost ?? 0n) + costOf(price, counts);
+}
+
+/** Returns sums as a report states them. */
+export function toSums({ counts, unpriced, cost }: Group): UsageSums {
+  return { ...counts, tokens: tokensOf(counts), unpriced, cost: cost === undefined ? null : formatCost(cost) };
+}

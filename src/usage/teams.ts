@@ -1,0 +1,49 @@
+/**
+ * Teams of keys, for reports. Usage is kept by key: a report shows the team that the key has when it is made.
+ *
+ * @module
+ */
+import { OTHER, type UsageRow, UsageUnavailable } from "./counts.ts";
+import { WideMap } from "./wide_map.ts";
+
+/** Team of keys that are there no more, and of those that have none. */
+const REMOVED = "(removed)";
+const NONE = "(none)";
+
+/** Source of the names and the teams of keys. */
+export interface KeyNames {
+  get(id: string): Promise<{ readonly name?: string | undefined; readonly team?: string | undefined } | undefined>;
+}
+
+/** The teams of keys, each looked up once. */
+export class Teams {
+  readonly #keys: KeyNames;
+  readonly #teams = new WideMap<string>();
+
+  /** @param keys Source of the teams */
+  constructor(keys: KeyNames) {
+    this.#keys = keys;
+  }
+
+  /**
+   * Looks up the teams of the keys of some rows.
+   *
+   * @throws {UsageUnavailable} When one can't be looked up: sums by team would be wrong
+   */
+  async learn(rows: readonly UsageRow[]): Promise<void> {
+    const unknown = new Set(rows.map(({ key }) => key).filter((key) => this.#teams.get(key) === undefined));
+    const found = await Promise.all(Array.from(unknown, async (id) => {
+      if (id === OTHER) return [id, OTHER] as const;
+      const key = await this.#keys.get(id);
+      return [id, key === undefined ? REMOVED : key.team ?? NONE] as const;
+    })).catch((cause) => {
+      throw new UsageUnavailable("Cannot report usage by team: the keys can't be read", { cause });
+    });
+    for (const [id, team] of found) this.#teams.add(id, team);
+  }
+
+  /** Returns the team of a key that was looked up. */
+  of(key: string): string {
+    return this.#teams.get(key) ?? NONE;
+  }
+}

@@ -1,0 +1,74 @@
+/**
+ * Lines of the usage file: `["hour", start, key, provider, model, [counts], operation]`, or `"day"`.
+ *
+ * Each version reads the files of the others. The first versions wrote no operation and nine counts. A later version
+ * may add counts at the end of the list, and kinds of lines; both are kept as they are. One that changes more begins
+ * the file with `["version", N]`.
+ *
+ * @module
+ */
+import {
+  noCounts,
+  UNNAMED_OPERATION,
+  USAGE_COUNTS,
+  type UsageCounts,
+  type UsageRow,
+  type UsageStep,
+} from "./counts.ts";
+
+/** Number of counts that every version has. */
+const FIRST_COUNTS = 9;
+/** Version of the lines, see above. */
+const VERSION = 1;
+
+/** A later version changed the form of the lines. */
+export class LaterVersion extends Error {
+  override readonly name = "LaterVersion";
+}
+
+/** A line as it was read: a row, or a line of a kind that only later versions know. */
+export type UsageLineRead =
+  | { readonly step: UsageStep; readonly row: UsageRow }
+  | { readonly step: "unknown"; readonly line: string };
+
+const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) >= 0;
+
+function readCounts(list: readonly number[]): { counts: UsageCounts; later: readonly number[] | undefined } {
+  const counts = noCounts();
+  for (const [index, name] of USAGE_COUNTS.entries()) counts[name] = list[index] ?? 0;
+  return { counts, later: list.length > USAGE_COUNTS.length ? list.slice(USAGE_COUNTS.length) : undefined };
+}
+
+/**
+ * Reads a line.
+ *
+ * @param line The line without its end
+ * @returns Its content
+ * @throws {LaterVersion} When a later version wrote the file
+ * @throws {Error} When the line is broken
+ */
+export function readLine(line: string): UsageLineRead {
+  const content: unknown = JSON.parse(line);
+  if (!Array.isArray(content) || typeof content[0] !== "string") throw new TypeError("no line of usage");
+  const [step, at, key, provider, model, list, operation = UNNAMED_OPERATION]: unknown[] = content;
+  if (step === "version" && isCount(at) && at > VERSION) throw new LaterVersion();
+  if (step !== "hour" && step !== "day") return { step: "unknown", line };
+  const isRow = isCount(at) && typeof key === "string" && typeof provider === "string" && typeof model === "string" &&
+    typeof operation === "string" && Array.isArray(list) && list.length >= FIRST_COUNTS && list.every(isCount);
+  if (!isRow) throw new TypeError("no row of usage");
+  return { step, row: { at, key, provider, model, operation, ...readCounts(list) } };
+}
+
+/**
+ * Writes a row. Counts that the first versions did not have are left out where they are 0: those versions then read the
+ * line too.
+ *
+ * @param step Period of the row
+ * @param row The row
+ * @returns The line without its end
+ */
+export function toLine(step: UsageStep, { at, key, provider, model, operation, counts, later = [] }: UsageRow): string {
+  const list = [...USAGE_COUNTS.map((name) => counts[name]), ...later];
+  while (list.length > FIRST_COUNTS && list.at(-1) === 0) list.pop();
+  return JSON.stringify([step, at, key, provider, model, list, operation]);
+}

@@ -1,0 +1,128 @@
+/**
+ * The usage of one hour or day in memory. Most keys use one model, so that a row costs about 300 bytes: rows of a key
+ * are a list, and only a key with many rows has an index.
+ *
+ * @module
+ */
+import { addCounts, MAX_MODELS, noCounts, OTHER, type UsageCounts, type UsageNames, type UsageRow } from "./counts.ts";
+import { WideMap } from "./wide_map.ts";
+
+/** Number of rows in memory at most, about 300 bytes each. */
+export const MAX_ROWS = 1_000_000;
+/** Number of rows of a key from which on they have an index. */
+const INDEXED_FROM = 16;
+
+/** One row of a key. */
+interface Entry {
+  readonly provider: string;
+  readonly model: string;
+  readonly operation: string;
+  readonly counts: UsageCounts;
+  /** Counts of a later version. */
+  later: readonly number[] | undefined;
+  next: Entry | undefined;
+}
+
+/** Usage of one key. */
+interface KeyUse {
+  /** The row that was added first, which leads to the others, and the last one. */
+  first: Entry | undefined;
+  last: Entry | undefined;
+  rows: number;
+  /** Number of models that are counted by name, without those that have a price; each once for an operation. */
+  models: number;
+  index: Map<string, Entry> | undefined;
+}
+
+const indexOf = ({ provider, model, operation }: Omit<UsageNames, "key">): string =>
+  `${operation}\0${provider}\0${model}`;
+
+function find(use: KeyUse, names: UsageNames): Entry | undefined {
+  if (use.index !== undefined) return use.index.get(indexOf(names));
+  const { provider, model, operation } = names;
+  for (let entry = use.first; entry !== undefined; entry = entry.next) {
+    if (entry.model === model && entry.provider === provider && entry.operation === operation) return entry;
+  }
+  return undefined;
+}
+
+function insert(use: KeyUse, { provider, model, operation }: Omit<UsageNames, "key">): Entry {
+  const entry: Entry = { provider, model, operation, counts: noCounts(), later: undefined, next: undefined };
+  if (use.last === undefined) use.first = entry;
+  else use.last.next = entry;
+  use.last = entry;
+  use.rows++;
+  if (use.index !== undefined) use.index.set(indexOf(entry), entry);
+  else if (use.rows === INDEXED_FROM) {
+    use.index = new Map();
+    for (let each = use.first; each !== undefined; each = each.next) use.index.set(indexOf(each), each);
+  }
+  return entry;
+}
+
+/** The usage of one hour or day. */
+export class UsageTable {
+  readonly #keys = new WideMap<KeyUse>();
+  readonly #listed: ReadonlySet<string>;
+  readonly #maxRows: number;
+  #rows = 0;
+
+  /**
+   * @param listed Models that always have a name of their own
+   * @param maxRows Number of rows after which new ones are counted for all keys together
+   */
+  constructor(listed: ReadonlySet<string>, maxRows: number = MAX_ROWS) {
+    this.#listed = listed;
+    this.#maxRows = maxRows;
+  }
+
+  /** The number of rows. */
+  get rows(): number {
+    return this.#rows;
+  }
+
+  /**
+   * @param names Key, provider and operation, and the model as the caller named it
+   * @returns The counts, to be added to
+   */
+  counts(names: UsageNames): UsageCounts {
+    return this.#entry(names).counts;
+  }
+
+  /** Adds a row of this hour or day. @param row The row */
+  add(row: UsageRow): void {
+    const entry = this.#entry(row);
+    addCounts(entry.counts, row.counts);
+    const { later } = row;
+    if (later === undefined) return;
+    const before = entry.later ?? [];
+    const length = Math.max(before.length, later.length);
+    entry.later = Array.from({ length }, (_, index) => (before[index] ?? 0) + (later[index] ?? 0));
+  }
+
+  #entry(names: UsageNames): Entry {
+    const { key, provider, model, operation } = names;
+    let use = this.#keys.get(key);
+    const found = use && find(use, names);
+    if (found !== undefined) return found;
+    if (this.#rows >= this.#maxRows && key !== OTHER) return this.#entry({ key: OTHER, provider, model, operation });
+    if (use === undefined) {
+      this.#keys.add(key, use = { first: undefined, last: undefined, rows: 0, models: 0, index: undefined });
+    }
+    const isListed = this.#listed.has(model) || model === OTHER;
+    if (!isListed && use.models >= MAX_MODELS) return this.#entry({ key, provider, model: OTHER, operation });
+    if (!isListed) use.models++;
+    this.#rows++;
+    return insert(use, names);
+  }
+
+  /** @param at Start of the hour or day */
+  *rowsAt(at: number): Iterable<UsageRow> {
+    for (const [key, { first }] of this.#keys) {
+      for (let entry = first; entry !== undefined; entry = entry.next) {
+        const { provider, model, operation, counts, later } = entry;
+        yield { at, key, provider, model, operation, counts, later };
+      }
+    }
+  }
+}

@@ -1,0 +1,79 @@
+/**
+ * Usage as text, part by part: JSON lines, and comma-separated values.
+ *
+ * @module
+ */
+import { type Rest, USAGE_COUNTS } from "./counts.ts";
+import type { UsageExportRow, UsageReport } from "./report.ts";
+import { inParts } from "./usage_memory.ts";
+
+/** Formats of an export, with their media types. */
+export const EXPORT_TYPES = { jsonl: "application/x-ndjson", csv: "text/csv; charset=utf-8" } as const;
+/** Name of a format. */
+export type ExportFormat = keyof typeof EXPORT_TYPES;
+
+const COLUMNS: readonly (keyof UsageExportRow)[] = [
+  "from",
+  "step",
+  "key",
+  "provider",
+  "model",
+  "operation",
+  ...USAGE_COUNTS,
+  "tokens",
+  "unpriced",
+  "cost",
+  "currency",
+];
+
+/** Formats one field of a CSV (RFC 4180 §2). A value that a spreadsheet would take for a formula is made a text. */
+function toField(value: unknown): string {
+  const text = String(value ?? "").replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\ufffd");
+  const safe = /^[=+\-@]/.test(text) ? `'${text}` : text;
+  return /[",]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+/** Formats one line of a CSV, with its end. */
+export function toCsvLine(values: readonly unknown[]): string {
+  return `${values.map(toField).join(",")}\r\n`;
+}
+
+/**
+ * Formats an export.
+ *
+ * @param format The format
+ * @param parts The rows
+ * @returns The text, part by part. The first part waits for the first rows: an export that can't begin fails there
+ */
+export async function* toExportText(
+  format: ExportFormat,
+  parts: AsyncIterable<readonly UsageExportRow[]>,
+): AsyncIterable<string> {
+  let head = format === "csv" ? toCsvLine(COLUMNS) : "";
+  const toText = format === "csv"
+    ? (row: UsageExportRow) => toCsvLine(COLUMNS.map((name) => row[name]))
+    : (row: UsageExportRow) => `${JSON.stringify(row)}\n`;
+  for await (const rows of parts) {
+    yield head + rows.map(toText).join("");
+    head = "";
+  }
+  if (head !== "") yield head;
+}
+
+/**
+ * Formats a report as JSON.
+ *
+ * @param report The report
+ * @param rest Lets other work of the process have its turn
+ * @returns The text, part by part
+ */
+export async function* toReportText({ rows, ...about }: UsageReport, rest: Rest): AsyncIterable<string> {
+  yield `${JSON.stringify(about).slice(0, -1)},"rows":[`;
+  let comma = "";
+  for (const some of inParts(rows)) {
+    yield comma + some.map((row) => JSON.stringify(row)).join(",");
+    comma = ",";
+    await rest();
+  }
+  yield "]}";
+}
