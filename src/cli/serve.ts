@@ -113,7 +113,7 @@ export async function serveCommand({ config: file, server, workers, log: wantedL
   const engines = new Engines(supervised);
   const options = { serve, log, version: VERSION, report };
   if (supervised !== undefined) return await serveAsWorker(supervised, { ...options, engines });
-  if (count === 1) disablePretenuring();
+  disablePretenuring();
   const serving = count === 1
     ? new ServingHere({ ...options, isShared: false })
     : new Workers({ count, limiter: engines.limiter, report });

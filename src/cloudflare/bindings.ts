@@ -47,15 +47,12 @@ export interface Bindings {
  * body is held as bytes, as text and parsed.
  */
 const DEFAULT_LIMITS = { body: "8MB", bodies: "32MB" };
-const NO_USAGE = "a Worker has no reports of usage: leave it out";
 /** Settings that a Worker does not have, and what to do instead. */
 const ABSENT: Readonly<Record<string, string>> = {
   listen: "a Worker has routes: set them in the configuration of wrangler",
   admin: "a Worker has no second listener: leave it out",
   redis: "limits are in the Durable Object LIMITS and keys in the KV namespace KEYS: leave it out",
   drain: "the platform ends a Worker: leave it out",
-  prices: NO_USAGE,
-  currency: NO_USAGE,
 };
 
 function readInput(given: unknown): Json {
@@ -82,9 +79,6 @@ function layVariables(input: Json, env: Bindings, issues: ConfigIssue[]): Map<st
 function findForeign(input: Json, { KEYS }: Bindings): ConfigIssue[] {
   const issues: ConfigIssue[] = Object.entries(ABSENT).filter(([name]) => input[name] !== undefined)
     .map(([path, message]) => ({ path, message }));
-  for (const [name, provider] of Object.entries(input.providers ?? {})) {
-    if (provider?.prices !== undefined) issues.push({ path: `providers.${name}.prices`, message: NO_USAGE });
-  }
   if (KEYS !== undefined && input.keys !== undefined) {
     issues.push({ path: "keys", message: "expected either keys in the configuration or the KV namespace KEYS" });
   } else if (input.keys !== undefined && !Array.isArray(input.keys)) {
@@ -97,9 +91,9 @@ function findForeign(input: Json, { KEYS }: Bindings): ConfigIssue[] {
 }
 
 /** Returns whether limits have to be counted across isolates. Keys in KV always may have limits. */
-function needsCounting({ keys, providers }: Config, { KEYS }: Bindings): boolean {
-  const inline = Array.isArray(keys) ? keys : [];
-  return KEYS !== undefined || [...inline, ...Object.values(providers)].some(({ limits }) => limits !== undefined);
+function needsCounting({ keys, teams, providers }: Config, { KEYS }: Bindings): boolean {
+  const owners = [...(Array.isArray(keys) ? keys : []), ...Object.values(teams), ...Object.values(providers)];
+  return KEYS !== undefined || owners.some(({ limits }) => limits !== undefined);
 }
 
 /**
@@ -159,7 +153,7 @@ const OBJECT_MS = 2000;
 /**
  * Creates the function that sends messages to Durable Objects.
  *
- * @param objectOf Returns the object that counts a subject
+ * @param objectOf Returns the object that counts a subject, and all that are counted together with it
  * @param runtime The clock, and `keepAlive`
  * @returns Sends a message; rejects if the answer takes longer than {@link OBJECT_MS}
  */
@@ -168,8 +162,9 @@ export function createSend(
   { clock, keepAlive }: WorkerRuntime,
 ): SendToLimiter {
   return async (message) => {
-    const [subject] = message.subjects;
-    const answer = Promise.resolve(objectOf(subject?.name ?? "all").handle(message));
+    // The last subject is the one that most keys share: a provider, or a team, or the key itself.
+    const shared = message.subjects.at(-1);
+    const answer = Promise.resolve(objectOf(shared?.name ?? "all").handle(message));
     keepAlive(answer.catch(() => {}));
     let cancel = (): void => {};
     const tooLate = new Promise<never>((_, reject) => {
@@ -189,7 +184,8 @@ export function createSend(
  */
 export function createParts(env: Bindings, config: Config, runtime: WorkerRuntime): Partial<GatewayParts> {
   const { KEYS, LIMITS } = env;
-  // A provider's limits are for all keys together: then one object counts all. Else each key has one of its own.
+  // A provider's limits are for all keys together: then one object counts all. Else one counts a team with its keys, or
+  // a key without a team. So a decision is one call, nobody's counts are divided, and a refusal has nothing to give back.
   const isOne = Object.values(config.providers).some(({ limits }) => limits !== undefined);
   const toSend = (namespace: ObjectNamespace) =>
     createSend((subject) => namespace.getByName(isOne ? "all" : subject) as { handle: SendToLimiter }, runtime);

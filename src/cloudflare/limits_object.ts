@@ -13,10 +13,10 @@ import type { ObjectState } from "./bindings.ts";
  */
 const CLEAR_AFTER_MS = 60_000;
 
-const endOf = ({ requests, tokens, budget }: WindowCounts): number =>
-  Math.max(requests.until, tokens.until, budget.until);
+/** Returns the time at which the last count ends. An earlier version stored fewer of them, and a later one may store more. */
+const endOf = (counts: Partial<WindowCounts>): number => Math.max(...Object.values(counts).map(({ until }) => until));
 
-/** Counts the limits of one gateway key, or of all; see `createParts` in `bindings.ts`. */
+/** Counts the limits of a gateway key, of a team with its keys, or of all; see `createParts` in `bindings.ts`. */
 export class SallyportLimits extends DurableObject {
   readonly #limiter: SharedLimiter;
   #alarmAt = 0;

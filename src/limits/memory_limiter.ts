@@ -13,8 +13,9 @@ import {
   type Amounts,
   ASK_AGAIN_MS,
   type Lease,
+  LIMIT_NAMES,
   type Limiter,
-  limitsOf,
+  type LimitName,
   type LimitSubject,
   type Reservation,
   reservedOf,
@@ -61,9 +62,12 @@ interface Charge {
   readonly subject: LimitSubject;
   readonly name: SettledLimit;
   readonly reserved: number;
-  /** End of the window or period in which it was charged; `undefined` if that is not known any more. */
-  readonly until: number | undefined;
+  /** End of the window or period in which it was charged. */
+  readonly until: number;
 }
+
+/** Releases an exchange, as {@link Lease.release} does. Where nobody knows what was used, what was reserved stays charged. */
+export type Release = (used?: Amounts) => void;
 
 /** Beginning of the names of budgets of money in {@link Spent}. */
 const MONEY = "spend:";
@@ -117,8 +121,9 @@ export class MemoryLimiter implements Limiter {
     const standings: Standing[] = [];
     for (const subject of subjects) {
       const counts = this.#counts.get(subject.name);
-      for (const [name, whole] of limitsOf(subject)) {
-        const limit = Math.ceil(whole / this.#share());
+      for (const name of LIMIT_NAMES) {
+        const limit = this.#limitOf(subject, name);
+        if (limit === undefined) continue;
         if (name === "concurrency") {
           standings.push({ subject, name, limit, used: counts?.open ?? 0, resetMs: ASK_AGAIN_MS });
         } else {
@@ -136,37 +141,51 @@ export class MemoryLimiter implements Limiter {
    * @param subjects Subjects to count against
    * @param reservation Amounts to reserve
    * @param now The time, where it was read already
-   * @returns Releases the exchange, as {@link Lease.release} does
+   * @returns Releases the exchange
    */
-  admit(subjects: readonly LimitSubject[], reservation: Reservation, now: Now = this.#now()): Lease["release"] {
+  admit(subjects: readonly LimitSubject[], reservation: Reservation, now: Now = this.#now()): Release {
     this.#forget(now);
     const charges: Charge[] = [];
     for (const subject of subjects) {
       const { limits } = subject;
       const counts = this.#countsOf(subject.name);
-      for (const name of WINDOWED) counts[name] = windowOf(name, counts, limits, now[name]);
-      counts.requests = { used: counts.requests.used + 1, until: counts.requests.until };
       counts.open++;
-      for (const charge of this.#toCharges(subject, reservation)) {
-        const { used, until } = counts[charge.name];
-        counts[charge.name] = { used: used + charge.reserved, until };
-        charges.push({ ...charge, until });
+      for (const name of WINDOWED) {
+        const limit = this.#limitOf(subject, name);
+        if (limit === undefined) continue;
+        const { used, until } = windowOf(name, counts, limits, now[name]);
+        const reserved = reservedOf({ subject, name, limit }, reservation);
+        counts[name] = { used: used + reserved, until };
+        if (name !== "requests") charges.push({ subject, name, reserved, until });
       }
     }
     return this.#toRelease(subjects, charges);
   }
 
   /**
-   * Counts an exchange as open that was admitted before, by a limiter that has since forgotten it. Its reservation is
-   * taken to stand in the windows of now.
+   * Counts an exchange as open that was admitted before, by a limiter that has since forgotten it.
    *
    * @param subjects Subjects to count against
    * @param reservation Amounts that were reserved
-   * @returns Releases the exchange, as {@link Lease.release} does
+   * @param ageMs Time since they were reserved: a window that began later is not the one that was charged
+   * @returns Releases the exchange
    */
-  hold(subjects: readonly LimitSubject[], reservation: Reservation): Lease["release"] {
-    for (const { name } of subjects) this.#countsOf(name).open++;
-    return this.#toRelease(subjects, subjects.flatMap((subject) => this.#toCharges(subject, reservation)));
+  hold(subjects: readonly LimitSubject[], reservation: Reservation, ageMs: number): Release {
+    const now = this.#now();
+    const charges: Charge[] = [];
+    for (const subject of subjects) {
+      const counts = this.#countsOf(subject.name);
+      counts.open++;
+      for (const name of SETTLED_LIMITS) {
+        const limit = this.#limitOf(subject, name);
+        if (limit === undefined) continue;
+        const { until } = windowOf(name, counts, subject.limits, now[name]);
+        const isSame = until <= endOf(name, subject.limits, now[name] - ageMs);
+        const reserved = reservedOf({ subject, name, limit }, reservation);
+        charges.push({ subject, name, reserved, until: isSame ? until : 0 });
+      }
+    }
+    return this.#toRelease(subjects, charges);
   }
 
   /** Number of subjects that are remembered. */
@@ -222,25 +241,19 @@ export class MemoryLimiter implements Limiter {
     return { requests: monotonic, tokens: monotonic, budget: wall, spend: wall };
   }
 
-  /** Lists what a reservation charges to the limits of a subject. */
-  #toCharges(subject: LimitSubject, reservation: Reservation): Charge[] {
-    const charges: Charge[] = [];
-    for (const name of SETTLED_LIMITS) {
-      const limit = subject.limits[name]?.limit;
-      if (limit === undefined) continue;
-      const standing = { subject, name, limit: Math.ceil(limit / this.#share()) };
-      charges.push({ subject, name, reserved: reservedOf(standing, reservation), until: undefined });
-    }
-    return charges;
+  /** Returns the share of a limit that is counted here, or `undefined` where it is not set. */
+  #limitOf({ limits }: LimitSubject, name: LimitName): number | undefined {
+    const limit = limits[name];
+    return limit && Math.ceil((typeof limit === "number" ? limit : limit.limit) / this.#share());
   }
 
-  #toRelease(subjects: readonly LimitSubject[], charges: readonly Charge[]): Lease["release"] {
+  #toRelease(subjects: readonly LimitSubject[], charges: readonly Charge[]): Release {
     let isHeld = true;
     return (used) => {
       if (!isHeld) return;
       isHeld = false;
       for (const { name } of subjects) this.#countsOf(name).open--;
-      for (const charge of charges) this.#settle(charge, used);
+      if (used !== undefined) { for (const charge of charges) this.#settle(charge, used); }
     };
   }
 
@@ -250,8 +263,9 @@ export class MemoryLimiter implements Limiter {
     const now = this.#now()[name];
     const current = windowOf(name, counts, limits, now);
     const change = used[unitOf(name)] - reserved;
-    const isSame = until === undefined || until === current.until;
-    if (isSame || change > 0) counts[name] = { used: Math.max(0, current.used + change), until: current.until };
+    if (until === current.until || change > 0) {
+      counts[name] = { used: Math.max(0, current.used + change), until: current.until };
+    }
   }
 
   #forget(now: Now): void {

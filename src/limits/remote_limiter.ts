@@ -1,8 +1,8 @@
 /**
  * Limits that are counted elsewhere, by a {@link SharedLimiter} that is reached by messages.
  *
- * While it can't be reached, each gateway counts alone. The usage of an exchange is charged once, and is lost if the
- * shared limiter can't be reached at that moment.
+ * While it can't be reached, each gateway counts alone. What an exchange used is told once: if the shared limiter can't
+ * be reached at that moment, what was reserved there stays charged.
  *
  * @module
  */
@@ -14,6 +14,7 @@ import {
   type Limiter,
   limitsOf,
   type LimitSubject,
+  NO_RESERVATION,
   type Reservation,
   type Standing,
 } from "./limiter.ts";
@@ -55,8 +56,9 @@ export class RemoteLimiter implements Limiter {
       standings = toStandings(subjects, await this.#send({ type: "acquire", ...held }));
     } catch (error) {
       if (GatewayError.is(error)) throw error;
-      // The message may have arrived all the same: then its lease is renewed and released like any other.
-      return this.#hold(held, await this.#local.acquire(subjects, reservation));
+      // The message may have arrived all the same: then its lease is renewed and released like any other. If it did not,
+      // nothing is reserved there, and all that the exchange uses is charged in the end.
+      return this.#hold({ ...held, reservation: NO_RESERVATION }, this.#local.acquire(subjects, reservation));
     }
     return this.#hold(held, { ...enforce(standings, reservation), release: () => {} });
   }
@@ -75,10 +77,12 @@ export class RemoteLimiter implements Limiter {
     { release, ...terms }: Lease,
   ): Lease {
     const tell = (message: LimiterMessage) => void this.#send(message).catch(() => {});
+    const heldAt = this.#clock.monotonic();
+    const ageMs = () => this.#clock.monotonic() - heldAt;
     let cancel = (): void => {};
     const renewLater = () => {
       cancel = this.#clock.timer(RENEW_MS, () => {
-        tell({ type: "renew", ...held });
+        tell({ type: "renew", ...held, ageMs: ageMs() });
         renewLater();
       });
     };
@@ -91,7 +95,7 @@ export class RemoteLimiter implements Limiter {
         isHeld = false;
         cancel();
         release(used);
-        if (countsAtEnd(held.subjects)) tell({ type: "release", ...held, used });
+        if (countsAtEnd(held.subjects)) tell({ type: "release", ...held, ageMs: ageMs(), used });
       },
     };
   }

@@ -1,8 +1,9 @@
 /**
  * Limits counted in one place for gateways elsewhere, and the messages by which these use it.
  *
- * Gateways may vanish without notice: the lease of an exchange has an id, and expires unless it is renewed. Counts
- * outlive the place where they are stored with every change.
+ * Gateways may vanish without notice: the lease of an exchange has an id, and expires unless it is renewed. What it
+ * reserved then stays charged. Counts outlive the place where they are stored with every change; leases don't, and each
+ * message therefore says all that is needed to hold or to settle one that is not known any more.
  *
  * @module
  */
@@ -15,7 +16,7 @@ import {
   type Reservation,
   type Standing,
 } from "./limiter.ts";
-import type { MemoryLimiter, WindowCounts } from "./memory_limiter.ts";
+import type { MemoryLimiter, Release, WindowCounts } from "./memory_limiter.ts";
 import { findRefusing } from "./verdict.ts";
 
 /** A message of a gateway to the {@link SharedLimiter}. */
@@ -28,14 +29,19 @@ export type LimiterMessage =
    */
   | ({ readonly type: "acquire" } & LeaseMessage)
   /** Renews the lease of an open exchange, also of one that is not known here any more. Needs no answer. */
-  | ({ readonly type: "renew" } & LeaseMessage)
+  | ({ readonly type: "renew" } & HeldMessage)
   /** Ends the lease of an exchange, and settles it as `Lease.release` does. Needs no answer. */
-  | ({ readonly type: "release"; readonly used: Amounts } & LeaseMessage);
+  | ({ readonly type: "release"; readonly used: Amounts } & HeldMessage);
 
 interface LeaseMessage {
   readonly id: string;
   readonly subjects: readonly LimitSubject[];
   readonly reservation: Reservation;
+}
+
+interface HeldMessage extends LeaseMessage {
+  /** Time since the exchange was admitted, by its gateway's clock. Milliseconds. */
+  readonly ageMs: number;
 }
 
 /**
@@ -54,11 +60,8 @@ const toAnswer = (standings: readonly Standing[]): LimiterAnswer =>
   standings.map(({ used, resetMs }) => ({ used, resetMs }));
 
 interface Held {
-  readonly release: (used: Amounts) => void;
-  /** Amounts that are charged if nobody ever says what was used. */
-  readonly expected: Amounts;
+  readonly release: Release;
   readonly expiresAt: number;
-  readonly gateway: unknown;
 }
 
 /** Returns whether a subject has counts to store. Open exchanges are not stored, for they are renewed. */
@@ -96,10 +99,9 @@ export class SharedLimiter {
    * Handles a message, in one go: no other message comes between a decision and its count.
    *
    * @param message The message
-   * @param gateway The gateway that sent it, for {@link leave}
    * @returns The answer
    */
-  handle(message: LimiterMessage, gateway?: unknown): LimiterAnswer {
+  handle(message: LimiterMessage): LimiterAnswer {
     const { subjects } = message;
     this.#expire();
     for (const subject of subjects) this.#load(subject);
@@ -107,9 +109,9 @@ export class SharedLimiter {
       case "status":
         return toAnswer(this.#limiter.standings(subjects));
       case "acquire":
-        return this.#acquire(message, gateway);
+        return this.#acquire(message);
       case "renew":
-        this.#hold(message, this.#releaseOf(message), gateway);
+        this.#hold(message.id, this.#releaseOf(message));
         return [];
       case "release":
         this.#releaseOf(message)(message.used);
@@ -119,21 +121,11 @@ export class SharedLimiter {
     }
   }
 
-  /**
-   * Ends all leases of a gateway that has gone.
-   *
-   * @param gateway The gateway, as given to {@link handle}
-   */
-  leave(gateway: unknown): void {
-    for (const [id, held] of this.#held) if (held.gateway === gateway) this.#end(id, held);
-  }
-
-  #acquire(message: LeaseMessage, gateway: unknown): LimiterAnswer {
-    const { subjects, reservation } = message;
+  #acquire({ id, subjects, reservation }: LeaseMessage): LimiterAnswer {
     const before = this.#limiter.standings(subjects);
     if (findRefusing(before, reservation).length === 0) {
       const release = this.#limiter.admit(subjects, reservation);
-      if (countsAtEnd(subjects)) this.#hold(message, release, gateway);
+      if (countsAtEnd(subjects)) this.#hold(id, release);
       else release(NO_AMOUNTS);
       this.#store(subjects);
     }
@@ -141,25 +133,21 @@ export class SharedLimiter {
   }
 
   /** Returns the function that releases an exchange, which may be one that is not known here any more. */
-  #releaseOf({ id, subjects, reservation }: LeaseMessage): Held["release"] {
-    return this.#held.get(id)?.release ?? this.#limiter.hold(subjects, reservation);
+  #releaseOf({ id, subjects, reservation, ageMs }: HeldMessage): Release {
+    return this.#held.get(id)?.release ?? this.#limiter.hold(subjects, reservation, ageMs);
   }
 
-  #hold({ id, reservation: { expected } }: LeaseMessage, release: Held["release"], gateway: unknown): void {
+  #hold(id: string, release: Release): void {
     this.#held.delete(id);
-    this.#held.set(id, { release, expected, gateway, expiresAt: this.#now() + LEASE_MS.shared });
+    this.#held.set(id, { release, expiresAt: this.#now() + LEASE_MS.shared });
   }
 
   #expire(): void {
-    for (const [id, held] of this.#held) {
-      if (held.expiresAt > this.#now()) return;
-      this.#end(id, held);
+    for (const [id, { release, expiresAt }] of this.#held) {
+      if (expiresAt > this.#now()) return;
+      this.#held.delete(id);
+      release();
     }
-  }
-
-  #end(id: string, { release, expected }: Held): void {
-    this.#held.delete(id);
-    release(expected);
   }
 
   /** Loads the stored counts of a subject, unless it has counts already. */

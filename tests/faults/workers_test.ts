@@ -2,10 +2,12 @@
 // runtimes: all
 // alone: it measures how soon a new worker serves
 import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
 import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { endPrograms, makeFolder, type Program, runProgram, startProgram } from "../support/program.ts";
 import { answerPlain, chunk, type Provider, startProvider, stream } from "../support/provider.ts";
+import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { callRaw, openRaw, parseAnswer, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
@@ -18,6 +20,19 @@ const headers = {
   connection: "close",
 };
 const limitedKeys = (limits: unknown) => JSON.stringify([{ id: "team", key: KEY, limits }]);
+
+/** Processes that another one has started and that have not ended. */
+function childrenOf(parent: number): number[] {
+  return readdirSync("/proc").map(Number).filter((pid) => {
+    if (Number.isNaN(pid)) return false;
+    try {
+      const [state, ppid] = readFileSync(`/proc/${pid}/stat`, "latin1").split(") ").at(-1)?.split(" ") ?? [];
+      return Number(ppid) === parent && state !== "Z";
+    } catch {
+      return false; // it has just ended
+    }
+  });
+}
 
 interface Health {
   readonly status: string;
@@ -47,15 +62,17 @@ describe("workers", () => {
     folder.remove();
   });
 
-  const serve = async (count: number, keys = KEY) => {
+  const start = (count: number, keys = KEY, port = 0) => {
     const env = {
       SALLYPORT_PROVIDER_A: provider.url,
       SALLYPORT_KEYS: keys,
-      SALLYPORT_LISTEN: "127.0.0.1:0",
+      SALLYPORT_LISTEN: `127.0.0.1:${port}`,
       SALLYPORT_ADMIN: "127.0.0.1:0",
       SALLYPORT_DRAIN_DELAY: "0s",
     };
-    const program = startProgram(["serve", "--workers", String(count)], { env, cwd: folder.path });
+    return startProgram(["serve", "--workers", String(count)], { env, cwd: folder.path });
+  };
+  const wait = async (program: Program) => {
     const url = await program.waitFor(/listening on (http:\S+)/);
     const admin = await program.waitFor(/admin on (http:\S+)/);
     await program.waitFor(/(\d+ workers)/);
@@ -63,6 +80,7 @@ describe("workers", () => {
       JSON.parse((await callRaw(admin, { method: "GET", path: "/readyz", headers: { connection: "close" } })).body);
     return { program, url, health, admin };
   };
+  const serve = async (count: number, keys = KEY) => await wait(start(count, keys));
   const plain = async (url: string) => (await callRaw(url, { headers, body: GOOD_BODY })).status;
   const openStream = (url: string) => openRaw(url, toRawRequest(url, { headers, body: STREAM_BODY }));
 
@@ -137,6 +155,76 @@ describe("workers", () => {
     for (let tries = 0; tries < 40 - admitted; tries++) assert.equal(await plain(url), 200);
     assert.equal(await plain(url), 429, "exactly 40");
     for (const end of finish) end();
+  });
+
+  it("reserve together: n callers at once at the edge of a limit of tokens never exceed it, and a killed worker's part stays charged", async () => {
+    const limits = { tokens: "10k/day", concurrency: 100, mode: "strict" };
+    const { url, health } = await serve(3, limitedKeys(limits));
+    const body = STREAM_BODY.replace("{", '{"max_tokens":1500,');
+    const most = 1500 + body.length;
+    const callers = Array.from({ length: 40 }, () => openRaw(url, toRawRequest(url, { headers, body })));
+    await until(
+      () => callers.every(({ received }) => /data: |request_exceeds|rate_limit_exceeded/.test(received())),
+      "each is answered or refused",
+    );
+    const admitted = Math.floor(10_000 / most);
+    assert.equal(finish.length, admitted, "so many reach the provider");
+    await until(async () => (await health()).openExchanges === admitted, "all are told of");
+    const left = async () => {
+      const { status, headers: answered } = await callRaw(url, { headers, body });
+      assert.equal(status, 429);
+      return ["tokens", "concurrency"].map((name) =>
+        Number(new RegExp(`"${name}";r=(\\d+)`).exec(answered.ratelimit ?? "")?.[1])
+      );
+    };
+    assert.deepEqual(await left(), [10_000 - admitted * most, 100 - admitted]);
+    const victim = (await health()).workers.find(({ openExchanges }) => openExchanges > 0) ?? assert.fail();
+    process.kill(victim.pid, "SIGKILL");
+    const places = 100 - admitted + victim.openExchanges;
+    await until(async () => (await left())[1] === places, "its places are free");
+    assert.deepEqual(await left(), [10_000 - admitted * most, places]);
+  });
+
+  it("serve as soon as one of them does, and those that died before they did are started again", async () => {
+    const program = start(3);
+    const killed = new Set<number>();
+    let first: number | undefined;
+    await until(
+      () => {
+        for (const pid of childrenOf(program.pid)) {
+          first ??= pid;
+          if (pid === first || killed.size === 2) continue;
+          process.kill(pid, "SIGKILL");
+          killed.add(pid);
+        }
+        return killed.size === 2;
+      },
+      "all but the first are killed",
+      20_000,
+    );
+    const { url, health } = await wait(program);
+    assert.equal(await plain(url), 200);
+    await until(async () => (await health()).workers.length === 3, "all serve", 20_000);
+    assert.equal(program.stderr().match(/ended with SIGKILL and is started again/g)?.length, 2);
+  });
+
+  it("are started again until they serve, also when none is left and the next ones die as well", async () => {
+    // On Node a port that the system chose is given back with the last worker.
+    const { program, url, health } = await wait(start(2, KEY, await freePort()));
+    const killed = new Set<number>();
+    await until(
+      () => {
+        for (const pid of childrenOf(program.pid)) {
+          process.kill(pid, "SIGKILL");
+          killed.add(pid);
+        }
+        return killed.size >= 4;
+      },
+      "two generations are killed",
+      20_000,
+    );
+    await until(async () => (await health()).workers.length === 2, "all serve", 20_000);
+    assert.equal(await plain(url), 200);
   });
 
   it("are counted together, and what those had counted that are gone stays: no count ever falls", async () => {

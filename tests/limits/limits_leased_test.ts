@@ -9,7 +9,7 @@ import { RemoteLimiter, type SendToLimiter } from "../../src/limits/remote_limit
 import { SharedLimiter } from "../../src/limits/shared_limiter.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import type { Clock } from "../../src/exchange/clock.ts";
-import { describeLimiter, keyWith, refusalOf, tokens, usedOf } from "./limits_suite.ts";
+import { describeLimiter, expecting, keyWith, refusalOf, tokens, usedOf } from "./limits_suite.ts";
 
 const BEGIN = Date.UTC(2026, 1, 27, 23, 0);
 const MINUTE = 60_000;
@@ -143,21 +143,6 @@ describe("limits a call away", () => {
     );
   });
 
-  it("a gateway that is known to have gone holds nothing, and the others what they held", async () => {
-    const { place, join } = createPlace();
-    const [one, other] = ["one", "other"].map((gateway) =>
-      join(undefined, (message) => Promise.resolve(place.shared.handle(message, gateway)))
-    );
-    const subject = keyWith({ concurrency: 2 });
-    const gone = await one?.acquire([subject], NO_RESERVATION);
-    const held = await other?.acquire([subject], NO_RESERVATION);
-    place.shared.leave("one");
-    assert.deepEqual(await usedOf(other ?? assert.fail(), subject), { concurrency: 1 });
-    held?.release(tokens(0));
-    assert.deepEqual(await usedOf(other ?? assert.fail(), subject), { concurrency: 0 });
-    assert.ok(gone !== undefined);
-  });
-
   it("a Durable Object that does not answer is not waited for, and what it admitted late is given back", async () => {
     const { clock, join, send, pass } = createPlace();
     const subject = keyWith({ concurrency: 1 });
@@ -172,5 +157,96 @@ describe("limits a call away", () => {
     assert.deepEqual(await usedOf(limiter, subject), { concurrency: 1 });
     lease.release(tokens(0));
     assert.deepEqual(await usedOf(limiter, subject), { concurrency: 0 });
+  });
+
+  it("what a gateway reserved that vanished stays charged, for strict limits too", async () => {
+    for (const mode of ["enforce", "strict"] as const) {
+      const { pass, join } = createPlace();
+      const subject = keyWith({ tokens: { limit: 100, windowMs: 60 * MINUTE }, concurrency: 5, mode });
+      await join(createClock().clock).acquire([subject], { expected: tokens(30), most: tokens(90) });
+      pass(LEASE_MS);
+      const left = mode === "strict" ? 90 : 30;
+      assert.deepEqual(await usedOf(join(), subject), { tokens: left, concurrency: 0 }, mode);
+    }
+  });
+
+  it("an exchange that lasts longer than a lease is settled all the same: nothing renews one that holds no place", async () => {
+    const { pass, join } = createPlace();
+    const subject = keyWith({ tokens: { limit: 100, windowMs: 60 * MINUTE }, mode: "strict" });
+    const limiter = join();
+    const lease = await limiter.acquire([subject], { expected: tokens(30), most: tokens(90) });
+    pass(2 * LEASE_MS);
+    assert.deepEqual(await usedOf(limiter, subject), { tokens: 90 });
+    lease.release(tokens(40));
+    assert.deepEqual(await usedOf(limiter, subject), { tokens: 40 });
+  });
+
+  it("what counts may be begun anew between an exchange's beginning and its end", async () => {
+    const { join, place, create } = createPlace();
+    const subject = keyWith({
+      tokens: { limit: 100, windowMs: 60 * MINUTE },
+      budget: { limit: 1000, period: "month" },
+      spend: { limit: 1e9, period: "day", currency: "USD" },
+    });
+    const limiter = join();
+    const lease = await limiter.acquire([subject], expecting({ tokens: 60, spend: 900 }));
+    const other = await limiter.acquire([subject], expecting({ tokens: 20, spend: 50 }));
+    place.shared = create();
+    assert.deepEqual(await usedOf(limiter, subject), { tokens: 80, budget: 80, spend: 950 });
+    lease.release({ tokens: 7, spend: 100 });
+    assert.deepEqual(await usedOf(limiter, subject), { tokens: 27, budget: 27, spend: 150 });
+    other.release({ tokens: 25, spend: 60 });
+    assert.deepEqual(await usedOf(limiter, subject), { tokens: 32, budget: 32, spend: 160 });
+  });
+
+  it("what was reserved in a window that is over is not given back in the next one, wherever it was forgotten", async () => {
+    for (const isForgotten of [false, true]) {
+      const { join, place, create, pass } = createPlace();
+      const subject = keyWith({
+        tokens: { limit: 100, windowMs: MINUTE / 2 },
+        budget: { limit: 1000, period: "day" },
+        concurrency: 5,
+      });
+      const limiter = join();
+      const [less, more] = [
+        await limiter.acquire([subject], expecting(tokens(40))),
+        await limiter.acquire([subject], expecting(tokens(40))),
+      ];
+      pass(61 * MINUTE); // over midnight too
+      await limiter.acquire([subject], expecting(tokens(50)));
+      if (isForgotten) place.shared = create();
+      less.release(tokens(1));
+      assert.deepEqual(await usedOf(limiter, subject), { tokens: 50, budget: 50, concurrency: isForgotten ? 0 : 2 });
+      more.release(tokens(45));
+      const used = await usedOf(limiter, subject);
+      assert.deepEqual([used.tokens, used.budget], [55, 55], "only what exceeds the reservation counts");
+    }
+  });
+
+  it("an exchange that was admitted while the place was away is charged with all that it used, and takes nobody's reservation", async () => {
+    const { join, send } = createPlace();
+    const subject = keyWith({ budget: { limit: 100, period: "day" }, concurrency: 5 });
+    let isAway = false;
+    const limiter = join(undefined, (message) => isAway ? Promise.reject(new Error("away")) : send(message));
+    await limiter.acquire([subject], expecting(tokens(30)));
+    isAway = true;
+    const lease = await limiter.acquire([subject], expecting(tokens(60)));
+    isAway = false;
+    lease.release(tokens(7));
+    assert.deepEqual(await usedOf(limiter, subject), { budget: 37, concurrency: 1 });
+  });
+
+  it("a reservation that the place made too late is settled once", async () => {
+    const { join, send } = createPlace();
+    const subject = keyWith({ budget: { limit: 100, period: "day" }, concurrency: 5 });
+    const limiter = join(undefined, async (message) => {
+      const answer = await send(message);
+      if (message.type === "acquire") throw new Error("it came too late");
+      return answer;
+    });
+    const lease = await limiter.acquire([subject], expecting(tokens(60)));
+    assert.deepEqual(await usedOf(limiter, subject), { budget: 60, concurrency: 1 });
+    lease.release(tokens(7));
+    assert.deepEqual(await usedOf(limiter, subject), { budget: 7, concurrency: 0 });
   });
 });

@@ -46,7 +46,7 @@ export const tokens = (count = 0): Amounts => ({ tokens: count, spend: 0 });
 /** Amounts of a call that cost so much. */
 const spend = (amount: number): Amounts => ({ tokens: 0, spend: amount });
 /** Reserves what a call will probably use; at most, it uses ten times as much. */
-const expecting = (expected: Amounts): Reservation => ({
+export const expecting = (expected: Amounts): Reservation => ({
   expected,
   most: { tokens: 10 * expected.tokens, spend: 10 * expected.spend },
 });

@@ -34,6 +34,7 @@ export interface ProgramOptions {
 
 /** A program that runs, or ran. */
 export interface Program {
+  readonly pid: number;
   stdout(): string;
   stderr(): string;
   /** Waits until a text stands in the output and returns what the pattern's first group matched. */
@@ -118,6 +119,7 @@ export function startProgram(args: readonly string[], options: ProgramOptions = 
   );
   running.set(end, ended);
   return {
+    pid: child.pid ?? assert.fail("it never started"),
     onExit: (then) => void child.once("exit", then),
     stopReading() {
       child.stdout.pause();

@@ -9,8 +9,6 @@ import { ConfigError } from "../../config/config.ts";
 import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
 import { type LivePart, mergeParts } from "../../observe/live/live_report.ts";
 import type { MemoryLimiter } from "../../limits/memory_limiter.ts";
-import { SharedLimiter } from "../../limits/shared_limiter.ts";
-import { systemClock } from "../../exchange/clock.ts";
 import { MetricRegistry, type MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
 import { addEnded, mergeMetrics, type MetricsFormat, toMetricsText } from "../../observe/metrics/metrics_text.ts";
 import { type Change, prepareAll } from "../change.ts";
@@ -21,6 +19,7 @@ import { callListener } from "./loopback.ts";
 import { Poll } from "./poll.ts";
 import { spawnWorker } from "./spawn.ts";
 import type { SupervisorMessage, WorkerMessage } from "./worker.ts";
+import { WorkerLeases } from "./worker_leases.ts";
 
 /** Options of the supervisor. */
 export interface SuperviseOptions {
@@ -35,6 +34,7 @@ export interface SuperviseOptions {
 interface Worker extends ChangingWorker {
   readonly child: ChildProcess;
   readonly startedAt: number;
+  readonly leases: WorkerLeases;
   urls: readonly string[];
   /** Digest of its configuration. */
   digest: string;
@@ -64,11 +64,12 @@ export interface WorkerHealth {
 /** The supervisor: serves callers through workers. */
 export class Workers implements Serving {
   readonly #options: SuperviseOptions;
-  readonly #limiter: SharedLimiter;
   readonly #workers = new Set<Worker>();
   #ports: readonly string[] = [];
   #pauseMs = FIRST_PAUSE_MS;
   #isClosing = false;
+  /** True once a worker has served: then the configuration is good, and workers that end are started again. */
+  #hasServed = false;
   #current: Prepared | undefined;
   #deaths = 0;
   readonly #counting = new Poll<void>();
@@ -84,7 +85,6 @@ export class Workers implements Serving {
   /** @param options Options of the supervisor */
   constructor(options: SuperviseOptions) {
     this.#options = options;
-    this.#limiter = new SharedLimiter(options.limiter, systemClock.monotonic);
     const read = (name: string, help: string, type: "counter" | "gauge", get: () => number) =>
       this.#registry.read({ name: `sallyport_${name}`, help, type, read: get });
     read("workers", "Workers that serve", "gauge", () => this.#serving.length);
@@ -205,7 +205,7 @@ export class Workers implements Serving {
     if (child.connected) child.send(message, () => {});
   }
 
-  /** Starts a worker. Resolves when it serves. */
+  /** Starts a worker. Resolves when it serves or has ended; rejects when it ended and no worker has ever served. */
   #startOne(): Promise<void> {
     const child = spawnWorker(this.#ports);
     return new Promise((resolve, reject) => {
@@ -213,12 +213,11 @@ export class Workers implements Serving {
         child.once("exit", (code, signal) => {
           this.#workers.delete(worker);
           this.#ended = addEnded(this.#ended, worker.counts);
-          this.#limiter.leave(worker);
+          worker.leases.leave();
           settle();
-          if (worker.isLeaving || this.#isClosing) return;
-          if (worker.urls.length === 0 && this.#serving.length === 0) {
-            return reject(new Error(`a worker ended with ${code ?? signal} before it listened`));
-          }
+          if (worker.isLeaving || this.#isClosing) return resolve();
+          if (!this.#hasServed) return reject(new Error(`a worker ended with ${code ?? signal} before it listened`));
+          resolve(); // if it never served, it is not waited for: others do, and it is started again
           this.#deaths++;
           this.#options.report(`worker ${child.pid} ended with ${code ?? signal} and is started again`);
           this.#startAgain(worker);
@@ -227,6 +226,7 @@ export class Workers implements Serving {
       const worker: Worker = {
         child,
         startedAt: performance.now(),
+        leases: new WorkerLeases(this.#options.limiter),
         ended,
         urls: [],
         digest: "",
@@ -249,7 +249,7 @@ export class Workers implements Serving {
     const isYoung = performance.now() - startedAt < YOUNG_MS;
     this.#pauseMs = isYoung ? Math.min(this.#pauseMs * 2, MAX_PAUSE_MS) : FIRST_PAUSE_MS;
     setTimeout(() => {
-      if (!this.#isClosing) this.#startOne().catch(() => {});
+      if (!this.#isClosing) void this.#startOne();
     }, isYoung ? this.#pauseMs : 0);
   }
 
@@ -258,6 +258,7 @@ export class Workers implements Serving {
       case "hello":
         return this.#changes.configure(worker);
       case "listening":
+        this.#hasServed = true;
         worker.urls = message.urls;
         worker.digest = message.digest;
         if (this.#changes.hasLatest(worker)) this.#ports = message.urls.map((url) => new URL(url).port);
@@ -283,10 +284,10 @@ export class Workers implements Serving {
     }
   }
 
-  /** Passes a message to the limiter, unless its worker has ended: then nobody would release what it acquires. */
-  #count(worker: Worker, { call, message }: WorkerMessage & { type: "limits" }): void {
+  /** Counts limits, unless their worker has ended: then nobody would release what it acquires. */
+  #count(worker: Worker, { batch }: WorkerMessage & { type: "limits" }): void {
     if (!this.#workers.has(worker)) return;
-    const answer = this.#limiter.handle(message, worker);
-    if (message.type === "status" || message.type === "acquire") this.#say(worker, { type: "limits", call, answer });
+    const states = worker.leases.handle(batch);
+    if (batch.questions.length > 0) this.#say(worker, { type: "limits", states });
   }
 }

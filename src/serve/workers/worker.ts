@@ -5,17 +5,16 @@
  */
 import process from "node:process";
 import type { Limiter } from "../../limits/limiter.ts";
-import { RemoteLimiter } from "../../limits/remote_limiter.ts";
-import type { LimiterAnswer, LimiterMessage } from "../../limits/shared_limiter.ts";
 import type { LivePart } from "../../observe/live/live_report.ts";
-import { GatewayError } from "../../errors/gateway_error.ts";
 import { systemClock } from "../../exchange/clock.ts";
 import type { UsageBatch, UsageStore } from "../../usage/counts.ts";
 import type { MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
 import { ConfigError } from "../../config/config.ts";
 import type { ListeningChange } from "../listener_set.ts";
 import type { Source } from "../prepare.ts";
+import { SupervisedLimiter } from "./supervised_limiter.ts";
 import { SupervisedUsage } from "./supervised_usage.ts";
+import type { LimitBatch, LimitStates } from "./worker_leases.ts";
 
 /**
  * Variable that marks a process as a worker. Its value lists the ports of the listeners, comma-separated, once known.
@@ -34,13 +33,13 @@ export type WorkerMessage =
   | { readonly type: "open"; readonly open: number }
   | { readonly type: "counts"; readonly call: number; readonly counts: readonly MetricSnapshot[] }
   | { readonly type: "live"; readonly call: number; readonly part: LivePart }
-  /** A message to the limiter, which the supervisor shares with all workers. */
-  | { readonly type: "limits"; readonly call: number; readonly message: LimiterMessage }
+  | { readonly type: "limits"; readonly batch: LimitBatch }
   | { readonly type: "usage"; readonly batch: UsageBatch };
 
 /** A message from the supervisor to a worker. */
 export type SupervisorMessage =
-  | { readonly type: "limits"; readonly call: number; readonly answer: LimiterAnswer }
+  /** Answers to a batch that asks something. Batches are answered in their order. */
+  | { readonly type: "limits"; readonly states: LimitStates }
   | { readonly type: "configure"; readonly source: Source }
   /** Another configuration to prepare, which is applied or abandoned when all workers have answered. */
   | {
@@ -70,41 +69,6 @@ const LAST_WORD_MS = 500;
 function say(message: WorkerMessage): void {
   // The supervisor may be gone: then the worker is about to end too.
   if (process.connected) process.send?.(message, undefined, undefined, () => {});
-}
-
-/** A call that waits for the supervisor's limiter. */
-interface Waiting {
-  readonly resolve: (answer: LimiterAnswer) => void;
-  readonly reject: (error: GatewayError) => void;
-}
-
-/** Messages to the limiter of the supervisor, and its answers. */
-class LimiterCalls {
-  readonly #waiting = new Map<number, Waiting>();
-  #calls = 0;
-  #isAlone = false;
-
-  /** Sends a message. Once the supervisor is gone, exchanges are refused as at a shutdown. */
-  async send(message: LimiterMessage): Promise<LimiterAnswer> {
-    if (this.#isAlone) throw new GatewayError("gateway_draining");
-    const call = ++this.#calls;
-    say({ type: "limits", call, message });
-    if (message.type === "renew" || message.type === "release") return [];
-    return await new Promise((resolve, reject) => this.#waiting.set(call, { resolve, reject }));
-  }
-
-  /** Handles the supervisor's answer. @param message The answer */
-  answered({ call, answer }: SupervisorMessage & { type: "limits" }): void {
-    this.#waiting.get(call)?.resolve(answer);
-    this.#waiting.delete(call);
-  }
-
-  /** Refuses waiting and later exchanges, because the supervisor answers no more. */
-  close(): void {
-    this.#isAlone = true;
-    for (const { reject } of this.#waiting.values()) reject(new GatewayError("gateway_draining"));
-    this.#waiting.clear();
-  }
 }
 
 /** Functions that read the state of a worker, for its reports. */
@@ -220,7 +184,7 @@ export function connectToSupervisor(): Supervised | undefined {
   if (process.send === undefined) return undefined; // the question that needs no permission of Deno's comes first
   const ports = process.env[WORKER_VARIABLE];
   if (ports === undefined) return undefined;
-  const limits = new LimiterCalls();
+  const limits = new SupervisedLimiter((batch) => say({ type: "limits", batch }));
   const usage = new SupervisedUsage((batch) => say({ type: "usage", batch }));
   // The terminal signals all processes of a group; when to leave is the supervisor's to say.
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => {});
@@ -236,7 +200,7 @@ export function connectToSupervisor(): Supervised | undefined {
     const watch = setInterval(() => process.ppid !== ppid && lost(), REPORT_MS);
     if (!process.connected) lost(); // it has gone while this process was starting
     process.on("message", (message: SupervisorMessage) => {
-      if (message.type === "limits") return limits.answered(message);
+      if (message.type === "limits") return limits.answered(message.states);
       if (message.type === "counted") return usage.received(message.batch);
       if (message.type !== "close") return;
       clearInterval(watch);
@@ -244,7 +208,7 @@ export function connectToSupervisor(): Supervised | undefined {
     });
   });
   return {
-    limiter: new RemoteLimiter((message) => limits.send(message), systemClock),
+    limiter: limits,
     usage,
     source,
     ports: ports === "" ? [] : ports.split(",").map(Number),
@@ -252,6 +216,7 @@ export function connectToSupervisor(): Supervised | undefined {
     onPrepare: followReloads,
     report,
     async reportLast(counts) {
+      limits.flush();
       await new Promise<void>((resolve) => {
         if (!process.connected) return resolve();
         systemClock.timer(LAST_WORD_MS, resolve); // a supervisor that has just gone does not always say so

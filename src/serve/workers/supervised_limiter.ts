@@ -1,0 +1,150 @@
+/**
+ * The limiter of a worker: it asks its supervisor, which counts for all workers.
+ *
+ * Most of the cost of a message is the same for one exchange or for twenty, so there are as few as latency allows: one
+ * goes out when a turn of the event loop ends, with all that came in during it, and none while another waits for its
+ * answer. On Node 26 and 64 connections the supervisor spends 0.24 of the CPU that a message for each exchange takes, on
+ * Bun 0.5 (2026-11-22).
+ *
+ * @module
+ */
+import { setImmediate } from "node:timers";
+import { GatewayError } from "../../errors/gateway_error.ts";
+import {
+  type Lease,
+  type Limiter,
+  limitsOf,
+  type LimitSubject,
+  NO_RESERVATION,
+  type Reservation,
+  type Standing,
+} from "../../limits/limiter.ts";
+import { countsAtEnd } from "../../limits/shared_limiter.ts";
+import { enforce } from "../../limits/verdict.ts";
+import type { LimitBatch, LimitStates } from "./worker_leases.ts";
+
+/** Number of subjects that are known to the supervisor by a number, before they are numbered anew. */
+const MAX_NUMBERS = 10_000;
+
+/** A question that waits for its answer. */
+interface Waiting {
+  readonly subjects: readonly LimitSubject[];
+  readonly resolve: (standings: Standing[]) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** A batch that is not sent yet, and its questions. */
+interface Draft {
+  readonly batch: { -readonly [Name in keyof LimitBatch]: LimitBatch[Name][number][] };
+  readonly waiting: Waiting[];
+}
+
+/** Limiter of a worker. */
+export class SupervisedLimiter implements Limiter {
+  readonly #send: (batch: LimitBatch) => void;
+  #draft: Draft | undefined;
+  /** The questions of each batch that was sent: the supervisor answers one after the other. */
+  readonly #sent: Waiting[][] = [];
+  readonly #numbers = new Map<string, { readonly number: number; readonly limits: LimitSubject["limits"] }>();
+  #leases = 0;
+  #isAlone = false;
+
+  /** @param send Sends a batch to the supervisor */
+  constructor(send: (batch: LimitBatch) => void) {
+    this.#send = send;
+  }
+
+  async acquire(subjects: readonly LimitSubject[], reservation: Reservation): Promise<Lease> {
+    const lease = ++this.#leases;
+    const terms = enforce(await this.#ask(lease, subjects, reservation), reservation);
+    let isHeld = countsAtEnd(subjects);
+    return {
+      ...terms,
+      release: ({ tokens, spend }) => {
+        if (isHeld) this.#open().batch.releases.push([lease, tokens, spend]);
+        isHeld = false;
+      },
+    };
+  }
+
+  status(subject: LimitSubject): Promise<Standing[]> {
+    return this.#ask(0, [subject], NO_RESERVATION);
+  }
+
+  /** Handles the answers to the oldest batch that has none yet. */
+  answered(states: LimitStates): void {
+    let read = 0;
+    const waiting = this.#sent.shift() ?? [];
+    this.flush();
+    for (const { subjects, resolve, reject } of waiting) {
+      const standings: Standing[] = [];
+      for (const subject of subjects) {
+        for (const [name, limit] of limitsOf(subject)) {
+          const [used = NaN, resetMs = NaN] = [states[read], states[read + 1]];
+          standings.push({ subject, name, limit, used, resetMs });
+          read += 2;
+        }
+      }
+      if (read <= states.length) resolve(standings);
+      else reject(new Error("Cannot count: the supervisor does not know a limit"));
+    }
+  }
+
+  /** Sends what is to be sent, rather than at the end of this turn. */
+  flush(): void {
+    if (this.#draft === undefined) return;
+    const { batch, waiting } = this.#draft;
+    this.#draft = undefined;
+    if (waiting.length > 0) this.#sent.push(waiting);
+    this.#send(batch);
+  }
+
+  /** Refuses waiting and later exchanges as at a shutdown, because the supervisor answers no more. */
+  close(): void {
+    this.#isAlone = true;
+    this.flush();
+    for (const { reject } of this.#sent.splice(0).flat()) reject(new GatewayError("gateway_draining"));
+  }
+
+  async #ask(lease: number, subjects: readonly LimitSubject[], reservation: Reservation): Promise<Standing[]> {
+    if (this.#isAlone) throw new GatewayError("gateway_draining");
+    const numbers = this.#toNumbers(subjects);
+    const { expected, most } = reservation;
+    const { batch, waiting } = this.#open();
+    batch.questions.push([lease, numbers, expected.tokens, expected.spend, most.tokens, most.spend]);
+    return await new Promise((resolve, reject) => waiting.push({ subjects, resolve, reject }));
+  }
+
+  /** Returns the batch that is sent next. */
+  #open(): Draft {
+    if (this.#draft === undefined) {
+      this.#draft = { batch: { subjects: [], releases: [], questions: [] }, waiting: [] };
+      setImmediate(() => this.#endTurn());
+    }
+    return this.#draft;
+  }
+
+  /** Sends the batch, unless an answer is awaited, which sends it. Where nobody waits for it, it takes a second turn. */
+  #endTurn(isSecond = false): void {
+    if (this.#draft === undefined || this.#sent.length > 0) return;
+    if (this.#draft.waiting.length > 0 || isSecond) this.flush();
+    else setImmediate(() => this.#endTurn(true));
+  }
+
+  /** Returns the numbers of subjects, and tells those that the supervisor does not know, or whose limits have changed. */
+  #toNumbers(subjects: readonly LimitSubject[]): number[] {
+    if (this.#numbers.size + subjects.length > MAX_NUMBERS) {
+      this.flush(); // its questions name subjects by the old numbers
+      this.#numbers.clear();
+    }
+    return subjects.map((subject) => {
+      const { name, limits } = subject;
+      const known = this.#numbers.get(name);
+      if (known?.limits === limits) return known.number;
+      const number = known?.number ?? this.#numbers.size;
+      this.#numbers.set(name, { number, limits });
+      this.#open().batch.subjects.push([number, subject]);
+      return number;
+    });
+  }
+}

@@ -1,0 +1,92 @@
+/**
+ * Limits that the supervisor counts for its workers, and the messages between them.
+ *
+ * A message holds what many exchanges ask and settle, and names each subject by a number once it was told. Nothing is
+ * renewed and nothing expires, since the supervisor knows when a worker has ended.
+ *
+ * @module
+ */
+import { type Amounts, type LimitSubject, NO_AMOUNTS } from "../../limits/limiter.ts";
+import type { MemoryLimiter, Release } from "../../limits/memory_limiter.ts";
+import { countsAtEnd } from "../../limits/shared_limiter.ts";
+import { findRefusing } from "../../limits/verdict.ts";
+
+/** A question about the limits of some subjects: the number of the lease that is to be acquired, and its reservation. */
+export type LimitQuestion = readonly [
+  /** 0 only reads the state of the limits. */
+  lease: number,
+  /** Numbers of the subjects. */
+  subjects: readonly number[],
+  expectedTokens: number,
+  expectedSpend: number,
+  mostTokens: number,
+  mostSpend: number,
+];
+
+/** Questions and settlements of a worker. */
+export interface LimitBatch {
+  /** Subjects by the numbers that they have from now on. */
+  readonly subjects: readonly (readonly [number: number, subject: LimitSubject])[];
+  /** Leases that have ended, and what was used. */
+  readonly releases: readonly (readonly [lease: number, tokens: number, spend: number])[];
+  readonly questions: readonly LimitQuestion[];
+}
+
+/**
+ * Answers to the questions of one batch: of each limit, in the order of the questions, of their subjects and of
+ * `limitsOf`, the amount used and the time until it resets. They describe the state before the exchange: the worker
+ * reaches the same verdict from them.
+ */
+export type LimitStates = readonly number[];
+
+/** The leases of one worker. */
+export class WorkerLeases {
+  readonly #limiter: MemoryLimiter;
+  readonly #subjects: LimitSubject[] = [];
+  readonly #held = new Map<number, Release>();
+
+  /** @param limiter Counts limits for all workers */
+  constructor(limiter: MemoryLimiter) {
+    this.#limiter = limiter;
+  }
+
+  /**
+   * Handles a batch, in one go: no other message comes between a decision and its count.
+   *
+   * @param batch The batch
+   * @returns The answers
+   */
+  handle({ subjects, releases, questions }: LimitBatch): LimitStates {
+    for (const [number, subject] of subjects) this.#subjects[number] = subject;
+    for (const [lease, tokens, spend] of releases) this.#release(lease, { tokens, spend });
+    const states: number[] = [];
+    for (const question of questions) this.#answer(question, states);
+    return states;
+  }
+
+  /** Ends all leases, because the worker has ended: what they reserved stays charged. */
+  leave(): void {
+    for (const lease of this.#held.keys()) this.#release(lease);
+  }
+
+  #answer(question: LimitQuestion, states: number[]): void {
+    const [lease, numbers, expectedTokens, expectedSpend, mostTokens, mostSpend] = question;
+    const subjects = numbers.map((number) => this.#subjects[number]).filter((subject) => subject !== undefined);
+    const before = this.#limiter.standings(subjects);
+    for (const { used, resetMs } of before) states.push(used, Math.ceil(resetMs));
+    if (lease === 0) return;
+    const reservation = {
+      expected: { tokens: expectedTokens, spend: expectedSpend },
+      most: { tokens: mostTokens, spend: mostSpend },
+    };
+    if (findRefusing(before, reservation).length > 0) return;
+    const release = this.#limiter.admit(subjects, reservation);
+    if (countsAtEnd(subjects)) this.#held.set(lease, release);
+    else release(NO_AMOUNTS);
+  }
+
+  #release(lease: number, used?: Amounts): void {
+    this.#held.get(lease)?.(used);
+    this.#held.delete(lease);
+  }
+}
