@@ -192,12 +192,13 @@ withRedis.describe("keys in Redis", () => {
         member.pass(1000);
         assert.equal(await member.say(ONE), "one", "the others go on");
         assert.equal((await member.store.get("one"))?.id, "one");
-        const acts = [
-          () => member.store.get("two"),
-          () => member.store.list({ limit: 9 }),
-          () => member.store.list({ limit: 9, search: "two" }),
-          () => member.store.change("two", () => TWO),
-        ];
+        const listed = await member.store.list({ limit: 9 });
+        assert.deepEqual(listed.map(({ id, later }) => [id, later?.refusal]), [
+          ["two", "its record is broken"],
+          ["one", undefined],
+        ]);
+        assert.deepEqual((await member.store.list({ limit: 9, search: "two" })).map(({ id }) => id), ["two"]);
+        const acts = [() => member.store.get("two"), () => member.store.change("two", () => TWO)];
         for (const act of acts) {
           await assert.rejects(act, (error) => {
             assert.ok(error instanceof KeyStoreUnavailable);
