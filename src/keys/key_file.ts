@@ -12,7 +12,7 @@
 import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
 import { Turns } from "../storage/shared_file.ts";
-import { InvalidRecord, keepDamaged, readRecord, writeRecord } from "./key_record.ts";
+import { InvalidRecord, keepUnreadable, readRecord, writeRecord } from "./key_record.ts";
 import type { GatewayKey } from "./key_store.ts";
 import { MemoryKeyStore } from "./key_store_memory.ts";
 
@@ -26,15 +26,15 @@ export class BrokenFile extends Error {}
 /** The error for a file that does not hold one key a line. */
 class OtherForm extends BrokenFile {}
 
-/** Reads a record. A damaged one is kept: it is no reason to refuse all others. */
+/** Reads a record. An unreadable one of a later version is kept: it is no reason to refuse all others. */
 function readKey(value: unknown, location: string): GatewayKey {
   try {
     return readRecord(value, location);
   } catch (cause) {
     if (!(cause instanceof InvalidRecord)) throw cause;
-    const damaged = keepDamaged(value, cause.message);
-    if (damaged === undefined) throw new BrokenFile(cause.message, { cause });
-    return damaged;
+    const unreadable = keepUnreadable(value, cause.message);
+    if (unreadable === undefined) throw new BrokenFile(cause.message, { cause });
+    return unreadable;
   }
 }
 

@@ -9,6 +9,8 @@
  * - An unknown field is kept and ignored. A later version that adds a restriction as a field of its own names it in
  *   `requires`, a list: whoever does not understand all of its names refuses the key.
  * - A limit that is unknown, and a restriction whose value is not understood, refuse the key. Both are kept.
+ * - A record whose digest is not understood is listed and kept. In a file it has to say that a later version wrote it;
+ *   otherwise it is a mistake of who edited the file, and the keys before hold on.
  * - Whatever rewrites a record keeps what it does not understand, except for a setting that it is given anew by name.
  *
  * @module
@@ -121,14 +123,17 @@ function toRefusal(faults: readonly string[]): string {
 }
 
 /**
- * Returns a damaged record as a key that nobody has, so that it can be listed and is kept as it is.
+ * Returns a record of a later version, whose digest is not understood, as a key that nobody has: it can be listed, and
+ * is kept as it is.
  *
  * @param value The JSON, parsed
  * @param fault What is wrong with it
- * @returns The key; `undefined` for a value without an id, and for one that holds a key itself
+ * @returns The key; `undefined` for a record of this version, which is mistyped then, for a value without an id, and for
+ *   one that holds a key itself
  */
-export function keepDamaged(value: unknown, fault: string): GatewayKey | undefined {
+export function keepUnreadable(value: unknown, fault: string): GatewayKey | undefined {
   if (!isObject(value) || typeof value["id"] !== "string" || value["id"] === "" || "key" in value) return undefined;
+  if (!(Number(value["version"]) > VERSION)) return undefined;
   const { id, ...fields } = value;
   return { id: String(id), digest: "", later: { fields, limits: {}, refusal: fault } };
 }

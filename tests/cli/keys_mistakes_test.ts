@@ -25,7 +25,7 @@ const INLINE = {
 
 /** What is wrong with the command, whatever the keys are. */
 const MISTAKES: readonly [args: readonly string[], says: RegExp][] = [
-  [[], /: keys takes create, list, show, update, rotate, disable, enable, revoke, export or import\./],
+  [[], /: keys takes create, list, show, update, rotate, disable, enable, revoke, export, import or confirm\./],
   [["destroy", "x"], /: keys takes create, list, show, update, rotate, disable, /],
   [["constructor"], /: keys takes create, list/],
   [["create", "x"], /: unexpected argument: x\./],

@@ -270,7 +270,7 @@ describe("a file of keys that people write", () => {
       const faults: [text: string | undefined, expected: RegExp][] = [
         [broken, /gateway-keys\.json: no JSON\. The keys before hold on$/],
         [undefined, /gateway-keys\.json: it is gone\. The keys before hold on$/],
-        ['{"keys":[{"digest":"x"}]}', /json: keys\[0\]\.id: expected to be there\. The keys before hold on$/],
+        [toText([{ ...TWO, digest: "x" }]), /json: keys\[0\]\.digest: expected SHA-256 .*\. The keys before hold on$/],
       ];
       for (const [text, expected] of faults) {
         place.reports.length = 0;
@@ -350,7 +350,7 @@ describe("a file of keys that people write", () => {
       ['{"keys":[{"id":"x","key":"a-key-of-my-own-0123"}]}', "keys[0]: expected a digest, never a key itself"],
       [lines(`${line},`, "{"), "line 3: no JSON"],
       [lines(`${line},`, line), "line 3: its id or digest stands there twice"],
-      [lines(`${line},`, '{"digest":"y"}'), "line 3.id: expected to be there"],
+      [lines(`${line},`, '{"id":"x","digest":"y"}'), "line 3.digest: expected SHA-256"],
       [lines(line, line), "line 2: expected a comma at its end"],
       [lines(`${line},`), "line 2: expected no comma at its end"],
     ];

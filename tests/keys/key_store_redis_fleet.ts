@@ -14,6 +14,7 @@ import { until } from "../support/until.ts";
 export interface MemberOptions {
   readonly timer?: Clock["timer"] | undefined;
   readonly snapshot?: string | undefined;
+  readonly isCluster?: boolean | undefined;
 }
 
 /** A gateway's store. Its clock can be put forward, or stopped. */
@@ -28,13 +29,14 @@ export class Member {
   #stoppedAt: number | undefined;
 
   /** @param options Where its timers come from, the runtime's if left out; the file of its snapshot, if it has one */
-  constructor(url: string, { timer = systemClock.timer, snapshot }: MemberOptions = {}) {
+  constructor(url: string, { timer = systemClock.timer, snapshot, isCluster }: MemberOptions = {}) {
     const monotonic = () => (this.#stoppedAt ?? systemClock.monotonic()) + this.#ahead;
     const clock: Clock = { now: () => systemClock.now() + this.#ahead, monotonic, timer };
     this.client = new RedisClient(url, clock, (text) => this.reports.push(text));
     const report = (text: string) => void this.told.push(text);
     this.store = new RedisKeyStore(this.client, clock, {
       report,
+      isCluster,
       snapshot: snapshot === undefined ? undefined : new KeySnapshot(new SharedFile(snapshot), { clock, report }),
     });
   }

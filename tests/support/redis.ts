@@ -60,10 +60,22 @@ async function waitUntilUp(child: ChildProcess, port: number): Promise<number> {
 }
 
 /** Starts one and waits until it answers. */
-export async function startRedis(options: { port?: number } = {}): Promise<RedisServer> {
+export async function startRedis(options: { port?: number; args?: readonly string[] } = {}): Promise<RedisServer> {
   const port = options.port ?? await freePort();
   const folder = mkdtempSync(join(tmpdir(), "sallyport-redis-"));
-  const args = ["--port", String(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder];
+  const args = [
+    "--port",
+    String(port),
+    "--bind",
+    "127.0.0.1",
+    "--save",
+    "",
+    "--appendonly",
+    "no",
+    "--dir",
+    folder,
+    ...options.args ?? [],
+  ];
   let child: ChildProcess;
   let ended: Promise<void> = Promise.resolve();
   let pid = 0;
