@@ -50,7 +50,6 @@ export type RequestErrorCode =
   | "gateway_overloaded"
   | "gateway_draining"
   | "key_store_unavailable"
-  | "key_not_understood"
   | "internal_error";
 
 /** The rows of these errors. */
@@ -229,11 +228,6 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   key_store_unavailable: {
     ...UNAVAILABLE,
     message: "Cannot check the gateway key: the store of keys does not answer. Send the request again later",
-  },
-  key_not_understood: {
-    ...UNAVAILABLE,
-    message:
-      "Cannot use the gateway key here: this version of the gateway does not understand a limit or restriction of it. Its operator sees which in the list of keys",
   },
   internal_error: {
     outcome: "failed",

@@ -164,16 +164,6 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | PreflightC
     options: { parts: { keys: { find: () => Promise.reject(new GatewayError("key_store_unavailable")) } } },
     notOnWorkers: "a Worker takes no parts of a test",
   },
-  key_not_understood: {
-    options: {
-      parts: {
-        keys: {
-          find: (digest) => ({ id: "later", digest, later: { fields: {}, limits: {}, refusal: "limits.images" } }),
-        },
-      },
-    },
-    notOnWorkers: "a Worker takes no parts of a test",
-  },
   internal_error: {
     options: {
       parts: {
