@@ -24,6 +24,7 @@ export {
   type KeysConfig,
   parseConfig,
   type RedisKeysConfig,
+  type RedisKeysInput,
 } from "./src/config/config.ts";
 export type { CorsConfig, CorsInput } from "./src/config/cors.ts";
 export type { LimitsConfig, LimitsInput } from "./src/config/gateway_limits.ts";

@@ -32,6 +32,14 @@ export interface RedisKeysConfig {
   readonly snapshot?: string | undefined;
 }
 
+/** Gateway keys in Redis, as they are written. */
+export interface RedisKeysInput {
+  /** `redis`, which may be left out beside `snapshot`. */
+  readonly store?: "redis" | undefined;
+  /** File with the keys that this gateway has used, with which it starts while Redis is away. */
+  readonly snapshot?: string | undefined;
+}
+
 /** @internal Returns the settings of keys that are in Redis; `undefined` for keys elsewhere. */
 export function keysInRedis(keys: KeysConfig): RedisKeysConfig | undefined {
   if (keys === "redis") return { store: keys };
@@ -83,7 +91,7 @@ export interface ConfigInput {
   /** Providers by name; at least one. */
   readonly providers: Readonly<Record<string, ProviderInput>>;
   /** Where gateway keys are; there are none if left out. */
-  readonly keys?: readonly KeyInput[] | { readonly file: string } | "redis" | RedisKeysConfig | undefined;
+  readonly keys?: readonly KeyInput[] | { readonly file: string } | "redis" | RedisKeysInput | undefined;
   /** Teams by name, to which keys belong; there are none if left out. */
   readonly teams?: Readonly<Record<string, TeamInput>> | undefined;
   /** Limits on what callers may use of the gateway itself. */
@@ -143,12 +151,16 @@ const keys = v.union([
   ),
   v.strictObject({ file: about(nonEmpty, "Where `sallyport keys` keeps them, relative to the configuration") }),
   v.literal("redis"),
-  v.strictObject({
-    store: about(v.literal("redis", 'expected "redis"'), "Keys in Redis"),
-    snapshot: v.optional(
-      about(nonEmpty, "File with the keys that this gateway has used, with which it starts while Redis is away"),
-    ),
-  }),
+  v.pipe(
+    v.strictObject({
+      store: v.optional(about(v.literal("redis", 'expected "redis"'), "`redis`, as in short")),
+      snapshot: v.optional(
+        about(nonEmpty, "File with the keys that this gateway has used, with which it starts while Redis is away"),
+      ),
+    }),
+    v.check(({ store, snapshot }) => store !== undefined || snapshot !== undefined, keysForm),
+    v.transform((keys) => ({ ...keys, store: "redis" as const })),
+  ),
 ], keysForm);
 
 const redisForm = 'expected a URL such as "redis://127.0.0.1:6379" or "rediss://…"';
