@@ -23,6 +23,8 @@ export {
   type ConfigIssue,
   type KeysConfig,
   parseConfig,
+  type RedisKeysConfig,
+  type RedisKeysInput,
 } from "./src/config/config.ts";
 export type { CorsConfig, CorsInput } from "./src/config/cors.ts";
 export type { LimitsConfig, LimitsInput } from "./src/config/gateway_limits.ts";
@@ -50,7 +52,7 @@ export { createGateway, type Gateway, type GatewayParts } from "./src/gateway.ts
 export type { Digest } from "./src/keys/key_format.ts";
 export type { ResolvedKey } from "./src/config/key.ts";
 export type { KeyResolver } from "./src/keys/key_resolver.ts";
-export type { GatewayKey, KeyStore } from "./src/keys/key_store.ts";
+export type { GatewayKey, KeyStore, LaterPart } from "./src/keys/key_store.ts";
 export type { Amounts, Lease, Limiter, LimitName, LimitSubject, Reservation, Standing } from "./src/limits/limiter.ts";
 export type { ReplicaReport } from "./src/upstream/replicas.ts";
 export type { Abortable, HeldBody, Transport, UpstreamCall, UpstreamResponse } from "./src/upstream/transport.ts";

@@ -81,7 +81,7 @@ function portableDigest(text: string): string {
 
 /** Makes the store for keys in the configuration. `assemble` makes all others: the core knows no file and no engine. */
 function inlineKeys({ keys }: Config, digest: Digest): KeyStore {
-  if (typeof keys !== "string" && !("file" in keys)) return createInlineKeyStore(keys, digest);
+  if (Array.isArray(keys)) return createInlineKeyStore(keys, digest);
   throw new ConfigError([{ path: "keys", message: "expected an array of keys, or a key store among the parts" }]);
 }
 

@@ -7,8 +7,9 @@ import { type KeyPolicy, toKeyJson } from "../config/key.ts";
 import type { LimitSet } from "../config/limit_set.ts";
 import { ERRORS } from "../errors/codes.ts";
 import type { Digest } from "../keys/key_format.ts";
+import { replaceLater } from "../keys/key_record.ts";
 import { createKey, type NewKey, revokeKey, rotateKey, suspendKey } from "../keys/lifecycle.ts";
-import { type GatewayKey, type KeyQuery, type KeyRegistry, KeyStoreError } from "../keys/key_store.ts";
+import { type GatewayKey, type KeyQuery, type KeyRegistry, KeyStoreError, type LaterPart } from "../keys/key_store.ts";
 import { keyState } from "../keys/policy.ts";
 import type { Limiter } from "../limits/limiter.ts";
 
@@ -98,11 +99,10 @@ export class KeyAdministration {
   async update(id: string, patch: Partial<KeyPolicy>): Promise<KeyView> {
     this.#assertProviders(patch);
     return this.#view(
-      await this.#parts.keys.change(id, (current = refuseUnknown()) => ({
-        ...current,
-        ...patch,
-        ...(patch.limits !== undefined && { limits: mergeLimits(current.limits, patch.limits) }),
-      })),
+      await this.#parts.keys.change(id, (current = refuseUnknown()) => {
+        const limits = patch.limits !== undefined && { limits: mergeLimits(current.limits, patch.limits) };
+        return replaceLater({ ...current, ...patch, ...limits }, namesOf(patch));
+      }),
     );
   }
 
@@ -135,12 +135,16 @@ export class KeyAdministration {
 
   #view(key: GatewayKey, lastUsed?: number): KeyView {
     const now = this.#parts.now();
-    const { digest: _, previous: __, ...json } = toKeyJson(key);
+    const { later, ...known } = key;
+    const { digest: _, previous: __, ...json } = toKeyJson(known);
     const previousExpiresAt = key.previous?.expiresAt ?? 0;
+    const state = keyState(key, now);
     return {
       ...json,
       id: key.id,
-      state: keyState(key, now),
+      state: state === "active" && later?.refusal !== undefined ? "unreadable" : state,
+      ...(later?.refusal !== undefined && { unreadable: later.refusal }),
+      ...(later !== undefined && { unknown: unknownOf(later) }),
       ...(previousExpiresAt > now && { previousExpires: new Date(previousExpiresAt).toISOString() }),
       ...(lastUsed !== undefined && { lastUsed: new Date(lastUsed).toISOString() }),
     };
@@ -153,6 +157,17 @@ export class KeyAdministration {
       `Cannot allow a provider that is not configured: expected one of ${this.#parts.providers.join(", ")}`,
     );
   }
+}
+
+/** Lists the settings of a patch by their names in a record. */
+function namesOf({ limits, ...patch }: Partial<KeyPolicy>): string[] {
+  const names = Object.keys(patch).map((name) => name === "expiresAt" ? "expires" : name);
+  return [...names, ...Object.keys(limits ?? {}).map((name) => `limits.${name}`)];
+}
+
+/** Lists what this version does not understand of a record, by name: the values may be secret. */
+function unknownOf({ fields, limits }: LaterPart): string[] {
+  return [...Object.keys(fields), ...Object.keys(limits).map((name) => `limits.${name}`)];
 }
 
 /** Merges changed limits into the current ones; returns `undefined` if none is left. */

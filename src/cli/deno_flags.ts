@@ -5,7 +5,7 @@
  */
 import { realpathSync } from "node:fs";
 import { dirname, resolve } from "node:path";
-import type { Config } from "../config/config.ts";
+import { type Config, type KeysConfig, keysInRedis } from "../config/config.ts";
 import { loadConfig, type LoadedConfig, readSetVariables } from "../serve/load_config.ts";
 import { print, report } from "./command.ts";
 
@@ -36,6 +36,11 @@ function netOf({ listen, admin, providers, redis }: Config): string[] {
   ];
 }
 
+/** Returns the file of keys that a gateway writes. */
+function writtenFile(keys: KeysConfig): string | undefined {
+  return typeof keys === "object" && "file" in keys ? keys.file : keysInRedis(keys)?.snapshot;
+}
+
 /** Returns the folder of a file of keys, and that of the file to which it links. */
 function foldersOf(file: string): string[] {
   try {
@@ -50,7 +55,8 @@ function toDenoFlags({ config, file, directory }: LoadedConfig, variables: reado
   const { listen, keys } = config;
   const pems = listen.flatMap(({ tls }) => tls === undefined ? [] : [tls.cert, tls.key]);
   // A file of keys is replaced by a draft beside it, with a lock, and what keys have spent stands there too.
-  const folders = typeof keys === "object" && "file" in keys ? foldersOf(resolve(directory, keys.file)) : [];
+  const written = writtenFile(keys);
+  const folders = written === undefined ? [] : foldersOf(resolve(directory, written));
   return [
     "--no-prompt",
     ...toFlag("net", netOf(config)),
@@ -81,7 +87,7 @@ export function printDenoFlags(named: string | undefined): void {
   print(`${toDenoFlags(loaded, readSetVariables(loaded)).map(quote).join(" ")}\n`);
   const { listen, keys } = loaded.config;
   if (listen.some(({ port }) => port === 0)) report("port 0 takes any free one: name a port to allow no other");
-  if (typeof keys === "object" && "file" in keys) {
+  if (writtenFile(keys) !== undefined) {
     report("the folder of the key file is written to: give it one of its own");
   }
 }

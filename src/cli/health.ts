@@ -14,7 +14,7 @@ import type { CommandOptions } from "./options.ts";
 const ASK_MS = 5000;
 
 const HealthSchema = v.object({
-  status: v.picklist(["alive", "ready", "draining"]),
+  status: v.picklist(["alive", "starting", "ready", "draining"]),
   openExchanges: v.exactOptional(v.number()),
 });
 

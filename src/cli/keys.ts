@@ -11,6 +11,7 @@ import { KeyAdministration, type KeyView } from "../admin/key_administration.ts"
 import { DEFAULT_OVERLAP } from "../keys/lifecycle.ts";
 import { type KeyRegistry, KeyStoreError } from "../keys/key_store.ts";
 import { exportKeys, importKeys, readKeyLines } from "../keys/key_transfer.ts";
+import { keysInRedis } from "../config/config.ts";
 import { describeIssue } from "../config/issue.ts";
 import { KeyPatchSchema, type KeyPolicy } from "../config/key.ts";
 import { assemble } from "../serve/compose.ts";
@@ -184,10 +185,11 @@ async function list(keys: KeyAdministration, options: CommandOptions): Promise<v
 const PRINTED_AT_ONCE = 1000;
 
 async function printExport(keys: KeyRegistry): Promise<void> {
-  const lines = await exportKeys(keys);
+  const { lines, damaged } = await exportKeys(keys);
   for (let start = 0; start < lines.length; start += PRINTED_AT_ONCE) {
     print(undefined, lines.slice(start, start + PRINTED_AT_ONCE).join("\n"));
   }
+  if (damaged.length > 0) process.stderr.write(`left out, for their records are damaged: ${damaged.join(", ")}\n`);
 }
 
 /** Reads the lines of a file, or of standard input where none is named. */
@@ -213,6 +215,12 @@ async function printImport(keys: KeyRegistry, options: CommandOptions): Promise<
   const counts = await importKeys(keys, records, { isReplacing: options.replace === true });
   const { added, replaced, same } = counts;
   print(counts, options.json ? "" : `${added} keys added, ${replaced} replaced, ${same} there already`);
+}
+
+async function confirm(keys: KeyRegistry): Promise<void> {
+  if (keys.confirm === undefined) throw new CommandLineError("keys confirm is for keys in Redis: no others get lost");
+  const hasLost = await keys.confirm();
+  print(undefined, hasLost ? "confirmed: callers with other keys are unknown from now on" : "no key was missed so far");
 }
 
 /** Reads the time for which the old secret stays valid. Milliseconds. */
@@ -248,6 +256,8 @@ async function run(options: CommandOptions, registry: KeyRegistry, keys: KeyAdmi
       return await printExport(registry);
     case "keys import":
       return await printImport(registry, options);
+    case "keys confirm":
+      return await confirm(registry);
   }
 }
 
@@ -263,7 +273,7 @@ export async function keysCommand(options: CommandOptions): Promise<void> {
   if (wanted === "ID" && operand === undefined) throw new CommandLineError(`${command} takes the id of a key`);
   const { config, directory } = loadConfig(options.config);
   // Who counts plays no part here; and what goes wrong is thrown, so that it is said once.
-  const redis = config.keys === "redis" ? config.redis : undefined;
+  const redis = keysInRedis(config.keys) !== undefined ? config.redis : undefined;
   const assembly = await assemble({ ...config, redis }, { directory, report: () => {}, isServing: false });
   const { keys, parts: { digest } } = assembly;
   const providers = Object.keys(config.providers);

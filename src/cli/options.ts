@@ -44,6 +44,7 @@ export const COMMANDS = {
   "keys revoke": { operand: "ID", text: "end a key for good" },
   "keys export": { text: "print all keys, a line of JSON each: their digests, never a key itself" },
   "keys import": { operand: "[FILE]", text: "add keys that were exported, from a file or standard input" },
+  "keys confirm": { text: "say that the keys in Redis are all, after it has lost some" },
   "usage": { text: "show what was used and what it costs" },
   "usage export": { text: "print each hour or day of usage, row by row: JSON lines, or CSV" },
   "certificate": {

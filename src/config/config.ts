@@ -23,7 +23,29 @@ import { type TeamConfig, type TeamInput, TeamsSchema } from "./team.ts";
 import { UsageSchema } from "./usage.ts";
 
 /** Where gateway keys are: here, in a file that `sallyport keys` writes, or in Redis. */
-export type KeysConfig = KeyConfig[] | { readonly file: string } | "redis";
+export type KeysConfig = KeyConfig[] | { readonly file: string } | "redis" | RedisKeysConfig;
+
+/** Gateway keys in Redis. */
+export interface RedisKeysConfig {
+  /** Where they are. */
+  readonly store: "redis";
+  /** File with the keys that this gateway has used, with which it starts while Redis is away. */
+  readonly snapshot?: string | undefined;
+}
+
+/** Gateway keys in Redis, as they are written. */
+export interface RedisKeysInput {
+  /** `redis`, which may be left out beside `snapshot`. */
+  readonly store?: "redis" | undefined;
+  /** File with the keys that this gateway has used, with which it starts while Redis is away. */
+  readonly snapshot?: string | undefined;
+}
+
+/** @internal Returns the settings of keys that are in Redis; `undefined` for keys elsewhere. */
+export function keysInRedis(keys: KeysConfig): RedisKeysConfig | undefined {
+  if (keys === "redis") return { store: keys };
+  return "store" in keys ? keys : undefined;
+}
 
 /** A whole configuration, checked. */
 export interface Config {
@@ -72,7 +94,7 @@ export interface ConfigInput {
   /** Providers by name; at least one. */
   readonly providers: Readonly<Record<string, ProviderInput>>;
   /** Where gateway keys are; there are none if left out. */
-  readonly keys?: readonly KeyInput[] | { readonly file: string } | "redis" | undefined;
+  readonly keys?: readonly KeyInput[] | { readonly file: string } | "redis" | RedisKeysInput | undefined;
   /** Teams by name, to which keys belong; there are none if left out. */
   readonly teams?: Readonly<Record<string, TeamInput>> | undefined;
   /** Limits on what callers may use of the gateway itself. */
@@ -134,6 +156,16 @@ const keys = v.union([
   ),
   v.strictObject({ file: about(nonEmpty, "Where `sallyport keys` keeps them, relative to the configuration") }),
   v.literal("redis"),
+  v.pipe(
+    v.strictObject({
+      store: v.optional(about(v.literal("redis", 'expected "redis"'), "`redis`, as in short")),
+      snapshot: v.optional(
+        about(nonEmpty, "File with the keys that this gateway has used, with which it starts while Redis is away"),
+      ),
+    }),
+    v.check(({ store, snapshot }) => store !== undefined || snapshot !== undefined, keysForm),
+    v.transform((keys) => ({ ...keys, store: "redis" as const })),
+  ),
 ], keysForm);
 
 const redisForm = 'expected a URL such as "redis://127.0.0.1:6379" or "rediss://…"';
@@ -192,7 +224,9 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
   v.rawCheck(({ dataset, addIssue }) => {
     if (!dataset.typed) return;
     const { providers, keys, redis } = dataset.value;
-    if (keys === "redis" && redis === undefined) addIssue({ message: 'keys: expected "redis" to be configured too' });
+    if (keysInRedis(keys) !== undefined && redis === undefined) {
+      addIssue({ message: 'keys: expected "redis" to be configured too' });
+    }
     for (const [index, { providers: names = [] }] of (Array.isArray(keys) ? keys : []).entries()) {
       for (const [place, name] of names.entries()) {
         if (Object.hasOwn(providers, name)) continue;

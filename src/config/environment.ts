@@ -38,6 +38,7 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_PRICES_", path: "providers.NAME.prices", read: toJson },
   { name: "SALLYPORT_KEYS", path: "keys", read: toKeys },
   { name: "SALLYPORT_KEYS_FILE", path: "keys.file" },
+  { name: "SALLYPORT_KEYS_SNAPSHOT", path: "keys.snapshot" },
   { name: "SALLYPORT_LIMITS_BODY", path: "limits.body" },
   { name: "SALLYPORT_LIMITS_BODY_TIME", path: "limits.bodyTime" },
   { name: "SALLYPORT_LIMITS_BODIES", path: "limits.bodies" },
@@ -57,8 +58,12 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_DRAIN_LIMIT", path: "drain.limit" },
 ];
 
-/** Returns an object as it is, and an empty one for anything else: a variable takes precedence over it. */
+/**
+ * Returns an object as it is, and an empty one for anything else: a variable takes precedence over it. `redis` for keys
+ * is short for an object.
+ */
 function toObject(value: unknown): Json {
+  if (value === "redis") return { store: value };
   return typeof value === "object" && value !== null && !Array.isArray(value) ? value as Json : {};
 }
 

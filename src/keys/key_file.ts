@@ -1,6 +1,7 @@
 /**
  * The content of a file of keys: `{ "keys": [ … ] }`. The gateway writes one key a line, and a checksum at the end, by
- * which every change shows in the file's last bytes. It reads any JSON that people write.
+ * which every change shows in the file's last bytes. It reads any JSON that people write. A record that this version
+ * does not understand refuses its key alone, and is kept.
  *
  * All keys are objects in memory. 100,000 of them take 1.2 s of processor time at the start and 118 MB (10,000: 0.1 s,
  * 25 MB), on Node 26 and Bun alike; kept as bytes with an index of hashes they took 0.4 s and 39 MB, and 250 more lines
@@ -11,7 +12,7 @@
 import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
 import { Turns } from "../storage/shared_file.ts";
-import { InvalidRecord, readRecord, writeRecord } from "./key_record.ts";
+import { InvalidRecord, keepUnreadable, readRecord, writeRecord } from "./key_record.ts";
 import type { GatewayKey } from "./key_store.ts";
 import { MemoryKeyStore } from "./key_store_memory.ts";
 
@@ -25,13 +26,20 @@ export class BrokenFile extends Error {}
 /** The error for a file that does not hold one key a line. */
 class OtherForm extends BrokenFile {}
 
-function addKey(keys: MemoryKeyStore, value: unknown, location: string): void {
-  let key: GatewayKey;
+/** Reads a record. An unreadable one of a later version is kept: it is no reason to refuse all others. */
+function readKey(value: unknown, location: string): GatewayKey {
   try {
-    key = readRecord(value, location);
+    return readRecord(value, location);
   } catch (cause) {
-    throw cause instanceof InvalidRecord ? new BrokenFile(cause.message, { cause }) : cause;
+    if (!(cause instanceof InvalidRecord)) throw cause;
+    const unreadable = keepUnreadable(value, cause.message);
+    if (unreadable === undefined) throw new BrokenFile(cause.message, { cause });
+    return unreadable;
   }
+}
+
+function addKey(keys: MemoryKeyStore, value: unknown, location: string): void {
+  const key = readKey(value, location);
   if (keys.has(key.id) || keys.findTwin(key) !== undefined) {
     throw new BrokenFile(`${location}: its id or digest stands there twice`);
   }

@@ -1,30 +1,170 @@
 /**
  * The record of a key as JSON, and back: in files, in Redis, in Workers KV and in exports.
  *
+ * Gateways of several versions may share a store, so a record may hold more than this version knows. Its rules, which
+ * later versions can count on:
+ *
+ * - `version` is the lowest version of this form that understands the whole record; 1 is not written. Version 2 has
+ *   teams, budgets in money, two budgets, and strict limits.
+ * - An unknown field is kept and ignored. A later version that adds a restriction as a field of its own names it in
+ *   `requires`, a list: whoever does not understand all of its names refuses the key.
+ * - A limit that is unknown, and a restriction whose value is not understood, refuse the key. Both are kept.
+ * - A record whose digest is not understood is listed and kept. In a file it has to say that a later version wrote it;
+ *   otherwise it is a mistake of who edited the file, and the keys before hold on.
+ * - Whatever rewrites a record keeps what it does not understand, except for a setting that it is given anew by name.
+ *
  * @module
  */
 import * as v from "valibot";
 import { describeIssue, formatMistake } from "../config/issue.ts";
-import { KeySchema, toKeyJson } from "../config/key.ts";
-import type { GatewayKey } from "./key_store.ts";
+import { type KeyConfig, KeySchema, toKeyJson } from "../config/key.ts";
+import type { GatewayKey, LaterPart } from "./key_store.ts";
+
+/** The version of the form that this module writes at most, and understands whole. */
+const VERSION = 2;
+/** Fields without which nobody can tell whose record it is. */
+const IDENTITY: readonly unknown[] = ["id", "key", "digest"];
+/** Fields that restrict nothing: a value that is not understood is ignored. */
+const HARMLESS: readonly unknown[] = ["name", "metadata", "created"];
+/** Names that refusals list at most. */
+const MAX_NAMED = 3;
 
 /** The error for a value that is no record of a key. */
 export class InvalidRecord extends Error {}
+
+type Json = Readonly<Record<string, unknown>>;
+
+function isObject(value: unknown): value is Json {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
 
 /**
  * Reads a record.
  *
  * @param value The JSON, parsed
  * @param location Where the record stands, for the error
- * @returns The key
- * @throws {InvalidRecord} For anything else, a key itself included
+ * @returns The key, with what this version does not understand
+ * @throws {InvalidRecord} For anything without an id and a digest, and for a key itself
  */
 export function readRecord(value: unknown, location = ""): GatewayKey {
   const { success, output, issues } = v.safeParse(KeySchema, value);
-  if (!success) throw new InvalidRecord(formatMistake(describeIssue(issues[0], location)));
-  const { key, digest, ...rest } = output;
+  if (success) return withDigest(output, location);
+  if (!isObject(value)) throw new InvalidRecord(formatMistake(describeIssue(issues[0], location)));
+  return readLater(value, location);
+}
+
+function withDigest({ key, digest, ...rest }: KeyConfig, location: string): GatewayKey {
   if (key === undefined && digest !== undefined) return { ...rest, digest };
   throw new InvalidRecord(formatMistake({ path: location, message: "expected a digest, never a key itself" }));
+}
+
+/** Returns an object without some of its members. */
+function without(object: Json, names: readonly unknown[]): Json {
+  return Object.fromEntries(Object.entries(object).filter(([name]) => !names.includes(name)));
+}
+
+/** Returns an object with some of its members alone. */
+function pick(object: Json, names: readonly unknown[]): Json {
+  return Object.fromEntries(Object.entries(object).filter(([name]) => names.includes(name)));
+}
+
+function isKnownVersion(version: unknown): boolean {
+  return Number.isInteger(version) && Number(version) >= 1 && Number(version) <= VERSION;
+}
+
+/** Reads a record that the schema refuses: sets aside what is not understood, until the rest is. */
+function readLater(record: Json, location: string): GatewayKey {
+  const faults = faultsOf(record);
+  let known = without(record, ["version", "requires"]);
+  const [fields, limits]: [unknown[], unknown[]] = [[], []];
+  for (;;) {
+    const { success, output, issues } = v.safeParse(KeySchema, known);
+    if (success) {
+      if (!isKnownVersion(record["version"])) fields.push("version");
+      const key = withDigest(output, location);
+      const later: LaterPart = {
+        fields: pick(record, [...fields, "requires"]),
+        limits: isObject(record["limits"]) ? pick(record["limits"], limits) : {},
+        ...(faults.length > 0 && { refusal: toRefusal(faults) }),
+      };
+      const isEmpty = Object.keys({ ...later.fields, ...later.limits }).length === 0;
+      return isEmpty ? key : { ...key, later };
+    }
+    for (const issue of issues) {
+      const [name, limit] = (issue.path ?? []).map(({ key }) => key);
+      if (name === undefined || IDENTITY.includes(name)) {
+        throw new InvalidRecord(formatMistake(describeIssue(issue, location)));
+      }
+      const isUnknown = issue.type === "strict_object" && issue.expected === "never" && limit === undefined;
+      if (name === "limits" && limit !== undefined && isObject(known["limits"])) limits.push(limit);
+      else fields.push(name);
+      if (!isUnknown && !HARMLESS.includes(name)) faults.push(formatMistake(describeIssue(issue)));
+    }
+    known = without(known, fields);
+    if (isObject(known["limits"])) known = { ...known, limits: without(known["limits"], limits) };
+  }
+}
+
+/** Describes what the record's own fields say against its use. */
+function faultsOf({ version, requires }: Json): string[] {
+  const faults: string[] = [];
+  if (version !== undefined && !(Number.isInteger(version) && Number(version) >= 1)) {
+    faults.push("version: expected a whole number");
+  }
+  if (requires !== undefined && !(Array.isArray(requires) && requires.length === 0)) {
+    const names = Array.isArray(requires) ? requires.map(String).slice(0, MAX_NAMED) : [];
+    faults.push(`requires: ${names.join(", ") || "expected a list of names"}`);
+  }
+  return faults;
+}
+
+function toRefusal(faults: readonly string[]): string {
+  return Array.from(new Set(faults)).slice(0, MAX_NAMED).join("; ");
+}
+
+/**
+ * Returns a record of a later version, whose digest is not understood, as a key that nobody has: it can be listed, and
+ * is kept as it is.
+ *
+ * @param value The JSON, parsed
+ * @param fault What is wrong with it
+ * @returns The key; `undefined` for a record of this version, which is mistyped then, for a value without an id, and for
+ *   one that holds a key itself
+ */
+export function keepUnreadable(value: unknown, fault: string): GatewayKey | undefined {
+  if (!isObject(value) || typeof value["id"] !== "string" || value["id"] === "" || "key" in value) return undefined;
+  if (!(Number(value["version"]) > VERSION)) return undefined;
+  const { id, ...fields } = value;
+  return { id: String(id), digest: "", later: { fields, limits: {}, refusal: fault } };
+}
+
+/** Returns the lowest version that understands a record. */
+function versionOf({ team, limits }: Json): number {
+  const { budget = "", mode } = isObject(limits) ? limits : {};
+  const hasMoney = typeof budget !== "string" || budget.includes(" ");
+  return team !== undefined || hasMoney || mode === "strict" ? VERSION : 1;
+}
+
+/**
+ * Writes a record as JSON.
+ *
+ * @param key The key
+ * @returns What {@link readRecord} reads as the same key
+ */
+export function toRecordJson({ later, ...key }: GatewayKey): Record<string, unknown> {
+  const json = toKeyJson(key);
+  const version = versionOf(json);
+  if (later === undefined) return version === 1 ? json : { ...json, version };
+  const isKnown = ([name, value]: [string, unknown]) => value !== undefined && !(name === "digest" && value === "");
+  const known = Object.fromEntries(Object.entries(json).filter(isKnown));
+  const limits = Object.entries(json["limits"] ?? {}).filter(isKnown);
+  const hasLimits = limits.length + Object.keys(later.limits).length > 0;
+  return {
+    ...(version > 1 && { version }),
+    ...later.fields,
+    ...known,
+    ...(hasLimits && { limits: { ...later.limits, ...Object.fromEntries(limits) } }),
+  };
 }
 
 /**
@@ -34,5 +174,43 @@ export function readRecord(value: unknown, location = ""): GatewayKey {
  * @returns One line of JSON, which {@link readRecord} reads as the same key
  */
 export function writeRecord(key: GatewayKey): string {
-  return JSON.stringify(toKeyJson(key));
+  return JSON.stringify(toRecordJson(key));
+}
+
+/**
+ * Reads a key again after some of its settings were given anew: what was not understood of them is gone, the rest stays.
+ *
+ * @param key The key
+ * @param names Names of the settings, `limits.NAME` for one of the limits
+ * @returns The key
+ */
+export function replaceLater(key: GatewayKey, names: readonly string[]): GatewayKey {
+  const { later } = key;
+  if (later === undefined || key.digest === "") return key;
+  const limits = names.map((name) => name.replace(/^limits\./, ""));
+  const left: LaterPart = {
+    fields: without(later.fields, names),
+    limits: without(later.limits, limits.filter((_, index) => names[index]?.startsWith("limits."))),
+  };
+  return readRecord(JSON.parse(writeRecord({ ...key, later: left })));
+}
+
+/**
+ * Describes the keys whose records this version does not understand whole, for the operator.
+ *
+ * @param keys The keys
+ * @returns Lines of text; none where all are understood
+ */
+export function describeLater(keys: Iterable<GatewayKey>): string[] {
+  const [refused, ignoring]: [string[], string[]] = [[], []];
+  for (const { id, later } of keys) {
+    if (later?.refusal !== undefined) refused.push(`${id} (${later.refusal})`);
+    else if (later !== undefined) ignoring.push(`${id} (${Object.keys(later.fields).join(", ")})`);
+  }
+  const list = (all: readonly string[]) =>
+    all.slice(0, MAX_NAMED).join(", ") + (all.length > MAX_NAMED ? ` and ${all.length - MAX_NAMED} more` : "");
+  return [
+    ...(refused.length > 0 ? [`keys that this version does not understand are refused: ${list(refused)}`] : []),
+    ...(ignoring.length > 0 ? [`fields that this version does not know are ignored: ${list(ignoring)}`] : []),
+  ];
 }

@@ -9,6 +9,18 @@ import type { KeyConfig } from "../config/key.ts";
 export interface GatewayKey extends Omit<KeyConfig, "key"> {
   /** SHA-256 of the whole key, 64 hexadecimal digits in lower case. */
   readonly digest: string;
+  /** The part of its record that this version does not understand, if any. */
+  readonly later?: LaterPart | undefined;
+}
+
+/** The part of a record that this version does not understand, which is kept: a later one may have written it. */
+export interface LaterPart {
+  /** Fields as they stand in the record. */
+  readonly fields: Readonly<Record<string, unknown>>;
+  /** Limits as they stand in the record. */
+  readonly limits: Readonly<Record<string, unknown>>;
+  /** Why the key is refused, for operators; `undefined` where nothing of this restricts it. */
+  readonly refusal?: string | undefined;
 }
 
 /**
@@ -93,6 +105,13 @@ export interface KeyRegistry extends KeyStore {
    * @throws {KeyStoreUnavailable} When they can't be written. In a file it is all of them or none
    */
   changeAll(ids: readonly string[], change: KeyChange): Promise<readonly GatewayKey[]>;
+  /**
+   * Confirms that the keys that are there are all, where a store has lost some. Left out by stores that lose none.
+   *
+   * @returns True if there was anything to confirm
+   * @throws {KeyStoreUnavailable} When it can't be written
+   */
+  confirm?(): Promise<boolean>;
 }
 
 /** A change of keys is refused. Its message is for the operator and says what to do. */
@@ -105,8 +124,9 @@ export class KeyStoreUnavailable extends KeyStoreError {
   override readonly name = "KeyStoreUnavailable";
 }
 
-/** The digests by which a key is found. */
+/** The digests by which a key is found; none for a damaged record. */
 export function digestsOf({ digest, previous }: Pick<GatewayKey, "digest" | "previous">): readonly string[] {
+  if (digest === "") return []; // a damaged record
   return previous === undefined ? [digest] : [digest, previous.digest];
 }
 

@@ -7,6 +7,7 @@ import { ConfigError } from "../config/config.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { codeOf, FileUnavailable, type SharedFile } from "../storage/shared_file.ts";
 import { BrokenFile, readKeyFile, writeKeyFile } from "./key_file.ts";
+import { describeLater } from "./key_record.ts";
 import { type GatewayKey, type KeyChange, type KeyQuery, type KeyRegistry, KeyStoreUnavailable } from "./key_store.ts";
 import { MemoryKeyStore } from "./key_store_memory.ts";
 import type { KeyUsageState } from "./key_usage_state_file.ts";
@@ -69,6 +70,7 @@ export class FileKeyStore implements KeyRegistry {
   async start(): Promise<void> {
     await this.check();
     this.#reported = this.#version;
+    this.#reportLater();
     this.#isWatching = true;
     this.#watch();
   }
@@ -225,13 +227,20 @@ export class FileKeyStore implements KeyRegistry {
     this.#cancelWatch = this.#clock.timer(WATCH_MS, () => void this.#reload().finally(() => this.#watch()));
   }
 
+  /** Reports what is not understood of the records. */
+  #reportLater(): void {
+    for (const text of describeLater(this.#keys.values())) this.#report(`${this.#file.path}: ${text}`);
+  }
+
   async #reload(): Promise<void> {
     const version = await this.#file.look();
     const isNew = version !== this.#reported;
     this.#reported = version;
     try {
       await this.#refresh();
-      if (isNew) this.#report(`${this.#file.path}: ${this.#keys.size} keys hold from now on`);
+      if (!isNew) return;
+      this.#report(`${this.#file.path}: ${this.#keys.size} keys hold from now on`);
+      this.#reportLater();
     } catch (error) {
       if (isNew) this.#report(`${this.#file.path}: ${describe(error)}. The keys before hold on`);
     }

@@ -31,6 +31,11 @@ export class MemoryKeyStore implements KeyRegistry {
     return this.#byId.size;
   }
 
+  /** The keys, the oldest first. */
+  values(): Iterable<GatewayKey> {
+    return this.#byId.values();
+  }
+
   find(digest: string): GatewayKey | undefined {
     return this.#byDigest.get(digest);
   }

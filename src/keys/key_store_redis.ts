@@ -8,6 +8,9 @@ import type { Clock } from "../exchange/clock.ts";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
 import { KeyCache } from "./key_cache.ts";
 import { readRecord, writeRecord } from "./key_record.ts";
+import { BROKEN, KeyLookUps, type RedisKeyHealth, toKey } from "./key_lookups_redis.ts";
+import { CHANGE, CHANNEL, CONFIRM, type KeyNames, NOTE_USED, toKeyNames } from "./key_scripts_redis.ts";
+import type { KeySnapshot } from "./key_snapshot_file.ts";
 import {
   digestsOf,
   type GatewayKey,
@@ -20,15 +23,6 @@ import {
   refuseAfter,
 } from "./key_store.ts";
 
-/** Hash of id -> key as JSON, hash of digest -> id, hash of id -> last use, ids by the time they were made. */
-const [KEYS, DIGESTS, USED, CREATED] = [
-  "sallyport:keys",
-  "sallyport:digests",
-  "sallyport:used",
-  "sallyport:created",
-] as const;
-/** Carries the digests of keys that changed. */
-const CHANNEL = "sallyport:changed";
 /** Maximum number of last uses that are not written yet. */
 const MAX_USED = 50_000;
 /** Interval between two writes of last uses, and the deadline of one part of them. Milliseconds. */
@@ -39,45 +33,22 @@ const MAX_TRIES = 20;
 /** Maximum number of keys that are changed concurrently. */
 const CHANGED_AT_ONCE = 50;
 
-// The key with its id. 1: nobody has this digest. 0: there are no keys yet. -1: they are gone, or a part of them.
-const FIND = `local id = redis.call('HGET', KEYS[2], ARGV[1])
-local key = id and redis.call('HGET', KEYS[1], id)
-if key then return {id, key} end
-local hashes = redis.call('EXISTS', KEYS[1], KEYS[2])
-if hashes == 1 or (hashes == 0 and ARGV[2] == '1') then return -1 end
-return hashes == 2 and 1 or 0`;
+/** Options of {@link RedisKeyStore}. */
+export interface RedisKeyStoreOptions {
+  /** True for a Cluster, where the keys have names of their own. */
+  readonly isCluster?: boolean | undefined;
+  /** Where keys that were used are kept, for a start without Redis. */
+  readonly snapshot?: KeySnapshot | undefined;
+  /** Receives one-line messages for the operator. */
+  readonly report?: ((text: string) => void) | undefined;
+}
 
-// ARGV: id, what it is now ('' for none), what it becomes, time of creation, old digests, new digests.
-// 1: done. 0: it is something else by now. Text: the id of another key with such a digest.
-const CHANGE = `if (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[2] then return 0 end
-for digest in string.gmatch(ARGV[6], '%x+') do
-  local owner = redis.call('HGET', KEYS[2], digest)
-  if owner and owner ~= ARGV[1] and redis.call('HEXISTS', KEYS[1], owner) == 1 then return owner end
-end
-for digest in string.gmatch(ARGV[5], '%x+') do redis.call('HDEL', KEYS[2], digest) end
-for digest in string.gmatch(ARGV[6], '%x+') do redis.call('HSET', KEYS[2], digest, ARGV[1]) end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
-redis.call('ZADD', KEYS[3], 'NX', ARGV[4], ARGV[1])
-redis.call('PUBLISH', KEYS[4], ARGV[5] .. ' ' .. ARGV[6])
-return 1`;
-
-// ARGV: id and time, in turn. An exchange may end after one that began later: the latest time stays.
-const NOTE_USED = `for i = 1, #ARGV, 2 do
-  if tonumber(ARGV[i + 1]) > tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or 0) then
-    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
-  end
-end
-return 1`;
-
-/** @throws {KeyStoreUnavailable} For a broken record */
-function toKey(text: unknown, id: string): GatewayKey {
+/** Returns a key for a list: one whose record is broken is there too, so that somebody learns of it. */
+function toListed(text: string, id: string): GatewayKey {
   try {
-    return readRecord(JSON.parse(String(text)));
-  } catch (cause) {
-    throw new KeyStoreUnavailable(
-      `Cannot read the key ${id} in Redis: its record is broken. Mend it, or remove it by redis-cli HDEL ${KEYS} ${id}`,
-      { cause },
-    );
+    return { ...readRecord(JSON.parse(text)), id };
+  } catch {
+    return { id, digest: "", later: { fields: {}, limits: {}, refusal: BROKEN } };
   }
 }
 
@@ -95,31 +66,60 @@ function isWanted(text: string, id: string, search: string): boolean {
 export class RedisKeyStore implements KeyRegistry {
   readonly #client: RedisClient;
   readonly #clock: Clock;
-  readonly #find: ReturnType<RedisClient["script"]>;
   readonly #change: ReturnType<RedisClient["script"]>;
   readonly #noteUsed: ReturnType<RedisClient["script"]>;
   readonly #cache: KeyCache;
+  readonly #confirm: ReturnType<RedisClient["script"]>;
+  readonly #names: KeyNames;
+  readonly #lookUps: KeyLookUps;
   #used = new Map<string, number>();
   #writing: Promise<void> = Promise.resolve();
   #isClosed = false;
   #cancelWrite = (): void => {};
-  #hadKeys = false;
 
   /**
    * @param client The connection
    * @param clock Where its times come from
+   * @param options Names, snapshot, messages
    */
-  constructor(client: RedisClient, clock: Clock) {
+  constructor(client: RedisClient, clock: Clock, options: RedisKeyStoreOptions = {}) {
     this.#client = client;
     this.#clock = clock;
-    this.#cache = new KeyCache((digest) => this.#fetch(digest), clock);
-    this.#find = client.script("sallyportFind", FIND);
+    this.#names = toKeyNames(options.isCluster ?? false);
+    this.#lookUps = new KeyLookUps(client, clock, { ...options, names: this.#names });
+    this.#cache = new KeyCache((digest) => this.#lookUps.find(digest), clock);
     this.#change = client.script("sallyportChange", CHANGE);
     this.#noteUsed = client.script("sallyportNoteUsed", NOTE_USED);
+    this.#confirm = client.script("sallyportConfirm", CONFIRM);
     client.listen(CHANNEL, (digests) => {
-      for (const digest of digests.split(" ")) this.#cache.forget(digest);
+      for (const digest of digests.split(" ")) this.#forget(digest);
     });
     this.#writeLater();
+  }
+
+  /** Its health. */
+  get health(): RedisKeyHealth {
+    return this.#lookUps.health;
+  }
+
+  /** Reads the snapshot, and tries a look-up, again and again until Redis answers. Resolves after the first one. */
+  async start(): Promise<void> {
+    await this.#lookUps.start();
+  }
+
+  /**
+   * Confirms that the keys in Redis are all, after it has lost some: callers with others are unknown from now on.
+   *
+   * @returns True if there was anything to confirm
+   * @throws {KeyStoreUnavailable} When Redis does not answer
+   */
+  async confirm(): Promise<boolean> {
+    return await this.#administer(() =>
+      this.#client.ask(
+        (redis) => this.#confirm(redis, [this.#names.generations], [crypto.randomUUID()]),
+        (answer) => Number(answer) > 0,
+      )
+    );
   }
 
   find(digest: string): GatewayKey | undefined | Promise<GatewayKey | undefined> {
@@ -133,18 +133,18 @@ export class RedisKeyStore implements KeyRegistry {
       while (found.size < limit) {
         const page = search === undefined ? Math.min(PAGE, limit - found.size) : PAGE;
         const ids = await this.#client.ask(
-          (redis) => redis.zrevrange(CREATED, start, start + page - 1),
+          (redis) => redis.zrevrange(this.#names.created, start, start + page - 1),
           (answer) => answer as string[],
         );
         if (ids.length === 0) break;
         const texts = await this.#client.ask(
-          (redis) => redis.hmget(KEYS, ...ids),
+          (redis) => redis.hmget(this.#names.keys, ...ids),
           (answer) => answer as (string | null)[],
         );
         for (const [index, id] of ids.entries()) {
           const text = texts[index];
           if (typeof text !== "string" || found.size >= limit) continue;
-          if (search === undefined || isWanted(text, id, search)) found.set(id, toKey(text, id));
+          if (search === undefined || isWanted(text, id, search)) found.set(id, toListed(text, id));
         }
         start += ids.length;
       }
@@ -153,14 +153,16 @@ export class RedisKeyStore implements KeyRegistry {
   }
 
   async get(id: string): Promise<GatewayKey | undefined> {
-    const text = await this.#administer(() => this.#client.ask((redis) => redis.hget(KEYS, id), (answer) => answer));
-    return text === null ? undefined : toKey(text, id);
+    const text = await this.#administer(() =>
+      this.#client.ask((redis) => redis.hget(this.#names.keys, id), (answer) => answer)
+    );
+    return text === null ? undefined : toKey(text, id, this.#names);
   }
 
   async lastUsed(ids: readonly string[]): Promise<ReadonlyMap<string, number>> {
     if (ids.length === 0) return new Map();
     const times = await this.#administer(() =>
-      this.#client.ask((redis) => redis.hmget(USED, ...ids), (answer) => answer as (string | null)[])
+      this.#client.ask((redis) => redis.hmget(this.#names.used, ...ids), (answer) => answer as (string | null)[])
     );
     const used = new Map<string, number>();
     for (const [index, id] of ids.entries()) {
@@ -178,19 +180,24 @@ export class RedisKeyStore implements KeyRegistry {
   async change(id: string, change: (current: GatewayKey | undefined) => GatewayKey): Promise<GatewayKey> {
     return await this.#administer(async () => {
       for (let tries = 0; tries < MAX_TRIES; tries++) {
-        const text = await this.#client.ask((redis) => redis.hget(KEYS, id), (answer) => answer as string | null);
-        const current = text === null ? undefined : toKey(text, id);
+        const text = await this.#client.ask(
+          (redis) => redis.hget(this.#names.keys, id),
+          (answer) => answer as string | null,
+        );
+        const current = text === null ? undefined : toKey(text, id, this.#names);
         const next = change(current);
         if (next === current) return next;
         const before = current === undefined ? "" : digestsOf(current).join(" ");
         const made = next.createdAt ?? this.#clock.now();
-        const args = [id, text ?? "", writeRecord(next), made, before, digestsOf(next).join(" ")];
+        const { keys, digests, created, generations } = this.#names;
+        const after = digestsOf(next).join(" ");
+        const args = [id, text ?? "", writeRecord(next), made, before, after, CHANNEL, crypto.randomUUID()];
         const answer = await this.#client.ask(
-          (redis) => this.#change(redis, [KEYS, DIGESTS, CREATED, CHANNEL], args),
+          (redis) => this.#change(redis, [keys, digests, created, generations], args),
           (answer) => answer as 0 | 1 | string,
         );
         if (answer === 1) {
-          for (const digest of [...digestsOf(next), ...before.split(" ")]) this.#cache.forget(digest); // here at once
+          for (const digest of [...digestsOf(next), ...before.split(" ")]) this.#forget(digest); // here at once
           return next;
         }
         if (answer !== 0) throw new KeyStoreError(`Cannot add the key: ${answer} has the same digest`);
@@ -218,24 +225,19 @@ export class RedisKeyStore implements KeyRegistry {
     this.#cancelWrite();
     await this.#writing;
     await this.#writeUsed();
+    await this.#lookUps.close();
   }
 
-  #fetch(digest: string): Promise<GatewayKey | undefined> {
-    return this.#client.run(
-      (redis) => this.#find(redis, [KEYS, DIGESTS], [digest, this.#hadKeys ? 1 : 0]),
-      (answer) => {
-        if (answer === 0) return undefined;
-        const key = Array.isArray(answer) ? toKey(answer[1], String(answer[0])) : undefined;
-        // A Redis that has lost its keys knows nobody: that is no reason to turn everybody away as a stranger.
-        if (key === undefined && answer !== 1) throw new Error("the keys are gone");
-        this.#hadKeys = true;
-        return key;
-      },
-    );
+  #forget(digest: string): void {
+    this.#cache.forget(digest);
+    this.#lookUps.forget(digest);
   }
 
   async #rankAfter(id: string): Promise<number> {
-    const rank = await this.#client.ask((redis) => redis.zrevrank(CREATED, id), (answer) => answer as number | null);
+    const rank = await this.#client.ask(
+      (redis) => redis.zrevrank(this.#names.created, id),
+      (answer) => answer as number | null,
+    );
     return rank === null ? refuseAfter() : rank + 1;
   }
 
@@ -263,7 +265,7 @@ export class RedisKeyStore implements KeyRegistry {
     for (let start = 0; start < used.length; start += PAGE) {
       try {
         const part = used.slice(start, start + PAGE).flat();
-        await this.#client.run((redis) => this.#noteUsed(redis, [USED], part), Number, WRITE_DEADLINE_MS);
+        await this.#client.run((redis) => this.#noteUsed(redis, [this.#names.used], part), Number, WRITE_DEADLINE_MS);
       } catch {
         for (const [id, at] of used.slice(start)) this.used(id, at);
         return;

@@ -3,10 +3,11 @@
  *
  * @module
  */
-import { toKeyJson } from "../config/key.ts";
-import { InvalidRecord, readRecord, writeRecord } from "./key_record.ts";
+import { InvalidRecord, readRecord, toRecordJson, writeRecord } from "./key_record.ts";
 import { digestsOf, type GatewayKey, type KeyRegistry, KeyStoreError } from "./key_store.ts";
 
+/** Beginning of the first line of a snapshot. */
+const SNAPSHOT_HEAD = '{"snapshot":';
 /** Number of keys that are requested at once. */
 const PAGE = 1000;
 
@@ -16,7 +17,7 @@ export type ImportCounts = Readonly<Record<"added" | "replaced" | "same", number
 /** Writes a record as a text that does not depend on the order of its fields. */
 function toCanonical(key: GatewayKey): string {
   return JSON.stringify(
-    toKeyJson(key),
+    toRecordJson(key),
     (_, value: unknown) =>
       typeof value !== "object" || value === null || Array.isArray(value)
         ? value
@@ -24,26 +25,43 @@ function toCanonical(key: GatewayKey): string {
   );
 }
 
+/** All keys of a store, written down. */
+export interface KeyExport {
+  /** A line for each, the oldest first, so that an import keeps their order. */
+  readonly lines: readonly string[];
+  /** The ids of keys that are left out because their records are damaged. */
+  readonly damaged: readonly string[];
+}
+
 /**
  * Writes down all keys of a store.
  *
  * @param keys The store
- * @returns A line for each, the oldest first, so that an import keeps their order
  */
-export async function exportKeys(keys: KeyRegistry): Promise<string[]> {
+export async function exportKeys(keys: KeyRegistry): Promise<KeyExport> {
   const lines: string[] = [];
+  const damaged: string[] = [];
   let after: string | undefined;
   do {
     const page = await keys.list({ limit: PAGE, after });
-    for (const key of page) lines.push(writeRecord(key));
+    for (const key of page) {
+      if (key.digest === "") damaged.push(key.id);
+      else lines.push(writeRecord(key));
+    }
     after = page.length < PAGE ? undefined : page.at(-1)?.id;
   } while (after !== undefined);
-  return lines.reverse();
+  return { lines: lines.reverse(), damaged };
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === "object" && value !== null;
 }
 
 function readLine(line: string, location: string): GatewayKey {
   try {
-    return readRecord(JSON.parse(line), location);
+    const value: unknown = JSON.parse(line);
+    // A line of a snapshot is a record with the time at which it was seen.
+    return readRecord(isObject(value) && "record" in value ? value.record : value, location);
   } catch (error) {
     if (error instanceof SyntaxError) throw new KeyStoreError(`Cannot import ${location}: it is no JSON`);
     if (error instanceof InvalidRecord) throw new KeyStoreError(`Cannot import ${error.message}`);
@@ -52,9 +70,9 @@ function readLine(line: string, location: string): GatewayKey {
 }
 
 /**
- * Reads what {@link exportKeys} wrote.
+ * Reads what {@link exportKeys} wrote, or a snapshot.
  *
- * @param lines The lines; empty ones are left out
+ * @param lines The lines; empty ones and the head of a snapshot are left out
  * @returns The keys by their ids
  * @throws {KeyStoreError} With the number of a line that is no key, or that stands there twice
  */
@@ -62,7 +80,7 @@ export function readKeyLines(lines: readonly string[]): ReadonlyMap<string, Gate
   const records = new Map<string, GatewayKey>();
   const digests = new Set<string>();
   for (const [index, line] of lines.entries()) {
-    if (line.trim() === "") continue;
+    if (line.trim() === "" || (index === 0 && line.startsWith(SNAPSHOT_HEAD))) continue;
     const location = `line ${index + 1}`;
     const key = readLine(line, location);
     if (records.has(key.id) || digestsOf(key).some((digest) => digests.has(digest))) {

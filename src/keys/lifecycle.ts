@@ -50,6 +50,11 @@ export function createKey(policy: KeyPolicy, { digest, now }: LifecycleParts): N
 export function rotateKey(record: GatewayKey, overlapMs: number, { digest, now }: LifecycleParts): NewKey {
   if (record.revokedAt !== undefined) throw new KeyStoreError("Cannot rotate a revoked key: create a new one");
   if (overlapMs > MAX_OVERLAP_MS) throw new KeyStoreError("Cannot keep the old secret for so long: at most 365d");
+  if (record.later?.fields["previous"] !== undefined) {
+    throw new KeyStoreError(
+      "Cannot rotate this key: a later version wrote its secret before. Rotate it by that version",
+    );
+  }
   const { previous } = record;
   if (overlapMs > 0 && previous !== undefined && previous.expiresAt > now) {
     const until = new Date(previous.expiresAt).toISOString();

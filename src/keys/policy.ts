@@ -7,6 +7,7 @@ import { matchesGlob } from "../config/glob.ts";
 import { GROUPS, type OperationGroup, type WrittenGroup } from "../config/operation_groups.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { KeyConfig } from "../config/key.ts";
+import type { GatewayKey } from "./key_store.ts";
 
 /** State of a key. Only an active one is accepted. */
 export type KeyState = "active" | "disabled" | "revoked" | "expired";
@@ -29,10 +30,14 @@ export function keyState({ revokedAt, disabled, expiresAt }: KeyConfig, now: num
  * @param provider Name of the provider
  * @param now Wall clock, milliseconds since 1970
  * @returns The key
- * @throws {GatewayError} `invalid_gateway_key` for unknown, revoked and expired alike, `provider_not_allowed`
+ * @throws {GatewayError} `invalid_gateway_key` for unknown, revoked and expired alike, `key_not_understood`,
+ *   `provider_not_allowed`
  */
-export function admitKey(key: KeyConfig | undefined, provider: string, now: number): KeyConfig {
+export function admitKey(key: KeyConfig | GatewayKey | undefined, provider: string, now: number): KeyConfig {
   if (key === undefined || keyState(key, now) !== "active") throw new GatewayError("invalid_gateway_key");
+  if ("later" in key && key.later?.refusal !== undefined) {
+    throw new GatewayError("key_not_understood", { cause: new Error(key.later.refusal) });
+  }
   if (key.providers !== undefined && !key.providers.includes(provider)) throw new GatewayError("provider_not_allowed");
   return key;
 }

@@ -22,6 +22,8 @@ import type { InForce } from "./reload.ts";
 /** The running gateway as the admin listener sees it: served by this process or by its workers. */
 export interface Served {
   readonly isReady: boolean;
+  /** True until keys can be looked up: callers are not welcome yet. */
+  readonly isStarting: boolean;
   readonly openExchanges: number;
   readonly urls: readonly string[];
   /** The health of each worker, for `/readyz`. */

@@ -8,11 +8,12 @@ import { resolve } from "node:path";
 import type { RedisClient, RedisHealth } from "../storage/redis_client.ts";
 import type { Digest } from "../keys/key_format.ts";
 import type { KeyRegistry } from "../keys/key_store.ts";
+import type { RedisKeyHealth } from "../keys/key_lookups_redis.ts";
 import { FileKeyStore } from "../keys/key_store_file.ts";
 import { createInlineKeyStore } from "../keys/key_store_memory.ts";
 import { FileKeyUsageState } from "../keys/key_usage_state_file.ts";
 import type { Limiter } from "../limits/limiter.ts";
-import type { Config } from "../config/config.ts";
+import { type Config, keysInRedis } from "../config/config.ts";
 import { type Clock, systemClock } from "../exchange/clock.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
 import { createGateway, type Gateway, type GatewayParts } from "../gateway.ts";
@@ -64,6 +65,8 @@ export interface Assembly {
   readonly usage: UsageMeter;
   /** Reports the health of the engines. */
   health(): Readonly<Record<string, unknown>>;
+  /** Tells whether keys can be looked up: those in Redis only after it has answered once, or with a snapshot. */
+  isReady(): boolean;
   /** Reports the health of Redis; `undefined` where none is configured. */
   readonly redis: RedisReport | undefined;
   /**
@@ -101,6 +104,8 @@ interface Engine {
   readonly keys: KeyRegistry;
   readonly limiter: Limiter;
   readonly redis?: RedisReport;
+  /** Reports the health of keys that are far away. */
+  readonly keyHealth?: () => RedisKeyHealth;
   readonly usage: UsageStore;
 }
 
@@ -155,14 +160,11 @@ async function redisEngines(config: Config, url: string, options: EngineOptions)
     ({ client, limiter }) => limiter.close().finally(() => client.close()),
   );
   const redis: RedisReport = () => ({ ...client.health, localDecisions: limiter.fallbacks });
-  if (config.keys !== "redis") return { ...await localEngines(config, options, usage), limiter, redis };
-  const { RedisKeyStore } = await import("../keys/key_store_redis.ts");
-  const keys = await options.references.use(
-    `keys in redis ${url}`,
-    () => Promise.resolve(new RedisKeyStore(client, systemClock)),
-    (store) => store.close(),
-  );
-  return { keys, limiter, redis, usage };
+  const inRedis = keysInRedis(config.keys);
+  if (inRedis === undefined) return { ...await localEngines(config, options, usage), limiter, redis };
+  const { openRedisKeys } = await import("./redis_keys.ts");
+  const keys = await openRedisKeys({ url, client, snapshot: inRedis.snapshot }, options);
+  return { keys, limiter, redis, usage, keyHealth: () => keys.health };
 }
 
 /** Opens a file of keys, and beside it the file of their state. */
@@ -190,7 +192,7 @@ async function localEngines(config: Config, options: EngineOptions, given?: Usag
   const { keys } = config;
   const { directory, isServing, engines, references } = options;
   const limiter = engines.remote.limiter ?? engines.limiter;
-  if (keys === "redis") throw new Error("these are not local");
+  if (keys === "redis" || "store" in keys) throw new Error("these are not local");
   const elsewhere = given ?? engines.remote.usage;
   if (!("file" in keys)) {
     return { keys: createInlineKeyStore(keys, digest), limiter, usage: elsewhere ?? engines.memoryUsage };
@@ -236,7 +238,7 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
     await references.release();
     throw error;
   }
-  const { keys, limiter, redis, usage: store } = engine;
+  const { keys, limiter, redis, keyHealth, usage: store } = engine;
   const lastUse: ExchangeObserver = {
     settled: ({ keyId, startedAt }) => {
       if (keyId !== undefined) keys.used(keyId, startedAt);
@@ -250,7 +252,8 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   const usage = engines.meter(store);
   const transport = engines.transport ??= runtimeParts().transport;
   const parts = { transport, digest, keys, limiter, observers: [lastUse, bugReporter, usage] };
-  const health = () => redis === undefined ? {} : { redis: redis() };
+  const health = () => ({ ...(redis && { redis: redis() }), ...(keyHealth && { keys: keyHealth() }) });
+  const isReady = () => keyHealth?.().isReady ?? true;
   const begin = async () => {
     list();
     await usage.moveTo(store);
@@ -259,7 +262,7 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
     if (options.engines === undefined) await engines.close();
     await references.release();
   };
-  return { parts, keys, limiter, usage, health, redis, begin, close };
+  return { parts, keys, limiter, usage, health, isReady, redis, begin, close };
 }
 
 /** Name of a server: the runtime's own, or `node:http`, which Deno has too and which limits slow callers. */

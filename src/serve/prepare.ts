@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { checkConfig, type Config, ConfigError } from "../config/config.ts";
+import { checkConfig, type Config, ConfigError, keysInRedis } from "../config/config.ts";
 import type { KeyConfig } from "../config/key.ts";
 import { assemble, type Assembly, composeGateway } from "./compose.ts";
 import type { Engines } from "./engines.ts";
@@ -86,5 +86,5 @@ export async function prepare(
  * Removes Redis from a configuration. A gateway starts without its Redis too, so that need not be reached for a check.
  */
 function withoutRedis({ redis: _, ...config }: Config): Config {
-  return config.keys === "redis" ? { ...config, keys: [] } : config;
+  return keysInRedis(config.keys) !== undefined ? { ...config, keys: [] } : config;
 }

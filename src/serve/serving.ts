@@ -96,6 +96,10 @@ export class ServingHere implements Serving {
     return this.#gateway.isReady;
   }
 
+  get isStarting(): boolean {
+    return this.#current?.assembly.isReady() !== true;
+  }
+
   get openExchanges(): number {
     return this.#gateway.openExchanges;
   }

@@ -214,8 +214,9 @@ describe("the description of the admin API", () => {
       }
     }
     // And what is described can happen.
+    const elsewhere = ["disabled", "unreadable", "unknown"]; // the last two: row 68 of the faults
     const properties = Object.keys(document.components.schemas.Key?.properties ?? {}).filter((name) =>
-      name !== "disabled"
+      !elsewhere.includes(name)
     );
     assert.deepEqual(properties.filter((name) => !seen.has(`Key.${name}`)), []);
   });

@@ -692,6 +692,13 @@ const VARIABLES: Readonly<Record<string, [input: Json, name: string, text: strin
   "a switch that is off": [{}, "SALLYPORT_COMBINED_KEY_A", "false", "providers.a.combinedKey", {
     providers: { a: { combinedKey: false } },
   }],
+  "a snapshot beside Redis": [
+    { keys: "redis", redis: "redis://r" },
+    "SALLYPORT_KEYS_SNAPSHOT",
+    "k.jsonl",
+    "keys.snapshot",
+    { keys: { store: "redis", snapshot: "k.jsonl" }, redis: "redis://r" },
+  ],
   "in place of a list": [{ keys: [{ id: "a" }] }, "SALLYPORT_KEYS_FILE", "k.json", "keys.file", {
     keys: { file: "k.json" },
   }],

@@ -242,7 +242,17 @@ withRedis.describe("keys in a Redis that is not what it was", () => {
       await fleet.fill(ONE, TWO);
       member.pass(STALE_MS);
       for (const key of [ONE, TWO]) await says(member, key, key.id);
+      // These may not be all that it had: that is for the operator to say.
+      assert.equal(await member.say(STRANGER), GONE);
+      assert.equal(await (await fleet.join()).say(STRANGER), GONE, "a gateway that is new hears of it too");
+      assert.equal(member.told.length, 1, member.told.join("\n"));
+      assert.match(
+        member.told[0] ?? "",
+        /^Redis has lost keys: .* sallyport keys import FILE, .* sallyport keys confirm/,
+      );
+      assert.equal(await member.store.confirm(), true);
       await says(member, STRANGER, "unknown");
+      assert.equal(await member.store.confirm(), false);
       // A part of it gone, as by a limit of its memory: then not even a gateway that is new here can tell.
       for (const lost of ["sallyport:digests", "sallyport:keys"]) {
         await fleet.fill(ONE, TWO);
@@ -252,7 +262,12 @@ withRedis.describe("keys in a Redis that is not what it was", () => {
         member.pass(2000);
         assert.equal(await member.say(ONE), "one");
         await fleet.raw.flushall();
+        await fleet.fill(ONE, TWO);
+        assert.equal(await member.say(STRANGER), GONE);
+        await member.store.confirm();
+        await says(member, STRANGER, "unknown");
       }
+      await fleet.raw.flushall();
       assert.equal(await (await fleet.join()).say(STRANGER), "unknown", "where no key was ever made, nobody has one");
     }));
 

@@ -2,27 +2,43 @@
 import { Redis } from "ioredis";
 import { RedisClient } from "../../src/storage/redis_client.ts";
 import type { GatewayKey } from "../../src/keys/key_store.ts";
+import { KeySnapshot } from "../../src/keys/key_snapshot_file.ts";
 import { RedisKeyStore } from "../../src/keys/key_store_redis.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
+import { SharedFile } from "../../src/storage/shared_file.ts";
 import { type RedisServer, startRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
+
+/** How a gateway's store differs from the usual one. */
+export interface MemberOptions {
+  readonly timer?: Clock["timer"] | undefined;
+  readonly snapshot?: string | undefined;
+  readonly isCluster?: boolean | undefined;
+}
 
 /** A gateway's store. Its clock can be put forward, or stopped. */
 export class Member {
   /** What the operator was told. */
   readonly reports: string[] = [];
+  /** Lines of the store for the operator. */
+  readonly told: string[] = [];
   readonly client: RedisClient;
   readonly store: RedisKeyStore;
   #ahead = 0;
   #stoppedAt: number | undefined;
 
-  /** @param timer Where its timers come from; the runtime's if left out */
-  constructor(url: string, timer: Clock["timer"] = systemClock.timer) {
+  /** @param options Where its timers come from, the runtime's if left out; the file of its snapshot, if it has one */
+  constructor(url: string, { timer = systemClock.timer, snapshot, isCluster }: MemberOptions = {}) {
     const monotonic = () => (this.#stoppedAt ?? systemClock.monotonic()) + this.#ahead;
-    const clock: Clock = { now: systemClock.now, monotonic, timer };
+    const clock: Clock = { now: () => systemClock.now() + this.#ahead, monotonic, timer };
     this.client = new RedisClient(url, clock, (text) => this.reports.push(text));
-    this.store = new RedisKeyStore(this.client, clock);
+    const report = (text: string) => void this.told.push(text);
+    this.store = new RedisKeyStore(this.client, clock, {
+      report,
+      isCluster,
+      snapshot: snapshot === undefined ? undefined : new KeySnapshot(new SharedFile(snapshot), { clock, report }),
+    });
   }
 
   /** Lets time pass. */
@@ -75,8 +91,8 @@ export class Fleet {
   }
 
   /** Another gateway. */
-  async join(options: { url?: string; timer?: Clock["timer"] } = {}): Promise<Member> {
-    const member = new Member(options.url ?? this.server.url, options.timer);
+  async join({ url = this.server.url, ...options }: MemberOptions & { url?: string } = {}): Promise<Member> {
+    const member = new Member(url, options);
     this.#members.push(member);
     await member.client.ready();
     return member;

@@ -10,6 +10,7 @@ import { type GatewayKey, KeyStoreUnavailable } from "../../src/keys/key_store.t
 import { RedisKeyStore } from "../../src/keys/key_store_redis.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { toKeyJson } from "../../src/config/key.ts";
+import { freePort } from "../support/free_port.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 import { Fleet, Member } from "./key_store_redis_fleet.ts";
@@ -42,6 +43,49 @@ withRedis.describe("one Redis for all of these", () => {
         for (const { store } of members) await store.close();
       },
       close: async () => {
+        for (const member of members) await member.close();
+      },
+    };
+  });
+});
+
+withRedis.describe("one node of a Cluster, which refuses a command over two slots", () => {
+  let server: RedisServer | undefined;
+  beforeAll(async () => {
+    const args = ["--cluster-enabled", "yes", "--cluster-port", String(await freePort())];
+    server = await startRedis({ args });
+    const raw = new Redis(server.url);
+    await raw.call("CLUSTER", "ADDSLOTSRANGE", "0", "16383");
+    await until(
+      async () => String(await raw.call("CLUSTER", "INFO")).includes("cluster_state:ok"),
+      "it serves",
+      10_000,
+    );
+    raw.disconnect();
+  });
+  afterAll(() => server?.stop());
+
+  describeKeyRegistry("in a Cluster", async (keys) => {
+    const raw = new Redis(server?.url ?? assert.fail("no Redis"));
+    await raw.flushdb();
+    const members: Member[] = [];
+    const open = async () => {
+      const member = new Member(server?.url ?? "", { isCluster: true });
+      members.push(member);
+      await member.client.ready();
+      return member.store;
+    };
+    const writer = await open();
+    for (const key of keys) await writer.change(key.id, () => key);
+    return {
+      open,
+      flush: async () => {
+        for (const { store } of members) await store.close();
+      },
+      close: async () => {
+        const slots = await Promise.all((await raw.keys("*")).map((name) => raw.call("CLUSTER", "KEYSLOT", name)));
+        assert.ok(new Set(slots).size <= 1, String(slots));
+        raw.disconnect();
         for (const member of members) await member.close();
       },
     };
@@ -192,12 +236,13 @@ withRedis.describe("keys in Redis", () => {
         member.pass(1000);
         assert.equal(await member.say(ONE), "one", "the others go on");
         assert.equal((await member.store.get("one"))?.id, "one");
-        const acts = [
-          () => member.store.get("two"),
-          () => member.store.list({ limit: 9 }),
-          () => member.store.list({ limit: 9, search: "two" }),
-          () => member.store.change("two", () => TWO),
-        ];
+        const listed = await member.store.list({ limit: 9 });
+        assert.deepEqual(listed.map(({ id, later }) => [id, later?.refusal]), [
+          ["two", "its record is broken"],
+          ["one", undefined],
+        ]);
+        assert.deepEqual((await member.store.list({ limit: 9, search: "two" })).map(({ id }) => id), ["two"]);
+        const acts = [() => member.store.get("two"), () => member.store.change("two", () => TWO)];
         for (const act of acts) {
           await assert.rejects(act, (error) => {
             assert.ok(error instanceof KeyStoreUnavailable);

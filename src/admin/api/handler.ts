@@ -106,8 +106,9 @@ function createRouter(parts: AdminParts, guard: Guard) {
   const actions = new OperatorActions(parts);
   const ready = (): GatewayResponse => {
     const { openExchanges } = gateway;
-    const isReady = actions.state === "ready";
-    return toAnswer(isReady ? 200 : 503, { status: isReady ? "ready" : "draining", openExchanges, ...parts.health() });
+    const { state } = actions;
+    const status = state === "leaving" ? "draining" : state;
+    return toAnswer(state === "ready" ? 200 : 503, { status, openExchanges, ...parts.health() });
   };
   for (const method of ["get", "head"] as const) {
     router[method]?.("/livez", () => toAnswer(200, { status: "alive" }));
@@ -153,7 +154,7 @@ function createRouter(parts: AdminParts, guard: Guard) {
 
 /**
  * The admin listener's handler. `GET /livez` says that the process answers; `GET /readyz` says whether new requests
- * are welcome: 503 while the gateway drains; `GET /` is the console's page, which asks for the admin token; `GET
+ * are welcome: 503 while the gateway drains, and until keys can be looked up; `GET /` is the console's page, which asks for the admin token; `GET
  * /openapi.json` describes the rest, which needs it.
  *
  * @param parts The parts that it works with

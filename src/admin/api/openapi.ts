@@ -21,11 +21,22 @@ function propertiesOf(schema: v.GenericSchema): Record<string, unknown> {
   return properties as Record<string, unknown>;
 }
 
+/** The part of a view about a record that a later version wrote. */
+const NOT_UNDERSTOOD = {
+  unreadable: { ...text, description: "Why it is refused: what this version does not understand of its record" },
+  unknown: {
+    type: "array",
+    items: text,
+    description: "Names of what this version does not understand of its record, and keeps",
+  },
+};
+
 function schemas(): Record<string, unknown> {
   const key = {
     ...propertiesOf(KeyPolicySchema),
     id: { ...text, description: "Names the key in logs and metrics" },
-    state: { enum: ["active", "disabled", "revoked", "expired"] },
+    state: { enum: ["active", "disabled", "revoked", "expired", "unreadable"] },
+    ...NOT_UNDERSTOOD,
     created: time,
     revoked: time,
     lastUsed: { ...time, description: "Written down lazily" },

@@ -17,7 +17,7 @@ import type { LivePart, LiveReport } from "../../observe/live/live_report.ts";
 
 /** Parts of {@link OperatorActions}. */
 export interface OperatorParts {
-  readonly gateway: { readonly isReady: boolean; readonly openExchanges: number };
+  readonly gateway: { readonly isReady: boolean; readonly isStarting?: boolean; readonly openExchanges: number };
   /** Reads the traffic of all processes from one second up to, but without, another. */
   readonly look: (from: number, to: number) => Promise<LivePart>;
   /** Hands a call to the gateway as if it had come from a caller: its own steps decide on it. */
@@ -152,7 +152,8 @@ export class OperatorActions {
   /** State for load balancers: ready for callers, drained by an operator, or about to end. */
   get state(): LiveReport["state"] {
     if (!this.#parts.gateway.isReady) return "leaving";
-    return this.#state.isDrained ? "draining" : "ready";
+    if (this.#state.isDrained) return "draining";
+    return this.#parts.gateway.isStarting ? "starting" : "ready";
   }
 
   /** Drains the gateway for load balancers, or resumes. Callers are still served, so no call is lost. */

@@ -163,6 +163,8 @@ export interface Key {
   readonly expires?: string;
   readonly previousExpires?: string;
   readonly lastUsed?: string;
+  /** Why it is refused though it is active. */
+  readonly unreadable?: string;
   readonly use?: readonly {
     readonly name: string;
     readonly limit: number;

@@ -25,6 +25,7 @@ const KINDS: Readonly<Record<string, "good" | "bad" | "warn" | "quiet">> = {
   disabled: "warn",
   expired: "warn",
   revoked: "quiet",
+  unreadable: "bad",
 };
 
 function Use({ of: { use, limits } }: { of: Key }): JSX.Element {
@@ -55,7 +56,7 @@ type Doing =
   | { readonly what: "show"; readonly made: MadeKey };
 
 function KeyRow({ of: key, now, onDo }: { of: Key; now: number; onDo: (doing: Doing) => void }): JSX.Element {
-  const { id, name, state, providers, models, lastUsed, expires, previousExpires } = key;
+  const { id, name, state, providers, models, lastUsed, expires, previousExpires, unreadable } = key;
   const isOver = state === "revoked";
   const day = (time: string) => new Date(time).toLocaleDateString();
   const title = name ?? id;
@@ -67,6 +68,7 @@ function KeyRow({ of: key, now, onDo }: { of: Key; now: number; onDo: (doing: Do
       </td>
       <td>
         <Pill kind={KINDS[state] ?? "quiet"}>{state}</Pill>
+        {unreadable !== undefined && <span class="hint">{unreadable}</span>}
         {expires !== undefined && !isOver && <span class="hint">until {day(expires)}</span>}
         {previousExpires !== undefined && !isOver && <span class="hint">old secret until {day(previousExpires)}</span>}
       </td>

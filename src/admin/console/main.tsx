@@ -132,6 +132,7 @@ function SignIn({ told, onSignedIn }: { told: string; onSignedIn: () => void }):
 }
 
 const STATES: Readonly<Record<string, readonly ["good" | "warn" | "bad", string]>> = {
+  starting: ["warn", "Starting"],
   ready: ["good", "Ready"],
   draining: ["warn", "Draining"],
   leaving: ["bad", "Leaving"],
@@ -229,9 +230,11 @@ function Top({ snapshot: { report, isConnected }, theme, onTheme, onSignedOut }:
 
 function Banner({ report }: { report: LiveReport | undefined }): JSX.Element | null {
   if (report === undefined || report.state === "ready") return null;
-  const what = report.state === "draining"
-    ? "Load balancers are told to turn elsewhere."
-    : "The gateway was told to end.";
+  const what = {
+    starting: "Keys can't be looked up yet.",
+    draining: "Load balancers are told to turn elsewhere.",
+    leaving: "The gateway was told to end.",
+  }[report.state];
   return (
     <p class="banner" role="status">
       {what} <b>{report.openExchanges} open</b>

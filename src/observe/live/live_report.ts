@@ -118,7 +118,7 @@ export interface LiveReport extends LivePart {
   /** First second of this report, which goes up to `now`. */
   readonly from: number;
   /** State for load balancers: ready for callers, drained by an operator, or about to end. */
-  readonly state: "ready" | "draining" | "leaving";
+  readonly state: "starting" | "ready" | "draining" | "leaving";
   readonly version: string;
   /** Health of the stores of keys and limits, and of each worker. */
   readonly health: Readonly<Record<string, unknown>>;

@@ -31,12 +31,13 @@ export async function serveAsWorker(
   if (source === undefined) return; // the supervisor has gone
   (await prepareSource(source, supervised.ports)).apply();
   supervised.onPrepare(prepareSource);
-  supervised.listening(serving.urls, source.digest);
   const stopReports = supervised.report({
     open: () => serving.openExchanges,
+    isReady: () => !serving.isStarting,
     counts: () => serving.counts,
     look: (from, to) => serving.look(from, to),
   });
+  supervised.listening(serving.urls, source.digest);
   await supervised.leave;
   stopReports();
   await serving.close(0);

@@ -18,7 +18,7 @@ import { type ChangingWorker, WorkerChanges } from "./changes.ts";
 import { callListener } from "./loopback.ts";
 import { Poll } from "./poll.ts";
 import { spawnWorker } from "./spawn.ts";
-import type { SupervisorMessage, WorkerMessage } from "./worker.ts";
+import type { SupervisorMessage, WorkerHealth, WorkerMessage } from "./worker.ts";
 import { WorkerLeases } from "./worker_leases.ts";
 
 /** Options of the supervisor. */
@@ -39,6 +39,7 @@ interface Worker extends ChangingWorker {
   /** Digest of its configuration. */
   digest: string;
   open: number;
+  isReady: boolean;
   isLeaving: boolean;
   /** Number of the last batch of usage that it has reported. */
   batch: number;
@@ -52,14 +53,6 @@ const FIRST_PAUSE_MS = 200;
 const MAX_PAUSE_MS = 10_000;
 /** The time after the drain's limit at which a worker that has not ended is killed. Milliseconds. */
 const GRACE_MS = 5000;
-
-/** The health of a worker. */
-export interface WorkerHealth {
-  readonly pid: number | undefined;
-  readonly openExchanges: number;
-  /** Digest of its configuration. */
-  readonly digest: string;
-}
 
 /** The supervisor: serves callers through workers. */
 export class Workers implements Serving {
@@ -107,9 +100,20 @@ export class Workers implements Serving {
     return !this.#isClosing && this.#serving.length > 0;
   }
 
-  /** Each worker's process id, open exchanges, and the digest of its configuration. */
+  /** True until a worker can look keys up. */
+  get isStarting(): boolean {
+    return !this.#serving.some(({ isReady }) => isReady);
+  }
+
+  /** Each worker's process id, open exchanges, readiness, and the digest of its configuration. */
   get health(): readonly WorkerHealth[] {
-    return this.#serving.map(({ child, open, digest }) => ({ pid: child.pid, openExchanges: open, digest }));
+    const toHealth = ({ child: { pid }, open, isReady, digest }: Worker) => ({
+      pid,
+      openExchanges: open,
+      isReady,
+      digest,
+    });
+    return this.#serving.map(toHealth);
   }
 
   /**
@@ -232,6 +236,7 @@ export class Workers implements Serving {
         digest: "",
         source: undefined,
         open: 0,
+        isReady: false,
         isLeaving: false,
         batch: 0,
         counts: [],
@@ -268,6 +273,7 @@ export class Workers implements Serving {
         return this.#changes.answered(worker, message);
       case "open":
         worker.open = message.open;
+        worker.isReady = message.isReady;
         return;
       case "usage":
         // The same one may come twice.

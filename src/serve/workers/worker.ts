@@ -30,11 +30,22 @@ export type WorkerMessage =
   /** The worker has prepared a configuration and could listen on these addresses; or `refused`: it can't use it. */
   | { readonly type: "prepared"; readonly call: number; readonly urls: readonly string[] }
   | { readonly type: "refused"; readonly call: number; readonly why: string }
-  | { readonly type: "open"; readonly open: number }
+  /** The number of open exchanges, and whether keys can be looked up. */
+  | { readonly type: "open"; readonly open: number; readonly isReady: boolean }
   | { readonly type: "counts"; readonly call: number; readonly counts: readonly MetricSnapshot[] }
   | { readonly type: "live"; readonly call: number; readonly part: LivePart }
   | { readonly type: "limits"; readonly batch: LimitBatch }
   | { readonly type: "usage"; readonly batch: UsageBatch };
+
+/** The health of a worker. */
+export interface WorkerHealth {
+  readonly pid: number | undefined;
+  readonly openExchanges: number;
+  /** True when it can look keys up. */
+  readonly isReady: boolean;
+  /** Digest of its configuration. */
+  readonly digest: string;
+}
 
 /** A message from the supervisor to a worker. */
 export type SupervisorMessage =
@@ -74,6 +85,8 @@ function say(message: WorkerMessage): void {
 /** Functions that read the state of a worker, for its reports. */
 export interface WorkerState {
   open(): number;
+  /** Tells whether keys can be looked up. */
+  isReady(): boolean;
   counts(): readonly MetricSnapshot[];
   /** Reports the exchanges that settled from the second `from` up to, but not including, `to`. Seconds since 1970. */
   look(from: number, to: number): Promise<LivePart>;
@@ -132,13 +145,15 @@ function followReloads(prepare: PrepareInWorker): void {
 }
 
 /** Reports the state of a worker, see {@link Supervised}. */
-function report({ open: countOpen, counts, look }: WorkerState): () => void {
-  let reported = 0;
-  const timer = setInterval(() => {
-    const open = countOpen();
-    if (open !== reported) say({ type: "open", open });
-    reported = open;
-  }, REPORT_MS);
+function report({ open: countOpen, isReady, counts, look }: WorkerState): () => void {
+  let reported = { open: 0, isReady: false };
+  const reportOpen = () => {
+    const now = { open: countOpen(), isReady: isReady() };
+    if (now.open !== reported.open || now.isReady !== reported.isReady) say({ type: "open", ...now });
+    reported = now;
+  };
+  reportOpen();
+  const timer = setInterval(reportOpen, REPORT_MS);
   const pushing = setInterval(() => say({ type: "counts", call: 0, counts: counts() }), COUNTS_MS);
   process.on("message", (message: SupervisorMessage) => {
     if (message.type === "count") say({ type: "counts", call: message.call, counts: counts() });
@@ -164,7 +179,7 @@ export interface Supervised {
   /** Sets the function that prepares another configuration. */
   onPrepare(prepare: PrepareInWorker): void;
   /**
-   * Reports the number of open exchanges and metrics regularly, and metrics and settled exchanges on request.
+   * Reports the number of open exchanges and its readiness regularly, and metrics and settled exchanges on request.
    *
    * @returns A function that stops the regular reports
    */

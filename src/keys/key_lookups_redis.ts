@@ -1,0 +1,173 @@
+/**
+ * Look-ups of gateway keys in Redis: what an answer says, and what holds while there is none, or Redis has lost keys.
+ *
+ * @module
+ */
+import type { Clock } from "../exchange/clock.ts";
+import type { RedisClient } from "../storage/redis_client.ts";
+import { readRecord } from "./key_record.ts";
+import { FIND, type KeyNames } from "./key_scripts_redis.ts";
+import type { KeySnapshot } from "./key_snapshot_file.ts";
+import { type GatewayKey, KeyStoreUnavailable } from "./key_store.ts";
+
+/** A digest that nobody has: a look-up shows that Redis answers. */
+const NOBODY = "0".repeat(64);
+/** Pause before the first look-up is tried again. Milliseconds. */
+const PROVE_MS = 500;
+
+/** The answer of a look-up where Redis has lost keys. */
+const LOST = -1;
+/** The fault of a text that is no record. */
+export const BROKEN = "its record is broken";
+
+/** The health of a {@link RedisKeyStore}, for operators. */
+export interface RedisKeyHealth {
+  /** True when keys can be looked up: Redis has answered once, or there is a snapshot. */
+  readonly isReady: boolean;
+  /** True when Redis has lost keys, so that nobody is called unknown. */
+  readonly isLost: boolean;
+}
+
+/**
+ * Reads the record of a key.
+ *
+ * @throws {KeyStoreUnavailable} For a broken one
+ */
+export function toKey(text: unknown, id: string, { keys }: KeyNames): GatewayKey {
+  try {
+    return readRecord(JSON.parse(String(text)));
+  } catch (cause) {
+    const fix = `Mend it, or remove it by redis-cli HDEL ${keys} ${id}`;
+    throw new KeyStoreUnavailable(`Cannot read the key ${id} in Redis: ${BROKEN}. ${fix}`, { cause });
+  }
+}
+
+/** Look-ups of keys. */
+export class KeyLookUps {
+  readonly #client: RedisClient;
+  readonly #clock: Clock;
+  readonly #names: KeyNames;
+  readonly #snapshot: KeySnapshot | undefined;
+  readonly #report: (text: string) => void;
+  readonly #find: ReturnType<RedisClient["script"]>;
+  /** The generation of the keys that it has met. */
+  #generation: string | undefined;
+  #hasAnswered = false;
+  #isLost = false;
+  #isClosed = false;
+  #cancelProve = (): void => {};
+
+  /**
+   * @param client The connection
+   * @param clock Where its times come from
+   * @param options The names of keys; the snapshot, if there is one; a function that is told in one line of lost keys
+   */
+  constructor(
+    client: RedisClient,
+    clock: Clock,
+    { names, snapshot, report = () => {} }: {
+      readonly names: KeyNames;
+      readonly snapshot?: KeySnapshot | undefined;
+      readonly report?: ((text: string) => void) | undefined;
+    },
+  ) {
+    this.#client = client;
+    this.#clock = clock;
+    this.#names = names;
+    this.#snapshot = snapshot;
+    this.#report = report;
+    this.#find = client.script("sallyportFind", FIND);
+  }
+
+  /** The health of the keys. */
+  get health(): RedisKeyHealth {
+    return { isReady: this.#hasAnswered || this.#snapshot?.isUsable === true, isLost: this.#isLost };
+  }
+
+  /** Reads the snapshot, and tries a look-up, again and again until Redis answers. Resolves after the first one. */
+  async start(): Promise<void> {
+    await this.#snapshot?.start();
+    this.#generation ??= this.#snapshot?.generation;
+    await this.#prove();
+  }
+
+  /** Forgets a key that has changed. */
+  forget(digest: string): void {
+    this.#snapshot?.forget(digest);
+  }
+
+  /** Ends the tries, and writes the snapshot. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#cancelProve();
+    await this.#snapshot?.close();
+  }
+
+  /**
+   * Looks a key up. Where that fails, one of the snapshot is good for its time.
+   *
+   * @param digest Its digest
+   * @returns The key; `undefined` where nobody has this digest for certain
+   * @throws {RedisFailed} When Redis does not answer
+   */
+  async find(digest: string): Promise<GatewayKey | undefined> {
+    try {
+      return await this.#lookUp(digest);
+    } catch (cause) {
+      const key = this.#snapshot?.find(digest);
+      if (key !== undefined) return key;
+      throw cause;
+    }
+  }
+
+  async #lookUp(digest: string): Promise<GatewayKey | undefined> {
+    const own = this.#generation ?? "";
+    const { keys, digests, generations } = this.#names;
+    const askedAt = this.#clock.now();
+    const args = [digest, own, own === "" ? crypto.randomUUID() : ""];
+    const { state, key, text } = await this.#client.run(
+      (redis) => this.#find(redis, [keys, digests, generations], args),
+      (answer) => {
+        if (!Array.isArray(answer)) return { state: answer };
+        const [id, text, generation] = answer.map(String);
+        return { state: generation, text, key: toKey(text, id ?? "", this.#names) };
+      },
+    );
+    if (state === LOST) {
+      this.#noteLoss();
+      throw new Error("keys were lost");
+    }
+    this.#hasAnswered = true;
+    if (typeof state === "string") this.#generation ??= state;
+    if (this.#generation !== undefined) this.#snapshot?.mark(this.#generation);
+    if (key !== undefined) this.#snapshot?.see(key, text ?? "", askedAt);
+    else this.#noteUnknown(digest);
+    return key;
+  }
+
+  /** Nobody has this digest, and that is certain. */
+  #noteUnknown(digest: string): void {
+    if (this.#snapshot?.find(digest) !== undefined) this.#snapshot.forget(digest);
+    if (this.#isLost) this.#report("the keys in Redis are confirmed: callers with others are unknown from now on");
+    this.#isLost = false;
+  }
+
+  #noteLoss(): void {
+    if (this.#isLost) return;
+    this.#isLost = true;
+    const { path } = this.#snapshot ?? {};
+    const file = path === undefined ? "" : ` (${path} has those that this gateway used)`;
+    this.#report(
+      "Redis has lost keys: callers whose keys it does not have get key_store_unavailable. Restore its own backup; or " +
+        `add keys by sallyport keys import FILE${file}, then say by sallyport keys confirm that no others are to come`,
+    );
+  }
+
+  async #prove(): Promise<void> {
+    try {
+      await this.#lookUp(NOBODY);
+    } catch {
+      if (!this.#isClosed) this.#cancelProve = this.#clock.timer(PROVE_MS, () => void this.#prove());
+    }
+  }
+}

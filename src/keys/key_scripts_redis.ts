@@ -1,0 +1,124 @@
+/**
+ * The names of gateway keys in Redis, and the scripts that read and change them.
+ *
+ * A generation marks the data: a hash of the ids of generations, each `here` or `lost`. The first key makes one, and
+ * every gateway remembers the one that it met. Where Redis does not have it any more, Redis has lost keys, though others
+ * may have been made since: then nobody is called unknown until an operator confirms the keys that are there.
+ *
+ * @module
+ */
+
+/** The names of what is kept. */
+export interface KeyNames {
+  /** Hash of id -> record. */
+  readonly keys: string;
+  /** Hash of digest -> id. */
+  readonly digests: string;
+  /** Hash of id -> last use. */
+  readonly used: string;
+  /** Ids by the time they were made. */
+  readonly created: string;
+  /** Hash of generation -> `here` or `lost`. */
+  readonly generations: string;
+}
+
+/** The channel that carries the digests of keys that changed. */
+export const CHANNEL = "sallyport:changed";
+
+/**
+ * Returns the names. On a Cluster all are in one slot, since one script uses several; on a single server they stay what
+ * they always were, so that gateways of several versions share them.
+ *
+ * @param isCluster True for a Cluster
+ */
+export function toKeyNames(isCluster: boolean): KeyNames {
+  const prefix = isCluster ? "sallyport:{keys}:" : "sallyport:";
+  const toName = (name: string) => prefix + name;
+  return {
+    keys: toName("keys"),
+    digests: toName("digests"),
+    used: toName("used"),
+    created: toName("created"),
+    generations: toName("generations"),
+  };
+}
+
+/**
+ * Finds a key. KEYS: keys, digests, generations. ARGV: digest, the generation that the gateway remembers ('' for none),
+ * one for keys that an earlier version made.
+ *
+ * Answers id and record, and the generation where none was remembered. Or without a key: 1, nobody has this digest; a
+ * text, the same, with the generation; 0, there are no keys yet; -1, keys were lost.
+ */
+export const FIND = `local id = redis.call('HGET', KEYS[2], ARGV[1])
+local key = id and redis.call('HGET', KEYS[1], id)
+local own = ARGV[2]
+if key and own ~= '' then return {id, key} end
+local hashes = redis.call('EXISTS', KEYS[1], KEYS[2])
+if own == '' then
+  local all = redis.call('HGETALL', KEYS[3])
+  local lost = false
+  for i = 1, #all, 2 do
+    if all[i + 1] == 'lost' then lost = true else own = all[i] end
+  end
+  if own == '' and hashes == 2 and not lost then
+    own = ARGV[3]
+    redis.call('HSET', KEYS[3], own, 'here')
+  end
+  if key then return {id, key, own} end
+  if own == '' and hashes == 0 and not lost then return 0 end
+  if lost or hashes ~= 2 then return -1 end
+  return own
+end
+local state = redis.call('HGET', KEYS[3], own)
+if not state then redis.call('HSET', KEYS[3], own, 'lost') end
+if state ~= 'here' or hashes ~= 2 then return -1 end
+return 1`;
+
+/**
+ * Changes a key. KEYS: keys, digests, created, generations. ARGV: id, what it is now ('' for none), what it becomes, time
+ * of creation, old digests, new digests, the channel, a new generation.
+ *
+ * Answers 1: done. 0: it is something else by now. Text: the id of another key with such a digest.
+ */
+export const CHANGE = `if (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[2] then return 0 end
+for digest in string.gmatch(ARGV[6], '%x+') do
+  local owner = redis.call('HGET', KEYS[2], digest)
+  if owner and owner ~= ARGV[1] and redis.call('HEXISTS', KEYS[1], owner) == 1 then return owner end
+end
+for digest in string.gmatch(ARGV[5], '%x+') do redis.call('HDEL', KEYS[2], digest) end
+for digest in string.gmatch(ARGV[6], '%x+') do redis.call('HSET', KEYS[2], digest, ARGV[1]) end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+redis.call('ZADD', KEYS[3], 'NX', ARGV[4], ARGV[1])
+local here = false
+for _, state in ipairs(redis.call('HVALS', KEYS[4])) do here = here or state == 'here' end
+if not here then redis.call('HSET', KEYS[4], ARGV[8], 'here') end
+redis.call('PUBLISH', ARGV[7], ARGV[5] .. ' ' .. ARGV[6])
+return 1`;
+
+/**
+ * Notes last uses. KEYS: used. ARGV: id and time, in turn. An exchange may end after one that began later: the latest
+ * time stays.
+ */
+export const NOTE_USED = `for i = 1, #ARGV, 2 do
+  if tonumber(ARGV[i + 1]) > tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or 0) then
+    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+  end
+end
+return 1`;
+
+/**
+ * Confirms that the keys that are there are all. KEYS: generations. ARGV: a new generation, for keys without any.
+ *
+ * Answers the number of generations that were lost.
+ */
+export const CONFIRM = `local all = redis.call('HGETALL', KEYS[1])
+local lost = 0
+for i = 1, #all, 2 do
+  if all[i + 1] == 'lost' then
+    lost = lost + 1
+    redis.call('HSET', KEYS[1], all[i], 'here')
+  end
+end
+if #all == 0 then redis.call('HSET', KEYS[1], ARGV[1], 'here') end
+return lost`;

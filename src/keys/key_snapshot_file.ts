@@ -1,0 +1,198 @@
+/**
+ * A snapshot of gateway keys in a file, with which a gateway starts while its store is away: digests and settings of the
+ * keys that this gateway was asked for lately, never a key itself. Of a million keys a gateway knows those that it uses,
+ * at most 50,000.
+ *
+ * Its lines are JSON: a head, then a key a line, which `sallyport keys import` reads too. It is written some seconds
+ * after a change. Processes of one gateway share it.
+ *
+ * @module
+ */
+import { Buffer } from "node:buffer";
+import * as v from "valibot";
+import type { Clock } from "../exchange/clock.ts";
+import { LazyFile } from "../storage/lazy_file.ts";
+import { type SharedFile, Turns } from "../storage/shared_file.ts";
+import { readRecord } from "./key_record.ts";
+import { digestsOf, type GatewayKey } from "./key_store.ts";
+import { RecentMap } from "./recent_map.ts";
+
+/** Time for which a key is used after it was last seen in the store. Milliseconds. */
+export const SNAPSHOT_MS: number = 24 * 3_600_000;
+/** Age from which the time at which a key was seen is written anew. Milliseconds. */
+const RENEW_MS = 3_600_000;
+/** Maximum number of keys, and the number by which it may be exceeded until the oldest are dropped. */
+const MAX_KEYS = 50_000;
+const SLACK = 5000;
+/** Keys that are written at once. */
+const LINES = 500;
+
+interface Entry {
+  readonly key: GatewayKey;
+  /** The record as the store holds it. */
+  readonly text: string;
+  /** When it was last seen there, and what the file says of that. Milliseconds since 1970. */
+  readonly seenAt: number;
+  readonly writtenAt: number;
+}
+
+const HeadSchema = v.object({ snapshot: v.literal(1), generation: v.optional(v.string()), keys: v.number() });
+const LineSchema = v.object({ seen: v.number(), record: v.unknown() });
+
+/** Keys that were seen in a store. */
+export class KeySnapshot {
+  readonly #file: LazyFile;
+  readonly #path: string;
+  readonly #clock: Clock;
+  readonly #report: (text: string) => void;
+  /** By id, those that were seen last at the end. */
+  readonly #entries = new Map<string, Entry>();
+  readonly #ids = new Map<string, string>();
+  /** When digests were forgotten: another process may still have written them. */
+  readonly #forgotten = new RecentMap<string, number>(MAX_KEYS);
+  #generation: string | undefined;
+
+  /**
+   * @param file The file
+   * @param options The clock; a function that is told in one line when the file can't be used
+   */
+  constructor(file: SharedFile, options: { clock: Clock; report: (text: string) => void }) {
+    this.#clock = options.clock;
+    this.#report = options.report;
+    this.#path = file.path;
+    const content = { merge: (bytes: Buffer) => this.#merge(bytes), toParts: () => this.#toParts() };
+    this.#file = new LazyFile(file, content, options);
+  }
+
+  /** Path of the file. */
+  get path(): string {
+    return this.#path;
+  }
+
+  /** The generation of the keys in the store; `undefined` if it is not known. */
+  get generation(): string | undefined {
+    return this.#generation;
+  }
+
+  /** True when it has keys that may still be used. */
+  get isUsable(): boolean {
+    for (const entry of this.#entries.values()) if (this.#isYoung(entry)) return true;
+    return false;
+  }
+
+  /** Reads the file, if there is a good one. */
+  async start(): Promise<void> {
+    await this.#file.catchUp().catch((error) => this.#report(error instanceof Error ? error.message : String(error)));
+  }
+
+  /** Finds a key that was seen in the store within {@link SNAPSHOT_MS}. */
+  find(digest: string): GatewayKey | undefined {
+    const entry = this.#entries.get(this.#ids.get(digest) ?? "");
+    return entry !== undefined && this.#isYoung(entry) ? entry.key : undefined;
+  }
+
+  /** Notes the generation of the keys in the store. */
+  mark(generation: string): void {
+    if (this.#generation === generation) return;
+    this.#generation = generation;
+    this.#file.changed();
+  }
+
+  /**
+   * Notes that a key was seen in the store.
+   *
+   * @param key The key
+   * @param text Its record there
+   * @param askedAt When the store was asked, milliseconds since 1970: what has changed since is newer
+   */
+  see(key: GatewayKey, text: string, askedAt: number): void {
+    if (this.#forgottenAt(key) >= askedAt) return;
+    const before = this.#entries.get(key.id);
+    const seenAt = this.#clock.now();
+    const isSame = before?.text === text;
+    const hasChanged = !isSame || seenAt - before.writtenAt > RENEW_MS;
+    this.#keep({ key, text, seenAt, writtenAt: hasChanged ? seenAt : before.writtenAt });
+    if (hasChanged) this.#file.changed();
+  }
+
+  /** Forgets the key with this digest, which has changed or is gone. */
+  forget(digest: string): void {
+    this.#forgotten.set(digest, this.#clock.now());
+    const id = this.#ids.get(digest);
+    if (id === undefined) return;
+    this.#drop(id);
+    this.#file.changed();
+  }
+
+  /** Writes what is left to write. */
+  async close(): Promise<void> {
+    await this.#file.close();
+  }
+
+  #isYoung({ seenAt }: Entry): boolean {
+    return this.#clock.now() - seenAt < SNAPSHOT_MS;
+  }
+
+  #forgottenAt(key: GatewayKey): number {
+    return Math.max(...digestsOf(key).map((digest) => this.#forgotten.get(digest) ?? 0));
+  }
+
+  #drop(id: string): void {
+    const entry = this.#entries.get(id);
+    if (entry === undefined) return;
+    this.#entries.delete(id);
+    for (const digest of digestsOf(entry.key)) if (this.#ids.get(digest) === id) this.#ids.delete(digest);
+  }
+
+  #keep(entry: Entry): void {
+    const { id } = entry.key;
+    this.#drop(id);
+    this.#entries.set(id, entry);
+    for (const digest of digestsOf(entry.key)) this.#ids.set(digest, id);
+    if (this.#entries.size <= MAX_KEYS + SLACK) return;
+    for (const oldest of this.#entries.keys()) {
+      if (this.#entries.size <= MAX_KEYS) break;
+      this.#drop(oldest);
+    }
+  }
+
+  /** Takes over what the file has; one that is broken is replaced by the next write. */
+  async #merge(bytes: Buffer): Promise<void> {
+    try {
+      for (const entry of await this.#read(bytes.toString("utf8"))) {
+        const before = this.#entries.get(entry.key.id);
+        if (entry.seenAt > Math.max(before?.seenAt ?? 0, this.#forgottenAt(entry.key))) this.#keep(entry);
+      }
+    } catch {
+      this.#report(`${this.#path}: this snapshot of keys is broken and is not used`);
+    }
+  }
+
+  async #read(text: string): Promise<Entry[]> {
+    const [first = "", ...lines] = text.trimEnd().split("\n");
+    const head = v.parse(HeadSchema, JSON.parse(first));
+    if (lines.length !== head.keys) throw new Error("it is cut");
+    const turns = new Turns();
+    const entries: Entry[] = [];
+    for (const line of lines) {
+      const { seen, record } = v.parse(LineSchema, JSON.parse(line));
+      entries.push({ key: readRecord(record), text: JSON.stringify(record), seenAt: seen, writtenAt: seen });
+      if (turns.isOver) await turns.rest();
+    }
+    this.#generation ??= head.generation;
+    return entries;
+  }
+
+  async *#toParts(): AsyncIterable<Uint8Array> {
+    const entries = Array.from(this.#entries.values()).filter((entry) => this.#isYoung(entry));
+    const turns = new Turns();
+    yield Buffer.from(`${JSON.stringify({ snapshot: 1, generation: this.#generation, keys: entries.length })}\n`);
+    for (let index = 0; index < entries.length; index += LINES) {
+      const part = entries.slice(index, index + LINES);
+      // People may have written a record over several lines.
+      const lines = part.map(({ seenAt, text }) => `{"seen":${seenAt},"record":${text.replace(/[\r\n]+/g, " ")}}\n`);
+      yield Buffer.from(lines.join(""));
+      if (turns.isOver) await turns.rest();
+    }
+  }
+}

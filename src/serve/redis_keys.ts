@@ -1,0 +1,55 @@
+/**
+ * Gateway keys in Redis, as a gateway or a command opens them: with a snapshot where one is configured.
+ *
+ * @module
+ */
+import { resolve } from "node:path";
+import { systemClock } from "../exchange/clock.ts";
+import { KeySnapshot } from "../keys/key_snapshot_file.ts";
+import { RedisKeyStore } from "../keys/key_store_redis.ts";
+import type { RedisClient } from "../storage/redis_client.ts";
+import { SharedFile } from "../storage/shared_file.ts";
+import type { EngineReferences, Engines } from "./engines.ts";
+
+/** Where keys in Redis are. */
+export interface RedisKeysPlace {
+  readonly url: string;
+  readonly client: RedisClient;
+  /** File of the snapshot, if there is to be one. */
+  readonly snapshot: string | undefined;
+}
+
+/** Options for opening keys, a part of those of `assemble`. */
+interface RedisKeysOptions {
+  readonly directory: string;
+  readonly report: (text: string) => void;
+  readonly isServing: boolean;
+  readonly engines: Engines;
+  readonly references: EngineReferences;
+}
+
+/**
+ * Opens the keys.
+ *
+ * @param place Where they are
+ * @param options Directory of relative paths, receiver of messages, engines
+ * @returns Their store; a gateway has tried a look-up by then, a command has not
+ */
+export async function openRedisKeys(
+  { url, client, snapshot }: RedisKeysPlace,
+  { directory, report, isServing, engines, references }: RedisKeysOptions,
+): Promise<RedisKeyStore> {
+  const file = snapshot === undefined ? undefined : new SharedFile(resolve(directory, snapshot));
+  const open = async () => {
+    if (!isServing) return new RedisKeyStore(client, systemClock);
+    if (engines.remote.limiter === undefined) await file?.tidy(report); // a worker's supervisor has done so
+    const clock = systemClock;
+    const store = new RedisKeyStore(client, clock, {
+      snapshot: file && new KeySnapshot(file, { clock, report }),
+      report,
+    });
+    await store.start();
+    return store;
+  };
+  return await references.use(`keys in redis ${url} ${file?.path}`, open, (store) => store.close());
+}

@@ -1,0 +1,220 @@
+/** Rows 67 and 68: keys that Redis has lost, a start without Redis, and records that a later version wrote. */
+// runtimes: all
+import assert from "node:assert/strict";
+import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterEach, describe, it } from "@std/testing/bdd";
+import { Redis } from "ioredis";
+import { generateGatewayKey } from "../../src/keys/key_format.ts";
+import { type Running, startAdmin } from "../support/admin.ts";
+import { GOOD_BODY } from "../support/gateway.ts";
+import { startProgram } from "../support/program.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
+import { until } from "../support/until.ts";
+
+const closing: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const close of closing.splice(0).reverse()) await close();
+});
+
+const LIST = { method: "GET", path: "/v1/keys?limit=100" } as const;
+
+async function start(redis?: RedisServer, more: Record<string, unknown> = {}, args: string[] = []): Promise<Running> {
+  const running = await startAdmin(more, redis, { args });
+  closing.push(() => running.stop());
+  return running;
+}
+
+async function startServer(): Promise<{ redis: RedisServer; raw: Redis }> {
+  const redis = await startRedis();
+  const raw = new Redis(redis.url, { retryStrategy: () => 20 });
+  raw.on("error", () => {});
+  closing.push(() => redis.stop(), () => raw.disconnect());
+  return { redis, raw };
+}
+
+/** What a caller is told: `ok`, or status and code. */
+async function callOf(url: string, key: string): Promise<string> {
+  const headers = { authorization: "Bearer sk-1", "gateway-auth": `Bearer ${key}`, "content-type": "application/json" };
+  const response = await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: GOOD_BODY });
+  const text = await response.text();
+  return response.status === 200 ? "ok" : `${response.status} ${JSON.parse(text).error.code}`;
+}
+
+/** What `/readyz` says. */
+async function readyOf(admin: string): Promise<{ code: number; status: string; keys?: unknown; workers?: unknown }> {
+  const response = await fetch(`${admin}/readyz`);
+  return { code: response.status, ...await response.json() };
+}
+
+/** Makes keys, changes their records as a later version would, and looks at what comes of it. */
+async function checkLater(running: Running, rewrite: (id: string, more: Record<string, unknown>) => Promise<unknown>) {
+  const make = async () => (await running.call("POST", "/v1/keys", { body: { limits: { requests: "600/min" } } })).json;
+  const [plain, harmless, limited, restricted] = [await make(), await make(), await make(), await make()];
+  for (const { key } of [plain, harmless, limited, restricted]) assert.equal(await callOf(running.url, key), "ok");
+  await rewrite(harmless.id, { version: 9, color: { of: "any form" } });
+  await rewrite(limited.id, { limits: { requests: "600/min", images: "5/day" } });
+  await rewrite(restricted.id, { version: 9, requires: ["addresses"], addresses: ["10.0.0.0/8"] });
+  for (const { key } of [limited, restricted]) {
+    await until(async () => await callOf(running.url, key) === "403 key_not_understood", "the change holds");
+  }
+  for (const { key } of [plain, harmless]) assert.equal(await callOf(running.url, key), "ok");
+  const { json: { keys } } = await running.call(LIST.method, LIST.path);
+  const views = new Map<string, Record<string, unknown>>(keys.map((view: { id: string }) => [view.id, view]));
+  assert.deepEqual([plain, harmless, limited, restricted].map(({ id }) => views.get(id)?.["state"]), [
+    "active",
+    "active",
+    "unreadable",
+    "unreadable",
+  ]);
+  assert.deepEqual(views.get(harmless.id)?.["unknown"], ["version", "color"]);
+  assert.match(String(views.get(limited.id)?.["unreadable"]), /^limits\.images/);
+  assert.match(String(views.get(restricted.id)?.["unreadable"]), /^requires: addresses/);
+  // Whatever changes them keeps what is not understood.
+  for (const { id } of [harmless, limited, restricted]) {
+    const { status } = await running.call("PATCH", `/v1/keys/${id}`, {
+      body: { name: "other", limits: { concurrency: 3 } },
+    });
+    assert.equal(status, 200);
+    assert.equal((await running.call("POST", `/v1/keys/${id}/rotate`, { body: {} })).status, 200);
+    assert.equal((await running.call("POST", `/v1/keys/${id}/disable`)).status, 200);
+    assert.equal((await running.call("POST", `/v1/keys/${id}/enable`)).status, 200);
+  }
+  assert.equal(await callOf(running.url, limited.key), "403 key_not_understood");
+  assert.equal(await callOf(running.url, harmless.key), "ok");
+  return { plain, harmless, limited, restricted };
+}
+
+function checkKept(recordOf: (id: string) => Record<string, unknown>, ids: Awaited<ReturnType<typeof checkLater>>) {
+  const { name, version, color } = recordOf(ids.harmless.id);
+  assert.deepEqual({ name, version, color }, { name: "other", version: 9, color: { of: "any form" } });
+  const limits = { requests: "600/min", images: "5/day", concurrency: 3 };
+  assert.deepEqual(recordOf(ids.limited.id)["limits"], limits);
+  const { requires, addresses } = recordOf(ids.restricted.id);
+  assert.deepEqual({ requires, addresses }, { requires: ["addresses"], addresses: ["10.0.0.0/8"] });
+}
+
+describe("records of keys in a file", () => {
+  it("row 68: a limit or restriction that is not understood refuses its key alone; nothing is lost", async () => {
+    const running = await start();
+    const file = join(running.at.path, "keys.json");
+    const read = () => JSON.parse(readFileSync(file, "utf8")).keys as Record<string, unknown>[];
+    const ids = await checkLater(running, (id, more) => {
+      const keys = read().map((record) => record["id"] === id ? { ...record, ...more } : record);
+      return Promise.resolve(writeFileSync(file, JSON.stringify({ keys })));
+    });
+    checkKept((id) => read().find((record) => record["id"] === id) ?? assert.fail(), ids);
+    assert.match(running.program.stderr(), new RegExp(`keys that this version does not understand.*${ids.limited.id}`));
+    assert.match(running.program.stderr(), new RegExp(`are ignored: ${ids.harmless.id} \\(version, color\\)`));
+  });
+});
+
+withRedis.describe("records of keys in Redis", () => {
+  it("row 68: a limit or restriction that is not understood refuses its key alone; lists go on", async () => {
+    const { redis, raw } = await startServer();
+    const running = await start(redis);
+    const read = async (id: string) => JSON.parse(await raw.hget("sallyport:keys", id) ?? assert.fail());
+    const ids = await checkLater(running, async (id, more) => {
+      const record = await read(id);
+      await raw.hset("sallyport:keys", id, JSON.stringify({ ...record, ...more }));
+    });
+    const all = await raw.hgetall("sallyport:keys");
+    checkKept((id) => JSON.parse(all[id] ?? ""), ids);
+    await raw.hset("sallyport:keys", ids.plain.id, "{ no JSON");
+    const { json: { keys } } = await running.call(LIST.method, LIST.path);
+    assert.equal(keys.length, 4);
+    const { state, unreadable } = keys.find(({ id }: { id: string }) => id === ids.plain.id);
+    assert.deepEqual([state, unreadable], ["unreadable", "its record is broken"]);
+    assert.match(await running.at.good("list"), new RegExp(`${ids.plain.id} .* unreadable`));
+  });
+});
+
+withRedis.describe("keys that Redis has lost", () => {
+  it("row 67: after FLUSHALL and one new key nobody is unknown until an operator says so", async () => {
+    const { redis, raw } = await startServer();
+    const running = await start(redis);
+    const [used, idle] = [await running.at.create(), await running.at.create()];
+    const exported = await running.at.good("export");
+    assert.equal(await callOf(running.url, used.key), "ok");
+    assert.equal(await callOf(running.url, generateGatewayKey()), "401 invalid_gateway_key");
+    await raw.flushall();
+    const made = await running.at.create();
+    assert.equal(await callOf(running.url, made.key), "ok");
+    assert.equal(await callOf(running.url, used.key), "ok", "it was good a moment ago");
+    for (const key of [idle.key, generateGatewayKey()]) {
+      assert.equal(await callOf(running.url, key), "503 key_store_unavailable");
+    }
+    await running.program.waitFor(/Redis has lost keys: .*sallyport keys import FILE.*sallyport keys confirm/);
+    assert.deepEqual((await readyOf(running.admin)).keys, { isReady: true, isLost: true });
+    // A gateway that starts now has met none of the old keys; it hears of them by the others.
+    const other = startProgram(["serve"], { cwd: running.at.path });
+    const url = await other.waitFor(/listening on (http:\S+)/);
+    assert.equal(await callOf(url, idle.key), "503 key_store_unavailable");
+    writeFileSync(join(running.at.path, "exported.jsonl"), exported);
+    assert.match(await running.at.good("import", "exported.jsonl"), /2 keys added/);
+    assert.match(await running.at.good("confirm"), /confirmed/);
+    for (const each of [url, running.url]) {
+      for (const { key } of [used, idle, made]) assert.equal(await callOf(each, key), "ok");
+      assert.equal(await callOf(each, generateGatewayKey()), "401 invalid_gateway_key");
+    }
+    assert.match(await running.at.good("confirm"), /no key was missed/);
+  });
+});
+
+withRedis.describe("a start while Redis is away", () => {
+  it("row 67: a gateway is ready once a look-up has worked", async () => {
+    const { redis } = await startServer();
+    await redis.kill();
+    const running = await start(redis);
+    const before = await readyOf(running.admin);
+    assert.deepEqual([before.code, before.status, before.keys], [503, "starting", { isReady: false, isLost: false }]);
+    assert.equal(await callOf(running.url, generateGatewayKey()), "503 key_store_unavailable");
+    await redis.restart();
+    await until(async () => (await readyOf(running.admin)).code === 200, "it is ready", 20_000);
+    assert.equal((await readyOf(running.admin)).status, "ready");
+  });
+
+  it("row 67: with a snapshot it serves the keys that it has used", async () => {
+    const { redis } = await startServer();
+    const keys = { store: "redis", snapshot: "keys.snapshot.jsonl" };
+    const running = await start(redis, { keys });
+    const [used, idle] = [await running.at.create("--models", "test-*"), await running.at.create()];
+    assert.equal(await callOf(running.url, used.key), "ok");
+    running.program.kill("SIGTERM");
+    assert.equal(await running.program.ended, 0);
+    const file = join(running.at.path, keys.snapshot);
+    assert.equal(statSync(file).mode & 0o777, 0o600);
+    const text = readFileSync(file, "utf8");
+    assert.ok(!text.includes(used.key.slice(16)) && text.includes(used.id) && !text.includes(idle.id), text);
+    await redis.kill();
+    const again = startProgram(["serve"], { cwd: running.at.path });
+    const url = await again.waitFor(/listening on (http:\S+)/);
+    const admin = await again.waitFor(/admin on (http:\S+)/);
+    assert.equal((await readyOf(admin)).code, 200);
+    assert.equal(await callOf(url, used.key), "ok");
+    assert.equal(await callOf(url, idle.key), "503 key_store_unavailable");
+    // Redis comes back empty: the gateway remembers that there were keys, from a time before its start.
+    await redis.restart();
+    await until(async () => (await readyOf(admin)).keys !== undefined, "it tells of its keys");
+    await until(async () => JSON.stringify((await readyOf(admin)).keys).includes('"isLost":true'), "it knows", 20_000);
+    assert.equal(await callOf(url, used.key), "ok");
+    assert.equal(await callOf(url, idle.key), "503 key_store_unavailable");
+    assert.match(await running.at.good("import", keys.snapshot), /1 keys added/);
+  });
+});
+
+withRedis.describe("workers without Redis", () => {
+  it("row 67: each tells whether it is ready", async () => {
+    const { redis } = await startServer();
+    await redis.kill();
+    const running = await start(redis, {}, ["--workers", "2"]);
+    const states = async () =>
+      ((await readyOf(running.admin)).workers as { isReady: boolean }[]).map(({ isReady }) => isReady);
+    await until(async () => (await states()).length === 2, "both serve", 20_000);
+    assert.deepEqual(await states(), [false, false]);
+    assert.equal((await readyOf(running.admin)).status, "starting");
+    await redis.restart();
+    await until(async () => (await states()).every(Boolean), "both are ready", 20_000);
+    assert.equal((await readyOf(running.admin)).code, 200);
+  });
+});
