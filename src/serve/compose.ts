@@ -5,7 +5,7 @@
  */
 import nodeCrypto from "node:crypto";
 import { resolve } from "node:path";
-import type { RedisClient, RedisHealth } from "../storage/redis_client.ts";
+import type { RedisClient, RedisHealth, RedisTarget } from "../storage/redis_client.ts";
 import type { Digest } from "../keys/key_format.ts";
 import type { KeyRegistry } from "../keys/key_store.ts";
 import type { RedisKeyHealth } from "../keys/key_lookups_redis.ts";
@@ -13,7 +13,8 @@ import { FileKeyStore } from "../keys/key_store_file.ts";
 import { createInlineKeyStore } from "../keys/key_store_memory.ts";
 import { FileKeyUsageState } from "../keys/key_usage_state_file.ts";
 import type { Limiter } from "../limits/limiter.ts";
-import { type Config, keysInRedis } from "../config/config.ts";
+import { type Config, ConfigError, keysInRedis } from "../config/config.ts";
+import type { RedisConfig } from "../config/redis.ts";
 import { type Clock, systemClock } from "../exchange/clock.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
 import { createGateway, type Gateway, type GatewayParts } from "../gateway.ts";
@@ -28,6 +29,7 @@ import { runtime } from "../runtime.ts";
 import { type EngineReferences, Engines } from "./engines.ts";
 import { describeBug } from "./lifecycle.ts";
 import type { Serve } from "./listener.ts";
+import { readRedisFiles } from "./redis_files.ts";
 
 // In one call: twice as fast on Bun and Node, slower on Deno (measured). Node has it from 20.12 on.
 const digest: Digest = runtime !== "deno" && typeof nodeCrypto.hash === "function"
@@ -142,28 +144,33 @@ async function usageBeside(
 }
 
 /** Opens limits and usage in Redis. The modules for Redis are loaded only when it is configured. */
-async function openRedis(url: string, { report, isServing, engines }: EngineOptions) {
-  const { RedisClient } = await import("../storage/redis_client.ts");
+async function openRedis(target: RedisTarget, { report, isServing, engines }: EngineOptions) {
+  const { RedisClient, RedisUnfit } = await import("../storage/redis_client.ts");
   const { RedisLimiter } = await import("../limits/limiter_redis.ts");
   const { RedisUsage } = await import("../usage/usage_redis.ts");
-  const client: RedisClient = new RedisClient(url, systemClock, report);
-  await client.ready();
+  const client: RedisClient = new RedisClient(target, systemClock, report);
+  await client.ready().catch((error) => {
+    client.close();
+    throw error instanceof RedisUnfit ? new ConfigError([{ path: "redis", message: error.message }]) : error;
+  });
   const limiter = new RedisLimiter(client, systemClock);
   if (isServing) await limiter.start();
   return { client, limiter, usage: new RedisUsage(client, engines.listed, engines.retention) };
 }
 
-async function redisEngines(config: Config, url: string, options: EngineOptions): Promise<Engine> {
+async function redisEngines(config: Config, redisConfig: RedisConfig, options: EngineOptions): Promise<Engine> {
+  const target = readRedisFiles(redisConfig, options.directory);
+  const name = `redis ${digest(JSON.stringify(target))}`; // with the content of its files: new ones take effect
   const { client, limiter, usage } = await options.references.use(
-    `redis ${url}`,
-    () => openRedis(url, options),
+    name,
+    () => openRedis(target, options),
     ({ client, limiter }) => limiter.close().finally(() => client.close()),
   );
   const redis: RedisReport = () => ({ ...client.health, localDecisions: limiter.fallbacks });
   const inRedis = keysInRedis(config.keys);
   if (inRedis === undefined) return { ...await localEngines(config, options, usage), limiter, redis };
   const { openRedisKeys } = await import("./redis_keys.ts");
-  const keys = await openRedisKeys({ url, client, snapshot: inRedis.snapshot }, options);
+  const keys = await openRedisKeys({ name, client, snapshot: inRedis.snapshot }, options);
   return { keys, limiter, redis, usage, keyHealth: () => keys.health };
 }
 

@@ -13,7 +13,8 @@ import type { EngineReferences, Engines } from "./engines.ts";
 
 /** Where keys in Redis are. */
 export interface RedisKeysPlace {
-  readonly url: string;
+  /** Name under which configurations share the connection. */
+  readonly name: string;
   readonly client: RedisClient;
   /** File of the snapshot, if there is to be one. */
   readonly snapshot: string | undefined;
@@ -36,7 +37,7 @@ interface RedisKeysOptions {
  * @returns Their store; a gateway has tried a look-up by then, a command has not
  */
 export async function openRedisKeys(
-  { url, client, snapshot }: RedisKeysPlace,
+  { name, client, snapshot }: RedisKeysPlace,
   { directory, report, isServing, engines, references }: RedisKeysOptions,
 ): Promise<RedisKeyStore> {
   const file = snapshot === undefined ? undefined : new SharedFile(resolve(directory, snapshot));
@@ -51,5 +52,5 @@ export async function openRedisKeys(
     await store.start();
     return store;
   };
-  return await references.use(`keys in redis ${url} ${file?.path}`, open, (store) => store.close());
+  return await references.use(`keys in ${name} ${file?.path}`, open, (store) => store.close());
 }
