@@ -42,12 +42,13 @@ export async function openRedisKeys(
 ): Promise<RedisKeyStore> {
   const file = snapshot === undefined ? undefined : new SharedFile(resolve(directory, snapshot));
   const open = async () => {
-    if (!isServing) return new RedisKeyStore(client, systemClock);
+    if (!isServing) return new RedisKeyStore(client, systemClock, { isCluster: client.isCluster });
     if (engines.remote.limiter === undefined) await file?.tidy(report); // a worker's supervisor has done so
     const clock = systemClock;
     const store = new RedisKeyStore(client, clock, {
       snapshot: file && new KeySnapshot(file, { clock, report }),
       report,
+      isCluster: client.isCluster,
     });
     await store.start();
     return store;
