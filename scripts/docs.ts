@@ -82,7 +82,7 @@ const ROWS: Readonly<Record<number, string>> = {
   64: "stream that ends in an odd form",
   65: "header long before the first event",
   66: "reload by SIGHUP",
-  67: "Redis is far away, fails over, is a Cluster whose slots move, loses its keys, or is away at the start",
+  67: "Redis is far away, fails over, moves slots, loses its keys, or is away at the start",
   68: "records of keys that a later version wrote",
 };
 type Mark = "yes" | "no" | "–";

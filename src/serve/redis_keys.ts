@@ -13,7 +13,7 @@ import type { EngineReferences, Engines } from "./engines.ts";
 
 /** Where keys in Redis are. */
 export interface RedisKeysPlace {
-  /** Name of the connection, which tells servers apart. */
+  /** Name under which configurations share the connection. */
   readonly name: string;
   readonly client: RedisClient;
   /** File of the snapshot, if there is to be one. */
@@ -42,12 +42,13 @@ export async function openRedisKeys(
 ): Promise<RedisKeyStore> {
   const file = snapshot === undefined ? undefined : new SharedFile(resolve(directory, snapshot));
   const open = async () => {
-    if (!isServing) return new RedisKeyStore(client, systemClock);
+    if (!isServing) return new RedisKeyStore(client, systemClock, { isCluster: client.isCluster });
     if (engines.remote.limiter === undefined) await file?.tidy(report); // a worker's supervisor has done so
     const clock = systemClock;
     const store = new RedisKeyStore(client, clock, {
       snapshot: file && new KeySnapshot(file, { clock, report }),
       report,
+      isCluster: client.isCluster,
     });
     await store.start();
     return store;

@@ -34,6 +34,8 @@ export interface RedisHealth {
 
 /** A connection to Redis, shared by keys, limits and usage. */
 export class RedisClient {
+  /** True for a Cluster, where all keys of a call have to be in one slot. */
+  readonly isCluster: boolean;
   readonly #servers: RedisServers;
   readonly #clock: Clock;
   readonly #report: (text: string) => void;
@@ -53,7 +55,8 @@ export class RedisClient {
     this.#clock = clock;
     this.#report = report;
     this.#timeoutMs = full.timeoutMs;
-    const Servers = full.cluster === undefined ? OneServer : ClusterServers;
+    this.isCluster = full.cluster !== undefined;
+    const Servers = this.isCluster ? ClusterServers : OneServer;
     this.#servers = new Servers(full, clock, (cause, server) => this.#changed(cause, server));
   }
 
