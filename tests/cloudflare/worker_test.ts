@@ -153,14 +153,13 @@ describe("a Worker is given", () => {
   });
 
   it("limits in a Durable Object: a provider's count all keys together, and outlive the process", async () => {
-    const both = [{ id: "one", key: KEY, limits: { budget: "100/day" } }, { id: "two", key: OTHER }];
+    const both = [{ id: "one", key: KEY, limits: { budget: "1M/day" } }, { id: "two", key: OTHER }];
     const variables = configWith({ keys: both }, { limits: { requests: "3/h" } });
     const persist = join(folder.path, "objects");
     const first = await startWorker({ variables, persist });
-    for (const key of [KEY, OTHER]) assert.equal((await call(first, key)).status, 200);
-    await until(() => first.records.length === 2, "both are settled");
+    for (const key of [KEY, OTHER, OTHER]) assert.equal((await call(first, key)).status, 200);
     await until(
-      async () => /"budget";r=98/.test((await call(first)).headers.ratelimit ?? ""),
+      async () => /"budget";r=999998/.test((await call(first)).headers.ratelimit ?? ""),
       "what was used is charged",
     );
     const { status, body, headers } = await call(first, OTHER);
