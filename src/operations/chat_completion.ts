@@ -22,12 +22,20 @@ export interface ChatCompletionRequest {
   readonly maxOutput: number | undefined;
 }
 
-/** Returns the largest output that a request allows, in whichever field its interface has it. Tokens. */
-export function readMaxOutput(
-  fields: Readonly<Partial<Record<"max_completion_tokens" | "max_output_tokens" | "max_tokens", unknown>>>,
-): number | undefined {
-  const max = fields.max_completion_tokens ?? fields.max_output_tokens ?? fields.max_tokens;
-  return typeof max === "number" && Number.isSafeInteger(max) && max > 0 ? max : undefined;
+/**
+ * Reads the largest output that a request allows.
+ *
+ * @param values Values of the fields in which its interface has it: the provider decides by which it goes
+ * @returns The largest of them; `undefined` where none is set, or one is no count. Tokens
+ */
+export function readMaxOutput(...values: readonly unknown[]): number | undefined {
+  let most: number | undefined;
+  for (const value of values) {
+    if (value === undefined || value === null) continue;
+    if (typeof value !== "number" || !Number.isSafeInteger(value) || value <= 0) return undefined;
+    most = Math.max(most ?? 0, value);
+  }
+  return most;
 }
 
 /** The party that checks messages and their order: the gateway (`ordered`) or the provider (`any`). */
@@ -146,5 +154,11 @@ export function readChatCompletion(json: unknown, order: MessageOrder): ChatComp
   }
   const users = [user, successor].filter((name) => typeof name === "string");
   const choices = typeof n === "number" && n > 1 ? n : 1;
-  return { model, isStream: readStream(stream), choices, users, maxOutput: readMaxOutput(view) };
+  return {
+    model,
+    isStream: readStream(stream),
+    choices,
+    users,
+    maxOutput: readMaxOutput(view.max_completion_tokens, view.max_tokens),
+  };
 }

@@ -46,15 +46,24 @@ function usersOf({ user, safety_identifier: successor, metadata }: Readonly<Reco
   return [user, successor, third].filter((name) => typeof name === "string");
 }
 
+/** Reads the most output of one choice; of legacy completions, with all that are made for it. */
+function readMaxOfChoice({ max_tokens: max, prompt, best_of: made, n }: Readonly<Record<string, unknown>>) {
+  const isSeveral = Array.isArray(prompt) && typeof prompt[0] !== "number"; // numbers are one prompt, in tokens
+  const choices = typeof n === "number" && n > 1 ? n : 1;
+  const madeForOne = typeof made === "number" && made > choices ? made / choices : 1;
+  const most = readMaxOutput(max);
+  return most && most * (isSeveral ? prompt.length : 1) * madeForOne;
+}
+
 /**
  * Reads the facts of a JSON body.
  *
  * @param json The parsed body
- * @param model Whether a model has to be named
+ * @param operation Its operation
  * @returns The facts
  * @throws {GatewayError} `invalid_json` for what is no object, `invalid_body` for a model that is no name, or missing
  */
-export function readJsonFacts(json: unknown, model: Operation["model"]): RequestFacts {
+export function readJsonFacts(json: unknown, { model, group }: Pick<Operation, "model" | "group">): RequestFacts {
   if (typeof json !== "object" || json === null || Array.isArray(json)) throw new GatewayError("invalid_json");
   const fields = json as Readonly<Record<string, unknown>>;
   const { n } = fields;
@@ -64,7 +73,7 @@ export function readJsonFacts(json: unknown, model: Operation["model"]): Request
     isStream: fields.stream_format === "sse" || readStream(fields.stream),
     choices: typeof n === "number" && n > 1 ? n : 1,
     users: usersOf(fields),
-    maxOutput: readMaxOutput(fields),
+    maxOutput: group === "responses" ? readMaxOutput(fields.max_output_tokens) : readMaxOfChoice(fields),
   };
 }
 
@@ -72,15 +81,15 @@ export function readJsonFacts(json: unknown, model: Operation["model"]): Request
  * Reads the facts of a multipart body.
  *
  * @param fields Its fields of {@link FACT_FIELDS}, as texts
- * @param model Whether a model has to be named
+ * @param operation Its operation
  * @returns The facts
  * @throws {GatewayError} `invalid_body` for a model that is no name, or missing
  */
 export function readFieldFacts(
   fields: Readonly<Record<string, string | undefined>>,
-  model: Operation["model"],
+  operation: Pick<Operation, "model" | "group">,
 ): RequestFacts {
-  return readJsonFacts({ ...fields, stream: toValue(fields.stream), n: Number(fields.n ?? 1) }, model);
+  return readJsonFacts({ ...fields, stream: toValue(fields.stream), n: Number(fields.n ?? 1) }, operation);
 }
 
 /** The facts of a request of which nothing is read. */

@@ -93,13 +93,12 @@ export class Accounting {
    * before it stated its output, counts as what was sent and relayed of it. A call that nobody waited for counts as expected: the provider may go on with
    * it, and bill it.
    */
-  #complete(call: AccountedCall, { facts, status, outputTokens }: Exchange, { outcome, code }: Settlement): void {
+  #complete(call: AccountedCall, { facts, outputTokens }: Exchange, { outcome, code }: Settlement): void {
     const { usage, calledMs, stream } = facts;
     if (usage !== undefined && outcome === "ok") return this.#estimator.learn(call, usage, outputTokens);
     if (usage?.output !== undefined) return;
-    const isRefused = code === undefined && outcome !== "client_closed" && status !== 200;
     const isUnanswered = outputTokens === undefined && (calledMs === undefined || UNANSWERED.has(code));
-    if (isRefused || isUnanswered) return;
+    if (isUnanswered) return;
     const isRelayed = outputTokens !== undefined && (outcome === "ok" || stream === true);
     const estimate = isRelayed ? this.#estimator.consumed(call, outputTokens) : this.#estimator.expect(call);
     const { input = estimate.input } = usage ?? {};

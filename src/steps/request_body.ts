@@ -44,8 +44,8 @@ export function readFacts(
   if (operation.body === "chat_completion") return readChatCompletion(parseJson(bytes), messages);
   const contentType = headers.get("content-type") ?? "";
   if (operation.body !== "json" && isMultipart(contentType)) {
-    return readFieldFacts(readFields(bytes, contentType, FACT_FIELDS), operation.model);
+    return readFieldFacts(readFields(bytes, contentType, FACT_FIELDS), operation);
   }
   const isUnread = operation.body === "any" && (bytes.length === 0 || !isJson(contentType));
-  return isUnread ? NO_FACTS : readJsonFacts(parseJson(bytes), operation.model);
+  return isUnread ? NO_FACTS : readJsonFacts(parseJson(bytes), operation);
 }
