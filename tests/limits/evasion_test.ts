@@ -68,6 +68,11 @@ const EVASIONS: Readonly<Record<string, Evasion>> = {
     conduct: { after: { tokens: 80, act: "hold" } },
     leavesAfter: 80,
   },
+  "callers that leave a stream that states its tokens at the end": {
+    isStream: true,
+    conduct: { isStated: true, after: { tokens: 80, act: "hold" } },
+    leavesAfter: 80,
+  },
   "streams that the provider cuts": { isStream: true, conduct: { after: { tokens: 60, act: "cut" } } },
   "streams that stall until their deadline": { isStream: true, conduct: { after: { tokens: 60, act: "hold" } } },
   "plain calls that are abandoned": { isStream: false, conduct: { isSilent: true }, leavesAfter: 0, isUnseen: true },
