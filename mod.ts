@@ -35,6 +35,7 @@ export type { ProviderConfig, ProviderInput } from "./src/config/provider.ts";
 export type { Price, Prices } from "./src/config/prices.ts";
 export type { TeamConfig, TeamInput } from "./src/config/team.ts";
 export type { Budget, MoneyBudget, Rate } from "./src/config/units.ts";
+export type { RedisConfig, RedisInput, RedisTlsConfig, SentinelConfig } from "./src/config/redis.ts";
 export type { AdminErrorCode } from "./src/errors/admin_errors.ts";
 export type { ErrorSpec } from "./src/errors/error_spec.ts";
 export { type ErrorCode, ERRORS, GatewayError } from "./src/errors/gateway_error.ts";

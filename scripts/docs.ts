@@ -82,6 +82,7 @@ const ROWS: Readonly<Record<number, string>> = {
   64: "stream that ends in an odd form",
   65: "header long before the first event",
   66: "reload by SIGHUP",
+  67: "Redis is far away, fails over, or is a Cluster whose slots move",
   70: "usage that nobody states, and callers at once at the edge of a limit",
 };
 type Mark = "yes" | "no" | "–";

@@ -6,11 +6,12 @@
 import { realpathSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import type { Config } from "../config/config.ts";
+import { readRedisUrl, readSentinelNode, type RedisAddress, type RedisConfig } from "../config/redis.ts";
 import { loadConfig, type LoadedConfig, readSetVariables } from "../serve/load_config.ts";
 import { print, report } from "./command.ts";
 
-/** Default ports by protocol: RFC 9110 §4.2, and Redis's own documentation. */
-const DEFAULT_PORTS: Readonly<Record<string, number>> = { "http:": 80, "https:": 443, "redis:": 6379, "rediss:": 6379 };
+/** Default ports by protocol: RFC 9110 §4.2. */
+const DEFAULT_PORTS: Readonly<Record<string, number>> = { "http:": 80, "https:": 443 };
 
 /** Formats the host and port of a URL as `--allow-net` takes them. */
 function toPeer(text: string): string {
@@ -27,12 +28,30 @@ function toFlag(name: string, values: readonly string[]): string[] {
   return values.length === 0 ? [] : [`--allow-${name}=${[...new Set(values)].join(",")}`];
 }
 
+function redisAddresses({ url, cluster = [] }: RedisConfig): RedisAddress[] {
+  return [...url === undefined ? [] : [url], ...cluster].map(readRedisUrl).filter((each) => typeof each === "object");
+}
+
+/** Lists the hosts and ports that the settings of Redis name. Sentinels and nodes of a Cluster name others. */
+function redisPeers(redis: RedisConfig): { hostname: string; port: number }[] {
+  const nodes = [...redisAddresses(redis), ...redis.sentinel?.nodes.map(readSentinelNode) ?? []];
+  return nodes.flatMap(({ host, port }) => host === undefined || port === undefined ? [] : [{ hostname: host, port }]);
+}
+
+/** Lists the files of TLS and the Unix sockets that the settings of Redis name. */
+function redisFiles(redis: RedisConfig, directory: string): { pems: string[]; sockets: string[] } {
+  return {
+    pems: Object.values(redis.tls ?? {}).filter((pem) => pem !== undefined).map((pem) => resolve(directory, pem)),
+    sockets: redisAddresses(redis).flatMap(({ path }) => path === undefined ? [] : [path]),
+  };
+}
+
 function netOf({ listen, admin, providers, redis }: Config): string[] {
   return [
     ...listen.map(toAddress),
     ...(admin === undefined ? [] : [toAddress(admin)]),
     ...Object.values(providers).flatMap(({ upstreams }) => upstreams.map(toPeer)),
-    ...(redis === undefined ? [] : [toPeer(redis)]),
+    ...(redis === undefined ? [] : redisPeers(redis).map(toAddress)),
   ];
 }
 
@@ -47,7 +66,8 @@ function foldersOf(file: string): string[] {
 
 /** Returns the flags of `deno run` for one process. @param variables Environment variables that it consists of */
 function toDenoFlags({ config, file, directory }: LoadedConfig, variables: readonly string[]): string[] {
-  const { listen, keys } = config;
+  const { listen, keys, redis } = config;
+  const { pems: redisPems, sockets } = redis === undefined ? { pems: [], sockets: [] } : redisFiles(redis, directory);
   const pems = listen.flatMap(({ tls }) => tls === undefined ? [] : [tls.cert, tls.key]);
   // A file of keys is replaced by a draft beside it, with a lock, and what keys have spent stands there too.
   const folders = typeof keys === "object" && "file" in keys ? foldersOf(resolve(directory, keys.file)) : [];
@@ -57,9 +77,11 @@ function toDenoFlags({ config, file, directory }: LoadedConfig, variables: reado
     ...toFlag("read", [
       ...(file === undefined ? [] : [file]),
       ...pems.map((pem) => resolve(directory, pem)),
+      ...redisPems,
+      ...sockets,
       ...folders,
     ]),
-    ...toFlag("write", folders),
+    ...toFlag("write", [...folders, ...sockets]),
     // Names of providers stand in names of variables: without a file that tells them, all must be looked through.
     ...(variables.length === 0 ? [] : file === undefined ? ["--allow-env"] : toFlag("env", variables.toSorted())),
   ];
@@ -79,7 +101,10 @@ function quote(flag: string): string {
 export function printDenoFlags(named: string | undefined): void {
   const loaded = loadConfig(named);
   print(`${toDenoFlags(loaded, readSetVariables(loaded)).map(quote).join(" ")}\n`);
-  const { listen, keys } = loaded.config;
+  const { listen, keys, redis } = loaded.config;
+  if (redis?.cluster !== undefined || redis?.sentinel !== undefined) {
+    report("Redis names more servers than the configuration: add each of them to --allow-net");
+  }
   if (listen.some(({ port }) => port === 0)) report("port 0 takes any free one: name a port to allow no other");
   if (typeof keys === "object" && "file" in keys) {
     report("the folder of the key file is written to: give it one of its own");

@@ -18,6 +18,7 @@ import {
 } from "./listeners.ts";
 import { CurrencySchema, type Prices, PricesSchema } from "./prices.ts";
 import { type ProviderConfig, type ProviderInput, ProvidersSchema } from "./provider.ts";
+import { type RedisConfig, type RedisInput, RedisSchema } from "./redis.ts";
 import { about, anyDuration, duration, nonEmpty } from "./schema.ts";
 import { type TeamConfig, type TeamInput, TeamsSchema } from "./team.ts";
 
@@ -40,8 +41,8 @@ export interface Config {
   readonly cors?: CorsConfig | undefined;
   /** The listener for operators, if any: health, metrics, and (only with a token) keys, usage and the console. */
   readonly admin?: AdminConfig | undefined;
-  /** URL of the Redis or Valkey that several gateways share. */
-  readonly redis?: string | undefined;
+  /** The Redis or Valkey that several gateways share. */
+  readonly redis?: RedisConfig | undefined;
   /** Prices of models, for those that have no price at their provider. */
   readonly prices: Prices;
   /** Currency of all prices, such as `USD`. */
@@ -78,8 +79,8 @@ export interface ConfigInput {
   readonly cors?: CorsInput | undefined;
   /** The listener for operators; there is none if left out. */
   readonly admin?: AdminInput | undefined;
-  /** URL of the Redis or Valkey that several gateways share. */
-  readonly redis?: string | undefined;
+  /** The Redis or Valkey that several gateways share: its URL, or its settings. */
+  readonly redis?: RedisInput | undefined;
   /** Prices of models, for those that have no price at their provider. */
   readonly prices?: Prices | undefined;
   /** Currency of all prices; `USD` if left out. */
@@ -131,12 +132,6 @@ const keys = v.union([
   v.literal("redis"),
 ], keysForm);
 
-const redisForm = 'expected a URL such as "redis://127.0.0.1:6379" or "rediss://…"';
-const redis = v.pipe(
-  v.string(redisForm),
-  v.check((text) => URL.canParse(text) && /^rediss?:$/.test(new URL(text).protocol), redisForm),
-);
-
 /** @internal The schema of `gateway.jsonc`. Unknown keys are mistakes. */
 export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
   v.strictObject({
@@ -152,7 +147,7 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     cors: v.optional(CorsSchema),
     admin: v.optional(about(AdminSchema, "The listener for operators: health, metrics, keys, usage, the console")),
     redis: v.optional(
-      about(redis, "`redis://` or `rediss://`: limits, usage, and keys if they are to be there, shared"),
+      about(RedisSchema, "A URL or an object: limits, usage, and keys if they are to be there, shared"),
     ),
     prices: v.optional(about(PricesSchema, "What a million tokens cost, by the model's name, for all providers"), {}),
     currency: v.optional(about(CurrencySchema, "What all prices are in"), "USD"),

@@ -46,7 +46,18 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_CORS_MAX_AGE", path: "cors.maxAge" },
   { name: "SALLYPORT_ADMIN", path: "admin", read: (text, before) => ({ ...toObject(before), ...toListen(text) }) },
   { name: "SALLYPORT_ADMIN_TOKEN", path: "admin.token" },
-  { name: "SALLYPORT_REDIS", path: "redis" },
+  { name: "SALLYPORT_REDIS", path: "redis", read: toRedis },
+  { name: "SALLYPORT_REDIS_CLUSTER", path: "redis.cluster", read: splitList },
+  { name: "SALLYPORT_REDIS_SENTINEL", path: "redis.sentinel.nodes", read: splitList },
+  { name: "SALLYPORT_REDIS_SENTINEL_NAME", path: "redis.sentinel.name" },
+  { name: "SALLYPORT_REDIS_SENTINEL_USERNAME", path: "redis.sentinel.username" },
+  { name: "SALLYPORT_REDIS_SENTINEL_PASSWORD", path: "redis.sentinel.password" },
+  { name: "SALLYPORT_REDIS_USERNAME", path: "redis.username" },
+  { name: "SALLYPORT_REDIS_PASSWORD", path: "redis.password" },
+  { name: "SALLYPORT_REDIS_TLS_CA", path: "redis.tls.ca" },
+  { name: "SALLYPORT_REDIS_TLS_CERT", path: "redis.tls.cert" },
+  { name: "SALLYPORT_REDIS_TLS_KEY", path: "redis.tls.key" },
+  { name: "SALLYPORT_REDIS_TIMEOUT", path: "redis.timeout" },
   { name: "SALLYPORT_PRICES", path: "prices", read: toJson },
   { name: "SALLYPORT_CURRENCY", path: "currency" },
   { name: "SALLYPORT_LOG", path: "log" },
@@ -82,6 +93,12 @@ function toKeys(text: string): unknown {
   if (text === "redis") return text;
   if (!text.startsWith("[")) return splitList(text).map((key, index) => ({ id: `key-${index + 1}`, key }));
   return toJson(text);
+}
+
+/** Reads the URL of Redis, which takes the place of another one, a Cluster or Sentinels; what stands beside it stays. */
+function toRedis(text: string, before: unknown): unknown {
+  const { url: _, cluster: _cluster, sentinel: _sentinel, ...beside } = toObject(before);
+  return { ...beside, url: text };
 }
 
 /** Reads `true` and `false`; any other text stays one, which no schema accepts as either. */
@@ -131,6 +148,7 @@ export function layVariable(input: Json, name: string, value: string): string | 
   if (variable === undefined || (variable.name.endsWith("_") && provider === "")) return undefined;
   const steps = variable.path.split(".").map((step) => step === "NAME" ? provider : step);
   const setting = steps.at(-1) ?? "";
+  if (steps[0] === "redis" && steps.length > 1 && typeof input.redis === "string") input.redis = { url: input.redis };
   let place = input;
   for (const step of steps.slice(0, -1)) place = (place[step] = toObject(place[step])) as Json;
   place[setting] = variable.read === undefined ? value : variable.read(value, place[setting]);

@@ -5,14 +5,15 @@
  */
 import nodeCrypto from "node:crypto";
 import { resolve } from "node:path";
-import type { RedisClient, RedisHealth } from "../storage/redis_client.ts";
+import type { RedisClient, RedisHealth, RedisTarget } from "../storage/redis_client.ts";
 import type { Digest } from "../keys/key_format.ts";
 import type { KeyRegistry } from "../keys/key_store.ts";
 import { FileKeyStore } from "../keys/key_store_file.ts";
 import { createInlineKeyStore } from "../keys/key_store_memory.ts";
 import { FileKeyUsageState } from "../keys/key_usage_state_file.ts";
 import type { Limiter } from "../limits/limiter.ts";
-import type { Config } from "../config/config.ts";
+import { type Config, ConfigError } from "../config/config.ts";
+import type { RedisConfig } from "../config/redis.ts";
 import { type Clock, systemClock } from "../exchange/clock.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
 import { createGateway, type Gateway, type GatewayParts } from "../gateway.ts";
@@ -27,6 +28,7 @@ import { runtime } from "../runtime.ts";
 import { type EngineReferences, Engines } from "./engines.ts";
 import { describeBug } from "./lifecycle.ts";
 import type { Serve } from "./listener.ts";
+import { readRedisFiles } from "./redis_files.ts";
 
 // In one call: twice as fast on Bun and Node, slower on Deno (measured). Node has it from 20.12 on.
 const digest: Digest = runtime !== "deno" && typeof nodeCrypto.hash === "function"
@@ -136,28 +138,33 @@ async function usageBeside(
 }
 
 /** Opens limits and usage in Redis. The modules for Redis are loaded only when it is configured. */
-async function openRedis(url: string, { report, isServing, engines }: EngineOptions) {
-  const { RedisClient } = await import("../storage/redis_client.ts");
+async function openRedis(target: RedisTarget, { report, isServing, engines }: EngineOptions) {
+  const { RedisClient, RedisUnfit } = await import("../storage/redis_client.ts");
   const { RedisLimiter } = await import("../limits/limiter_redis.ts");
   const { RedisUsage } = await import("../usage/usage_redis.ts");
-  const client: RedisClient = new RedisClient(url, systemClock, report);
-  await client.ready();
+  const client: RedisClient = new RedisClient(target, systemClock, report);
+  await client.ready().catch((error) => {
+    client.close();
+    throw error instanceof RedisUnfit ? new ConfigError([{ path: "redis", message: error.message }]) : error;
+  });
   const limiter = new RedisLimiter(client, systemClock);
   if (isServing) await limiter.start();
   return { client, limiter, usage: new RedisUsage(client, engines.listed) };
 }
 
-async function redisEngines(config: Config, url: string, options: EngineOptions): Promise<Engine> {
+async function redisEngines(config: Config, redisConfig: RedisConfig, options: EngineOptions): Promise<Engine> {
+  const target = readRedisFiles(redisConfig, options.directory);
+  const name = `redis ${digest(JSON.stringify(target))}`; // with the content of its files: new ones take effect
   const { client, limiter, usage } = await options.references.use(
-    `redis ${url}`,
-    () => openRedis(url, options),
+    name,
+    () => openRedis(target, options),
     ({ client, limiter }) => limiter.close().finally(() => client.close()),
   );
   const redis: RedisReport = () => ({ ...client.health, localDecisions: limiter.fallbacks });
   if (config.keys !== "redis") return { ...await localEngines(config, options, usage), limiter, redis };
   const { RedisKeyStore } = await import("../keys/key_store_redis.ts");
   const keys = await options.references.use(
-    `keys in redis ${url}`,
+    `keys in ${name}`,
     () => Promise.resolve(new RedisKeyStore(client, systemClock)),
     (store) => store.close(),
   );

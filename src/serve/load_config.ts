@@ -209,7 +209,7 @@ function readDefaultFile(): ConfigFile | undefined {
 }
 
 /** Finds mistakes in a certificate and its key, by the setting that names the file. */
-function* checkTls({ cert, key }: TlsIdentity): Generator<readonly [name: "cert" | "key", message: string]> {
+export function* checkTls({ cert, key }: TlsIdentity): Generator<readonly [name: "cert" | "key", message: string]> {
   const tryTo = <T>(act: () => T): T | undefined => {
     try {
       return act();

@@ -7,6 +7,7 @@ import { createHash } from "node:crypto";
 import type { Config } from "../config/config.ts";
 import type { KeyConfig } from "../config/key.ts";
 import type { ProviderConfig } from "../config/provider.ts";
+import type { RedisConfig } from "../config/redis.ts";
 
 const MASK = "(masked)";
 
@@ -26,6 +27,18 @@ function maskProvider({ headers, ...rest }: ProviderConfig): Record<string, unkn
   return { ...rest, headers: { ...headers, set } };
 }
 
+/** Masks passwords, and what a URL says before its host. */
+function maskRedis({ url, sentinel, password, ...rest }: RedisConfig): Record<string, unknown> {
+  return {
+    ...(url !== undefined && { url: url.replace(/\/\/[^/]*@/, `//${MASK}@`) }),
+    ...(sentinel !== undefined && {
+      sentinel: { ...sentinel, ...(sentinel.password !== undefined && { password: MASK }) },
+    }),
+    ...(password !== undefined && { password: MASK }),
+    ...rest,
+  };
+}
+
 /**
  * Masks the secrets of a configuration.
  *
@@ -38,7 +51,7 @@ export function maskSecrets({ providers, keys, admin, redis, ...config }: Config
     providers: Object.fromEntries(Object.entries(providers).map(([name, each]) => [name, maskProvider(each)])),
     keys: Array.isArray(keys) ? keys.map(maskKey) : keys,
     ...(admin !== undefined && { admin: { ...admin, ...(admin.token !== undefined && { token: MASK }) } }),
-    ...(redis !== undefined && { redis: redis.replace(/\/\/[^@/]*@/, `//${MASK}@`) }),
+    ...(redis !== undefined && { redis: maskRedis(redis) }),
   };
 }
 

@@ -10,6 +10,7 @@ import { assemble, type Assembly, composeGateway } from "./compose.ts";
 import type { Engines } from "./engines.ts";
 import { type Address, loadConfig, readTlsFiles } from "./load_config.ts";
 import { digestConfig } from "./masked_config.ts";
+import { readRedisFiles } from "./redis_files.ts";
 import type { Json } from "../config/environment.ts";
 
 /** A configuration as it was read, in a form that can be sent to another process. */
@@ -44,6 +45,7 @@ export interface Prepared {
 export function readSource(named?: string, makeKey: () => KeyConfig | undefined = () => undefined): Source {
   const { config, input, file, directory } = loadConfig(named);
   const addresses = readTlsFiles({ config, directory });
+  if (config.redis !== undefined) readRedisFiles(config.redis, directory); // for their mistakes: each process reads them
   if (!Array.isArray(config.keys) || config.keys.length > 0) {
     return { input, file, directory, addresses, digest: digestConfig(config) };
   }

@@ -1,129 +1,82 @@
 /**
- * The connection to Redis (or Valkey). Every call has a deadline. While Redis is down or slow, calls fail at once and
- * probes in the background find out when it is back, so that no caller waits for it twice.
+ * The connection to Redis (or Valkey). Every call has a deadline. While a server is down or slow, calls to it fail at
+ * once and probes in the background find out when it is back, so that no caller waits for it twice.
  *
  * @module
  */
-import { setImmediate } from "node:timers";
-import { Redis, ReplyError } from "ioredis";
+import type { Redis } from "ioredis";
 import type { Clock } from "../exchange/clock.ts";
+import type { RedisTarget } from "./redis_connect.ts";
+import { firstLine, isReply, RedisFailed, within } from "./redis_deadline.ts";
+import { RedisUnfit } from "./redis_fitness.ts";
+import type { ServerHealth } from "./redis_health.ts";
+import { ClusterServers, OneServer, type RedisServers } from "./redis_servers.ts";
 
-/** Deadline of one call. Milliseconds. */
+export { RedisFailed, RedisUnfit };
+export type { RedisTarget };
+
+/** Deadline of one call where none is configured. Milliseconds. */
 export const REDIS_DEADLINE_MS = 50;
-/**
- * Pause before a failing Redis is probed. It is short at first, since most failures are brief, and doubles up to
- * {@link MAX_PAUSE_MS}. Milliseconds.
- */
-const FIRST_PAUSE_MS = 20;
-const MAX_PAUSE_MS = 250;
+/** Deadline of an administrator's call. Milliseconds. */
+const ASK_MS = 5000;
 /** The longest time for which the start waits for the first connection. Milliseconds. */
 const FIRST_CONNECT_MS = 2000;
-const MAX_RECONNECT_MS = 1000;
-/**
- * The time without an answer after which connections are opened anew: the other end may be gone without closing them.
- * Milliseconds.
- */
-const SILENCE_MS = 5000;
 /** Minimum interval between two messages that Redis fails. Milliseconds. */
 const COMPLAINT_EVERY_MS = 60_000;
 
-const NO_CONNECTION = "no connection";
-
-/** Error for a call that Redis answered too late, not at all, with an error, or with an invalid value. */
-export class RedisFailed extends Error {
-  override readonly name = "RedisFailed";
-  /** The late answer; `undefined` where nothing was sent. Redis may still have carried out the call. */
-  readonly late: Promise<unknown> | undefined;
-
-  /**
-   * @param message Description of the failure
-   * @param details The cause, and the late answer
-   */
-  constructor(message: string, { cause, late }: { cause?: unknown; late?: Promise<unknown> | undefined } = {}) {
-    super(message, { cause });
-    this.late = late;
-  }
-}
-
 /** The health of Redis, for operators. */
 export interface RedisHealth {
+  /** True if all servers are up. */
   readonly isUp: boolean;
   /** Calls that failed since the start. */
   readonly failures: number;
 }
 
-/** Returns the first line of an error's message, or its code: errors of sockets may have no message. */
-function firstLine(cause: unknown): string {
-  if (!(cause instanceof Error)) return "no answer";
-  return (cause.message || ("code" in cause ? String(cause.code) : cause.name)).split("\n")[0] ?? "";
-}
-
-/** Returns whether an error is an answer of Redis itself. */
-function isReply(cause: unknown): boolean {
-  return cause instanceof ReplyError;
-}
-
 /** A connection to Redis, shared by keys, limits and usage. */
 export class RedisClient {
-  readonly #redis: Redis;
+  readonly #servers: RedisServers;
   readonly #clock: Clock;
   readonly #report: (text: string) => void;
-  readonly #subscriber: Redis;
+  readonly #timeoutMs: number;
   #failures = 0;
-  #isUp = false;
   #isClosed = false;
-  /** The number of outages so far. A failed call that began before the latest outage does not start another one. */
-  #outages = 0;
-  #pauseMs = FIRST_PAUSE_MS;
-  #cancelProbe = (): void => {};
-  #silentSince: number;
-  /** The last error of the connection itself. */
-  #fault = NO_CONNECTION;
   #complainedAt = -Infinity;
   #hasComplained = false;
 
   /**
-   * @param url URL of Redis, such as `redis://127.0.0.1:6379`
+   * @param target Redis as it is configured, or its URL, such as `redis://127.0.0.1:6379`
    * @param clock Source of time
    * @param report Receives a one-line message when Redis fails, at most once a minute, and when it is back
    */
-  constructor(url: string, clock: Clock, report: (text: string) => void) {
+  constructor(target: string | RedisTarget, clock: Clock, report: (text: string) => void) {
+    const full = typeof target === "string" ? { url: target, timeoutMs: REDIS_DEADLINE_MS } : target;
     this.#clock = clock;
     this.#report = report;
-    this.#silentSince = clock.monotonic();
-    this.#redis = new Redis(url, {
-      enableOfflineQueue: false,
-      autoResendUnfulfilledCommands: false,
-      maxRetriesPerRequest: 0,
-      connectTimeout: MAX_RECONNECT_MS,
-      // A former primary that another has taken over from: its address leads elsewhere by now.
-      reconnectOnError: ({ message }) => message.startsWith("READONLY"),
-      retryStrategy: (tries) => Math.min(50 * tries, MAX_RECONNECT_MS),
-    });
-    // What the library subscribes to by itself after a reconnect fails as an unhandled rejection: that ends a process.
-    this.#subscriber = this.#redis.duplicate({ autoResubscribe: false });
-    // Every failure reaches the call that meets it; without a listener the connection's own errors would be thrown.
-    for (const connection of [this.#redis, this.#subscriber]) {
-      connection.on("error", (error) => this.#fault = firstLine(error));
-    }
-    this.#redis.on("ready", () => {
-      this.#fault = NO_CONNECTION;
-      this.#probe();
-    });
+    this.#timeoutMs = full.timeoutMs;
+    const Servers = full.cluster === undefined ? OneServer : ClusterServers;
+    this.#servers = new Servers(full, clock, (cause, server) => this.#changed(cause, server));
   }
 
   /** The health of Redis. */
   get health(): RedisHealth {
-    return { isUp: this.#isUp, failures: this.#failures };
+    return { isUp: this.#servers.isUp, failures: this.#failures };
   }
 
-  /** Waits for the first connection, for a limited time: a gateway starts without Redis too. */
+  /**
+   * Waits for the first connection, for a limited time: a gateway starts without Redis too.
+   *
+   * @throws {RedisUnfit} If the server answers, but can't be used as it is configured
+   */
   async ready(): Promise<void> {
+    const servers = this.#servers;
     const deadline = this.#clock.monotonic() + FIRST_CONNECT_MS;
-    while (!this.#isUp && this.#clock.monotonic() < deadline) {
+    while (!servers.isUp && servers.unfit?.isFinal !== true && this.#clock.monotonic() < deadline) {
       await new Promise<void>((resolve) => this.#clock.timer(10, resolve));
     }
-    if (!this.#isUp) this.#complain(undefined, false);
+    if (servers.isUp) return;
+    if (servers.unfit !== undefined) throw servers.unfit;
+    this.#failures++;
+    this.#complain(servers.describe());
   }
 
   /**
@@ -131,10 +84,10 @@ export class RedisClient {
    *
    * @param name A name for the command
    * @param lua The script
-   * @returns A function that calls the script with its keys and arguments
+   * @returns A function that calls the script with its keys, which a Cluster has to have in one slot, and its arguments
    */
   script(name: string, lua: string): (redis: Redis, keys: string[], args: (string | number)[]) => Promise<unknown> {
-    this.#redis.defineCommand(name, { lua });
+    this.#servers.redis.defineCommand(name, { lua });
     return (redis, keys, args) =>
       (redis as unknown as Record<string, (...all: unknown[]) => Promise<unknown>>)[name]?.(
         keys.length,
@@ -144,34 +97,44 @@ export class RedisClient {
   }
 
   /**
-   * Makes one call. During an outage it fails at once.
+   * Makes one call. During an outage of the server that has its keys, it fails at once.
    *
    * @param call Sends the call
    * @param read Reads the answer; it throws for an invalid one
-   * @param deadlineMs Deadline, milliseconds
+   * @param deadlineMs Deadline, milliseconds; `redis.timeout` of the configuration if left out
    * @returns The result of `read`
    * @throws {RedisFailed} After the deadline at the latest
    */
   async run<T>(
     call: (redis: Redis) => Promise<unknown>,
     read: (answer: unknown) => T,
-    deadlineMs: number = REDIS_DEADLINE_MS,
+    deadlineMs: number = this.#timeoutMs,
   ): Promise<T> {
-    if (!this.#isUp) throw new RedisFailed("Redis is left alone until it answers again");
-    const outages = this.#outages;
-    let late: Promise<unknown> | undefined;
+    const sent = this.#servers.send(call);
+    if (sent === undefined) throw new RedisFailed("Redis is left alone until it answers again");
+    const server = this.#servers.routed;
+    const { answers = 0, outages = 0 } = server ?? {};
     let isAnswered = false;
     try {
-      late = call(this.#redis);
-      const answer = await this.#within(late, deadlineMs);
+      const answer = await within(this.#clock, sent, deadlineMs);
       isAnswered = true;
+      server?.answered();
       return read(answer);
     } catch (cause) {
+      this.#failures++;
       // An error or nonsense that Redis answers costs no wait and may concern one key only: the others go on.
-      isAnswered ||= isReply(cause);
-      if (!isAnswered && outages === this.#outages) this.#leaveAlone();
-      this.#complain(cause, isAnswered);
-      throw new RedisFailed("Redis did not answer as it should", { cause, late });
+      if (isAnswered || isReply(cause)) {
+        if (!isAnswered) server?.answered();
+        this.#complain(firstLine(cause));
+      } else if (cause instanceof RedisFailed) {
+        server?.missed(answers, outages);
+        if (server !== undefined) this.#awaitLate(sent, server, deadlineMs);
+        this.#complain(server?.describe());
+      } else {
+        if (outages === server?.outages) server.leaveAlone();
+        this.#complain(this.#servers.fault);
+      }
+      throw new RedisFailed("Redis did not answer as it should", { cause, late: sent });
     }
   }
 
@@ -182,7 +145,7 @@ export class RedisClient {
    */
   async ask<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T): Promise<T> {
     try {
-      return read(await this.#within(call(this.#redis), 100 * REDIS_DEADLINE_MS));
+      return read(await within(this.#clock, call(this.#servers.redis), ASK_MS));
     } catch (cause) {
       throw new RedisFailed("Redis did not answer as it should", { cause });
     }
@@ -195,96 +158,53 @@ export class RedisClient {
    * @param heard Receives each message
    */
   listen(channel: string, heard: (message: string) => void): void {
-    this.#subscriber.on("message", (from: string, message: string) => {
+    const { subscriber, subscribeOn } = this.#servers;
+    subscriber.on("message", (from: string, message: string) => {
       if (from === channel) heard(message);
     });
-    const subscribe = (): void => void this.#subscriber.subscribe(channel).catch(() => {});
-    this.#subscriber.on("ready", subscribe);
-    if (this.#subscriber.status === "ready") subscribe();
+    const subscribe = (): void => void subscriber.subscribe(channel).catch(() => {});
+    for (const event of new Set(["ready", subscribeOn])) subscriber.on(event, subscribe);
+    if (subscriber.status === "ready") subscribe();
   }
 
-  /** Closes both connections. */
+  /** Closes all connections. */
   close(): void {
     this.#isClosed = true;
-    this.#cancelProbe();
-    this.#redis.disconnect();
-    this.#subscriber.disconnect();
+    this.#servers.close();
   }
 
-  /**
-   * Waits for an answer until a deadline. A blocked process must not look like a slow Redis: the deadline is extended
-   * by the time for which this process was blocked, at most by its own length. (After such a time, Bun and Deno fire
-   * all due timers before they read what has arrived.)
-   */
-  #within<T>(answer: Promise<T>, ms: number): Promise<T> {
-    const started = this.#clock.monotonic();
-    return new Promise((resolve, reject) => {
-      const fail = () => reject(new RedisFailed(`no answer in ${ms} ms`));
-      let cancel = this.#clock.timer(ms, () => {
-        const stoodStillMs = this.#clock.monotonic() - started - ms;
-        cancel = this.#clock.timer(Math.min(Math.max(1, stoodStillMs), ms), () => setImmediate(fail));
-      });
-      answer.then(resolve, reject).finally(() => cancel());
+  /** Waits for an answer that comes too late: it tells a slow server from a silent one. */
+  #awaitLate(sent: Promise<unknown>, server: ServerHealth, deadlineMs: number): void {
+    const deadline = this.#clock.monotonic();
+    const answered = () => {
+      server.answeredLate(deadlineMs + this.#clock.monotonic() - deadline);
+      this.#complain(server.describe());
+    };
+    sent.then(answered, (cause) => {
+      if (isReply(cause)) answered();
     });
   }
 
-  /** Checks whether Redis answers. No caller waits for this. */
-  #probe(): void {
-    this.#cancelProbe();
+  #changed(cause: unknown, server: ServerHealth | undefined): void {
     if (this.#isClosed) return;
-    this.#within(this.#redis.ping(), REDIS_DEADLINE_MS).then(
-      () => this.#succeeded(),
-      (cause) => {
-        if (isReply(cause)) return this.#succeeded();
-        this.#leaveAlone();
-        this.#complain(cause, false);
-      },
-    );
+    if (cause !== undefined) {
+      this.#failures++;
+      if (cause instanceof RedisUnfit) return this.#complain(cause.message);
+      return this.#complain(cause instanceof RedisFailed ? server?.describe() : this.#servers.fault);
+    }
+    if (this.#hasComplained && this.#servers.isUp) {
+      this.#report("Redis answers again");
+      this.#hasComplained = false;
+    }
   }
 
-  #succeeded(): void {
-    this.#cancelProbe();
-    if (this.#isUp) return;
-    this.#pauseMs = FIRST_PAUSE_MS;
-    this.#isUp = true;
-    if (this.#hasComplained) this.#report("Redis answers again");
-    this.#hasComplained = false;
-  }
-
-  /** Begins an outage: from now on calls fail at once, and probes check whether Redis is back. */
-  #leaveAlone(): void {
-    if (this.#isClosed) return;
+  /** Tells the operator. @param why `undefined` while it is too early to tell */
+  #complain(why: string | undefined): void {
     const now = this.#clock.monotonic();
-    if (this.#isUp) this.#silentSince = now;
-    this.#isUp = false;
-    this.#outages++;
-    this.#reconnectIfSilent(now);
-    this.#cancelProbe();
-    this.#cancelProbe = this.#clock.timer(this.#pauseMs, () => this.#probe());
-    this.#pauseMs = Math.min(2 * this.#pauseMs, MAX_PAUSE_MS);
-  }
-
-  #reconnectIfSilent(now: number): void {
-    const isOpen = this.#redis.status === "ready" || this.#redis.status === "connect";
-    if (!isOpen || now - this.#silentSince < SILENCE_MS) return;
-    this.#silentSince = now;
-    this.#fault = "the connection was silent";
-    this.#redis.disconnect(true);
-    this.#subscriber.disconnect(true);
-  }
-
-  #complain(cause: unknown, isAnswered: boolean): void {
-    if (this.#isClosed) return;
-    this.#failures++;
-    const now = this.#clock.monotonic();
-    if (now - this.#complainedAt < COMPLAINT_EVERY_MS) return;
+    if (this.#isClosed || why === undefined || now - this.#complainedAt < COMPLAINT_EVERY_MS) return;
     this.#complainedAt = now;
-    this.#hasComplained = !this.#isUp;
-    // What the library says of a lost connection is about its settings; the connection itself knows better.
-    const isOwn = isAnswered || (cause instanceof RedisFailed && this.#redis.status === "ready");
-    this.#report(
-      `Redis fails (${isOwn ? firstLine(cause) : this.#fault}): known keys stay good for a while, ` +
-        "limits are counted here alone",
-    );
+    this.#hasComplained = !this.#servers.isUp;
+    const advice = why.startsWith("slow") ? `; redis.timeout is ${this.#timeoutMs} ms: raise it for a long way` : "";
+    this.#report(`Redis fails (${why}${advice}): known keys stay good for a while, limits are counted here alone`);
   }
 }

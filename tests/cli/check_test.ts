@@ -37,6 +37,40 @@ describe("sallyport check", () => {
     assert.doesNotMatch(stdout + stderr, /secret|abab/);
   });
 
+  it("masks the passwords of Redis, wherever they stand", async () => {
+    const SECRET = "secret/of@redis";
+    const config = { providers: { a: { upstream: "openai" } }, keys: [{ id: "k", key: KEY }] };
+    const redisOf = async (redis: unknown, env: Record<string, string> = {}) => {
+      const file = write(JSON.stringify({ ...config, redis }));
+      const { status, stdout, stderr } = await runProgram(["check", "--config", file], { env });
+      assert.equal(status, 0, stderr);
+      assert.doesNotMatch(stdout + stderr, /secret/);
+      return JSON.parse(stdout).redis;
+    };
+    const url = `rediss://user:${SECRET.replace("/", "%2f")}@redis.example:6380/1`;
+    const masked = { url: "rediss://(masked)@redis.example:6380/1", timeoutMs: 50 };
+    assert.deepEqual(await redisOf(url), masked);
+    const sentinel = { name: "mymaster", nodes: ["h:26379"] };
+    const env = { SALLYPORT_REDIS_PASSWORD: SECRET, SALLYPORT_REDIS_SENTINEL_PASSWORD: SECRET };
+    assert.deepEqual(await redisOf({ sentinel, timeout: "200ms" }, env), {
+      sentinel: { ...sentinel, password: "(masked)" },
+      password: "(masked)",
+      timeoutMs: 200,
+    });
+  });
+
+  it("names what is wrong with the certificates of Redis", async () => {
+    write("no certificate", "bad.pem");
+    const tls = { ca: "bad.pem", cert: "none.pem", key: "none.key" };
+    const config = { providers: { a: { upstream: "openai" } }, keys: [{ id: "k", key: KEY }] };
+    const file = write(JSON.stringify({ ...config, redis: { url: "rediss://h", tls } }));
+    const { status, stderr } = await runProgram(["check", "--config", file]);
+    assert.equal(status, 2);
+    assert.match(stderr, /redis\.tls\.ca: expected a PEM file with a certificate \(.*bad\.pem/);
+    assert.match(stderr, /redis\.tls\.cert: cannot read the PEM file \(ENOENT\)/);
+    assert.match(stderr, /redis\.tls\.key: cannot read the PEM file \(ENOENT\)/);
+  });
+
   it("finds the file by SALLYPORT_CONFIG or in the working directory", async () => {
     const file = write(CONFIG);
     assert.equal((await runProgram(["check"], { cwd: folder.path })).status, 0);

@@ -12,6 +12,8 @@ const withProvider = (settings: Record<string, unknown>) => ({ providers: { a: {
 const LONG = "0123456789abcdef";
 const withKey = (key: Record<string, unknown>) => ({ providers, keys: [{ id: "k", ...key }] });
 
+const [REDIS, SECURE] = ["redis://localhost:6379", "rediss://localhost:6379"];
+const withRedis = (redis: Record<string, unknown>) => ({ providers, redis });
 const withHeaders = (headers: Record<string, unknown>) => withProvider({ headers });
 const withDeadlines = (deadlines: Record<string, unknown>) => withProvider({ deadlines });
 const withDeadline = (idle: unknown) => withDeadlines({ idle });
@@ -124,6 +126,37 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   "keys in a file without a name": [{ providers, keys: { file: "" } }, "keys.file", /non-empty/],
   "keys in Redis without Redis": [{ providers, keys: "redis" }, "config", /keys: expected "redis" to be configured/],
   "a Redis that is no URL": [{ providers, redis: "localhost" }, "redis", /redis:\/\//],
+  "a Redis that is a number": [{ providers, redis: 6379 }, "redis", /redis:\/\//],
+  "a Redis without a place": [withRedis({ timeout: "80ms" }), "redis", /one of url, cluster and sentinel/],
+  "a Redis in two places": [withRedis({ url: REDIS, cluster: [REDIS] }), "redis", /one of url, cluster and sentinel/],
+  "an unknown setting of Redis": [withRedis({ url: REDIS, db: 1 }), "redis.db", /unknown setting/],
+  "a Redis by http": [withRedis({ url: "http://localhost" }), "redis.url", /rediss:\/\//],
+  "a Redis without a host": [withRedis({ url: "redis:///1" }), "redis.url", /redis:\/\//],
+  "a database by name": [withRedis({ url: "redis://h/keys" }), "redis.url", /number of a database/],
+  "a URL of Redis with a query": [withRedis({ url: `${REDIS}?db=1` }), "redis.url", /no query/],
+  "a password of Redis with a #": [{ providers, redis: "redis://:a@h/#b" }, "redis", /%23/],
+  "a password of Redis with a %": [{ providers, redis: "redis://:100%@h" }, "redis", /%25/],
+  "a socket with two slashes": [withRedis({ url: "unix://run/redis.sock" }), "redis.url", /three slashes/],
+  "a socket with a query": [withRedis({ url: "unix:///run/redis.sock?x=1" }), "redis.url", /\?db=2/],
+  "a password of Redis twice": [withRedis({ url: "redis://:p@h", password: "p" }), "redis.password", /once/],
+  "TLS of Redis without rediss": [withRedis({ url: REDIS, tls: { ca: "ca.pem" } }), "redis.tls", /rediss:\/\//],
+  "a certificate without a key": [withRedis({ url: SECURE, tls: { cert: "c" } }), "redis.tls.key", /for cert is/],
+  "a key without a certificate": [withRedis({ url: SECURE, tls: { key: "k" } }), "redis.tls.cert", /for key is/],
+  "a timeout of zero": [withRedis({ url: REDIS, timeout: "0s" }), "redis.timeout", /above zero/],
+  "a timeout of a minute": [withRedis({ url: REDIS, timeout: "1m" }), "redis.timeout", /at most 5s/],
+  "a timeout without a unit": [withRedis({ url: REDIS, timeout: 50 }), "redis.timeout", /with its unit/],
+  "an empty Cluster": [withRedis({ cluster: [] }), "redis.cluster", /at least one URL/],
+  "a Cluster of sockets": [withRedis({ cluster: ["unix:///s"] }), "redis.cluster[0]", /no Unix sockets/],
+  "a Cluster with a database": [withRedis({ cluster: [REDIS, `${REDIS}/1`] }), "redis.cluster[1]", /none but 0/],
+  "a Cluster with a password": [withRedis({ cluster: ["redis://:p@h"] }), "redis.cluster[0]", /beside cluster/],
+  "a Cluster with TLS in parts": [withRedis({ cluster: [REDIS, SECURE] }), "redis.cluster[1]", /in all URLs/],
+  "Sentinels without a name": [withRedis({ sentinel: { nodes: ["h:1"] } }), "redis.sentinel.name", /to be there/],
+  "no Sentinels": [withRedis({ sentinel: { name: "m", nodes: [] } }), "redis.sentinel.nodes", /at least one address/],
+  "a Sentinel by URL": [
+    withRedis({ sentinel: { name: "m", nodes: ["h", REDIS] } }),
+    "redis.sentinel.nodes[1]",
+    /such as "10\.0\.0\.1:26379"/,
+  ],
   "a short admin token": [{ providers, admin: { port: 1, token: "short" } }, "admin.token", /16 to 512 visible/],
   "a header that no interface takes its key in": [
     withProvider({ credential: "x-auth" }),
@@ -683,6 +716,23 @@ const VARIABLES: Readonly<Record<string, [input: Json, name: string, text: strin
   }],
   "a switch that is off": [{}, "SALLYPORT_COMBINED_KEY_A", "false", "providers.a.combinedKey", {
     providers: { a: { combinedKey: false } },
+  }],
+  "the URL of Redis": [{}, "SALLYPORT_REDIS", REDIS, "redis", { redis: { url: REDIS } }],
+  "the URL of Redis in place of a Cluster": [
+    { redis: { cluster: [REDIS], timeout: "1s" } },
+    "SALLYPORT_REDIS",
+    SECURE,
+    "redis",
+    { redis: { url: SECURE, timeout: "1s" } },
+  ],
+  "beside a URL of Redis": [{ redis: REDIS }, "SALLYPORT_REDIS_PASSWORD", "p", "redis.password", {
+    redis: { url: REDIS, password: "p" },
+  }],
+  "a Cluster": [{}, "SALLYPORT_REDIS_CLUSTER", `${REDIS}, redis://h`, "redis.cluster", {
+    redis: { cluster: [REDIS, "redis://h"] },
+  }],
+  "Sentinels": [{ redis: { sentinel: { name: "m" } } }, "SALLYPORT_REDIS_SENTINEL", "h:1,i", "redis.sentinel.nodes", {
+    redis: { sentinel: { name: "m", nodes: ["h:1", "i"] } },
   }],
   "in place of a list": [{ keys: [{ id: "a" }] }, "SALLYPORT_KEYS_FILE", "k.json", "keys.file", {
     keys: { file: "k.json" },

@@ -197,6 +197,20 @@ describe("sallyport check --deno-flags", () => {
     });
   });
 
+  it("names the certificates and the socket of Redis, and says that it names more servers itself", async () => {
+    const base = { listen: [{ port: 8787 }], providers: { a: { upstream: "openai" } }, keys: "redis" };
+    write({ ...base, redis: { cluster: ["rediss://one", "rediss://two:7000"], tls: { ca: "ca.pem" } } });
+    const { flags, stderr } = await permissions();
+    assert.match(flags[1] ?? "", /,one:6379,two:7000$/);
+    assert.deepEqual(flags.slice(2), [`--allow-read=${file()},${join(folder.path, "ca.pem")}`]);
+    assert.match(stderr, /Redis names more servers than the configuration: add each of them to --allow-net/);
+    write({ ...base, redis: "unix:///run/redis.sock" });
+    assert.deepEqual((await permissions()).flags.slice(2), [
+      `--allow-read=${file()},/run/redis.sock`,
+      "--allow-write=/run/redis.sock",
+    ]);
+  });
+
   it("names variables where they say something, all of them only where they name providers", async () => {
     write({ providers: { a: { upstream: "openai" } }, keys: [{ id: "team", key: KEY }] });
     const { flags } = await permissions({ SALLYPORT_LOG: "off", SALLYPORT_HOSTS_A: "a.example" });

@@ -14,6 +14,7 @@ export type DebianPackage =
   | "curl"
   | "haproxy"
   | "nginx"
+  | "openssl"
   | "prometheus"
   | "redis-server"
   | "systemd";
@@ -26,6 +27,7 @@ const PROGRAMS: Readonly<Record<DebianPackage, readonly string[]>> = {
   curl: ["curl"],
   haproxy: ["haproxy"],
   nginx: ["nginx"],
+  openssl: ["openssl"],
   prometheus: ["prometheus", "promtool"],
   "redis-server": ["redis-server"],
   systemd: ["systemd-analyze"],

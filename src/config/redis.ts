@@ -1,0 +1,224 @@
+/**
+ * The Redis or Valkey that several gateways share, as an operator writes it down: one server, a Cluster, or the primary
+ * that Sentinels name.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { HOST } from "./address.ts";
+import { about, anyDuration, nonEmpty } from "./schema.ts";
+
+/** The Sentinels that name the primary. */
+export interface SentinelConfig {
+  /** The name that the Sentinels have for the primary and its replicas. */
+  readonly name: string;
+  /** Addresses of Sentinels, such as `10.0.0.1:26379`; at least one. */
+  readonly nodes: readonly string[];
+  /** User of the Sentinels' own ACL. */
+  readonly username?: string | undefined;
+  /** Password of the Sentinels. */
+  readonly password?: string | undefined;
+}
+
+/** Paths of PEM files for TLS. */
+export interface RedisTlsConfig {
+  /** Certificates of the authorities to trust, instead of the runtime's own. */
+  readonly ca?: string | undefined;
+  /** The certificate that this gateway shows. */
+  readonly cert?: string | undefined;
+  /** The private key of that certificate. */
+  readonly key?: string | undefined;
+}
+
+/** The connection to Redis. Exactly one of `url`, `cluster` and `sentinel` is there. */
+export interface RedisConfig {
+  /** URL of one server, or of what stands for one. */
+  readonly url?: string | undefined;
+  /** URLs of some nodes of a Cluster; they name the others. */
+  readonly cluster?: readonly string[] | undefined;
+  /** Sentinels that name the primary. */
+  readonly sentinel?: SentinelConfig | undefined;
+  /** User of the servers' ACL, where the URL names none. */
+  readonly username?: string | undefined;
+  /** Password of the servers, where the URL has none. */
+  readonly password?: string | undefined;
+  /** Files for TLS: with `rediss://`, and with Sentinels, which then use TLS like the servers. */
+  readonly tls?: RedisTlsConfig | undefined;
+  /** Time in which a call is answered, or else Redis counts as slow. Milliseconds. */
+  readonly timeoutMs: number;
+}
+
+/** The connection to Redis as it is written in the configuration; a text is the URL alone. */
+export type RedisInput = string | (Omit<RedisConfig, "timeoutMs"> & { readonly timeout?: string | undefined });
+
+/** A URL of Redis, taken apart. */
+export interface RedisAddress {
+  readonly host?: string | undefined;
+  readonly port?: number | undefined;
+  /** Path of a Unix socket, instead of host and port. */
+  readonly path?: string | undefined;
+  readonly isTls: boolean;
+  readonly username?: string | undefined;
+  readonly password?: string | undefined;
+  readonly database?: number | undefined;
+}
+
+/** Redis's own default ports. */
+const [REDIS_PORT, SENTINEL_PORT] = [6379, 26379];
+/** Time in which a call is answered. A server nearby needs less than a millisecond. */
+const DEFAULT_TIMEOUT = "50ms";
+/** A caller waits for so long when Redis fails. Milliseconds. */
+const MAX_TIMEOUT_MS = 5000;
+
+const URL_FORM = 'expected a URL such as "redis://127.0.0.1:6379", "rediss://…" or "unix:///run/redis.sock"';
+
+/**
+ * Takes a URL of Redis apart.
+ *
+ * @param text The URL
+ * @returns The address, or in words what is wrong
+ */
+export function readRedisUrl(text: string): RedisAddress | string {
+  const protocol = /^(rediss?|(?:redis\+)?unix):\/\//.exec(text)?.[1];
+  if (protocol === undefined || !URL.canParse(text)) return URL_FORM;
+  const { hostname, port, username, password, pathname, search, searchParams, hash } = new URL(text);
+  if (hash !== "") return "expected no fragment: # is written %23 in a password";
+  if (protocol.endsWith("unix")) {
+    if (hostname !== "" || pathname.length < 2) {
+      return 'expected three slashes before the path of a socket, as in "unix:///run/redis.sock"';
+    }
+    const database = searchParams.get("db") ?? "0";
+    if (/^(?:\?db=\d+)?$/.test(search)) return { path: decode(pathname), isTls: false, database: Number(database) };
+    return 'expected no query but the number of a database, as in "unix:///run/redis.sock?db=2"';
+  }
+  if (hostname === "") return URL_FORM;
+  if (search !== "") return "expected no query: what it would set is set by its own name, beside url";
+  const database = /^\/?(\d*)$/.exec(pathname)?.[1];
+  if (database === undefined) return 'expected the number of a database after the host, as in "redis://127.0.0.1/2"';
+  const user = { username: decode(username), password: decode(password) };
+  if (Object.values(user).includes(undefined)) return "expected a percent-encoded user and password: % is written %25";
+  return {
+    host: hostname.replace(/^\[|\]$/g, ""),
+    port: port === "" ? REDIS_PORT : Number(port),
+    isTls: protocol === "rediss",
+    username: user.username || undefined,
+    password: user.password || undefined,
+    database: Number(database),
+  };
+}
+
+/** Decodes a part of a URL. @returns `undefined` if it can't be */
+function decode(text: string): string | undefined {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Takes the address of a Sentinel apart. */
+export function readSentinelNode(text: string): { readonly host: string; readonly port: number } {
+  const { hostname, port } = new URL(`redis://${text}`);
+  return { host: hostname.replace(/^\[|\]$/g, ""), port: port === "" ? SENTINEL_PORT : Number(port) };
+}
+
+const url = v.pipe(
+  v.string(URL_FORM),
+  v.check((text) => typeof readRedisUrl(text) !== "string", ({ input }) => String(readRedisUrl(input))),
+);
+
+const NODE_FORM = 'expected an address such as "10.0.0.1:26379"';
+const node = v.pipe(
+  v.string(NODE_FORM),
+  v.check((text) => HOST.test(text.toLowerCase()) && URL.canParse(`redis://${text}`), NODE_FORM),
+);
+
+const [username, password] = [
+  v.optional(about(nonEmpty, "User of the servers' ACL, where the URL names none")),
+  v.optional(about(nonEmpty, "Password of the servers, where the URL has none")),
+];
+const sentinel = v.strictObject({
+  name: about(nonEmpty, "What the Sentinels call the primary and its replicas, such as `mymaster`"),
+  nodes: about(
+    v.pipe(v.array(node, "expected an array of addresses"), v.nonEmpty("expected at least one address")),
+    "Addresses of Sentinels; they name the others",
+  ),
+  username: v.optional(about(nonEmpty, "User of the Sentinels' own ACL")),
+  password: v.optional(about(nonEmpty, "Password of the Sentinels")),
+}, "expected an object with name and nodes");
+
+const tls = v.strictObject({
+  ca: v.optional(about(nonEmpty, "PEM file of the authorities to trust, instead of the runtime's own")),
+  cert: v.optional(about(nonEmpty, "PEM file of the certificate that this gateway shows")),
+  key: v.optional(about(nonEmpty, "PEM file of its private key")),
+}, "expected an object with ca, or with cert and key");
+
+const timeout = about(
+  v.optional(
+    v.pipe(
+      anyDuration,
+      v.minValue(1, "expected a duration above zero"),
+      v.maxValue(MAX_TIMEOUT_MS, "expected at most 5s"),
+    ),
+    DEFAULT_TIMEOUT,
+  ),
+  "A call that is answered later has failed. At least twice the round trip to Redis",
+);
+
+type Mistake = readonly [path: readonly (string | number)[], message: string];
+
+/** Finds mistakes that only the settings together show. */
+function* findMistakes(config: RedisConfig): Generator<Mistake> {
+  const { url, cluster, sentinel, tls } = config;
+  const places = { url, cluster, sentinel };
+  const given = Object.entries(places).flatMap(([name, place]) => place === undefined ? [] : [name]);
+  if (given.length !== 1) yield [[], "expected one of url, cluster and sentinel"];
+  const addresses = [...url === undefined ? [] : [url], ...cluster ?? []].map(readRedisUrl)
+    .filter((address) => typeof address === "object");
+  for (const name of ["username", "password"] as const) {
+    if (config[name] !== undefined && addresses.some((address) => address[name] !== undefined)) {
+      yield [[name], `expected it once: ${name} stands in the URL too`];
+    }
+  }
+  if (tls !== undefined && addresses.some(({ isTls }) => !isTls)) yield [["tls"], 'expected "rediss://" in each URL'];
+  if (tls?.cert !== undefined && tls.key === undefined) yield [["tls", "key"], "expected to be there, for cert is"];
+  if (tls?.key !== undefined && tls.cert === undefined) yield [["tls", "cert"], "expected to be there, for key is"];
+  if (cluster === undefined) return;
+  for (const [index, { path, username, password, database = 0, isTls }] of addresses.entries()) {
+    if (path !== undefined) yield [["cluster", index], "expected host and port: a Cluster has no Unix sockets"];
+    if (database !== 0) yield [["cluster", index], "expected no database: a Cluster has none but 0"];
+    if (username !== undefined || password !== undefined) {
+      yield [["cluster", index], "expected no password: set username and password beside cluster, for all nodes"];
+    }
+    if (isTls !== addresses[0]?.isTls) yield [["cluster", index], 'expected "rediss://" in all URLs, or in none'];
+  }
+}
+
+const settings = v.pipe(
+  v.strictObject({
+    url: v.optional(about(url, "`redis://`, `rediss://` or `unix://`: one server, or what stands for one")),
+    cluster: v.optional(about(
+      v.pipe(v.array(url, "expected an array of URLs"), v.nonEmpty("expected at least one URL")),
+      "URLs of some nodes of a Cluster; they name the others",
+    )),
+    sentinel: v.optional(about(sentinel, "Sentinels, which name the primary")),
+    username,
+    password,
+    tls: v.optional(about(tls, "For `rediss://`; with Sentinels it turns TLS on, for them and for the servers")),
+    timeout,
+  }, URL_FORM),
+  v.transform(({ timeout, ...rest }): RedisConfig => ({ ...rest, timeoutMs: timeout })),
+  v.rawCheck(({ dataset, addIssue }) => {
+    if (!dataset.typed) return;
+    for (const [keys, message] of findMistakes(dataset.value)) {
+      const path = keys.map((key) => ({ type: "unknown", origin: "value", input: dataset.value, key, value: null }));
+      addIssue({ message, ...(path.length > 0 && { path: path as never }) });
+    }
+  }),
+);
+
+/** @internal The schema of the connection to Redis. */
+export const RedisSchema: v.GenericSchema<RedisInput, RedisConfig> = v.pipe(
+  v.union([url, settings], URL_FORM),
+  v.transform((given) => typeof given === "string" ? v.parse(settings, { url: given }) : given),
+);

@@ -1,0 +1,57 @@
+/**
+ * The PEM files that the connection to Redis needs.
+ *
+ * @module
+ */
+import { X509Certificate } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { ConfigError, type ConfigIssue } from "../config/config.ts";
+import type { RedisConfig } from "../config/redis.ts";
+import type { RedisTarget } from "../storage/redis_client.ts";
+import { checkTls } from "./load_config.ts";
+
+type PemName = "ca" | "cert" | "key";
+
+/**
+ * Reads the files.
+ *
+ * @param config The connection to Redis
+ * @param directory Directory that relative paths start from
+ * @returns The connection, with files replaced by their text
+ * @throws {ConfigError} For every file that can't be read, or whose content is not as expected
+ */
+export function readRedisFiles(config: RedisConfig, directory: string): RedisTarget {
+  const { tls } = config;
+  if (tls === undefined) return config;
+  const issues: ConfigIssue[] = [];
+  const report = (name: PemName, message: string) =>
+    issues.push({ path: `redis.tls.${name}`, message, source: resolve(directory, tls[name] ?? "") });
+  const read = (name: PemName): string | undefined => {
+    if (tls[name] === undefined) return undefined;
+    try {
+      return readFileSync(resolve(directory, tls[name]), "utf8");
+    } catch (error) {
+      const why = error instanceof Error ? "code" in error ? error.code : error.name : "unknown";
+      report(name, `cannot read the PEM file (${why})`);
+      return undefined;
+    }
+  };
+  const [ca, cert, key] = [read("ca"), read("cert"), read("key")];
+  if (ca !== undefined && !isCertificate(ca)) report("ca", "expected a PEM file with a certificate");
+  if (cert !== undefined && key !== undefined) {
+    for (const [name, message] of checkTls({ cert, key })) report(name, message);
+  }
+  if (issues.length > 0) throw new ConfigError(issues);
+  const texts = Object.entries({ ca, cert, key }).filter(([, text]) => text !== undefined);
+  return { ...config, tls: Object.fromEntries(texts) };
+}
+
+/** Returns whether a text begins with a certificate. */
+function isCertificate(text: string): boolean {
+  try {
+    return new X509Certificate(text).subject !== undefined;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,55 @@
+/**
+ * Check of what a server of Redis says of itself: its version, its mode and its role have to fit the configuration.
+ *
+ * @module
+ */
+
+/** The oldest version whose commands the scripts and the library need. */
+const MIN_VERSION = [6, 2] as const;
+
+/** Error for a server that answers, but can't be used as it is configured. */
+export class RedisUnfit extends Error {
+  override readonly name = "RedisUnfit";
+  /** False if the server may become fit by itself: a replica can become a primary. */
+  readonly isFinal: boolean;
+
+  /**
+   * @param message What it is, and what to configure
+   * @param isFinal False if the server may become fit by itself
+   */
+  constructor(message: string, isFinal = true) {
+    super(message);
+    this.isFinal = isFinal;
+  }
+}
+
+/**
+ * Checks what a server says of itself.
+ *
+ * @param info Its answer to `INFO`; empty if it must not be asked
+ * @param place The setting that leads to it
+ * @throws {RedisUnfit} If it can't be used
+ */
+export function assertFit(info: string, place: "url" | "cluster" | "sentinel"): void {
+  const { redis_version: version = "", redis_mode: mode, role } = Object.fromEntries(
+    Array.from(info.matchAll(/^(redis_version|redis_mode|role):(.*?)\r?$/gm), ([, name, value]) => [name, value]),
+  );
+  if (mode === "sentinel") {
+    throw new RedisUnfit("this server is a Sentinel: configure redis.sentinel, with the name of the primary");
+  }
+  if (mode === "cluster" && place !== "cluster") {
+    throw new RedisUnfit("this server is a node of a Cluster: configure redis.cluster");
+  }
+  if (mode === "standalone" && place === "cluster") {
+    throw new RedisUnfit("this server is no node of a Cluster: configure redis.url");
+  }
+  const [major = 0, minor = 0] = version.split(".").map(Number);
+  if (version !== "" && (major < MIN_VERSION[0] || (major === MIN_VERSION[0] && minor < MIN_VERSION[1]))) {
+    throw new RedisUnfit(
+      `this server is Redis ${major}.${minor}, which is too old: ${MIN_VERSION.join(".")} is needed`,
+    );
+  }
+  if (role === "slave" && place === "url") {
+    throw new RedisUnfit("this server is a replica: configure its primary, or redis.sentinel", false);
+  }
+}

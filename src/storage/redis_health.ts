@@ -1,0 +1,183 @@
+/**
+ * The health of one server of Redis: when it is left alone, and when it is asked again. A server that goes back and
+ * forth has to be well for longer and longer before calls go to it again.
+ *
+ * @module
+ */
+import type { Clock } from "../exchange/clock.ts";
+
+/**
+ * Pause before a failing server is probed. It is short at first, since most failures are brief, and doubles up to
+ * {@link MAX_PAUSE_MS}. Milliseconds.
+ */
+const FIRST_PAUSE_MS = 20;
+const MAX_PAUSE_MS = 250;
+/**
+ * Number of probes in a row that have to be answered in time after an outage. It doubles with each outage that begins
+ * within {@link STEADY_MS} of the one before, up to {@link MAX_PROBES}, and the pauses between them grow with it: at
+ * most two changes of health in about ten seconds.
+ */
+const PROBES = 3;
+const MAX_PROBES = 48;
+/** A server that was up for so long has recovered. Milliseconds. */
+const STEADY_MS = 60_000;
+/**
+ * Late answers that are borne while other answers come in, and the part of one that each answer in time makes good: a
+ * server that is late for fewer than one in ten calls stays up.
+ */
+const MAX_LATE = 3;
+const MADE_GOOD = 0.1;
+/**
+ * The time without an answer after which connections are opened anew: the other end may be gone without closing them.
+ * Milliseconds.
+ */
+const SILENCE_MS = 5000;
+/** The time without an answer after which a server counts as silent, not as slow. Milliseconds. */
+const SILENT_MS = 1000;
+
+/** A duration that differs from call to call, so that gateways do not act at the same time: half of it at least. */
+export function jitter(ms: number): number {
+  return ms * (0.5 + Math.random() / 2);
+}
+
+/** Parts of a {@link ServerHealth}. */
+export interface ServerHealthOptions {
+  readonly clock: Clock;
+  /** True for a server that is not probed before the first call. */
+  readonly isUp: boolean;
+  /** Asks the server; it throws unless the answer came in time. */
+  readonly probe: () => Promise<unknown>;
+  /** Opens the connection anew after a long silence. */
+  readonly reopen: () => void;
+  /** Told of each failed probe, and when the server is up again. */
+  readonly changed: (cause: unknown) => void;
+}
+
+/** The health of one server. */
+export class ServerHealth {
+  readonly #options: ServerHealthOptions;
+  #isUp: boolean;
+  /** The number of outages so far. A failed call that began before the latest outage does not start another one. */
+  outages = 0;
+  /** The number of answers so far, late ones included. */
+  answers = 0;
+  #late = 0;
+  /** Time that the last late answer of this outage took. Milliseconds. */
+  #lateMs: number | undefined;
+  #upSince: number;
+  #silentSince: number;
+  #needed = 1;
+  #good = 0;
+  #pauseMs = FIRST_PAUSE_MS;
+  #isClosed = false;
+  #cancelProbe = (): void => {};
+
+  /** @param options Its parts */
+  constructor(options: ServerHealthOptions) {
+    this.#options = options;
+    this.#isUp = options.isUp;
+    this.#upSince = this.#silentSince = options.clock.monotonic();
+  }
+
+  /** True if calls may be made. */
+  get isUp(): boolean {
+    return this.#isUp;
+  }
+
+  /** Notes an answer in time. */
+  answered(): void {
+    this.answers++;
+    if (this.#late > 0) this.#late = Math.max(0, this.#late - MADE_GOOD);
+  }
+
+  /** Notes an answer that came too late. @param ms Time that it took */
+  answeredLate(ms: number): void {
+    this.answers++;
+    this.#silentSince = this.#options.clock.monotonic();
+    if (!this.#isUp) this.#lateMs = ms;
+  }
+
+  /**
+   * Notes that a call has had no answer in time.
+   *
+   * @param answers The number of answers before the call was sent
+   * @param outages The number of outages before the call was sent
+   */
+  missed(answers: number, outages: number): void {
+    if (outages !== this.outages) return;
+    // While others are answered, Redis is there.
+    if (answers !== this.answers && ++this.#late <= MAX_LATE) return;
+    this.leaveAlone();
+  }
+
+  /** Describes an outage: slow or silent. @returns `undefined` without an outage, and while it is too early to tell */
+  describe(): string | undefined {
+    if (this.#isUp) return undefined;
+    const silentMs = this.#options.clock.monotonic() - this.#silentSince;
+    if (silentMs >= SILENT_MS) return `silent for ${Math.round(silentMs)} ms`;
+    return this.#lateMs === undefined ? undefined : `slow: it answers after ${Math.ceil(this.#lateMs)} ms`;
+  }
+
+  /** Asks whether the server is well. No caller waits for this. */
+  probe(): void {
+    this.#cancelProbe();
+    if (this.#isClosed) return;
+    const { outages } = this;
+    this.#options.probe().then(
+      () => {
+        if (outages === this.outages) this.#succeeded();
+      },
+      (cause) => {
+        if (outages !== this.outages || this.#isClosed) return;
+        this.leaveAlone();
+        this.#options.changed(cause);
+      },
+    );
+  }
+
+  /** Begins or prolongs an outage: from now on calls fail at once, and probes check whether the server is back. */
+  leaveAlone(): void {
+    if (this.#isClosed) return;
+    const now = this.#options.clock.monotonic();
+    if (this.#isUp) {
+      this.#silentSince = now;
+      this.#lateMs = undefined;
+      this.#pauseMs = FIRST_PAUSE_MS;
+      const isUnsteady = now - this.#upSince < STEADY_MS;
+      this.#needed = isUnsteady ? Math.min(Math.max(PROBES, 2 * this.#needed), MAX_PROBES) : PROBES;
+    }
+    this.#isUp = false;
+    this.#late = 0;
+    this.#good = 0;
+    this.outages++;
+    if (now - this.#silentSince >= SILENCE_MS) {
+      this.#silentSince = now;
+      this.#options.reopen();
+    }
+    this.#probeAfter(this.#pauseMs);
+    this.#pauseMs = Math.min(2 * this.#pauseMs, MAX_PAUSE_MS);
+  }
+
+  /** Ends the probes. */
+  close(): void {
+    this.#isClosed = true;
+    this.#cancelProbe();
+  }
+
+  #succeeded(): void {
+    this.#cancelProbe();
+    this.answers++;
+    if (this.#isUp || this.#isClosed) return;
+    this.#silentSince = this.#options.clock.monotonic();
+    this.#pauseMs = Math.min(FIRST_PAUSE_MS * this.#needed / PROBES, MAX_PAUSE_MS);
+    if (++this.#good < this.#needed) return this.#probeAfter(this.#pauseMs);
+    this.#isUp = true;
+    this.#upSince = this.#silentSince;
+    this.#options.changed(undefined);
+  }
+
+  #probeAfter(ms: number): void {
+    this.#cancelProbe();
+    this.#cancelProbe = this.#options.clock.timer(jitter(ms), () => this.probe());
+  }
+}

@@ -1,0 +1,61 @@
+/**
+ * Probes of the servers of Redis: whether a server answers in time, and at first whether it can be used.
+ *
+ * @module
+ */
+import type { Redis } from "ioredis";
+import type { Clock } from "../exchange/clock.ts";
+import type { RedisTarget } from "./redis_connect.ts";
+import { isReply, RedisFailed, within } from "./redis_deadline.ts";
+import { assertFit, RedisUnfit } from "./redis_fitness.ts";
+import type { ServerHealth } from "./redis_health.ts";
+
+/** Probes servers. */
+export class Prober {
+  /** The reason for which the servers can't be used as they are configured. */
+  unfit: RedisUnfit | undefined;
+  readonly #clock: Clock;
+  readonly #target: RedisTarget;
+  readonly #place: "url" | "cluster" | "sentinel";
+  readonly #examined = new WeakSet<Redis>();
+
+  /**
+   * @param target Redis as it is configured
+   * @param clock Source of time
+   */
+  constructor(target: RedisTarget, clock: Clock) {
+    this.#clock = clock;
+    this.#target = target;
+    this.#place = target.cluster !== undefined ? "cluster" : target.sentinel !== undefined ? "sentinel" : "url";
+  }
+
+  /** Probes a server. @throws Unless it answers in time and can be used */
+  async probe(redis: Redis, health: ServerHealth): Promise<void> {
+    const started = this.#clock.monotonic();
+    const answer = this.#ask(redis);
+    try {
+      await within(this.#clock, answer, this.#target.timeoutMs);
+    } catch (cause) {
+      const answeredLate = () => health.answeredLate(this.#clock.monotonic() - started);
+      if (cause instanceof RedisFailed) answer.then(answeredLate, () => {});
+      throw cause;
+    }
+  }
+
+  /** Examines a server anew at the next probe, for it may be another one. */
+  forget(redis: Redis): void {
+    this.#examined.delete(redis);
+  }
+
+  async #ask(redis: Redis): Promise<void> {
+    try {
+      if (this.#examined.has(redis)) return void await redis.ping();
+      assertFit(String(await redis.info()), this.#place);
+      this.#examined.add(redis);
+      this.unfit = undefined;
+    } catch (cause) {
+      if (cause instanceof RedisUnfit) this.unfit = cause;
+      if (!isReply(cause)) throw cause; // an error that it answers says that it is there
+    }
+  }
+}

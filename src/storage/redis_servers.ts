@@ -1,0 +1,287 @@
+/**
+ * The servers behind a connection to Redis, with the health of each: one server, which other gateways or Sentinels may
+ * replace by another, or those of a Cluster.
+ *
+ * @module
+ */
+import type { Redis } from "ioredis";
+import type { Clock } from "../exchange/clock.ts";
+import { connectCluster, connectServer, type GuardedCluster, type RedisTarget } from "./redis_connect.ts";
+import { firstLine } from "./redis_deadline.ts";
+import { RedisUnfit } from "./redis_fitness.ts";
+import { jitter, ServerHealth } from "./redis_health.ts";
+import { Prober } from "./redis_prober.ts";
+
+/**
+ * Interval at which a server is asked for its role: a primary that was replaced may keep its connections, and answers
+ * reads as before. Milliseconds.
+ */
+const ROLE_EVERY_MS = 1000;
+/** Minimum interval between two questions which nodes of a Cluster have which slots. Milliseconds. */
+const REFRESH_EVERY_MS = 1000;
+const CLOSED = "no connection";
+
+/** Told of each failed probe and each lost connection; without a cause, when a server is up again. */
+export type ServerChanged = (cause: unknown, server: ServerHealth | undefined) => void;
+
+/** The servers behind a connection. */
+export interface RedisServers {
+  /** Sends commands; a Cluster has the same commands as a server. */
+  readonly redis: Redis;
+  /** Hears messages. */
+  readonly subscriber: Redis;
+  /** Events of the subscriber at which channels have to be subscribed to. */
+  readonly subscribeOn: "ready" | "refresh";
+  /** True if all servers are up. */
+  readonly isUp: boolean;
+  /** The last error of the connection itself. */
+  readonly fault: string;
+  /** Describes the failure of the servers. */
+  describe(): string;
+  /** The reason for which the servers can't be used as they are configured. */
+  readonly unfit: RedisUnfit | undefined;
+  /** The server that the last call of {@link send} went to, where that is known. */
+  readonly routed: ServerHealth | undefined;
+  /**
+   * Makes a call, unless the server that it would go to is left alone.
+   *
+   * @returns The answer; `undefined` if nothing was sent
+   */
+  send(call: (redis: Redis) => Promise<unknown>): Promise<unknown> | undefined;
+  close(): void;
+}
+
+/** One server: that of a URL, or the primary that Sentinels name. */
+export class OneServer implements RedisServers {
+  readonly redis: Redis;
+  readonly subscriber: Redis;
+  readonly subscribeOn = "ready";
+  readonly routed: ServerHealth;
+  readonly #prober: Prober;
+  readonly #clock: Clock;
+  #fault = CLOSED;
+  #isClosed = false;
+  #cancelRole = (): void => {};
+
+  /**
+   * @param target Redis as it is configured
+   * @param clock Source of time
+   * @param changed Told of changes
+   */
+  constructor(target: RedisTarget, clock: Clock, changed: ServerChanged) {
+    this.#clock = clock;
+    this.#prober = new Prober(target, clock);
+    const redis = this.redis = connectServer(target);
+    this.subscriber = redis.duplicate();
+    const health: ServerHealth = this.routed = new ServerHealth({
+      clock,
+      isUp: false,
+      probe: () => this.#prober.probe(redis, health),
+      reopen: () => this.#reopen("the connection was silent"),
+      changed: (cause) => changed(cause, health),
+    });
+    // Every failure reaches the call that meets it; without a listener the connection's own errors would be thrown.
+    for (const connection of [redis, this.subscriber]) {
+      connection.on("error", (error) => this.#fault = firstLine(error));
+    }
+    redis.on("ready", () => {
+      this.#fault = CLOSED;
+      this.#prober.forget(redis);
+      health.probe();
+    });
+    redis.on("close", () => {
+      if (!health.isUp || this.#isClosed) return;
+      health.leaveAlone();
+      changed(new Error(CLOSED), health);
+    });
+    this.#watchRole();
+  }
+
+  get isUp(): boolean {
+    return this.routed.isUp;
+  }
+
+  get fault(): string {
+    return this.#fault;
+  }
+
+  get unfit(): RedisUnfit | undefined {
+    return this.#prober.unfit;
+  }
+
+  describe(): string {
+    return (this.redis.status === "ready" ? this.routed.describe() : undefined) ?? this.#fault;
+  }
+
+  send(call: (redis: Redis) => Promise<unknown>): Promise<unknown> | undefined {
+    return this.routed.isUp ? call(this.redis) : undefined;
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#cancelRole();
+    this.routed.close();
+    this.redis.disconnect();
+    this.subscriber.disconnect();
+  }
+
+  #reopen(why: string): void {
+    if (this.redis.status !== "ready" && this.redis.status !== "connect") return;
+    this.#fault = why;
+    this.redis.disconnect(true);
+    this.subscriber.disconnect(true);
+  }
+
+  #watchRole(): void {
+    if (this.#isClosed) return;
+    this.#cancelRole = this.#clock.timer(jitter(ROLE_EVERY_MS), () => {
+      const role = this.isUp ? this.redis.role() : Promise.resolve([]);
+      // A user of the server may lack the right to ask: then the first write tells.
+      role.then(([name]) => {
+        if (name === "slave") this.#reopen("the server has become a replica");
+      }, () => {}).finally(() => this.#watchRole());
+    });
+  }
+}
+
+/** The servers of a Cluster. Each is left alone by itself, so that the others go on while one of them fails. */
+export class ClusterServers implements RedisServers {
+  readonly redis: Redis;
+  readonly subscriber: Redis;
+  readonly subscribeOn = "refresh";
+  readonly #cluster: GuardedCluster;
+  readonly #prober: Prober;
+  readonly #clock: Clock;
+  readonly #changed: ServerChanged;
+  readonly #servers = new Map<string, ServerHealth>();
+  #routed: ServerHealth | undefined;
+  #isLeftAlone = false;
+  #fault = CLOSED;
+  #refreshedAt = -Infinity;
+
+  /**
+   * @param target Redis as it is configured
+   * @param clock Source of time
+   * @param changed Told of changes
+   */
+  constructor(target: RedisTarget, clock: Clock, changed: ServerChanged) {
+    this.#clock = clock;
+    this.#changed = changed;
+    this.#prober = new Prober(target, clock);
+    const cluster = this.#cluster = connectCluster(target);
+    this.redis = this.subscriber = cluster as unknown as Redis; // the same commands, typed apart
+    cluster.on("error", (error) => this.#note(error));
+    cluster.on("node error", (error) => this.#note(error));
+    cluster.on("ready", () => {
+      this.#fault = CLOSED;
+      for (const name of cluster.primaries().keys()) this.#serverOf(name, false).probe();
+    });
+    cluster.on("-node", ({ options }: Redis) => {
+      const server = this.#servers.get(`${options.host}:${options.port}`);
+      if (server?.isUp === true) server.leaveAlone();
+    });
+    cluster.on("close", () => changed(new Error(CLOSED), undefined));
+    cluster.on("refresh", () => this.#forgetFormer());
+  }
+
+  get isUp(): boolean {
+    return this.#cluster.status === "ready" && this.#servers.size > 0 &&
+      Array.from(this.#servers.values()).every(({ isUp }) => isUp);
+  }
+
+  get fault(): string {
+    return this.#fault;
+  }
+
+  get unfit(): RedisUnfit | undefined {
+    return this.#prober.unfit;
+  }
+
+  get routed(): ServerHealth | undefined {
+    return this.#routed;
+  }
+
+  describe(): string {
+    const descriptions = Array.from(this.#servers.values(), (server) => server.describe());
+    return descriptions.find((description) => description !== undefined) ?? this.#fault;
+  }
+
+  send(call: (redis: Redis) => Promise<unknown>): Promise<unknown> | undefined {
+    if (this.#cluster.status !== "ready") return undefined;
+    this.#routed = undefined;
+    this.#isLeftAlone = false;
+    this.#cluster.guard = this.#guard;
+    let answer: Promise<unknown>;
+    try {
+      answer = call(this.redis);
+    } finally {
+      this.#cluster.guard = undefined;
+    }
+    if (!this.#isLeftAlone) return answer;
+    answer.catch(() => {});
+    return undefined;
+  }
+
+  close(): void {
+    for (const server of this.#servers.values()) server.close();
+    this.#cluster.disconnect();
+  }
+
+  readonly #guard = (name: string): boolean => {
+    this.#routed = this.#serverOf(name, true);
+    this.#isLeftAlone ||= !this.#routed.isUp;
+    return this.#routed.isUp;
+  };
+
+  #note(error: unknown): void {
+    // Of a failed question to all nodes the library's own message says nothing.
+    const cause = error instanceof Error && "lastNodeError" in error ? error.lastNodeError ?? error : error;
+    this.#fault = firstLine(cause);
+    if (/cluster support disabled/i.test(this.#fault)) {
+      this.#prober.unfit = new RedisUnfit("this server is no node of a Cluster: configure redis.url");
+    }
+  }
+
+  #serverOf(name: string, isUp: boolean): ServerHealth {
+    let server = this.#servers.get(name);
+    if (server !== undefined) return server;
+    server = new ServerHealth({
+      clock: this.#clock,
+      isUp,
+      probe: () => this.#probe(name),
+      reopen: () => this.#cluster.primaries().get(name)?.disconnect(),
+      changed: (cause) => {
+        if (cause !== undefined) this.#refresh();
+        this.#changed(cause, this.#servers.get(name));
+      },
+    });
+    this.#servers.set(name, server);
+    return server;
+  }
+
+  async #probe(name: string): Promise<void> {
+    const node = this.#cluster.primaries().get(name);
+    const server = this.#servers.get(name);
+    if (node === undefined || server === undefined) throw new Error(`no connection to ${name}`);
+    await this.#prober.probe(node, server);
+  }
+
+  /** Asks which nodes have which slots: another node may have taken over. */
+  #refresh(): void {
+    const now = this.#clock.monotonic();
+    if (this.#cluster.status !== "ready" || now - this.#refreshedAt < REFRESH_EVERY_MS) return;
+    this.#refreshedAt = now;
+    this.#cluster.refreshSlotsCache(() => {});
+  }
+
+  /** Forgets servers that have no slots any more. */
+  #forgetFormer(): void {
+    const named = new Set(this.#cluster.slots.map((nodes) => nodes[0]));
+    for (const [name, server] of this.#servers) {
+      if (named.has(name)) continue;
+      server.close();
+      this.#servers.delete(name);
+    }
+    if (this.isUp) this.#changed(undefined, undefined);
+  }
+}

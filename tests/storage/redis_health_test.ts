@@ -1,0 +1,107 @@
+/** The health of one server of Redis: which answers end it, and how many it takes to be well again. */
+// runtimes: once
+import assert from "node:assert/strict";
+import { setImmediate } from "node:timers/promises";
+import { beforeEach, describe, it } from "@std/testing/bdd";
+import { ServerHealth } from "../../src/storage/redis_health.ts";
+
+describe("the health of a server of Redis", () => {
+  let now: number;
+  let timer: { readonly ms: number; readonly fire: () => void } | undefined;
+  let isWell: boolean;
+  let reopened: number;
+  let health: ServerHealth;
+  beforeEach(() => {
+    [now, timer, isWell, reopened] = [0, undefined, true, 0];
+    health = new ServerHealth({
+      clock: {
+        now: () => now,
+        monotonic: () => now,
+        timer(ms, fire) {
+          timer = { ms, fire };
+          return () => void (timer = undefined);
+        },
+      },
+      isUp: true,
+      probe: () => isWell ? Promise.resolve() : Promise.reject(new Error("away")),
+      reopen: () => void reopened++,
+      changed: () => {},
+    });
+  });
+  /** Lets the next probe happen. */
+  const probe = async () => {
+    const { ms, fire } = timer ?? assert.fail("no probe is to come");
+    now += ms;
+    fire();
+    await setImmediate();
+  };
+  const recover = async (): Promise<number> => {
+    for (let probes = 0;; probes++) {
+      if (health.isUp) return probes;
+      await probe();
+    }
+  };
+  const missOne = () => health.missed(health.answers - 1, health.outages);
+
+  it("bears late answers as long as there are few among others", () => {
+    for (let round = 0; round < 100; round++) {
+      for (let answer = 0; answer < 10; answer++) health.answered();
+      missOne();
+    }
+    assert.equal(health.isUp, true);
+    for (let late = 0; late < 4; late++) missOne();
+    assert.equal(health.isUp, false);
+  });
+
+  it("ends with the first call after which nothing was heard", () => {
+    health.missed(health.answers, health.outages);
+    assert.equal(health.isUp, false);
+    const { outages } = health;
+    health.missed(health.answers, outages - 1); // sent before
+    assert.equal(health.outages, outages);
+  });
+
+  it("takes ever more good answers where outages follow on each other, and fewer after a minute", async () => {
+    const probes: number[] = [];
+    const times: number[] = [];
+    for (let outage = 0; outage < 6; outage++) {
+      const began = now;
+      health.leaveAlone();
+      probes.push(await recover());
+      times.push(now - began);
+    }
+    assert.deepEqual(probes, [3, 6, 12, 24, 48, 48]);
+    const last = times.at(-1) ?? 0;
+    assert.ok(last > 5000 && last < 15_000, `${last} ms until it is up again`);
+    now += 60_000;
+    health.leaveAlone();
+    assert.equal(await recover(), 3);
+  });
+
+  it("begins to count anew with each probe that fails", async () => {
+    health.leaveAlone();
+    await probe();
+    await probe();
+    isWell = false;
+    await probe();
+    isWell = true;
+    assert.equal(await recover(), 3);
+  });
+
+  it("opens connections anew where it is silent, not where it is slow", async () => {
+    isWell = false;
+    health.leaveAlone();
+    const until = async (end: number, slow: boolean) => {
+      while (now < end) {
+        if (slow) health.answeredLate(80);
+        await probe();
+      }
+    };
+    await until(12_000, true);
+    assert.equal(reopened, 0);
+    assert.equal(health.describe(), "slow: it answers after 80 ms");
+    await until(24_000, false);
+    assert.equal(reopened, 2);
+    assert.match(health.describe() ?? "", /^silent for [0-9]+ ms$/);
+  });
+});

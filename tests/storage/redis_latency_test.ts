@@ -1,0 +1,95 @@
+/** A Redis that is far away: it is used as long as it answers in time, and it does not count as up and down in turn. */
+// runtimes: once
+// alone: it measures deadlines of tens of milliseconds
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, it } from "@std/testing/bdd";
+import { systemClock } from "../../src/exchange/clock.ts";
+import { RedisClient } from "../../src/storage/redis_client.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
+import { type RedisLink, startLink } from "../support/redis_link.ts";
+import { until } from "../support/until.ts";
+
+/** Time for which calls are made. Milliseconds. */
+const LOAD_MS = 4000;
+
+withRedis.describe("row 67: a Redis that is far away", () => {
+  let redis: RedisServer;
+  let link: RedisLink;
+  let client: RedisClient;
+  let reports: string[];
+  beforeEach(async () => {
+    redis = await startRedis();
+    link = await startLink(redis.port);
+    reports = [];
+  });
+  afterEach(async () => {
+    client.close();
+    await link.close();
+    await redis.stop();
+  });
+  const connect = async (timeoutMs: number) => {
+    client = new RedisClient({ url: link.url, timeoutMs }, systemClock, (text) => reports.push(text));
+    await client.ready();
+  };
+  /** Makes calls one after the other, several at a time, and counts how often the health changes. */
+  const load = async (ms = LOAD_MS) => {
+    let [changes, good, failed] = [0, 0, 0];
+    let wasUp = client.health.isUp;
+    const end = performance.now() + ms;
+    const callers = Array.from({ length: 4 }, async () => {
+      while (performance.now() < end) {
+        await client.run((redis) => redis.incr("a"), Number).then(() => good++, () => failed++);
+        if (client.health.isUp !== wasUp) changes++;
+        wasUp = client.health.isUp;
+        await new Promise((resolve) => setTimeout(resolve, 2)); // what a caller does beside
+      }
+    });
+    await Promise.all(callers);
+    return { changes, good, failed };
+  };
+
+  for (const [rtt, timeoutMs] of [[20, 50], [40, 100], [80, 200]] as const) {
+    it(`row 67: a round trip of ${rtt} ms is good with a timeout of ${timeoutMs} ms`, async () => {
+      link.rtt = rtt;
+      await connect(timeoutMs);
+      const { changes, good, failed } = await load();
+      assert.ok(good > 50 && failed <= good / 20, `${good} good, ${failed} failed`);
+      assert.ok(changes <= 2, `${changes} changes`);
+    });
+  }
+
+  it("row 67: a round trip of 40 ms, some of 55, with a timeout of 50 ms: few changes, ever fewer", async () => {
+    link.rtt = () => 38 + (Math.random() < 0.2 ? 17 : 0);
+    await connect(50);
+    const first = await load();
+    assert.ok(first.changes <= 8, `${first.changes} changes at first`);
+    const second = await load();
+    assert.ok(second.changes <= 2, `${second.changes} changes later`);
+    assert.ok(reports.length <= 2, reports.join("\n"));
+  });
+
+  it("row 67: a round trip of 80 ms with a timeout of 50 ms: never up, on the same connection, and told what to do", async () => {
+    link.rtt = 80;
+    await connect(50);
+    const { changes, good } = await load();
+    assert.deepEqual({ changes, good }, { changes: 0, good: 0 });
+    assert.equal(reports.length, 1, reports.join("\n"));
+    assert.match(reports[0] ?? "", /^Redis fails \(slow: it answers after \d+ ms; redis\.timeout is 50 ms: raise it/);
+    await load(2000); // longer than a silence lasts until connections are made anew
+    assert.equal(link.connections, 2, "for calls and for messages");
+    link.rtt = 5;
+    await until(() => client.health.isUp, "it is near again");
+    assert.deepEqual(reports.slice(1), ["Redis answers again"]);
+  });
+
+  it("row 67: a Redis that is silent is told as such, and is not called slow", async () => {
+    await connect(50);
+    redis.pause();
+    await until(async () => {
+      await client.run((redis) => redis.incr("a"), Number).catch(() => {});
+      return reports.length > 0;
+    }, "it is told");
+    assert.match(reports[0] ?? "", /^Redis fails \(silent for \d+ ms\): /);
+    redis.resume();
+  });
+});
