@@ -20,6 +20,8 @@ export const LIMIT = 13_500;
 /** Tokens of an answer, which is the most that its caller asks for; the least and the most of a prompt. */
 const OUTPUT = 60;
 const [SHORT, LONG] = [20, 60] as const;
+/** The most that a call uses. Tokens. */
+export const MOST_USED: number = LONG + OUTPUT;
 /** The least that the gateway takes for a byte of input; a strict limit takes a token for each. Source: estimate.ts. */
 const MIN_INPUT_RATIO = 0.125;
 /** How long a provider takes for an answer. Milliseconds. */
@@ -232,7 +234,7 @@ export async function runScene(
     for (const key of keys) charged[key.id] = await chargedOf(asked, key).catch(() => NaN);
     return { calls, charged, localDecisions: await localDecisions(living) - before };
   } finally {
-    for (const { program } of members) program.kill("SIGKILL");
+    for (const { program, isGone } of members) if (!isGone) program.kill("SIGKILL");
     await Promise.all(members.map(({ program }) => program.ended));
     await provider.close();
     rmSync(folder, { recursive: true, force: true });
