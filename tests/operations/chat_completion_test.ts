@@ -164,6 +164,7 @@ describe("a chat completion request", () => {
         model: "m",
         isStream: true,
         choices: 2,
+        maxOutput: undefined,
         users: [extra.user, extra.safety_identifier].filter((name) => typeof name === "string"),
       });
       assert.equal(JSON.stringify(json), before, "the view was changed");
@@ -235,12 +236,27 @@ describe("a chat completion request", () => {
     }
   });
 
+  it("reads the largest of the maxima that are set, and none where one of them is no count", () => {
+    const maxOf = (fields: Record<string, unknown>) =>
+      readChatCompletion({ ...withMessages(user), ...fields }, "ordered").maxOutput;
+    assert.equal(maxOf({ max_tokens: 7 }), 7);
+    assert.equal(maxOf({ max_tokens: null, max_completion_tokens: 9 }), 9);
+    for (const [one, other] of [[7, 9], [9, 7]]) {
+      assert.equal(maxOf({ max_tokens: one, max_completion_tokens: other }), 9);
+    }
+    assert.equal(maxOf({ max_output_tokens: 7 }), undefined);
+    for (const odd of ["7", 0, -1, 1.5, 1e300, [7]]) {
+      assert.equal(maxOf({ max_tokens: odd, max_completion_tokens: 9 }), undefined);
+    }
+  });
+
   it("tells what the later steps need", () => {
     const base = withMessages(user);
     assert.deepEqual(readChatCompletion({ ...base, stream: true, n: 3 }, "ordered"), {
       model: "m",
       isStream: true,
       choices: 3,
+      maxOutput: undefined,
       users: [],
     });
     for (const n of [null, "3", 0, -1]) assert.equal(readChatCompletion({ ...base, n }, "ordered").choices, 1);
