@@ -218,6 +218,7 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
     : upstream;
   const isEvents = (headers.get("content-type") ?? "").toLowerCase().startsWith("text/event-stream");
   const crossed = toCallerHeaders(headers, isEvents, headerRules);
+  if (status !== 200) exchange.beforeSettled = undefined; // an error costs nothing, however it ends
   if (listsWithheld) exchange.facts.withheld = { ...exchange.facts.withheld, response: listWithheld(headers, crossed) };
   const own = exchange.addHeaders(crossed);
   if (operation.body !== "none") exchange.facts.stream ??= isEvents;

@@ -2,6 +2,7 @@
 import { CLIENTS } from "./clients.ts";
 import { makeAdminErrors, makeCauses, makeErrors, makeOutcomes, makeStreamErrors } from "./errors.ts";
 import { makeBarredHeaders, makeRequestHeaders, makeResponseHeaders } from "./headers.ts";
+import { FLEET } from "./fleet.ts";
 import { makeMap } from "./map.ts";
 import { makeGenAi, makeMetrics } from "./metrics.ts";
 import { makeOperations, makeOtherOperations } from "./operations.ts";
@@ -36,5 +37,6 @@ export const TABLES: readonly Part[] = [
   { name: "connections", files: PERFORMANCE, make: makeConnections },
   { name: "keys", files: PERFORMANCE, make: makeKeys },
   { name: "observers", files: PERFORMANCE, make: makeObservers },
+  FLEET,
   ...CLIENTS,
 ];

@@ -22,7 +22,11 @@ export const MAX_MEMBERS = 200_000;
 export const MAX_VALUES = 1_100_000;
 const STRING_WEIGHT = 3;
 /** Keys on which a policy decides. If one is given twice, parsers differ in which one wins: a way around the policy. */
-const SINGLE_KEYS: ReadonlySet<string> = new Set(["model", "messages", "input", "stream"]);
+const SINGLE_KEYS: ReadonlySet<string> = new Set([
+  ...["model", "messages", "input", "stream"],
+  // What strict limits reserve.
+  ...["n", "best_of", "prompt", "max_tokens", "max_completion_tokens", "max_output_tokens"],
+]);
 
 /** The index of the quote that ends the string whose first character stands at `from`; -1 where none does. */
 function endOfString(text: string, from: number): number {

@@ -90,14 +90,15 @@ export class TokenEstimator {
   }
 
   /**
-   * Estimates what a call has used.
+   * Estimates what a call has used: no more than the maximum that the caller set, unless more was counted.
    *
    * @param call The call
    * @param counted Tokens of output as its dialect counted them
    */
   consumed(call: EstimatedCall, counted: number): EstimatedTokens {
     const { outputFactor = 1 } = this.#models.get(modelOf(call)) ?? {};
-    return { input: this.#input(call), output: Math.ceil(counted * outputFactor) };
+    const most = Math.max(call.maxOutput ?? Infinity, counted);
+    return { input: this.#input(call), output: Math.min(Math.ceil(counted * outputFactor), most) };
   }
 
   /**

@@ -67,6 +67,7 @@ export function toJsonLine(record: ExchangeRecord): string {
     inputTokens: usage?.input,
     outputTokens: usage?.output,
     tokens: usage?.total,
+    estimated: record.isEstimated,
     retries: record.retries,
     withheld: record.withheld,
   });
@@ -85,7 +86,7 @@ export function toPrettyLine(record: ExchangeRecord): string {
     stream === true ? "stream" : undefined,
     `${Math.round(record.durationMs)} ms`,
     record.firstByteMs === undefined ? undefined : `(first byte ${Math.round(record.firstByteMs)} ms)`,
-    usage === undefined ? undefined : `${usage.total} tokens`,
+    usage === undefined ? undefined : `${usage.total} tokens${record.isEstimated === true ? " (estimated)" : ""}`,
     keyId === undefined ? undefined : `key ${keyId}`,
     record.id,
   ];

@@ -27,20 +27,20 @@ export interface ChatCompletionRequest {
   readonly hasStreamOptions: boolean;
 }
 
-const MAX_OUTPUT_FIELDS = ["max_completion_tokens", "max_output_tokens", "max_tokens"] as const;
-
-/** Returns the largest output that a request allows, in whichever field its interface has it. Tokens. */
-export function readMaxOutput(
-  fields: Readonly<Partial<Record<(typeof MAX_OUTPUT_FIELDS)[number], unknown>>>,
-): number | undefined {
-  let largest: number | undefined; // where there are several, nobody but the provider can tell which one counts
-  for (const name of MAX_OUTPUT_FIELDS) {
-    const max = fields[name];
-    if (max === undefined || max === null) continue;
-    if (typeof max !== "number" || !Number.isSafeInteger(max) || max <= 0) return undefined;
-    largest = Math.max(largest ?? 0, max);
+/**
+ * Reads the largest output that a request allows.
+ *
+ * @param values Values of the fields in which its interface has it: the provider decides by which it goes
+ * @returns The largest of them; `undefined` where none is set, or one is no count. Tokens
+ */
+export function readMaxOutput(...values: readonly unknown[]): number | undefined {
+  let most: number | undefined;
+  for (const value of values) {
+    if (value === undefined || value === null) continue;
+    if (typeof value !== "number" || !Number.isSafeInteger(value) || value <= 0) return undefined;
+    most = Math.max(most ?? 0, value);
   }
-  return largest;
+  return most;
 }
 
 /** The party that checks messages and their order: the gateway (`ordered`) or the provider (`any`). */
@@ -165,7 +165,7 @@ export function readChatCompletion(json: unknown, order: MessageOrder, byteLengt
     isStream: readStream(stream),
     choices,
     users,
-    maxOutput: readMaxOutput(view),
+    maxOutput: readMaxOutput(view.max_completion_tokens, view.max_tokens),
     inputBytes: countInputBytes(json as Readonly<Record<string, unknown>>, byteLength),
     hasStreamOptions: Object.hasOwn(json, "stream_options"),
   };

@@ -47,16 +47,29 @@ function usersOf({ user, safety_identifier: successor, metadata }: Readonly<Reco
   return [user, successor, third].filter((name) => typeof name === "string");
 }
 
+/** Reads the most output of one choice; of legacy completions, with all that are made for it. */
+function readMaxOfChoice({ max_tokens: max, prompt, best_of: made, n }: Readonly<Record<string, unknown>>) {
+  const isSeveral = Array.isArray(prompt) && typeof prompt[0] !== "number"; // numbers are one prompt, in tokens
+  const choices = typeof n === "number" && n > 1 ? n : 1;
+  const madeForOne = typeof made === "number" && made > choices ? made / choices : 1;
+  const most = readMaxOutput(max);
+  return most && most * (isSeveral ? prompt.length : 1) * madeForOne;
+}
+
 /**
  * Reads the facts of a JSON body.
  *
  * @param json The parsed body
- * @param model Whether a model has to be named
+ * @param operation Its operation
  * @param byteLength The length of the body
  * @returns The facts
  * @throws {GatewayError} `invalid_json` for what is no object, `invalid_body` for a model that is no name, or missing
  */
-export function readJsonFacts(json: unknown, model: Operation["model"], byteLength = 0): RequestFacts {
+export function readJsonFacts(
+  json: unknown,
+  { model, group }: Pick<Operation, "model" | "group">,
+  byteLength = 0,
+): RequestFacts {
   if (typeof json !== "object" || json === null || Array.isArray(json)) throw new GatewayError("invalid_json");
   const fields = json as Readonly<Record<string, unknown>>;
   const { n } = fields;
@@ -66,7 +79,7 @@ export function readJsonFacts(json: unknown, model: Operation["model"], byteLeng
     isStream: fields.stream_format === "sse" || readStream(fields.stream),
     choices: typeof n === "number" && n > 1 ? n : 1,
     users: usersOf(fields),
-    maxOutput: readMaxOutput(fields),
+    maxOutput: group === "responses" ? readMaxOutput(fields.max_output_tokens) : readMaxOfChoice(fields),
     inputBytes: countInputBytes(fields, byteLength),
     hasStreamOptions: Object.hasOwn(fields, "stream_options"),
   };
@@ -76,18 +89,18 @@ export function readJsonFacts(json: unknown, model: Operation["model"], byteLeng
  * Reads the facts of a multipart body.
  *
  * @param fields Its fields of {@link FACT_FIELDS}, as texts
- * @param model Whether a model has to be named
+ * @param operation Its operation
  * @param textBytes Bytes of all fields that are no files
  * @returns The facts
  * @throws {GatewayError} `invalid_body` for a model that is no name, or missing
  */
 export function readFieldFacts(
   fields: Readonly<Record<string, string | undefined>>,
-  model: Operation["model"],
+  operation: Pick<Operation, "model" | "group">,
   textBytes = 0,
 ): RequestFacts {
   const view = { ...fields, stream: toValue(fields.stream), n: Number(fields.n ?? 1) };
-  return { ...readJsonFacts(view, model), inputBytes: textBytes };
+  return { ...readJsonFacts(view, operation), inputBytes: textBytes };
 }
 
 /** The facts of a request of which nothing is read. */

@@ -24,6 +24,12 @@ const UNANSWERED: ReadonlySet<string | undefined> = new Set<ErrorCode | undefine
   "upstream_bad_response",
 ]);
 
+/**
+ * Share of what was relayed that a stream must have stated before it broke off, to be taken at its word. Some state
+ * their output with each event; others begin with a token, and state the rest at the end.
+ */
+const MIN_STATED = 0.5;
+
 /** A call whose tokens count. */
 export interface AccountedCall extends EstimatedCall {
   /** The most output that one answer of the provider has; `undefined` where the operator set none. Tokens. */
@@ -90,20 +96,20 @@ export class Accounting {
   }
 
   /**
-   * Completes the facts of usage. What a provider stated counts. An answer that states nothing, or broke off
-   * before it stated its output, counts as what was sent and relayed of it. A call that nobody waited for counts as expected: the provider may go on with
-   * it, and bill it.
+   * Completes the facts of usage. What a provider stated counts. An answer that states nothing, or broke off before it
+   * stated its output, counts as what was sent and relayed of it. A call that nobody waited for counts as expected: the
+   * provider may go on with it, and bill it.
    */
-  #complete(call: AccountedCall, { facts, status, outputTokens }: Exchange, { outcome, code }: Settlement): void {
+  #complete(call: AccountedCall, { facts, outputTokens }: Exchange, { outcome, code }: Settlement): void {
     const { usage, calledMs, stream } = facts;
     if (usage !== undefined && outcome === "ok") return this.#estimator.learn(call, usage, outputTokens);
-    if (usage?.output !== undefined) return;
-    const isRefused = code === undefined && outcome !== "client_closed" && status !== 200;
+    if (usage?.output !== undefined && outputTokens === undefined) return;
     const isUnanswered = outputTokens === undefined && (calledMs === undefined || UNANSWERED.has(code));
-    if (isRefused || isUnanswered) return;
+    if (isUnanswered) return;
     const isRelayed = outputTokens !== undefined && (outcome === "ok" || stream === true);
     const estimate = isRelayed ? this.#estimator.consumed(call, outputTokens) : this.#estimator.expect(call);
-    const { input = estimate.input } = usage ?? {};
+    const { input = estimate.input, output = -1 } = usage ?? {};
+    if (output >= estimate.output * MIN_STATED) return;
     facts.usage = { ...usage, input, output: estimate.output, total: input + estimate.output };
     facts.isEstimated = true;
   }

@@ -91,6 +91,10 @@ export async function admit(
   exchange.headers = lease.headers;
 }
 
+/** Multiplies a maximum by the number of choices, which a caller may state as any number. */
+const toWhole = (max: number | undefined, choices: number): number | undefined =>
+  max && Math.min(Math.ceil(max * choices), Number.MAX_SAFE_INTEGER);
+
 /**
  * Opens the account of a call that costs tokens. Where they are limited, it is admitted now, since its body says how much
  * to reserve.
@@ -111,8 +115,8 @@ export async function reserve(
     model: exchange.facts.model ?? "",
     keyId: key.id,
     inputBytes,
-    maxOutput: exchange.facts.genAi === "embeddings" ? 0 : maxOutput && maxOutput * choices,
-    outputBound: provider.maxOutput && provider.maxOutput * choices,
+    maxOutput: exchange.facts.genAi === "embeddings" ? 0 : toWhole(maxOutput, choices),
+    outputBound: toWhole(provider.maxOutput, choices),
     isInputBounded: () => isBodyBounded(body?.bytes ?? new Uint8Array(), request),
   };
   const toAmounts = accounting.open(subjects, call, exchange);

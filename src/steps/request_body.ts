@@ -47,10 +47,10 @@ export function readFacts(
   const contentType = headers.get("content-type") ?? "";
   if (operation.body !== "json" && isMultipart(contentType)) {
     const { fields, textBytes } = readFields(bytes, contentType, FACT_FIELDS);
-    return readFieldFacts(fields, operation.model, textBytes);
+    return readFieldFacts(fields, operation, textBytes);
   }
   const isUnread = operation.body === "any" && (bytes.length === 0 || !isJson(contentType));
-  return isUnread ? NO_FACTS : readJsonFacts(parseJson(bytes), operation.model, bytes.length);
+  return isUnread ? NO_FACTS : readJsonFacts(parseJson(bytes), operation, bytes.length);
 }
 
 /**

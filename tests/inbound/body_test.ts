@@ -209,7 +209,7 @@ describe("parsing a body", () => {
   });
 
   it("refuses the deciding keys when they come twice, however they are written", () => {
-    for (const key of ["model", "messages", "stream"]) {
+    for (const key of ["model", "messages", "stream", "n", "max_tokens", "max_completion_tokens"]) {
       const escaped = `\\u${key.charCodeAt(0).toString(16).padStart(4, "0")}${key.slice(1)}`;
       assert.equal(codeOf(() => parse(`{"${key}":1,"x":{"${key}":2},"${key}" \t\r\n:3}`)), "invalid_body");
       assert.equal(codeOf(() => parse(`{"${key}":1,"${escaped}":2}`)), "invalid_body");

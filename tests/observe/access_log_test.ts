@@ -78,6 +78,12 @@ describe("the access log", () => {
     assert.doesNotMatch(toJsonLine(record) + toPrettyLine(record), /10\.0\.0\.1|\n/);
   });
 
+  it("marks tokens that are an estimate", () => {
+    const { tokens, estimated } = JSON.parse(toJsonLine({ ...record, isEstimated: true }));
+    assert.deepEqual([tokens, estimated], [7, true]);
+    assert.match(toPrettyLine({ ...record, isEstimated: true }), / {2}7 tokens \(estimated\) {2}/);
+  });
+
   it("tells the time of each line, whatever came before it", () => {
     const start = record.startedAt;
     for (const ms of [0, 1, 9, 10, 99.9, 100, 999, 1000, 1001, 999, 59_999, 60_000, 86_400_000, 0, -start, 2e14]) {

@@ -81,6 +81,21 @@ const valueOf = (text: string, series: string) =>
   text.split("\n").find((line) => line.startsWith(`${series} `))?.slice(series.length + 1);
 
 describe("metrics", () => {
+  it("count estimated tokens apart from stated ones", () => {
+    const registry = new MetricRegistry();
+    const metrics = new Metrics(registry);
+    metrics.settled({ ...record, isEstimated: true });
+    metrics.settled({ ...record, isEstimated: true, outcome: "client_closed" });
+    const text = metrics.toText("text");
+    const labels = 'provider="a",operation="chat.completions"';
+    assert.equal(valueOf(text, `sallyport_estimated_tokens_total{${labels},model="gpt"}`), "14");
+    assert.equal(valueOf(text, `sallyport_unmetered_exchanges_total{${labels}}`), "1");
+    assert.doesNotMatch(
+      text,
+      /^(?:sallyport_tokens_total|gen_ai_client_(?:token|inference_(?:operation|usage))\w*(?:sum|count|total))\{[^ ]* [1-9]/m,
+    );
+  });
+
   it("count exchanges by how they ended, time, bytes and tokens", () => {
     const metrics = make({ redis: () => ({ isUp: true, failures: 4, localDecisions: 5 }) });
     metrics.settled(record);

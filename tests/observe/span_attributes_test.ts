@@ -2,7 +2,8 @@
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
-import { toCallStart } from "../../src/observe/traces/span_attributes.ts";
+import { toCallAttributes, toCallStart } from "../../src/observe/traces/span_attributes.ts";
+import { exchange } from "../support/usage.ts";
 
 const NAMES: Readonly<Record<string, string>> = {
   "https://api.openai.com/v1": "openai",
@@ -23,4 +24,11 @@ describe("the span of a call", () => {
       assert.equal(attributes["gen_ai.provider.name"], name);
     });
   }
+
+  it("holds estimated tokens apart from those that the provider stated", () => {
+    const stated = exchange({ usage: { total: 7, input: 3, output: 4 } });
+    const [said, estimated] = [toCallAttributes(stated, 0), toCallAttributes({ ...stated, isEstimated: true }, 0)];
+    assert.deepEqual(said, { "gen_ai.usage.input_tokens": 3, "gen_ai.usage.output_tokens": 4 });
+    assert.deepEqual(estimated, { "sallyport.estimated_tokens": 7 });
+  });
 });

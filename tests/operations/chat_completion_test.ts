@@ -238,6 +238,20 @@ describe("a chat completion request", () => {
     }
   });
 
+  it("reads the largest of the maxima that are set, and none where one of them is no count", () => {
+    const maxOf = (fields: Record<string, unknown>) =>
+      readChatCompletion({ ...withMessages(user), ...fields }, "ordered").maxOutput;
+    assert.equal(maxOf({ max_tokens: 7 }), 7);
+    assert.equal(maxOf({ max_tokens: null, max_completion_tokens: 9 }), 9);
+    for (const [one, other] of [[7, 9], [9, 7]]) {
+      assert.equal(maxOf({ max_tokens: one, max_completion_tokens: other }), 9);
+    }
+    assert.equal(maxOf({ max_output_tokens: 7 }), undefined);
+    for (const odd of ["7", 0, -1, 1.5, 1e300, [7]]) {
+      assert.equal(maxOf({ max_tokens: odd, max_completion_tokens: 9 }), undefined);
+    }
+  });
+
   it("tells what the later steps need", () => {
     const base = withMessages(user);
     const more = { stream: true, n: 3, max_tokens: 9, stream_options: null };

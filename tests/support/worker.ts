@@ -53,11 +53,12 @@ export default { fetch: (request, env) => (console.log("begun"), worker.fetch(re
 /** A line of the log as the record it was made of, as far as it says. */
 function toRecord(line: string): ExchangeRecord | undefined {
   if (!line.startsWith('{"time":')) return undefined;
-  const { time, key, inputTokens, outputTokens, tokens, ...rest } = JSON.parse(line);
+  const { time, key, inputTokens, outputTokens, tokens, estimated, ...rest } = JSON.parse(line);
   return {
     ...rest,
     startedAt: Date.parse(time),
     ...(key !== undefined && { keyId: key }),
+    ...(estimated === true && { isEstimated: true }),
     ...(tokens !== undefined && { usage: { total: tokens, input: inputTokens, output: outputTokens } }),
   };
 }

@@ -58,6 +58,7 @@ const OPTIONAL_FACTS = [
   "stream",
   "replica",
   "usage",
+  "isEstimated",
   "observedLimit",
 ];
 
@@ -91,6 +92,10 @@ const exchange = object({
     "cached",
     "reasoning",
   ]),
+  isEstimated: {
+    type: "boolean",
+    description: "Whether the gateway estimated `usage`, since the provider stated none",
+  },
   observedLimit: text,
 }, OPTIONAL_FACTS);
 

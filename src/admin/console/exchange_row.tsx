@@ -35,6 +35,10 @@ function Timeline({ exchange, scaleMs }: { exchange: LiveExchange; scaleMs: numb
   );
 }
 
+function toTokens({ input, output, total }: NonNullable<LiveExchange["usage"]>, isEstimated: boolean): string {
+  return `${input ?? "–"} in, ${output ?? "–"} out, ${total} in all${isEstimated ? ", estimated by the gateway" : ""}`;
+}
+
 function Details({ exchange }: { exchange: LiveExchange }): JSX.Element {
   const {
     id,
@@ -48,6 +52,7 @@ function Details({ exchange }: { exchange: LiveExchange }): JSX.Element {
     bytesIn,
     bytesOut,
     usage,
+    isEstimated,
     observedLimit,
     stream,
     cause,
@@ -64,7 +69,7 @@ function Details({ exchange }: { exchange: LiveExchange }): JSX.Element {
     ["Stream", stream === undefined ? undefined : stream ? "yes" : "no"],
     ["Retries", retries > 0 ? `${retries}${retryCause === undefined ? "" : `, after ${retryCause}`}` : undefined],
     ["Body", `${bytes(bytesIn)} in, ${bytes(bytesOut)} out`],
-    ["Tokens", usage && `${usage.input ?? "–"} in, ${usage.output ?? "–"} out, ${usage.total} in all`],
+    ["Tokens", usage && toTokens(usage, isEstimated === true)],
     ["Limit that was only observed", observedLimit],
   ];
   return (
@@ -107,7 +112,7 @@ export class Row extends Component<RowProps> {
 
   override render(): JSX.Element {
     const { exchange, scaleMs, isOpen, onToggle } = this.props;
-    const { id, startedAt, status, code, outcome, provider, model, keyId, durationMs, usage } = exchange;
+    const { id, startedAt, status, code, outcome, provider, model, keyId, durationMs, usage, isEstimated } = exchange;
     return (
       <>
         <tr class={isOpen ? "open" : ""}>
@@ -127,7 +132,7 @@ export class Row extends Component<RowProps> {
             <Timeline exchange={exchange} scaleMs={scaleMs} />
           </td>
           <td class="number">{duration(durationMs)}</td>
-          <td class="number wide">{usage === undefined ? "–" : amount(usage.total)}</td>
+          <td class="number wide">{usage === undefined ? "–" : (isEstimated ? "≈ " : "") + amount(usage.total)}</td>
         </tr>
         {isOpen && (
           <tr class="more">

@@ -123,16 +123,16 @@ export function createGenAiMetrics(registry: MetricRegistry): Resolve<GenAiSerie
   return (...labels) => ({ times: timesOf(...labels), tokens: tokensOf(...labels) });
 }
 
-/** Counts a call that was forwarded. @param series The metrics with its labels @param record The record */
+/** Counts a call that was forwarded; of its tokens only stated ones, as the conventions ask. @param series The metrics with its labels @param record The record */
 export function countGenAi({ times, tokens }: GenAiSeries, record: ExchangeRecord): void {
-  const { durationMs, calledMs = 0, firstTokenMs, usage, outcome } = record;
+  const { durationMs, calledMs = 0, firstTokenMs, usage, isEstimated, outcome } = record;
   times.request.observe(durationMs / 1000);
   times.call?.observe((durationMs - calledMs) / 1000);
   if (firstTokenMs !== undefined) {
     times.firstToken.observe(firstTokenMs / 1000);
     times.firstChunk?.observe((firstTokenMs - calledMs) / 1000);
   }
-  if (usage === undefined) return;
+  if (usage === undefined || isEstimated === true) return;
   const { input = 0, output = 0, cached = 0, reasoning = 0 } = usage;
   if (usage.input !== undefined) { for (const sizes of tokens.inputs) sizes.observe(input); }
   if (usage.output !== undefined) { for (const sizes of tokens.outputs) sizes.observe(output); }

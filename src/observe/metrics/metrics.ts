@@ -92,9 +92,10 @@ export class Metrics implements ExchangeObserver {
 
 const NO_TOKENS: TokenUsage = { total: 0 };
 
-/** Counts the tokens of a call that was forwarded, or that its answer stated none. */
-function countTokens(series: TokenSeries, { usage, outcome, status }: ExchangeRecord): void {
-  if (usage === undefined && outcome === "ok" && status === 200) series.unmetered.add();
+/** Counts the tokens of a call that was forwarded: estimated ones apart from those that the provider stated. */
+function countTokens(series: TokenSeries, { usage, isEstimated = false, outcome, status }: ExchangeRecord): void {
+  if ((usage === undefined || isEstimated) && outcome === "ok" && status === 200) series.unmetered.add();
+  if (isEstimated) return series.estimated.add(usage?.total);
   const { total, input = 0, output = total - input, cached = 0, reasoning = 0 } = usage ?? NO_TOKENS;
   series.input.add(input);
   series.output.add(output);
@@ -173,7 +174,13 @@ function createTokenMetrics(registry: MetricRegistry) {
     help: "Tokens as providers stated them; cached ones are part of the input, reasoning of the output",
     labels: ["provider", "operation", "model", "type"],
   });
+  const estimated = registry.counter({
+    name: "sallyport_estimated_tokens_total",
+    help: "Tokens as the gateway estimated them for calls whose usage was not stated, or not to its end",
+    labels: ["provider", "operation", "model"],
+  });
   return (provider: string, operation: string, model: string) => ({
+    estimated: estimated(provider, operation, model),
     input: tokens(provider, operation, model, "input"),
     output: tokens(provider, operation, model, "output"),
     cached: tokens(provider, operation, model, "cached"),

@@ -90,13 +90,16 @@ export function toCallStart(
 }
 
 /**
- * Returns the attributes of a call to a model whose answer is complete. Tokens only as the provider stated them.
+ * Returns the attributes of a call to a model whose answer is over. The attributes of the conventions hold tokens only as
+ * the provider stated them; an estimate has an attribute of the gateway.
  *
  * @param record The record of its exchange
  * @param calledMs Start of the call, milliseconds after that of the exchange
  */
-export function toCallAttributes({ genAi, usage, firstTokenMs }: ExchangeRecord, calledMs: number): Attributes {
+export function toCallAttributes(record: ExchangeRecord, calledMs: number): Attributes {
+  const { genAi, firstTokenMs, isEstimated = false } = record;
   if (genAi === undefined) return {};
+  const usage = isEstimated ? undefined : record.usage;
   const firstChunk = firstTokenMs === undefined ? undefined : (firstTokenMs - calledMs) / 1000;
   return withValues({
     "gen_ai.response.time_to_first_chunk": firstChunk,
@@ -104,6 +107,7 @@ export function toCallAttributes({ genAi, usage, firstTokenMs }: ExchangeRecord,
     "gen_ai.usage.output_tokens": usage?.output,
     "gen_ai.usage.cache_read.input_tokens": usage?.cached,
     "gen_ai.usage.reasoning.output_tokens": usage?.reasoning,
+    "sallyport.estimated_tokens": isEstimated ? record.usage?.total : undefined,
   });
 }
 
