@@ -129,7 +129,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     ),
     keys: overrides.keys ?? inlineKeys(config, digest),
     limiter: overrides.limiter ?? new MemoryLimiter(clock),
-    accounting: new Accounting((name) => [config.providers[name]?.prices, config.prices]),
+    accounting: new Accounting((name) => [config.providers[name]?.prices, config.prices], config.currency),
     teams: config.teams,
     digest,
     observers: overrides.observers ?? [],

@@ -27,12 +27,13 @@ function toFlag(name: string, values: readonly string[]): string[] {
   return values.length === 0 ? [] : [`--allow-${name}=${[...new Set(values)].join(",")}`];
 }
 
-function netOf({ listen, admin, providers, redis }: Config): string[] {
+function netOf({ listen, admin, providers, redis, alerts }: Config): string[] {
   return [
     ...listen.map(toAddress),
     ...(admin === undefined ? [] : [toAddress(admin)]),
     ...Object.values(providers).flatMap(({ upstreams }) => upstreams.map(toPeer)),
     ...(redis === undefined ? [] : [toPeer(redis)]),
+    ...(alerts === undefined ? [] : [toPeer(alerts.url)]),
   ];
 }
 

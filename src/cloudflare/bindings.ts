@@ -47,15 +47,13 @@ export interface Bindings {
  * body is held as bytes, as text and parsed.
  */
 const DEFAULT_LIMITS = { body: "8MB", bodies: "32MB" };
-const NO_USAGE = "a Worker has no reports of usage: leave it out";
 /** Settings that a Worker does not have, and what to do instead. */
 const ABSENT: Readonly<Record<string, string>> = {
   listen: "a Worker has routes: set them in the configuration of wrangler",
   admin: "a Worker has no second listener: leave it out",
   redis: "limits are in the Durable Object LIMITS and keys in the KV namespace KEYS: leave it out",
   drain: "the platform ends a Worker: leave it out",
-  prices: NO_USAGE,
-  currency: NO_USAGE,
+  alerts: "a Worker sends no messages about budgets: leave it out",
 };
 
 function readInput(given: unknown): Json {
@@ -82,9 +80,6 @@ function layVariables(input: Json, env: Bindings, issues: ConfigIssue[]): Map<st
 function findForeign(input: Json, { KEYS }: Bindings): ConfigIssue[] {
   const issues: ConfigIssue[] = Object.entries(ABSENT).filter(([name]) => input[name] !== undefined)
     .map(([path, message]) => ({ path, message }));
-  for (const [name, provider] of Object.entries(input.providers ?? {})) {
-    if (provider?.prices !== undefined) issues.push({ path: `providers.${name}.prices`, message: NO_USAGE });
-  }
   if (KEYS !== undefined && input.keys !== undefined) {
     issues.push({ path: "keys", message: "expected either keys in the configuration or the KV namespace KEYS" });
   } else if (input.keys !== undefined && !Array.isArray(input.keys)) {
@@ -97,9 +92,10 @@ function findForeign(input: Json, { KEYS }: Bindings): ConfigIssue[] {
 }
 
 /** Returns whether limits have to be counted across isolates. Keys in KV always may have limits. */
-function needsCounting({ keys, providers }: Config, { KEYS }: Bindings): boolean {
+function needsCounting({ keys, teams, providers }: Config, { KEYS }: Bindings): boolean {
   const inline = Array.isArray(keys) ? keys : [];
-  return KEYS !== undefined || [...inline, ...Object.values(providers)].some(({ limits }) => limits !== undefined);
+  const subjects = [...inline, ...Object.values(teams), ...Object.values(providers)];
+  return KEYS !== undefined || subjects.some(({ limits }) => limits !== undefined);
 }
 
 /**
@@ -189,8 +185,9 @@ export function createSend(
  */
 export function createParts(env: Bindings, config: Config, runtime: WorkerRuntime): Partial<GatewayParts> {
   const { KEYS, LIMITS } = env;
-  // A provider's limits are for all keys together: then one object counts all. Else each key has one of its own.
-  const isOne = Object.values(config.providers).some(({ limits }) => limits !== undefined);
+  // Limits of a provider or a team are for many keys together: then one object counts all. Else each key has its own.
+  const isOne = Object.keys(config.teams).length > 0 ||
+    Object.values(config.providers).some(({ limits }) => limits !== undefined);
   const toSend = (namespace: ObjectNamespace) =>
     createSend((subject) => namespace.getByName(isOne ? "all" : subject) as { handle: SendToLimiter }, runtime);
   return {

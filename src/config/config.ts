@@ -4,7 +4,9 @@
  * @module
  */
 import * as v from "valibot";
+import { type AlertsConfig, AlertsSchema } from "./alerts.ts";
 import { type CorsConfig, type CorsInput, CorsSchema } from "./cors.ts";
+import { findMisfits } from "./cross_checks.ts";
 import { type LimitsConfig, type LimitsInput, LimitsSchema } from "./gateway_limits.ts";
 import { describeIssue, formatMistake } from "./issue.ts";
 import { type KeyConfig, type KeyInput, KeySchema } from "./key.ts";
@@ -46,6 +48,8 @@ export interface Config {
   readonly prices: Prices;
   /** Currency of all prices, such as `USD`. */
   readonly currency: string;
+  /** Receiver of messages about budgets; there are none if left out. */
+  readonly alerts?: AlertsConfig | undefined;
   /**
    * The access log on standard output; `auto` is for people at a terminal, else JSON lines. `debug` is JSON that also
    * names the headers that were withheld.
@@ -84,6 +88,8 @@ export interface ConfigInput {
   readonly prices?: Prices | undefined;
   /** Currency of all prices; `USD` if left out. */
   readonly currency?: string | undefined;
+  /** Receiver of messages about budgets that are nearly or wholly used up; there are none if left out. */
+  readonly alerts?: AlertsConfig | undefined;
   /** The access log on standard output; `auto` if left out. */
   readonly log?: Config["log"] | undefined;
   /** Times of a graceful shutdown, such as `{ "delay": "5s", "limit": "10m" }`. */
@@ -156,6 +162,7 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     ),
     prices: v.optional(about(PricesSchema, "What a million tokens cost, by the model's name, for all providers"), {}),
     currency: v.optional(about(CurrencySchema, "What all prices are in"), "USD"),
+    alerts: v.optional(AlertsSchema),
     log: v.optional(
       about(
         v.picklist(
@@ -185,14 +192,10 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
   })),
   v.rawCheck(({ dataset, addIssue }) => {
     if (!dataset.typed) return;
-    const { providers, keys, redis } = dataset.value;
+    const { keys, redis } = dataset.value;
     if (keys === "redis" && redis === undefined) addIssue({ message: 'keys: expected "redis" to be configured too' });
-    for (const [index, { providers: names = [] }] of (Array.isArray(keys) ? keys : []).entries()) {
-      for (const [place, name] of names.entries()) {
-        if (Object.hasOwn(providers, name)) continue;
-        const message = `expected one of the configured providers: ${Object.keys(providers).join(", ")}`;
-        addIssue({ message, path: toPath(dataset.value, ["keys", index, "providers", place]) });
-      }
+    for (const { path, message } of findMisfits(dataset.value)) {
+      addIssue({ message, path: toPath(dataset.value, path) });
     }
   }),
 );

@@ -32,12 +32,14 @@ function maskProvider({ headers, ...rest }: ProviderConfig): Record<string, unkn
  * @param config The configuration
  * @returns The configuration with its secrets masked
  */
-export function maskSecrets({ providers, keys, admin, redis, ...config }: Config): Record<string, unknown> {
+export function maskSecrets({ providers, keys, admin, redis, alerts, ...config }: Config): Record<string, unknown> {
   return {
     ...config,
     providers: Object.fromEntries(Object.entries(providers).map(([name, each]) => [name, maskProvider(each)])),
     keys: Array.isArray(keys) ? keys.map(maskKey) : keys,
     ...(admin !== undefined && { admin: { ...admin, ...(admin.token !== undefined && { token: MASK }) } }),
+    // The path of such an address often holds a secret too.
+    ...(alerts !== undefined && { alerts: { url: `${new URL(alerts.url).origin}/${MASK}`, secret: MASK } }),
     ...(redis !== undefined && { redis: redis.replace(/\/\/[^@/]*@/, `//${MASK}@`) }),
   };
 }
