@@ -138,7 +138,9 @@ function toTable(keys: readonly KeyView[]): string {
 function toText(value: unknown): string {
   if (Array.isArray(value) && typeof value[0] === "object") {
     return value.map(({ name, used, limit, currency, resetsIn }) =>
-      `${name} ${used} of ${limit}${currency === undefined ? "" : ` ${currency}`}${resetsIn === undefined ? "" : `, anew in ${resetsIn}`}`
+      `${name} ${used} of ${limit}${currency === undefined ? "" : ` ${currency}`}${
+        resetsIn === undefined ? "" : `, anew in ${resetsIn}`
+      }`
     ).join("; ");
   }
   if (Array.isArray(value)) return value.join(", ");

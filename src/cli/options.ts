@@ -109,7 +109,12 @@ export const OPTIONS = {
     text: "groups of operations that it may use",
     commands: ["keys create", "keys update"],
   },
-  "team": { type: "string", value: "NAME", text: "the team that it belongs to", commands: ["keys create", "keys update"] },
+  "team": {
+    type: "string",
+    value: "NAME",
+    text: "the team that it belongs to",
+    commands: ["keys create", "keys update"],
+  },
   "requests": { type: "string", value: "600/min", text: "limit of requests", commands: ["keys create", "keys update"] },
   "tokens": { type: "string", value: "100k/min", text: "limit of tokens", commands: ["keys create", "keys update"] },
   "concurrency": {

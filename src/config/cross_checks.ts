@@ -45,7 +45,8 @@ function findLimitMisfits(
   if (spend !== undefined && spend.currency !== currency) {
     misfits.push({ path: ["budget"], message: `expected a budget in ${currency}, the currency of all prices` });
   } else if (spend !== undefined && isEmpty(prices) && reached.every((name) => isEmpty(providers[name]?.prices))) {
-    const message = "expected prices, for all providers or at one that this budget applies to: money is counted by them";
+    const message =
+      "expected prices, for all providers or at one that this budget applies to: money is counted by them";
     misfits.push({ path: ["budget"], message });
   }
   const isMeasured = spend !== undefined || tokens !== undefined || budget !== undefined;

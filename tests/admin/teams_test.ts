@@ -63,9 +63,15 @@ describe("teams at the admin API", () => {
   });
 
   const UNFIT: readonly [settings: Record<string, unknown>, says: RegExp][] = [
-    [{ team: "nobody" }, /Cannot put the key into a team that is not configured: expected one of the teams: search, idle/],
+    [
+      { team: "nobody" },
+      /Cannot put the key into a team that is not configured: expected one of the teams: search, idle/,
+    ],
     [{ limits: { budget: "5 EUR/month" } }, /Cannot count by these limits: expected a budget in USD/],
-    [{ limits: { budget: "5M/month", mode: "strict" } }, /Cannot count by these limits: expected providers\.a\.maxOutput/],
+    [
+      { limits: { budget: "5M/month", mode: "strict" } },
+      /Cannot count by these limits: expected providers\.a\.maxOutput/,
+    ],
   ];
   for (const [settings, says] of UNFIT) {
     it(`refuses a key with ${JSON.stringify(settings)}, and a change to it`, async () => {

@@ -47,7 +47,10 @@ const CASES: Readonly<Record<string, [input: Record<string, unknown>, paths: rea
   ],
   "prices without a single model": [{ prices: {}, keys: [key("k", MONEY)] }, ["keys[0].limits.budget"]],
   "prices at a provider that it may use": [{ providers: { a: { ...a, prices } }, keys: [key("k", MONEY)] }, []],
-  "prices for all": [{ prices, keys: [key("k", MONEY)], teams: { t: MONEY }, providers: { a: { ...a, ...MONEY } } }, []],
+  "prices for all": [
+    { prices, keys: [key("k", MONEY)], teams: { t: MONEY }, providers: { a: { ...a, ...MONEY } } },
+    [],
+  ],
   "another currency than that of the prices": [
     { prices, currency: "EUR", keys: [key("k", MONEY)], teams: { t: MONEY }, providers: { a: { ...a, ...MONEY } } },
     ["keys[0].limits.budget", "teams.t.limits.budget", "providers.a.limits.budget"],
@@ -62,14 +65,19 @@ const CASES: Readonly<Record<string, [input: Record<string, unknown>, paths: rea
     ["keys[0].limits.mode", "teams.t.limits.mode", "providers.a.limits.mode"],
   ],
   "strict limits with a maximum at one of two providers": [
-    { providers: { a: { ...a, maxOutput: 4096 }, b }, keys: [key("k", STRICT), key("l", { ...STRICT, providers: ["a"] })] },
+    {
+      providers: { a: { ...a, maxOutput: 4096 }, b },
+      keys: [key("k", STRICT), key("l", { ...STRICT, providers: ["a"] })],
+    },
     ["keys[0].limits.mode"],
   ],
   "strict limits of what has no maximum to know": [
     { keys: [key("k", limits({ requests: "1/s", concurrency: 2, mode: "strict" }))] },
     [],
   ],
-  "two budgets of tokens": [{ keys: [key("k", limits({ budget: ["1M/day", "5M/month"] }))] }, ["keys[0].limits.budget"]],
+  "two budgets of tokens": [{ keys: [key("k", limits({ budget: ["1M/day", "5M/month"] }))] }, [
+    "keys[0].limits.budget",
+  ]],
   "two budgets of money": [
     { prices, teams: { t: limits({ budget: ["1 USD/day", "5 USD/month"] }) } },
     ["teams.t.limits.budget"],

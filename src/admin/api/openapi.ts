@@ -116,7 +116,9 @@ function describeAction({ operationId, summary, path, tokenIn, body, answers, ty
  */
 export function toOpenApi(version: string): Record<string, unknown> {
   const paths: Record<string, Record<string, unknown>> = {};
-  for (const route of [...KEY_ROUTES, ...TEAM_ROUTES, ...USAGE_ROUTES]) (paths[route.path] ??= {})[route.method] = describe(route);
+  for (const route of [...KEY_ROUTES, ...TEAM_ROUTES, ...USAGE_ROUTES]) {
+    (paths[route.path] ??= {})[route.method] = describe(route);
+  }
   for (const route of OPERATOR_ROUTES) (paths[route.path] ??= {})[route.method] = describeAction(route);
   const inHeader = (name: string, description: string) => ({ type: "apiKey", in: "header", name, description });
   return {
