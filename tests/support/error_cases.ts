@@ -118,7 +118,7 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | PreflightC
     },
   },
   key_not_understood: {
-    options: { parts: { keys: { find: () => ({ id: "team", digest: "", team: "not-configured" }) } } },
+    options: { parts: { keys: { find: (digest) => ({ id: "team", digest, team: "not-configured" }) } } },
     notOnWorkers: "a Worker takes no parts of a test",
   },
   concurrency_limit_exceeded: {
