@@ -93,8 +93,9 @@ export class Metrics implements ExchangeObserver {
 const NO_TOKENS: TokenUsage = { total: 0 };
 
 /** Counts the tokens of a call that was forwarded, or that its answer stated none. */
-function countTokens(series: TokenSeries, { usage, outcome, status }: ExchangeRecord): void {
-  if (usage === undefined && outcome === "ok" && status === 200) series.unmetered.add();
+function countTokens(series: TokenSeries, { usage, isEstimated, outcome, status }: ExchangeRecord): void {
+  const isStated = usage !== undefined && isEstimated !== true;
+  if (!isStated && outcome === "ok" && status === 200) series.unmetered.add();
   const { total, input = 0, output = total - input, cached = 0, reasoning = 0 } = usage ?? NO_TOKENS;
   series.input.add(input);
   series.output.add(output);
