@@ -95,8 +95,8 @@ export async function admit(
   const note = budgets?.admitted(lease);
   exchange.onSettled(({ usage }) => {
     const used = toAmounts(usage);
-    lease.release(used);
     note?.(used);
+    return lease.release(used);
   });
   if (lease.observed !== undefined) exchange.facts.observedLimit = lease.observed;
   exchange.headers = lease.headers;
