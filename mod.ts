@@ -36,6 +36,7 @@ export type { AdminConfig, AdminInput, ListenConfig, ListenInput } from "./src/c
 export type { ProviderConfig, ProviderInput } from "./src/config/provider.ts";
 export type { Price, Prices } from "./src/config/prices.ts";
 export type { TeamConfig, TeamInput } from "./src/config/team.ts";
+export type { AlertsConfig } from "./src/config/alerts.ts";
 export type { Budget, MoneyBudget, Rate } from "./src/config/units.ts";
 export type { RedisConfig, RedisInput, RedisTlsConfig, SentinelConfig } from "./src/config/redis.ts";
 export type { AdminErrorCode } from "./src/errors/admin_errors.ts";

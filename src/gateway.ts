@@ -7,10 +7,12 @@
 import { sha256 } from "@noble/hashes/sha2.js";
 import { bytesToHex, utf8ToBytes } from "@noble/hashes/utils.js";
 import { Accounting } from "./steps/accounting.ts";
+import { createBudgetNotes } from "./steps/budget_alerts.ts";
 import type { Digest } from "./keys/key_format.ts";
 import type { KeyStore } from "./keys/key_store.ts";
 import { createInlineKeyStore } from "./keys/key_store_memory.ts";
 import type { Limiter } from "./limits/limiter.ts";
+import type { BudgetWatch } from "./limits/budget_watch.ts";
 import { MemoryLimiter } from "./limits/memory_limiter.ts";
 import type { KeyResolver } from "./keys/key_resolver.ts";
 import { type Config, ConfigError } from "./config/config.ts";
@@ -43,6 +45,8 @@ export interface GatewayParts {
   readonly tracer?: Tracer | undefined;
   /** Source of times and timers. */
   readonly clock: Clock;
+  /** @internal Watch of budgets, which outlives a configuration, and who is told of messages that get lost. */
+  readonly budgets?: { readonly watch: BudgetWatch; readonly report: (text: string) => void } | undefined;
   /** @internal Exchanges under earlier configurations of the same process. */
   readonly earlier?: EarlierExchanges | undefined;
 }
@@ -98,6 +102,13 @@ function toProviders({ providers }: Config, { transport, clock }: { transport: T
   }));
 }
 
+/** Makes the table that finds a provider by the address that a caller used. */
+function toHostTable(providers: readonly Provider[]): Pipeline["resolveProvider"] {
+  return createHostTable(
+    providers.flatMap((provider) => provider.hosts.map((host): [string, Provider] => [host, provider])),
+  );
+}
+
 /**
  * Makes a gateway.
  *
@@ -123,14 +134,14 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
   const open = new OpenExchanges();
   let isReady = true;
   let isClosing = false;
+  const limiter = overrides.limiter ?? new MemoryLimiter(clock);
   const pipeline: Pipeline = {
-    resolveProvider: createHostTable(
-      providers.flatMap((provider) => provider.hosts.map((host): [string, Provider] => [host, provider])),
-    ),
+    resolveProvider: toHostTable(providers),
     keys: overrides.keys ?? inlineKeys(config, digest),
-    limiter: overrides.limiter ?? new MemoryLimiter(clock),
-    accounting: new Accounting((name) => [config.providers[name]?.prices, config.prices]),
+    limiter,
+    accounting: new Accounting((name) => [config.providers[name]?.prices, config.prices], config.currency),
     teams: config.teams,
+    budgets: createBudgetNotes({ alerts: config.alerts, ...overrides.budgets, limiter, digest, clock }),
     digest,
     observers: overrides.observers ?? [],
     tracer: overrides.tracer,

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { findKeyMisfits, type Surroundings } from "../config/cross_checks.ts";
 import { type KeyPolicy, toKeyJson } from "../config/key.ts";
 import type { LimitSet } from "../config/limit_set.ts";
 import { ERRORS } from "../errors/codes.ts";
@@ -12,6 +13,7 @@ import { createKey, type NewKey, revokeKey, rotateKey, suspendKey } from "../key
 import { type GatewayKey, type KeyQuery, type KeyRegistry, KeyStoreError, type LaterPart } from "../keys/key_store.ts";
 import { keyState } from "../keys/policy.ts";
 import type { Limiter } from "../limits/limiter.ts";
+import { type LimitUse, toLimitUse } from "./limit_use.ts";
 
 /** Parts of {@link KeyAdministration}. */
 export interface KeyAdministrationParts {
@@ -19,8 +21,8 @@ export interface KeyAdministrationParts {
   readonly digest: Digest;
   /** Wall clock, milliseconds since 1970. */
   readonly now: () => number;
-  /** Names of the configured providers. A key for any other is refused, for it could call nothing. */
-  readonly providers: readonly string[];
+  /** The configuration. A key that does not fit it is refused, for it could call nothing. */
+  readonly config: Surroundings;
   /** The limiter that counts the use of keys; left out at the command line, which has none. */
   readonly limiter?: Limiter | undefined;
 }
@@ -34,6 +36,8 @@ export type KeyView = Readonly<Record<string, unknown>> & {
   readonly lastUsed?: string;
   readonly providers?: readonly string[];
   readonly models?: readonly string[];
+  readonly team?: string;
+  readonly use?: readonly LimitUse[];
   readonly limits?: Readonly<Record<string, unknown>>;
 };
 
@@ -49,7 +53,7 @@ export class KeyAdministration {
   /** Makes a key. @returns The key itself, which is shown only this once, and its view */
   async create(policy: KeyPolicy): Promise<{ key: string; view: KeyView }> {
     const { keys, digest, now } = this.#parts;
-    this.#assertProviders(policy);
+    this.#assertFits(policy, Object.keys(policy));
     if (policy.expiresAt !== undefined && policy.expiresAt <= now()) {
       throw new KeyStoreError("Cannot make a key that has expired already: give a time to come");
     }
@@ -84,24 +88,18 @@ export class KeyAdministration {
     const { limiter } = this.#parts;
     if (limiter === undefined || limits === undefined) return view;
     const standings = await limiter.status({ name: `key:${id}`, limits });
-    return {
-      ...view,
-      use: standings.map(({ name, limit, used, resetMs }) => ({
-        name,
-        limit,
-        used,
-        ...(name !== "concurrency" && { resetsIn: `${Math.ceil(resetMs / 1000)}s` }),
-      })),
-    };
+    return { ...view, use: toLimitUse(standings) };
   }
 
   /** Changes the settings of a key. @param patch Settings to change; `undefined` removes one */
   async update(id: string, patch: Partial<KeyPolicy>): Promise<KeyView> {
-    this.#assertProviders(patch);
     return this.#view(
       await this.#parts.keys.change(id, (current = refuseUnknown()) => {
-        const limits = patch.limits !== undefined && { limits: mergeLimits(current.limits, patch.limits) };
-        return replaceLater({ ...current, ...patch, ...limits }, namesOf(patch));
+        const limits = patch.limits === undefined ? {} : { limits: mergeLimits(current.limits, patch.limits) };
+        const changed = { ...current, ...patch, ...limits };
+        // What does not fit any more, since the configuration has changed, keeps nobody from changing the rest.
+        this.#assertFits(changed, "providers" in patch ? [...Object.keys(patch), "limits"] : Object.keys(patch));
+        return replaceLater(changed, namesOf(patch));
       }),
     );
   }
@@ -150,11 +148,23 @@ export class KeyAdministration {
     };
   }
 
-  #assertProviders({ providers = [] }: Partial<KeyPolicy>): void {
-    const stranger = providers.find((name) => !this.#parts.providers.includes(name));
-    if (stranger === undefined) return;
+  /**
+   * @param changed Names of the settings that are looked at
+   * @throws {KeyStoreError} If one of them does not fit the configuration
+   */
+  #assertFits(policy: Partial<KeyPolicy>, changed: readonly string[]): void {
+    const { config } = this.#parts;
+    const misfit = findKeyMisfits(policy, config).find(({ path }) => changed.includes(String(path[0])));
+    if (misfit === undefined) return;
+    const { path: [setting], message } = misfit;
+    if (setting === "providers") {
+      const names = Object.keys(config.providers).join(", ");
+      throw new KeyStoreError(`Cannot allow a provider that is not configured: expected one of ${names}`);
+    }
     throw new KeyStoreError(
-      `Cannot allow a provider that is not configured: expected one of ${this.#parts.providers.join(", ")}`,
+      setting === "team"
+        ? `Cannot put the key into a team that is not configured: ${message}`
+        : `Cannot count by these limits: ${message}`,
     );
   }
 }

@@ -46,12 +46,13 @@ function redisFiles(redis: RedisConfig, directory: string): { pems: string[]; so
   };
 }
 
-function netOf({ listen, admin, providers, redis }: Config): string[] {
+function netOf({ listen, admin, providers, redis, alerts }: Config): string[] {
   return [
     ...listen.map(toAddress),
     ...(admin === undefined ? [] : [toAddress(admin)]),
     ...Object.values(providers).flatMap(({ upstreams }) => upstreams.map(toPeer)),
     ...(redis === undefined ? [] : redisPeers(redis).map(toAddress)),
+    ...(alerts === undefined ? [] : [toPeer(alerts.url)]),
   ];
 }
 

@@ -31,7 +31,7 @@ const MAX_NAME = 40;
 /** The longest duration until a key expires, a hundred years: a longer one is a typing error. Milliseconds. */
 const MAX_EXPIRY_MS = 36_500 * 86_400_000;
 /** Options that say what a key may do. */
-const SETTINGS = ["name", "providers", "models", "operations", "expires", "metadata"] as const;
+const SETTINGS = ["name", "providers", "models", "operations", "team", "expires", "metadata"] as const;
 const LIMITS = ["requests", "tokens", "concurrency", "budget", "mode"] as const;
 type SettingName = typeof SETTINGS[number] | typeof LIMITS[number];
 /** Messages for options that take another form than the configuration. */
@@ -74,6 +74,8 @@ function readOption(options: CommandOptions, name: SettingName): unknown {
       return toExpiry(text);
     case "metadata":
       return toMetadata(given);
+    case "budget":
+      return given.flatMap((each) => splitList(name, each));
     case "concurrency":
       return /^[0-9]+$/.test(text) ? Number(text) : NaN;
     default:
@@ -117,26 +119,29 @@ function toLimits({ requests, tokens, concurrency, budget, mode }: NonNullable<K
     requests && `${requests} requests`,
     tokens && `${tokens} tokens`,
     concurrency && `${concurrency} at once`,
-    budget && `${budget} tokens`,
+    ...[budget ?? []].flat().map((each) => `${each}${String(each).includes(" ") ? "" : " tokens"}`),
     mode === "observe" && "(observed)",
+    mode === "strict" && "(strict)",
   ];
   return parts.filter(Boolean).join(", ");
 }
 
 /** Formats keys as a table. */
 function toTable(keys: readonly KeyView[]): string {
-  const head = ["ID", "NAME", "STATE", "EXPIRES", "LAST USED", "PROVIDERS", "MODELS", "LIMITS"];
-  const rows = keys.map(({ id, name = "", state, expires, lastUsed, providers, models, limits }) => [
+  const head = ["ID", "NAME", "STATE", "EXPIRES", "LAST USED", "TEAM", "PROVIDERS", "MODELS", "LIMITS"];
+  const rows = keys.map(({ id, name = "", state, expires, lastUsed, team = "", providers, models, limits }) => [
     ...[id, Array.from(name).slice(0, MAX_NAME).join(""), state, toDay(expires), toDay(lastUsed)],
-    ...[toNames(providers), toNames(models), limits === undefined ? "" : toLimits(limits)],
+    ...[team, toNames(providers), toNames(models), limits === undefined ? "" : toLimits(limits)],
   ]);
   return alignColumns(head, rows);
 }
 
 function toText(value: unknown): string {
   if (Array.isArray(value) && typeof value[0] === "object") {
-    return value.map(({ name, used, limit, resetsIn }) =>
-      `${name} ${used} of ${limit}${resetsIn === undefined ? "" : `, anew in ${resetsIn}`}`
+    return value.map(({ name, used, limit, currency, resetsIn }) =>
+      `${name} ${used} of ${limit}${currency === undefined ? "" : ` ${currency}`}${
+        resetsIn === undefined ? "" : `, anew in ${resetsIn}`
+      }`
     ).join("; ");
   }
   if (Array.isArray(value)) return value.join(", ");
@@ -276,9 +281,8 @@ export async function keysCommand(options: CommandOptions): Promise<void> {
   const redis = keysInRedis(config.keys) !== undefined ? config.redis : undefined;
   const assembly = await assemble({ ...config, redis }, { directory, report: () => {}, isServing: false });
   const { keys, parts: { digest } } = assembly;
-  const providers = Object.keys(config.providers);
   try {
-    await run(options, keys, new KeyAdministration({ keys, digest, now: Date.now, providers }));
+    await run(options, keys, new KeyAdministration({ keys, digest, now: Date.now, config }));
   } catch (error) {
     if (error instanceof KeyStoreError) throw new CommandLineError(error.message);
     throw error;

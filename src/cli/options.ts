@@ -111,6 +111,12 @@ export const OPTIONS = {
     text: "groups of operations that it may use",
     commands: ["keys create", "keys update"],
   },
+  "team": {
+    type: "string",
+    value: "NAME",
+    text: "the team that it belongs to",
+    commands: ["keys create", "keys update"],
+  },
   "requests": { type: "string", value: "600/min", text: "limit of requests", commands: ["keys create", "keys update"] },
   "tokens": { type: "string", value: "100k/min", text: "limit of tokens", commands: ["keys create", "keys update"] },
   "concurrency": {
@@ -121,14 +127,15 @@ export const OPTIONS = {
   },
   "budget": {
     type: "string",
+    multiple: true,
     value: "5M/month",
-    text: "tokens in a day or month",
+    text: "tokens, or money such as '50 USD/month', in a day or month; twice for one of each",
     commands: ["keys create", "keys update"],
   },
   "mode": {
     type: "string",
-    value: "observe",
-    text: "count, but refuse nothing",
+    value: "observe|strict",
+    text: "count, but refuse nothing; or refuse what could exceed a limit",
     commands: ["keys create", "keys update"],
   },
   "metadata": {

@@ -53,6 +53,7 @@ const ABSENT: Readonly<Record<string, string>> = {
   admin: "a Worker has no second listener: leave it out",
   redis: "limits are in the Durable Object LIMITS and keys in the KV namespace KEYS: leave it out",
   drain: "the platform ends a Worker: leave it out",
+  alerts: "a Worker sends no messages about budgets: leave it out",
 };
 
 function readInput(given: unknown): Json {

@@ -4,7 +4,9 @@
  * @module
  */
 import * as v from "valibot";
+import { type AlertsConfig, AlertsSchema } from "./alerts.ts";
 import { type CorsConfig, type CorsInput, CorsSchema } from "./cors.ts";
+import { findMisfits } from "./cross_checks.ts";
 import { type LimitsConfig, type LimitsInput, LimitsSchema } from "./gateway_limits.ts";
 import { describeIssue, formatMistake } from "./issue.ts";
 import { type KeyConfig, type KeyInput, KeySchema } from "./key.ts";
@@ -72,6 +74,8 @@ export interface Config {
   readonly currency: string;
   /** Milliseconds for which each hour and each day of usage is kept. */
   readonly usage: { readonly hoursMs: number; readonly daysMs: number };
+  /** Receiver of messages about budgets; there are none if left out. */
+  readonly alerts?: AlertsConfig | undefined;
   /**
    * The access log on standard output; `auto` is for people at a terminal, else JSON lines. `debug` is JSON that also
    * names the headers that were withheld.
@@ -112,6 +116,8 @@ export interface ConfigInput {
   readonly currency?: string | undefined;
   /** Times for which usage is kept, such as `{ "hours": "8d", "days": "400d" }`. */
   readonly usage?: { readonly hours?: string | undefined; readonly days?: string | undefined } | undefined;
+  /** Receiver of messages about budgets that are nearly or wholly used up; there are none if left out. */
+  readonly alerts?: AlertsConfig | undefined;
   /** The access log on standard output; `auto` if left out. */
   readonly log?: Config["log"] | undefined;
   /** Times of a graceful shutdown, such as `{ "delay": "5s", "limit": "10m" }`. */
@@ -189,6 +195,7 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     prices: v.optional(about(PricesSchema, "What a million tokens cost, by the model's name, for all providers"), {}),
     currency: v.optional(about(CurrencySchema, "What all prices are in"), "USD"),
     usage: v.optional(UsageSchema, {}),
+    alerts: v.optional(AlertsSchema),
     log: v.optional(
       about(
         v.picklist(
@@ -218,16 +225,12 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
   })),
   v.rawCheck(({ dataset, addIssue }) => {
     if (!dataset.typed) return;
-    const { providers, keys, redis } = dataset.value;
+    const { keys, redis } = dataset.value;
     if (keysInRedis(keys) !== undefined && redis === undefined) {
       addIssue({ message: 'keys: expected "redis" to be configured too' });
     }
-    for (const [index, { providers: names = [] }] of (Array.isArray(keys) ? keys : []).entries()) {
-      for (const [place, name] of names.entries()) {
-        if (Object.hasOwn(providers, name)) continue;
-        const message = `expected one of the configured providers: ${Object.keys(providers).join(", ")}`;
-        addIssue({ message, path: toPath(dataset.value, ["keys", index, "providers", place]) });
-      }
+    for (const { path, message } of findMisfits(dataset.value)) {
+      addIssue({ message, path: toPath(dataset.value, path) });
     }
   }),
 );

@@ -35,10 +35,12 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_STREAM_USAGE_", path: "providers.NAME.usage" },
   { name: "SALLYPORT_HEADERS_", path: "providers.NAME.headers", read: toJson },
   { name: "SALLYPORT_SHARED_LIMITS_", path: "providers.NAME.limits", read: addPairs },
+  { name: "SALLYPORT_MAX_OUTPUT_", path: "providers.NAME.maxOutput", read: Number },
   { name: "SALLYPORT_PRICES_", path: "providers.NAME.prices", read: toJson },
   { name: "SALLYPORT_KEYS", path: "keys", read: toKeys },
   { name: "SALLYPORT_KEYS_FILE", path: "keys.file" },
   { name: "SALLYPORT_KEYS_SNAPSHOT", path: "keys.snapshot" },
+  { name: "SALLYPORT_TEAMS", path: "teams", read: toJson },
   { name: "SALLYPORT_LIMITS_BODY", path: "limits.body" },
   { name: "SALLYPORT_LIMITS_BODY_TIME", path: "limits.bodyTime" },
   { name: "SALLYPORT_LIMITS_BODIES", path: "limits.bodies" },
@@ -64,6 +66,8 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_CURRENCY", path: "currency" },
   { name: "SALLYPORT_USAGE_HOURS", path: "usage.hours" },
   { name: "SALLYPORT_USAGE_DAYS", path: "usage.days" },
+  { name: "SALLYPORT_ALERTS_URL", path: "alerts.url" },
+  { name: "SALLYPORT_ALERTS_SECRET", path: "alerts.secret" },
   { name: "SALLYPORT_LOG", path: "log" },
   { name: "SALLYPORT_DRAIN_DELAY", path: "drain.delay" },
   { name: "SALLYPORT_DRAIN_LIMIT", path: "drain.limit" },
@@ -123,11 +127,15 @@ function toJson(text: string): unknown {
   }
 }
 
-/** Reads `name=value,name=value`, and adds the pairs to those that are there. */
+/** Reads `name=value,name=value`, and adds the pairs to those that are there. A name that comes twice has a list. */
 function addPairs(text: string, before: unknown): Json {
-  const pairs = splitList(text).map((pair) => pair.split("=").map((side) => side.trim()));
-  const given = pairs.map(([name, value]) => [name, name === "concurrency" ? Number(value) : value]);
-  return { ...toObject(before), ...Object.fromEntries(given) };
+  const given: Json = {};
+  for (const pair of splitList(text)) {
+    const [name = "", value] = pair.split("=").map((side) => side.trim());
+    const read = name === "concurrency" ? Number(value) : value;
+    given[name] = Object.hasOwn(given, name) ? [given[name], read].flat() : read;
+  }
+  return { ...toObject(before), ...given };
 }
 
 /**

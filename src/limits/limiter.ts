@@ -66,6 +66,8 @@ export interface Lease {
   readonly headers: Readonly<Record<string, string>>;
   /** The first reached limit, when all of them are in observe mode: enforced, it would have refused the exchange. */
   readonly observed: LimitName | undefined;
+  /** State of all limits before, without this exchange. Left out, the use of budgets is not shown. */
+  readonly standings?: readonly Standing[] | undefined;
   /**
    * Ends the lease, and charges what was used instead of what was reserved. Only the first call has an effect.
    *

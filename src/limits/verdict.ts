@@ -31,11 +31,11 @@ const toInteger = (count: number): number => Math.min(count, MAX_FIELD_INTEGER);
 export function enforce(
   standings: readonly Standing[],
   reservation: Reservation,
-): Pick<Lease, "headers" | "observed"> {
+): Pick<Lease, "headers" | "observed" | "standings"> {
   const refusing = findRefusing(standings, reservation);
   if (refusing.length > 0) throw toRefusal(refusing, standings, reservation);
   const observed = standings.find((standing) => isReached(standing, reservation))?.name;
-  return { headers: toHeaders(standings, reservation), observed };
+  return { headers: toHeaders(standings, reservation), observed, standings };
 }
 
 /**

@@ -5,6 +5,7 @@
  */
 import { setImmediate } from "node:timers/promises";
 import { KeyAdministration } from "../admin/key_administration.ts";
+import { TeamReports } from "../admin/team_reports.ts";
 import { createAdminHandler } from "../admin/api/handler.ts";
 import type { LivePart } from "../observe/live/live_report.ts";
 import type { OperatorState } from "../admin/api/operator_actions.ts";
@@ -99,7 +100,8 @@ export class AdminListener {
     const { served, version, inForce } = this.#options;
     return createAdminHandler({
       gateway: served,
-      keys: new KeyAdministration({ keys, limiter, digest, now: Date.now, providers: Object.keys(providers) }),
+      keys: new KeyAdministration({ keys, limiter, digest, now: Date.now, config }),
+      teams: new TeamReports(config.teams, limiter),
       usage: new UsageReports({ usage, config, keys, now: Date.now, rest: setImmediate }),
       token: admin?.token,
       hostname: admin?.hostname,

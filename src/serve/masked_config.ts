@@ -45,12 +45,14 @@ function maskRedis({ url, sentinel, password, ...rest }: RedisConfig): Record<st
  * @param config The configuration
  * @returns The configuration with its secrets masked
  */
-export function maskSecrets({ providers, keys, admin, redis, ...config }: Config): Record<string, unknown> {
+export function maskSecrets({ providers, keys, admin, redis, alerts, ...config }: Config): Record<string, unknown> {
   return {
     ...config,
     providers: Object.fromEntries(Object.entries(providers).map(([name, each]) => [name, maskProvider(each)])),
     keys: Array.isArray(keys) ? keys.map(maskKey) : keys,
     ...(admin !== undefined && { admin: { ...admin, ...(admin.token !== undefined && { token: MASK }) } }),
+    // The path of such an address often holds a secret too.
+    ...(alerts !== undefined && { alerts: { url: `${new URL(alerts.url).origin}/${MASK}`, secret: MASK } }),
     ...(redis !== undefined && { redis: maskRedis(redis) }),
   };
 }

@@ -5,7 +5,7 @@
  * @module
  */
 import type { ExchangeObserver, Tracer } from "../exchange/observer.ts";
-import type { Gateway } from "../gateway.ts";
+import type { Gateway, GatewayParts } from "../gateway.ts";
 import { BodyMemory } from "../inbound/body.ts";
 import type { Change } from "./change.ts";
 import { composeGateway } from "./compose.ts";
@@ -28,6 +28,8 @@ export interface RunningGatewayOptions {
   /** Returns the observers of settled exchanges under a configuration. */
   readonly observe: (prepared: Prepared) => readonly ExchangeObserver[];
   readonly tracer: Tracer | undefined;
+  /** Watch of budgets, and who is told of messages that get lost. */
+  readonly budgets: GatewayParts["budgets"];
 }
 
 /** The gateway of a process. */
@@ -78,12 +80,13 @@ export class RunningGateway {
    */
   prepare(prepared: Prepared): Promise<Change> {
     const { config, assembly } = prepared;
-    const { observe, tracer } = this.#options;
+    const { observe, tracer, budgets } = this.#options;
     const earlier = this.#earlier;
     const gateway = composeGateway(config, {
       ...assembly.parts,
       observers: [...assembly.parts.observers, ...observe(prepared)],
       tracer,
+      budgets,
       earlier: {
         bodies: this.#bodies,
         get size() {

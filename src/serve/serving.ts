@@ -9,6 +9,7 @@ import type { Config } from "../config/config.ts";
 import { systemClock } from "../exchange/clock.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
 import type { GatewayRequest, GatewayResponse } from "../http/message.ts";
+import { BudgetWatch } from "../limits/budget_watch.ts";
 import { LiveFeed } from "../observe/live/live_feed.ts";
 import { type LivePart, mergeParts } from "../observe/live/live_report.ts";
 import { MetricRegistry, type MetricSnapshot } from "../observe/metrics/metric_registry.ts";
@@ -76,7 +77,9 @@ export class ServingHere implements Serving {
     this.#options = options;
     this.#traces = createTraces({ version, operations: OPERATIONS, report });
     const observe = (prepared: Prepared) => this.#observersOf(prepared);
-    const gateway = this.#gateway = new RunningGateway({ observe, tracer: this.#traces });
+    const watch = new BudgetWatch(systemClock);
+    const budgets = { watch, report };
+    const gateway = this.#gateway = new RunningGateway({ observe, tracer: this.#traces, budgets });
     const toPath = (index: number) => `listen[${index}]`;
     this.#listeners = new ListenerSet({ handler: gateway.handler, serve, toPath, report });
     const registry = new MetricRegistry();
@@ -84,6 +87,7 @@ export class ServingHere implements Serving {
       gateway: () => gateway,
       droppedLogLines: () => this.#logs.dropped,
       redis: () => this.#current?.assembly.redis?.(),
+      budgets: () => watch.ratios(),
       version,
       runtime,
       runtimeVersion: process.versions[runtime] ?? "",

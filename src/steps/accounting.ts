@@ -42,11 +42,16 @@ export interface AccountedCall extends EstimatedCall {
 export class Accounting {
   readonly #estimator = new TokenEstimator();
   readonly #tables: (provider: string) => readonly (Prices | undefined)[];
+  readonly #currency: string;
   readonly #prices = new Map<string, Price | undefined>();
 
-  /** @param tables Returns the prices of a provider's models, those that take precedence first */
-  constructor(tables: (provider: string) => readonly (Prices | undefined)[]) {
+  /**
+   * @param tables Returns the prices of a provider's models, those that take precedence first
+   * @param currency Currency of all prices
+   */
+  constructor(tables: (provider: string) => readonly (Prices | undefined)[], currency: string) {
     this.#tables = tables;
+    this.#currency = currency;
   }
 
   /**
@@ -84,7 +89,15 @@ export class Accounting {
 
   /** Finds the price of a call if it counts against a budget of money. */
   #priceFor(subjects: readonly LimitSubject[], { provider, model }: AccountedCall): Price | undefined {
-    if (!subjects.some(({ limits }) => limits.spend !== undefined)) return undefined;
+    let isSpent = false;
+    for (const { limits: { spend } } of subjects) {
+      if (spend === undefined) continue;
+      if (spend.currency !== this.#currency) {
+        throw new GatewayError("key_not_understood", { detail: "its budget is in another currency than the prices" });
+      }
+      isSpent = true;
+    }
+    if (!isSpent) return undefined;
     const name = `${provider}\n${model}`;
     if (!this.#prices.has(name)) {
       if (this.#prices.size >= MAX_PRICES) this.#prices.clear();

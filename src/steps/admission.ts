@@ -4,6 +4,7 @@
  * @module
  */
 import type { AccountedCall, Accounting } from "./accounting.ts";
+import type { BudgetNotes } from "./budget_alerts.ts";
 import type { KeyConfig } from "../config/key.ts";
 import type { ProviderConfig } from "../config/provider.ts";
 import type { TeamConfig } from "../config/team.ts";
@@ -16,6 +17,7 @@ import type { RequestBody } from "../inbound/body.ts";
 import {
   acquireLease,
   type Amounts,
+  type Lease,
   type Limiter,
   limitsAmounts,
   type LimitSubject,
@@ -29,6 +31,8 @@ export interface AdmissionParts {
   readonly limiter: Limiter;
   readonly accounting: Accounting;
   readonly teams: Readonly<Record<string, TeamConfig>>;
+  /** Watch of the budgets; `undefined` where nobody wants to know. */
+  readonly budgets: BudgetNotes | undefined;
   readonly clock: Clock;
 }
 
@@ -82,11 +86,22 @@ export function subjectsOf(
 export async function admit(
   subjects: readonly LimitSubject[],
   reservation: Reservation,
-  { exchange, gateway: { limiter, clock } }: Asking,
+  { exchange, gateway: { limiter, budgets, clock } }: Asking,
   toAmounts: (usage: TokenUsage | undefined) => Amounts = () => NO_AMOUNTS,
 ): Promise<void> {
-  const lease = await acquireLease(limiter, subjects, reservation, { exchange, clock });
-  exchange.onSettled(({ usage }) => lease.release(toAmounts(usage)));
+  let lease: Lease;
+  try {
+    lease = await acquireLease(limiter, subjects, reservation, { exchange, clock });
+  } catch (error) {
+    budgets?.refused(error, subjects);
+    throw error;
+  }
+  const note = budgets?.admitted(lease);
+  exchange.onSettled(({ usage }) => {
+    const used = toAmounts(usage);
+    note?.(used);
+    return lease.release(used);
+  });
   if (lease.observed !== undefined) exchange.facts.observedLimit = lease.observed;
   exchange.headers = lease.headers;
 }

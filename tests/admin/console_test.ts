@@ -188,6 +188,52 @@ needs(["chromium"]).describe("the console", () => {
     watched.assertClean(running.admin, { status: 400, times: 1 });
   });
 
+  it("puts a key into a team, with budgets of tokens and money, and shows money as money", async () => {
+    const page = await start({
+      prices: { "*": { input: 1000, output: 1000 } },
+      teams: { search: { limits: { budget: "50 USD/month" } }, ads: { limits: { requests: "5/s", mode: "observe" } } },
+    });
+    await signIn(page, running.admin);
+    await open(page, "Keys");
+    await page.getByRole("group", { name: "Team ads" }).getByText("only observed").waitFor();
+    await page.getByRole("button", { name: "Make a key" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("Name").fill("team-x");
+    await dialog.getByLabel("Team").selectOption("search");
+    await dialog.getByLabel("Budget of tokens").fill("5M/month");
+    await dialog.getByLabel("Budget of money").fill("20 EUR/day");
+    await dialog.getByRole("button", { name: "Make the key" }).click();
+    await dialog.getByRole("alert").getByText("expected a budget in USD").waitFor();
+    await dialog.getByLabel("Budget of money").fill("20 USD/day");
+    await dialog.getByLabel("When one is reached").selectOption("strict");
+    await dialog.getByRole("button", { name: "Make the key" }).click();
+    await dialog.getByRole("alert").getByText("maxOutput").waitFor();
+    await dialog.getByLabel("When one is reached").selectOption("enforce");
+    await dialog.getByRole("button", { name: "Make the key" }).click();
+    const key = await dialog.getByLabel("The whole key").innerText();
+    assert.equal(await callGateway(key, JSON.stringify({ ...JSON.parse(GOOD_BODY), max_tokens: 1 })), 200);
+    await dialog.getByRole("button", { name: "I have it" }).click();
+    const row = page.getByRole("row", { name: "team-x" });
+    await row.getByText("team search").waitFor();
+    await row.getByText("budget 2 of 5M/month").waitFor(); // two tokens at 1000 USD for a million
+    await row.getByText("0.0020 of 20 USD today").waitFor();
+    await page.getByRole("group", { name: "Team search" }).getByText("0.0020 of 50 USD this month").waitFor();
+    await row.getByRole("button", { name: "Change" }).click();
+    assert.deepEqual(
+      [await dialog.getByLabel("Team").inputValue(), await dialog.getByLabel("Budget of money").inputValue()],
+      ["search", "20 USD/day"],
+    );
+    await dialog.getByLabel("Team").selectOption("");
+    await dialog.getByLabel("Budget of tokens").fill("");
+    await dialog.getByLabel("When one is reached").selectOption("observe");
+    await dialog.getByRole("button", { name: "Save" }).click();
+    await row.getByText("only observed").waitFor();
+    await row.getByText("team search").waitFor({ state: "detached" });
+    await row.getByText("0.0020 of 20 USD today").waitFor();
+    assert.equal(await row.getByText("of 5M/month").count(), 0);
+    watched.assertClean(running.admin, { status: 409, times: 2 });
+  });
+
   for (const args of [[], ["--workers", "2"]]) {
     const where = args.length > 0 ? ", with workers" : "";
     it(`plays a streamed call out with its timing, and tells of a refusal in the gateway's words${where}`, async () => {
@@ -269,7 +315,9 @@ needs(["chromium"]).describe("the console", () => {
 
   for (const colorScheme of ["light", "dark"] as const) {
     it(`puts up no barrier that axe-core calls serious, in ${colorScheme}, and fits on 380 pixels`, async () => {
-      const page = await start({}, { colorScheme, reducedMotion: "reduce" });
+      const teams = { search: { limits: { budget: ["5M/month", "50 USD/month"], requests: "600/min" } } };
+      const prices = { "*": { input: 1, output: 1 } };
+      const page = await start({ teams, prices }, { colorScheme, reducedMotion: "reduce" });
       await page.goto(running.admin);
       assert.deepEqual(await findBarriers(page), [], "sign-in");
       await signIn(page, running.admin);
@@ -278,7 +326,7 @@ needs(["chromium"]).describe("the console", () => {
       const long = "a-name-of-a-key-that-is-much-longer-than-a-telephone-is-wide";
       const limits = { requests: "600/min", tokens: "2M/min", budget: "5M/month", concurrency: 4 };
       const { json } = await running.call("POST", "/v1/keys", {
-        body: { name: long, limits, models: ["test-*", "a-*"] },
+        body: { name: long, team: "search", limits, models: ["test-*", "a-*"] },
       });
       for (const body of [GOOD_BODY, STREAM_BODY, GOOD_BODY.replace("test-1", long)]) await callGateway(json.key, body);
       await callGateway("a-wrong-key-of-some-length");

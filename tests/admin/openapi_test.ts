@@ -7,6 +7,7 @@ import { Ajv2020 } from "ajv/dist/2020.js";
 import formats from "ajv-formats";
 import { KEY_ROUTES } from "../../src/admin/api/keys.ts";
 import { OPERATOR_ROUTES } from "../../src/admin/api/operator_actions.ts";
+import { TEAM_ROUTES } from "../../src/admin/api/teams.ts";
 import { USAGE_ROUTES } from "../../src/admin/api/usage.ts";
 import { OPERATIONS } from "../../src/operations/table.ts";
 import { type Answered, POLICY, type Running, startAdmin, TOKEN } from "../support/admin.ts";
@@ -77,7 +78,10 @@ describe("the description of the admin API", () => {
   let ajv: Ajv2020;
   let answered: Answered;
   beforeAll(async () => {
-    running = await startAdmin();
+    running = await startAdmin({
+      prices: { "*": { input: 1, output: 1 } },
+      teams: { search: { limits: { budget: "5 USD/month", concurrency: 5 } } },
+    });
     answered = await running.call("GET", "/openapi.json", { authorization: "" });
     document = answered.json;
     ajv = new Ajv2020({ allErrors: true, strict: false });
@@ -146,7 +150,7 @@ describe("the description of the admin API", () => {
       query: [],
       inPath: path.match(/\{\w+\}/g) ?? [],
     }));
-    const keyRoutes = [...KEY_ROUTES, ...USAGE_ROUTES].map((
+    const keyRoutes = [...KEY_ROUTES, ...TEAM_ROUTES, ...USAGE_ROUTES].map((
       { path, method, operationId, body, status, answers, query },
     ) => ({
       path,
@@ -190,11 +194,21 @@ describe("the description of the admin API", () => {
     const { id, key } = await make();
     await running.chat(key);
     const bodies: Record<string, unknown> = {
-      createKey: { ...POLICY, operations: ["default"] },
+      createKey: { ...POLICY, operations: ["default"], team: "search" },
       updateKey: { name: "y" },
       rotateKey: { overlap: "1h" },
     };
-    const order = ["createKey", "listKeys", "showKey", "updateKey", "rotateKey", "showKey", "revokeKey", "showKey"];
+    const order = [
+      "createKey",
+      "listKeys",
+      "listTeams",
+      "showKey",
+      "updateKey",
+      "rotateKey",
+      "showKey",
+      "revokeKey",
+      "showKey",
+    ];
     const seen = new Set<string>();
     for (const operationId of order) {
       const { path, method, responses } = operations().find((each) => each.operationId === operationId) ??

@@ -45,7 +45,7 @@ const MISTAKES: readonly [args: readonly string[], says: RegExp][] = [
   [["create", "--concurrency", "0"], /: --concurrency: expected a whole number from 1 to 1000000/],
   [["create", "--concurrency", "0x10"], /: --concurrency: expected a whole number/],
   [["create", "--concurrency", "many"], /: --concurrency: expected a whole number/],
-  [["create", "--mode", "dream"], /: --mode: expected "enforce" or "observe"/],
+  [["create", "--mode", "dream"], /: --mode: expected "enforce", "observe" or "strict"/],
   [["create", "--expires", "1y"], /: --expires: expected a duration such as "90d".*or a time such as 20/],
   [["create", "--expires", "99999999999d"], /: --expires: expected a duration such as "90d", up to 36500d/],
   [["create", "--expires", "2027-02-30T00:00:00Z"], /: --expires: expected/],

@@ -126,7 +126,7 @@ for (const engine of ["a file", "Redis"]) {
       const { id } = await at.create("--name", "Größe 東京 🎉", "--models", "m-*", "--expires", "2099-01-31T12:34:00Z");
       await at.create("--name", `n${"x".repeat(80)}`);
       const [head = "", ...rows] = (await at.good("list")).trimEnd().split("\n");
-      assert.match(head, /^ID {12}NAME +STATE +EXPIRES +LAST USED +PROVIDERS +MODELS +LIMITS$/);
+      assert.match(head, /^ID {12}NAME +STATE +EXPIRES +LAST USED +TEAM +PROVIDERS +MODELS +LIMITS$/);
       assert.deepEqual(rows.map((row) => /^\w+ +(\S+)/.exec(row)?.[1]), [`n${"x".repeat(39)}`, "Größe", "old"]);
       assert.match(rows[1] ?? "", new RegExp(`^${id}  Größe 東京 🎉 +active +2099-01-31 12:34 +all +m-\\*$`));
       assert.match(rows[2] ?? "", / +active +a +all +5\/10s requests, 2 at once, \(observed\)$/);

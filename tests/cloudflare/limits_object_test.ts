@@ -140,7 +140,8 @@ describe("what a Worker is given", () => {
   it("has no place for what a Worker does not do", () => {
     const keys = { file: "gateway-keys.json" };
     const providers = { a: { upstream: "openai" } };
-    for (const more of [{ redis: "redis://x" }, { drain: {} }, { keys }, { listen: [] }]) {
+    const alerts = { url: "https://ops.example", secret: `whsec_${"A".repeat(32)}` };
+    for (const more of [{ redis: "redis://x" }, { drain: {} }, { alerts }, { keys }, { listen: [] }]) {
       const refused = { SALLYPORT_CONFIG: JSON.stringify({ providers, ...more }) };
       assert.throws(() => readConfig(refused), (error) => {
         assert.ok(error instanceof ConfigError);

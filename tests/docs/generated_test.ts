@@ -110,6 +110,8 @@ describe("the table of settings", () => {
       const [at = "", source] = complain({
         SALLYPORT_ADMIN: "127.0.0.1:1",
         SALLYPORT_CORS_ORIGINS: "*",
+        SALLYPORT_ALERTS_URL: "https://ops.example",
+        SALLYPORT_ALERTS_SECRET: `whsec_${"A".repeat(32)}`,
         [name]: MISTAKES[name] ?? "short",
       });
       assert.ok(at.startsWith(path.replace("NAME", "a")), `${at} instead of ${path}`);

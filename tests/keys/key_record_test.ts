@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import { Redis } from "ioredis";
+import { parseConfig } from "../../src/config/config.ts";
 import { KeyAdministration } from "../../src/admin/key_administration.ts";
 import { readKeyFile, writeKeyFile } from "../../src/keys/key_file.ts";
 import { InvalidRecord, readRecord, toRecordJson, writeRecord } from "../../src/keys/key_record.ts";
@@ -163,7 +164,8 @@ withRedis.describe("keys that the first version wrote to Redis", () => {
     assert.equal(await member.say({ digest: digest("nobody") }), "unknown");
     assert.deepEqual((await member.store.list({ limit: 9 })).map(({ id }) => id), [DISABLED, REVOKED, ROTATED]);
     assert.equal((await member.store.lastUsed([ROTATED])).get(ROTATED), Number(REDIS.used["HPo2nZnmE9Vv"]));
-    await changeAll(new KeyAdministration({ keys: member.store, digest, now: Date.now, providers: ["a"] }));
+    const config = parseConfig({ providers: { a: { upstream: "openai" } } });
+    await changeAll(new KeyAdministration({ keys: member.store, digest, now: Date.now, config }));
     member.store.used(REVOKED, SOME_DAY);
     await member.store.close();
     const [keys, digests] = [await raw.hgetall("sallyport:keys"), await raw.hgetall("sallyport:digests")];

@@ -69,6 +69,7 @@ describe("what operators are given", () => {
           { id: "me", key: "a-gateway-key-of-mine" },
           { id: "limited", key: "a-gateway-key-limited", limits: { requests: "1/h" } },
           { id: "observed", key: "a-gateway-key-observed", limits: { requests: "1/h", mode: "observe" } },
+          { id: "spending", key: "a-gateway-key-spending", limits: { budget: "1M/month" } },
         ],
         drain: { delay: "0s" },
         ...more,
@@ -104,6 +105,7 @@ describe("what operators are given", () => {
           send(url, GOOD_BODY.replace("test-1", "silent-1")),
           send(url, GOOD_BODY, "limited"),
           send(url, GOOD_BODY, "observed"),
+          send(url, GOOD_BODY, "spending"),
           send(url, GOOD_BODY, "unknown"),
           send(url, GOOD_BODY, "of-mine", "b.localhost"),
         ]);

@@ -101,9 +101,26 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | PreflightC
   provider_key_in_gateway_auth: { call: change({ "gateway-auth": "Bearer sk-proj-0123456789abcdef" }) },
   rate_limit_exceeded: limited({ requests: "1/h" }),
   budget_exceeded: limited({ budget: "1/month" }),
-  request_exceeds_limit: restricted({ limits: { tokens: "1k/h", mode: "strict" } }),
-  model_not_priced: restricted({ limits: { budget: "5 USD/month" } }),
-  key_not_understood: restricted({ team: "not-configured" }),
+  request_exceeds_limit: {
+    ...restricted({}),
+    options: {
+      provider: { maxOutput: 4096 },
+      config: { keys: [{ id: "team", key: OWN_KEY, limits: { tokens: "1k/h", mode: "strict" } }] },
+    },
+  },
+  model_not_priced: {
+    ...restricted({}),
+    options: {
+      config: {
+        prices: { "another-model": { input: 1, output: 1 } },
+        keys: [{ id: "team", key: OWN_KEY, limits: { budget: "5 USD/month" } }],
+      },
+    },
+  },
+  key_not_understood: {
+    options: { parts: { keys: { find: (digest) => ({ id: "team", digest, team: "not-configured" }) } } },
+    notOnWorkers: "a Worker takes no parts of a test",
+  },
   concurrency_limit_exceeded: {
     options: { config: { keys: [{ id: "team", key: OWN_KEY, limits: { concurrency: 1 } }] } },
     upstream: () => startTcpPeer(() => {}),

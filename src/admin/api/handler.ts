@@ -18,12 +18,15 @@ import { type AdminCall, type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { toOpenApi } from "./openapi.ts";
 import { OPERATOR_ROUTES, OperatorActions, type OperatorParts } from "./operator_actions.ts";
 import { PAGE_PATHS, toPageAnswer } from "../page.ts";
+import { TEAM_ROUTES } from "./teams.ts";
 import { USAGE_ROUTES } from "./usage.ts";
+import type { TeamReports } from "../team_reports.ts";
 import type { UsageReports } from "../../usage/report.ts";
 
 /** Parts of the admin listener's handler. */
 export interface AdminParts extends OperatorParts, GuardParts {
   readonly keys: KeyAdministration;
+  readonly teams: TeamReports;
   readonly usage: UsageReports;
   /** Returns the metrics in a format of Prometheus. */
   readonly metrics: (format: "text" | "openmetrics") => Promise<string>;
@@ -100,8 +103,8 @@ function bind<Service>(routes: readonly AdminRoute<Service>[], service: Service)
 }
 
 function createRouter(parts: AdminParts, guard: Guard) {
-  const { gateway, keys, usage, version } = parts;
-  const routes = [...bind(KEY_ROUTES, keys), ...bind(USAGE_ROUTES, usage)];
+  const { gateway, keys, teams, usage, version } = parts;
+  const routes = [...bind(KEY_ROUTES, keys), ...bind(TEAM_ROUTES, teams), ...bind(USAGE_ROUTES, usage)];
   const router = Router<Routed>();
   const actions = new OperatorActions(parts);
   const ready = (): GatewayResponse => {

@@ -11,6 +11,7 @@ import { toCallerPaths, toCallerTags } from "./caller_paths.ts";
 import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { liveSchemas } from "./live_schemas.ts";
 import { OPERATOR_ROUTES, type OperatorRoute, TOKEN_HEADER } from "./operator_actions.ts";
+import { TEAM_ROUTES, teamListSchema, useSchema } from "./teams.ts";
 import { USAGE_ROUTES, usageRowSchema, usageSchema } from "./usage.ts";
 
 const text = { type: "string" };
@@ -41,20 +42,7 @@ function schemas(): Record<string, unknown> {
     revoked: time,
     lastUsed: { ...time, description: "Written down lazily" },
     previousExpires: { ...time, description: "Until when the secret before the last rotation is good" },
-    use: {
-      type: "array",
-      description: "What is taken of each limit",
-      items: {
-        type: "object",
-        required: ["name", "limit", "used"],
-        properties: {
-          name: { enum: ["requests", "tokens", "budget", "concurrency"] },
-          limit: { type: "integer" },
-          used: { type: "integer" },
-          resetsIn: text,
-        },
-      },
-    },
+    use: useSchema,
   };
   const whole = { key: { ...text, description: "The key itself. No other answer shows it" } };
   return {
@@ -75,6 +63,7 @@ function schemas(): Record<string, unknown> {
         next: { type: ["string", "null"], description: "What to give as after for the next page" },
       },
     },
+    TeamList: teamListSchema,
     UsageReport: usageSchema,
     UsageRow: usageRowSchema,
     ...liveSchemas,
@@ -141,7 +130,9 @@ function describeAction({ operationId, summary, path, tokenIn, body, answers, ty
  */
 export function toOpenApi(version: string): Record<string, unknown> {
   const paths: Record<string, Record<string, unknown>> = {};
-  for (const route of [...KEY_ROUTES, ...USAGE_ROUTES]) (paths[route.path] ??= {})[route.method] = describe(route);
+  for (const route of [...KEY_ROUTES, ...TEAM_ROUTES, ...USAGE_ROUTES]) {
+    (paths[route.path] ??= {})[route.method] = describe(route);
+  }
   for (const route of OPERATOR_ROUTES) (paths[route.path] ??= {})[route.method] = describeAction(route);
   const inHeader = (name: string, description: string) => ({ type: "apiKey", in: "header", name, description });
   return {

@@ -150,6 +150,24 @@ export function signOut(): void {
   token = "";
 }
 
+/** Limits as they are written. */
+export type Limits = Readonly<Record<string, string | number | readonly string[]>>;
+
+/** The use of a limit. */
+export interface Use {
+  readonly name: string;
+  readonly limit: number;
+  readonly used: number;
+  readonly resetsIn?: string;
+}
+
+/** A team as the admin API returns it. */
+export interface Team {
+  readonly name: string;
+  readonly limits: Limits;
+  readonly use: readonly Use[];
+}
+
 /** A key as the admin API returns it. */
 export interface Key {
   readonly id: string;
@@ -159,18 +177,14 @@ export interface Key {
   readonly providers?: readonly string[];
   readonly models?: readonly string[];
   readonly operations?: readonly string[];
-  readonly limits?: Readonly<Record<string, string | number>>;
+  readonly team?: string;
+  readonly limits?: Limits;
   readonly expires?: string;
   readonly previousExpires?: string;
   readonly lastUsed?: string;
   /** Why it is refused though it is active. */
   readonly unreadable?: string;
-  readonly use?: readonly {
-    readonly name: string;
-    readonly limit: number;
-    readonly used: number;
-    readonly resetsIn?: string;
-  }[];
+  readonly use?: readonly Use[];
 }
 
 /** The answer to a call that made a key or gave it a new secret: only there it is whole. */

@@ -35,6 +35,11 @@ export function bytes(value: number): string {
   return value < 1e6 ? `${(value / 1e3).toFixed(1)} kB` : `${(value / 1e6).toFixed(1)} MB`;
 }
 
+/** @returns An amount of money without its currency, such as `12.40`, `0.0031` */
+export function money(value: number): string {
+  return value.toFixed(value === 0 || value >= 0.1 ? 2 : 4);
+}
+
 /** @returns A share as `0.4 %` */
 export function percent(share: number): string {
   return `${(share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;

@@ -5,7 +5,8 @@
  */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { call, type Key, type MadeKey } from "./client.ts";
+import { call, type Key, type MadeKey, type Team } from "./client.ts";
+import { findBudget } from "./limit_use.tsx";
 import { Check, Dialog, Field, Problem, useAct } from "./parts.tsx";
 
 const LIMITS: readonly [name: string, label: string, form: string][] = [
@@ -13,7 +14,15 @@ const LIMITS: readonly [name: string, label: string, form: string][] = [
   ["tokens", "Tokens", "such as 100k/min"],
   ["concurrency", "At once", "such as 20"],
   ["budget", "Budget of tokens", "such as 5M/month"],
+  ["spend", "Budget of money", "such as 50 USD/month"],
 ];
+
+/** Treatments of calls for which a limit has no room. */
+const MODES = [
+  ["enforce", "refuse the call"],
+  ["strict", "strict: refuse also what could exceed it"],
+  ["observe", "only observe: log what would be refused"],
+] as const;
 
 /** Settings that are lists, typed with commas. */
 const LISTS = [
@@ -28,8 +37,11 @@ function toDraft(key: Key | undefined): Draft {
   return {
     name: key?.name ?? "",
     ...Object.fromEntries(LISTS.map(([name]) => [name, key?.[name]?.join(", ") ?? ""])),
+    team: key?.team ?? "",
     expires: key?.expires?.slice(0, 10) ?? "",
     ...Object.fromEntries(LIMITS.map(([name]) => [name, String(key?.limits?.[name] ?? "")])),
+    budget: findBudget(key?.limits, false),
+    spend: findBudget(key?.limits, true),
     mode: String(key?.limits?.mode ?? "enforce"),
   };
 }
@@ -39,22 +51,30 @@ const split = (text = ""): string[] => text.split(",").map((each) => each.trim()
 /** Returns a key's settings for the API. An empty one is left out of a new key, and removed from an old one. */
 function toBody(draft: Draft, providers: readonly string[], isNew: boolean): Record<string, unknown> {
   const none = isNew ? undefined : null;
-  const limits = Object.fromEntries(LIMITS.map(([name]) => {
-    const text = draft[name]?.trim() ?? "";
-    return [name, text === "" ? none : name === "concurrency" ? Number(text) : text];
-  }));
-  const hasLimits = Object.values(limits).some((limit) => limit !== undefined && limit !== null);
+  const toText = (name: string) => draft[name]?.trim() || none;
   const toList = (list: readonly string[]) => list.length > 0 ? list : none;
+  const concurrency = toText("concurrency");
+  const limits = {
+    requests: toText("requests"),
+    tokens: toText("tokens"),
+    concurrency: concurrency && Number(concurrency),
+    budget: toList(["budget", "spend"].map((name) => draft[name]?.trim() ?? "").filter((text) => text !== "")),
+  };
+  const hasLimits = Object.values(limits).some((limit) => limit !== none);
   return {
-    name: draft.name?.trim() || none,
+    name: toText("name"),
+    team: toText("team"),
     providers: toList(providers),
     ...Object.fromEntries(LISTS.map(([name]) => [name, toList(split(draft[name]))])),
     expires: draft.expires ? `${draft.expires}T00:00:00Z` : none,
-    limits: hasLimits ? { ...limits, mode: draft.mode === "observe" ? "observe" : none } : none,
+    limits: hasLimits ? { ...limits, mode: draft.mode === "enforce" ? none : draft.mode } : none,
   };
 }
 
-type Bind = (name: string) => { value: string; onInput: (event: { currentTarget: HTMLInputElement }) => void };
+type Bind = (name: string) => {
+  value: string;
+  onInput: (event: { currentTarget: HTMLInputElement | HTMLSelectElement }) => void;
+};
 
 /** The models and operations that a key may use. */
 function Rights({ bind }: { bind: Bind }): JSX.Element {
@@ -89,11 +109,24 @@ function Providers({ names, chosen, onChoose }: {
   );
 }
 
-function Limits({ bind, isObserved, onObserve }: {
-  bind: Bind;
-  isObserved: boolean;
-  onObserve: (isObserved: boolean) => void;
-}): JSX.Element {
+/** The team that a key belongs to. One that is not configured any more is shown as long as it is chosen. */
+function TeamChoice({ bind, teams }: { bind: Bind; teams: readonly Team[] }): JSX.Element | null {
+  const chosen = bind("team");
+  const names = new Set([...teams.map(({ name }) => name), chosen.value].filter((name) => name !== ""));
+  if (names.size === 0) return null;
+  return (
+    <Field label="Team" hint="Its limits hold for all of its keys together">
+      {(attributes) => (
+        <select {...attributes} {...chosen}>
+          <option value="">none</option>
+          {[...names].map((name) => <option key={name} value={name}>{name}</option>)}
+        </select>
+      )}
+    </Field>
+  );
+}
+
+function Limits({ bind }: { bind: Bind }): JSX.Element {
   return (
     <fieldset>
       <legend>Limits</legend>
@@ -111,19 +144,22 @@ function Limits({ bind, isObserved, onObserve }: {
           </Field>
         ))}
       </div>
-      <div class="checks">
-        <Check isChecked={isObserved} onToggle={() => onObserve(!isObserved)}>
-          Only observe: log what would be refused
-        </Check>
-      </div>
+      <Field label="When one is reached">
+        {(attributes) => (
+          <select {...attributes} {...bind("mode")}>
+            {MODES.map(([value, label]) => <option key={value} value={value}>{label}</option>)}
+          </select>
+        )}
+      </Field>
     </fieldset>
   );
 }
 
 /** Makes a key, or changes one. */
-export function KeyForm({ editing, providers, onDone, onClose }: {
+export function KeyForm({ editing, providers, teams, onDone, onClose }: {
   editing: Key | undefined;
   providers: readonly string[];
+  teams: readonly Team[];
   onDone: (made: MadeKey) => void;
   onClose: () => void;
 }): JSX.Element {
@@ -153,11 +189,8 @@ export function KeyForm({ editing, providers, onDone, onClose }: {
         </Field>
         <Providers names={providers} chosen={chosen} onChoose={setChosen} />
         <Rights bind={bind} />
-        <Limits
-          bind={bind}
-          isObserved={draft.mode === "observe"}
-          onObserve={(isObserved) => set("mode", isObserved ? "observe" : "enforce")}
-        />
+        <TeamChoice bind={bind} teams={teams} />
+        <Limits bind={bind} />
         <Field label="Expires" hint="At the beginning of that day, UTC; empty for never">
           {(attributes) => <input {...attributes} type="date" {...bind("expires")} />}
         </Field>

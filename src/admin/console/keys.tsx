@@ -5,10 +5,11 @@
  */
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { call, type Key, type MadeKey } from "./client.ts";
-import { ago, amount, duration, percent } from "./format.ts";
+import { call, type Key, type MadeKey, type Team } from "./client.ts";
+import { ago } from "./format.ts";
 import { Revoke, Rotate, Secret } from "./key_dialogs.tsx";
 import { KeyForm } from "./key_form.tsx";
+import { LimitUse, Teams } from "./limit_use.tsx";
 import { Pill, Problem } from "./parts.tsx";
 import type { Snapshot } from "./store.ts";
 
@@ -28,35 +29,13 @@ const KINDS: Readonly<Record<string, "good" | "bad" | "warn" | "quiet">> = {
   unreadable: "bad",
 };
 
-function Use({ of: { use, limits } }: { of: Key }): JSX.Element {
-  if (use === undefined || use.length === 0) return <span class="hint">no limits</span>;
-  return (
-    <ul class="uses">
-      {use.map(({ name, limit, used, resetsIn }) => (
-        <li key={name}>
-          <span>
-            {name} <b>{amount(used)}</b> of {String(limits?.[name] ?? amount(limit))}
-          </span>
-          <meter min={0} max={limit} high={limit * 0.9} value={Math.min(used, limit)} aria-label={`${name} used`}>
-            {percent(used / limit)}
-          </meter>
-          {resetsIn !== undefined && used > 0 && (
-            <span class="hint">anew in {duration(Number.parseInt(resetsIn) * 1000)}</span>
-          )}
-        </li>
-      ))}
-      {limits?.mode === "observe" && <li class="hint">only observed</li>}
-    </ul>
-  );
-}
-
 type Doing =
   | { readonly what: "make" }
   | { readonly what: "change" | "rotate" | "revoke"; readonly key: Key }
   | { readonly what: "show"; readonly made: MadeKey };
 
 function KeyRow({ of: key, now, onDo }: { of: Key; now: number; onDo: (doing: Doing) => void }): JSX.Element {
-  const { id, name, state, providers, models, lastUsed, expires, previousExpires, unreadable } = key;
+  const { id, name, state, team, providers, models, lastUsed, expires, previousExpires, unreadable } = key;
   const isOver = state === "revoked";
   const day = (time: string) => new Date(time).toLocaleDateString();
   const title = name ?? id;
@@ -65,6 +44,7 @@ function KeyRow({ of: key, now, onDo }: { of: Key; now: number; onDo: (doing: Do
       <td>
         <b class="name">{name ?? "unnamed"}</b>
         <span class="mono hint">{id}</span>
+        {team !== undefined && <span class="hint">team {team}</span>}
       </td>
       <td>
         <Pill kind={KINDS[state] ?? "quiet"}>{state}</Pill>
@@ -77,7 +57,7 @@ function KeyRow({ of: key, now, onDo }: { of: Key; now: number; onDo: (doing: Do
         <span class="hint">{models?.join(", ") ?? "all models"}</span>
       </td>
       <td>
-        <Use of={key} />
+        <LimitUse use={key.use} limits={key.limits} />
       </td>
       <td class="wide">{ago(lastUsed, now)}</td>
       <td class="acts">
@@ -132,18 +112,30 @@ function KeyTable({ keys, now, onDo }: {
   );
 }
 
-/** Loads the keys that match a search, and again every few seconds. */
-function useKeys(search: string): { list: KeyList | undefined; error: unknown; more: () => void; reload: () => void } {
+/** Loads the teams, and the keys that match a search, and again every few seconds. */
+function useKeys(search: string): {
+  list: KeyList | undefined;
+  teams: readonly Team[];
+  error: unknown;
+  more: () => void;
+  reload: () => void;
+} {
   const [list, setList] = useState<KeyList | undefined>(undefined);
+  const [teams, setTeams] = useState<readonly Team[]>([]);
   const [error, setError] = useState<unknown>(undefined);
   const [limit, setLimit] = useState(PAGE_SIZE);
   const latest = useRef(0);
   const reload = () => {
     const turn = ++latest.current;
     const query = new URLSearchParams({ limit: String(limit), use: "true", ...(search !== "" && { search }) });
-    call<KeyList>("GET", `v1/keys?${query}`).then((found) => {
+    const asked = [
+      call<KeyList>("GET", `v1/keys?${query}`),
+      call<{ teams: readonly Team[] }>("GET", "v1/teams"),
+    ] as const;
+    Promise.all(asked).then(([found, all]) => {
       if (turn !== latest.current) return;
       setList(found);
+      setTeams(all.teams);
       setError(undefined);
     }, (thrown: unknown) => turn === latest.current && setError(thrown));
   };
@@ -152,14 +144,14 @@ function useKeys(search: string): { list: KeyList | undefined; error: unknown; m
     const timer = setInterval(() => document.hidden || reload(), REFRESH_MS);
     return () => clearInterval(timer);
   }, [search, limit]);
-  return { list, error, more: () => setLimit(Math.min(limit + 2 * PAGE_SIZE, 1000)), reload };
+  return { list, teams, error, more: () => setLimit(Math.min(limit + 2 * PAGE_SIZE, 1000)), reload };
 }
 
 /** The view. */
 export function Keys({ snapshot: { report } }: { snapshot: Snapshot }): JSX.Element {
   const [search, setSearch] = useState("");
   const [doing, setDoing] = useState<Doing | undefined>(undefined);
-  const { list, error, more, reload } = useKeys(search.trim());
+  const { list, teams, error, more, reload } = useKeys(search.trim());
   const providers = report?.providers.map(({ name }) => name) ?? [];
   const onClose = () => setDoing(undefined);
   const onDone = (made?: MadeKey) => {
@@ -182,6 +174,7 @@ export function Keys({ snapshot: { report } }: { snapshot: Snapshot }): JSX.Elem
         <button type="button" class="primary" onClick={() => setDoing({ what: "make" })}>Make a key</button>
       </div>
       <Problem error={error} />
+      <Teams teams={teams} />
       <section class="card flush">
         {isEmpty
           ? (
@@ -199,16 +192,14 @@ export function Keys({ snapshot: { report } }: { snapshot: Snapshot }): JSX.Elem
           <button type="button" onClick={more}>Show more</button>
         </div>
       )}
-      {doing?.what === "make" && (
+      {(doing?.what === "make" || doing?.what === "change") && (
         <KeyForm
-          editing={undefined}
+          editing={doing.what === "change" ? doing.key : undefined}
           providers={providers}
+          teams={teams}
           onDone={onDone}
           onClose={onClose}
         />
-      )}
-      {doing?.what === "change" && (
-        <KeyForm editing={doing.key} providers={providers} onDone={onDone} onClose={onClose} />
       )}
       {doing?.what === "rotate" && <Rotate of={doing.key} onDone={onDone} onClose={onClose} />}
       {doing?.what === "revoke" && <Revoke of={doing.key} onDone={onDone} onClose={onClose} />}

@@ -29,6 +29,8 @@ export interface MetricSources {
   readonly redis?:
     | (() => { readonly localDecisions: number; readonly failures: number; readonly isUp: boolean } | undefined)
     | undefined;
+  /** Reads the used part of each budget, by subject and unit. */
+  readonly budgets?: (() => Iterable<readonly [labels: readonly string[], ratio: number]>) | undefined;
   readonly version: string;
   readonly runtime: string;
   readonly runtimeVersion: string;
@@ -41,7 +43,7 @@ export interface MetricSources {
  * @param sources Where they are read
  */
 export function addSources(registry: MetricRegistry, sources: MetricSources): void {
-  const { gateway, droppedLogLines, redis, version, runtime, runtimeVersion } = sources;
+  const { gateway, droppedLogLines, redis, budgets, version, runtime, runtimeVersion } = sources;
   const read =
     (type: "counter" | "gauge") =>
     (name: string, help: string, get: ReadMetricConfig["read"], more: Partial<ReadMetricConfig> = {}): void =>
@@ -68,6 +70,11 @@ export function addSources(registry: MetricRegistry, sources: MetricSources): vo
     counter("redis_failures_total", "Failed calls of Redis", () => redis()?.failures);
     const localHelp = "Decisions on limits that were made without Redis";
     counter("limits_local_decisions_total", localHelp, () => redis()?.localDecisions);
+  }
+  if (budgets !== undefined) {
+    // Workers share their limits: the highest of what they have seen is the latest.
+    const more = { labels: ["subject", "unit"], aggregation: "max" } as const;
+    gauge("budget_used_ratio", "Used part of a budget in its period: 1 is all of it", budgets, more);
   }
   gauge("build_info", "Version of the gateway and its runtime", () => [[[version, runtime, runtimeVersion], 1]], {
     labels: ["version", "runtime", "runtime_version"],

@@ -1,0 +1,37 @@
+/**
+ * The use of limits as administrators see it.
+ *
+ * @module
+ */
+import { formatMoney } from "../config/units.ts";
+import type { Standing } from "../limits/limiter.ts";
+
+/** The use of one limit. */
+export interface LimitUse {
+  /** Name of the limit; `spend` is the budget of money. */
+  readonly name: string;
+  /** The most that may be used; of money in its currency. */
+  readonly limit: number;
+  /** The part of it that is used. */
+  readonly used: number;
+  /** Currency of a budget of money. */
+  readonly currency?: string;
+  /** Time until the limit resets, such as `30s`. */
+  readonly resetsIn?: string;
+}
+
+/**
+ * Describes the state of limits for administrators.
+ *
+ * @param standings State of the limits of one subject
+ * @returns The use of each, in their order
+ */
+export function toLimitUse(standings: readonly Standing[]): LimitUse[] {
+  return standings.map(({ subject: { limits: { spend } }, name, limit, used, resetMs }) => ({
+    name,
+    ...(name === "spend" && spend !== undefined
+      ? { limit: Number(formatMoney(limit)), used: Number(formatMoney(used)), currency: spend.currency }
+      : { limit, used }),
+    ...(name !== "concurrency" && { resetsIn: `${Math.ceil(resetMs / 1000)}s` }),
+  }));
+}

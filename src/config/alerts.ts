@@ -1,0 +1,47 @@
+/**
+ * The setting `alerts`: where messages about budgets go.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { about } from "./schema.ts";
+
+/** Receiver of messages about budgets. */
+export interface AlertsConfig {
+  /** The address that is called. */
+  readonly url: string;
+  /** The secret that signs the messages: `whsec_` and Base64. */
+  readonly secret: string;
+}
+
+const urlForm = 'expected an http or https URL such as "https://ops.example.com/sallyport"';
+const secretForm = 'expected "whsec_" and 24 to 64 random bytes in Base64';
+
+/** Counts the bytes behind a secret's Base64; `NaN` for what is none. */
+function countBytes(secret: string): number {
+  try {
+    return atob(secret.replace(/^whsec_/, "")).length;
+  } catch {
+    return NaN;
+  }
+}
+
+/** @internal The schema of `alerts`. */
+export const AlertsSchema: v.GenericSchema<AlertsConfig, AlertsConfig> = v.strictObject({
+  url: about(
+    v.pipe(
+      v.string(urlForm),
+      v.check((text) => URL.canParse(text) && /^https?:$/.test(new URL(text).protocol), urlForm),
+    ),
+    "Called when a budget is used by 80 % and by 100 %, with a signed message (Standard Webhooks)",
+  ),
+  secret: about(
+    v.pipe(
+      v.string(secretForm),
+      v.startsWith("whsec_", secretForm),
+      // Standard Webhooks 1.0.0, "Signature scheme": 24 to 64 bytes.
+      v.check((secret) => countBytes(secret) >= 24 && countBytes(secret) <= 64, secretForm),
+    ),
+    "Signs the messages: `whsec_` and 24 to 64 random bytes in Base64",
+  ),
+}, "expected an object with url and secret");

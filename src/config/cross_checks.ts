@@ -1,0 +1,111 @@
+/**
+ * Checks of what only a whole configuration shows: whether the names that one part mentions exist in another, and
+ * whether every limit can be counted.
+ *
+ * @module
+ */
+import type { KeyConfig } from "./key.ts";
+import type { LimitSet } from "./limit_set.ts";
+import type { Prices } from "./prices.ts";
+import type { ProviderConfig } from "./provider.ts";
+import type { TeamConfig } from "./team.ts";
+
+/** The parts of a configuration that keys, teams and limits refer to. */
+export interface Surroundings {
+  readonly providers: Readonly<Record<string, ProviderConfig>>;
+  readonly teams: Readonly<Record<string, TeamConfig>>;
+  readonly prices: Prices;
+  readonly currency: string;
+}
+
+/** A setting that does not fit the others. */
+export interface Misfit {
+  /** Path of the setting, from what was checked. */
+  readonly path: readonly (string | number)[];
+  /** The expected value. */
+  readonly message: string;
+}
+
+/** The settings of a key that refer to others. */
+type ReferringKey = Pick<KeyConfig, "providers" | "team" | "limits">;
+
+const under = (path: readonly (string | number)[], misfits: readonly Misfit[]): Misfit[] =>
+  misfits.map((misfit) => ({ ...misfit, path: [...path, ...misfit.path] }));
+
+const isEmpty = (prices: Prices | undefined): boolean => prices === undefined || Object.keys(prices).length === 0;
+
+/** Finds limits that can't be counted for calls to the given providers. */
+function findLimitMisfits(
+  limits: LimitSet | undefined,
+  reached: readonly string[],
+  { providers, prices, currency }: Surroundings,
+): Misfit[] {
+  const { spend, tokens, budget, mode } = limits ?? {};
+  const misfits: Misfit[] = [];
+  if (spend !== undefined && spend.currency !== currency) {
+    misfits.push({ path: ["budget"], message: `expected a budget in ${currency}, the currency of all prices` });
+  } else if (spend !== undefined && isEmpty(prices) && reached.every((name) => isEmpty(providers[name]?.prices))) {
+    const message =
+      "expected prices, for all providers or at one that this budget applies to: money is counted by them";
+    misfits.push({ path: ["budget"], message });
+  }
+  const isMeasured = spend !== undefined || tokens !== undefined || budget !== undefined;
+  const unbounded = reached.filter((name) => providers[name]?.maxOutput === undefined);
+  if (mode === "strict" && isMeasured && unbounded.length > 0) {
+    const missing = unbounded.map((name) => `providers.${name}.maxOutput`).join(", ");
+    const message = `expected ${missing} to be set: a strict limit has to know how much a call could use at most`;
+    misfits.push({ path: ["mode"], message });
+  }
+  return misfits;
+}
+
+/** Lists the configured providers that a key may use. */
+function providersOf({ providers: named }: ReferringKey, { providers }: Surroundings): string[] {
+  return Object.keys(providers).filter((name) => named === undefined || named.includes(name));
+}
+
+/**
+ * Finds what does not fit in the settings of a key.
+ *
+ * @param key The key
+ * @param whole The configuration that it has to fit
+ * @returns The misfits, with their paths in the key
+ */
+export function findKeyMisfits(key: ReferringKey, whole: Surroundings): Misfit[] {
+  const { providers, teams } = whole;
+  const misfits: Misfit[] = [];
+  for (const [place, name] of (key.providers ?? []).entries()) {
+    if (Object.hasOwn(providers, name)) continue;
+    const message = `expected one of the configured providers: ${Object.keys(providers).join(", ")}`;
+    misfits.push({ path: ["providers", place], message });
+  }
+  if (key.team !== undefined && !Object.hasOwn(teams, key.team)) {
+    const names = Object.keys(teams).join(", ");
+    const message = names === "" ? "expected no team: none is configured" : `expected one of the teams: ${names}`;
+    misfits.push({ path: ["team"], message });
+  }
+  return [...misfits, ...under(["limits"], findLimitMisfits(key.limits, providersOf(key, whole), whole))];
+}
+
+/**
+ * Finds what does not fit in a whole configuration. Of keys that are kept elsewhere nothing is known here: they may
+ * belong to any team, and use any provider.
+ *
+ * @param whole The configuration
+ * @returns The misfits, with their paths
+ */
+export function findMisfits(whole: Surroundings & { readonly keys: unknown }): Misfit[] {
+  const { providers, teams, keys } = whole;
+  const inline: readonly KeyConfig[] | undefined = Array.isArray(keys) ? keys : undefined;
+  const misfits = (inline ?? []).flatMap((key, index) => under(["keys", index], findKeyMisfits(key, whole)));
+  for (const [team, { limits }] of Object.entries(teams)) {
+    const members = inline?.filter((key) => key.team === team) ?? [{}];
+    const reached = [...new Set(members.flatMap((key) => providersOf(key, whole)))];
+    const found = findLimitMisfits(limits, reached.length > 0 ? reached : Object.keys(providers), whole);
+    misfits.push(...under(["teams", team, "limits"], found));
+  }
+  for (const [name, { limits }] of Object.entries(providers)) {
+    misfits.push(...under(["providers", name, "limits"], findLimitMisfits(limits, [name], whole)));
+  }
+  return misfits;
+}

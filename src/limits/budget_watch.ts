@@ -1,0 +1,151 @@
+/**
+ * The use of budgets as this process sees it: for a gauge, and to notice when one is nearly or wholly used.
+ *
+ * Calls bring the news: each lease tells how much was used before, and its end how much was added. No limiter is asked
+ * for more, except when a budget refuses a call and is not known to be used up.
+ *
+ * @module
+ */
+import { type Budget, periodEnd } from "../config/units.ts";
+import type { Clock } from "../exchange/clock.ts";
+import { type Amounts, type Limiter, type LimitSubject, type Standing, unitOf } from "./limiter.ts";
+
+/** Parts of a budget at which it is told, in ascending order. */
+export const THRESHOLDS: readonly number[] = [0.8, 1];
+/** The most budgets that are watched at once: those used last. */
+export const MAX_WATCHED = 1000;
+/** Time between two questions about a budget that refuses calls. Milliseconds. */
+const ASK_EVERY_MS = 1000;
+
+type BudgetName = "budget" | "spend";
+
+/** A budget whose use has reached a threshold. Amounts are tokens, or 10^-9 of the currency. */
+export interface ReachedBudget {
+  /** Name of the subject, such as `team:search`. */
+  readonly subject: string;
+  readonly name: BudgetName;
+  /** `tokens`, or the currency. */
+  readonly unit: string;
+  readonly limit: number;
+  readonly used: number;
+  readonly period: Budget["period"];
+  /** End of the period, milliseconds since 1970. */
+  readonly until: number;
+  /** One of {@link THRESHOLDS}. */
+  readonly threshold: number;
+}
+
+/** Receives budgets that have reached a threshold, in this process once for each period. Does not throw. */
+export type OnReached = (reached: ReachedBudget) => void;
+
+/** A watched budget. */
+interface Watched extends Omit<ReachedBudget, "threshold"> {
+  used: number;
+  /** Number of thresholds that were told. */
+  told: number;
+  /** Monotonic time of the last question about it. */
+  askedAt: number;
+}
+
+/** Returns whether a limit is a budget that is counted as a whole: a gateway that counts alone knows its share only. */
+function isWholeBudget({ subject: { limits }, name, limit }: Standing): boolean {
+  return (name === "budget" || name === "spend") && limits[name]?.limit === limit;
+}
+
+/** Watch of the budgets that calls use. */
+export class BudgetWatch {
+  readonly #clock: Clock;
+  /** Budgets by subject and name, those used last at the end. */
+  readonly #watched = new Map<string, Watched>();
+
+  /** @param clock Source of its times */
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Lists the used part of each budget, with its subject and unit; periods that are over are left out. */
+  *ratios(): Iterable<readonly [labels: readonly [subject: string, unit: string], ratio: number]> {
+    const now = this.#clock.now();
+    for (const { subject, unit, used, limit, until } of this.#watched.values()) {
+      if (until > now) yield [[subject, unit], used / limit];
+    }
+  }
+
+  /**
+   * Notes the budgets of an admitted exchange.
+   *
+   * @param standings State of its limits before
+   * @param onReached Receives those that have reached a threshold
+   * @returns Notes the use of the exchange itself, when it is over; `undefined` if it counts against no budget
+   */
+  note(standings: readonly Standing[], onReached: OnReached | undefined): ((used: Amounts) => void) | undefined {
+    let found: [Watched, Standing][] | undefined;
+    for (const standing of standings) {
+      if (!isWholeBudget(standing)) continue;
+      const watched = this.#watch(standing.subject, standing.name as BudgetName);
+      setUsed(watched, standing.used, onReached);
+      (found ??= []).push([watched, standing]);
+    }
+    return found && ((used) => {
+      const now = this.#clock.now();
+      for (const [watched, before] of found) {
+        // Others may have used more meanwhile than its own lease could tell.
+        const least = before.used + used[unitOf(watched.name)];
+        if (watched.until > now && least > watched.used) setUsed(watched, least, onReached);
+      }
+    });
+  }
+
+  /**
+   * Notes that a budget has refused an exchange: asks for its state where it is not known to be used up.
+   *
+   * @param subjects Subjects of the exchange
+   * @param limiter The limiter
+   * @param onReached Receives budgets that have reached a threshold
+   */
+  refused(subjects: readonly LimitSubject[], limiter: Limiter, onReached: OnReached | undefined): void {
+    for (const subject of subjects) {
+      for (const name of ["budget", "spend"] as const) {
+        if (subject.limits[name] === undefined) continue;
+        const watched = this.#watch(subject, name);
+        const now = this.#clock.monotonic();
+        if (watched.used >= watched.limit || now - watched.askedAt < ASK_EVERY_MS) continue;
+        watched.askedAt = now;
+        limiter.status(subject).then((standings) => void this.note(standings, onReached), () => {});
+      }
+    }
+  }
+
+  /** Finds the state of a budget in its current period, or begins it. */
+  #watch({ name: subject, limits }: LimitSubject, name: BudgetName): Watched {
+    const key = `${subject}\n${name}`;
+    const { limit = 1, period = "day" } = limits[name] ?? {};
+    const unit = limits.spend !== undefined && name === "spend" ? limits.spend.currency : "tokens";
+    const known = this.#watched.get(key);
+    this.#watched.delete(key);
+    const isCurrent = known !== undefined && known.until > this.#clock.now() && known.limit === limit &&
+      known.period === period && known.unit === unit;
+    const until = isCurrent ? known.until : periodEnd(period, this.#clock.now());
+    const watched = isCurrent
+      ? known
+      : { subject, name, unit, limit, used: 0, period, until, told: 0, askedAt: -Infinity };
+    this.#watched.set(key, watched);
+    if (this.#watched.size > MAX_WATCHED) {
+      const [oldest] = this.#watched.keys();
+      this.#watched.delete(oldest ?? "");
+    }
+    return watched;
+  }
+}
+
+/** Sets the used part of a budget, and tells the thresholds that it has reached. */
+function setUsed(watched: Watched, used: number, onReached: OnReached | undefined): void {
+  watched.used = used;
+  if (onReached === undefined) return;
+  for (let threshold = THRESHOLDS[watched.told]; threshold !== undefined; threshold = THRESHOLDS[watched.told]) {
+    if (used < threshold * watched.limit) return;
+    watched.told++;
+    const { subject, name, unit, limit, period, until } = watched;
+    onReached({ subject, name, unit, limit, used, period, until, threshold });
+  }
+}

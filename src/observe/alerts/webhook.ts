@@ -1,0 +1,106 @@
+/**
+ * Signed messages to an address of the operator's (Standard Webhooks 1.0.0,
+ * https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md).
+ *
+ * @module
+ */
+import { hmac } from "@noble/hashes/hmac.js";
+import { sha256 } from "@noble/hashes/sha2.js";
+import { utf8ToBytes } from "@noble/hashes/utils.js";
+import type { Clock } from "../../exchange/clock.ts";
+
+/** Pauses before a message is sent again: it is given up after about a quarter of an hour. Milliseconds. */
+const PAUSES_MS = [1000, 5000, 30_000, 120_000, 600_000];
+/** The status by which a receiver says that it wants no more messages ("Delivery success and failure"). */
+const GONE = 410;
+
+/** Posts a message. @returns The status of the answer; rejects where there is none */
+export type Post = (headers: Readonly<Record<string, string>>, body: Uint8Array) => Promise<number>;
+
+/** Parts of a {@link Webhook}. */
+export interface WebhookParts {
+  readonly post: Post;
+  readonly clock: Clock;
+  /** Receives one line for the operator when a message could not be delivered. */
+  readonly report: (text: string) => void;
+}
+
+/** A message. */
+export interface WebhookMessage {
+  /** Names the event: the same for each attempt, so that a receiver can tell that it has it already. */
+  readonly id: string;
+  /** Kind of the event, such as `budget.threshold_reached`. */
+  readonly type: string;
+  /** Time of the event, milliseconds since 1970. */
+  readonly at: number;
+  readonly data: unknown;
+}
+
+function toBytes(base64: string): Uint8Array {
+  return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+}
+
+/**
+ * Signs a message.
+ *
+ * @param secret `whsec_` and Base64
+ * @param content Id and time of the message, and its body
+ * @returns The header `webhook-signature`
+ */
+export function signMessage(
+  secret: string,
+  { id, seconds, body }: { id: string; seconds: number; body: string },
+): string {
+  const mac = hmac(sha256, toBytes(secret.replace(/^whsec_/, "")), utf8ToBytes(`${id}.${seconds}.${body}`));
+  return `v1,${btoa(String.fromCharCode(...mac))}`;
+}
+
+/** Sends messages to one address. */
+export class Webhook {
+  readonly #secret: string;
+  readonly #parts: WebhookParts;
+
+  /**
+   * @param secret Signs the messages
+   * @param parts The parts that it works with
+   */
+  constructor(secret: string, parts: WebhookParts) {
+    this.#secret = secret;
+    this.#parts = parts;
+  }
+
+  /** Sends a message, again and again for a limited time until it is accepted. Never rejects. */
+  async send({ id, type, at, data }: WebhookMessage): Promise<void> {
+    const { clock, report } = this.#parts;
+    const body = JSON.stringify({ type, timestamp: new Date(at).toISOString(), data });
+    let status = await this.#attempt(id, body);
+    for (const pauseMs of PAUSES_MS) {
+      if (isAccepted(status) || status === GONE) break;
+      // Not all gateways at once. The end of the process does not wait for it.
+      const waitMs = pauseMs * (1 + Math.random() / 4);
+      await new Promise<void>((resolve) => clock.timer(waitMs, resolve, { isBackground: true }));
+      status = await this.#attempt(id, body);
+    }
+    if (isAccepted(status)) return;
+    report(`a message of type ${type} could not be delivered: ${status === 0 ? "no answer" : `status ${status}`}`);
+  }
+
+  /** Sends a message once. @returns The status of the answer; 0 for none */
+  async #attempt(id: string, body: string): Promise<number> {
+    const { clock, post } = this.#parts;
+    const seconds = Math.floor(clock.now() / 1000);
+    const headers = {
+      "content-type": "application/json",
+      "webhook-id": id,
+      "webhook-timestamp": String(seconds),
+      "webhook-signature": signMessage(this.#secret, { id, seconds, body }),
+    };
+    try {
+      return await post(headers, utf8ToBytes(body));
+    } catch {
+      return 0;
+    }
+  }
+}
+
+const isAccepted = (status: number): boolean => status >= 200 && status < 300;

@@ -1,0 +1,134 @@
+/**
+ * Budgets on the way of a call: what it shows of their use is noted, and an operator is told when one is nearly or
+ * wholly used.
+ *
+ * @module
+ */
+import type { AlertsConfig } from "../config/alerts.ts";
+import { formatMoney } from "../config/units.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
+import type { Clock } from "../exchange/clock.ts";
+import type { Digest } from "../keys/key_format.ts";
+import { BudgetWatch, type OnReached, type ReachedBudget } from "../limits/budget_watch.ts";
+import type { Amounts, Lease, Limiter, LimitSubject, Reservation } from "../limits/limiter.ts";
+import { type Post, Webhook, type WebhookMessage } from "../observe/alerts/webhook.ts";
+import { createFetchTransport } from "../upstream/transport.ts";
+
+/** Deadline of one attempt. Milliseconds. */
+const POST_MS = 10_000;
+/** A claim to one message takes the whole of its budget. */
+const CLAIM: Reservation = { expected: { tokens: 1, spend: 0 }, most: { tokens: 1, spend: 0 } };
+
+/** Watch of the budgets that calls count against. */
+export interface BudgetNotes {
+  /**
+   * Notes the budgets of an admitted exchange.
+   *
+   * @param lease Its lease
+   * @returns Notes what it has used, when it is over; `undefined` if it counts against no budget
+   */
+  admitted(lease: Lease): ((used: Amounts) => void) | undefined;
+  /** Notes that limits have refused an exchange. */
+  refused(error: unknown, subjects: readonly LimitSubject[]): void;
+}
+
+/** Parts by which budgets are watched, and messages about them sent. */
+export interface BudgetNotesParts {
+  /** Receiver of the messages; none are sent if left out. */
+  readonly alerts: AlertsConfig | undefined;
+  /** The watch, if others read it too. */
+  readonly watch?: BudgetWatch | undefined;
+  readonly limiter: Limiter;
+  readonly digest: Digest;
+  readonly clock: Clock;
+  /** Receives one line for the operator when a message could not be delivered. */
+  readonly report?: ((text: string) => void) | undefined;
+}
+
+/**
+ * Creates the watch of a gateway's budgets.
+ *
+ * @param parts Its parts
+ * @returns The watch; `undefined` where nobody wants to know
+ */
+export function createBudgetNotes(parts: BudgetNotesParts): BudgetNotes | undefined {
+  const { alerts, limiter, clock } = parts;
+  if (alerts === undefined && parts.watch === undefined) return undefined;
+  const watch = parts.watch ?? new BudgetWatch(clock);
+  const onReached = alerts && createTeller(alerts, parts);
+  return {
+    admitted: ({ standings }) => standings && watch.note(standings, onReached),
+    refused(error, subjects) {
+      if (GatewayError.is(error) && error.code === "budget_exceeded") watch.refused(subjects, limiter, onReached);
+    },
+  };
+}
+
+/** Creates the function that tells an operator of a budget, once among all gateways that share a limiter. */
+function createTeller(
+  { url, secret }: AlertsConfig,
+  { limiter, digest, clock, report = () => {} }: BudgetNotesParts,
+): OnReached {
+  const webhook = new Webhook(secret, { post: createPost(url, clock), clock, report });
+  return (reached) => {
+    const id = `budget_${digest(JSON.stringify(toIdentity(reached))).slice(0, 32)}`;
+    const message = toMessage(reached, id, clock.now());
+    void claim(limiter, id, reached).then((isOurs) => isOurs ? webhook.send(message) : undefined);
+  };
+}
+
+/** Lists what makes one message: gateways that find the same, also after a restart, give it the same id. */
+function toIdentity({ subject, unit, limit, period, until, threshold }: ReachedBudget): unknown {
+  return [subject, unit, limit, period, until, threshold];
+}
+
+/**
+ * Claims a message: it has a budget of one for the period, which is counted, and kept, wherever limits are.
+ *
+ * @returns Whether it is this gateway's to send; also if nobody can tell, for its id shows a receiver that it came twice
+ */
+async function claim(limiter: Limiter, id: string, { period }: ReachedBudget): Promise<boolean> {
+  try {
+    const subject = { name: `alert:${id}`, limits: { budget: { limit: 1, period } } };
+    const lease = await limiter.acquire([subject], CLAIM);
+    lease.release(CLAIM.expected);
+    return true;
+  } catch (error) {
+    return !(GatewayError.is(error) && error.code === "budget_exceeded");
+  }
+}
+
+function toMessage(reached: ReachedBudget, id: string, at: number): WebhookMessage {
+  const { subject, name, unit, limit, used, period, until, threshold } = reached;
+  const toAmount = (count: number) => name === "spend" ? Number(formatMoney(count)) : count;
+  const ratio = Math.floor(used / limit * 10_000) / 10_000;
+  const periodEnds = new Date(until).toISOString();
+  const data = { subject, unit, limit: toAmount(limit), used: toAmount(used), ratio, threshold, period, periodEnds };
+  return { id, type: "budget.threshold_reached", at, data };
+}
+
+/** Creates the function that posts messages to an address. */
+function createPost(url: string, clock: Clock): Post {
+  const transport = createFetchTransport();
+  const base = new URL(url);
+  return async (headers, bytes) => {
+    const controller = new AbortController();
+    const abort = (reason: Error) => controller.abort(reason);
+    const cancel = clock.timer(POST_MS, () => abort(new Error("no answer in time")), { isBackground: true });
+    try {
+      const { status, body } = await transport.send({
+        base,
+        target: base.pathname + base.search,
+        method: "POST",
+        headers: { ...headers },
+        body: { bytes, release() {} },
+        connectMs: POST_MS,
+        exchange: { reason: undefined, signal: controller.signal, onAbort: () => () => {}, abort },
+      });
+      body?.cancel();
+      return status;
+    } finally {
+      cancel();
+    }
+  };
+}

@@ -1,0 +1,139 @@
+/** The watch of budgets: periods, bounds, and what it asks limiters for. */
+// runtimes: once
+import assert from "node:assert/strict";
+import { setImmediate } from "node:timers";
+import { beforeEach, describe, it } from "@std/testing/bdd";
+import { type Clock, systemClock } from "../../src/exchange/clock.ts";
+import { BudgetWatch, MAX_WATCHED, type ReachedBudget } from "../../src/limits/budget_watch.ts";
+import type { Limiter, LimitSubject, Standing } from "../../src/limits/limiter.ts";
+
+const NOON = Date.UTC(2027, 0, 31, 12);
+const DAY_MS = 86_400_000;
+const subjectOf = (name: string, limit = 100): LimitSubject => ({ name, limits: { budget: { limit, period: "day" } } });
+const standing = (used: number, subject = subjectOf("key:x")): Standing => {
+  const { limit = 0 } = subject.limits.budget ?? {};
+  return { subject, name: "budget", limit, used, resetMs: 1 };
+};
+const amounts = (tokens: number) => ({ tokens, spend: 0 });
+
+describe("the watch of budgets", () => {
+  let now = NOON;
+  let reached: ReachedBudget[] = [];
+  let watch: BudgetWatch;
+  const clock: Clock = { ...systemClock, now: () => now, monotonic: () => now };
+  const onReached = (each: ReachedBudget) => void reached.push(each);
+  beforeEach(() => {
+    now = NOON;
+    reached = [];
+    watch = new BudgetWatch(clock);
+  });
+  const ratios = () => [...watch.ratios()];
+  const thresholds = () => reached.map(({ threshold }) => threshold);
+
+  it("tells each threshold once in a period, and again in the next", () => {
+    for (const used of [10, 79, 80, 85, 79, 90, 100, 130]) watch.note([standing(used)], onReached);
+    assert.deepEqual(reached.map(({ threshold, used }) => [threshold, used]), [[0.8, 80], [1, 100]]);
+    assert.equal(reached[0]?.until, Date.UTC(2027, 1, 1));
+    now += DAY_MS / 2;
+    assert.deepEqual(ratios(), [], "the period is over");
+    watch.note([standing(5)], onReached);
+    assert.deepEqual(ratios(), [[["key:x", "tokens"], 0.05]]);
+    watch.note([standing(99)], onReached);
+    assert.deepEqual(thresholds(), [0.8, 1, 0.8]);
+  });
+
+  it("tells both at once where one call uses all", () => {
+    watch.note([standing(0)], onReached)?.(amounts(500));
+    assert.deepEqual(thresholds(), [0.8, 1]);
+    assert.deepEqual(ratios(), [[["key:x", "tokens"], 5]]);
+  });
+
+  it("begins anew when the budget is another one", () => {
+    watch.note([standing(90)], onReached);
+    watch.note([standing(90, subjectOf("key:x", 200))], onReached);
+    assert.deepEqual([thresholds(), ratios()], [[0.8], [[["key:x", "tokens"], 0.45]]]);
+    watch.note([standing(180, subjectOf("key:x", 200))], onReached);
+    assert.deepEqual(thresholds(), [0.8, 0.8]);
+  });
+
+  it("an exchange that ends late takes nothing back of what others have shown since", () => {
+    const settle = watch.note([standing(10)], onReached);
+    watch.note([standing(60)], onReached);
+    settle?.(amounts(5));
+    assert.deepEqual(ratios()[0]?.[1], 0.6);
+    watch.note([standing(40)], onReached);
+    assert.deepEqual(ratios()[0]?.[1], 0.4, "what a limiter says is the truth");
+  });
+
+  it("an exchange that ends in another period says nothing of it", () => {
+    const settle = watch.note([standing(10)], onReached);
+    now += DAY_MS;
+    settle?.(amounts(500));
+    assert.deepEqual([reached, ratios()], [[], []]);
+  });
+
+  it("leaves out other limits, and a gateway's share of a budget", () => {
+    const subject: LimitSubject = {
+      name: "key:x",
+      limits: { tokens: { limit: 10, windowMs: 1000 }, budget: { limit: 100, period: "day" } },
+    };
+    const tokens: Standing = { subject, name: "tokens", limit: 10, used: 10, resetMs: 1 };
+    assert.equal(watch.note([tokens, { ...tokens, name: "budget", limit: 50, used: 50 }], onReached), undefined);
+    assert.deepEqual([reached, ratios()], [[], []]);
+  });
+
+  it("tells tokens from money of one subject", () => {
+    const spend = { limit: 1e9, period: "month", currency: "EUR" } as const;
+    const subject: LimitSubject = { name: "team:t", limits: { budget: { limit: 100, period: "day" }, spend } };
+    const both: Standing[] = [
+      { subject, name: "budget", limit: 100, used: 10, resetMs: 1 },
+      { subject, name: "spend", limit: 1e9, used: 5e8, resetMs: 1 },
+    ];
+    watch.note(both, onReached)?.({ tokens: 10, spend: 4e8 });
+    assert.deepEqual(ratios(), [[["team:t", "tokens"], 0.2], [["team:t", "EUR"], 0.9]]);
+    assert.deepEqual(reached.map(({ unit, until }) => [unit, until]), [["EUR", Date.UTC(2027, 1, 1)]]);
+  });
+
+  it(`remembers the ${MAX_WATCHED} that were used last`, () => {
+    for (let index = 0; index < MAX_WATCHED + 10; index++) {
+      watch.note([standing(1, subjectOf(`key:${index}`))], onReached);
+      watch.note([standing(1, subjectOf("key:0"))], onReached);
+    }
+    const names = ratios().map(([[subject]]) => subject);
+    assert.equal(names.length, MAX_WATCHED);
+    assert.deepEqual([names.includes("key:0"), names.includes("key:1"), names.at(-1)], [true, false, "key:0"]);
+  });
+
+  it("asks for a budget that refuses, not more than once a second, and no more when it is known to be used up", async () => {
+    let asked = 0;
+    let used = 95;
+    const subject = subjectOf("key:x");
+    const limiter: Limiter = {
+      acquire: () => assert.fail("nothing is taken"),
+      status: () => Promise.resolve([standing(used, subject)]).finally(() => asked++),
+    };
+    const refuse = async () => {
+      watch.refused(
+        [subject, { name: "provider:a", limits: { requests: { limit: 1, windowMs: 1 } } }],
+        limiter,
+        onReached,
+      );
+      await new Promise((resolve) => setImmediate(resolve));
+    };
+    for (let count = 0; count < 5; count++) await refuse();
+    assert.deepEqual([asked, thresholds()], [1, [0.8]]);
+    now += 1000;
+    used = 100;
+    for (let count = 0; count < 5; count++) await refuse();
+    now += 1000;
+    await refuse();
+    assert.deepEqual([asked, thresholds()], [2, [0.8, 1]]);
+  });
+
+  it("a limiter that fails when it is asked does no harm", async () => {
+    const limiter: Limiter = { acquire: () => assert.fail(), status: () => Promise.reject(new Error("away")) };
+    watch.refused([subjectOf("key:x")], limiter, onReached);
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(reached, []);
+  });
+});

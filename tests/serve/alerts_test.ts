@@ -1,0 +1,85 @@
+/** Messages about budgets of a program that serves: told once by all workers together, and once over a restart. */
+// runtimes: all
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { TOKEN } from "../support/admin.ts";
+import { GOOD_BODY } from "../support/gateway.ts";
+import { makePlace, type Place } from "../support/key_place.ts";
+import { endPrograms, startProgram } from "../support/program.ts";
+import { type Provider, startProvider } from "../support/provider.ts";
+import { callRaw } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+
+const SECRET = `whsec_${"A".repeat(40)}`;
+const usage = { prompt_tokens: 10, completion_tokens: 490, total_tokens: 500 };
+const USED = /^sallyport_budget_used_ratio\{subject="key:\w+",unit="tokens"\} 5$/m;
+
+describe("alerts of a program", () => {
+  let provider: Provider;
+  let receiver: Provider;
+  let at: Place;
+  let key: string;
+  beforeEach(async () => {
+    provider = await startProvider((response) => {
+      response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify({ choices: [], usage }));
+    });
+    receiver = await startProvider((response) => response.writeHead(200).end());
+    at = makePlace(provider.url);
+    at.configure({
+      admin: { port: 0, token: TOKEN },
+      drain: { delay: "0s" },
+      alerts: { url: `${receiver.url}/budgets?secret-of-the-address`, secret: SECRET },
+    });
+    ({ key } = await at.create("--name", "spending", "--budget", "100/month"));
+  });
+  afterEach(async () => {
+    await endPrograms();
+    await provider.close();
+    await receiver.close();
+    at.remove();
+  });
+
+  const serve = async (...args: string[]) => {
+    const program = startProgram(["serve", ...args], { cwd: at.path });
+    const url = await program.waitFor(/listening on (http:\S+)/);
+    const admin = await program.waitFor(/admin on (http:\S+)/);
+    const headers = { authorization: `Bearer ${TOKEN}` };
+    return {
+      program,
+      call: async () => {
+        const sent = { "authorization": "Bearer sk-1", "gateway-auth": `Bearer ${key}`, "connection": "close" };
+        const { status } = await callRaw(url, {
+          headers: { ...sent, "content-type": "application/json" },
+          body: GOOD_BODY,
+        });
+        return status;
+      },
+      metrics: async () => await (await fetch(`${admin}/metrics`, { headers })).text(),
+    };
+  };
+  const thresholds = () => receiver.calls.map(({ body }) => JSON.parse(body.toString()).data.threshold).sort();
+
+  it("workers tell each threshold once, and the gauge is what they have seen together", async () => {
+    const { call, metrics, program } = await serve("--workers", "2");
+    assert.equal(await call(), 200);
+    await until(() => receiver.calls.length >= 2, "both messages");
+    for (let count = 0; count < 12; count++) assert.equal(await call(), 429);
+    assert.match(await metrics(), USED);
+    assert.deepEqual(thresholds(), [0.8, 1]);
+    for (const said of [program.stdout(), program.stderr(), await metrics()]) {
+      assert.ok(!said.includes(SECRET) && !said.includes("secret-of-the-address"));
+    }
+  });
+
+  it("a restart does not tell again what was told", async () => {
+    const first = await serve();
+    assert.equal(await first.call(), 200);
+    await until(() => receiver.calls.length >= 2, "both messages");
+    first.program.kill("SIGTERM");
+    await first.program.ended;
+    const second = await serve();
+    assert.equal(await second.call(), 429);
+    await until(async () => USED.test(await second.metrics()), "it knows that the budget is used up");
+    assert.deepEqual(thresholds(), [0.8, 1]);
+  });
+});
