@@ -35,7 +35,7 @@ import {
   toCountArguments,
 } from "./redis_plan.ts";
 import { ACQUIRE, COUNT } from "./redis_scripts.ts";
-import { Settlements, toCorrections, toUndoing } from "./settlements_redis.ts";
+import { mayBeDone, Settlements, toCorrections, toUndoing } from "./settlements_redis.ts";
 import { enforce, findRefusing } from "./verdict.ts";
 
 /** Interval at which a gateway renews its membership and its open exchanges. Milliseconds. */
@@ -54,6 +54,8 @@ interface Asked {
   readonly share?: BorrowedShare;
   /** Decision of this gateway, where Redis failed. */
   local?: LocalLease;
+  /** True if Redis may have counted it all the same. */
+  isUnclear?: boolean;
 }
 
 /** Limiter that counts in Redis. */
@@ -165,10 +167,15 @@ export class RedisLimiter implements Limiter {
       if (taken.isAdmitted) this.#exhausted.forget(subject);
       return { plan, id, reserved, taken };
     } catch (error) {
-      // Where Redis admits the exchange after all, it gets that back: the decision of this gateway is charged instead.
+      const one: Asked = { plan, id, reserved, taken: undefined };
       const late = error instanceof RedisFailed ? error.late : undefined;
-      late?.then((answer) => this.#giveBack({ plan, id, reserved, taken: read(answer) }, true)).catch(() => {});
-      return { plan, id, reserved, taken: undefined };
+      // Where Redis admits the exchange after all, it gets that back: the decision of this gateway is charged instead.
+      late?.then((answer) => this.#giveBack({ ...one, taken: read(answer) }, true)).catch((cause: unknown) => {
+        if (!mayBeDone(cause)) return;
+        one.isUnclear = true;
+        if (one.local !== undefined) this.#local.waive(plan, one.local);
+      });
+      return one;
     }
   }
 
@@ -226,6 +233,7 @@ export class RedisLimiter implements Limiter {
     for (const [index, one] of asked.entries()) {
       if (one.taken !== undefined) continue;
       one.local = this.#local.admit(one.plan, known[index] ?? [], reservation);
+      if (one.isUnclear === true) this.#local.waive(one.plan, one.local);
       if (one.id !== undefined) this.#open.add(one.plan, one.id);
     }
     return { ...terms, release: this.#toRelease(asked) };

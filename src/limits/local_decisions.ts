@@ -26,6 +26,8 @@ export interface LocalLease {
 interface Unpaid {
   readonly plan: Plan;
   readonly open: Set<LocalLease>;
+  /** Amounts that the store may have counted already, in the order of {@link Plan.counted}. */
+  waived: readonly number[];
   isBeingPaid: boolean;
 }
 
@@ -72,7 +74,7 @@ export class LocalDecisions {
   admit(plan: Plan, standings: readonly Standing[], reservation: Reservation): LocalLease {
     const { subject } = plan;
     const release = this.#limiter.admit([subject], reservation);
-    const unpaid = this.#unpaid.get(subject.name) ?? { plan, open: new Set(), isBeingPaid: false };
+    const unpaid = this.#unpaid.get(subject.name) ?? { plan, open: new Set(), waived: [], isBeingPaid: false };
     const lease: LocalLease = {
       ends: undefined,
       reserved: standings.filter(({ name }) => name !== "concurrency").map((one) => reservedOf(one, reservation)),
@@ -86,16 +88,28 @@ export class LocalDecisions {
     return lease;
   }
 
+  /**
+   * Waives what an exchange has reserved: the store may have counted it, and nothing is charged twice.
+   *
+   * @param plan The plan of the subject
+   * @param lease The lease
+   */
+  waive({ subject: { name } }: Plan, { reserved }: LocalLease): void {
+    const unpaid = this.#unpaid.get(name);
+    if (unpaid !== undefined) unpaid.waived = reserved.map((amount, index) => amount + (unpaid.waived[index] ?? 0));
+  }
+
   /** Lists what is to be charged. Each bill has to be settled. */
   *bills(): Iterable<Bill> {
     for (const [name, unpaid] of this.#unpaid) {
-      const { plan, open, isBeingPaid } = unpaid;
+      const { plan, open, waived, isBeingPaid } = unpaid;
       if (isBeingPaid) continue;
       const counts = this.#limiter.counts(name);
       const now = { monotonic: this.#clock.monotonic(), wall: this.#clock.now() };
       const isLive = (limit: Windowed) => (counts?.[limit].until ?? 0) > now[clockOf(limit)];
-      const used = plan.counted.map((limit) => isLive(limit.name) ? counts?.[limit.name].used ?? 0 : 0);
-      if (counts !== undefined && used.some((amount) => amount > 0)) {
+      const owed = plan.counted.map((limit) => isLive(limit.name) ? counts?.[limit.name].used ?? 0 : 0);
+      const used = owed.map((amount, index) => Math.max(0, amount - (waived[index] ?? 0)));
+      if (counts !== undefined && owed.some((amount) => amount > 0)) {
         unpaid.isBeingPaid = true;
         yield { plan, used, settle: (ends) => this.#settle(unpaid, counts, ends) };
       } else if (open.size === 0) this.#unpaid.delete(name);
@@ -106,6 +120,7 @@ export class LocalDecisions {
   #settle(unpaid: Unpaid, paid: WindowCounts, ends: readonly number[] | undefined): void {
     unpaid.isBeingPaid = false;
     if (ends === undefined) return;
+    unpaid.waived = [];
     const { plan: { subject: { name } }, open } = unpaid;
     const counts = this.#limiter.counts(name);
     if (counts !== undefined) this.#limiter.putBack(name, subtract(counts, paid));

@@ -76,19 +76,13 @@ return {granted, now, 0, used, ends}`;
  * before and the end of its window.
  */
 export const ACQUIRE: string = `${NOW}${KEEP}${END_OF}${CURRENT}
-local concurrency, isReached, last = tonumber(ARGV[3]), false, 0
-local fields, names, counts, reply = {}, {}, {}, {1, now, 0}
+local concurrency, isReached = tonumber(ARGV[3]), false
+local begun, reply = {}, {1, now, 0}
 for i = 5, #ARGV, 4 do
-  names[#names + 1], names[#names + 2] = ARGV[i], ARGV[i] .. 'u'
-end
-if #names > 0 then counts = redis.call('HMGET', KEYS[1], unpack(names)) end
-for i = 5, #ARGV, 4 do
-  local limit, take, n = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), #fields
-  local used, ends, isNew = current(counts[n / 2 + 1], counts[n / 2 + 2], ARGV[i + 3])
-  if used + math.max(1, take) > limit then isReached = true end
-  if isNew and ends > last then last = ends end
-  fields[n + 1], fields[n + 2] = names[n / 2 + 1], math.min(used + take, ${Number.MAX_SAFE_INTEGER})
-  fields[n + 3], fields[n + 4] = names[n / 2 + 2], ends
+  local count = redis.call('HMGET', KEYS[1], ARGV[i], ARGV[i] .. 'u')
+  local used, ends, isNew = current(count[1], count[2], ARGV[i + 3])
+  if used + math.max(1, ARGV[i + 2]) > tonumber(ARGV[i + 1]) then isReached = true end
+  begun[i] = isNew
   reply[#reply + 1], reply[#reply + 2] = used, ends
 end
 if concurrency >= 0 then
@@ -100,8 +94,15 @@ if ARGV[1] == '' or (isReached and ARGV[4] ~= '1') then
   reply[1] = 0
   return reply
 end
-if #fields > 0 then redis.call('HSET', KEYS[1], unpack(fields)) end
-if last > 0 then keep(KEYS[1], last) end
+for i = 5, #ARGV, 4 do
+  if begun[i] then
+    local ends = reply[(i + 5) / 2]
+    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 2], ARGV[i] .. 'u', ends)
+    keep(KEYS[1], ends)
+  elseif ARGV[i + 2] ~= '0' then
+    redis.call('HINCRBY', KEYS[1], ARGV[i], ARGV[i + 2])
+  end
+end
 if concurrency >= 0 then
   redis.call('ZADD', KEYS[2], now + ARGV[2], ARGV[1])
   redis.call('PEXPIRE', KEYS[2], ARGV[2])
@@ -124,11 +125,14 @@ for i = 2 + ids, #ARGV, 5 do
   local change, excess = tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4])
   local isSame = reserved == 0 or reserved == ends
   if not isSame then change = math.max(0, excess) end
-  if change ~= 0 or (isSame and excess == -1) then
-    local sum = math.max(0, math.min(used + change, ${Number.MAX_SAFE_INTEGER}))
-    if sum == 0 and excess == -1 then ends = 0 end
-    redis.call('HSET', KEYS[1], field, sum, field .. 'u', ends)
-    if isNew then keep(KEYS[1], ends) end
+  if isSame and excess == -1 and used + change <= 0 then
+    ends = 0
+    redis.call('HSET', KEYS[1], field, 0, field .. 'u', 0)
+  elseif isNew and change > 0 then
+    redis.call('HSET', KEYS[1], field, change, field .. 'u', ends)
+    keep(KEYS[1], ends)
+  elseif change ~= 0 and not isNew then
+    redis.call('HINCRBY', KEYS[1], field, math.max(change, -used))
   end
   reply[#reply + 1] = ends
 end

@@ -197,8 +197,10 @@ export function toUndoing({ counted }: Plan, { ends, standings }: Taken, reserve
 
 /**
  * Returns whether Redis may have carried out a call that failed: the connection broke before the answer came.
+ *
+ * @param cause The failure
  */
-function mayBeDone(cause: unknown): boolean {
+export function mayBeDone(cause: unknown): boolean {
   if (!(cause instanceof Error)) return false;
   return cause.name === "MaxRetriesPerRequestError" || cause.message === "Connection is closed.";
 }

@@ -640,4 +640,20 @@ withRedis.describe("limits that gateways share through Redis", () => {
     await member.renew();
     assert.deepEqual(await used(member, key), { tokens: 30, budget: 30 });
   });
+
+  it("charge nothing twice that Redis may have counted before the connection broke", async () => {
+    const member = await start(systemClock);
+    const key = keyWith({ requests: { limit: 100, windowMs: HOUR }, tokens: { limit: 1000, windowMs: HOUR } });
+    await member.limiter.acquire([key], expecting(1));
+    server.pause();
+    const take = () => member.limiter.acquire([key], expecting(10));
+    const sent = await Promise.all([take(), take(), take()]);
+    const alone = [await take(), await take()]; // by now Redis is left alone
+    for (const lease of [...sent, ...alone]) lease.release(tokens(11));
+    await server.restart();
+    await answering(member);
+    await member.renew();
+    assert.deepEqual(await used(member, key), { requests: 2, tokens: 2 * 11 + 3 });
+    assert.equal(member.limiter.fallbacks, 5);
+  });
 });
