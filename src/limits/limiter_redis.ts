@@ -1,46 +1,61 @@
 /**
- * Limits that many gateways share through Redis: each decision is one script, one round trip, by the server's clock.
+ * Limits that many gateways share through Redis. Each subject has a slot of its own: an exchange asks for its key, its
+ * team and its provider in this order, one script each, by the server's clock. Those that have admitted it before another
+ * one refuses it get back what it took.
  *
- * What an exchange holds expires by itself when its gateway dies. While Redis fails, each gateway counts alone against
- * its share of every limit; what was used meanwhile is charged when Redis is back.
+ * While Redis fails, each gateway counts alone against its share of every limit; what was used meanwhile is charged when
+ * Redis is back.
  *
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import { type Lease, LEASE_MS, type Limiter, type LimitSubject, type Reservation, type Standing } from "./limiter.ts";
-import { MemoryLimiter } from "./memory_limiter.ts";
-import { ACQUIRE, CHARGE, readAcquired, readCount, RENEW, toArguments, toKeys, toOpenKey } from "./redis_scripts.ts";
-import { enforce } from "./verdict.ts";
+import { gather } from "../storage/redis_gather.ts";
+import { BorrowedShare, isBorrowed } from "./borrowed_share.ts";
+import { ExhaustedWindows } from "./exhausted_windows.ts";
+import { Membership } from "./fleet_redis.ts";
+import {
+  type Amounts,
+  type Lease,
+  type Limiter,
+  type LimitSubject,
+  NO_RESERVATION,
+  type Reservation,
+  type Standing,
+} from "./limiter.ts";
+import { LocalDecisions, type LocalLease } from "./local_decisions.ts";
+import { OpenLeases } from "./open_leases_redis.ts";
+import {
+  type Plan,
+  planOf,
+  readTaken,
+  type Taken,
+  toAcquireArguments,
+  toAmountsTaken,
+  toCountArguments,
+} from "./redis_plan.ts";
+import { ACQUIRE, COUNT } from "./redis_scripts.ts";
+import { mayBeDone, Settlements, toCorrections, toUndoing } from "./settlements_redis.ts";
+import { enforce, findRefusing } from "./verdict.ts";
 
-/** Interval at which a gateway renews its open exchanges. Milliseconds. */
+/** Interval at which a gateway renews its membership and its open exchanges. Milliseconds. */
 const RENEW_MS = 3000;
-const LEASES_AT_ONCE = 1000;
-/** Maximum number of subjects whose charges are kept while Redis is away. */
-const MAX_OWED = 100_000;
-/** Maximum number of a subject's exchanges that are kept to be released when Redis is back; the others expire. */
-const MAX_IDS_OWED = 1000;
-const GATEWAYS = "sallyport:gateways";
 
-/** State of an open exchange. */
-interface Held {
-  readonly subjects: readonly LimitSubject[];
-  /** True if Redis counts the exchange as open. */
-  isShared: boolean;
-}
-
-/** Exchanges to release, and the usage to charge for them. */
-interface Charge {
-  /** Ids of exchanges that are over. */
-  readonly ids: readonly string[];
-  readonly tokens: number;
-}
-
-/** Charges of one subject that could not be made yet. */
-interface Owed extends Charge {
-  readonly subject: LimitSubject;
-  readonly ids: string[];
-  tokens: number;
+/** Verdict about one subject of an exchange. */
+interface Asked {
+  readonly plan: Plan;
+  /** Id of the exchange, where concurrency is limited. */
+  readonly id: string | undefined;
+  /** Amounts that were reserved, in the order of {@link Plan.counted}. */
+  readonly reserved: readonly number[];
+  /** Answer of Redis; `undefined` if it failed. */
+  readonly taken: Taken | undefined;
+  /** Share of which it was taken. */
+  readonly share?: BorrowedShare;
+  /** Decision of this gateway, where Redis failed. */
+  local?: LocalLease;
+  /** True if Redis may have counted it all the same. */
+  isUnclear?: boolean;
 }
 
 /** Limiter that counts in Redis. */
@@ -48,15 +63,15 @@ export class RedisLimiter implements Limiter {
   readonly #client: RedisClient;
   readonly #clock: Clock;
   readonly #acquire: ReturnType<RedisClient["script"]>;
-  readonly #charge: ReturnType<RedisClient["script"]>;
-  readonly #renew: ReturnType<RedisClient["script"]>;
-  readonly #local: MemoryLimiter;
+  readonly #count: ReturnType<RedisClient["script"]>;
   readonly #id = crypto.randomUUID().slice(0, 13);
-  readonly #open = new Map<string, Held>();
-  /** Charges that could not be made yet, by subject. */
-  readonly #owed = new Map<string, Owed>();
+  readonly #membership: Membership;
+  readonly #local: LocalDecisions;
+  readonly #open: OpenLeases;
+  readonly #settlements: Settlements;
+  readonly #exhausted: ExhaustedWindows;
+  readonly #shares = new Map<string, { readonly plan: Plan; readonly share: BorrowedShare }>();
   #acquired = 0;
-  #gateways = 1;
   #fallbacks = 0;
   #isClosed = false;
   #cancelRenewal = (): void => {};
@@ -69,9 +84,12 @@ export class RedisLimiter implements Limiter {
     this.#client = client;
     this.#clock = clock;
     this.#acquire = client.script("sallyportAcquire", ACQUIRE);
-    this.#charge = client.script("sallyportCharge", CHARGE);
-    this.#renew = client.script("sallyportRenew", RENEW);
-    this.#local = new MemoryLimiter(clock, () => this.#gateways);
+    this.#count = client.script("sallyportCount", COUNT);
+    this.#membership = new Membership(client, clock, this.#id);
+    this.#local = new LocalDecisions(clock, () => this.#membership.divisor);
+    this.#open = new OpenLeases(client);
+    this.#settlements = new Settlements(client);
+    this.#exhausted = new ExhaustedWindows(clock);
   }
 
   /** Decisions that were made without Redis. */
@@ -81,28 +99,37 @@ export class RedisLimiter implements Limiter {
 
   /** Joins the gateways that share the limits. */
   async start(): Promise<void> {
-    await this.#sayOpen();
+    await this.#renew();
     if (!this.#isClosed) this.#cancelRenewal = this.#clock.timer(RENEW_MS, () => void this.start());
   }
 
   async acquire(subjects: readonly LimitSubject[], reservation: Reservation): Promise<Lease> {
-    const id = `${this.#id}-${++this.#acquired}`;
-    let acquired: ReturnType<typeof readAcquired>;
-    try {
-      acquired = await this.#runAcquire(subjects, id, LEASE_MS.redis);
-    } catch (error) {
-      return await this.#acquireLocally(id, subjects, reservation).finally(() => this.#awaitLate(id, subjects, error));
+    this.#membership.count();
+    this.#exhausted.refuse(subjects);
+    const asked: Asked[] = [];
+    for (const subject of subjects) {
+      const one = this.#takeShare(subject) ?? await this.#ask(subject, reservation);
+      asked.push(one);
+      if (one.taken?.isAdmitted === false) return await this.#refuse(subjects, asked, reservation);
     }
-    const terms = enforce(acquired.standings, reservation);
-    if (!acquired.isAdmitted) return await this.#acquireLocally(id, subjects, reservation); // no limit is reached: nonsense
-    return this.#hold(id, { subjects, isShared: true }, { ...terms, release: () => {} });
+    let hasEnd = false;
+    for (const { taken, plan, share } of asked) {
+      if (taken === undefined) return this.#decide(asked, reservation);
+      hasEnd ||= !plan.isCounter && share === undefined;
+    }
+    const [first] = asked;
+    const standings = asked.length === 1 ? first?.taken?.standings : undefined;
+    const terms = enforce(standings ?? asked.flatMap(({ taken }) => taken?.standings ?? []), reservation);
+    return { ...terms, release: hasEnd ? this.#toRelease(asked) : ignoreEnd };
   }
 
   async status(subject: LimitSubject): Promise<Standing[]> {
+    void this.#settlements.flush();
+    const plan = planOf(subject);
     try {
-      return (await this.#runAcquire([subject], "", 0)).standings;
+      return (await this.#look(plan)).standings;
     } catch {
-      return await this.#local.status(subject);
+      return this.#local.standings(subject);
     }
   }
 
@@ -111,113 +138,160 @@ export class RedisLimiter implements Limiter {
     this.#isClosed = true;
     this.#cancelRenewal();
     await this.#payOwed();
-    await this.#client.run((redis) => redis.zrem(GATEWAYS, this.#id), Number, 1000).catch(() => {});
+    await this.#membership.leave();
   }
 
-  /** Runs {@link ACQUIRE}. */
-  #runAcquire(
-    subjects: readonly LimitSubject[],
-    id: string,
-    leaseMs: number,
-  ): Promise<ReturnType<typeof readAcquired>> {
+  /** Takes a request of the share of a subject, if this gateway has one and something is left of it. */
+  #takeShare(subject: LimitSubject): Asked | undefined {
+    const known = this.#shares.get(subject.name);
+    if (known === undefined || known.plan.subject.limits !== subject.limits) return undefined;
+    const taken = known.share.take();
+    return taken && { plan: known.plan, id: undefined, reserved: [], taken, share: known.share };
+  }
+
+  /** Asks Redis to admit an exchange to one subject. */
+  async #ask(subject: LimitSubject, reservation: Reservation): Promise<Asked> {
+    const plan = planOf(subject);
+    if (isBorrowed(plan)) return await this.#borrow(plan);
+    const id = plan.concurrency === undefined ? undefined : `${this.#id}-${++this.#acquired}`;
+    const reserved = toAmountsTaken(plan, reservation);
+    const read = (answer: unknown) => readTaken(answer, plan);
+    if (this.#settlements.hasPending(subject.name)) void this.#settlements.flush();
+    try {
+      const taken = await this.#client.run((redis) => {
+        gather(redis);
+        if (plan.isCounter) return this.#count(redis, [plan.countsKey], toCountArguments(plan, 1));
+        return this.#acquire(redis, [plan.countsKey, plan.openKey], toAcquireArguments(plan, id ?? "-", reserved));
+      }, read);
+      if (id !== undefined && taken.isAdmitted) this.#open.add(plan, id);
+      if (taken.isAdmitted) this.#exhausted.forget(subject);
+      return { plan, id, reserved, taken };
+    } catch (error) {
+      const one: Asked = { plan, id, reserved, taken: undefined };
+      const late = error instanceof RedisFailed ? error.late : undefined;
+      // Where Redis admits the exchange after all, it gets that back: the decision of this gateway is charged instead.
+      late?.then((answer) => this.#giveBack({ ...one, taken: read(answer) }, true)).catch((cause: unknown) => {
+        if (!mayBeDone(cause)) return;
+        one.isUnclear = true;
+        if (one.local !== undefined) this.#local.waive(plan, one.local);
+      });
+      return one;
+    }
+  }
+
+  /** Takes a request of a block that this gateway takes in advance. */
+  async #borrow(plan: Plan): Promise<Asked> {
+    const { subject } = plan;
+    let known = this.#shares.get(subject.name);
+    if (known?.plan !== plan) {
+      const borrow = (wanted: number) =>
+        this.#client.run(
+          (redis) => this.#count(redis, [plan.countsKey], toCountArguments(plan, wanted)),
+          (answer) => ({ granted: Number((answer as unknown[])[0]), taken: readTaken(answer, plan) }),
+        );
+      known = { plan, share: new BorrowedShare(plan, this.#clock, borrow) };
+      this.#shares.set(subject.name, known);
+    }
+    const { share } = known;
+    try {
+      const taken = await share.takeNext();
+      if (taken.isAdmitted) this.#exhausted.forget(subject);
+      return { plan, id: undefined, reserved: [], taken, share };
+    } catch {
+      return { plan, id: undefined, reserved: [1], taken: undefined };
+    }
+  }
+
+  /** Reads the state of a subject's limits. */
+  #look(plan: Plan): Promise<Taken> {
+    const args = toAcquireArguments(plan, "", toAmountsTaken(plan, NO_RESERVATION));
     return this.#client.run(
-      (redis) => this.#acquire(redis, toKeys(subjects), [id, leaseMs, ...toArguments(subjects, this.#clock.now())]),
-      (answer) => readAcquired(answer, subjects),
+      (redis) => this.#acquire(redis, [plan.countsKey, plan.openKey], args),
+      (answer) => readTaken(answer, plan),
     );
   }
 
-  async #acquireLocally(
-    id: string,
-    subjects: readonly LimitSubject[],
-    reservation: Reservation,
-  ): Promise<Lease> {
+  /** Refuses an exchange: gives back what it took before, and reads the limits of those that were not asked. */
+  async #refuse(subjects: readonly LimitSubject[], asked: readonly Asked[], reservation: Reservation): Promise<Lease> {
+    for (const one of asked) this.#giveBack(one);
+    const rest = subjects.slice(asked.length).map((subject) => this.status(subject));
+    const known = asked.map(({ taken, plan }) => taken?.standings ?? this.#local.standings(plan.subject));
+    const standings = [...known, ...await Promise.all(rest)].flat();
+    const refusing = asked.at(-1);
+    if (refusing !== undefined) this.#exhausted.remember(refusing.plan.subject, standings);
+    enforce(standings, reservation);
+    throw new Error("Cannot count: Redis refuses, and no limit is reached"); // its standings are those of its verdict
+  }
+
+  /** Decides here about the subjects for which Redis failed, in one go: nothing comes between the look and the count. */
+  #decide(asked: readonly Asked[], reservation: Reservation): Lease {
     this.#fallbacks++;
-    return this.#hold(id, { subjects, isShared: false }, await this.#local.acquire(subjects, reservation));
+    const known = asked.map(({ taken, plan }) => taken?.standings ?? this.#local.standings(plan.subject));
+    const standings = known.flat();
+    if (findRefusing(standings, reservation).length > 0) { for (const one of asked) this.#giveBack(one); }
+    const terms = enforce(standings, reservation);
+    for (const [index, one] of asked.entries()) {
+      if (one.taken !== undefined) continue;
+      one.local = this.#local.admit(one.plan, known[index] ?? [], reservation);
+      if (one.isUnclear === true) this.#local.waive(one.plan, one.local);
+      if (one.id !== undefined) this.#open.add(one.plan, one.id);
+    }
+    return { ...terms, release: this.#toRelease(asked) };
   }
 
-  /**
-   * Waits for a late answer of Redis about an exchange that was decided locally meanwhile. If Redis has admitted it
-   * after all, it is released like any other exchange.
-   */
-  #awaitLate(id: string, subjects: readonly LimitSubject[], error: unknown): void {
-    if (!(error instanceof RedisFailed)) return;
-    error.late?.then(() => {
-      const held = this.#open.get(id);
-      if (held === undefined) void this.#pay(subjects, { ids: [id], tokens: 0 });
-      else held.isShared = true;
-    }, () => {});
-  }
-
-  #hold(id: string, held: Held, { release, ...terms }: Lease): Lease {
-    this.#open.set(id, held);
-    return {
-      ...terms,
-      release: (used) => {
-        if (!this.#open.delete(id)) return;
-        release(used);
-        const ids = held.isShared || this.#client.health.isUp ? [id] : [];
-        void this.#pay(held.subjects, { ids, tokens: used.tokens });
-      },
+  #toRelease(asked: readonly Asked[]): Lease["release"] {
+    let isHeld = true;
+    return (used) => {
+      if (!isHeld) return;
+      isHeld = false;
+      for (const one of asked) this.#release(one, used);
     };
   }
 
-  /** Charges now, or keeps the charge for later if Redis fails. */
-  async #pay(subjects: readonly LimitSubject[], charge: Charge, deadlineMs?: number): Promise<void> {
-    const { ids, tokens } = charge;
-    if (ids.length === 0 && tokens === 0) return;
-    const args = [ids.join(" "), tokens, ...toArguments(subjects, this.#clock.now())];
+  #release({ plan, id, taken, share, local, reserved: asked }: Asked, used: Amounts): void {
+    if (share !== undefined) return;
+    if (id !== undefined) this.#open.delete(plan, id);
+    const ends = local === undefined ? taken?.ends : local.ends;
+    if (ends === undefined) {
+      local?.release(used);
+      if (id !== undefined) this.#settlements.add(plan, id, []);
+      return;
+    }
+    const changes = toCorrections(plan, { ends, reserved: local?.reserved ?? asked }, used);
+    if (id !== undefined || changes.length > 0) this.#settlements.add(plan, id, changes);
+  }
+
+  /**
+   * Gives back what an exchange has taken of one subject.
+   *
+   * @param asked The verdict about the subject
+   * @param isLate True if it was decided here meanwhile, so that it may still be open
+   */
+  #giveBack({ plan, id, taken, share, reserved }: Asked, isLate = false): void {
+    if (taken?.isAdmitted !== true) return;
+    if (share !== undefined) return share.giveBack();
+    if (id !== undefined && !isLate) this.#open.delete(plan, id);
+    const isOver = id !== undefined && !this.#open.has(plan, id);
+    this.#settlements.add(plan, isOver ? id : undefined, toUndoing(plan, taken, reserved));
+  }
+
+  async #renew(): Promise<void> {
     try {
-      await this.#client.run((redis) => this.#charge(redis, toKeys(subjects), args), readCount, deadlineMs);
-    } catch (error) {
-      const owe = () => this.#owe(subjects, charge);
-      const late = error instanceof RedisFailed ? error.late : undefined;
-      // Late is not never: what Redis still does must not be charged again.
-      if (late === undefined) owe();
-      else late.then(readCount).catch(owe);
-    }
-  }
-
-  #owe(subjects: readonly LimitSubject[], { ids, tokens }: Charge): void {
-    for (const subject of subjects) {
-      const owed = this.#owed.get(subject.name) ?? { subject, ids: [], tokens: 0 };
-      owed.ids.push(...ids.slice(0, MAX_IDS_OWED - owed.ids.length));
-      owed.tokens += tokens;
-      if (this.#owed.has(subject.name) || this.#owed.size < MAX_OWED) this.#owed.set(subject.name, owed);
-    }
-  }
-
-  async #payOwed(): Promise<void> {
-    for (const [name, { subject, ...charge }] of Array.from(this.#owed)) {
-      this.#owed.delete(name);
-      await this.#pay([subject], charge, 1000);
-      if (!this.#client.health.isUp) return;
-    }
-  }
-
-  /** Renews the open exchanges, and reads the number of gateways. */
-  async #sayOpen(): Promise<void> {
-    const sets = Array.from(
-      this.#open,
-      ([id, { subjects }]) => subjects.map(({ name }): [string, string] => [toOpenKey(name), id]),
-    ).flat();
-    try {
-      for (let start = 0; !this.#isClosed && (start === 0 || start < sets.length); start += LEASES_AT_ONCE) {
-        // Those that were settled meanwhile must not come back.
-        const chunk = sets.slice(start, start + LEASES_AT_ONCE).filter(([, id]) => this.#open.has(id));
-        const keys = [GATEWAYS, ...chunk.map(([set]) => set)];
-        const args = [this.#id, LEASE_MS.redis, ...chunk.map(([, id]) => id)];
-        this.#gateways = await this.#client.run(
-          (redis) => {
-            for (const [, id] of chunk) Object.assign(this.#open.get(id) ?? {}, { isShared: true });
-            return this.#renew(redis, keys, args);
-          },
-          readCount,
-          1000,
-        );
-      }
+      await this.#settlements.flush();
+      await this.#membership.renew();
+      await this.#open.renew();
       await this.#payOwed();
     } catch {
       // The next turn tries again.
     }
   }
+
+  /** Settles and charges what could not be while Redis was away. */
+  async #payOwed(): Promise<void> {
+    await this.#settlements.flush();
+    await this.#settlements.payOwed();
+    await this.#settlements.charge(this.#local.bills());
+  }
 }
+
+function ignoreEnd(): void {}

@@ -1,166 +1,159 @@
 /**
- * Scripts by which limits are counted in Redis, with their keys, arguments and answers.
+ * Scripts by which limits are counted in Redis. Each of them touches the keys of one subject, or those of the gateways:
+ * one slot of a Cluster.
  *
  * @module
  */
-import { type Budget, periodEnd } from "../config/units.ts";
-import { ASK_AGAIN_MS, LIMIT_NAMES, limitsOf, type LimitSubject, SKEW_MS, type Standing } from "./limiter.ts";
+import { SKEW_MS } from "./limiter.ts";
 
-/** Difference between the clocks of a gateway and of Redis within which both find the same periods. Milliseconds. */
-const MAX_DRIFT_MS = 86_400_000;
-
-// What all scripts share. Integers go out by %.0f: Lua would write large ones as 1e+14.
-// A window is given by its length; a period by the time of the gateway and the ends of the periods around it, of which
-// the next one by the clock of Redis is meant.
-const COMMON = `local time = redis.call('TIME')
+const NOW = `local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local function int(x) return string.format('%.0f', x) end
-local function ends(window)
-  local gateway, periods = string.match(window, '(%d+) (.+)')
-  if not gateway then return now + window end
-  if math.abs(now - gateway) > ${MAX_DRIFT_MS} then error('the clocks of this gateway and of Redis differ by more than a day') end
-  for last in string.gmatch(periods, '%d+') do
-    if tonumber(last) > now then return tonumber(last) end
-  end
-end
-local function load(key)
-  local h = redis.call('HMGET', key, 'r', 'ru', 't', 'tu', 'b', 'bu')
-  for n = 1, 6 do h[n] = tonumber(h[n] or 0) end
-  for n = 1, 5, 2 do if h[n + 1] <= now then h[n] = 0; h[n + 1] = 0 end end
-  return h
-end
-local function save(key, h)
-  redis.call('HSET', key, 'r', int(h[1]), 'ru', int(h[2]), 't', int(h[3]), 'tu', int(h[4]), 'b', int(h[5]), 'bu', int(h[6]))
-  redis.call('PEXPIREAT', key, int(math.max(h[2], h[4], h[6], now + 1000)))
+`;
+
+// A hash that holds several counts lives as long as the last of its windows.
+const KEEP = `local function keep(key, ends)
+  if redis.call('PTTL', key) < ends - now then redis.call('PEXPIREAT', key, ends) end
 end
 `;
 
 /**
- * Acquires a lease, or only looks. KEYS: see {@link toKeys}. ARGV: id, life of a lease (0: only look), then
- * {@link toArguments}. Answer: see {@link readAcquired}.
+ * The end of a window that begins now, given by its length, or of the day or month by the clock of Redis. Days are counted
+ * from a first of March, which makes a leap day the last of its year (Howard Hinnant, "chrono-Compatible Low-Level Date
+ * Algorithms", civil_from_days).
  */
-export const ACQUIRE: string = `${COMMON}
-local isRefused = false
-local counts, reply = {}, {0}
-for s = 1, #KEYS / 2 do
-  local i = 3 + (s - 1) * 8
-  local h = load(KEYS[2 * s - 1])
-  for n = 1, 5, 2 do
-    local last = ends(ARGV[i + n])
-    if h[n + 1] == 0 or h[n + 1] > last + ${SKEW_MS} then h[n] = 0; h[n + 1] = last end
+export const END_OF: string = `local floor = math.floor
+local function monthEnd(day)
+  local dayOfEra = (day + 719468) % 146097
+  local year = floor((dayOfEra - floor(dayOfEra / 1460) + floor(dayOfEra / 36524) - floor(dayOfEra / 146096)) / 365)
+  local dayOfYear = dayOfEra - (365 * year + floor(year / 4) - floor(year / 100))
+  local month = floor((5 * dayOfYear + 2) / 153) + 1
+  local nextMonth = floor((153 * month + 2) / 5)
+  if month == 12 then
+    local isLeap = (year + 1) % 4 == 0 and ((year + 1) % 100 ~= 0 or year + 1 == 400)
+    nextMonth = isLeap and 366 or 365
   end
-  redis.call('ZREMRANGEBYSCORE', KEYS[2 * s], '-inf', int(now))
-  local open = redis.call('ZCARD', KEYS[2 * s])
-  local function reached(used, limit) return tonumber(limit) >= 0 and used >= tonumber(limit) end
-  local isReached = reached(h[1], ARGV[i]) or reached(h[3], ARGV[i + 2]) or reached(h[5], ARGV[i + 4]) or reached(open, ARGV[i + 6])
-  if isReached and ARGV[i + 7] == '0' then isRefused = true end
-  counts[s] = h
-  for _, value in ipairs({h[1], h[2] - now, h[3], h[4] - now, h[5], h[6] - now, open, ${ASK_AGAIN_MS}}) do reply[#reply + 1] = value end
+  return day + nextMonth - dayOfYear
 end
-if isRefused or ARGV[2] == '0' then return reply end
-reply[1] = 1
-for s = 1, #KEYS / 2 do
-  counts[s][1] = counts[s][1] + 1
-  save(KEYS[2 * s - 1], counts[s])
-  redis.call('ZADD', KEYS[2 * s], int(now + ARGV[2]), ARGV[1])
-  redis.call('PEXPIRE', KEYS[2 * s], ARGV[2])
+local function endOf(window)
+  if window == 'day' then return (floor(now / 86400000) + 1) * 86400000 end
+  if window == 'month' then return monthEnd(floor(now / 86400000)) * 86400000 end
+  return now + window
+end
+`;
+
+// A window that ends later than one that begins now was begun under another limit: it begins anew.
+const CURRENT = `local function current(used, ends, window)
+  local last = endOf(window)
+  ends = tonumber(ends or 0)
+  if ends <= now or ends > last + ${SKEW_MS} then return 0, last, true end
+  return tonumber(used or 0), ends, false
+end
+`;
+
+/**
+ * Counts requests, for subjects that limit nothing else: all that are wanted, or as many as the limit has room for.
+ * KEYS: counts. ARGV: limit, window, number wanted. Answer: number granted, now, 0, and before that the used part of the
+ * limit and the end of its window.
+ */
+export const COUNT: string = `${NOW}${KEEP}
+local limit, window, wanted = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local count = redis.call('HMGET', KEYS[1], 'r', 'ru')
+local used, ends = tonumber(count[1] or 0), tonumber(count[2] or 0)
+local granted = math.max(0, math.min(wanted, limit - used))
+if ends <= now or ends > now + window + ${SKEW_MS} then
+  used, ends, granted = 0, now + window, math.min(wanted, limit)
+  redis.call('HSET', KEYS[1], 'r', granted, 'ru', ends)
+  keep(KEYS[1], ends)
+elseif granted > 0 then
+  redis.call('HINCRBY', KEYS[1], 'r', granted)
+end
+return {granted, now, 0, used, ends}`;
+
+/**
+ * Takes from all limits of a subject or from none; or only looks. KEYS: counts, open exchanges. ARGV: id (empty: only
+ * look), life of a lease, limit of concurrency (-1: none), 1 to observe; then of each other limit its field, the limit,
+ * the amount to take, its window. Answer: 1 if taken, now, exchanges open before, then of each other limit the used part
+ * before and the end of its window.
+ */
+export const ACQUIRE: string = `${NOW}${KEEP}${END_OF}${CURRENT}
+local concurrency, isReached = tonumber(ARGV[3]), false
+local begun, reply = {}, {1, now, 0}
+for i = 5, #ARGV, 4 do
+  local count = redis.call('HMGET', KEYS[1], ARGV[i], ARGV[i] .. 'u')
+  local used, ends, isNew = current(count[1], count[2], ARGV[i + 3])
+  if used + math.max(1, ARGV[i + 2]) > tonumber(ARGV[i + 1]) then isReached = true end
+  begun[i] = isNew
+  reply[#reply + 1], reply[#reply + 2] = used, ends
+end
+if concurrency >= 0 then
+  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
+  reply[3] = redis.call('ZCARD', KEYS[2])
+  if reply[3] >= concurrency then isReached = true end
+end
+if ARGV[1] == '' or (isReached and ARGV[4] ~= '1') then
+  reply[1] = 0
+  return reply
+end
+for i = 5, #ARGV, 4 do
+  if begun[i] then
+    local ends = reply[(i + 5) / 2]
+    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 2], ARGV[i] .. 'u', ends)
+    keep(KEYS[1], ends)
+  elseif ARGV[i + 2] ~= '0' then
+    redis.call('HINCRBY', KEYS[1], ARGV[i], ARGV[i + 2])
+  end
+end
+if concurrency >= 0 then
+  redis.call('ZADD', KEYS[2], now + ARGV[2], ARGV[1])
+  redis.call('PEXPIRE', KEYS[2], ARGV[2])
 end
 return reply`;
 
 /**
- * Releases exchanges and charges their tokens. KEYS: see {@link toKeys}. ARGV: ids, tokens, then
- * {@link toArguments}. Answer: 1.
+ * Settles exchanges of a subject. KEYS: counts, open exchanges. ARGV: number of exchanges that are over, their ids; then
+ * of each count its field, its window, the end of the window in which was reserved (0: that of now), the sum of used -
+ * reserved, and of that what exceeds the reservations. If that window is over, only the excess counts, in the current
+ * one. The excess is -1 where a refused exchange gives back what it took, and had begun the window: then it is none.
+ * Answer: 1, then the end of the current window of each count.
  */
-export const CHARGE: string = `${COMMON}
-local counts = {}
-if ARGV[2] ~= '0' then
-  for s = 1, #KEYS / 2 do
-    local h = load(KEYS[2 * s - 1])
-    for n = 3, 5, 2 do
-      if h[n + 1] == 0 then h[n + 1] = ends(ARGV[3 + (s - 1) * 8 + n]) end
-      h[n] = math.min(h[n] + ARGV[2], ${Number.MAX_SAFE_INTEGER})
-    end
-    counts[s] = h
+export const SETTLE: string = `${NOW}${KEEP}${END_OF}${CURRENT}
+local reply, ids = {1}, tonumber(ARGV[1])
+for i = 2 + ids, #ARGV, 5 do
+  local field, reserved = ARGV[i], tonumber(ARGV[i + 2])
+  local count = redis.call('HMGET', KEYS[1], field, field .. 'u')
+  local used, ends, isNew = current(count[1], count[2], ARGV[i + 1])
+  local change, excess = tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4])
+  local isSame = reserved == 0 or reserved == ends
+  if not isSame then change = math.max(0, excess) end
+  if isSame and excess == -1 and used + change <= 0 then
+    ends = 0
+    redis.call('HSET', KEYS[1], field, 0, field .. 'u', 0)
+  elseif isNew and change > 0 then
+    redis.call('HSET', KEYS[1], field, change, field .. 'u', ends)
+    keep(KEYS[1], ends)
+  elseif change ~= 0 and not isNew then
+    redis.call('HINCRBY', KEYS[1], field, math.max(change, -used))
   end
+  reply[#reply + 1] = ends
 end
-for s = 1, #KEYS / 2 do
-  for id in string.gmatch(ARGV[1], '%S+') do redis.call('ZREM', KEYS[2 * s], id) end
-  if counts[s] then save(KEYS[2 * s - 1], counts[s]) end
-end
+for i = 2, 1 + ids do redis.call('ZREM', KEYS[2], ARGV[i]) end
+return reply`;
+
+/** Renews leases. KEYS: a subject's open exchanges. ARGV: life of a lease, ids. Answer: 1. */
+export const RENEW: string = `${NOW}
+for i = 2, #ARGV do redis.call('ZADD', KEYS[1], now + ARGV[1], ARGV[i]) end
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
 return 1`;
 
 /**
- * Renews leases and a gateway's membership. KEYS: the set of gateways, then sets of open exchanges. ARGV: id of this
- * gateway, life of a lease, then the exchange in each set. Answer: the number of gateways.
+ * Joins the gateways that share limits, or stays one of them. KEYS: the gateways, their rates. ARGV: id of this gateway,
+ * life of a membership, its rate. Answer: the number of gateways, and the sum of their rates.
  */
-export const RENEW: string = `${COMMON}
-redis.call('ZADD', KEYS[1], int(now + ARGV[2]), ARGV[1])
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', int(now))
-for n = 2, #KEYS do
-  redis.call('ZADD', KEYS[n], int(now + ARGV[2]), ARGV[n + 1])
-  redis.call('PEXPIRE', KEYS[n], ARGV[2])
-end
-return redis.call('ZCARD', KEYS[1])`;
-
-/** Returns the key of a subject's open exchanges. */
-export const toOpenKey = (subject: string): string => `sallyport:open:${subject}`;
-
-/** Returns the keys of a script: for each subject its counts and its open exchanges. */
-export function toKeys(subjects: readonly LimitSubject[]): string[] {
-  return subjects.flatMap(({ name }) => [`sallyport:counts:${name}`, toOpenKey(name)]);
-}
-
-/**
- * Returns the arguments of a script: for each subject 8, which are requests, window, tokens, window, budget, period,
- * concurrency, observe; -1 for no limit.
- *
- * @param subjects The subjects
- * @param now Wall clock of this gateway, milliseconds since 1970
- */
-export function toArguments(subjects: readonly LimitSubject[], now: number): (string | number)[] {
-  return subjects.flatMap(({ limits: { requests, tokens, budget, concurrency, mode } }) => [
-    ...[requests?.limit ?? -1, requests?.windowMs ?? 0, tokens?.limit ?? -1, tokens?.windowMs ?? 0],
-    ...[budget?.limit ?? -1, budget === undefined ? 0 : toPeriods(budget.period, now)],
-    ...[concurrency ?? -1, mode === "observe" ? 1 : 0],
-  ]);
-}
-
-/** Lists this gateway's time, and the ends of all periods that may be under way by the clock of Redis. */
-function toPeriods(period: Budget["period"], now: number): string {
-  const ends = [now - MAX_DRIFT_MS, now, now + MAX_DRIFT_MS].map((time) => periodEnd(period, time));
-  return [now, ...ends].join(" ");
-}
-
-/** Values of each subject in the answer of {@link ACQUIRE}: of each limit the amount used and the time to its reset. */
-const VALUES = 2 * LIMIT_NAMES.length;
-
-/**
- * Reads the answer of {@link ACQUIRE}: 1 if the exchange is admitted, else 0, then the state of each subject's limits
- * before.
- *
- * @param answer The answer
- * @param subjects The subjects that were asked for
- */
-export function readAcquired(
-  answer: unknown,
-  subjects: readonly LimitSubject[],
-): { isAdmitted: boolean; standings: Standing[] } {
-  const isSound = Array.isArray(answer) && answer.length === 1 + subjects.length * VALUES &&
-    answer.every((value) => typeof value === "number");
-  if (!isSound) throw new Error("no counts");
-  const [isAdmitted, ...values]: number[] = answer;
-  const standings = subjects.flatMap((subject, index) =>
-    limitsOf(subject).map(([name, limit]) => {
-      const first = index * VALUES + 2 * LIMIT_NAMES.indexOf(name);
-      const [used = 0, resetMs = 0] = values.slice(first, first + 2);
-      return { subject, name, limit, used, resetMs };
-    })
-  );
-  return { isAdmitted: isAdmitted === 1, standings };
-}
-
-/** Reads the answer of the other scripts, a count of at least 1. */
-export function readCount(answer: unknown): number {
-  if (Number.isInteger(answer) && Number(answer) >= 1) return Number(answer);
-  throw new Error("no count");
-}
+export const JOIN: string = `${NOW}
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) do redis.call('HDEL', KEYS[2], id) end
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
+local ids, sum = redis.call('ZRANGE', KEYS[1], 0, -1), 0
+for _, rate in ipairs(redis.call('HMGET', KEYS[2], unpack(ids))) do sum = sum + tonumber(rate or 0) end
+return {#ids, sum}`;

@@ -5,10 +5,18 @@ import { afterAll, afterEach, beforeAll, beforeEach, it } from "@std/testing/bdd
 import fc from "fast-check";
 import { Redis } from "ioredis";
 import { RedisClient } from "../../src/storage/redis_client.ts";
-import { type Lease, LEASE_MS, type LimitSubject, NO_RESERVATION } from "../../src/limits/limiter.ts";
+import {
+  type Lease,
+  LEASE_MS,
+  type Limiter,
+  type LimitSubject,
+  NO_RESERVATION,
+  type Reservation,
+} from "../../src/limits/limiter.ts";
+import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
-import { toArguments } from "../../src/limits/redis_scripts.ts";
+import { END_OF } from "../../src/limits/redis_scripts.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { LimitSet } from "../../src/config/limit_set.ts";
 import { periodEnd } from "../../src/config/units.ts";
@@ -19,11 +27,11 @@ import { describeLimiter, keyWith, refusalOf, tokens, usedOf } from "./limits_su
 
 const HOUR = 3_600_000;
 const MINUTE = 60_000;
-// Nobody can set the clock of the server: what ends in the future is moved towards now instead.
-const PASS = `for _, key in ipairs(redis.call('KEYS', 'sallyport:counts:*')) do
-  for _, field in ipairs({'ru', 'tu', 'bu'}) do redis.call('HINCRBY', key, field, -ARGV[1]) end
-end`;
-const EXPIRE = `for _, key in ipairs(redis.call('KEYS', 'sallyport:open:*')) do
+// Nobody can set the clock of the server: its scripts add to it the time that tests have let pass.
+const PASSED = "test:passed";
+const TIME = "local now = time[1] * 1000";
+const PASSED_TIME = `${TIME} + tonumber(redis.call('GET', '${PASSED}') or 0)`;
+const EXPIRE = `for _, key in ipairs(redis.call('KEYS', 'sallyport:{*}:open')) do
   for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do redis.call('ZINCRBY', key, -ARGV[1], id) end
 end`;
 
@@ -40,11 +48,29 @@ interface Member {
 /** Deadlines that a busy machine keeps too: where Redis is well, it shall decide. */
 const patient: Clock = { ...systemClock, timer: (ms, fire) => systemClock.timer(20 * ms, fire) };
 
+/** The time that tests have let pass. Milliseconds. */
+let passedMs = 0;
+/** The clock of limiters: it passes as tests want it, and fires no timer. */
+const movedClock: Clock = {
+  ...systemClock,
+  monotonic: () => systemClock.monotonic() + passedMs,
+  timer: () => () => {},
+};
+const countsKey = ({ name }: LimitSubject): string => `sallyport:{${name}}:counts`;
+
+/** Connection whose scripts have a clock that tests can set. */
+class TimedClient extends RedisClient {
+  override script(name: string, lua: string): ReturnType<RedisClient["script"]> {
+    assert.ok(lua.includes(TIME), `${name} has no clock`);
+    return super.script(name, lua.replace(TIME, PASSED_TIME));
+  }
+}
+
 async function join(url: string, clock: Clock): Promise<Member> {
   const reports: string[] = [];
-  const client = new RedisClient(url, clock, (text) => reports.push(text));
+  const client = new TimedClient(url, clock, (text) => reports.push(text));
   await client.ready();
-  const limiter = new RedisLimiter(client, { ...systemClock, timer: () => () => {} });
+  const limiter = new RedisLimiter(client, movedClock);
   await limiter.start();
   const close = () => limiter.close().finally(() => client.close());
   return { client, limiter, reports, renew: () => limiter.start(), close };
@@ -62,6 +88,7 @@ const open = async () => {
   server = await startRedis();
   raw = new Redis(server.url, { retryStrategy: () => 20 });
   raw.on("error", () => {});
+  passedMs = 0;
 };
 const close = async () => {
   for (const member of members.splice(0)) await member.close();
@@ -72,7 +99,9 @@ const nobody: LimitSubject = { name: "key:nobody", limits: {} };
 /** Lets time pass, once all is done that was asked before. */
 const passFor = ({ limiter }: Member) => async (ms: number): Promise<void> => {
   await limiter.status(nobody);
-  await raw.eval(PASS, 0, ms);
+  passedMs += ms;
+  await raw.set(PASSED, passedMs);
+  await raw.eval(EXPIRE, 0, -ms); // those that are open stay so: their gateway lives
 };
 
 withRedis.describe("in Redis", () => {
@@ -82,7 +111,7 @@ withRedis.describe("in Redis", () => {
     const member = await join(server.url, patient);
     return {
       limiter: member.limiter,
-      now: () => Date.now(),
+      now: () => Date.now() + passedMs,
       pass: passFor(member),
       close: member.close,
     };
@@ -96,6 +125,12 @@ withRedis.describe("limits in Redis beside those in memory", () => {
   it("answer alike at each step", async () => {
     const member = await start();
     const { limiter } = member;
+    // New limits each time: nothing is known of their windows, so that Redis is asked about all of them.
+    const forgetful: Limiter = {
+      acquire: (subjects, reservation) =>
+        limiter.acquire(subjects.map(({ name, limits }) => ({ name, limits: { ...limits } })), reservation),
+      status: (subject) => limiter.status(subject),
+    };
     // Time moves by multiples of 25 s: how long the test itself takes then never decides which window something is in.
     const windowMs = fc.constantFrom(MINUTE, 140_000);
     const rate = fc.option(fc.record({ limit: fc.integer({ min: 1, max: 30 }), windowMs }), { nil: undefined });
@@ -104,8 +139,12 @@ withRedis.describe("limits in Redis beside those in memory", () => {
       requests: rate,
       tokens: rate,
       budget: fc.option(fc.record({ limit: fc.integer({ min: 1, max: 100 }), period }), { nil: undefined }),
+      spend: fc.option(
+        fc.record({ limit: fc.integer({ min: 1, max: 100 }), period, currency: fc.constant("USD") }),
+        { nil: undefined },
+      ),
       concurrency: fc.option(fc.integer({ min: 1, max: 4 }), { nil: undefined }),
-      mode: fc.constantFrom(undefined, "enforce" as const, "observe" as const),
+      mode: fc.constantFrom(undefined, "enforce" as const, "observe" as const, "strict" as const),
     });
     const steps = fc.integer({ min: 1, max: 8 }).map((count) => count * 25_000);
     const runs = fc.array(limits, { minLength: 1, maxLength: 3 })
@@ -113,7 +152,8 @@ withRedis.describe("limits in Redis beside those in memory", () => {
     await fc.assert(
       fc.asyncProperty(runs, async (commands) => {
         await raw.flushdb();
-        const moved = { wall: Date.now(), passed: 0 };
+        await raw.set(PASSED, passedMs);
+        const moved = { wall: Date.now() + passedMs, passed: 0 };
         const clock: Clock = { now: () => moved.wall, monotonic: () => moved.passed, timer: () => () => {} };
         const memory: Side = {
           limiter: new MemoryLimiter(clock),
@@ -122,48 +162,45 @@ withRedis.describe("limits in Redis beside those in memory", () => {
             moved.passed += ms;
           },
         };
-        await runPair(memory, { limiter, pass: passFor(member) }, commands);
+        await runPair(memory, { limiter: forgetful, pass: passFor(member) }, commands);
       }),
       { numRuns: 150 },
     );
     assert.equal(limiter.fallbacks, 0, "Redis was not asked");
   });
 
-  it("end days and months by the clock of Redis, also where that of a gateway is wrong by almost a day", async () => {
-    for (const drift of [-23 * HOUR, -HOUR, HOUR, 23 * HOUR]) {
+  it("end days and months by the clock of Redis, however wrong that of a gateway is", async () => {
+    for (const drift of [-40 * 24 * HOUR, -HOUR, HOUR, 40 * 24 * HOUR]) {
       const { client } = await start();
       const limiter = new RedisLimiter(client, { ...patient, now: () => Date.now() + drift });
       for (const period of ["day", "month"] as const) {
         const key = keyWith({ budget: { limit: 10, period } });
         (await limiter.acquire([key], NO_RESERVATION)).release(tokens(10));
         const { retryAfterMs = NaN } = await refusalOf(() => limiter.acquire([key], NO_RESERVATION));
-        const left = periodEnd(period, Date.now()) - Date.now();
+        const now = Date.now() + passedMs;
+        const left = periodEnd(period, now) - now;
         assert.ok(Math.abs(retryAfterMs - left) < 5000, `${period}, ${drift} ms: ${retryAfterMs} is not ${left}`);
       }
       assert.equal(limiter.fallbacks, 0);
     }
   });
 
-  it("count budgets alone, and say so, where the clock of a gateway is wrong by more than a day", async () => {
-    const { client, reports } = await start();
-    const limiter = new RedisLimiter(client, { ...patient, now: () => Date.now() + 25 * HOUR });
-    await limiter.acquire([keyWith({ requests: { limit: 10, windowMs: HOUR } })], NO_RESERVATION);
-    assert.equal(limiter.fallbacks, 0);
-    await limiter.acquire([keyWith({ budget: { limit: 10, period: "day" } })], NO_RESERVATION);
-    assert.equal(limiter.fallbacks, 1);
-    assert.match(reports.join("\n"), /the clocks of this gateway and of Redis differ by more than a day/);
-  });
-
-  it("are told the end of any day and month that Redis may be in", () => {
-    const [from, to] = [Date.UTC(2020, 0, 1), Date.UTC(2100, 11, 31)];
-    const drift = fc.integer({ min: -24 * HOUR, max: 24 * HOUR });
-    const period = fc.constantFrom("day" as const, "month" as const);
-    fc.assert(fc.property(fc.integer({ min: from, max: to }), drift, period, (now, drift, period) => {
-      const told = toArguments([keyWith({ budget: { limit: 1, period } })], now)[5];
-      const [gateway, ...ends] = String(told).split(" ").map(Number);
-      assert.equal(gateway, now);
-      assert.equal(ends.find((end) => end > now + drift), periodEnd(period, now + drift));
-    }));
+  it("know the end of every day and month", async () => {
+    const script = `local now = tonumber(ARGV[1])
+${END_OF}
+return {endOf('day'), endOf('month')}`;
+    const times = fc.integer({ min: Date.UTC(2020, 0, 1), max: Date.UTC(2420, 11, 31) });
+    const edges = fc.constantFrom(
+      ...[2023, 2024, 2100, 2400].flatMap((year) =>
+        Array.from({ length: 12 }, (_, month) => [Date.UTC(year, month, 1), Date.UTC(year, month, 1) - 1]).flat()
+      ),
+    );
+    await fc.assert(
+      fc.asyncProperty(fc.oneof(times, edges), async (now) => {
+        assert.deepEqual(await raw.eval(script, 0, now), [periodEnd("day", now), periodEnd("month", now)]);
+      }),
+      { numRuns: 1000 },
+    );
   });
 });
 
@@ -175,7 +212,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
   it("let exactly the limit through in every window, also small ones, whoever asks", async () => {
     const both = [await start(), await start(), await start()];
     const key = keyWith({ requests: { limit: 20, windowMs: 150 } });
-    const counts = `sallyport:counts:${key.name}`;
+    const counts = countsKey(key);
     const ends = new Set<string>();
     let taken = 0;
     const isOver = () => ends.size >= 6;
@@ -231,9 +268,9 @@ withRedis.describe("limits that gateways share through Redis", () => {
     (await limiter.acquire([key], NO_RESERVATION)).release(tokens(1));
     await limiter.acquire([key], NO_RESERVATION);
     (await limiter.acquire([keyWith({ budget: { limit: 9, period: "day" } })], NO_RESERVATION)).release(tokens(1));
-    for (const name of await raw.keys("sallyport:*:key:*")) {
+    for (const name of await raw.keys("sallyport:{key:*}:*")) {
       const left = await raw.pttl(name);
-      const most = name.includes(":open:") ? LEASE_MS.redis : name.endsWith(key.name) ? HOUR : 24 * HOUR;
+      const most = name.endsWith(":open") ? LEASE_MS.redis : name === countsKey(key) ? HOUR : 24 * HOUR;
       assert.ok(left > 0 && left <= most, `${name} lives for ${left} ms`);
     }
   });
@@ -283,11 +320,11 @@ withRedis.describe("limits that gateways share through Redis", () => {
     await answering(member);
     await answering(other);
     await member.renew();
-    assert.deepEqual(await used(other, key), { requests: 0, tokens: 400, concurrency: 1 });
+    assert.deepEqual(await used(other, key), { requests: 4, tokens: 400, concurrency: 1 });
     leases[3]?.release(tokens(11));
-    assert.deepEqual(await used(member, key), { requests: 0, tokens: 411, concurrency: 0 });
+    assert.deepEqual(await used(member, key), { requests: 4, tokens: 411, concurrency: 0 });
     await member.renew();
-    assert.deepEqual(await used(other, key), { requests: 0, tokens: 411, concurrency: 0 }, "it paid twice");
+    assert.deepEqual(await used(other, key), { requests: 4, tokens: 411, concurrency: 0 }, "it paid twice");
   });
 
   // What was sent before a pause is done after it, late: it must neither stay held nor be charged a second time.
@@ -317,16 +354,306 @@ withRedis.describe("limits that gateways share through Redis", () => {
       keyWith({ tokens: { limit: 10, windowMs: HOUR } }),
       keyWith({ tokens: { limit: 10, windowMs: HOUR } }),
     ];
-    await raw.set(`sallyport:counts:${broken.name}`, "x");
+    await raw.set(countsKey(broken), "x");
     (await member.limiter.acquire([broken], NO_RESERVATION)).release(tokens(10));
     assert.equal(member.limiter.fallbacks, 1);
     assert.equal((await refusalOf(() => member.limiter.acquire([broken], NO_RESERVATION))).code, "rate_limit_exceeded");
     (await member.limiter.acquire([sound], NO_RESERVATION)).release(tokens(4));
     assert.equal(member.limiter.fallbacks, 2);
     assert.deepEqual(await used(member, sound), { tokens: 4 });
-    await raw.del(`sallyport:counts:${broken.name}`);
+    await raw.del(countsKey(broken));
     await member.renew();
     assert.deepEqual(await used(member, broken), { tokens: 10 });
     assert.equal(member.reports.length, 1, member.reports.join("\n"));
+  });
+
+  /** Commands that the server has carried out, by name, in calls of scripts. */
+  const scriptsRun = async () => {
+    const stats = await raw.info("commandstats");
+    return Array.from(stats.matchAll(/cmdstat_eval(?:sha)?:calls=(\d+)/g), ([, calls]) => Number(calls))
+      .reduce((sum, calls) => sum + calls, 0);
+  };
+  const expecting = (count: number): Reservation => ({ expected: tokens(count), most: tokens(10 * count) });
+  const scriptsFor = async (act: () => Promise<unknown>): Promise<number> => {
+    const before = await scriptsRun();
+    await act();
+    return await scriptsRun() - before;
+  };
+
+  it("cost one script for a subject with nothing but requests, and leave one counter", async () => {
+    const member = await start();
+    const key = keyWith({ requests: { limit: 100, windowMs: HOUR } });
+    const calls = async () => {
+      for (let number = 0; number < 10; number++) {
+        (await member.limiter.acquire([key], NO_RESERVATION)).release(tokens(9));
+      }
+      await member.limiter.status(nobody); // all that was asked before is done
+    };
+    assert.equal(await scriptsFor(calls), 11);
+    await member.renew();
+    assert.deepEqual(await raw.keys("sallyport:{key:*"), [countsKey(key)]);
+    assert.deepEqual(Object.keys(await raw.hgetall(countsKey(key))).sort(), ["r", "ru"]);
+  });
+
+  it("keep the count of requests when the other limits of a subject change", async () => {
+    const member = await start();
+    const requests = { limit: 3, windowMs: HOUR };
+    const plain = keyWith({ requests });
+    const { name } = plain;
+    const full = { name, limits: { requests, tokens: { limit: 100, windowMs: MINUTE }, concurrency: 2 } };
+    for (const subject of [plain, full, { name, limits: { requests } }]) {
+      (await member.limiter.acquire([subject], NO_RESERVATION)).release(tokens(0));
+    }
+    assert.equal((await refusalOf(() => member.limiter.acquire([full], NO_RESERVATION))).code, "rate_limit_exceeded");
+    assert.equal((await used(member, plain)).requests, 3);
+  });
+
+  it("refuse without Redis in a window that is known to be exhausted, unless the limits change or a second is over", async () => {
+    const member = await start();
+    const requests = { limit: 2, windowMs: HOUR };
+    const [key, provider] = [keyWith({ requests }), { name: "provider:x", limits: { concurrency: 5 } }];
+    const take = (subject = key) => member.limiter.acquire([subject, provider], NO_RESERVATION);
+    const refusals: GatewayError[] = [];
+    for (let number = 0; number < 2; number++) (await take()).release(tokens(0));
+    refusals.push(await refusalOf(take));
+    await member.limiter.status(nobody);
+    const calls = async () => {
+      for (let number = 0; number < 50; number++) refusals.push(await refusalOf(take));
+    };
+    assert.equal(await scriptsFor(calls), 0);
+    assert.equal(member.limiter.fallbacks, 0);
+    for (const { code, headers, retryAfterMs = NaN } of refusals) {
+      assert.equal(code, "rate_limit_exceeded");
+      assert.match(headers["ratelimit"] ?? "", /^"requests";r=0;t=3[56]\d\d, "provider-concurrency";r=5$/);
+      assert.ok(retryAfterMs > HOUR - 5000 && retryAfterMs <= HOUR);
+    }
+    (await take({ name: key.name, limits: { requests: { limit: 3, windowMs: HOUR } } })).release(tokens(0));
+    await refusalOf(take);
+    await raw.del(countsKey(key)); // lost, or given back
+    passedMs += 1000;
+    (await take()).release(tokens(0));
+    passedMs += HOUR;
+    (await take()).release(tokens(0));
+  });
+
+  it("give back what a subject has admitted when a later one refuses, and describe all limits", async () => {
+    const member = await start();
+    const key = keyWith({
+      requests: { limit: 9, windowMs: HOUR },
+      tokens: { limit: 1000, windowMs: HOUR },
+      concurrency: 3,
+    });
+    const team = { name: "team:x", limits: { requests: { limit: 9, windowMs: HOUR } } };
+    const provider = { name: "provider:x", limits: { concurrency: 1 } };
+    const held = await member.limiter.acquire([key, team, provider], expecting(100));
+    const refusal = await refusalOf(() => member.limiter.acquire([key, team, provider], expecting(100)));
+    assert.equal(refusal.code, "concurrency_limit_exceeded");
+    const names = ["requests", "tokens", "concurrency", "team-requests", "provider-concurrency"];
+    for (const header of ["ratelimit", "ratelimit-policy"]) {
+      assert.deepEqual(
+        Array.from(refusal.headers[header]?.matchAll(/(?:^|, )"([a-z-]+)";/g) ?? [], ([, name]) => name),
+        names,
+      );
+    }
+    assert.deepEqual(await used(member, key), { requests: 1, tokens: 100, concurrency: 1 });
+    assert.deepEqual(await used(member, team), { requests: 1 });
+    held.release(tokens(30));
+    assert.deepEqual(await used(member, key), { requests: 1, tokens: 30, concurrency: 0 });
+    // The first one refuses: the others are only looked at.
+    const full = keyWith({ tokens: { limit: 1, windowMs: HOUR } });
+    (await member.limiter.acquire([full], expecting(1))).release(tokens(1));
+    const first = await refusalOf(() => member.limiter.acquire([full, team, provider], NO_RESERVATION));
+    assert.match(first.headers["ratelimit"] ?? "", /"tokens";r=0;.*"team-requests";r=8;.*"provider-concurrency";r=1/);
+    assert.deepEqual(await used(member, team), { requests: 1 });
+  });
+
+  it("never exceed a strict limit, whichever gateway is asked, and pass on what was not used", async () => {
+    const three = [await start(), await start(), await start()];
+    const key = keyWith({ tokens: { limit: 1000, windowMs: HOUR }, mode: "strict" });
+    let [sum, most] = [0, 0];
+    await Promise.all(three.map(async ({ limiter }, index) => {
+      for (let number = 0; number < 40; number++) {
+        const taken = await limiter.acquire([key], { expected: tokens(1), most: tokens(100) }).catch(() => undefined);
+        most = Math.max(most, (await used(three[(index + 1) % 3] ?? assert.fail(), key)).tokens ?? 0);
+        if (taken === undefined) continue;
+        const amount = number % 2 === 0 ? 100 : 10;
+        sum += amount;
+        taken.release(tokens(amount));
+      }
+    }));
+    await Promise.all(three.map(({ renew }) => renew()));
+    assert.ok(sum <= 1000 && sum > 900 && most <= 1000, `${sum} of 1000, ${most} at most`);
+    assert.deepEqual(await used(three[0] ?? assert.fail(), key), { tokens: sum });
+    const beyond = await refusalOf(() => three[0]?.limiter.acquire([key], expecting(101)));
+    assert.equal(beyond.code, "request_exceeds_limit");
+  });
+
+  it("keep what a gateway has reserved that dies, and free its places", async () => {
+    const [dying, other] = [await start(), await start()];
+    const key = keyWith({ tokens: { limit: 1000, windowMs: HOUR }, concurrency: 3 });
+    for (let number = 0; number < 3; number++) await dying.limiter.acquire([key], expecting(100));
+    dying.client.close();
+    await refusalOf(() => other.limiter.acquire([key], expecting(100)));
+    await raw.eval(EXPIRE, 0, LEASE_MS.redis);
+    assert.deepEqual(await used(other, key), { tokens: 300, concurrency: 0 });
+    (await other.limiter.acquire([key], expecting(100))).release(tokens(7));
+    assert.deepEqual(await used(other, key), { tokens: 307, concurrency: 0 });
+  });
+
+  it("correct a reservation in its own window only, also one of another gateway's time", async () => {
+    const [one, other] = [await start(), await start()];
+    const key = keyWith({ tokens: { limit: 1000, windowMs: MINUTE }, budget: { limit: 1e6, period: "month" } });
+    const leases = [await one.limiter.acquire([key], expecting(100)), await one.limiter.acquire([key], expecting(100))];
+    await passFor(one)(MINUTE);
+    const late = await other.limiter.acquire([key], expecting(50));
+    leases[0]?.release(tokens(10));
+    leases[1]?.release(tokens(130));
+    assert.deepEqual(await used(one, key), { tokens: 80, budget: 10 + 130 + 50 });
+    late.release(tokens(0));
+    assert.deepEqual(await used(other, key), { tokens: 30, budget: 140 });
+  });
+
+  it("send the settlements of one subject in one moment together", async () => {
+    const member = await start();
+    const key = keyWith({ tokens: { limit: 1e6, windowMs: HOUR }, concurrency: 100 });
+    const leases = await Promise.all(Array.from({ length: 50 }, () => member.limiter.acquire([key], expecting(10))));
+    const settle = async () => {
+      for (const [index, lease] of leases.entries()) lease.release(tokens(index));
+      await member.limiter.status(nobody);
+    };
+    assert.equal(await scriptsFor(settle), 2);
+    assert.deepEqual(await used(member, key), { tokens: 49 * 25, concurrency: 0 });
+  });
+
+  it("renew what is open in batches of 100, and nothing where concurrency is not limited", async () => {
+    const member = await start();
+    const key = keyWith({ tokens: { limit: 1e6, windowMs: HOUR }, concurrency: 250 });
+    const free = keyWith({ tokens: { limit: 1e6, windowMs: HOUR } });
+    for (let number = 0; number < 250; number++) await member.limiter.acquire([key, free], NO_RESERVATION);
+    assert.equal(await scriptsFor(member.renew), 1 + 3);
+    assert.deepEqual(await raw.keys("sallyport:{*}:open"), [`sallyport:{${key.name}}:open`]);
+    await raw.eval(EXPIRE, 0, LEASE_MS.redis - 1);
+    await member.renew();
+    await raw.eval(EXPIRE, 0, LEASE_MS.redis - 1000);
+    assert.equal((await used(member, key)).concurrency, 250);
+  });
+
+  it("let a large limit of a provider through exactly, in blocks that gateways take in advance", async () => {
+    const three = [await start(), await start(), await start()];
+    const provider = { name: "provider:large", limits: { requests: { limit: 3000, windowMs: HOUR } } };
+    let [passed, refused] = [0, 0];
+    const load = () =>
+      Promise.all(
+        three.flatMap(({ limiter }) => Array<RedisLimiter>(4).fill(limiter)).map(async (limiter) => {
+          for (let number = 0; number < 400; number++) {
+            try {
+              const lease = await limiter.acquire([provider], NO_RESERVATION);
+              assert.match(lease.headers["ratelimit"] ?? "", /^"provider-requests";r=\d+;t=3[56]\d\d$/);
+              passed++;
+            } catch (error) {
+              assert.equal(GatewayError.is(error) && error.code, "rate_limit_exceeded");
+              refused++;
+            }
+          }
+        }),
+      );
+    const scripts = await scriptsFor(load);
+    assert.equal(passed + refused, 4800);
+    // Each gateway may keep one block, a hundredth of the limit.
+    assert.ok(passed <= 3000 && passed >= 3000 - 3 * 30, `${passed} passed`);
+    assert.ok(scripts < 500, `${scripts} scripts for 4800 calls`);
+    assert.deepEqual(await used(three[0] ?? assert.fail(), provider), { requests: 3000 });
+    await passFor(three[0] ?? assert.fail())(HOUR);
+    await three[1]?.limiter.acquire([provider], NO_RESERVATION);
+  });
+
+  it("spend no block beyond its window", async () => {
+    const member = await start();
+    const provider = { name: "provider:large", limits: { requests: { limit: 1000, windowMs: MINUTE } } };
+    for (let number = 0; number < 20; number++) await member.limiter.acquire([provider], NO_RESERVATION);
+    await passFor(member)(MINUTE);
+    await member.limiter.acquire([provider], NO_RESERVATION);
+    const count = (await used(member, provider)).requests ?? 0;
+    assert.ok(count >= 1 && count <= 10, `${count} in the new window`);
+  });
+
+  it("divide limits by the traffic of each gateway while Redis is away", async () => {
+    const [busy, idle] = [await start(), await start()];
+    for (let number = 0; number < 300; number++) await busy.limiter.acquire([nobody], NO_RESERVATION);
+    for (let round = 0; round < 2; round++) for (const member of [busy, idle]) await member.renew();
+    await server.kill();
+    const passedOf = async ({ limiter }: Member) => {
+      const key = keyWith({ requests: { limit: 80, windowMs: HOUR } });
+      for (let passed = 0;; passed++) {
+        if (await limiter.acquire([key], NO_RESERVATION).then(() => false, () => true)) return passed;
+      }
+    };
+    assert.deepEqual([await passedOf(busy), await passedOf(idle)], [70, 10]);
+  });
+
+  it("remember the other gateways when Redis comes back empty, and take one of ten while it was never reached", async () => {
+    const [member, other] = [await start(), await start()];
+    await member.renew();
+    const passedOf = async ({ limiter }: Pick<Member, "limiter">) => {
+      const key = keyWith({ requests: { limit: 80, windowMs: HOUR } });
+      for (let passed = 0;; passed++) {
+        if (await limiter.acquire([key], NO_RESERVATION).then(() => false, () => true)) return passed;
+      }
+    };
+    await server.restart();
+    await answering(member);
+    await member.renew();
+    await other.close();
+    await server.kill();
+    assert.equal(await passedOf(member), 40);
+    const client = new RedisClient(server.url, { ...patient, timer: systemClock.timer }, () => {});
+    const stranger = new RedisLimiter(client, movedClock);
+    await stranger.start();
+    assert.equal(await passedOf({ limiter: stranger }), 8);
+    await stranger.close();
+    client.close();
+  });
+
+  it("charge no window with what was let through in another one while Redis was away", async () => {
+    const member = await start();
+    const key = keyWith({ requests: { limit: 4, windowMs: MINUTE }, tokens: { limit: 100, windowMs: HOUR } });
+    await server.kill();
+    for (let number = 0; number < 4; number++) (await member.limiter.acquire([key], expecting(20))).release(tokens(5));
+    passedMs += MINUTE;
+    await server.restart();
+    await raw.set(PASSED, passedMs);
+    await answering(member);
+    await member.renew();
+    assert.deepEqual(await used(member, key), { requests: 0, tokens: 20 });
+  });
+
+  it("correct in Redis what was reserved without it, once that was charged", async () => {
+    const member = await start();
+    const key = keyWith({ tokens: { limit: 1000, windowMs: HOUR }, budget: { limit: 1000, period: "month" } });
+    await server.kill();
+    const lease = await member.limiter.acquire([key], expecting(100));
+    await server.restart();
+    await answering(member);
+    await member.renew();
+    assert.deepEqual(await used(member, key), { tokens: 100, budget: 100 });
+    lease.release(tokens(30));
+    await member.renew();
+    assert.deepEqual(await used(member, key), { tokens: 30, budget: 30 });
+  });
+
+  it("charge nothing twice that Redis may have counted before the connection broke", async () => {
+    const member = await start(systemClock);
+    const key = keyWith({ requests: { limit: 100, windowMs: HOUR }, tokens: { limit: 1000, windowMs: HOUR } });
+    await member.limiter.acquire([key], expecting(1));
+    server.pause();
+    const take = () => member.limiter.acquire([key], expecting(10));
+    const sent = await Promise.all([take(), take(), take()]);
+    const alone = [await take(), await take()]; // by now Redis is left alone
+    for (const lease of [...sent, ...alone]) lease.release(tokens(11));
+    await server.restart();
+    await answering(member);
+    await member.renew();
+    assert.deepEqual(await used(member, key), { requests: 2, tokens: 2 * 11 + 3 });
+    assert.equal(member.limiter.fallbacks, 5);
   });
 });

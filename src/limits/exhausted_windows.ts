@@ -1,0 +1,95 @@
+/**
+ * Windows of requests that are known to be exhausted: until they end, the store is not asked for a refusal that is known.
+ *
+ * @module
+ */
+import type { Clock } from "../exchange/clock.ts";
+import { type LimitSubject, NO_RESERVATION, type Standing } from "./limiter.ts";
+import { enforce } from "./verdict.ts";
+
+/** Maximum number of subjects that are remembered; beyond it the oldest is forgotten. */
+const MAX_SUBJECTS = 10_000;
+/**
+ * Interval at which one exchange is asked for all the same: a place may have been given back, or the counts be lost.
+ * Milliseconds.
+ */
+const RECHECK_MS = 1000;
+
+interface Exhausted {
+  readonly subject: LimitSubject;
+  readonly standings: readonly Standing[];
+  readonly knownAt: number;
+  readonly endsAt: number;
+  recheckAt: number;
+}
+
+/** Memory of exhausted windows. */
+export class ExhaustedWindows {
+  readonly #clock: Clock;
+  readonly #known = new Map<string, Exhausted>();
+
+  /** @param clock Source of its times */
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /**
+   * Refuses an exchange if a window of one of its subjects is known to be exhausted.
+   *
+   * @param subjects The subjects
+   * @throws {GatewayError} `rate_limit_exceeded`
+   */
+  refuse(subjects: readonly LimitSubject[]): void {
+    if (this.#known.size === 0) return;
+    for (const { name, limits } of subjects) {
+      const known = this.#known.get(name);
+      if (known === undefined) continue;
+      const now = this.#clock.monotonic();
+      if (now >= known.endsAt || known.subject.limits !== limits) this.#known.delete(name);
+      else if (now < known.recheckAt) this.#repeat(known, subjects, now);
+      else known.recheckAt = now + RECHECK_MS;
+    }
+  }
+
+  /**
+   * Remembers the window of requests of a subject if it is exhausted and enforced.
+   *
+   * @param subject The subject that refused
+   * @param standings State of all limits of the exchange
+   */
+  remember(subject: LimitSubject, standings: readonly Standing[]): void {
+    const { name, limits } = subject;
+    const requests = standings.find((one) => one.subject === subject && one.name === "requests");
+    if (requests === undefined || requests.used < requests.limit || limits.mode === "observe") return;
+    const knownAt = this.#clock.monotonic();
+    this.#known.delete(name);
+    this.#known.set(name, {
+      subject,
+      standings,
+      knownAt,
+      endsAt: knownAt + requests.resetMs,
+      recheckAt: knownAt + RECHECK_MS,
+    });
+    if (this.#known.size > MAX_SUBJECTS) {
+      for (const oldest of this.#known.keys()) return void this.#known.delete(oldest);
+    }
+  }
+
+  /** Forgets a subject: its window is not exhausted any more. */
+  forget(subject: LimitSubject): void {
+    if (this.#known.size > 0) this.#known.delete(subject.name);
+  }
+
+  /** Throws the refusal anew, as far as it was about the same subjects. */
+  #repeat({ standings, knownAt }: Exhausted, subjects: readonly LimitSubject[], now: number): void {
+    const passedMs = now - knownAt;
+    const known: Standing[] = [];
+    for (const standing of standings) {
+      const isAsked = subjects.some(({ name, limits }) => {
+        return name === standing.subject.name && limits === standing.subject.limits;
+      });
+      if (isAsked) known.push({ ...standing, resetMs: Math.max(1, standing.resetMs - passedMs) });
+    }
+    enforce(known, NO_RESERVATION);
+  }
+}

@@ -1,0 +1,127 @@
+/**
+ * The gateways that share limits through Redis: how many there are, and which part of the traffic this one has. That part
+ * of each limit is its own to decide on while Redis is away.
+ *
+ * @module
+ */
+import type { Clock } from "../exchange/clock.ts";
+import type { RedisClient } from "../storage/redis_client.ts";
+import { LEASE_MS } from "./limiter.ts";
+import { JOIN } from "./redis_scripts.ts";
+import { BACKGROUND_MS } from "./settlements_redis.ts";
+
+/** The gateways, and their rates: keys of one slot. */
+const KEYS = ["sallyport:gateways", "{sallyport:gateways}:rates"];
+/** Number of gateways of which one takes itself to be one until it has reached Redis for the first time. */
+export const UNKNOWN_GATEWAYS = 10;
+/** Time by which rates are measured, and for which a gateway that was seen is remembered at least. Milliseconds. */
+const PERIOD_MS = 60_000;
+
+/** The gateways. */
+interface Fleet {
+  readonly gateways: number;
+  /** Calls of all but this one. */
+  readonly others: number;
+}
+
+const NOBODY: Fleet = { gateways: 0, others: 0 };
+const larger = (one: Fleet, other: Fleet): Fleet => ({
+  gateways: Math.max(one.gateways, other.gateways),
+  others: Math.max(one.others, other.others),
+});
+
+/** Membership of this gateway. */
+export class Membership {
+  readonly #client: RedisClient;
+  readonly #clock: Clock;
+  readonly #id: string;
+  readonly #join: ReturnType<RedisClient["script"]>;
+  /** Calls of the period, and of the one before. */
+  #calls = 0;
+  #callsBefore = 0;
+  /** The most that was seen in the period, and in the one before: who just left, or was just forgotten, still counts. */
+  #seen = NOBODY;
+  #seenBefore = NOBODY;
+  #periodEnd: number;
+  /** Calls of this gateway as Redis knows them. */
+  #own = 0;
+
+  /**
+   * @param client The connection
+   * @param clock Source of its times
+   * @param id Id of this gateway
+   */
+  constructor(client: RedisClient, clock: Clock, id: string) {
+    this.#client = client;
+    this.#clock = clock;
+    this.#id = id;
+    this.#join = client.script("sallyportJoin", JOIN);
+    this.#periodEnd = clock.monotonic() + PERIOD_MS;
+  }
+
+  /** Counts a call. */
+  count(): void {
+    this.#calls++;
+  }
+
+  /**
+   * Number by which this gateway divides limits while it decides alone: three quarters of each limit are divided by
+   * traffic, the rest evenly, so that a gateway without traffic has a quarter of an even share. Whole numbers make the
+   * shares of equal gateways exactly equal.
+   */
+  get divisor(): number {
+    const { gateways, others } = larger(this.#seen, this.#seenBefore);
+    if (gateways === 0) return UNKNOWN_GATEWAYS;
+    const calls = this.#own + others;
+    if (calls === 0) return gateways;
+    return (4 * calls * gateways) / (3 * this.#own * gateways + calls);
+  }
+
+  /** Joins, or stays; and learns of the others. */
+  async renew(): Promise<void> {
+    this.#turn();
+    const rate = this.#rate();
+    this.#seen = larger(
+      this.#seen,
+      await this.#client.run(
+        (redis) => this.#join(redis, KEYS, [this.#id, LEASE_MS.redis, rate]),
+        (answer) => readFleet(answer, rate),
+        BACKGROUND_MS,
+      ),
+    );
+    this.#own = rate;
+  }
+
+  /** Leaves. */
+  async leave(): Promise<void> {
+    const [gateways = "", rates = ""] = KEYS;
+    await this.#client.run(
+      (redis) => Promise.all([redis.zrem(gateways, this.#id), redis.hdel(rates, this.#id)]),
+      () => {},
+      BACKGROUND_MS,
+    ).catch(() => {});
+  }
+
+  /** Returns the calls of the last minute; of those before the current period as much as lies in it. */
+  #rate(): number {
+    const leftMs = Math.max(0, this.#periodEnd - this.#clock.monotonic());
+    return Math.round(this.#calls + this.#callsBefore * leftMs / PERIOD_MS);
+  }
+
+  #turn(): void {
+    const lateMs = this.#clock.monotonic() - this.#periodEnd;
+    if (lateMs < 0) return;
+    this.#callsBefore = lateMs < PERIOD_MS ? this.#calls : 0;
+    this.#calls = 0;
+    // Where Redis is away for longer, what was known last stays known.
+    if (this.#seen !== NOBODY) [this.#seenBefore, this.#seen] = [this.#seen, NOBODY];
+    this.#periodEnd = this.#clock.monotonic() + PERIOD_MS;
+  }
+}
+
+/** Reads the answer of {@link JOIN}. */
+function readFleet(answer: unknown, own: number): Fleet {
+  const [gateways, calls] = Array.isArray(answer) ? answer : [];
+  if (!Number.isInteger(gateways) || gateways < 1 || !Number.isInteger(calls)) throw new Error("no count of gateways");
+  return { gateways, others: Math.max(0, calls - own) };
+}

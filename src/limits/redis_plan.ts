@@ -1,0 +1,150 @@
+/**
+ * Subjects as the scripts of Redis see them: their keys, the arguments for their limits, and the answers.
+ *
+ * @module
+ */
+import {
+  ASK_AGAIN_MS,
+  LEASE_MS,
+  limitsOf,
+  type LimitSubject,
+  type Reservation,
+  reservedOf,
+  type Standing,
+} from "./limiter.ts";
+import type { WindowCounts } from "./memory_limiter.ts";
+
+/** Name of a limit that has a window, or a period of the calendar. */
+export type Windowed = keyof WindowCounts;
+
+/** Names of the fields in which counts stand; the end of each window stands in the same with a `u`. */
+const FIELDS: Readonly<Record<Windowed, string>> = { requests: "r", tokens: "t", budget: "b", spend: "s" };
+
+/** A limit that is counted. */
+export interface CountedLimit {
+  readonly name: Windowed;
+  readonly field: string;
+  readonly limit: number;
+  /** Length of its window in milliseconds, or `day` or `month`. */
+  readonly window: number | "day" | "month";
+}
+
+/** Keys and limits of one subject. */
+export interface Plan {
+  readonly subject: LimitSubject;
+  /** Hash of what was used. All keys of a subject share a hash tag, and so a slot of a Cluster. */
+  readonly countsKey: string;
+  /** Sorted set of open exchanges. */
+  readonly openKey: string;
+  readonly counted: readonly CountedLimit[];
+  readonly concurrency: number | undefined;
+  readonly isObserved: boolean;
+  /** True if nothing but requests is limited. */
+  readonly isCounter: boolean;
+}
+
+/** Verdict of Redis about one subject. */
+export interface Taken {
+  readonly isAdmitted: boolean;
+  /** State of the limits before. */
+  readonly standings: Standing[];
+  /** Ends of the windows, by the clock of Redis, in the order of {@link Plan.counted}. */
+  readonly ends: readonly number[];
+}
+
+const plans = new WeakMap<LimitSubject["limits"], Plan>();
+
+/**
+ * Returns the plan of a subject; the same one for as long as its limits are the same object.
+ *
+ * @param subject The subject
+ */
+export function planOf(subject: LimitSubject): Plan {
+  const known = plans.get(subject.limits);
+  if (known?.subject.name === subject.name) return known;
+  const { name, limits } = subject;
+  const counted: CountedLimit[] = [];
+  for (const [limitName, limit] of limitsOf(subject)) {
+    if (limitName === "concurrency") continue;
+    const rule = limits[limitName];
+    if (rule === undefined) continue;
+    const window = "period" in rule ? rule.period : rule.windowMs;
+    counted.push({ name: limitName, field: FIELDS[limitName], limit, window });
+  }
+  const plan: Plan = {
+    subject,
+    countsKey: `sallyport:{${name}}:counts`,
+    openKey: `sallyport:{${name}}:open`,
+    counted,
+    concurrency: limits.concurrency,
+    isObserved: limits.mode === "observe",
+    isCounter: limits.concurrency === undefined && counted.length === 1 && counted[0]?.name === "requests",
+  };
+  plans.set(limits, plan);
+  return plan;
+}
+
+/**
+ * Returns the amounts that an exchange takes, in the order of {@link Plan.counted}.
+ *
+ * @param plan The plan of the subject
+ * @param reservation Amounts to reserve
+ */
+export function toAmountsTaken({ subject, counted }: Plan, reservation: Reservation): number[] {
+  return counted.map(({ name, limit }) => reservedOf({ subject, name, limit }, reservation));
+}
+
+/**
+ * Returns the arguments of the script that counts requests.
+ *
+ * @param plan The plan of the subject
+ * @param wanted Number of requests
+ */
+export function toCountArguments({ counted: [requests], isObserved }: Plan, wanted: number): number[] {
+  const limit = isObserved ? Number.MAX_SAFE_INTEGER : requests?.limit ?? 0;
+  return [limit, Number(requests?.window), wanted];
+}
+
+/**
+ * Returns the arguments of the script that takes from all limits of a subject.
+ *
+ * @param plan The plan of the subject
+ * @param id Id of the exchange; empty to look only
+ * @param taken Amounts to take
+ */
+export function toAcquireArguments(
+  { counted, concurrency, isObserved }: Plan,
+  id: string,
+  taken: readonly number[],
+): (string | number)[] {
+  const args: (string | number)[] = [id, LEASE_MS.redis, concurrency ?? -1, isObserved ? 1 : 0];
+  for (let index = 0; index < counted.length; index++) {
+    const limit = counted[index];
+    if (limit !== undefined) args.push(limit.field, limit.limit, taken[index] ?? 0, limit.window);
+  }
+  return args;
+}
+
+/**
+ * Reads the answer of both scripts.
+ *
+ * @param answer The answer
+ * @param plan The plan of the subject that it is about
+ */
+export function readTaken(answer: unknown, { subject, counted, concurrency }: Plan): Taken {
+  const isSound = Array.isArray(answer) && answer.length === 3 + 2 * counted.length &&
+    answer.every((value) => typeof value === "number");
+  if (!isSound) throw new Error("no counts");
+  const [granted = 0, now = 0, open = 0, ...counts]: number[] = answer;
+  const ends: number[] = [];
+  const standings: Standing[] = [];
+  for (const [index, { name, limit }] of counted.entries()) {
+    const [used = 0, end = 0] = [counts[2 * index], counts[2 * index + 1]];
+    ends.push(end);
+    standings.push({ subject, name, limit, used, resetMs: end - now });
+  }
+  if (concurrency !== undefined) {
+    standings.push({ subject, name: "concurrency", limit: concurrency, used: open, resetMs: ASK_AGAIN_MS });
+  }
+  return { isAdmitted: granted > 0, standings, ends };
+}

@@ -1,0 +1,247 @@
+/**
+ * Settlements of exchanges in Redis: those of one moment go out together, those of one subject in one script. What
+ * certainly was not done is kept and done later; what may have been done is never repeated.
+ *
+ * @module
+ */
+import { setImmediate } from "node:timers";
+import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
+import { gather } from "../storage/redis_gather.ts";
+import { type Amounts, unitOf } from "./limiter.ts";
+import type { Bill } from "./local_decisions.ts";
+import type { CountedLimit, Plan, Taken } from "./redis_plan.ts";
+import { SETTLE } from "./redis_scripts.ts";
+
+/** Maximum number of subjects whose settlements are kept while Redis is away. */
+const MAX_OWED = 100_000;
+/** Maximum number of a subject's exchanges that are kept to be released when Redis is back; the others expire. */
+const MAX_IDS_OWED = 1000;
+/** Maximum number of scripts that are sent together. */
+export const BATCH = 100;
+/** Deadline of what no caller waits for. Milliseconds. */
+export const BACKGROUND_MS = 1000;
+/** End of a window that is taken to be over: only what exceeds a reservation counts. */
+export const OVER = -1;
+
+/** Change of one count. */
+export interface Change {
+  readonly limit: CountedLimit;
+  /** End of the window in which was reserved; 0 for the current one, {@link OVER} for one that is not known any more. */
+  readonly ends: number;
+  /** Used - reserved. */
+  readonly change: number;
+  /** True for what a refused exchange gives back that had begun the window. */
+  readonly isUndone?: boolean;
+}
+
+/** Settlement of exchanges of one subject. */
+export interface Settlement {
+  readonly plan: Plan;
+  /** Ids of exchanges that are over. */
+  readonly ids: string[];
+  /** Sums of changes for each limit and window, and of what exceeded the reservations. */
+  readonly sums: (Change & { change: number; excess: number })[];
+}
+
+type Script = ReturnType<RedisClient["script"]>;
+
+/** Receives the ends of the current windows; `[]` if nobody knows what was done; `undefined` if certainly nothing was. */
+export type Report = (settlement: Settlement, ends: readonly number[] | undefined) => void;
+
+/** Sends settlements. */
+export class Settlements {
+  readonly #client: RedisClient;
+  readonly #settle: Script;
+  /** Those of this moment. */
+  #pending = new Map<string, Settlement>();
+  /** Those that could not be sent. */
+  readonly #owed = new Map<string, Settlement>();
+
+  /** @param client The connection */
+  constructor(client: RedisClient) {
+    this.#client = client;
+    this.#settle = client.script("sallyportSettle", SETTLE);
+  }
+
+  /**
+   * Adds a settlement, to be sent with the others of this moment.
+   *
+   * @param plan The plan of the subject
+   * @param id Id of an exchange that is over and was counted as open
+   * @param changes Changes of its counts
+   */
+  add(plan: Plan, id: string | undefined, changes: readonly Change[]): void {
+    if (this.#pending.size === 0) setImmediate(() => void this.flush());
+    merge(this.#pending, { plan, ids: id === undefined ? [] : [id], sums: changes.map(toSum) });
+  }
+
+  /** Returns whether something of a subject was not sent yet. */
+  hasPending(subject: string): boolean {
+    return this.#pending.has(subject);
+  }
+
+  /** Sends what was added. */
+  async flush(): Promise<void> {
+    if (this.#pending.size === 0) return;
+    const settlements = Array.from(this.#pending.values());
+    this.#pending = new Map();
+    const report: Report = (settlement, ends) => ends === undefined && this.#owe(settlement);
+    await Promise.all(settlements.map((settlement) => this.send(settlement, report)));
+  }
+
+  /** Sends what is owed. */
+  async payOwed(): Promise<void> {
+    const owed = Array.from(this.#owed.values());
+    for (let start = 0; start < owed.length; start += BATCH) {
+      const batch = owed.slice(start, start + BATCH);
+      let refused = 0;
+      const report: Report = (settlement, ends) => {
+        if (ends !== undefined) return;
+        refused++;
+        this.#owe(settlement);
+      };
+      for (const { plan } of batch) this.#owed.delete(plan.subject.name);
+      await Promise.all(batch.map((settlement) => this.send(settlement, report, BACKGROUND_MS)));
+      if (refused === batch.length) return;
+    }
+  }
+
+  /**
+   * Charges what a gateway has admitted on its own.
+   *
+   * @param bills The bills
+   */
+  async charge(bills: Iterable<Bill>): Promise<void> {
+    const all = Array.from(bills);
+    for (let start = 0; start < all.length; start += BATCH) {
+      await Promise.all(
+        all.slice(start, start + BATCH).map(({ plan, used, settle }) => {
+          const changes = plan.counted.map((limit, index): Change => ({ limit, ends: 0, change: used[index] ?? 0 }));
+          const settlement = { plan, ids: [], sums: changes.map(toSum) };
+          return this.send(settlement, (_, ends) => settle(ends), BACKGROUND_MS);
+        }),
+      );
+    }
+  }
+
+  /**
+   * Sends a settlement at once.
+   *
+   * @param settlement The settlement
+   * @param report Receives what became of it, also after the deadline
+   * @param deadlineMs Deadline, milliseconds
+   */
+  async send(settlement: Settlement, report: Report, deadlineMs?: number): Promise<void> {
+    const { countsKey, openKey } = settlement.plan;
+    const read = (answer: unknown) => readEnds(answer, settlement);
+    try {
+      const ends = await this.#client.run(
+        (redis) => {
+          gather(redis);
+          return this.#settle(redis, [countsKey, openKey], toArguments(settlement));
+        },
+        read,
+        deadlineMs,
+      );
+      report(settlement, ends);
+    } catch (error) {
+      const late = error instanceof RedisFailed ? error.late : undefined;
+      if (late === undefined) return report(settlement, undefined);
+      void late.then(read).catch(endsAfter).then((ends) => report(settlement, ends));
+    }
+  }
+
+  #owe(settlement: Settlement): void {
+    const { plan, ids } = settlement;
+    if (!this.#owed.has(plan.subject.name) && this.#owed.size >= MAX_OWED) return;
+    ids.splice(MAX_IDS_OWED);
+    merge(this.#owed, settlement);
+  }
+}
+
+/**
+ * Returns the changes at the end of an exchange.
+ *
+ * @param plan The plan of the subject
+ * @param taken Amounts that were reserved, and the ends of the windows in which they were
+ * @param used Amounts that were used
+ */
+export function toCorrections(
+  { counted }: Plan,
+  { ends, reserved }: { readonly ends: readonly number[]; readonly reserved: readonly number[] },
+  used: Amounts,
+): Change[] {
+  const changes: Change[] = [];
+  for (let index = 0; index < counted.length; index++) {
+    const limit = counted[index];
+    if (limit === undefined || limit.name === "requests") continue;
+    const change = used[unitOf(limit.name)] - (reserved[index] ?? 0);
+    if (change !== 0) changes.push({ limit, ends: ends[index] ?? OVER, change });
+  }
+  return changes;
+}
+
+/**
+ * Returns the changes by which an exchange gives back what it has taken.
+ *
+ * @param plan The plan of the subject
+ * @param taken The verdict by which it was taken
+ * @param reserved Amounts that were taken
+ */
+export function toUndoing({ counted }: Plan, { ends, standings }: Taken, reserved: readonly number[]): Change[] {
+  return counted.map((limit, index) => {
+    const [change, isUndone] = [-(reserved[index] ?? 0), standings[index]?.resetMs === limit.window];
+    return { limit, ends: ends[index] ?? OVER, change, isUndone };
+  });
+}
+
+/**
+ * Returns whether Redis may have carried out a call that failed: the connection broke before the answer came.
+ *
+ * @param cause The failure
+ */
+export function mayBeDone(cause: unknown): boolean {
+  if (!(cause instanceof Error)) return false;
+  return cause.name === "MaxRetriesPerRequestError" || cause.message === "Connection is closed.";
+}
+
+/** Returns what is known of the windows after a failure. */
+function endsAfter(cause: unknown): readonly number[] | undefined {
+  return mayBeDone(cause) ? [] : undefined;
+}
+
+/** Returns the arguments of {@link SETTLE}. */
+function toArguments({ ids, sums }: Settlement): (string | number)[] {
+  const args: (string | number)[] = [ids.length, ...ids];
+  for (const { limit, ends, change, excess, isUndone } of sums) {
+    args.push(limit.field, limit.window, ends, change, isUndone === true ? -1 : excess);
+  }
+  return args;
+}
+
+const toSum = (change: Change) => ({ ...change, excess: Math.max(0, change.change) });
+
+function merge(all: Map<string, Settlement>, added: Settlement): void {
+  const { plan, ids, sums } = added;
+  const settlement = all.get(plan.subject.name);
+  if (settlement === undefined) return void all.set(plan.subject.name, added);
+  settlement.ids.push(...ids.slice(0, MAX_IDS_OWED));
+  for (const sum of sums) {
+    const same = settlement.sums.find(({ limit, ends, isUndone }) => {
+      return limit.name === sum.limit.name && ends === sum.ends && isUndone === sum.isUndone;
+    });
+    if (same === undefined) settlement.sums.push(sum);
+    else {
+      same.change += sum.change;
+      same.excess += sum.excess;
+    }
+  }
+}
+
+/** Reads the answer of {@link SETTLE}. */
+function readEnds(answer: unknown, { sums }: Settlement): readonly number[] {
+  const isSound = Array.isArray(answer) && answer.length === 1 + sums.length &&
+    answer.every((value) => typeof value === "number");
+  if (!isSound) throw new Error("no settlement");
+  return answer.slice(1);
+}
