@@ -72,6 +72,8 @@ export function connectServer(target: RedisTarget): Redis {
       ...options,
       name: sentinel.name,
       sentinels: sentinel.nodes.map(readSentinelNode),
+      // Sentinels tell of a failover before the former primary knows of it: what it counts from then on is lost.
+      failoverDetector: true,
       sentinelRetryStrategy: pauseOf,
       sentinelCommandTimeout: MAX_RECONNECT_MS,
       ...given({ sentinelUsername: sentinel.username, sentinelPassword: sentinel.password }),
