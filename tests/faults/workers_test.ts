@@ -171,8 +171,8 @@ describe("workers", () => {
     assert.equal(finish.length, admitted, "so many reach the provider");
     await until(async () => (await health()).openExchanges === admitted, "all are told of");
     const left = async () => {
-      const { status, headers: answered } = await callRaw(url, { headers, body });
-      assert.equal(status, 429);
+      // A call that waits to be accepted by a worker that is killed has no answer.
+      const { headers: answered } = await callRaw(url, { headers, body });
       return ["tokens", "concurrency"].map((name) =>
         Number(new RegExp(`"${name}";r=(\\d+)`).exec(answered.ratelimit ?? "")?.[1])
       );
@@ -183,6 +183,7 @@ describe("workers", () => {
     const places = 100 - admitted + victim.openExchanges;
     await until(async () => (await left())[1] === places, "its places are free");
     assert.deepEqual(await left(), [10_000 - admitted * most, places]);
+    for (const end of finish) end();
   });
 
   it("serve as soon as one of them does, and those that died before they did are started again", async () => {
