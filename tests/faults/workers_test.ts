@@ -52,7 +52,7 @@ describe("workers", () => {
       if (!body.toString().includes('"stream":true')) return answerPlain(response);
       response.writeHead(200, { "content-type": "text/event-stream" });
       response.write(chunk("a"));
-      finish.push(() => response.end(stream("b")));
+      finish.push(() => void (response.writableEnded || response.end(stream("b"))));
     });
   });
   afterEach(async () => {
