@@ -58,7 +58,7 @@ export class BorrowedShare {
     if (this.#left === 0 || now >= this.#endsAt || this.#limit === undefined) return undefined;
     const standing = { ...this.#limit, used: this.#used - this.#left, resetMs: Math.max(1, this.#endsAt - now) };
     this.#left--;
-    return { isAdmitted: true, standings: [standing], ends: [] };
+    return { isAdmitted: true, standings: [standing], ends: [], begun: [] };
   }
 
   /** Takes one request of the next block, for which all who wait share one call. */

@@ -50,6 +50,8 @@ export interface Taken {
   readonly standings: Standing[];
   /** Ends of the windows, by the clock of Redis, in the order of {@link Plan.counted}. */
   readonly ends: readonly number[];
+  /** True for each window that began with this exchange. */
+  readonly begun: readonly boolean[];
 }
 
 const plans = new WeakMap<LimitSubject["limits"], Plan>();
@@ -137,14 +139,17 @@ export function readTaken(answer: unknown, { subject, counted, concurrency }: Pl
   if (!isSound) throw new Error("no counts");
   const [granted = 0, now = 0, open = 0, ...counts]: number[] = answer;
   const ends: number[] = [];
+  const begun: boolean[] = [];
   const standings: Standing[] = [];
   for (const [index, { name, limit }] of counted.entries()) {
-    const [used = 0, end = 0] = [counts[2 * index], counts[2 * index + 1]];
+    const [used = 0, signed = 0] = [counts[2 * index], counts[2 * index + 1]];
+    const end = Math.abs(signed);
     ends.push(end);
+    begun.push(signed < 0);
     standings.push({ subject, name, limit, used, resetMs: end - now });
   }
   if (concurrency !== undefined) {
     standings.push({ subject, name: "concurrency", limit: concurrency, used: open, resetMs: ASK_AGAIN_MS });
   }
-  return { isAdmitted: granted > 0, standings, ends };
+  return { isAdmitted: granted > 0, standings, ends, begun };
 }

@@ -53,7 +53,7 @@ end
 /**
  * Counts requests, for subjects that limit nothing else: all that are wanted, or as many as the limit has room for.
  * KEYS: counts. ARGV: limit, window, number wanted. Answer: number granted, now, 0, and before that the used part of the
- * limit and the end of its window.
+ * limit and the end of its window, which is negative if the window has just begun.
  */
 export const COUNT: string = `${NOW}${KEEP}
 local limit, window, wanted = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -64,6 +64,7 @@ if ends <= now or ends > now + window + ${SKEW_MS} then
   used, ends, granted = 0, now + window, math.min(wanted, limit)
   redis.call('HSET', KEYS[1], 'r', granted, 'ru', ends)
   keep(KEYS[1], ends)
+  ends = -ends
 elseif granted > 0 then
   redis.call('HINCRBY', KEYS[1], 'r', granted)
 end
@@ -73,17 +74,16 @@ return {granted, now, 0, used, ends}`;
  * Takes from all limits of a subject or from none; or only looks. KEYS: counts, open exchanges. ARGV: id (empty: only
  * look), life of a lease, limit of concurrency (-1: none), 1 to observe; then of each other limit its field, the limit,
  * the amount to take, its window. Answer: 1 if taken, now, exchanges open before, then of each other limit the used part
- * before and the end of its window.
+ * before and the end of its window, which is negative if the window has just begun.
  */
 export const ACQUIRE: string = `${NOW}${KEEP}${END_OF}${CURRENT}
 local concurrency, isReached = tonumber(ARGV[3]), false
-local begun, reply = {}, {1, now, 0}
+local reply = {1, now, 0}
 for i = 5, #ARGV, 4 do
   local count = redis.call('HMGET', KEYS[1], ARGV[i], ARGV[i] .. 'u')
   local used, ends, isNew = current(count[1], count[2], ARGV[i + 3])
   if used + math.max(1, ARGV[i + 2]) > tonumber(ARGV[i + 1]) then isReached = true end
-  begun[i] = isNew
-  reply[#reply + 1], reply[#reply + 2] = used, ends
+  reply[#reply + 1], reply[#reply + 2] = used, isNew and -ends or ends
 end
 if concurrency >= 0 then
   redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
@@ -95,8 +95,8 @@ if ARGV[1] == '' or (isReached and ARGV[4] ~= '1') then
   return reply
 end
 for i = 5, #ARGV, 4 do
-  if begun[i] then
-    local ends = reply[(i + 5) / 2]
+  local ends = -reply[(i + 5) / 2]
+  if ends > 0 then
     redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 2], ARGV[i] .. 'u', ends)
     keep(KEYS[1], ends)
   elseif ARGV[i + 2] ~= '0' then

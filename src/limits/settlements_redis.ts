@@ -188,10 +188,9 @@ export function toCorrections(
  * @param taken The verdict by which it was taken
  * @param reserved Amounts that were taken
  */
-export function toUndoing({ counted }: Plan, { ends, standings }: Taken, reserved: readonly number[]): Change[] {
+export function toUndoing({ counted }: Plan, { ends, begun }: Taken, reserved: readonly number[]): Change[] {
   return counted.map((limit, index) => {
-    const [change, isUndone] = [-(reserved[index] ?? 0), standings[index]?.resetMs === limit.window];
-    return { limit, ends: ends[index] ?? OVER, change, isUndone };
+    return { limit, ends: ends[index] ?? OVER, change: -(reserved[index] ?? 0), isUndone: begun[index] === true };
   });
 }
 
