@@ -194,7 +194,7 @@ export async function runScene(
     JSON.stringify({
       listen: [{ hostname: "127.0.0.1", port: 0 }],
       admin: { hostname: "127.0.0.1", port: 0, token: ADMIN_TOKEN },
-      providers: { a: { hosts: ["*"], upstream: provider.url } },
+      providers: { a: { hosts: ["*"], upstream: provider.url, maxOutput: 4096 } },
       keys: "redis",
       redis,
       drain: { delay: "0s" },

@@ -20,7 +20,7 @@ export interface TeamInput {
 }
 
 const nameForm = "expected a name of at most 64 lower-case letters, digits and hyphens";
-/** Name of a team. */
+/** @internal Name of a team. */
 export const TeamNameSchema: v.GenericSchema<string> = v.pipe(
   v.string(nameForm),
   v.regex(/^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$/, nameForm),

@@ -116,13 +116,12 @@ export class Accounting {
   #complete(call: AccountedCall, { facts, outputTokens }: Exchange, { outcome, code }: Settlement): void {
     const { usage, calledMs, stream } = facts;
     if (usage !== undefined && outcome === "ok") return this.#estimator.learn(call, usage, outputTokens);
-    if (usage?.output !== undefined && outputTokens === undefined) return;
+    if (usage?.output !== undefined && usage.output >= (outputTokens ?? 0) * MIN_STATED) return;
     const isUnanswered = outputTokens === undefined && (calledMs === undefined || UNANSWERED.has(code));
     if (isUnanswered) return;
     const isRelayed = outputTokens !== undefined && (outcome === "ok" || stream === true);
     const estimate = isRelayed ? this.#estimator.consumed(call, outputTokens) : this.#estimator.expect(call);
-    const { input = estimate.input, output = -1 } = usage ?? {};
-    if (output >= estimate.output * MIN_STATED) return;
+    const { input = estimate.input } = usage ?? {};
     facts.usage = { ...usage, input, output: estimate.output, total: input + estimate.output };
     facts.isEstimated = true;
   }

@@ -20,7 +20,7 @@ describe("a strict limit of tokens", () => {
     ];
     for (const mode of ["strict", "enforce"]) {
       const keys = [{ id: "team", key: OWN, limits: { tokens: "1M/h", mode } }];
-      const { provider, under } = await startWith(undefined, { config: { keys } });
+      const { provider, under } = await startWith(undefined, { provider: { maxOutput: 4096 }, config: { keys } });
       for (const [body, status] of cases) {
         const headers = { ...under.headers, "gateway-auth": `Bearer ${OWN}` };
         const init = { method: "POST", headers, body: JSON.stringify(body) };

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, it } from "@std/testing/bdd";
+import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
 import { endPrograms, makeFolder, runProgram, startProgram } from "../support/program.ts";
 import { answerPlain, type Provider, startProvider } from "../support/provider.ts";
@@ -80,7 +81,7 @@ withRedis.describe("row 67: the Redis of a program", () => {
   });
 
   it("row 67: a program does not start with a Redis that it can never use, and says why", async () => {
-    const cluster = await startServer(["--cluster-enabled", "yes"]);
+    const cluster = await startServer(["--cluster-enabled", "yes", "--cluster-port", String(await freePort())]);
     closing.push(() => cluster.stop());
     configure(`redis://127.0.0.1:${cluster.port}`);
     const { status, stderr } = await runProgram(["serve"], { cwd: folder.path });

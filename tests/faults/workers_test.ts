@@ -66,6 +66,7 @@ describe("workers", () => {
   const start = (count: number, keys = KEY, port = 0) => {
     const env = {
       SALLYPORT_PROVIDER_A: provider.url,
+      SALLYPORT_MAX_OUTPUT_A: "4096",
       SALLYPORT_KEYS: keys,
       SALLYPORT_LISTEN: `127.0.0.1:${port}`,
       SALLYPORT_ADMIN: "127.0.0.1:0",

@@ -1,6 +1,6 @@
 /** Gateways' stores of keys around one Redis. */
 import { Redis } from "ioredis";
-import { RedisClient } from "../../src/storage/redis_client.ts";
+import { RedisClient, type RedisTarget } from "../../src/storage/redis_client.ts";
 import type { GatewayKey } from "../../src/keys/key_store.ts";
 import { KeySnapshot } from "../../src/keys/key_snapshot_file.ts";
 import { RedisKeyStore } from "../../src/keys/key_store_redis.ts";
@@ -14,7 +14,6 @@ import { until } from "../support/until.ts";
 export interface MemberOptions {
   readonly timer?: Clock["timer"] | undefined;
   readonly snapshot?: string | undefined;
-  readonly isCluster?: boolean | undefined;
 }
 
 /** A gateway's store. Its clock can be put forward, or stopped. */
@@ -28,15 +27,18 @@ export class Member {
   #ahead = 0;
   #stoppedAt: number | undefined;
 
-  /** @param options Where its timers come from, the runtime's if left out; the file of its snapshot, if it has one */
-  constructor(url: string, { timer = systemClock.timer, snapshot, isCluster }: MemberOptions = {}) {
+  /**
+   * @param target Redis, or its URL
+   * @param options Where its timers come from, the runtime's if left out; the file of its snapshot, if it has one
+   */
+  constructor(target: string | RedisTarget, { timer = systemClock.timer, snapshot }: MemberOptions = {}) {
     const monotonic = () => (this.#stoppedAt ?? systemClock.monotonic()) + this.#ahead;
     const clock: Clock = { now: () => systemClock.now() + this.#ahead, monotonic, timer };
-    this.client = new RedisClient(url, clock, (text) => this.reports.push(text));
+    this.client = new RedisClient(target, clock, (text) => this.reports.push(text));
     const report = (text: string) => void this.told.push(text);
     this.store = new RedisKeyStore(this.client, clock, {
       report,
-      isCluster,
+      isCluster: this.client.isCluster,
       snapshot: snapshot === undefined ? undefined : new KeySnapshot(new SharedFile(snapshot), { clock, report }),
     });
   }

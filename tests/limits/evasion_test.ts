@@ -167,7 +167,7 @@ describe("limits of tokens", () => {
 
     for (const mode of ["enforce", "strict"] as const) {
       it(`row 70: hold for ${form} of n callers at once at the edge (${mode})`, async () => {
-        const gateway = await start({ tokens: `${LIMIT}/h`, mode });
+        const gateway = await start({ tokens: `${LIMIT}/h`, mode }, { maxOutput: 1e9 });
         let open = (): void => {};
         const gate = new Promise<void>((resolve) => open = resolve);
         provider.conduct = { output: OUTPUT, isStated: true, gate };
@@ -264,7 +264,7 @@ describe("limits of tokens", () => {
     ["/completions", `{"model":"test-1","prompt":${JSON.stringify(Array(1000).fill("a"))},"max_tokens":100}`],
   ];
   it("refuse strict calls that could use more than they reserve, however they say it", async () => {
-    const gateway = await start({ tokens: `${LIMIT}/h`, mode: "strict" });
+    const gateway = await start({ tokens: `${LIMIT}/h`, mode: "strict" }, { maxOutput: 1e9 });
     const { headers } = toCall(gateway, { form: "chat completions" });
     for (const [path, body] of UNBOUNDED) {
       const answer = await callRaw(gateway.a, { path: `/v1${path}`, headers, body });

@@ -48,18 +48,16 @@ describe("the bytes of text in a request", () => {
 });
 
 describe("the largest output that a request asks for", () => {
-  it("is a whole number above zero, or not known", () => {
-    const cases: readonly (readonly [fields: object, expected: number | undefined])[] = [
-      [{ max_tokens: 9 }, 9],
-      [{ max_completion_tokens: 9 }, 9],
-      [{ max_output_tokens: 9 }, 9],
-      [{ max_tokens: 9, max_completion_tokens: 7 }, 9],
-      [{ max_tokens: null, max_completion_tokens: 7 }, 7],
-      [{ max_tokens: "9", max_completion_tokens: 7 }, undefined],
-      [{}, undefined],
-      ...[0, -1, 1.5, 1e300, NaN, "9", true, [9]].map((value) => [{ max_tokens: value }, undefined] as const),
+  it("is the largest of its fields, if all of them are whole numbers above zero", () => {
+    const cases: readonly (readonly [values: readonly unknown[], expected: number | undefined])[] = [
+      [[9], 9],
+      [[9, 7], 9],
+      [[null, 7], 7],
+      [["9", 7], undefined],
+      [[], undefined],
+      ...[0, -1, 1.5, 1e300, NaN, "9", true, [9]].map((value) => [[value], undefined] as const),
     ];
-    for (const [fields, expected] of cases) assert.equal(readMaxOutput(fields), expected, JSON.stringify(fields));
+    for (const [values, expected] of cases) assert.equal(readMaxOutput(...values), expected, JSON.stringify(values));
   });
 });
 

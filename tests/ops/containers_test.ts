@@ -142,7 +142,7 @@ describe("compose.yml", () => {
     const { status, stdout, stderr } = await runProgram(args, { env });
     assert.equal(status, 0, stderr);
     const { redis, drain } = JSON.parse(stdout);
-    assert.ok(new URL(redis).hostname in services);
+    assert.ok(new URL(redis.url).hostname in services);
     assert.ok(parseDuration(services["gateway-1"].stop_grace_period) > drain.delayMs + drain.limitMs + 1000);
   });
 });

@@ -9,11 +9,11 @@ import { it } from "../support/cases.ts";
 import { makeFolder, ONE_FILE, runProgram, runsTypeScript, SOURCE } from "../support/program.ts";
 
 /**
- * 692 kB: 190 of them are the Redis client, which is only run where Redis is configured, 125 the console's page as texts
- * (half of which is uPlot, the charts), 67 the metrics, 49 the command line, 38 listeners, reloads and workers, 26 usage,
- * 32 calls to providers, which need no client: one that came back would be seen here.
+ * 757 kB: 190 of them are the Redis client, which is only run where Redis is configured, 149 the console's page (half of
+ * which is uPlot, the charts) and the admin API, 51 the command line, 44 listeners, reloads and workers, 37 the
+ * configuration, 31 calls to providers, which need no client: one that came back would be seen here; 29 keys, 27 limits.
  */
-const MAX_BYTES = 705_000;
+const MAX_BYTES = 775_000;
 const EXPORTS = ["ConfigError", "ERRORS", "GatewayError", "concernOf", "createGateway", "parseConfig"];
 
 describe("the one file", () => {
@@ -86,12 +86,15 @@ describe("the one file", () => {
       "listen",
       "providers",
       "keys",
+      "teams",
       "limits",
       "cors",
       "admin",
       "redis",
       "prices",
       "currency",
+      "usage",
+      "alerts",
       "log",
       "drain",
     ]);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { RedisClient } from "../../src/storage/redis_client.ts";
+import { RedisClient, type RedisTarget } from "../../src/storage/redis_client.ts";
 import { DEFAULT_RETENTION } from "../../src/config/usage.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { UsageMeter } from "../../src/usage/meter.ts";
@@ -11,6 +11,7 @@ import { RedisUsage } from "../../src/usage/usage_redis.ts";
 import { expiryOf, GROUPS, HASHES, hashName, indexName, placeOf } from "../../src/usage/usage_shards.ts";
 import { DAY_MS, HOUR_MS, MAX_MODELS, noCounts, OTHER, UsageUnavailable } from "../../src/usage/counts.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
+import { startCluster } from "../support/redis_fleets.ts";
 import { exchange, rest, StillClock, tell } from "../support/usage.ts";
 import { until } from "../support/until.ts";
 
@@ -33,8 +34,8 @@ withRedis.describe("usage in Redis", () => {
     await redis.stop();
   });
 
-  async function open() {
-    const client = new RedisClient(redis.url, systemClock, () => {});
+  async function open(target: string | RedisTarget = redis.url) {
+    const client = new RedisClient(target, systemClock, () => {});
     clients.push(client);
     await client.ready();
     const clock = new StillClock();
@@ -114,20 +115,20 @@ withRedis.describe("usage in Redis", () => {
   });
 
   it("works on a Cluster: no command touches two slots", async () => {
-    await redis.stop();
-    redis = await startRedis({ args: ["--cluster-enabled", "yes"] });
-    const { client, use, meter } = await open();
-    await client.ask((connection) => connection.call("CLUSTER", "ADDSLOTSRANGE", "0", "16383"), String);
-    const isReady = async () => /cluster_state:ok/.test(await client.ask((one) => one.call("CLUSTER", "INFO"), String));
-    await until(isReady, "the cluster has all slots");
-    for (let key = 0; key < 100; key++) use({ keyId: `key-${key}` });
-    const told = await tell(meter, range);
-    assert.equal(Object.keys(told).length, 100);
-    const names = await client.ask((connection) => connection.keys("*"), (all) => all as string[]);
-    const slots = await Promise.all(
-      names.map((name) => client.ask((one) => one.call("CLUSTER", "KEYSLOT", name), Number)),
-    );
-    assert.equal(new Set(slots).size, GROUPS, "spread over as many slots as there are groups");
+    const cluster = await startCluster();
+    try {
+      const { use, meter } = await open({ cluster: cluster.urls, timeoutMs: 1000 });
+      for (let key = 0; key < 100; key++) use({ keyId: `key-${key}` });
+      const told = await tell(meter, range);
+      assert.equal(Object.keys(told).length, 100);
+      const slots = new Set<number>();
+      for (const { raw } of cluster.servers) {
+        for (const name of await raw.keys("*")) slots.add(Number(await raw.cluster("KEYSLOT", name)));
+      }
+      assert.equal(slots.size, GROUPS, "spread over as many slots as there are groups");
+    } finally {
+      await cluster.stop();
+    }
   });
 
   it("is the sum of all gateways, by hour and by day, and outlives them", async () => {
