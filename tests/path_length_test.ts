@@ -17,9 +17,9 @@ import { cleanEnvironment, makeFolder, SOURCE } from "./support/program.ts";
 import { answerPlain, answerStream, type Provider, startProvider, stream } from "./support/provider.ts";
 
 /** Lines of code on the path of a call, and files that they stand in. A higher limit needs a reason in its commit. */
-const MAX_PLAIN_LINES = 1690;
-const MAX_STREAMED_LINES = 1955;
-const MAX_FILES = 43;
+const MAX_PLAIN_LINES = 1850;
+const MAX_STREAMED_LINES = 2215;
+const MAX_FILES = 50;
 
 const WARM_UP_CALLS = 10;
 /** The shortest path of so many calls counts: a timer that goes off during a call, such as the log's, is none of it. */

@@ -65,19 +65,39 @@ interface Recent {
 const clamp = (value: number, least: number, most: number): number => Math.min(Math.max(value, least), most);
 const blend = (known: number, seen: number): number => known + WEIGHT * (seen - known);
 
-/** Returns the entry of a map, made if it is missing; the one that was used longest ago gives way in a full map. */
-function entryOf<Value>(map: Map<string, Value>, name: string, max: number, create: () => Value): Value {
-  const found = map.get(name) ?? create();
-  map.delete(name);
-  if (map.size >= max) { for (const [oldest] of map) return void map.delete(oldest), map.set(name, found), found; }
-  map.set(name, found);
-  return found;
+/** A bounded map. What was not asked for during the last half of its size in new names is forgotten. */
+class Memory<Value> {
+  readonly #half: number;
+  #young = new Map<string, Value>();
+  #old = new Map<string, Value>();
+
+  constructor(max: number) {
+    this.#half = max / 2;
+  }
+
+  get(name: string): Value | undefined {
+    const found = this.#young.get(name);
+    if (found !== undefined) return found;
+    const old = this.#old.get(name);
+    if (old !== undefined) this.#add(name, old);
+    return old;
+  }
+
+  getOrAdd(name: string, create: () => Value): Value {
+    return this.get(name) ?? this.#add(name, create());
+  }
+
+  #add(name: string, value: Value): Value {
+    if (this.#young.size >= this.#half) [this.#old, this.#young] = [this.#young, new Map()];
+    this.#young.set(name, value);
+    return value;
+  }
 }
 
 /** Estimates tokens, and learns from those that providers state. */
 export class TokenEstimator {
-  readonly #models = new Map<string, Learned>();
-  readonly #pairs = new Map<string, Recent>();
+  readonly #models = new Memory<Learned>(MAX_MODELS);
+  readonly #pairs = new Memory<Recent>(MAX_PAIRS);
 
   /**
    * Estimates what a call will use: its input by its bytes; its output by the maximum that the caller set, else by recent
@@ -109,10 +129,7 @@ export class TokenEstimator {
    * @param counted Tokens of output as its dialect counted them; `undefined` if it did not
    */
   learn(call: EstimatedCall, { input = 0, output = 0 }: TokenUsage, counted: number | undefined): void {
-    const learned = entryOf(this.#models, modelOf(call), MAX_MODELS, () => ({
-      inputRatio: INPUT_RATIO,
-      outputFactor: 1,
-    }));
+    const learned = this.#models.getOrAdd(modelOf(call), () => ({ inputRatio: INPUT_RATIO, outputFactor: 1 }));
     if (input > 0 && call.inputBytes > 0) {
       const ratio = clamp(input / call.inputBytes, MIN_INPUT_RATIO, MAX_INPUT_RATIO);
       learned.inputRatio = blend(learned.inputRatio, ratio);
@@ -121,7 +138,7 @@ export class TokenEstimator {
       const factor = clamp(output / counted, MIN_OUTPUT_FACTOR, MAX_OUTPUT_FACTOR);
       learned.outputFactor = blend(learned.outputFactor, factor);
     }
-    const recent = entryOf(this.#pairs, pairOf(call), MAX_PAIRS, (): Recent => ({ outputs: [], next: 0 }));
+    const recent = this.#pairs.getOrAdd(pairOf(call), (): Recent => ({ outputs: [], next: 0 }));
     recent.outputs[recent.next] = output;
     recent.next = (recent.next + 1) % RECENT;
   }

@@ -30,12 +30,19 @@ const UNANSWERED: ReadonlySet<string | undefined> = new Set<ErrorCode | undefine
  */
 const MIN_STATED = 0.5;
 
-/** A call whose tokens count. */
-export interface AccountedCall extends EstimatedCall {
+/** A call whose tokens are limited. */
+export interface LimitedCall extends EstimatedCall {
   /** The most output that one answer of the provider has; `undefined` where the operator set none. Tokens. */
   readonly outputBound: number | undefined;
   /** Returns whether all of its input stands in the body. */
   isInputBounded(): boolean;
+}
+
+/** Amounts to reserve for a call, and those that it has used in the end. */
+export interface Account {
+  readonly reservation: Reservation;
+  /** Converts the usage of its record. */
+  toAmounts(usage: TokenUsage | undefined): Amounts;
 }
 
 /** Estimates and prices of one gateway. */
@@ -55,40 +62,36 @@ export class Accounting {
   }
 
   /**
-   * Computes the amounts to reserve for a call.
+   * Completes the usage of a call when its exchange ends, and learns from it.
    *
-   * @param subjects Subjects that it counts against
    * @param call The call
-   * @returns The amounts
-   * @throws {GatewayError} `model_not_priced` under a budget of money; `request_exceeds_limit` if a limit is strict, and
-   * nobody can tell what the call could use at most
+   * @param exchange Its exchange
    */
-  reserve(subjects: readonly LimitSubject[], call: AccountedCall): Reservation {
-    const price = this.#priceFor(subjects, call);
-    const isStrict = subjects.some((subject) => subject.limits.mode === "strict" && limitsAmounts(subject));
-    const expected = this.#estimator.expect(call);
-    return {
-      expected: toAmounts(expected, price),
-      most: isStrict ? toAmounts(mostOf(call), price) : NO_AMOUNTS,
-    };
+  watch(call: EstimatedCall, exchange: Exchange): void {
+    exchange.beforeSettled = (settlement) => this.#complete(call, exchange, settlement);
   }
 
   /**
-   * Settles the account of a call when its exchange ends: completes the record's usage, and charges it.
+   * Opens the account of a call whose tokens are limited.
    *
    * @param subjects Subjects that it counts against
    * @param call The call
-   * @param exchange Its exchange
-   * @returns Converts the usage of the record to amounts
+   * @returns Its account
+   * @throws {GatewayError} `model_not_priced` under a budget of money; `request_exceeds_limit` if a limit is strict, and
+   * nobody can tell what the call could use at most; `key_not_understood` for a budget in another currency
    */
-  open(subjects: readonly LimitSubject[], call: AccountedCall, exchange: Exchange): (usage?: TokenUsage) => Amounts {
-    exchange.beforeSettled = (settlement) => this.#complete(call, exchange, settlement);
+  open(subjects: readonly LimitSubject[], call: LimitedCall): Account {
     const price = this.#priceFor(subjects, call);
-    return (usage) => usage === undefined ? NO_AMOUNTS : toAmounts(usage, price);
+    const isStrict = subjects.some((subject) => subject.limits.mode === "strict" && limitsAmounts(subject));
+    const expected = toAmounts(this.#estimator.expect(call), price);
+    return {
+      reservation: { expected, most: isStrict ? toAmounts(mostOf(call), price) : NO_AMOUNTS },
+      toAmounts: (usage) => usage === undefined ? NO_AMOUNTS : toAmounts(usage, price),
+    };
   }
 
   /** Finds the price of a call if it counts against a budget of money. */
-  #priceFor(subjects: readonly LimitSubject[], { provider, model }: AccountedCall): Price | undefined {
+  #priceFor(subjects: readonly LimitSubject[], { provider, model }: EstimatedCall): Price | undefined {
     let isSpent = false;
     for (const { limits: { spend } } of subjects) {
       if (spend === undefined) continue;
@@ -113,7 +116,7 @@ export class Accounting {
    * stated its output, counts as what was sent and relayed of it. A call that nobody waited for counts as expected: the
    * provider may go on with it, and bill it.
    */
-  #complete(call: AccountedCall, { facts, outputTokens }: Exchange, { outcome, code }: Settlement): void {
+  #complete(call: EstimatedCall, { facts, outputTokens }: Exchange, { outcome, code }: Settlement): void {
     const { usage, calledMs, stream } = facts;
     if (usage !== undefined && outcome === "ok") return this.#estimator.learn(call, usage, outputTokens);
     if (usage?.output !== undefined && usage.output >= (outputTokens ?? 0) * MIN_STATED) return;
@@ -128,7 +131,7 @@ export class Accounting {
 }
 
 /** Returns the tokens that a call could use at most: every byte of its body may be one, and the provider adds some. */
-function mostOf(call: AccountedCall): EstimatedTokens {
+function mostOf(call: LimitedCall): EstimatedTokens {
   const { maxOutput, outputBound } = call;
   const output = Math.min(maxOutput ?? Infinity, outputBound ?? Infinity);
   if (output === Infinity) {

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { AccountedCall, Accounting } from "./accounting.ts";
+import type { Accounting } from "./accounting.ts";
 import type { BudgetNotes } from "./budget_alerts.ts";
 import type { KeyConfig } from "../config/key.ts";
 import type { ProviderConfig } from "../config/provider.ts";
@@ -86,9 +86,11 @@ export function subjectsOf(
 export async function admit(
   subjects: readonly LimitSubject[],
   reservation: Reservation,
-  { exchange, gateway: { limiter, budgets, clock } }: Asking,
+  { exchange, gateway }: Asking,
   toAmounts: (usage: TokenUsage | undefined) => Amounts = () => NO_AMOUNTS,
 ): Promise<void> {
+  const { limiter, clock } = gateway;
+  const budgets = subjects.some(limitsAmounts) ? gateway.budgets : undefined;
   let lease: Lease;
   try {
     lease = await acquireLease(limiter, subjects, reservation, { exchange, clock });
@@ -117,7 +119,7 @@ const toWhole = (max: number | undefined, choices: number): number | undefined =
  * @param subjects Subjects to count against
  * @param call The call
  * @param asking The exchange, and the parts of its gateway
- * @throws {GatewayError} As {@link admit} and {@link Accounting.reserve} do
+ * @throws {GatewayError} As {@link admit} and {@link Accounting.open} do
  */
 export async function reserve(
   subjects: readonly LimitSubject[],
@@ -125,15 +127,19 @@ export async function reserve(
   asking: Asking,
 ): Promise<void> {
   const { request, exchange, gateway: { accounting } } = asking;
-  const call: AccountedCall = {
+  const call = {
     provider: provider.name,
     model: exchange.facts.model ?? "",
     keyId: key.id,
     inputBytes,
     maxOutput: exchange.facts.genAi === "embeddings" ? 0 : toWhole(maxOutput, choices),
+  };
+  accounting.watch(call, exchange);
+  if (!subjects.some(limitsAmounts)) return;
+  const { reservation, toAmounts } = accounting.open(subjects, {
+    ...call,
     outputBound: toWhole(provider.maxOutput, choices),
     isInputBounded: () => isBodyBounded(body?.bytes ?? new Uint8Array(), request),
-  };
-  const toAmounts = accounting.open(subjects, call, exchange);
-  if (subjects.some(limitsAmounts)) await admit(subjects, accounting.reserve(subjects, call), asking, toAmounts);
+  });
+  await admit(subjects, reservation, asking, toAmounts);
 }

@@ -65,6 +65,22 @@ describe("faults of callers", () => {
   });
 
   it.notOn(
+    "deno",
+    "Deno's own listener tells of it only after a small request",
+    "row 17: the upstream is closed when the caller of a large request leaves before the header",
+    async () => {
+      for (const bytes of [600, 5000, 100_000]) {
+        const { provider, under } = await start(() => {});
+        const caller = raw(under, STREAM_BODY.replace('"messages"', `"user":"${"x".repeat(bytes)}","messages"`));
+        await until(() => provider.calls.length === 1, "the call arrives");
+        caller.socket.destroy();
+        await until(() => provider.calls[0]?.isCut === true, "the upstream is closed");
+        assert.equal((await under.settled()).outcome, "client_closed");
+      }
+    },
+  );
+
+  it.notOn(
     "workers",
     "workerd ends a broken body like a whole one",
     "row 19: a caller that reads nothing is let go after a while, and the upstream with it",
