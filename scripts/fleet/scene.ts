@@ -2,6 +2,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { MAX_ADDED_TOKENS } from "../../src/operations/request_size.ts";
 import { type Program, startProgram } from "../../tests/support/program.ts";
 import { startProvider } from "../../tests/support/provider.ts";
 import { pause } from "../chaos/long_run.ts";
@@ -146,8 +147,9 @@ async function load(fleet: Fleet, truth: ReadonlyMap<number, number>, seed: numb
     const content = `call ${number}: ${"abc ".repeat(SHORT + random.below(LONG - SHORT))}`;
     const messages = [{ role: "user", content }];
     const body = JSON.stringify({ model: "test-1", max_completion_tokens: OUTPUT, messages });
-    const least = (mode === "strict" ? body.length : Math.floor(body.length * MIN_INPUT_RATIO)) + OUTPUT;
-    const reserved = { least, most: body.length + OUTPUT };
+    const isStrict = mode === "strict";
+    const most = body.length + OUTPUT + (isStrict ? MAX_ADDED_TOKENS : 0);
+    const reserved = { least: isStrict ? most : Math.floor(body.length * MIN_INPUT_RATIO) + OUTPUT, most };
     const begunAt = performance.now() - started;
     const own = { gateway: member.name, key: id, begunAt, reserved, number };
     made.push(

@@ -1,6 +1,5 @@
 /** Every code block of the README, of `docs/` and of docstrings is run as it stands there, in the order of its page. */
 // runtimes: once
-// alone: it starts a hundred programs one after another, and waits for each
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";

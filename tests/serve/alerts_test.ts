@@ -7,6 +7,7 @@ import { GOOD_BODY } from "../support/gateway.ts";
 import { makePlace, type Place } from "../support/key_place.ts";
 import { endPrograms, startProgram } from "../support/program.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
+import { startRedis, withRedis } from "../support/redis.ts";
 import { callRaw } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
@@ -19,17 +20,18 @@ describe("alerts of a program", () => {
   let receiver: Provider;
   let at: Place;
   let key: string;
+  const settings = () => ({
+    admin: { port: 0, token: TOKEN },
+    drain: { delay: "0s" },
+    alerts: { url: `${receiver.url}/budgets?secret-of-the-address`, secret: SECRET },
+  });
   beforeEach(async () => {
     provider = await startProvider((response) => {
       response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify({ choices: [], usage }));
     });
     receiver = await startProvider((response) => response.writeHead(200).end());
     at = makePlace(provider.url);
-    at.configure({
-      admin: { port: 0, token: TOKEN },
-      drain: { delay: "0s" },
-      alerts: { url: `${receiver.url}/budgets?secret-of-the-address`, secret: SECRET },
-    });
+    at.configure(settings());
     ({ key } = await at.create("--name", "spending", "--budget", "100/month"));
   });
   afterEach(async () => {
@@ -68,6 +70,21 @@ describe("alerts of a program", () => {
     assert.deepEqual(thresholds(), [0.8, 1]);
     for (const said of [program.stdout(), program.stderr(), await metrics()]) {
       assert.ok(!said.includes(SECRET) && !said.includes("secret-of-the-address"));
+    }
+  });
+
+  withRedis.it(`gateways that share Redis tell each threshold once`, async () => {
+    const redis = await startRedis();
+    try {
+      at.configure({ ...settings(), redis: redis.url });
+      const gateways = [await serve(), await serve()];
+      assert.deepEqual((await Promise.all(gateways.map(({ call }) => call()))).sort(), [200, 429]);
+      await until(() => receiver.calls.length >= 2, "both messages");
+      for (const { call } of gateways) for (let count = 0; count < 3; count++) assert.equal(await call(), 429);
+      assert.deepEqual(thresholds(), [0.8, 1]);
+    } finally {
+      await endPrograms();
+      await redis.stop();
     }
   });
 
