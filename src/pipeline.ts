@@ -29,6 +29,7 @@ import type { KeyStore } from "./keys/key_store.ts";
 import { admitKey, admitModel, admitOperation, allowsModel } from "./keys/policy.ts";
 import { limitsAmounts, type LimitSubject, NO_RESERVATION } from "./limits/limiter.ts";
 import { dialectOfCaller, type ResolvedOperation, resolveOperation, toQuery } from "./operations/router.ts";
+import { NO_FACTS, type RequestFacts } from "./operations/request_facts.ts";
 import { askForUsage, CONTENT_TYPES, readFacts } from "./steps/request_body.ts";
 import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
 import { hasLooped, type HeaderRules, listWithheld, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
@@ -76,21 +77,13 @@ interface Flow {
   credentials: Credentials;
 }
 
-/** The call that a request asks for, as far as it is known after its body was read. */
-interface Call {
+/** The call that a request asks for, with the facts of its body. */
+interface Call extends RequestFacts {
   readonly provider: Provider;
   readonly operation: ResolvedOperation;
   readonly key: KeyConfig;
   /** The body that was read; `null` where the operation has none. */
   readonly body: RequestBody | null;
-  /** True if a stream is asked for; `undefined` for a value that only the provider can interpret. */
-  readonly isStream: boolean | undefined;
-  /** The number of answers that are asked for. */
-  readonly choices: number;
-  /** The most output of one of them for which the caller asked; `undefined` where it set no maximum. Tokens. */
-  readonly maxOutput: number | undefined;
-  /** Bytes of text in the body. */
-  readonly inputBytes: number;
   /** The usage that the gateway has asked for and the caller has not. */
   readonly askedUsage?: AskedUsage | undefined;
 }
@@ -180,17 +173,17 @@ async function read(
 ): Promise<Call> {
   const { provider, operation, key } = asked;
   const isBodiless = operation.body === "none" || (request.body === null && operation.body === "any");
-  if (isBodiless) return { ...asked, body: null, isStream: false, choices: 1, maxOutput: undefined, inputBytes: 0 };
+  if (isBodiless) return { ...asked, ...NO_FACTS, body: null };
   const types = CONTENT_TYPES[operation.body];
   const body = await readBody(request, { limits, types, memory: bodies, owner: key.id, clock, exchange });
   const facts = readFacts(body.bytes ?? new Uint8Array(), request, { operation, messages: provider.messages });
-  const { model, isStream, choices, users, maxOutput, inputBytes } = facts;
+  const { model, isStream, users } = facts;
   if (model !== undefined) exchange.facts.model = model;
   if (isStream !== undefined) exchange.facts.stream = isStream;
   if (operation.model === "body" || operation.model === "optional") admitModel(key, model);
   if (users.some(holdsGatewayKey)) throw new GatewayError("gateway_key_misplaced", { param: "user" });
   const askedUsage = provider.usage === "ask" ? askForUsage(body, operation, facts) : undefined;
-  return { ...asked, body, isStream, choices, maxOutput, inputBytes, askedUsage };
+  return { ...asked, ...facts, body, askedUsage };
 }
 
 /** 6: forwards the original bytes, but for usage that was asked for, with the headers that may be forwarded. */

@@ -44,7 +44,7 @@ export interface AnswerMeter {
   /** The tokens that it states, once it is over. */
   readonly usage: TokenUsage | undefined;
   /** Tokens of its output so far, counted roughly: for an answer that states none. */
-  readonly outputTokens: number;
+  readonly outputTokens: number | undefined;
   /** Takes note of the next bytes. @param chunk As it came; it may be used again afterwards */
   push(chunk: Uint8Array): void;
 }
@@ -67,8 +67,13 @@ export interface Dialect {
   createMeter(): AnswerMeter;
   /** Reads the tokens that a plain answer states. @param answer All of it */
   readUsage(answer: Uint8Array): TokenUsage | undefined;
-  /** Counts the tokens of output in a plain answer roughly: for one that states none. @param answer All of it */
-  countOutput(answer: Uint8Array): number;
+  /**
+   * Counts the tokens of output in a plain answer roughly: for one that states none.
+   *
+   * @param answer All of it
+   * @returns Their number; `undefined` if the output is still to be made
+   */
+  countOutput(answer: Uint8Array): number | undefined;
   /** Makes the body of an answer for an error. It is JSON. */
   toErrorBody(error: GatewayError): string;
 }

@@ -89,11 +89,26 @@ class ResponseScanner extends TypedEventScanner {
   }
 }
 
+const utf8 = new TextDecoder();
+
+/** Recognises a response in the background, whose output is still to be made. */
+function isUnfinished(answer: Uint8Array): boolean {
+  try {
+    return ["queued", "in_progress"].includes(JSON.parse(utf8.decode(answer)).status);
+  } catch {
+    return false; // no JSON: the provider's business
+  }
+}
+
+/** Counts the output of a plain answer; `undefined` where it is still to be made. */
+const countOutput = (answer: Uint8Array): number | undefined =>
+  isUnfinished(answer) ? undefined : countPlainOutput(answer);
+
 /** The dialect of responses. */
 export const OPENAI_RESPONSES: Dialect = {
   createScanner: () => new ResponseScanner(),
-  createMeter: () => new PlainAnswerMeter(readUsage),
+  createMeter: () => new PlainAnswerMeter(readUsage, countOutput),
   readUsage: (answer) => readPlainUsage(answer, readUsage),
-  countOutput: countPlainOutput,
+  countOutput,
   toErrorBody: toErrorJson,
 };

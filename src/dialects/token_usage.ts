@@ -100,13 +100,18 @@ export function readPlainUsage(answer: Uint8Array, read: UsageReader): TokenUsag
 /** Watches a plain answer pass and keeps its end. */
 export class PlainAnswerMeter implements AnswerMeter {
   readonly #read: UsageReader;
+  readonly #count: (answer: Uint8Array) => number | undefined;
   #parts: Uint8Array[] = [];
   #keptBytes = 0;
   #byteLength = 0;
 
-  /** @param read Reader of the interface */
-  constructor(read: UsageReader) {
+  /**
+   * @param read Reader of the interface
+   * @param count Counts the output of an answer that was kept whole
+   */
+  constructor(read: UsageReader, count: (answer: Uint8Array) => number | undefined = countPlainOutput) {
     this.#read = read;
+    this.#count = count;
   }
 
   push(chunk: Uint8Array): void {
@@ -118,9 +123,9 @@ export class PlainAnswerMeter implements AnswerMeter {
     }
   }
 
-  get outputTokens(): number {
+  get outputTokens(): number | undefined {
     const bytes = joinChunks(this.#parts);
-    return this.#isWhole ? countPlainOutput(bytes) : countByEnd(bytes, this.#byteLength);
+    return this.#isWhole ? this.#count(bytes) : countByEnd(bytes, this.#byteLength);
   }
 
   get #isWhole(): boolean {

@@ -43,6 +43,8 @@ export interface EstimatedCall {
   readonly inputBytes: number;
   /** The most output for which the caller asked, over all choices; `undefined` where it set no maximum. Tokens. */
   readonly maxOutput: number | undefined;
+  /** True if the provider makes the answer whether or not anybody waits for it. */
+  readonly isBackground: boolean;
 }
 
 /** Tokens of a call. */

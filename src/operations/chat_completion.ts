@@ -23,6 +23,8 @@ export interface ChatCompletionRequest {
   readonly maxOutput: number | undefined;
   /** Bytes of text in the body: a picture, sound or document in it counts for few. */
   readonly inputBytes: number;
+  /** True if the provider makes the answer whether or not anybody waits for it. */
+  readonly isBackground: boolean;
   /** True if the caller itself says what its stream should state, in `stream_options`. */
   readonly hasStreamOptions: boolean;
 }
@@ -167,6 +169,7 @@ export function readChatCompletion(json: unknown, order: MessageOrder, byteLengt
     users,
     maxOutput: readMaxOutput(view.max_completion_tokens, view.max_tokens),
     inputBytes: countInputBytes(json as Readonly<Record<string, unknown>>, byteLength),
+    isBackground: false,
     hasStreamOptions: Object.hasOwn(json, "stream_options"),
   };
 }

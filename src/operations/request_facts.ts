@@ -81,6 +81,7 @@ export function readJsonFacts(
     users: usersOf(fields),
     maxOutput: group === "responses" ? readMaxOutput(fields.max_output_tokens) : readMaxOfChoice(fields),
     inputBytes: countInputBytes(fields, byteLength),
+    isBackground: fields.background === true,
     hasStreamOptions: Object.hasOwn(fields, "stream_options"),
   };
 }
@@ -111,5 +112,6 @@ export const NO_FACTS: RequestFacts = {
   users: [],
   maxOutput: undefined,
   inputBytes: 0,
+  isBackground: false,
   hasStreamOptions: false,
 };

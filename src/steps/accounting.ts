@@ -122,7 +122,7 @@ export class Accounting {
     if (usage?.output !== undefined && usage.output >= (outputTokens ?? 0) * MIN_STATED) return;
     const isUnanswered = outputTokens === undefined && (calledMs === undefined || UNANSWERED.has(code));
     if (isUnanswered) return;
-    const isRelayed = outputTokens !== undefined && (outcome === "ok" || stream === true);
+    const isRelayed = outputTokens !== undefined && (outcome === "ok" || (stream === true && !call.isBackground));
     const estimate = isRelayed ? this.#estimator.consumed(call, outputTokens) : this.#estimator.expect(call);
     const { input = estimate.input } = usage ?? {};
     facts.usage = { ...usage, input, output: estimate.output, total: input + estimate.output };

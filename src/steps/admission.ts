@@ -24,6 +24,7 @@ import {
   NO_AMOUNTS,
   type Reservation,
 } from "../limits/limiter.ts";
+import type { RequestFacts } from "../operations/request_facts.ts";
 import { isBodyBounded } from "./request_body.ts";
 
 /** The parts of a gateway by which calls are admitted. */
@@ -44,13 +45,10 @@ interface Asking {
 }
 
 /** The facts of a call that its account needs. */
-export interface AskedCall {
+export interface AskedCall extends Pick<RequestFacts, "choices" | "maxOutput" | "inputBytes" | "isBackground"> {
   readonly key: KeyConfig;
   readonly provider: Pick<ProviderConfig, "maxOutput"> & { readonly name: string };
   readonly body: RequestBody | null;
-  readonly choices: number;
-  readonly maxOutput: number | undefined;
-  readonly inputBytes: number;
 }
 
 /**
@@ -123,7 +121,7 @@ const toWhole = (max: number | undefined, choices: number): number | undefined =
  */
 export async function reserve(
   subjects: readonly LimitSubject[],
-  { key, provider, body, choices, maxOutput, inputBytes }: AskedCall,
+  { key, provider, body, choices, maxOutput, inputBytes, isBackground }: AskedCall,
   asking: Asking,
 ): Promise<void> {
   const { request, exchange, gateway: { accounting } } = asking;
@@ -132,6 +130,7 @@ export async function reserve(
     model: exchange.facts.model ?? "",
     keyId: key.id,
     inputBytes,
+    isBackground,
     maxOutput: exchange.facts.genAi === "embeddings" ? 0 : toWhole(maxOutput, choices),
   };
   accounting.watch(call, exchange);

@@ -127,6 +127,27 @@ describe("limits", () => {
     });
   }
 
+  const BACKGROUND: Readonly<Record<string, [type: string, body: string]>> = {
+    "is still to be made": ["application/json", '{"object":"response","status":"queued","output":[],"usage":null}'],
+    "breaks off": [
+      "text/event-stream",
+      'event: response.created\ndata: {"type":"response.created","sequence_number":0,"response":{"status":"queued"}}\n\n',
+    ],
+  };
+  for (const [name, [type, body]] of Object.entries(BACKGROUND)) {
+    it(`charges what is expected for a response in the background that ${name}: the provider goes on with it`, async () => {
+      const gateway = await start({ budget: "1k/day" });
+      answer = { type, body };
+      const stream = type === "text/event-stream";
+      const asked = { model: "test-1", input: "Hi", background: true, max_output_tokens: 300, stream };
+      await call(gateway, { path: "/v1/responses", body: JSON.stringify(asked) });
+      const { usage, isEstimated } = await gateway.settled();
+      assert.deepEqual([isEstimated, usage?.output], [true, 300]);
+      const { headers } = await call(gateway, MODELS);
+      assert.match(headers.ratelimit ?? "", new RegExp(`"budget";r=${1000 - (usage?.total ?? 0)};t=`));
+    });
+  }
+
   it("refuses calls for which the window has not tokens enough, and none before", async () => {
     const gateway = await start({ tokens: "300/h" });
     const asking = (max: number) => ({ body: GOOD_BODY.replace("{", `{"max_tokens":${max},`) });

@@ -11,6 +11,7 @@ const call = (more: Partial<EstimatedCall> = {}): EstimatedCall => ({
   keyId: "k",
   inputBytes: 4000,
   maxOutput: undefined,
+  isBackground: false,
   ...more,
 });
 const teach = (estimator: TokenEstimator, times: number, usage: { input?: number; output?: number }, more = {}) => {

@@ -167,6 +167,7 @@ describe("a chat completion request", () => {
         users: [extra.user, extra.safety_identifier].filter((name) => typeof name === "string"),
         maxOutput: undefined,
         inputBytes: 0,
+        isBackground: false,
         hasStreamOptions: false,
       });
       assert.equal(JSON.stringify(json), before, "the view was changed");
@@ -262,6 +263,7 @@ describe("a chat completion request", () => {
       users: [],
       maxOutput: 9,
       inputBytes: 1000,
+      isBackground: false,
       hasStreamOptions: true,
     });
     for (const n of [null, "3", 0, -1]) assert.equal(readChatCompletion({ ...base, n }, "ordered").choices, 1);
