@@ -158,9 +158,9 @@ describe("bodies of callers", () => {
       for (let number = 0; number < 5; number++) await call(); // what the runtime itself takes for bodies of this size
       const before = await memory();
       for (let number = 0; number < 75; number++) await call();
-      const grown = await memory() - before;
       assert.equal(open, 80);
-      assert.ok(grown < 180 * MB, `${grown / MB} MB for 375 MB of bodies`);
+      // What is held stays; what a runtime has not collected yet goes.
+      await until(async () => await memory() - before < 180 * MB, "375 MB of bodies take less than half", 20_000);
     } finally {
       for (const { socket } of callers) socket.destroy();
       await endPrograms();
