@@ -206,14 +206,14 @@ withRedis.describe("a start while Redis is away", () => {
 withRedis.describe("workers without Redis", () => {
   it("row 67: each tells whether it is ready", async () => {
     const { redis } = await startServer();
-    await redis.kill();
+    redis.pause(); // killed, it would leave its port to others
     const running = await start(redis, {}, ["--workers", "2"]);
     const states = async () =>
       ((await readyOf(running.admin)).workers as { isReady: boolean }[]).map(({ isReady }) => isReady);
     await until(async () => (await states()).length === 2, "both serve", 20_000);
     assert.deepEqual(await states(), [false, false]);
     assert.equal((await readyOf(running.admin)).status, "starting");
-    await redis.restart();
+    redis.resume();
     await until(async () => (await states()).every(Boolean), "both are ready", 20_000);
     assert.equal((await readyOf(running.admin)).code, 200);
   });
