@@ -151,3 +151,13 @@ export function Confirm({ title, act: verb, onAct, onClose, isDangerous = false,
     </Dialog>
   );
 }
+
+/** The mark of Sallyport. */
+export function Mark(): JSX.Element {
+  return (
+    <svg class="mark" viewBox="0 0 32 32" aria-hidden="true">
+      <path class="outer" d="M6 27V13a10 10 0 0 1 20 0v14" />
+      <path class="inner" d="M12 27V14a4 4 0 0 1 8 0v13z" />
+    </svg>
+  );
+}

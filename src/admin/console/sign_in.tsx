@@ -1,0 +1,54 @@
+/**
+ * The console's first page: asks for the admin token.
+ *
+ * @module
+ */
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { Refused, signIn } from "./client.ts";
+import { Field, Mark, Problem, useAct } from "./parts.tsx";
+
+/** A form that signs an operator in. `told` is shown above it: why the last session ended. */
+export function SignIn({ told, onSignedIn }: { told: string; onSignedIn: () => void }): JSX.Element {
+  const [shown, setShown] = useState("");
+  const { isBusy, error, act } = useAct();
+  const onSubmit = (event: Event) => {
+    event.preventDefault();
+    act(async () => {
+      try {
+        await signIn(shown.trim());
+      } catch (thrown) {
+        const isWrong = thrown instanceof Refused && thrown.status === 401;
+        throw isWrong
+          ? new Refused(401, "wrong", "This is not the admin token: it stands in admin.token of the configuration")
+          : thrown;
+      }
+      onSignedIn();
+    });
+  };
+  return (
+    <main class="signin">
+      <form class="card" onSubmit={onSubmit}>
+        <Mark />
+        <h1>Sallyport</h1>
+        <input class="sr" aria-hidden="true" tabIndex={-1} autocomplete="username" value="admin" readOnly />
+        <Field label="Admin token" hint="Kept in this page's memory: a reload forgets it">
+          {(attributes) => (
+            <input
+              {...attributes}
+              type="password"
+              required
+              autofocus
+              autocomplete="current-password"
+              value={shown}
+              onInput={(event) => setShown(event.currentTarget.value)}
+            />
+          )}
+        </Field>
+        {told !== "" && error === undefined && <p class="problem" role="alert">{told}</p>}
+        <Problem error={error} />
+        <button type="submit" class="primary" disabled={isBusy}>Sign in</button>
+      </form>
+    </main>
+  );
+}

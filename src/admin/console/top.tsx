@@ -1,0 +1,93 @@
+/**
+ * The console's head: the gateway's state, the theme, draining, and signing out.
+ *
+ * @module
+ */
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import type { LiveReport } from "../../observe/live/live_report.ts";
+import { call } from "./client.ts";
+import { Confirm, Mark, Pill } from "./parts.tsx";
+import type { Snapshot } from "./store.ts";
+import { type Theme, ThemeSwitch } from "./theme.tsx";
+
+const STATES: Readonly<Record<string, readonly ["good" | "warn" | "bad", string]>> = {
+  starting: ["warn", "Starting"],
+  ready: ["good", "Ready"],
+  draining: ["warn", "Draining"],
+  leaving: ["bad", "Leaving"],
+};
+
+function Drain({ isDrained, onClose }: { isDrained: boolean; onClose: () => void }): JSX.Element {
+  const onAct = async () => {
+    await call("POST", isDrained ? "v1/resume" : "v1/drain");
+    onClose();
+  };
+  if (isDrained) {
+    return (
+      <Confirm title="Welcome callers again?" act="Resume" onAct={onAct} onClose={onClose}>
+        <p>
+          <code>/readyz</code> answers 200 again, and load balancers send callers here.
+        </p>
+      </Confirm>
+    );
+  }
+  return (
+    <Confirm title="Turn callers elsewhere?" act="Drain" onAct={onAct} onClose={onClose}>
+      <p>
+        <code>/readyz</code>{" "}
+        answers 503 from now on, so that load balancers send callers elsewhere. Who calls all the same is served, open
+        exchanges go on to their end, and Resume takes it back.
+      </p>
+      <p class="hint">When nothing is open any more, end the process with SIGTERM.</p>
+    </Confirm>
+  );
+}
+
+interface TopProps {
+  readonly snapshot: Snapshot;
+  readonly theme: Theme;
+  readonly onTheme: () => void;
+  readonly onSignedOut: (told: string) => void;
+}
+
+/** The head of each view. */
+export function Top({ snapshot: { report, isConnected }, theme, onTheme, onSignedOut }: TopProps): JSX.Element {
+  const [isAsking, setAsking] = useState(false);
+  const isDrained = report?.state === "draining";
+  const [kind, word] = STATES[isConnected ? report?.state ?? "" : ""] ?? ["warn", "Connecting"];
+  return (
+    <>
+      <header class="top">
+        <Mark />
+        <strong class="wide">Sallyport</strong>
+        <span role="status">
+          <Pill kind={kind}>{word}</Pill>
+        </span>
+        <span class="hint wide">{report?.version}</span>
+        <span class="grow" />
+        <ThemeSwitch theme={theme} next={onTheme} />
+        <button type="button" disabled={report?.state === "leaving"} onClick={() => setAsking(true)}>
+          {isDrained ? "Resume" : "Drain"}
+        </button>
+        <button type="button" class="quiet" onClick={() => onSignedOut("")}>Sign out</button>
+      </header>
+      {isAsking && <Drain isDrained={isDrained} onClose={() => setAsking(false)} />}
+    </>
+  );
+}
+
+/** A line below the head while the gateway is not ready. */
+export function Banner({ report }: { report: LiveReport | undefined }): JSX.Element | null {
+  if (report === undefined || report.state === "ready") return null;
+  const what = {
+    starting: "Keys can't be looked up yet.",
+    draining: "Load balancers are told to turn elsewhere.",
+    leaving: "The gateway was told to end.",
+  }[report.state];
+  return (
+    <p class="banner" role="status">
+      {what} <b>{report.openExchanges} open</b>
+    </p>
+  );
+}
