@@ -9,7 +9,7 @@ import { type Config, type KeysConfig, keysInRedis } from "../config/config.ts";
 import { readRedisUrl, readSentinelNode, type RedisAddress, type RedisConfig } from "../config/redis.ts";
 import { loadConfig, type LoadedConfig, readSetVariables } from "../serve/load_config.ts";
 import { print, report } from "./command.ts";
-import { readEnvFiles } from "./env_file.ts";
+import { readEnvNames } from "./env_file.ts";
 
 /** Default ports by protocol: RFC 9110 §4.2. */
 const DEFAULT_PORTS: Readonly<Record<string, number>> = { "http:": 80, "https:": 443 };
@@ -114,7 +114,7 @@ function quote(flag: string): string {
  */
 export function printDenoFlags(named: string | undefined, envFiles: readonly string[] = []): void {
   const loaded = loadConfig(named);
-  const variables = new Set([...readSetVariables(loaded), ...readEnvFiles(envFiles).keys()]);
+  const variables = new Set([...readSetVariables(loaded), ...readEnvNames(envFiles)]);
   print(`${toDenoFlags(loaded, [...variables], envFiles).map(quote).join(" ")}\n`);
   const { listen, keys, redis } = loaded.config;
   if (redis?.cluster !== undefined || redis?.sentinel !== undefined) {

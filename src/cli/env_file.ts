@@ -5,7 +5,9 @@
  */
 import { readFileSync } from "node:fs";
 import process from "node:process";
+import util from "node:util";
 import { ConfigError } from "../config/config.ts";
+import { runtime } from "../runtime.ts";
 
 const BLANK = /[ \t]*(?:#[^\n]*)?(?:\n|$)/y;
 const NAME = /[ \t]*(?:export[ \t]+)?([A-Za-z_][\w.-]*)[ \t]*=/y;
@@ -29,8 +31,11 @@ class EnvSyntaxError extends Error {
  * Reads variables as dotenv files hold them: `NAME=value` lines with or without `export`. A value ends at the end of its
  * line, or before a `#` with white space in front. In single quotes or backticks it is taken as it is; in double quotes
  * `\n`, `\r`, `\t`, `\"` and `\\` stand for one character. Values in quotes may have several lines. Nothing is expanded.
+ *
+ * @param content The text of a file
+ * @returns The variables; a later line takes precedence over an earlier one
  */
-function parseVariables(content: string): Map<string, string> {
+export function parseVariables(content: string): Map<string, string> {
   const text = content.replace(/^\uFEFF/, "").replaceAll("\r\n", "\n");
   const variables = new Map<string, string>();
   let offset = 0;
@@ -57,16 +62,22 @@ function parseVariables(content: string): Map<string, string> {
   return variables;
 }
 
-function readEnvFile(file: string): Map<string, string> {
-  let content: string;
+/** A file of variables. */
+interface EnvFile {
+  readonly text: string;
+  readonly variables: ReadonlyMap<string, string>;
+}
+
+function readEnvFile(file: string): EnvFile {
+  let text: string;
   try {
-    content = readFileSync(file, "utf8");
+    text = readFileSync(file, "utf8");
   } catch (error) {
     const why = error instanceof Error ? ("code" in error ? error.code : error.name) : "unknown";
     throw new ConfigError([{ path: "--env-file", message: `cannot read the file (${why})`, source: file }]);
   }
   try {
-    return parseVariables(content);
+    return { text, variables: parseVariables(text) };
   } catch (error) {
     if (!(error instanceof EnvSyntaxError)) throw error;
     throw new ConfigError([{ path: "--env-file", message: error.message, source: `${file}:${error.line}` }]);
@@ -74,28 +85,43 @@ function readEnvFile(file: string): Map<string, string> {
 }
 
 /**
- * Reads files of variables.
+ * Reads the names of variables in files.
  *
- * @param files The files; a later one takes precedence over an earlier one
- * @returns The variables, whether or not the environment sets them
+ * @param files The files
+ * @returns The names, whether or not the environment sets them
  * @throws {ConfigError} For a file that can't be read, and for the first mistake in one
  */
-export function readEnvFiles(files: readonly string[]): Map<string, string> {
-  return new Map(files.flatMap((file) => [...readEnvFile(file)]));
+export function readEnvNames(files: readonly string[]): string[] {
+  return files.flatMap((file) => [...readEnvFile(file).variables.keys()]);
 }
 
 /** Variables that files have set, which a later reading may change or remove. */
 const fromFiles = new Set<string>();
 
 /**
- * Puts the variables of files into the environment of this process. What was set when the process began stays as it is,
- * even if it is empty. Read again, a file changes what it has set before.
+ * Finds the variables that Node has set by itself. It takes `--env-file` as its own wherever it stands, also behind the
+ * program's name, and reads the files by rules of its own before the program begins.
+ */
+function findSetByNode(files: readonly EnvFile[]): string[] {
+  if (runtime !== "node") return [];
+  const read = Object.assign({}, ...files.map(({ text }) => util.parseEnv(text))) as NodeJS.Dict<string>;
+  return Object.keys(read).filter((name) => process.env[name] === read[name]);
+}
+
+let isFirst = true;
+
+/**
+ * Puts the variables of files into the environment of this process. Those that were set when the process began stay as
+ * they are, even if they are empty. Read again, a file changes what it has set before.
  *
- * @param files The files; a later one takes precedence over an earlier one
+ * @param names The files; a later one takes precedence over an earlier one
  * @throws {ConfigError} For a file that can't be read, and for the first mistake in one. Then nothing is changed
  */
-export function applyEnvFiles(files: readonly string[] = []): void {
-  const variables = readEnvFiles(files);
+export function applyEnvFiles(names: readonly string[] = []): void {
+  const files = names.map(readEnvFile);
+  if (isFirst) { for (const name of findSetByNode(files)) fromFiles.add(name); }
+  isFirst = false;
+  const variables = new Map(files.flatMap((file) => [...file.variables]));
   for (const name of fromFiles) {
     if (variables.has(name)) continue;
     delete process.env[name];

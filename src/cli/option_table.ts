@@ -103,9 +103,9 @@ export const OPTIONS = {
   },
   "hosts": { type: "string", value: "localhost,127.0.0.1", text: "names and addresses in it" },
   "force": { type: "boolean", text: "replace files that are there" },
-  "json": { type: "boolean", text: "print JSON, also of --version" },
+  "json": { type: "boolean", text: "print JSON" },
   "help": { type: "boolean", short: "h", text: "print the help, after a command that of the command" },
-  "version": { type: "boolean", short: "v", text: "print the version" },
+  "version": { type: "boolean", short: "v", text: "print the version; with --json more about it" },
 } as const;
 
 /** Name of an option. */
