@@ -25,6 +25,15 @@ export interface CommandSpec {
 
 /** Every command; the verbs of `keys` and `usage export` by two words. */
 export const COMMANDS = {
+  "init": {
+    text: "write a first configuration, with a key and a certificate",
+    notes:
+      "At a terminal it asks for what no option says; elsewhere it takes openai, local and file. It replaces nothing.",
+    options: ["config", "env-file", "upstream", "host", "port", "keys", "yes", "force"],
+    texts: { config: "the file to write; else ./gateway.jsonc" },
+    example: "sallyport init --upstream groq --host gw.example.com --keys file",
+    fails: "all is written but a key, such as while Redis is away",
+  },
   "serve": {
     text: "start the gateway",
     notes:
@@ -188,6 +197,13 @@ export const COMMANDS = {
     texts: { model: "the model to call" },
     example: "sallyport doctor a --model gpt-4o-mini",
     fails: "it finds a failure",
+  },
+  "completion": {
+    operand: "bash|zsh|fish",
+    text: "print the script by which a shell completes commands",
+    notes: "The first lines of the script say how the shell loads it.",
+    options: [],
+    example: "source <(sallyport completion bash)",
   },
   "help": {
     operand: "[COMMAND]",

@@ -62,6 +62,20 @@ export function parseVariables(content: string): Map<string, string> {
   return variables;
 }
 
+/**
+ * Reads a variable of the environment.
+ *
+ * @param name Its name
+ * @returns Its value; `undefined` where it is not set, or Deno may not tell
+ */
+export function readVariable(name: string): string | undefined {
+  try {
+    return process.env[name];
+  } catch {
+    return undefined;
+  }
+}
+
 /** A file of variables. */
 interface EnvFile {
   readonly text: string;

@@ -6,22 +6,10 @@
 import { VERSION } from "./command.ts";
 import { COMMAND_NAMES, type CommandName, commandsUnder, isCommand, specOf } from "./command_table.ts";
 import { GENERAL_OPTIONS, type OptionName, OPTIONS, type OptionSpec } from "./option_table.ts";
+import { WIDTH, wrap } from "./table.ts";
 
-/** The longest line, as wide as a terminal is at least. Characters. */
-const WIDTH = 80;
 /** The widest first column; the text of a longer entry begins on the next line. Characters. */
 const MAX_COLUMN = 30;
-
-/** Breaks a text into lines of at most a number of characters. */
-function wrap(text: string, width: number): string[] {
-  const lines: string[] = [];
-  for (const word of text.split(" ")) {
-    const last = lines.at(-1);
-    if (last !== undefined && last.length + 1 + word.length <= width) lines[lines.length - 1] = `${last} ${word}`;
-    else lines.push(word);
-  }
-  return lines;
-}
 
 /** Formats entries and their texts in two columns. */
 function toColumns(rows: readonly (readonly [entry: string, text: string])[]): string {

@@ -16,6 +16,7 @@ type Program = Exclude<CommandName, `${string} ${string}` | "help"> | "keys";
 
 /** Functions that run the commands. Each module is loaded when it is needed. */
 const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<void>>> = {
+  init: async (options) => (await import("./init/init.ts")).initCommand(options),
   serve: async (options) => (await import("./serve.ts")).serveCommand(options),
   demo: async (options) => (await import("./demo/demo.ts")).demoCommand(options),
   check: async (options) => (await import("./check.ts")).checkCommand(options),
@@ -26,6 +27,7 @@ const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<vo
       ? (await import("./usage_export.ts")).exportUsageCommand(options)
       : (await import("./usage.ts")).usageCommand(options),
   certificate: async (options) => (await import("./certificate.ts")).certificateCommand(options),
+  completion: async (options) => (await import("./completion/completion.ts")).completionCommand(options),
   doctor: async (options) => (await import("./doctor/doctor.ts")).doctorCommand(options),
 };
 

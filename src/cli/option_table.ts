@@ -35,6 +35,15 @@ export const OPTIONS = {
     value: "FILE",
     text: "variables as dotenv files hold them; what the environment sets wins",
   },
+  "upstream": {
+    type: "string",
+    value: "NAME|URL",
+    text: "a known provider, such as openai, or the base URL of another",
+  },
+  "host": { type: "string", value: "local|NAME", text: "http on this machine, or https under this name" },
+  "port": { type: "string", value: "N", text: "the port to listen on; else 8787, for https 8443" },
+  "keys": { type: "string", value: "file|redis|URL", text: "where gateway keys are" },
+  "yes": { type: "boolean", text: "ask nothing" },
   "workers": { type: "string", value: "N|auto", text: "so many processes on the same addresses, auto for one a core" },
   "log": {
     type: "string",

@@ -19,7 +19,7 @@ async function help(...args: string[]): Promise<string> {
 /** Splits an example of the table into its words, as a shell does. */
 function splitWords(line: string): string[] {
   return Array.from(
-    line.replace(/ [<>|].*/, "").matchAll(/'([^']*)'|(\S+)/g),
+    line.replace(/^source <\((.*)\)$/, "$1").replace(/ [<>|].*/, "").matchAll(/'([^']*)'|(\S+)/g),
     ([, quoted, plain]) => quoted ?? plain ?? "",
   );
 }
