@@ -210,7 +210,7 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
   });
 
   const WRONG: readonly [args: string[], says: RegExp][] = [
-    [["--by", "squad"], /--by: expected one or several of key, team, provider, model, operation, day, hour/],
+    [["--by", "squad"], /--by: expected one or several of key, team, provider, model, operation, month, day, hour/],
     [["--by", ""], /--by is empty/],
     [["--last", "7"], /--last: expected a duration such as "7d" or "24h"/],
     [["--last", "401d"], /--last: days are kept for 400 days/],
