@@ -101,7 +101,7 @@ needs(["chromium"]).describe("the view of usage", () => {
     const page = await make();
     await page.getByRole("row", { name: "search" }).waitFor();
     assert.deepEqual(await rowsOf(page), [
-      ["search", "96 %", "~10.00and 300 tokens unpriced", "~9300", "12", "1", "2", "~8300", "500", "~1000", "100"],
+      ["search", "96 %", "~10.00300 unpriced", "~9300", "12", "1", "2", "~8300", "500", "~1000", "100"],
       ["ads", "4.1 %", "0.8000", "400", "1", "0", "0", "0", "0", "400", "0"],
     ]);
     assert.deepEqual([await tile(page, "Cost USD").innerText(), await tile(page, "Tokens").innerText()], [
@@ -118,6 +118,14 @@ needs(["chromium"]).describe("the view of usage", () => {
     await legend.getByText("10.00").waitFor();
     await page.getByRole("button", { name: "Failed" }).click();
     await page.locator("th[aria-sort='descending']", { hasText: "Failed" }).waitFor();
+    const names = async () => (await rowsOf(page)).map(([name]) => name);
+    assert.deepEqual(await names(), ["search", "ads"]);
+    await page.getByRole("button", { name: "Failed" }).click();
+    await page.locator("th[aria-sort='ascending']", { hasText: "Failed" }).waitFor();
+    assert.deepEqual(await names(), ["ads", "search"]);
+    await page.getByRole("columnheader", { name: "Team" }).getByRole("button").click();
+    await page.locator("th[aria-sort='ascending']", { hasText: "Team" }).waitFor();
+    assert.deepEqual(await names(), ["ads", "search"]);
     watched.assertClean(running.admin);
   });
 

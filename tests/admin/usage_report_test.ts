@@ -311,6 +311,24 @@ describe("reports of usage", () => {
     await assert.rejects(reports.report(query), UsageRefusal);
   });
 
+  it("and exports have their turns also where nothing of many rows is wanted", async () => {
+    let rests = 0;
+    const reports = new UsageReports({
+      usage: {
+        backend: "memory",
+        async *read() {
+          for (let part = 0; part < 20; part++) yield [row({})];
+        },
+      },
+      config: parseConfig(CONFIG),
+      keys: { get: () => Promise.resolve(undefined) },
+      now: () => NOON,
+      rest: () => Promise.resolve(void rests++),
+    });
+    for await (const _ of reports.export({ lastMs: HOUR_MS, key: "nobody" })) assert.fail();
+    assert.equal(rests, 20);
+  });
+
   it("are about what the configuration keeps", async () => {
     const usage = { hours: "2d", days: "30d" };
     const step = async (query: Record<string, string>) => (await ask([], query, undefined, usage)).range.step;

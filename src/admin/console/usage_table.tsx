@@ -48,7 +48,7 @@ export function Cost({ of: sums }: { of: UsageSums }): JSX.Element {
     <>
       <Estimated of={sums} />
       {cost(Number(sums.cost))}
-      {sums.unpriced > 0 && <span class="hint">and {amount(sums.unpriced)} tokens unpriced</span>}
+      {sums.unpriced > 0 && <span class="hint">{amount(sums.unpriced)} unpriced</span>}
     </>
   );
 }
@@ -104,33 +104,45 @@ function Name({ line, dimension, onOpen }: {
   );
 }
 
-/** Returns the heading of a column, by which rows can be ordered. */
-function Heading({ name, title, about, sorted, onSort }: {
-  name: UsageOrder;
+/** Order of the rows: a column, and whether the smallest, or the first by the alphabet, comes first. */
+export interface Order {
+  readonly name: UsageOrder | Dimension;
+  readonly isUp: boolean;
+}
+
+/** The heading of a column, by which rows can be ordered. */
+function Heading({ name, title, about, order, onSort }: {
+  name: UsageOrder | Dimension;
   title: string;
-  about: string;
-  sorted: UsageOrder;
-  onSort: (name: UsageOrder) => void;
+  about?: string;
+  order: Order;
+  onSort: (name: UsageOrder | Dimension) => void;
 }): JSX.Element {
+  const isSorted = order.name === name;
   return (
-    <th scope="col" class="number" aria-sort={sorted === name ? "descending" : undefined}>
+    <th
+      scope="col"
+      class={name in DIMENSIONS ? "" : "number"}
+      aria-sort={isSorted ? order.isUp ? "ascending" : "descending" : undefined}
+    >
       <button type="button" class="plain" title={about} onClick={() => onSort(name)}>
         {title}
-        {sorted === name && <span aria-hidden="true">↓</span>}
+        {isSorted && <span aria-hidden="true">{order.isUp ? "↑" : "↓"}</span>}
       </button>
     </th>
   );
 }
 
 /** The table. */
-export function UsageTable({ data, rows, onSort, onOpen }: {
+export function UsageTable({ data, rows, order, onSort, onOpen }: {
   data: UsageData;
   rows: readonly UsageLine[];
-  onSort: (name: UsageOrder) => void;
+  order: Order;
+  onSort: (name: UsageOrder | Dimension) => void;
   onOpen: (line: UsageLine) => void;
 }): JSX.Element {
   const { shown, period: { step }, table: { totals, currency } } = data;
-  const { measure, sort: sorted, then } = shown;
+  const { measure, then } = shown;
   const dimensions = dimensionsOf(shown);
   const whole = amountOf(totals, measure);
   const canOpen = nextDimension(shown) !== undefined;
@@ -139,11 +151,18 @@ export function UsageTable({ data, rows, onSort, onOpen }: {
       <table class="usage">
         <thead>
           <tr>
-            {dimensions.map((each) => <th key={each} scope="col">{DIMENSIONS[each]}</th>)}
+            {dimensions.map((each) => (
+              <Heading
+                key={each}
+                name={each}
+                title={DIMENSIONS[each]}
+                {...{ order, onSort }}
+              />
+            ))}
             {then === "time" && <th scope="col">Time, UTC</th>}
-            <th scope="col" class="number">Share of {MEASURES[measure].toLowerCase()}</th>
-            <Heading name="cost" title={`Cost ${currency}`} about="By current prices" {...{ sorted, onSort }} />
-            {COLUMNS.map(([name, title, about]) => <Heading key={name} {...{ name, title, about, sorted, onSort }} />)}
+            <th scope="col" class="number" title={`Of ${MEASURES[measure].toLowerCase()}`}>Share</th>
+            <Heading name="cost" title={`Cost ${currency}`} about="By current prices" {...{ order, onSort }} />
+            {COLUMNS.map(([name, title, about]) => <Heading key={name} {...{ name, title, about, order, onSort }} />)}
           </tr>
         </thead>
         <tbody>

@@ -10,11 +10,22 @@ import { fetchFile } from "./client.ts";
 import { amount, percent } from "./format.ts";
 import { Problem, useAct } from "./parts.tsx";
 import type { Snapshot } from "./store.ts";
+import type { UsageLine } from "./usage_api.ts";
 import { UsageChart } from "./usage_chart.tsx";
 import { hasText, saveFile, toBuckets, toCsv, toSeries, type UsageData, useUsage } from "./usage_data.ts";
 import { DimensionFields, NarrowedList, RangeFields } from "./usage_fields.tsx";
-import { dimensionsOf, drillDown, MEASURES, newShown, type Shown, toExportQuery } from "./usage_query.ts";
-import { cost, UsageTable } from "./usage_table.tsx";
+import {
+  type Dimension,
+  DIMENSIONS,
+  dimensionsOf,
+  drillDown,
+  labelOf,
+  MEASURES,
+  newShown,
+  type Shown,
+  toExportQuery,
+} from "./usage_query.ts";
+import { cost, type Order, UsageTable } from "./usage_table.tsx";
 
 /** Number of rows that are shown at first. */
 const SHOWN_AT_ONCE = 50;
@@ -88,11 +99,28 @@ function Downloads({ of: { table, shown, period }, rows }: {
   );
 }
 
+const isDimension = (name: Order["name"]): name is Dimension => name in DIMENSIONS;
+
+/** Arranges rows, which come with the largest first, in another order. */
+function arrange(rows: readonly UsageLine[], { name, isUp }: Order): readonly UsageLine[] {
+  if (!isDimension(name)) return isUp ? rows.toReversed() : rows;
+  const sorted = rows.toSorted((one, other) => labelOf(one, name).localeCompare(labelOf(other, name)));
+  return isUp ? sorted : sorted.reverse();
+}
+
 function Rows({ data, onShown }: { data: UsageData; onShown: (shown: Shown) => void }): JSX.Element {
   const [text, setText] = useState("");
   const [count, setCount] = useState(SHOWN_AT_ONCE);
+  const [own, setOwn] = useState<Order | undefined>(undefined);
   const { table, shown } = data;
-  const found = table.rows.filter((line) => hasText(line, dimensionsOf(shown), text.trim().toLowerCase()));
+  const order = own ?? { name: shown.sort, isUp: false };
+  const named = table.rows.filter((line) => hasText(line, dimensionsOf(shown), text.trim().toLowerCase()));
+  const found = arrange(named, order);
+  const onSort = (name: Order["name"]) => {
+    if (name === order.name) return setOwn({ name, isUp: !order.isUp });
+    setOwn(isDimension(name) ? { name, isUp: true } : undefined);
+    if (!isDimension(name) && name !== shown.sort) onShown({ ...shown, sort: name });
+  };
   return (
     <>
       <div class="toolbar">
@@ -113,7 +141,8 @@ function Rows({ data, onShown }: { data: UsageData; onShown: (shown: Shown) => v
             <UsageTable
               data={data}
               rows={found.slice(0, count)}
-              onSort={(sort) => onShown({ ...shown, sort })}
+              order={order}
+              onSort={onSort}
               onOpen={(line) => onShown(drillDown(shown, line))}
             />
           )}
