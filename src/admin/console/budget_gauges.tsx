@@ -9,22 +9,22 @@ import { call } from "./client.ts";
 import { amount, duration } from "./format.ts";
 import { Pill, Problem } from "./parts.tsx";
 import type { Budget, BudgetList } from "./usage_api.ts";
-import { cost, shareText } from "./usage_table.tsx";
 import type { Shown } from "./usage_query.ts";
+import { cost, shareText } from "./usage_table.tsx";
 
 /** Time after which budgets are asked for again. Milliseconds. */
-const REFRESH_MS = 30_000;
+const REFRESH_MS = 60_000;
 /** Number of gauges that are shown at first. */
 const SHOWN_AT_ONCE = 12;
-/** Maximum number of pages that are read, each with up to 200 keys. */
-const MAX_PAGES = 10;
+/** Maximum number of pages that are read, each of up to 1000 keys. */
+const MAX_PAGES = 5;
 
 /** Reads the budgets. @returns Those of the first pages, and whether there are more */
 async function readBudgets(): Promise<{ budgets: readonly Budget[]; isCut: boolean }> {
   const budgets: Budget[] = [];
   let after: string | null = null;
   for (let page = 0; page < MAX_PAGES; page++) {
-    const query: URLSearchParams = new URLSearchParams({ limit: "200", ...(after !== null && { after }) });
+    const query: URLSearchParams = new URLSearchParams({ limit: "1000", ...(after !== null && { after }) });
     const found: BudgetList = await call<BudgetList>("GET", `v1/budgets?${query}`);
     budgets.push(...found.budgets);
     after = found.next;
