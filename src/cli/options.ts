@@ -114,8 +114,8 @@ export const OPTIONS = {
   "team": {
     type: "string",
     value: "NAME",
-    text: "the team that it belongs to",
-    commands: ["keys create", "keys update"],
+    text: "the team that it belongs to; usage: only that of its keys",
+    commands: ["keys create", "keys update", "usage", "usage export"],
   },
   "requests": { type: "string", value: "600/min", text: "limit of requests", commands: ["keys create", "keys update"] },
   "tokens": { type: "string", value: "100k/min", text: "limit of tokens", commands: ["keys create", "keys update"] },
@@ -163,7 +163,7 @@ export const OPTIONS = {
   "by": {
     type: "string",
     value: "key,model",
-    text: "sums by key, team, provider, model, operation, day or hour (UTC); export: hour or day",
+    text: "sums by key, team, provider, model, operation, month, day or hour (UTC); export: hour or day",
     commands: ["usage", "usage export"],
   },
   "last": { type: "string", value: "7d", text: "the period that ends now", commands: ["usage", "usage export"] },
