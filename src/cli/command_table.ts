@@ -76,7 +76,7 @@ export const COMMANDS = {
       "expires",
       "json",
     ],
-    texts: { expires: "the end of the key: a duration from now, or a time" },
+    texts: { team: "the team that it belongs to", expires: "the end of the key: a duration from now, or a time" },
     example: "sallyport keys create --name search --requests 600/min --budget '50 USD/month'",
   },
   "keys list": {
@@ -111,7 +111,7 @@ export const COMMANDS = {
       "expires",
       "json",
     ],
-    texts: { expires: "the end of the key: a duration from now, or a time" },
+    texts: { team: "the team that it belongs to", expires: "the end of the key: a duration from now, or a time" },
     example: "sallyport keys update 4fJ0bR7sQm2K --requests 60/min --models off",
   },
   "keys rotate": {
@@ -164,6 +164,7 @@ export const COMMANDS = {
       "from",
       "to",
       "key",
+      "team",
       "provider",
       "model",
       "operation",
@@ -172,15 +173,20 @@ export const COMMANDS = {
       "json",
     ],
     texts: {
-      by: "sums by key, team, provider, model, operation, day or hour (UTC)",
+      by: "sums by key, team, provider, model, operation, month, day or hour (UTC)",
       model: "only the usage of this model",
+      team: "only the usage of this team's keys",
     },
     example: "sallyport usage --by team,model --last 30d",
   },
   "usage export": {
     text: "print usage hour by hour, or by day: JSON lines, or CSV",
-    options: ["config", "env-file", "by", "last", "from", "to", "key", "provider", "model", "operation", "csv"],
-    texts: { by: "rows by hour or day (UTC)", model: "only the usage of this model" },
+    options: ["config", "env-file", "by", "last", "from", "to", "key", "team", "provider", "model", "operation", "csv"],
+    texts: {
+      by: "rows by hour or day (UTC)",
+      model: "only the usage of this model",
+      team: "only the usage of this team's keys",
+    },
     example: "sallyport usage export --by day --last 90d --csv > usage.csv",
   },
   "certificate": {

@@ -66,7 +66,7 @@ export const OPTIONS = {
   "providers": { type: "string", value: "a,b", text: "providers that it may use" },
   "models": { type: "string", value: "'gpt-*,o3'", text: "models that it may use" },
   "operations": { type: "string", value: "chat,embeddings", text: "groups of operations that it may use" },
-  "team": { type: "string", value: "NAME", text: "the team that it belongs to" },
+  "team": { type: "string", value: "NAME", text: "the team that it belongs to; usage: only that of its keys" },
   "requests": { type: "string", value: "600/min", text: "limit of requests" },
   "tokens": { type: "string", value: "100k/min", text: "limit of tokens" },
   "concurrency": { type: "string", value: "20", text: "limit of open exchanges" },
@@ -94,7 +94,7 @@ export const OPTIONS = {
   "by": {
     type: "string",
     value: "key,model",
-    text: "sums by key, team, provider, model, operation, day or hour (UTC); export: hour or day",
+    text: "sums by key, team, provider, model, operation, month, day or hour (UTC); export: hour or day",
   },
   "last": { type: "string", value: "7d", text: "the period that ends now" },
   "from": { type: "string", value: "2027-01-01", text: "the start of the period" },

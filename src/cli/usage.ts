@@ -12,7 +12,7 @@ import { UsageQuerySchema } from "../admin/api/usage.ts";
 import { USAGE_PARTS } from "../usage/query.ts";
 import type { UsageLine, UsageReport } from "../usage/report.ts";
 import type { UsageSums } from "../usage/sums.ts";
-import { toCsvLine } from "../usage/usage_text.ts";
+import { toCsvLine } from "../usage/csv.ts";
 import { loadConfig } from "../serve/load_config.ts";
 import { USAGE_COUNTS } from "../usage/counts.ts";
 import { collect } from "./ask_admin.ts";
@@ -26,7 +26,7 @@ const SHOWN_DECIMALS = 4;
 /** The number of characters of a name that the table shows. */
 const MAX_NAME = 40;
 
-const ASKED = ["by", "last", "from", "to", "key", "provider", "model", "operation", "limit"] as const;
+const ASKED = ["by", "last", "from", "to", "key", "team", "provider", "model", "operation", "limit"] as const;
 
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
 const sums = {

@@ -11,7 +11,7 @@ import { print } from "./command.ts";
 import type { CommandOptions } from "./options.ts";
 import { readQuery, toRefusal, toTexts, withUsage } from "./usage_source.ts";
 
-const ASKED = ["by", "last", "from", "to", "key", "provider", "model", "operation"] as const;
+const ASKED = ["by", "last", "from", "to", "key", "team", "provider", "model", "operation"] as const;
 
 /** Prints a text, and waits where its reader is slow: an export can be larger than memory. */
 async function printParts(parts: AsyncIterable<string>): Promise<void> {

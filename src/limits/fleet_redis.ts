@@ -64,6 +64,11 @@ export class Membership {
     this.#calls++;
   }
 
+  /** The number of gateways, this one included. */
+  get gateways(): number {
+    return Math.max(this.#seen.gateways, this.#seenBefore.gateways) || UNKNOWN_GATEWAYS;
+  }
+
   /**
    * Number by which this gateway divides limits while it decides alone: three quarters of each limit are divided by
    * traffic, the rest evenly, so that a gateway without traffic has a quarter of an even share. Whole numbers make the

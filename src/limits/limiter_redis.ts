@@ -11,7 +11,7 @@
 import type { Clock } from "../exchange/clock.ts";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
 import { gather } from "../storage/redis_gather.ts";
-import { BorrowedShare, isBorrowed } from "./borrowed_share.ts";
+import { type BorrowedShare, BorrowedShares, isBorrowed } from "./borrowed_shares_redis.ts";
 import { ExhaustedWindows } from "./exhausted_windows.ts";
 import { Membership } from "./fleet_redis.ts";
 import {
@@ -70,7 +70,7 @@ export class RedisLimiter implements Limiter {
   readonly #open: OpenLeases;
   readonly #settlements: Settlements;
   readonly #exhausted: ExhaustedWindows;
-  readonly #shares = new Map<string, { readonly plan: Plan; readonly share: BorrowedShare }>();
+  readonly #shares: BorrowedShares;
   #acquired = 0;
   #fallbacks = 0;
   #isClosed = false;
@@ -90,6 +90,8 @@ export class RedisLimiter implements Limiter {
     this.#open = new OpenLeases(client);
     this.#settlements = new Settlements(client);
     this.#exhausted = new ExhaustedWindows(clock);
+    const [count, settlements] = [this.#count, this.#settlements];
+    this.#shares = new BorrowedShares({ client, clock, count, settlements, gateways: () => this.#membership.gateways });
   }
 
   /** Decisions that were made without Redis. */
@@ -143,16 +145,15 @@ export class RedisLimiter implements Limiter {
 
   /** Takes a request of the share of a subject, if this gateway has one and something is left of it. */
   #takeShare(subject: LimitSubject): Asked | undefined {
-    const known = this.#shares.get(subject.name);
-    if (known === undefined || known.plan.subject.limits !== subject.limits) return undefined;
-    const taken = known.share.take();
-    return taken && { plan: known.plan, id: undefined, reserved: [], taken, share: known.share };
+    const share = this.#shares.find(subject);
+    const taken = share?.take();
+    return share && taken && { plan: share.plan, id: undefined, reserved: [], taken, share };
   }
 
   /** Asks Redis to admit an exchange to one subject. */
   async #ask(subject: LimitSubject, reservation: Reservation): Promise<Asked> {
     const plan = planOf(subject);
-    if (isBorrowed(plan)) return await this.#borrow(plan);
+    if (isBorrowed(plan)) return await this.#takeNextShare(plan);
     const id = plan.concurrency === undefined ? undefined : `${this.#id}-${++this.#acquired}`;
     const reserved = toAmountsTaken(plan, reservation);
     const read = (answer: unknown) => readTaken(answer, plan);
@@ -179,23 +180,12 @@ export class RedisLimiter implements Limiter {
     }
   }
 
-  /** Takes a request of a block that this gateway takes in advance. */
-  async #borrow(plan: Plan): Promise<Asked> {
-    const { subject } = plan;
-    let known = this.#shares.get(subject.name);
-    if (known?.plan !== plan) {
-      const borrow = (wanted: number) =>
-        this.#client.run(
-          (redis) => this.#count(redis, [plan.countsKey], toCountArguments(plan, wanted)),
-          (answer) => ({ granted: Number((answer as unknown[])[0]), taken: readTaken(answer, plan) }),
-        );
-      known = { plan, share: new BorrowedShare(plan, this.#clock, borrow) };
-      this.#shares.set(subject.name, known);
-    }
-    const { share } = known;
+  /** Takes a request of the next block of a share. */
+  async #takeNextShare(plan: Plan): Promise<Asked> {
+    const share = this.#shares.of(plan);
     try {
       const taken = await share.takeNext();
-      if (taken.isAdmitted) this.#exhausted.forget(subject);
+      if (taken.isAdmitted) this.#exhausted.forget(plan.subject);
       return { plan, id: undefined, reserved: [], taken, share };
     } catch {
       return { plan, id: undefined, reserved: [1], taken: undefined };

@@ -5,6 +5,7 @@
  */
 import { setImmediate } from "node:timers/promises";
 import { KeyAdministration } from "../admin/key_administration.ts";
+import { BudgetReports } from "../admin/budget_reports.ts";
 import { TeamReports } from "../admin/team_reports.ts";
 import { createAdminHandler } from "../admin/api/handler.ts";
 import type { LivePart } from "../observe/live/live_report.ts";
@@ -97,12 +98,14 @@ export class AdminListener {
 
   #createHandler({ config, assembly: { parts: { digest }, keys, limiter, usage } }: Prepared): Handler {
     const { admin, providers } = config;
+    const reported = { usage, config, keys, now: Date.now, rest: setImmediate };
     const { served, version, inForce } = this.#options;
     return createAdminHandler({
       gateway: served,
       keys: new KeyAdministration({ keys, limiter, digest, now: Date.now, config }),
       teams: new TeamReports(config.teams, limiter),
-      usage: new UsageReports({ usage, config, keys, now: Date.now, rest: setImmediate }),
+      budgets: new BudgetReports({ ...reported, limiter, teams: config.teams }),
+      usage: new UsageReports(reported),
       token: admin?.token,
       hostname: admin?.hostname,
       digest,

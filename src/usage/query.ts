@@ -7,9 +7,34 @@ import type { UsageConfig } from "../config/usage.ts";
 import { DAY_MS, STEP_MS, type UsageRange, type UsageRow, type UsageStep } from "./counts.ts";
 
 /** Dimensions by which usage can be grouped. */
-export const USAGE_PARTS = ["key", "team", "provider", "model", "operation", "day", "hour"] as const;
+export const USAGE_PARTS = ["key", "team", "provider", "model", "operation", "month", "day", "hour"] as const;
 /** One of the dimensions by which usage can be grouped. */
 export type UsagePart = typeof USAGE_PARTS[number];
+/** One of the dimensions that are times. */
+export type TimePart = "month" | "day" | "hour";
+/** Dimensions that are times: a query has at most one of them. */
+export const TIME_PARTS: readonly TimePart[] = ["month", "day", "hour"];
+
+/** Returns whether a dimension is a time. */
+export function isTimePart(part: UsagePart): part is TimePart {
+  return TIME_PARTS.some((each) => each === part);
+}
+
+/** Sums by which the rows of a report can be ordered, the largest first. */
+export const USAGE_ORDERS = [
+  "tokens",
+  "cost",
+  "requests",
+  "input",
+  "cached",
+  "output",
+  "reasoning",
+  "failed",
+  "estimated",
+  "unpriced",
+] as const;
+/** One of the sums by which the rows of a report can be ordered. */
+export type UsageOrder = typeof USAGE_ORDERS[number];
 
 /** The rows that are asked for. */
 export interface UsageSelection {
@@ -18,8 +43,9 @@ export interface UsageSelection {
   /** Milliseconds since 1970; left out, now. */
   readonly to?: number | undefined;
   readonly lastMs: number;
-  /** Only those of this key, provider, model or operation. */
+  /** Only those of this key, team, provider, model or operation. */
   readonly key?: string | undefined;
+  readonly team?: string | undefined;
   readonly provider?: string | undefined;
   readonly model?: string | undefined;
   readonly operation?: string | undefined;
@@ -28,6 +54,10 @@ export interface UsageSelection {
 /** A query for a report. */
 export interface UsageQuery extends UsageSelection {
   readonly by: readonly UsagePart[];
+  /** The sum by which rows are ordered, after their time. */
+  readonly sort: UsageOrder;
+  /** Number of groups, beside those of time, that have rows of their own: the largest; left out, all of them. */
+  readonly top?: number | undefined;
   /** Maximum number of rows. */
   readonly limit: number;
   /** The end of the page before, as that page states it. */
@@ -84,7 +114,7 @@ export function toRange(
   if (by.includes("hour") && from < firstHour) {
     throw new UsageRefusal("by", `hours are kept for ${toDays(hoursMs)}: ask by day, or for a later time`);
   }
-  const step: UsageStep = by.includes("day") || from < firstHour ? "day" : "hour";
+  const step: UsageStep = by.includes("day") || by.includes("month") || from < firstHour ? "day" : "hour";
   const ms = STEP_MS[step];
   const first = Math.max(from, now - daysMs);
   return {
@@ -95,7 +125,7 @@ export function toRange(
   };
 }
 
-/** Tells whether a row is asked for. */
+/** Tells whether a row is asked for, but for its team. */
 export function isWanted(row: UsageRow, { key, provider, model, operation }: UsageSelection): boolean {
   return (key === undefined || row.key === key) && (provider === undefined || row.provider === provider) &&
     (model === undefined || row.model === model) && (operation === undefined || row.operation === operation);

@@ -7,9 +7,19 @@
 import type { Config } from "../config/config.ts";
 import { type Rest, ROWS_A_TURN, type UsageRange, type UsageRow, type UsageStore } from "./counts.ts";
 import { FirstItems } from "./first_items.ts";
-import { isWanted, toRange, type UsageExportQuery, type UsagePart, type UsageQuery, UsageRefusal } from "./query.ts";
-import { addRow, createPricing, type Group, newGroup, tokensOf, toSums, type UsageSums } from "./sums.ts";
+import {
+  isTimePart,
+  isWanted,
+  toRange,
+  type UsageExportQuery,
+  type UsagePart,
+  type UsageQuery,
+  UsageRefusal,
+} from "./query.ts";
+import { compareGroups, readCursor, toCursor } from "./report_order.ts";
+import { addRow, createPricing, type Group, newGroup, toSums, type UsageSums } from "./sums.ts";
 import { type KeyNames, Teams } from "./teams.ts";
+import { keepTop } from "./top_groups.ts";
 import { inParts } from "./usage_memory.ts";
 import { WideMap } from "./wide_map.ts";
 
@@ -62,44 +72,9 @@ const MAX_GROUPS = 1_000_000;
 
 function nameOf(part: UsagePart, row: UsageRow, teams: Teams): string {
   if (part === "team") return teams.of(row.key);
-  if (part !== "day" && part !== "hour") return row[part];
+  if (!isTimePart(part)) return row[part];
   const time = new Date(row.at).toISOString();
-  return part === "day" ? time.slice(0, 10) : `${time.slice(0, 13)}:00Z`;
-}
-
-/** Returns the order of rows: by time, then those with the most tokens first. */
-function compare(by: readonly UsagePart[]) {
-  const time = by.findIndex((part) => part === "day" || part === "hour");
-  const text = (one = "", other = "") => one < other ? -1 : one > other ? 1 : 0;
-  return (one: Group, other: Group): number =>
-    (time < 0 ? 0 : text(one.names[time], other.names[time])) ||
-    tokensOf(other.counts) - tokensOf(one.counts) || other.counts.requests - one.counts.requests ||
-    text(one.names.join("\n"), other.names.join("\n"));
-}
-
-/** Writes the place of a group in the order, for the next page. */
-function toCursor({ names, counts }: Group): string {
-  return JSON.stringify([tokensOf(counts), counts.requests, ...names]);
-}
-
-/** Reads the place after which a page begins: as a group that is nowhere in the report. */
-function readCursor({ after, by }: UsageQuery): Group | undefined {
-  if (after === undefined) return undefined;
-  const wrong = new UsageRefusal("after", "expected the next of a report by the same dimensions");
-  let place: unknown;
-  try {
-    place = JSON.parse(after);
-  } catch {
-    throw wrong;
-  }
-  if (!Array.isArray(place) || place.length !== 2 + by.length) throw wrong;
-  const [tokens, requests, ...names]: unknown[] = place;
-  const isText = (name: unknown): name is string => typeof name === "string";
-  if (typeof tokens !== "number" || typeof requests !== "number" || !names.every(isText)) throw wrong;
-  const group = newGroup(names);
-  group.counts.other = tokens;
-  group.counts.requests = requests;
-  return group;
+  return part === "hour" ? `${time.slice(0, 13)}:00Z` : time.slice(0, part === "day" ? 10 : 7);
 }
 
 /** Makes reports. */
@@ -122,11 +97,12 @@ export class UsageReports {
    */
   async report(query: UsageQuery): Promise<UsageReport> {
     const { usage: { backend }, config: { currency, usage }, now, rest } = this.#parts;
-    const { by, limit } = query;
+    const { by, sort, top, limit } = query;
     const after = readCursor(query);
     const range = toRange(query, by, usage, now());
-    const { groups, total } = await this.#addUp(query, range);
-    const order = compare(by);
+    const { groups: all, total } = await this.#addUp(query, range);
+    const groups = top === undefined ? all : await keepTop(all, { by, sort, top }, rest);
+    const order = compareGroups(query);
     const page = new FirstItems(limit, order);
     let found = 0;
     for (const some of inParts(groups)) {
@@ -152,7 +128,7 @@ export class UsageReports {
       backend,
       rows: await this.#toLines(by, rows.reverse()),
       left,
-      next: left > 0 && last !== undefined ? toCursor(last) : null,
+      next: left > 0 && last !== undefined ? toCursor(last, query) : null,
       totals: toSums(total),
     };
   }
@@ -166,21 +142,33 @@ export class UsageReports {
    * @throws {UsageUnavailable} When usage can't be read
    */
   async *export(query: UsageExportQuery): AsyncIterable<readonly UsageExportRow[]> {
-    const { usage, config, now, rest } = this.#parts;
+    const { usage, config, keys, now, rest } = this.#parts;
     const range = toRange(query, query.by === undefined ? [] : [query.by], config.usage, now());
     const { step } = range;
     const { currency } = config;
     const priceOf = createPricing(config);
+    const teams = new Teams(keys);
     for await (const rows of usage.read(range)) {
-      const wanted = rows.filter((row) => isWanted(row, query));
-      if (wanted.length === 0) continue;
-      yield wanted.map((row) => {
-        const { at, key, provider, model, operation } = row;
-        const group = newGroup([]);
-        addRow(group, row, priceOf(row));
-        return { step, from: new Date(at).toISOString(), key, provider, model, operation, ...toSums(group), currency };
-      });
-      await rest();
+      const asked = rows.filter((row) => isWanted(row, query));
+      const wanted = query.team === undefined ? asked : await teams.ofTeam(asked, query.team);
+      if (wanted.length > 0) {
+        yield wanted.map((row) => {
+          const { at, key, provider, model, operation } = row;
+          const group = newGroup([]);
+          addRow(group, row, priceOf(row));
+          return {
+            step,
+            from: new Date(at).toISOString(),
+            key,
+            provider,
+            model,
+            operation,
+            ...toSums(group),
+            currency,
+          };
+        });
+      }
+      await rest(); // also where nothing of many rows is wanted
     }
   }
 
@@ -193,7 +181,8 @@ export class UsageReports {
     const teams = new Teams(keys);
     let sinceRest = 0;
     for await (const all of usage.read(range)) {
-      const rows = all.filter((row) => isWanted(row, query));
+      const asked = all.filter((row) => isWanted(row, query));
+      const rows = query.team === undefined ? asked : await teams.ofTeam(asked, query.team);
       if (query.by.includes("team")) await teams.learn(rows);
       for (const row of rows) {
         const names = query.by.map((part) => nameOf(part, row, teams));

@@ -7,6 +7,7 @@
 import type { Config } from "../config/config.ts";
 import { costOf, findPrice, formatCost, type Price } from "../config/prices.ts";
 import { addCounts, noCounts, type UsageCounts, type UsageRow } from "./counts.ts";
+import type { UsageOrder } from "./query.ts";
 
 /** Sums of usage, as a report states them. */
 export type UsageSums = Readonly<UsageCounts> & {
@@ -45,6 +46,20 @@ export function createPricing(
 /** Returns the sum of input, output and other tokens. */
 export function tokensOf({ input, output, other }: Readonly<UsageCounts>): number {
   return input + output + other;
+}
+
+/** Returns the sum of a group by which a report is ordered. */
+export function valueOf({ counts, unpriced, cost }: Group, order: UsageOrder): number | bigint {
+  if (order === "cost") return cost ?? 0n;
+  if (order === "unpriced") return unpriced;
+  return order === "tokens" ? tokensOf(counts) : counts[order];
+}
+
+/** Adds the sums of another group. */
+export function addGroup(group: Group, { counts, unpriced, cost }: Group): void {
+  addCounts(group.counts, counts);
+  group.unpriced += unpriced;
+  if (cost !== undefined) group.cost = (group.cost ?? 0n) + cost;
 }
 
 /** Returns sums of zero. @param names Values of the dimensions */

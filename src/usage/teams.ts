@@ -42,6 +42,16 @@ export class Teams {
     for (const [id, team] of found) this.#teams.add(id, team);
   }
 
+  /**
+   * Leaves out the rows of other teams.
+   *
+   * @throws {UsageUnavailable} As {@link learn} does
+   */
+  async ofTeam(rows: readonly UsageRow[], team: string): Promise<readonly UsageRow[]> {
+    await this.learn(rows);
+    return rows.filter(({ key }) => this.of(key) === team);
+  }
+
   /** Returns the team of a key that was looked up. */
   of(key: string): string {
     return this.#teams.get(key) ?? NONE;

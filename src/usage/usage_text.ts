@@ -4,6 +4,7 @@
  * @module
  */
 import { type Rest, USAGE_COUNTS } from "./counts.ts";
+import { toCsvLine } from "./csv.ts";
 import type { UsageExportRow, UsageReport } from "./report.ts";
 import { inParts } from "./usage_memory.ts";
 
@@ -25,18 +26,6 @@ const COLUMNS: readonly (keyof UsageExportRow)[] = [
   "cost",
   "currency",
 ];
-
-/** Formats one field of a CSV (RFC 4180 §2). A value that a spreadsheet would take for a formula is made a text. */
-function toField(value: unknown): string {
-  const text = String(value ?? "").replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\ufffd");
-  const safe = /^[=+\-@]/.test(text) ? `'${text}` : text;
-  return /[",]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
-}
-
-/** Formats one line of a CSV, with its end. */
-export function toCsvLine(values: readonly unknown[]): string {
-  return `${values.map(toField).join(",")}\r\n`;
-}
 
 /**
  * Formats an export.

@@ -5,6 +5,7 @@ import { describe, it } from "@std/testing/bdd";
 import { createAdminHandler } from "../../src/admin/api/handler.ts";
 import { mergeParts } from "../../src/observe/live/live_report.ts";
 import type { UsageReports } from "../../src/usage/report.ts";
+import type { BudgetReports } from "../../src/admin/budget_reports.ts";
 import type { TeamReports } from "../../src/admin/team_reports.ts";
 import type { KeyAdministration } from "../../src/admin/key_administration.ts";
 
@@ -22,6 +23,7 @@ function ask(headers: Record<string, string>, token?: string): Promise<Response>
     gateway: { isReady: true, openExchanges: 0 },
     keys: {} as KeyAdministration,
     teams: {} as TeamReports,
+    budgets: {} as BudgetReports,
     usage: {} as UsageReports,
     look: () => Promise.resolve(mergeParts([])),
     handle: () => assert.fail("nobody calls"),

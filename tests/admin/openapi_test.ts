@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import formats from "ajv-formats";
+import { BUDGET_ROUTES } from "../../src/admin/api/budgets.ts";
 import { KEY_ROUTES } from "../../src/admin/api/keys.ts";
 import { OPERATOR_ROUTES } from "../../src/admin/api/operator_actions.ts";
 import { TEAM_ROUTES } from "../../src/admin/api/teams.ts";
@@ -150,7 +151,7 @@ describe("the description of the admin API", () => {
       query: [],
       inPath: path.match(/\{\w+\}/g) ?? [],
     }));
-    const keyRoutes = [...KEY_ROUTES, ...TEAM_ROUTES, ...USAGE_ROUTES].map((
+    const keyRoutes = [...KEY_ROUTES, ...TEAM_ROUTES, ...BUDGET_ROUTES, ...USAGE_ROUTES].map((
       { path, method, operationId, body, status, answers, query },
     ) => ({
       path,
@@ -171,11 +172,11 @@ describe("the description of the admin API", () => {
   it("names what a query may say, all of which is taken", async () => {
     const { id } = (await running.call("POST", "/v1/keys", { body: {} })).json;
     const values: Record<string, string> = {
-      ...{ limit: "1", after: id, search: "x", use: "true" },
+      ...{ limit: "1", after: id, search: "x", use: "true", team: "search" },
       ...{ by: "key", last: "7d", from: "2026-01-31", to: "2099-01-31", key: id, provider: "a", model: "x" },
     };
     const usageValues: Record<string, Record<string, string>> = {
-      "/v1/usage": { after: '[1,1,"x"]' },
+      "/v1/usage": { after: '[1,1,"x"]', sort: "cost", top: "5" },
       "/v1/usage/export": { by: "day", format: "csv" },
     };
     const headers = { authorization: `Bearer ${TOKEN}` };
@@ -202,6 +203,7 @@ describe("the description of the admin API", () => {
       "createKey",
       "listKeys",
       "listTeams",
+      "listBudgets",
       "showKey",
       "updateKey",
       "rotateKey",

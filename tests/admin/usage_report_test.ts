@@ -2,7 +2,7 @@
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
-import { UsageRefusal } from "../../src/usage/query.ts";
+import { USAGE_ORDERS, UsageRefusal } from "../../src/usage/query.ts";
 import { type UsageReport, UsageReports } from "../../src/usage/report.ts";
 import { UsageQuerySchema } from "../../src/admin/api/usage.ts";
 import { type ConfigInput, parseConfig } from "../../src/config/config.ts";
@@ -108,6 +108,8 @@ describe("reports of usage", () => {
     const byHour = (await ask(rows, { by: "hour" })).report;
     assert.deepEqual(lines(byHour, "hour", "requests"), [["2026-11-21T12:00Z", 3], ["2026-11-21T13:00Z", 1]]);
     const byDay = (await ask(rows, { by: "key, day" })).report;
+    const byMonth = (await ask([...rows, row({}, { at: Date.UTC(2026, 9, 31) })], { by: "month", last: "60d" })).report;
+    assert.deepEqual(lines(byMonth, "month", "requests"), [["2026-10", 1], ["2026-11", 4]]);
     assert.deepEqual(lines(byDay, "key", "day", "requests"), [
       ["k1", "2026-11-21", 2],
       ["k2", "2026-11-21", 1],
@@ -125,6 +127,78 @@ describe("reports of usage", () => {
     ) {
       assert.equal((await ask(rows, query)).report.totals.requests, requests, JSON.stringify(query));
     }
+  });
+
+  it("are about one team where that is asked for, and so are exports", async () => {
+    const rows = ["k1", "k3", "k4", "gone"].map((key) => row({}, { key }));
+    for (
+      const [team, keys] of [["search", ["k1", "k3"]], ["(none)", ["k4"]], ["(removed)", ["gone"]], ["x", []]] as const
+    ) {
+      const { report } = await ask(rows, { team });
+      assert.deepEqual(lines(report, "key").flat(), keys);
+      assert.equal(report.totals.requests, keys.length);
+    }
+    await assert.rejects(ask([row({}, { key: "broken" })], { team: "search" }), UsageUnavailable);
+  });
+
+  it("come in the order of a sum, also in pages", async () => {
+    const rows = [
+      row({ input: 9, failed: 1 }, { key: "k1", model: "none" }),
+      row({ input: 4, requests: 7, cached: 2 }, { key: "k2" }),
+      row({ output: 5, reasoning: 3, estimated: 1 }, { key: "k3" }),
+      row({ input: 1, cached: 1 }, { key: "k4" }),
+    ];
+    const orders: Record<string, string[]> = {
+      tokens: ["k1", "k3", "k2", "k4"],
+      cost: ["k3", "k2", "k4", "k1"],
+      requests: ["k2", "k1", "k3", "k4"],
+      input: ["k1", "k2", "k4", "k3"],
+      cached: ["k2", "k4", "k1", "k3"],
+      output: ["k3", "k1", "k2", "k4"],
+      reasoning: ["k3", "k1", "k2", "k4"],
+      failed: ["k1", "k3", "k2", "k4"],
+      estimated: ["k3", "k1", "k2", "k4"],
+      unpriced: ["k1", "k3", "k2", "k4"],
+    };
+    assert.deepEqual(Object.keys(orders), [...USAGE_ORDERS]);
+    for (const [sort, keys] of Object.entries(orders)) {
+      assert.deepEqual(lines((await ask(rows, { sort })).report, "key").flat(), keys, sort);
+      const found: unknown[] = [];
+      let after: string | null | undefined;
+      do {
+        const { report }: { report: UsageReport } = await ask(rows, { sort, limit: "1", ...(after && { after }) });
+        found.push(...lines(report, "key").flat());
+        after = report.next;
+      } while (after !== null);
+      assert.deepEqual(found, keys, `${sort} in pages`);
+    }
+    await assert.rejects(ask(rows, { sort: "cost", after: '[9,1,"k1"]' }), UsageRefusal);
+    await assert.rejects(ask(rows, { sort: "cost", after: '[9,1,"k1","1.5"]' }), UsageRefusal);
+  });
+
+  it("add up all but the largest groups of the whole time, hour by hour, where a few are asked for", async () => {
+    const at = NOON - HOUR_MS;
+    const rows = [
+      row({ input: 9 }, { key: "k1" }),
+      row({ input: 5 }, { key: "k2" }),
+      row({ input: 5 }, { key: "k2", at }),
+      row({ input: 6 }, { key: "k3" }),
+      row({ input: 1 }, { key: "k4" }),
+      row({ input: 2 }, { key: OTHER, at }),
+    ];
+    const { report } = await ask(rows, { by: "hour,key", top: "2" });
+    const [before, then] = ["2026-11-21T11:00Z", "2026-11-21T12:00Z"];
+    assert.deepEqual(lines(report, "hour", "key", "tokens"), [
+      [before, "k2", 5],
+      [before, OTHER, 2],
+      [then, "k1", 9],
+      [then, OTHER, 7],
+      [then, "k2", 5],
+    ]);
+    assert.equal(report.totals.tokens, 28);
+    const byCost = (await ask(rows, { by: "key,model", top: "1", sort: "cost" })).report;
+    assert.deepEqual(lines(byCost, "key", "model", "tokens"), [[OTHER, OTHER, 18], ["k2", "gpt-4o", 10]]);
+    assert.deepEqual(lines((await ask(rows, { by: "hour", top: "1" })).report, "hour"), [[before], [then]]);
   });
 
   it("price by the provider's model, its pattern, the model, the longest pattern", async () => {
@@ -235,6 +309,24 @@ describe("reports of usage", () => {
     assert.deepEqual([rows.length, left, rows[0]?.input, rows.at(-1)?.input], [10_000, 90_000, 99_999, 90_000]);
     groups = 1_000_001;
     await assert.rejects(reports.report(query), UsageRefusal);
+  });
+
+  it("and exports have their turns also where nothing of many rows is wanted", async () => {
+    let rests = 0;
+    const reports = new UsageReports({
+      usage: {
+        backend: "memory",
+        async *read() {
+          for (let part = 0; part < 20; part++) yield [row({})];
+        },
+      },
+      config: parseConfig(CONFIG),
+      keys: { get: () => Promise.resolve(undefined) },
+      now: () => NOON,
+      rest: () => Promise.resolve(void rests++),
+    });
+    for await (const _ of reports.export({ lastMs: HOUR_MS, key: "nobody" })) assert.fail();
+    assert.equal(rests, 20);
   });
 
   it("are about what the configuration keeps", async () => {

@@ -82,12 +82,21 @@ describe("usage at the admin API", () => {
   });
 
   it("is about what is asked for", async () => {
-    for (const by of ["key", "provider", "model", "day", "hour", "day,key", "hour,model,provider"]) {
+    for (
+      const by of ["key", "provider", "model", "month", "day", "hour", "day,key", "hour,model,provider", "month,team"]
+    ) {
       assert.equal((await running.call("GET", `/v1/usage?by=${by}`)).json.totals.requests, 6, by);
     }
     assert.equal((await running.call("GET", `/v1/usage?key=${ids[0]}`)).json.totals.requests, 3);
     assert.equal((await running.call("GET", "/v1/usage?provider=b")).json.totals.requests, 0);
     assert.equal((await running.call("GET", "/v1/usage?limit=1")).json.left, 1);
+    const { rows } = (await running.call("GET", "/v1/usage?top=1&sort=cost&by=key,month")).json;
+    const month = new Date().toISOString().slice(0, 7);
+    assert.deepEqual(rows.map(({ month, tokens }: Record<string, unknown>) => [month, tokens]), [[month, 6], [
+      month,
+      6,
+    ]]);
+    assert.ok(rows.some(({ key }: { key: string }) => key === "(other)"));
     assert.equal((await running.call("GET", "/v1/usage?from=2020-01-01&to=2020-02-01")).json.rows.length, 0);
   });
 
@@ -111,6 +120,12 @@ describe("usage at the admin API", () => {
     const { rows } = (await running.call("GET", "/v1/usage?by=team,key")).json;
     const teams = Object.fromEntries(rows.map(({ key, team }: Record<string, string>) => [key, team]));
     assert.deepEqual([teams[id], teams[ids[0] ?? ""]], ["search", "(none)"]);
+    const part = (await running.call("GET", "/v1/usage?team=search")).json;
+    assert.deepEqual([part.rows.map(({ key }: { key: string }) => key), part.totals.requests], [[id], 1]);
+    const exported = await fetch(`${running.admin}/v1/usage/export?team=search`, {
+      headers: { authorization: `Bearer ${TOKEN}` },
+    });
+    assert.equal(JSON.parse(await exported.text()).key, id);
   });
 
   it("comes in pages", async () => {
@@ -161,6 +176,10 @@ describe("usage at the admin API", () => {
     ["by=", "by"],
     ["by=key,key", "by"],
     ["by=day,hour", "by"],
+    ["by=month,day", "by"],
+    ["sort=key", "sort"],
+    ["top=0", "top"],
+    ["top=101", "top"],
     ["by=hour&last=30d", "by"],
     ["last=7", "last"],
     ["last=0s", "last"],

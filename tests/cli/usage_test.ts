@@ -207,10 +207,15 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     assert.equal(await sum("--by", "day", "--key", "k1"), 2);
     assert.equal(await sum("--model", "o3"), 1);
     assert.equal(await sum("--provider", "b"), 0);
+    assert.equal(await sum("--team", "(removed)"), 2, "no key of that id is there");
+    assert.equal(JSON.parse(await good("export", "--team", "(other)", "--last", "24h")).key, OTHER);
+    const months = JSON.parse(await good("--json", "--by", "month,model", "--model", "m")).rows;
+    const names = [HOUR, before].map((time) => new Date(time).toISOString().slice(0, 7));
+    assert.deepEqual(months.map(({ month }: { month: string }) => month), [...new Set(names)].sort());
   });
 
   const WRONG: readonly [args: string[], says: RegExp][] = [
-    [["--by", "squad"], /--by: expected one or several of key, team, provider, model, operation, day, hour/],
+    [["--by", "squad"], /--by: expected one or several of key, team, provider, model, operation, month, day, hour/],
     [["--by", ""], /--by is empty/],
     [["--last", "7"], /--last: expected a duration such as "7d" or "24h"/],
     [["--last", "401d"], /--last: days are kept for 400 days/],

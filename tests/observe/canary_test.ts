@@ -73,7 +73,16 @@ describe("canaries", () => {
       limits: { body: "2MB", bodyTime: "500ms" },
       drain: { delay: "0s" },
     });
-    const { key, id } = await at.create("--name", "team", "--requests", "100/min", "--tokens", "1M/min");
+    const { key, id } = await at.create(
+      "--name",
+      "team",
+      "--requests",
+      "100/min",
+      "--tokens",
+      "1M/min",
+      "--budget",
+      "5G/month",
+    );
     const program = startProgram(["serve"], { cwd: at.path, env });
     const url = await program.waitFor(/listening on (http:\S+)/);
     const admin = await program.waitFor(/admin on (http:\S+)/);
@@ -101,7 +110,8 @@ describe("canaries", () => {
       return statuses.length + 2;
     };
     const told = async () => {
-      const paths = ["/metrics", "/readyz", "/livez", "/openapi.json", "/v1/keys", `/v1/keys/${id}`];
+      const usage = ["/v1/usage?by=team,key,model,operation", "/v1/usage/export", "/v1/budgets"];
+      const paths = ["/metrics", "/readyz", "/livez", "/openapi.json", "/v1/keys", `/v1/keys/${id}`, ...usage];
       const answers = await Promise.all(paths.map((path) => read(path)));
       return [...answers, await read("/metrics", "application/openmetrics-text")].join("\n");
     };

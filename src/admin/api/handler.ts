@@ -12,6 +12,7 @@ import { describeIssue, formatMistake } from "../../config/issue.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import type { KeyAdministration } from "../key_administration.ts";
 import { type Handler, toHandler } from "../../http/web.ts";
+import { BUDGET_ROUTES } from "./budgets.ts";
 import { TextParts, toAnswer, toRefusal, toTextAnswer } from "./answers.ts";
 import { Guard, type GuardParts } from "./guard.ts";
 import { type AdminCall, type AdminRoute, KEY_ROUTES } from "./keys.ts";
@@ -20,6 +21,7 @@ import { OPERATOR_ROUTES, OperatorActions, type OperatorParts } from "./operator
 import { PAGE_PATHS, toPageAnswer } from "../page.ts";
 import { TEAM_ROUTES } from "./teams.ts";
 import { USAGE_ROUTES } from "./usage.ts";
+import type { BudgetReports } from "../budget_reports.ts";
 import type { TeamReports } from "../team_reports.ts";
 import type { UsageReports } from "../../usage/report.ts";
 
@@ -27,6 +29,7 @@ import type { UsageReports } from "../../usage/report.ts";
 export interface AdminParts extends OperatorParts, GuardParts {
   readonly keys: KeyAdministration;
   readonly teams: TeamReports;
+  readonly budgets: BudgetReports;
   readonly usage: UsageReports;
   /** Returns the metrics in a format of Prometheus. */
   readonly metrics: (format: "text" | "openmetrics") => Promise<string>;
@@ -103,8 +106,9 @@ function bind<Service>(routes: readonly AdminRoute<Service>[], service: Service)
 }
 
 function createRouter(parts: AdminParts, guard: Guard) {
-  const { gateway, keys, teams, usage, version } = parts;
-  const routes = [...bind(KEY_ROUTES, keys), ...bind(TEAM_ROUTES, teams), ...bind(USAGE_ROUTES, usage)];
+  const { gateway, keys, teams, budgets, usage, version } = parts;
+  const reports = [...bind(BUDGET_ROUTES, budgets), ...bind(USAGE_ROUTES, usage)];
+  const routes = [...bind(KEY_ROUTES, keys), ...bind(TEAM_ROUTES, teams), ...reports];
   const router = Router<Routed>();
   const actions = new OperatorActions(parts);
   const ready = (): GatewayResponse => {

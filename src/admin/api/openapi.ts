@@ -7,6 +7,7 @@ import { toJsonSchema } from "@valibot/to-json-schema";
 import type * as v from "valibot";
 import { DEFAULT_OVERLAP } from "../../keys/lifecycle.ts";
 import { KeyPatchSchema, KeyPolicySchema } from "../../config/key.ts";
+import { BUDGET_ROUTES, budgetListSchema } from "./budgets.ts";
 import { toCallerPaths, toCallerTags } from "./caller_paths.ts";
 import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { liveSchemas } from "./live_schemas.ts";
@@ -64,6 +65,7 @@ function schemas(): Record<string, unknown> {
       },
     },
     TeamList: teamListSchema,
+    BudgetList: budgetListSchema,
     UsageReport: usageSchema,
     UsageRow: usageRowSchema,
     ...liveSchemas,
@@ -130,7 +132,7 @@ function describeAction({ operationId, summary, path, tokenIn, body, answers, ty
  */
 export function toOpenApi(version: string): Record<string, unknown> {
   const paths: Record<string, Record<string, unknown>> = {};
-  for (const route of [...KEY_ROUTES, ...TEAM_ROUTES, ...USAGE_ROUTES]) {
+  for (const route of [...KEY_ROUTES, ...TEAM_ROUTES, ...BUDGET_ROUTES, ...USAGE_ROUTES]) {
     (paths[route.path] ??= {})[route.method] = describe(route);
   }
   for (const route of OPERATOR_ROUTES) (paths[route.path] ??= {})[route.method] = describeAction(route);

@@ -6,7 +6,15 @@
 import * as v from "valibot";
 import { parseDuration } from "../../config/units.ts";
 import { USAGE_COUNTS } from "../../usage/counts.ts";
-import { USAGE_PARTS, type UsageExportQuery, type UsagePart, type UsageQuery } from "../../usage/query.ts";
+import {
+  isTimePart,
+  TIME_PARTS,
+  USAGE_ORDERS,
+  USAGE_PARTS,
+  type UsageExportQuery,
+  type UsagePart,
+  type UsageQuery,
+} from "../../usage/query.ts";
 import type { UsageReports } from "../../usage/report.ts";
 import { EXPORT_TYPES, type ExportFormat, toExportText, toReportText } from "../../usage/usage_text.ts";
 import { TextParts } from "./answers.ts";
@@ -17,13 +25,18 @@ const MAX_ROWS = 10_000;
 const DEFAULT_ROWS = 1000;
 const DEFAULT_LAST = "7d";
 
-const byForm = `expected one or several of ${USAGE_PARTS.join(", ")}, with commas between them; not both day and hour`;
+/** Limit of the groups that have rows of their own where the others are added up. */
+const MAX_TOP = 100;
+
+const byForm = `expected one or several of ${USAGE_PARTS.join(", ")}, with commas between them; only one of ${
+  TIME_PARTS.join(", ")
+}`;
 const by = v.pipe(
   v.string(byForm),
   v.transform((text) => text.split(",").map((part) => part.trim())),
   v.custom<UsagePart[]>((parts) => Array.isArray(parts) && parts.every((part) => USAGE_PARTS.includes(part)), byForm),
   v.check((parts) => new Set(parts).size === parts.length, "expected each only once"),
-  v.check((parts) => !(parts.includes("day") && parts.includes("hour")), byForm),
+  v.check((parts) => parts.filter(isTimePart).length <= 1, byForm),
 );
 
 const timeForm = "expected a day such as 2027-01-31 or a time such as 2027-01-31T00:00:00Z";
@@ -44,7 +57,13 @@ const last = v.pipe(
   v.minValue(1, lastForm),
 );
 
-const limitForm = `expected a whole number from 1 to ${MAX_ROWS}`;
+/** Builds the schema of a whole number, written as text. */
+function wholeUpTo(most: number): v.GenericSchema<string, number> {
+  const form = `expected a whole number from 1 to ${most}`;
+  return v.pipe(v.string(form), v.regex(/^[1-9][0-9]{0,4}$/, form), v.transform(Number), v.maxValue(most, form));
+}
+
+const sortForm = `expected one of ${USAGE_ORDERS.join(", ")}`;
 
 /** Parameters that select rows. */
 const selection = {
@@ -52,6 +71,7 @@ const selection = {
   to: v.optional(time),
   last: v.optional(last),
   key: v.optional(v.string()),
+  team: v.optional(v.string()),
   provider: v.optional(v.string()),
   model: v.optional(v.string()),
   operation: v.optional(v.string()),
@@ -65,15 +85,9 @@ export const UsageQuerySchema: v.GenericSchema<unknown, UsageQuery> = v.pipe(
     by: v.optional(by, "key"),
     ...selection,
     after: v.optional(v.string()),
-    limit: v.optional(
-      v.pipe(
-        v.string(limitForm),
-        v.regex(/^[1-9][0-9]{0,4}$/, limitForm),
-        v.transform(Number),
-        v.maxValue(MAX_ROWS, limitForm),
-      ),
-      String(DEFAULT_ROWS),
-    ),
+    sort: v.optional(v.picklist(USAGE_ORDERS, sortForm), "tokens"),
+    top: v.optional(wholeUpTo(MAX_TOP)),
+    limit: v.optional(wholeUpTo(MAX_ROWS), String(DEFAULT_ROWS)),
   }),
   v.forward(v.check(({ from, last }) => from === undefined || last === undefined, eitherForm), ["last"]),
   v.transform(({ last, ...query }) => ({ ...query, lastMs: last ?? parseDuration(DEFAULT_LAST) })),
@@ -173,6 +187,7 @@ const SELECTION = {
   from: "The first day, such as 2027-01-31, or time, in UTC; instead of last",
   to: "The day or time at which it ends, which is no part of it; now if left out",
   key: "Only the usage of the key with this id",
+  team: "Only the usage of keys that are in this team now; (none) for those without, (removed) for keys that are gone",
   provider: "Only the usage of this provider",
   model: "Only the usage of this model",
   operation: "Only the usage of this operation, such as embeddings",
@@ -189,6 +204,10 @@ export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [{
     means: {
       by: `One or several of ${USAGE_PARTS.join(", ")}, with commas between them; key if left out`,
       ...SELECTION,
+      sort: `The sum by which rows are ordered, the largest first: ${USAGE_ORDERS.join(", ")}; tokens if left out. ` +
+        "Times come first, in their order",
+      top: `Only so many groups have rows of their own, the largest over all times, up to ${MAX_TOP}; the others are ` +
+        "added up as (other)",
       limit: `How many rows at most, up to ${MAX_ROWS}; ${DEFAULT_ROWS} if left out`,
       after: "The next of the page before, with the rest of the query as it was",
     },

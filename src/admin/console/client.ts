@@ -66,6 +66,20 @@ export async function call<T>(method: string, path: string, body?: unknown): Pro
   return await response.json();
 }
 
+/**
+ * Fetches a file of the admin API.
+ *
+ * @param path Such as `v1/usage/export`
+ * @returns Its content
+ * @throws {Refused} If the API refuses, can't be reached, or breaks off
+ */
+export async function fetchFile(path: string): Promise<Blob> {
+  const response = await send(path, { headers: withToken() });
+  return await response.blob().catch(() => {
+    throw new Refused(0, "broken_off", "Cannot read the file to its end: try again, or ask for less");
+  });
+}
+
 /** Reads the data of server-sent events, one after the other. */
 export async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<string> {
   const decoder = new TextDecoder();

@@ -15,6 +15,7 @@ import { type Snapshot, Store } from "./store.ts";
 import { readTheme, useTheme } from "./theme.tsx";
 import { Banner, Top } from "./top.tsx";
 import { Traffic } from "./traffic.tsx";
+import { Usage } from "./usage_view.tsx";
 
 interface ViewProps {
   readonly snapshot: Snapshot;
@@ -25,6 +26,7 @@ interface ViewProps {
 /** The views, in the order of the navigation. The playground keeps its state while it is hidden. */
 const VIEWS = {
   traffic: Traffic,
+  usage: Usage,
   exchanges: Exchanges,
   providers: Providers,
   keys: Keys,

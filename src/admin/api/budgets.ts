@@ -1,0 +1,97 @@
+/**
+ * The route of budgets at the admin API, with the schemas of its query and its answer.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import type { BudgetQuery, BudgetReports } from "../budget_reports.ts";
+import type { AdminRoute } from "./keys.ts";
+
+/** Limit of the keys of a page. */
+const MAX_LISTED = 1000;
+const DEFAULT_LISTED = 100;
+
+const limitForm = `expected a whole number from 1 to ${MAX_LISTED}`;
+const BudgetQuerySchema: v.GenericSchema<unknown, BudgetQuery> = v.strictObject({
+  limit: v.optional(
+    v.pipe(
+      v.string(limitForm),
+      v.regex(/^[1-9][0-9]{0,3}$/, limitForm),
+      v.transform(Number),
+      v.maxValue(MAX_LISTED, limitForm),
+    ),
+    String(DEFAULT_LISTED),
+  ),
+  after: v.optional(v.string()),
+  key: v.optional(v.string()),
+  team: v.optional(v.string()),
+});
+
+const text = { type: "string" };
+const time = { type: ["string", "null"], format: "date-time" };
+const amount = { type: "number", minimum: 0 };
+
+const properties = {
+  of: { enum: ["key", "team"] },
+  id: { ...text, description: "Id of the key, or name of the team" },
+  name: { ...text, description: "That of the key" },
+  team: { ...text, description: "That of the key" },
+  unit: { ...text, description: "tokens, or the currency" },
+  limit: amount,
+  used: { ...amount, description: "With what open calls have reserved" },
+  mode: { enum: ["enforce", "observe", "strict"] },
+  period: { enum: ["day", "month"] },
+  renews: { ...text, format: "date-time", description: "Start of the next day or month, UTC" },
+  perDay: {
+    type: ["number", "null"],
+    minimum: 0,
+    description:
+      "Use in a day at the pace of late: the average of the last 7 days, of a budget for a day that of the " +
+      "last 24 hours, or since the first use in them, at least an hour; null where usage can't be read",
+  },
+  paceSince: { ...time, description: "The time since when the pace is the average; null where nothing was used" },
+  runsOut: {
+    ...time,
+    description: "When it will be used up at this pace; null where that is not before it renews, or is so already",
+  },
+};
+
+/** JSON Schema of the answer, for the description. */
+export const budgetListSchema: Readonly<Record<string, unknown>> = {
+  type: "object",
+  required: ["budgets", "next"],
+  additionalProperties: false,
+  properties: {
+    budgets: {
+      type: "array",
+      items: {
+        type: "object",
+        required: Object.keys(properties).filter((name) => name !== "name" && name !== "team"),
+        additionalProperties: false,
+        properties,
+      },
+    },
+    next: { type: ["string", "null"], description: "What to give as after for the next page" },
+  },
+};
+
+/** The route of budgets. */
+export const BUDGET_ROUTES: readonly AdminRoute<BudgetReports>[] = [{
+  method: "get",
+  path: "/v1/budgets",
+  operationId: "listBudgets",
+  summary: "List the budgets of teams and keys: what is used, when they renew, and when they will be used up",
+  query: {
+    schema: BudgetQuerySchema,
+    means: {
+      limit: `How many keys with a budget at most, up to ${MAX_LISTED}; ${DEFAULT_LISTED} if left out. A page ends ` +
+        "after 1000 keys in any case; the first one has the teams too",
+      after: "The next of the page before",
+      key: "Only the budgets of the key with this id",
+      team: "Only the budgets of this team",
+    },
+  },
+  status: 200,
+  answers: "BudgetList",
+  run: (budgets, { query }) => budgets.list(query as BudgetQuery), // as its schema leaves it
+}];

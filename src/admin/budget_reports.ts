@@ -1,0 +1,213 @@
+/**
+ * Reports of budgets: what keys and teams have used of each, when it begins anew, and when it will be used up at the
+ * pace of late.
+ *
+ * @module
+ */
+import type { LimitMode, LimitSet } from "../config/limit_set.ts";
+import type { TeamConfig } from "../config/team.ts";
+import { type Budget, formatMoney, periodEnd } from "../config/units.ts";
+import type { GatewayKey, KeyRegistry } from "../keys/key_store.ts";
+import type { Limiter } from "../limits/limiter.ts";
+import { DAY_MS, HOUR_MS, UsageUnavailable } from "../usage/counts.ts";
+import { readRecentUse, type RecentUse } from "../usage/recent_use.ts";
+import type { UsageReportParts } from "../usage/report.ts";
+
+/** One budget as administrators see it. */
+export interface BudgetView {
+  readonly of: "key" | "team";
+  /** Id of the key, or name of the team. */
+  readonly id: string;
+  /** Name of the key. */
+  readonly name?: string;
+  /** Team of the key. */
+  readonly team?: string;
+  /** `tokens`, or the currency. */
+  readonly unit: string;
+  readonly limit: number;
+  /** The part of it that is used, with what open calls have reserved. */
+  readonly used: number;
+  readonly mode: LimitMode;
+  readonly period: Budget["period"];
+  /** Start of the next period, ISO 8601 in UTC. */
+  readonly renews: string;
+  /** Use in a day at the pace of late; `null` where usage can't be read. */
+  readonly perDay: number | null;
+  /** Start of the time by which the pace was computed; `null` where nothing was used in it. */
+  readonly paceSince: string | null;
+  /** The time at which it will be used up at this pace; `null` where that is not before it renews, or is so already. */
+  readonly runsOut: string | null;
+}
+
+/** A query for budgets. */
+export interface BudgetQuery {
+  /** Maximum number of keys with a budget. */
+  readonly limit: number;
+  /** Id of a key: only budgets of the keys after it. */
+  readonly after?: string | undefined;
+  /** Only the budgets of the key with this id. */
+  readonly key?: string | undefined;
+  /** Only the budgets of this team. */
+  readonly team?: string | undefined;
+}
+
+/** A page of budgets. */
+export interface BudgetList {
+  readonly budgets: readonly BudgetView[];
+  /** The value of `after` that asks for the next page; `null` where there is none. A page before it may be empty. */
+  readonly next: string | null;
+}
+
+/** Dependencies of {@link BudgetReports}. */
+export interface BudgetReportParts extends UsageReportParts {
+  readonly keys: Pick<KeyRegistry, "get" | "list">;
+  readonly limiter: Limiter;
+  readonly teams: Readonly<Record<string, TeamConfig>>;
+}
+
+/** Number of keys that are looked through for a page: most may have no budget. */
+const MAX_SCANNED = 1000;
+/** Number of subjects whose limits are asked for at once. */
+const ASKED_AT_ONCE = 50;
+/** Times by which the pace is computed: a week has each of its days once, a day each of its hours. Milliseconds. */
+const PACE_MS: Readonly<Record<Budget["period"], number>> = { day: DAY_MS, month: 7 * DAY_MS };
+/** The least time by which the pace is computed: a single call must not be taken for the pace of a day. Milliseconds. */
+const MIN_PACE_MS = HOUR_MS;
+/** Units of 10^-12 of a currency, in which costs are computed, in one of 10^-9, in which budgets are. */
+const COST_UNIT = 1000n;
+
+/** A key or team with a budget. */
+interface Subject {
+  readonly of: "key" | "team";
+  readonly id: string;
+  readonly limits: LimitSet;
+  readonly key?: GatewayKey;
+}
+
+/** A budget and its use. */
+interface Standing {
+  readonly subject: Subject;
+  readonly name: "budget" | "spend";
+  readonly budget: Budget;
+  readonly unit: string;
+  /** In tokens, or in 10^-9 of the currency. */
+  readonly used: number;
+}
+
+const hasBudget = ({ budget, spend }: LimitSet): boolean => budget !== undefined || spend !== undefined;
+
+/** Reports of the budgets of keys and teams. */
+export class BudgetReports {
+  readonly #parts: BudgetReportParts;
+
+  /** @param parts Their dependencies */
+  constructor(parts: BudgetReportParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * @param query Which budgets
+   * @returns Those of teams first, in the order of the configuration, then those of keys, the newest first
+   * @throws {KeyStoreError} When the keys can't be read
+   */
+  async list(query: BudgetQuery): Promise<BudgetList> {
+    const { subjects, next } = await this.#find(query);
+    const standings: Standing[] = [];
+    for (let from = 0; from < subjects.length; from += ASKED_AT_ONCE) {
+      const some = subjects.slice(from, from + ASKED_AT_ONCE);
+      standings.push(...(await Promise.all(some.map((subject) => this.#standingsOf(subject)))).flat());
+      await this.#parts.rest();
+    }
+    const now = this.#parts.now();
+    const recent = await this.#readRecent(standings, now);
+    return { budgets: standings.map((standing, at) => toView(standing, recent?.[at], now)), next };
+  }
+
+  /** Finds the keys and teams of a page. */
+  async #find({ limit, after, key: id, team }: BudgetQuery): Promise<{ subjects: Subject[]; next: string | null }> {
+    const { keys, teams } = this.#parts;
+    const isWhole = id === undefined && team === undefined;
+    const subjects = Object.entries(after === undefined ? teams : {})
+      .filter(([name, { limits }]) => hasBudget(limits) && (isWhole || name === team))
+      .map(([name, { limits }]): Subject => ({ of: "team", id: name, limits }));
+    if (!isWhole) {
+      const key = id === undefined ? undefined : await keys.get(id);
+      return { subjects: [...subjects, ...toSubjects(key)], next: null };
+    }
+    const listed = await keys.list({ limit: MAX_SCANNED, after });
+    let found = 0;
+    for (const key of listed) {
+      const some = toSubjects(key);
+      subjects.push(...some);
+      if ((found += some.length) >= limit) return { subjects, next: key.id };
+    }
+    return { subjects, next: listed.length === MAX_SCANNED ? listed.at(-1)?.id ?? null : null };
+  }
+
+  async #standingsOf(subject: Subject): Promise<Standing[]> {
+    const { of, id, limits } = subject;
+    const standings = await this.#parts.limiter.status({ name: `${of}:${id}`, limits });
+    return standings.flatMap(({ name, used }) => {
+      const budget = name === "budget" || name === "spend" ? limits[name] : undefined;
+      if (budget === undefined || (name !== "budget" && name !== "spend")) return [];
+      return [{
+        subject,
+        name,
+        budget,
+        unit: limits.spend && name === "spend" ? limits.spend.currency : "tokens",
+        used,
+      }];
+    });
+  }
+
+  /** Reads the use by which the pace is computed; `undefined` where usage can't be read. */
+  async #readRecent(standings: readonly Standing[], now: number): Promise<readonly RecentUse[] | undefined> {
+    const { config: { usage: { hoursMs } } } = this.#parts;
+    const subjects = standings.map(({ subject: { of: kind, id }, budget: { period } }) => ({
+      kind,
+      id,
+      from: now - Math.min(PACE_MS[period], hoursMs),
+    }));
+    try {
+      return await readRecentUse(subjects, this.#parts);
+    } catch (error) {
+      if (error instanceof UsageUnavailable) return undefined;
+      throw error;
+    }
+  }
+}
+
+/** Returns a key that has a budget and can be used. */
+function toSubjects(key: GatewayKey | undefined): Subject[] {
+  if (key?.limits === undefined || key.revokedAt !== undefined || !hasBudget(key.limits)) return [];
+  return [{ of: "key", id: key.id, limits: key.limits, key }];
+}
+
+/** Describes a budget. */
+function toView(
+  { subject: { of, id, key, limits: { mode = "enforce" } }, name, budget: { limit, period }, unit, used }: Standing,
+  recent: RecentUse | undefined,
+  now: number,
+): BudgetView {
+  const toAmount = (amount: number): number => name === "spend" ? Number(formatMoney(amount)) : Math.round(amount);
+  const renewsAt = periodEnd(period, now);
+  const since = recent?.since;
+  const lately = recent === undefined ? 0 : name === "spend" ? Number(recent.cost / COST_UNIT) : recent.tokens;
+  const perMs = since === undefined ? 0 : lately / Math.max(now - since, MIN_PACE_MS);
+  const runsOutAt = used < limit && perMs > 0 ? now + (limit - used) / perMs : Infinity;
+  return {
+    of,
+    id,
+    ...(key?.name !== undefined && { name: key.name }),
+    ...(key?.team !== undefined && { team: key.team }),
+    unit,
+    limit: toAmount(limit),
+    used: toAmount(used),
+    mode,
+    period,
+    renews: new Date(renewsAt).toISOString(),
+    perDay: recent === undefined ? null : toAmount(perMs * DAY_MS),
+    paceSince: since === undefined ? null : new Date(since).toISOString(),
+    runsOut: runsOutAt < renewsAt ? new Date(runsOutAt).toISOString() : null,
+  };
+}

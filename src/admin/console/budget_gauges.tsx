@@ -1,0 +1,169 @@
+/**
+ * Gauges of the budgets of teams and keys: what is used, when each renews, and when it will be used up.
+ *
+ * @module
+ */
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { call } from "./client.ts";
+import { amount, duration } from "./format.ts";
+import { Pill, Problem } from "./parts.tsx";
+import type { Budget, BudgetList } from "./usage_api.ts";
+import type { Shown } from "./usage_query.ts";
+import { cost, shareText } from "./usage_table.tsx";
+
+/** Time after which budgets are asked for again. Milliseconds. */
+const REFRESH_MS = 60_000;
+/** Number of gauges that are shown at first. */
+const SHOWN_AT_ONCE = 12;
+/** Maximum number of pages that are read, each of up to 1000 keys. */
+const MAX_PAGES = 5;
+
+/** Reads the budgets. @returns Those of the first pages, and whether there are more */
+async function readBudgets(): Promise<{ budgets: readonly Budget[]; isCut: boolean }> {
+  const budgets: Budget[] = [];
+  let after: string | null = null;
+  for (let page = 0; page < MAX_PAGES; page++) {
+    const query: URLSearchParams = new URLSearchParams({ limit: "1000", ...(after !== null && { after }) });
+    const found: BudgetList = await call<BudgetList>("GET", `v1/budgets?${query}`);
+    budgets.push(...found.budgets);
+    after = found.next;
+    if (after === null) break;
+  }
+  return { budgets, isCut: after !== null };
+}
+
+/** Order of urgency: used up, then by the date at which it will be, then by the used part. */
+function compare(one: Budget, other: Budget): number {
+  const end = ({ used, limit, runsOut }: Budget) =>
+    used >= limit ? 0 : runsOut === null ? Infinity : Date.parse(runsOut);
+  const [first, second] = [end(one), end(other)];
+  return first === second ? other.used / other.limit - one.used / one.limit : first - second;
+}
+
+function isNarrowedTo({ of, id, team }: Budget, { narrowed }: Shown): boolean {
+  const { key, team: wanted } = narrowed;
+  if (key !== undefined) return of === "key" && id === key.value;
+  return wanted === undefined || (of === "team" ? id : team ?? "(none)") === wanted.value;
+}
+
+/** A date such as `Nov 28`, with the time of day where that is near. */
+function when(time: string, now: number): string {
+  const isNear = Date.parse(time) - now < 2 * 86_400_000;
+  return new Date(time).toLocaleString("en", {
+    month: "short",
+    day: "numeric",
+    timeZone: "UTC",
+    ...(isNear && { hour: "2-digit", minute: "2-digit", hourCycle: "h23" }),
+  });
+}
+
+function Outlook({ of: { used, limit, unit, perDay, runsOut }, now }: { of: Budget; now: number }): JSX.Element {
+  if (used >= limit) return <Pill kind="bad">used up</Pill>;
+  const text = (value: number) => unit === "tokens" ? amount(Math.round(value)) : cost(value);
+  const pace = perDay === null ? "pace unknown" : perDay === 0 ? "no use of late" : `${text(perDay)} ${unit} a day`;
+  if (runsOut === null) {
+    return <span class="hint">{pace}{perDay !== null && perDay > 0 && ": lasts until it renews"}</span>;
+  }
+  return (
+    <>
+      <Pill kind="warn">used up {when(runsOut, now)}</Pill>
+      <span class="hint">{pace}</span>
+    </>
+  );
+}
+
+function Gauge({ of: budget, now }: { of: Budget; now: number }): JSX.Element {
+  const { of, id, name, team, unit, limit, used, mode, period, renews } = budget;
+  const title = of === "team" ? `Team ${id}` : name ?? id;
+  const text = (value: number) => unit === "tokens" ? amount(value) : cost(value);
+  return (
+    <li>
+      <div class="whose">
+        <b class="label">{title}</b>
+        {of === "key" && name !== undefined && <span class="mono hint">{id}</span>}
+        {team !== undefined && <span class="hint">team {team}</span>}
+      </div>
+      <meter min={0} max={limit} high={limit * 0.9} value={Math.min(used, limit)} aria-label={`Budget of ${title}`}>
+        {shareText(used / limit)}
+      </meter>
+      <div class="whose">
+        <span>
+          <b>{text(used)}</b> of {text(limit)} {unit} {period === "day" ? "today" : "this month"}
+        </span>
+        <span class="hint">{shareText(used / limit)}</span>
+        {mode !== "enforce" && <span class="hint">{mode === "observe" ? "only observed" : mode}</span>}
+      </div>
+      <div class="outlook">
+        <Outlook of={budget} now={now} />
+        <span class="hint">
+          renews {when(renews, now)}, in {duration(Math.max(60_000, Date.parse(renews) - now))}
+        </span>
+      </div>
+    </li>
+  );
+}
+
+function useBudgets() {
+  const [list, setList] = useState<Awaited<ReturnType<typeof readBudgets>> | undefined>(undefined);
+  const [error, setError] = useState<unknown>(undefined);
+  useEffect(() => {
+    let isGone = false;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const reload = async () => {
+      try {
+        const found = document.hidden ? undefined : await readBudgets();
+        if (isGone) return;
+        if (found !== undefined) setList(found);
+        setError(undefined);
+      } catch (thrown) {
+        if (isGone) return;
+        setError(thrown);
+      }
+      timer = setTimeout(reload, REFRESH_MS);
+    };
+    reload();
+    return () => {
+      isGone = true;
+      clearTimeout(timer);
+    };
+  }, []);
+  return { list, error };
+}
+
+/** The budgets of what the view is narrowed to, the most urgent first. */
+export function BudgetGauges({ shown, now }: { shown: Shown; now: number }): JSX.Element {
+  const { list, error } = useBudgets();
+  const [isWhole, setWhole] = useState(false);
+  const found = list?.budgets.filter((each) => isNarrowedTo(each, shown)).sort(compare) ?? [];
+  return (
+    <section class="card" aria-label="Budgets">
+      <header>
+        <h2>Budgets</h2>
+        <span class="hint">the most urgent first; dates in UTC</span>
+      </header>
+      <Problem error={error} />
+      {list !== undefined && found.length === 0 && (
+        <p class="empty">
+          {list.budgets.length === 0
+            ? "None yet. Keys get one in the view of keys, teams in the configuration."
+            : "None of what is shown here."}
+        </p>
+      )}
+      <ul class="gauges">
+        {(isWhole ? found : found.slice(0, SHOWN_AT_ONCE)).map((each) => (
+          <Gauge key={`${each.of} ${each.id} ${each.unit}`} of={each} now={now} />
+        ))}
+      </ul>
+      {!isWhole && found.length > SHOWN_AT_ONCE && (
+        <button type="button" onClick={() => setWhole(true)}>Show all {found.length}</button>
+      )}
+      {found.length > 0 && (
+        <p class="hint">
+          The pace is the average of the last 7 days (of a budget for a day: of the last 24 hours), or since the first
+          use in them, at least an hour.{list?.isCut && " There are more keys than were looked through."}
+        </p>
+      )}
+    </section>
+  );
+}

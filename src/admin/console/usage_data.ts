@@ -1,0 +1,155 @@
+/**
+ * Data of the view of usage: its reports as the admin API returns them, the series of the chart, and texts to download.
+ *
+ * @module
+ */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { toCsvLine } from "../../usage/csv.ts";
+import { call } from "./client.ts";
+import { COUNTS, type TimePart, type UsageLine, type UsageReport, type UsageSums } from "./usage_api.ts";
+import {
+  type Dimension,
+  labelOf,
+  type Measure,
+  type Period,
+  type Shown,
+  toChartQuery,
+  toPeriod,
+  toTableQuery,
+  toUnpricedQuery,
+} from "./usage_query.ts";
+
+/** Number of series with a colour of their own. */
+export const MAX_SERIES = 7;
+/** Maximum number of rows of the table. */
+const MAX_ROWS = 1000;
+/** Number of models that the hint on prices names. */
+const NAMED_MODELS = 4;
+/** Time after which what is shown is asked for again. Milliseconds. */
+const REFRESH_MS = 60_000;
+/** Name of what is counted together. */
+const OTHER = "(other)";
+
+/** Reports for one state of the view. */
+export interface UsageData {
+  readonly shown: Shown;
+  readonly period: Period;
+  readonly table: UsageReport;
+  readonly chart: UsageReport;
+  /** Models without a price, those with the most tokens first. */
+  readonly unpriced: readonly UsageLine[];
+}
+
+/** One series of the chart. */
+export interface Series {
+  /** Value of the dimension. */
+  readonly id: string;
+  readonly label: string;
+  readonly isOther: boolean;
+  readonly values: readonly number[];
+}
+
+/** Returns the amount of a row that is measured. */
+export function amountOf(sums: UsageSums, measure: Measure): number {
+  return measure === "cost" ? Number(sums.cost ?? 0) : sums[measure];
+}
+
+/** Returns the names of a time's hours, days or months, as reports have them. */
+export function toBuckets({ from, to }: UsageReport, step: TimePart): string[] {
+  const names: string[] = [];
+  const end = Date.parse(to);
+  const date = new Date(from);
+  if (step === "month") date.setUTCDate(1);
+  while (date.getTime() < end) {
+    const text = date.toISOString();
+    names.push(step === "hour" ? `${text.slice(0, 13)}:00Z` : text.slice(0, step === "day" ? 10 : 7));
+    if (step === "month") date.setUTCMonth(date.getUTCMonth() + 1);
+    else date.setTime(date.getTime() + (step === "hour" ? 3_600_000 : 86_400_000));
+  }
+  return names;
+}
+
+/** Returns the series of the chart, the largest first and the others last. */
+export function toSeries(report: UsageReport, buckets: readonly string[], { by, measure }: Shown): Series[] {
+  const indexes = new Map(buckets.map((name, index) => [name, index]));
+  const [step = "day"] = report.by;
+  const found = new Map<string, { id: string; label: string; isOther: boolean; values: number[]; sum: number }>();
+  for (const row of report.rows) {
+    const name = row[by] ?? "";
+    let series = found.get(name);
+    if (series === undefined) {
+      series = { id: name, label: labelOf(row, by), isOther: name === OTHER, values: buckets.map(() => 0), sum: 0 };
+      found.set(name, series);
+    }
+    const index = indexes.get(row[step] ?? "");
+    const amount = amountOf(row, measure);
+    if (index !== undefined) series.values[index] = amount;
+    series.sum += amount;
+  }
+  return [...found.values()].sort((one, other) => Number(one.isOther) - Number(other.isOther) || other.sum - one.sum);
+}
+
+async function load(shown: Shown, period: Period): Promise<UsageData> {
+  const [table, chart] = await Promise.all([
+    call<UsageReport>("GET", toTableQuery(shown, period, MAX_ROWS)),
+    call<UsageReport>("GET", toChartQuery(shown, period, MAX_SERIES)),
+  ]);
+  const { rows } = table.totals.unpriced === 0
+    ? { rows: [] }
+    : await call<UsageReport>("GET", toUnpricedQuery(shown, period, NAMED_MODELS));
+  return { shown, period, table, chart, unpriced: rows.filter(({ unpriced }) => unpriced > 0) };
+}
+
+/** Loads what is shown, and again every minute. */
+export function useUsage(shown: Shown): { data: UsageData | undefined; error: unknown; isLoading: boolean } {
+  const [data, setData] = useState<UsageData | undefined>(undefined);
+  const [error, setError] = useState<unknown>(undefined);
+  const [isLoading, setLoading] = useState(false);
+  const latest = useRef(0);
+  useEffect(() => {
+    const turn = ++latest.current;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const reload = async () => {
+      const period = document.hidden ? undefined : toPeriod(shown, Date.now());
+      if (period !== undefined) {
+        setLoading(true);
+        try {
+          const loaded = await load(shown, period);
+          if (turn === latest.current) setData(loaded), setError(undefined);
+        } catch (thrown) {
+          if (turn === latest.current) setError(thrown);
+        }
+        if (turn === latest.current) setLoading(false);
+      }
+      if (turn === latest.current) timer = setTimeout(reload, REFRESH_MS);
+    };
+    reload();
+    return () => {
+      latest.current++;
+      clearTimeout(timer);
+    };
+  }, [shown]);
+  return { data, error, isLoading };
+}
+
+/** Writes rows as they are shown as CSV, with the same columns as `sallyport usage --csv`. */
+export function toCsv({ by, currency }: UsageReport, rows: readonly UsageLine[]): string {
+  const texts = by.flatMap((part) => part === "key" ? [part, "name" as const] : [part]);
+  const names: (keyof UsageLine)[] = [...texts, ...COUNTS, "tokens", "unpriced", "cost"];
+  const lines = rows.map((row) => [...names.map((name) => row[name]), row.cost === null ? "" : currency]);
+  return [[...names, "currency"], ...lines].map(toCsvLine).join("");
+}
+
+/** Hands a file to the person at the browser. */
+export function saveFile(name: string, content: Blob): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(content);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), REFRESH_MS); // the browser reads it later
+}
+
+/** Returns whether a row has a text in one of its names. */
+export function hasText(line: UsageLine, dimensions: readonly Dimension[], text: string): boolean {
+  return [line.name, ...dimensions.map((each) => line[each])].some((each) => each?.toLowerCase().includes(text));
+}

@@ -1,0 +1,195 @@
+/**
+ * The table of usage: a row for each key, team, model, provider or operation, with its share and its cost.
+ *
+ * @module
+ */
+import type { JSX } from "preact";
+import { amount, percent } from "./format.ts";
+import type { UsageLine, UsageOrder, UsageSums } from "./usage_api.ts";
+import { bucketLabel } from "./usage_chart.tsx";
+import { amountOf, type UsageData } from "./usage_data.ts";
+import { type Dimension, DIMENSIONS, dimensionsOf, labelOf, MEASURES, nextDimension } from "./usage_query.ts";
+
+/** Columns of numbers, with their titles. */
+const COLUMNS: readonly [name: UsageOrder & keyof UsageSums, title: string, about: string][] = [
+  ["tokens", "Tokens", "Input, output, and what was stated in sum only"],
+  ["requests", "Calls", "Calls that were sent to a provider"],
+  ["failed", "Failed", "Calls that the provider refused, or that never reached it"],
+  ["estimated", "Estimated", "Calls whose tokens the gateway estimated, because the provider stated none"],
+  ["input", "Input", "Tokens of prompts"],
+  ["cached", "Cached", "Input tokens from the provider's cache"],
+  ["output", "Output", "Tokens of answers"],
+  ["reasoning", "Reasoning", "Output tokens that the caller does not see"],
+];
+/** Sums that hold estimated tokens too. */
+const WITH_ESTIMATES: ReadonlySet<string> = new Set(["input", "output", "tokens"]);
+
+/** Formats an amount of money; one above zero is never shown as zero. */
+export function cost(value: number): string {
+  if (value > 0 && value < 0.0001) return "<0.0001";
+  const digits = value === 0 || value >= 1 ? 2 : 4;
+  return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+}
+
+/** Formats a share; one above zero is never shown as zero. */
+export function shareText(share: number): string {
+  return share > 0 && share < 0.0005 ? "<0.1 %" : percent(share);
+}
+
+/** The mark of an amount that holds estimated tokens. */
+export function Estimated({ of: { estimated } }: { of: UsageSums }): JSX.Element | null {
+  return estimated === 0 ? null : <abbr title="in part estimated by the gateway">~</abbr>;
+}
+
+/** The cost of a row, as far as its tokens have a price. */
+export function Cost({ of: sums }: { of: UsageSums }): JSX.Element {
+  if (sums.cost === null) return <span class="hint">{sums.tokens > 0 ? "no price" : "–"}</span>;
+  return (
+    <>
+      <Estimated of={sums} />
+      {cost(Number(sums.cost))}
+      {sums.unpriced > 0 && <span class="hint">{amount(sums.unpriced)} unpriced</span>}
+    </>
+  );
+}
+
+function Numbers({ of: sums }: { of: UsageSums }): JSX.Element {
+  return (
+    <>
+      <td class="number">
+        <Cost of={sums} />
+      </td>
+      {COLUMNS.map(([name]) => {
+        const value = Number(sums[name]);
+        return (
+          <td key={name} class={`number${name === "failed" && value > 0 ? " failed" : ""}`}>
+            {WITH_ESTIMATES.has(name) && <Estimated of={sums} />}
+            {amount(value)}
+          </td>
+        );
+      })}
+    </>
+  );
+}
+
+function Share({ of: share }: { of: number }): JSX.Element {
+  return (
+    <td class="number share">
+      <span>{shareText(share)}</span>
+      {share > 0 && <i style={{ width: `${Math.max(share * 100, 1)}%` }} />}
+    </td>
+  );
+}
+
+function Name({ line, dimension, onOpen }: {
+  line: UsageLine;
+  dimension: Dimension;
+  onOpen: (() => void) | undefined;
+}): JSX.Element {
+  const label = labelOf(line, dimension);
+  return (
+    <th scope="row">
+      {onOpen === undefined ? <span class="label">{label}</span> : (
+        <button
+          type="button"
+          class="plain"
+          title={`Open ${DIMENSIONS[dimension].toLowerCase()} ${label}`}
+          onClick={onOpen}
+        >
+          <span class="label">{label}</span>
+        </button>
+      )}
+      {dimension === "key" && line.name !== undefined && <span class="mono hint">{line.key}</span>}
+    </th>
+  );
+}
+
+/** Order of the rows: a column, and whether the smallest, or the first by the alphabet, comes first. */
+export interface Order {
+  readonly name: UsageOrder | Dimension;
+  readonly isUp: boolean;
+}
+
+/** The heading of a column, by which rows can be ordered. */
+function Heading({ name, title, about, order, onSort }: {
+  name: UsageOrder | Dimension;
+  title: string;
+  about?: string;
+  order: Order;
+  onSort: (name: UsageOrder | Dimension) => void;
+}): JSX.Element {
+  const isSorted = order.name === name;
+  return (
+    <th
+      scope="col"
+      class={name in DIMENSIONS ? "" : "number"}
+      aria-sort={isSorted ? order.isUp ? "ascending" : "descending" : undefined}
+    >
+      <button type="button" class="plain" title={about} onClick={() => onSort(name)}>
+        {title}
+        {isSorted && <span aria-hidden="true">{order.isUp ? "↑" : "↓"}</span>}
+      </button>
+    </th>
+  );
+}
+
+/** The table. */
+export function UsageTable({ data, rows, order, onSort, onOpen }: {
+  data: UsageData;
+  rows: readonly UsageLine[];
+  order: Order;
+  onSort: (name: UsageOrder | Dimension) => void;
+  onOpen: (line: UsageLine) => void;
+}): JSX.Element {
+  const { shown, period: { step }, table: { totals, currency } } = data;
+  const { measure, then } = shown;
+  const dimensions = dimensionsOf(shown);
+  const whole = amountOf(totals, measure);
+  const canOpen = nextDimension(shown) !== undefined;
+  return (
+    <div class="scroll" role="region" aria-label="Usage" tabIndex={0}>
+      <table class="usage">
+        <thead>
+          <tr>
+            {dimensions.map((each) => (
+              <Heading
+                key={each}
+                name={each}
+                title={DIMENSIONS[each]}
+                {...{ order, onSort }}
+              />
+            ))}
+            {then === "time" && <th scope="col">Time, UTC</th>}
+            <th scope="col" class="number" title={`Of ${MEASURES[measure].toLowerCase()}`}>Share</th>
+            <Heading name="cost" title={`Cost ${currency}`} about="By current prices" {...{ order, onSort }} />
+            {COLUMNS.map(([name, title, about]) => <Heading key={name} {...{ name, title, about, order, onSort }} />)}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((line) => (
+            <tr key={[...dimensions, step].map((each) => line[each]).join("\n")}>
+              {dimensions.map((each) => (
+                <Name
+                  key={each}
+                  line={line}
+                  dimension={each}
+                  onOpen={canOpen ? () => onOpen(line) : undefined}
+                />
+              ))}
+              {then === "time" && <td class="time">{bucketLabel(line[step] ?? "", step)}</td>}
+              <Share of={whole === 0 ? 0 : amountOf(line, measure) / whole} />
+              <Numbers of={line} />
+            </tr>
+          ))}
+        </tbody>
+        <tfoot>
+          <tr>
+            <th scope="row" colSpan={dimensions.length + (then === "time" ? 1 : 0)}>Total</th>
+            <Share of={whole === 0 ? 0 : 1} />
+            <Numbers of={totals} />
+          </tr>
+        </tfoot>
+      </table>
+    </div>
+  );
+}

@@ -1,0 +1,206 @@
+/**
+ * The view of usage and its cost: who used what, over time and in a table, and the budgets.
+ *
+ * @module
+ */
+import type { JSX } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { BudgetGauges } from "./budget_gauges.tsx";
+import { fetchFile } from "./client.ts";
+import { amount, percent } from "./format.ts";
+import { Problem, useAct } from "./parts.tsx";
+import type { Snapshot } from "./store.ts";
+import type { UsageLine } from "./usage_api.ts";
+import { UsageChart } from "./usage_chart.tsx";
+import { hasText, saveFile, toBuckets, toCsv, toSeries, type UsageData, useUsage } from "./usage_data.ts";
+import { DimensionFields, NarrowedList, RangeFields } from "./usage_fields.tsx";
+import {
+  type Dimension,
+  DIMENSIONS,
+  dimensionsOf,
+  drillDown,
+  labelOf,
+  MEASURES,
+  newShown,
+  type Shown,
+  toExportQuery,
+} from "./usage_query.ts";
+import { cost, type Order, UsageTable } from "./usage_table.tsx";
+
+/** Number of rows that are shown at first. */
+const SHOWN_AT_ONCE = 50;
+
+/** State of the view when it was last left: whoever comes back finds it as it was. */
+let left: Shown | undefined;
+
+function Tiles({ of: { table: { totals, currency } } }: { of: UsageData }): JSX.Element {
+  const { requests, tokens, input, output, estimated, failed } = totals;
+  const mark = estimated > 0 ? "~" : "";
+  const spent = totals.cost === null ? "–" : mark + cost(Number(totals.cost));
+  const tiles: [label: string, value: string, more: string][] = [
+    [`Cost ${currency}`, spent, totals.unpriced > 0 ? "without unpriced tokens" : "by current prices"],
+    ["Tokens", mark + amount(tokens), `${amount(input)} input, ${amount(output)} output`],
+    ["Calls", amount(requests), `${amount(failed)} failed`],
+    ["Estimated", percent(requests === 0 ? 0 : estimated / requests), `${amount(estimated)} calls`],
+  ];
+  return (
+    <dl class="tiles usage-tiles">
+      {tiles.map(([label, value, more]) => (
+        <div class="tile" key={label}>
+          <dt>{label}</dt>
+          <dd>{value}</dd>
+          <dd class="more">{more}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+/** Hints on what the amounts do not say by themselves. */
+function Hints({ of: { table: { totals, backend }, unpriced } }: { of: UsageData }): JSX.Element {
+  const models = unpriced.map(({ model }) => model).join(", ");
+  return (
+    <div class="hints">
+      {totals.unpriced > 0 && (
+        <p>
+          <b>{amount(totals.unpriced)} tokens have no price</b>{" "}
+          and are no part of the cost{models !== "" && `, most of them of ${models}`}. Set <code>prices</code>{" "}
+          in the configuration: they hold for the past too.
+        </p>
+      )}
+      {totals.estimated > 0 && (
+        <p class="hint">
+          ~ marks amounts with tokens that the gateway estimated, because the provider stated none: those of{" "}
+          {amount(totals.estimated)} of {amount(totals.requests)} calls.
+        </p>
+      )}
+      {totals.unmetered > 0 && (
+        <p class="hint">{amount(totals.unmetered)} calls may have cost something that nobody stated.</p>
+      )}
+      {backend === "memory" && <p class="hint">Kept in the gateway's memory: its end forgets it.</p>}
+    </div>
+  );
+}
+
+function Downloads({ of: { table, shown, period }, rows }: {
+  of: UsageData;
+  rows: UsageData["table"]["rows"];
+}): JSX.Element {
+  const { isBusy, error, act } = useAct();
+  const name = `usage-${table.from.slice(0, 10)}-${table.to.slice(0, 10)}`;
+  const saveShown = () => saveFile(`${name}.csv`, new Blob([toCsv(table, rows)], { type: "text/csv" }));
+  const saveAll = () => act(async () => saveFile(`${name}-full.csv`, await fetchFile(toExportQuery(shown, period))));
+  return (
+    <>
+      <button type="button" onClick={saveShown}>CSV of these rows</button>
+      <button type="button" disabled={isBusy} onClick={saveAll}>Full export</button>
+      <Problem error={error} />
+    </>
+  );
+}
+
+const isDimension = (name: Order["name"]): name is Dimension => name in DIMENSIONS;
+
+/** Arranges rows, which come with the largest first, in another order. */
+function arrange(rows: readonly UsageLine[], { name, isUp }: Order): readonly UsageLine[] {
+  if (!isDimension(name)) return isUp ? rows.toReversed() : rows;
+  const sorted = rows.toSorted((one, other) => labelOf(one, name).localeCompare(labelOf(other, name)));
+  return isUp ? sorted : sorted.reverse();
+}
+
+function Rows({ data, onShown }: { data: UsageData; onShown: (shown: Shown) => void }): JSX.Element {
+  const [text, setText] = useState("");
+  const [count, setCount] = useState(SHOWN_AT_ONCE);
+  const [own, setOwn] = useState<Order | undefined>(undefined);
+  const { table, shown } = data;
+  const order = own ?? { name: shown.sort, isUp: false };
+  const named = table.rows.filter((line) => hasText(line, dimensionsOf(shown), text.trim().toLowerCase()));
+  const found = arrange(named, order);
+  const onSort = (name: Order["name"]) => {
+    if (name === order.name) return setOwn({ name, isUp: !order.isUp });
+    setOwn(isDimension(name) ? { name, isUp: true } : undefined);
+    if (!isDimension(name) && name !== shown.sort) onShown({ ...shown, sort: name });
+  };
+  return (
+    <>
+      <div class="toolbar">
+        <input
+          type="search"
+          class="grow"
+          aria-label="Filter rows"
+          placeholder="Filter rows by name"
+          value={text}
+          onInput={(event) => setText(event.currentTarget.value)}
+        />
+        <Downloads of={data} rows={found} />
+      </div>
+      <section class="card flush">
+        {found.length === 0
+          ? <p class="empty">{table.rows.length === 0 ? "Nothing was used in this time." : "No row has this name."}</p>
+          : (
+            <UsageTable
+              data={data}
+              rows={found.slice(0, count)}
+              order={order}
+              onSort={onSort}
+              onOpen={(line) => onShown(drillDown(shown, line))}
+            />
+          )}
+      </section>
+      <div class="toolbar">
+        <span class="hint grow">
+          {Math.min(count, found.length)} of {found.length} rows
+          {table.left > 0 && `, the largest of ${amount(table.rows.length + table.left)}: the full export has all`}
+        </span>
+        {found.length > count && <button type="button" onClick={() => setCount(count * 4)}>Show more</button>}
+      </div>
+    </>
+  );
+}
+
+function Report({ data, theme, onShown }: {
+  data: UsageData;
+  theme: string;
+  onShown: (shown: Shown) => void;
+}): JSX.Element {
+  const { shown, chart, period: { step }, table: { currency } } = data;
+  const { measure } = shown;
+  const drawn = useMemo(() => {
+    const buckets = toBuckets(chart, step);
+    return { buckets, step, series: toSeries(chart, buckets, shown) };
+  }, [data]);
+  const title = `${MEASURES[measure]}${measure === "cost" ? ` in ${currency}` : ""} by ${shown.by} and ${step}`;
+  return (
+    <>
+      <Tiles of={data} />
+      <UsageChart title={title} theme={theme} format={measure === "cost" ? cost : amount} {...drawn} />
+      <Hints of={data} />
+      <Rows key={JSON.stringify([shown.by, shown.then, shown.narrowed])} data={data} onShown={onShown} />
+    </>
+  );
+}
+
+/** The view. */
+export function Usage({ snapshot: { report }, theme }: { snapshot: Snapshot; theme: string }): JSX.Element {
+  const now = report?.now ?? Date.now();
+  const [shown, setShown] = useState<Shown>(() => left ?? newShown(Date.now()));
+  const { data, error, isLoading } = useUsage(shown);
+  const onShown = (next: Shown) => setShown(left = next);
+  useEffect(() => {
+    // Where no key has a team, the keys themselves say more.
+    if (data === undefined || left !== undefined) return;
+    const isTold = data.table.rows.some(({ team }) => team !== "(none)" && team !== "(removed)");
+    onShown(isTold ? shown : { ...shown, by: "key" });
+  }, [data]);
+  return (
+    <>
+      <h1 class="sr">Usage</h1>
+      <RangeFields shown={shown} onShown={onShown} />
+      <DimensionFields shown={shown} onShown={onShown} isLoading={isLoading} />
+      <NarrowedList shown={shown} onShown={onShown} />
+      <Problem error={error} />
+      {data !== undefined && <Report data={data} theme={theme} onShown={onShown} />}
+      <BudgetGauges shown={shown} now={now} />
+    </>
+  );
+}

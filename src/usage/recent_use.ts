@@ -1,0 +1,88 @@
+/**
+ * Use of some keys and teams since a time of late, from the hours that are kept: the pace at which budgets are used.
+ *
+ * @module
+ */
+import { HOUR_MS, ROWS_A_TURN, type UsageRow } from "./counts.ts";
+import type { UsageReportParts } from "./report.ts";
+import { addRow, createPricing, type Group, newGroup, tokensOf } from "./sums.ts";
+import { Teams } from "./teams.ts";
+
+/** Keys of which use is asked: one, or those that are in a team now. */
+export interface RecentSubject {
+  readonly kind: "key" | "team";
+  /** Id of the key, or name of the team. */
+  readonly id: string;
+  /** Start of the time that counts, milliseconds since 1970; the whole hour counts in which it lies. */
+  readonly from: number;
+}
+
+/** Use since a time. */
+export interface RecentUse {
+  readonly tokens: number;
+  /** Cost by current prices, in 10^-12 of the currency. */
+  readonly cost: bigint;
+  /** Start of the first hour with any use, milliseconds since 1970; `undefined` where there is none. */
+  readonly since: number | undefined;
+}
+
+/** Sums of one subject, while they grow. */
+interface Growing {
+  readonly from: number;
+  readonly group: Group;
+  since: number | undefined;
+}
+
+const hourOf = (time: number): number => Math.floor(time / HOUR_MS) * HOUR_MS;
+
+/** Arranges sums by the id of their key or team. */
+function indexOf(subjects: readonly RecentSubject[], growing: readonly Growing[], kind: RecentSubject["kind"]) {
+  const index = new Map<string, Growing[]>();
+  for (const [at, { kind: each, id }] of subjects.entries()) {
+    const one = growing[at];
+    if (each === kind && one !== undefined) index.set(id, [...index.get(id) ?? [], one]);
+  }
+  return index;
+}
+
+/**
+ * Adds up what keys and teams have used of late, in one pass and in turns.
+ *
+ * @param subjects The keys and teams
+ * @param parts Where usage, prices and the teams of keys are known
+ * @returns The use of each, in their order
+ * @throws {UsageUnavailable} When usage, or the team of a key, can't be read
+ */
+export async function readRecentUse(
+  subjects: readonly RecentSubject[],
+  { usage, config, keys, now, rest }: UsageReportParts,
+): Promise<readonly RecentUse[]> {
+  const growing = subjects.map(({ from }): Growing => ({ from: hourOf(from), group: newGroup([]), since: undefined }));
+  const [ofKeys, ofTeams] = [indexOf(subjects, growing, "key"), indexOf(subjects, growing, "team")];
+  const priceOf = createPricing(config);
+  const teams = new Teams(keys);
+  const add = (all: readonly Growing[] = [], row: UsageRow) => {
+    for (const one of all) {
+      if (row.at < one.from) continue;
+      addRow(one.group, row, priceOf(row));
+      one.since = Math.min(row.at, one.since ?? row.at);
+    }
+  };
+  const [only, ...others] = subjects;
+  const key = only?.kind === "key" && others.every(({ kind, id }) => kind === "key" && id === only.id);
+  const from = growing.reduce((first, one) => Math.min(first, one.from), hourOf(now()));
+  const range = { step: "hour", from, to: hourOf(now()) + HOUR_MS, key: key ? only.id : undefined } as const;
+  let sinceRest = 0;
+  for await (const rows of subjects.length === 0 ? [] : usage.read(range)) {
+    if (ofTeams.size > 0) await teams.learn(rows);
+    for (const row of rows) {
+      add(ofKeys.get(row.key), row);
+      if (ofTeams.size > 0) add(ofTeams.get(teams.of(row.key)), row);
+    }
+    sinceRest += rows.length;
+    if (sinceRest < ROWS_A_TURN) continue;
+    sinceRest = 0;
+    await rest();
+  }
+  return growing.map(({ group, since }) => ({ tokens: tokensOf(group.counts), cost: group.cost ?? 0n, since }));
+}

@@ -1,0 +1,84 @@
+/**
+ * The order of a report's rows, and the cursor of its pages: the place of a row in that order.
+ *
+ * @module
+ */
+import { isTimePart, type UsagePart, type UsageQuery, UsageRefusal } from "./query.ts";
+import { type Group, newGroup, tokensOf, valueOf } from "./sums.ts";
+
+/** Query of a report, as far as it says the order of the rows. */
+type Ordering = Pick<UsageQuery, "by" | "sort">;
+
+const text = (one = "", other = "") => one < other ? -1 : one > other ? 1 : 0;
+
+/**
+ * Returns the order of rows: by time, then those with the largest sum first.
+ *
+ * @param query Its dimensions, and the sum
+ * @returns A function that compares two groups
+ */
+export function compareGroups({ by, sort }: Ordering): (one: Group, other: Group) => number {
+  const time = by.findIndex(isTimePart);
+  return (one, other) => {
+    const inTime = time < 0 ? 0 : text(one.names[time], other.names[time]);
+    if (inTime !== 0) return inTime;
+    const [first, second] = [valueOf(one, sort), valueOf(other, sort)];
+    if (first !== second) return first > second ? -1 : 1;
+    return tokensOf(other.counts) - tokensOf(one.counts) || other.counts.requests - one.counts.requests ||
+      text(one.names.join("\n"), other.names.join("\n"));
+  };
+}
+
+/** Writes the place of a group in the order, for the next page. */
+export function toCursor(group: Group, { sort }: Ordering): string {
+  const { names, counts } = group;
+  const value = sort === "tokens" ? [] : [String(valueOf(group, sort))];
+  return JSON.stringify([tokensOf(counts), counts.requests, ...names, ...value]);
+}
+
+const isText = (value: unknown): value is string => typeof value === "string";
+
+/** Makes the group that stands at a place: it is nowhere in the report. */
+function toGroup(tokens: number, requests: number, names: readonly string[], { sort }: Ordering, value: string): Group {
+  const group = newGroup(names);
+  const { counts } = group;
+  counts.requests = requests;
+  if (sort === "cost") group.cost = BigInt(value);
+  else if (sort === "unpriced") group.unpriced = Number(value);
+  else if (sort !== "tokens") counts[sort] = Number(value);
+  counts.other = tokens - counts.input - counts.output;
+  return group;
+}
+
+/**
+ * Reads the place after which a page begins.
+ *
+ * @param query The query, with its cursor
+ * @returns The place as a group; `undefined` for the first page
+ * @throws {UsageRefusal} When it is of another report
+ */
+export function readCursor(query: Ordering & Pick<UsageQuery, "after">): Group | undefined {
+  const { after, by, sort } = query;
+  if (after === undefined) return undefined;
+  const wrong = new UsageRefusal("after", "expected the next of a report by the same dimensions and in the same order");
+  let place: unknown;
+  try {
+    place = JSON.parse(after);
+  } catch {
+    throw wrong;
+  }
+  if (!Array.isArray(place)) throw wrong;
+  const [tokens, requests, ...texts]: unknown[] = place;
+  if (typeof tokens !== "number" || typeof requests !== "number" || !texts.every(isText)) throw wrong;
+  const value = sort === "tokens" ? "0" : texts.pop();
+  if (texts.length !== by.length || value === undefined || !/^[0-9]{1,40}$/.test(value)) throw wrong;
+  return toGroup(tokens, requests, texts, query, value);
+}
+
+/** Returns the names of a group without its time. */
+export function withoutTime(by: readonly UsagePart[], { names }: Group): readonly string[] {
+  return names.filter((_, index) => {
+    const part = by[index];
+    return part !== undefined && !isTimePart(part);
+  });
+}

@@ -1,0 +1,234 @@
+/** Budgets at the admin API: what is used, when they renew, and when they will be used up. */
+// runtimes: once
+import assert from "node:assert/strict";
+import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
+import { BudgetReports, type BudgetView } from "../../src/admin/budget_reports.ts";
+import { parseConfig } from "../../src/config/config.ts";
+import { LimitSetSchema } from "../../src/config/limit_set.ts";
+import type { GatewayKey } from "../../src/keys/key_store.ts";
+import { DAY_MS, HOUR_MS, noCounts, ROWS_A_TURN, type UsageRow, UsageUnavailable } from "../../src/usage/counts.ts";
+import * as v from "valibot";
+import { assertRefusal, type Running, startAdmin } from "../support/admin.ts";
+import { until } from "../support/until.ts";
+import { NOON, rest } from "../support/usage.ts";
+
+describe("budgets at the admin API", () => {
+  let running: Running;
+  const ids: string[] = [];
+  beforeAll(async () => {
+    running = await startAdmin({
+      prices: { "*": { input: 1e6, output: 1e6 } }, // a unit of the currency for a token
+      teams: {
+        search: { limits: { budget: ["1M/month", "50000 USD/month"] } },
+        plain: { limits: { requests: "100/s" } },
+      },
+    });
+    const policies = [
+      { name: "day", team: "search", limits: { budget: "6/day" } },
+      { name: "spent", team: "search", limits: { budget: "2 USD/month", mode: "observe" } },
+      { name: "none" },
+    ];
+    for (const body of policies) {
+      const { id, key } = (await running.call("POST", "/v1/keys", { body })).json;
+      ids.push(id);
+      assert.equal(await running.chat(key), 200);
+    }
+    await until(async () => (await list()).every(({ used }) => used === 2 || used === 4), "the calls are settled");
+  });
+  afterAll(() => running.stop());
+
+  const list = async (query = ""): Promise<BudgetView[]> => {
+    const { status, json } = await running.call("GET", `/v1/budgets${query}`);
+    assert.equal(status, 200, JSON.stringify(json));
+    return json.budgets;
+  };
+
+  it("are those of teams, then those of keys, each with its use, its pace and its end", async () => {
+    const budgets = await list();
+    const now = Date.now();
+    const day = (Math.floor(now / DAY_MS) + 1) * DAY_MS;
+    const date = new Date(now);
+    const month = new Date(Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1, 1)).toISOString();
+    const shared = { mode: "enforce", period: "month", renews: month };
+    const ends = budgets.map(({ runsOut }) => runsOut);
+    const since = budgets[0]?.paceSince;
+    assert.ok(since && now - Date.parse(since) < 2 * HOUR_MS, String(since));
+    assert.deepEqual(
+      budgets.map(({ runsOut: _, paceSince, perDay, ...rest }) => {
+        assert.equal(paceSince, since);
+        assert.ok(perDay && perDay > 0 && perDay <= rest.used * 24, String(perDay)); // of at least an hour
+        return rest;
+      }),
+      [
+        { of: "team", id: "search", unit: "tokens", limit: 1_000_000, used: 4, ...shared },
+        { of: "team", id: "search", unit: "USD", limit: 50_000, used: 4, ...shared },
+        {
+          ...shared,
+          of: "key",
+          id: ids[1],
+          name: "spent",
+          team: "search",
+          unit: "USD",
+          limit: 2,
+          used: 2,
+          mode: "observe",
+        },
+        {
+          ...{ of: "key", id: ids[0], name: "day", team: "search", unit: "tokens", limit: 6, used: 2, mode: "enforce" },
+          ...{ period: "day", renews: new Date(day).toISOString() },
+        },
+      ],
+    );
+    const [tokens, , spent, daily] = ends;
+    assert.deepEqual([tokens, spent], [null, null], "one lasts, and one is used up already");
+    const perMs = (budgets[3]?.perDay ?? 0) / DAY_MS;
+    const end = now + 4 / perMs;
+    if (end < day - 5000) assert.ok(Math.abs(Date.parse(daily ?? "") - end) < 5000, String(daily));
+    else if (end > day + 5000) assert.equal(daily, null);
+  });
+
+  it("are those of one key or team, or come in pages", async () => {
+    const names = async (query: string) => (await list(query)).map(({ id, unit }) => `${id} ${unit}`);
+    assert.deepEqual(await names("?team=search"), ["search tokens", "search USD"]);
+    assert.deepEqual(await names(`?key=${ids[0]}`), [`${ids[0]} tokens`]);
+    for (const query of [`?key=${ids[2]}`, "?key=nobody", "?team=plain"]) assert.deepEqual(await names(query), []);
+    const first = (await running.call("GET", "/v1/budgets?limit=1")).json;
+    assert.deepEqual([first.budgets.length, first.next], [3, ids[1]]);
+    const { json } = await running.call("GET", `/v1/budgets?limit=1&after=${first.next}`);
+    assert.deepEqual([json.budgets.map(({ id }: BudgetView) => id), json.next], [[ids[0]], ids[0]]);
+  });
+
+  it("are for who has the token, and refuse what they do not know", async () => {
+    assertRefusal(await running.call("GET", "/v1/budgets", { authorization: "" }), 401, "invalid_admin_token");
+    for (const [query, param] of [["limit=0", "limit"], ["limit=1001", "limit"], ["of=key", "of"]] as const) {
+      assertRefusal(await running.call("GET", `/v1/budgets?${query}`), 400, "invalid_query", param);
+    }
+    assertRefusal(await running.call("POST", "/v1/budgets", { body: {} }), 405, "method_not_allowed");
+  });
+});
+
+describe("the pace of a budget", () => {
+  const row = (ageMs: number, input: number, key = "k1"): UsageRow => ({
+    at: Math.floor((NOON - ageMs) / HOUR_MS) * HOUR_MS,
+    key,
+    provider: "a",
+    model: "m",
+    operation: "chat.completions",
+    counts: { ...noCounts(), requests: 1, input },
+  });
+
+  interface Asked {
+    readonly rows: readonly UsageRow[];
+    readonly budget: string;
+    readonly used: number;
+    readonly now?: number;
+    readonly usage?: { readonly hours: string };
+    readonly read?: () => AsyncIterable<readonly UsageRow[]>;
+    readonly rests?: number[];
+  }
+
+  /** Asks for the budget of a team of the keys k1 and k2. */
+  async function ask({ rows, budget, used, now = NOON, usage = { hours: "8d" }, read, rests = [] }: Asked) {
+    const limits = v.parse(LimitSetSchema, { budget });
+    const config = parseConfig({
+      providers: { a: { upstream: "https://a.example" } },
+      prices: { m: { input: 1e6, output: 1e6 } },
+      usage,
+    });
+    const keys: Readonly<Record<string, Partial<GatewayKey>>> = { k1: { team: "x" }, k2: { team: "x" }, k3: {} };
+    const reports = new BudgetReports({
+      usage: {
+        backend: "memory",
+        async *read({ from, to }) {
+          if (read !== undefined) yield* read();
+          else yield rows.filter(({ at }) => at >= from && at < to);
+        },
+      },
+      config,
+      keys: {
+        get: (id) => Promise.resolve(keys[id] as GatewayKey | undefined),
+        list: () => Promise.resolve([]),
+      },
+      limiter: {
+        acquire: () => assert.fail(),
+        status: (subject) => {
+          const name = limits.budget === undefined ? "spend" : "budget";
+          return Promise.resolve([{ subject, name, limit: limits[name]?.limit ?? 0, used, resetMs: 1 }]);
+        },
+      },
+      teams: { x: { limits } },
+      now: () => now,
+      rest: () => {
+        rests.push(1);
+        return rest();
+      },
+    });
+    const [view] = (await reports.list({ limit: 10 })).budgets;
+    return view ?? assert.fail();
+  }
+
+  it("is that of the last seven days, for a month", async () => {
+    const rows = [
+      row(8 * DAY_MS, 1e9),
+      row(7 * DAY_MS, 300),
+      row(3 * DAY_MS, 300),
+      row(0, 100, "k2"),
+      row(0, 1e9, "k3"),
+    ];
+    const { perDay, runsOut, paceSince, renews } = await ask({ rows, budget: "1000/month", used: 700 });
+    assert.deepEqual([perDay, paceSince], [100, "2026-11-14T12:00:00.000Z"]);
+    assert.deepEqual([runsOut, renews], ["2026-11-24T12:00:00.000Z", "2026-12-01T00:00:00.000Z"]);
+  });
+
+  it("is that of the last 24 hours, for a day, and over midnight", async () => {
+    const rows = [row(2 * DAY_MS, 1e9), row(DAY_MS, 120), row(0, 120)];
+    const { perDay, runsOut, renews } = await ask({ rows, budget: "200/day", used: 140 });
+    assert.deepEqual([perDay, runsOut], [240, "2026-11-21T18:00:00.000Z"]);
+    assert.equal(renews, "2026-11-22T00:00:00.000Z");
+    assert.equal((await ask({ rows, budget: "1k/day", used: 140 })).runsOut, null, "it lasts until then");
+  });
+
+  it("begins with the first use, and is that of an hour at least", async () => {
+    assert.equal((await ask({ rows: [row(DAY_MS, 50)], budget: "1k/month", used: 50 })).perDay, 50);
+    assert.equal((await ask({ rows: [row(0, 5)], budget: "1k/month", used: 5 })).perDay, 120);
+    assert.equal((await ask({ rows: [row(0, 5)], budget: "1k/month", used: 5, now: NOON + HOUR_MS / 2 })).perDay, 120);
+    assert.equal(
+      (await ask({ rows: [row(2 * DAY_MS, 5)], budget: "1k/month", used: 5, usage: { hours: "1d" } })).perDay,
+      0,
+    );
+  });
+
+  it("is money for a budget of money", async () => {
+    const { unit, limit, used, perDay, runsOut } = await ask({
+      rows: [row(2 * DAY_MS, 10)],
+      budget: "50 USD/month",
+      used: 10e9,
+    });
+    assert.deepEqual([unit, limit, used, perDay], ["USD", 50, 10, 5]);
+    assert.equal(runsOut, "2026-11-29T12:00:00.000Z");
+  });
+
+  it("is nothing where nothing was used of late, and unknown where usage can't be read", async () => {
+    const quiet = await ask({ rows: [], budget: "1k/month", used: 500 });
+    assert.deepEqual([quiet.perDay, quiet.paceSince, quiet.runsOut], [0, null, null]);
+    const unknown = await ask({
+      rows: [],
+      budget: "1k/month",
+      used: 500,
+      read: () => {
+        throw new UsageUnavailable("Cannot read usage");
+      },
+    });
+    assert.deepEqual([unknown.used, unknown.perDay, unknown.paceSince, unknown.runsOut], [500, null, null, null]);
+  });
+
+  it("is computed in turns", async () => {
+    const rests: number[] = [];
+    const read = async function* () {
+      for (let turn = 0; turn < 20; turn++) yield Array.from({ length: ROWS_A_TURN }, () => row(0, 1));
+    };
+    const { perDay } = await ask({ rows: [], budget: "1M/month", used: 1, read, rests });
+    assert.equal(perDay, 20 * ROWS_A_TURN * 24);
+    assert.ok(rests.length >= 20, `${rests.length} turns`);
+  });
+});
