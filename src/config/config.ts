@@ -92,7 +92,7 @@ export interface Config {
 
 /** A configuration as it is written in `gateway.jsonc`. */
 export interface ConfigInput {
-  /** For editors: the path of `gateway.schema.json`. */
+  /** For editors: the address of `gateway.schema.json`, such as `./node_modules/sallyport/dist/gateway.schema.json`. */
   readonly $schema?: string | undefined;
   /** Addresses on which callers are accepted; port 8787 of this machine if left out. */
   readonly listen?: readonly ListenInput[] | undefined;
@@ -178,7 +178,7 @@ const keys = v.union([
 /** @internal The schema of `gateway.jsonc`. Unknown keys are mistakes. */
 export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
   v.strictObject({
-    $schema: v.optional(about(v.string("expected a string"), "For editors: dist/gateway.schema.json")),
+    $schema: v.optional(about(v.string("expected a string"), "For editors: the address of gateway.schema.json")),
     listen: v.optional(
       v.pipe(v.array(ListenSchema, "expected an array"), v.nonEmpty("expected at least one address")),
       [{ port: 8787 }],
