@@ -8,10 +8,14 @@ import process from "node:process";
 import type { Config } from "../config/config.ts";
 import type { KeyConfig } from "../config/key.ts";
 import { generateGatewayKey } from "../keys/key_format.ts";
+import type { OperatorState } from "../admin/api/operator_actions.ts";
 import { AdminListener } from "../serve/admin_listener.ts";
 import { prepareAll } from "../serve/change.ts";
 import { resolveServe, type ServerName } from "../serve/compose.ts";
 import { Engines } from "../serve/engines.ts";
+import { FleetMember } from "../serve/fleet/fleet_member.ts";
+import { OwnGateway } from "../serve/fleet/own_gateway.ts";
+import { SharedFleet } from "../serve/fleet/shared_fleet.ts";
 import { containCrashes, disablePretenuring, waitForSignal } from "../serve/lifecycle.ts";
 import type { Serve } from "../serve/listener.ts";
 import { prepare, readSource, type Source } from "../serve/prepare.ts";
@@ -78,15 +82,21 @@ async function serveUntilSignal({ serving, engines, serve, read, count }: Contex
     report,
     async prepare(source) {
       const prepared = await prepare(source, { engines, report });
-      const change = await prepareAll(() => serving.prepare(prepared), () => admin.prepare(prepared));
+      const steps = [serving, admin, member].map((each) => () => each.prepare(prepared));
+      const change = await prepareAll(...steps);
       ({ providers } = prepared.config);
       return change;
     },
   });
   const inForce = () => reloader.inForce;
-  const admin = new AdminListener({ served: serving, serve, version: VERSION, inForce, report });
+  const state: OperatorState = { isDrained: false, watchers: 0 };
+  const own = new OwnGateway({ served: serving, version: VERSION, inForce, operators: state });
+  const member = new FleetMember(own);
+  const fleet = new SharedFleet(own, member);
+  const admin = new AdminListener({ served: serving, fleet, state, serve, version: VERSION, inForce, report });
   await reloader.start(read());
   await serving.start();
+  member.start();
   const signal = waitForSignal(); // it may come as soon as somebody has read the addresses
   print(toBanner({ version: VERSION, urls: serving.urls, admins: admin.urls, providers }));
   if (count > 1) print(`${count} workers\n`);
@@ -94,6 +104,7 @@ async function serveUntilSignal({ serving, engines, serve, read, count }: Contex
   await signal;
   reloader.end();
   await serving.close();
+  await member.leave();
   admin.kill();
   await engines.close();
   await serving.release();

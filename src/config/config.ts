@@ -8,6 +8,7 @@ import { type AlertsConfig, AlertsSchema } from "./alerts.ts";
 import { type CorsConfig, type CorsInput, CorsSchema } from "./cors.ts";
 import { findMisfits } from "./cross_checks.ts";
 import { type LimitsConfig, type LimitsInput, LimitsSchema } from "./gateway_limits.ts";
+import { InstanceSchema } from "./instance.ts";
 import { describeIssue, formatMistake } from "./issue.ts";
 import { type KeyConfig, type KeyInput, KeySchema } from "./key.ts";
 import {
@@ -68,6 +69,8 @@ export interface Config {
   readonly admin?: AdminConfig | undefined;
   /** The Redis or Valkey that several gateways share. */
   readonly redis?: RedisConfig | undefined;
+  /** Name of this gateway among those; that of its host and its first port if left out. */
+  readonly instance?: string | undefined;
   /** Prices of models, for those that have no price at their provider. */
   readonly prices: Prices;
   /** Currency of all prices, such as `USD`. */
@@ -110,6 +113,8 @@ export interface ConfigInput {
   readonly admin?: AdminInput | undefined;
   /** The Redis or Valkey that several gateways share: its URL, or its settings. */
   readonly redis?: RedisInput | undefined;
+  /** Name of this gateway among those; that of its host and its first port if left out. */
+  readonly instance?: string | undefined;
   /** Prices of models, for those that have no price at their provider. */
   readonly prices?: Prices | undefined;
   /** Currency of all prices; `USD` if left out. */
@@ -192,6 +197,7 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     redis: v.optional(
       about(RedisSchema, "A URL or an object: limits, usage, and keys if they are to be there, shared"),
     ),
+    instance: v.optional(InstanceSchema),
     prices: v.optional(about(PricesSchema, "What a million tokens cost, by the model's name, for all providers"), {}),
     currency: v.optional(about(CurrencySchema, "What all prices are in"), "USD"),
     usage: v.optional(UsageSchema, {}),

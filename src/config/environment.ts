@@ -62,6 +62,7 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_REDIS_TLS_CERT", path: "redis.tls.cert" },
   { name: "SALLYPORT_REDIS_TLS_KEY", path: "redis.tls.key" },
   { name: "SALLYPORT_REDIS_TIMEOUT", path: "redis.timeout" },
+  { name: "SALLYPORT_INSTANCE", path: "instance" },
   { name: "SALLYPORT_PRICES", path: "prices", read: toJson },
   { name: "SALLYPORT_CURRENCY", path: "currency" },
   { name: "SALLYPORT_USAGE_HOURS", path: "usage.hours" },

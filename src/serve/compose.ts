@@ -71,6 +71,8 @@ export interface Assembly {
   isReady(): boolean;
   /** Reports the health of Redis; `undefined` where none is configured. */
   readonly redis: RedisReport | undefined;
+  /** The connection to it. */
+  readonly redisClient: RedisClient | undefined;
   /**
    * Makes this configuration the one in force: from now on usage is stored where it says, and the models that it gives
    * prices for are counted by name.
@@ -106,6 +108,7 @@ interface Engine {
   readonly keys: KeyRegistry;
   readonly limiter: Limiter;
   readonly redis?: RedisReport;
+  readonly redisClient?: RedisClient;
   /** Reports the health of keys that are far away. */
   readonly keyHealth?: () => RedisKeyHealth;
   readonly usage: UsageStore;
@@ -168,10 +171,12 @@ async function redisEngines(config: Config, redisConfig: RedisConfig, options: E
   );
   const redis: RedisReport = () => ({ ...client.health, localDecisions: limiter.fallbacks });
   const inRedis = keysInRedis(config.keys);
-  if (inRedis === undefined) return { ...await localEngines(config, options, usage), limiter, redis };
+  if (inRedis === undefined) {
+    return { ...await localEngines(config, options, usage), limiter, redis, redisClient: client };
+  }
   const { openRedisKeys } = await import("./redis_keys.ts");
   const keys = await openRedisKeys({ name, client, snapshot: inRedis.snapshot }, options);
-  return { keys, limiter, redis, usage, keyHealth: () => keys.health };
+  return { keys, limiter, redis, redisClient: client, usage, keyHealth: () => keys.health };
 }
 
 /** Opens a file of keys, and beside it the file of their state. */
@@ -245,7 +250,7 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
     await references.release();
     throw error;
   }
-  const { keys, limiter, redis, keyHealth, usage: store } = engine;
+  const { keys, limiter, redis, redisClient, keyHealth, usage: store } = engine;
   const lastUse: ExchangeObserver = {
     settled: ({ keyId, startedAt }) => {
       if (keyId !== undefined) keys.used(keyId, startedAt);
@@ -269,7 +274,7 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
     if (options.engines === undefined) await engines.close();
     await references.release();
   };
-  return { parts, keys, limiter, usage, health, isReady, redis, begin, close };
+  return { parts, keys, limiter, usage, health, isReady, redis, redisClient, begin, close };
 }
 
 /** Name of a server: the runtime's own, or `node:http`, which Deno has too and which limits slow callers. */

@@ -15,7 +15,6 @@ import { type LivePart, mergeParts } from "../observe/live/live_report.ts";
 import { MetricRegistry, type MetricSnapshot } from "../observe/metrics/metric_registry.ts";
 import { addSources } from "../observe/metrics/metric_sources.ts";
 import { Metrics } from "../observe/metrics/metrics.ts";
-import type { MetricsFormat } from "../observe/metrics/metrics_text.ts";
 import { createTraces, type Traces } from "../observe/traces/traces.ts";
 import { OPERATIONS } from "../operations/table.ts";
 import { runtime } from "../runtime.ts";
@@ -112,8 +111,16 @@ export class ServingHere implements Serving {
     return this.#listeners.urls;
   }
 
-  metrics(format: MetricsFormat): Promise<string> {
-    return Promise.resolve(this.#metrics.toText(format));
+  get workers(): Served["workers"] {
+    return { serving: 1, wanted: 1 };
+  }
+
+  get memoryBytes(): number {
+    return process.memoryUsage().rss;
+  }
+
+  snapshot(): Promise<readonly MetricSnapshot[]> {
+    return Promise.resolve(this.counts);
   }
 
   /** The metrics in a form that can be sent to another process. */
@@ -121,8 +128,8 @@ export class ServingHere implements Serving {
     return this.#metrics.toJson();
   }
 
-  look(from: number, to: number): Promise<LivePart> {
-    return Promise.resolve(this.#feed?.look(this.#gateway, from, to) ?? mergeParts([]));
+  look(from: number, to: number, isBrief = false): Promise<LivePart> {
+    return Promise.resolve(this.#feed?.look(this.#gateway, from, to, isBrief) ?? mergeParts([]));
   }
 
   handle(request: GatewayRequest): Promise<GatewayResponse> {
@@ -176,8 +183,9 @@ export class ServingHere implements Serving {
 
   /** Returns the observers of settled exchanges under a configuration. */
   #observersOf({ config }: Prepared): readonly ExchangeObserver[] {
-    const { admin, log, providers } = config;
-    const isWatchable = admin?.token !== undefined; // without a token nobody may watch
+    const { admin, log, providers, redis } = config;
+    // Without a token nobody may watch here; with Redis the other gateways do.
+    const isWatchable = admin?.token !== undefined || redis !== undefined;
     if (isWatchable) this.#feed ??= new LiveFeed(providers, Date.now);
     return [this.#metrics, this.#logs.of(this.#options.log ?? log), isWatchable ? this.#feed : undefined]
       .filter((observer) => observer !== undefined);

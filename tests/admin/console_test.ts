@@ -10,7 +10,7 @@ import { answerPlain, chunk } from "../support/provider.ts";
 import { needs } from "../support/requires.ts";
 import { until } from "../support/until.ts";
 
-const VIEWS = ["Traffic", "Usage", "Exchanges", "Providers", "Keys", "Playground"];
+const VIEWS = ["Traffic", "Usage", "Exchanges", "Fleet", "Providers", "Keys", "Playground"];
 const OWN_KEY = "0123456789-own-key";
 const MARK = "a-mark-that-only-the-content-holds";
 const PIECES = ["Two ", "doors, ", "one ", "shut."];
@@ -289,7 +289,7 @@ needs(["chromium"]).describe("the console", () => {
     const focused = () => page.evaluate(() => document.activeElement?.textContent ?? "");
     await page.evaluate(() => (document.activeElement as HTMLElement | null)?.blur());
     const reached: string[] = [];
-    for (let presses = 0; presses < 10; presses++) {
+    for (let presses = 0; presses < 11; presses++) {
       await page.keyboard.press("Tab");
       reached.push(await focused());
     }

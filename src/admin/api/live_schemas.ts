@@ -107,14 +107,22 @@ const replica = object({
   failures: { ...count, description: "Since the last success" },
 });
 
-const state = {
-  enum: ["ready", "draining", "leaving"],
+/** The state of a gateway. */
+export const state: Readonly<Record<string, unknown>> = {
+  enum: ["starting", "ready", "draining", "leaving"],
   description: "Whether callers are welcome, an operator turned them elsewhere, or the process was told to end",
+};
+
+const turned = object({ id: text, name: text, state, isDone: { type: "boolean", description: "It has said so" } });
+
+const scope = {
+  ...object({ gateway: text, gateways: count, isStale: { type: "boolean" } }, ["gateway"]),
+  description: "The gateways that it is about, if it was asked for others than this one",
 };
 
 /** Schemas by name. */
 export const liveSchemas: Readonly<Record<string, unknown>> = {
-  State: object({ state, openExchanges: count }),
+  State: object({ state, openExchanges: count, gateways: list(turned) }, ["gateways"]),
   LiveReport: object({
     now: { ...ms, description: "Wall clock, milliseconds since 1970" },
     from: { ...count, description: "Seconds from this one on, up to now, are told here" },
@@ -126,7 +134,8 @@ export const liveSchemas: Readonly<Record<string, unknown>> = {
     providers: list(object({ name: text, hosts: list(text), replicas: list(replica) })),
     seconds: list(second),
     exchanges: list(exchange),
-  }),
+    scope,
+  }, ["scope"]),
   ChatCompletionRequest: {
     type: "object",
     description: "As callers send it; with stream: true the answer is a text/event-stream",

@@ -3,12 +3,12 @@
  *
  * @module
  */
+import type { FleetLiveReport } from "../../observe/fleet/fleet_report.ts";
 import {
   type Durations,
   KEPT_EXCHANGES,
   KEPT_SECONDS,
   type LiveExchange,
-  type LiveReport,
   type LiveSecond,
   percentile,
 } from "../../observe/live/live_report.ts";
@@ -34,7 +34,7 @@ export interface Point {
 
 /** State of the store at one moment. */
 export interface Snapshot {
-  readonly report: LiveReport | undefined;
+  readonly report: FleetLiveReport | undefined;
   readonly points: readonly Point[];
   /** The newest first. */
   readonly exchanges: readonly LiveExchange[];
@@ -74,7 +74,7 @@ export class Store {
   }
 
   /** @param report The next report; the first of a connection holds all that the gateway has kept */
-  add(report: LiveReport): void {
+  add(report: FleetLiveReport): void {
     const last = Math.floor(report.now / 1000) - 1;
     const first = last - KEPT_SECONDS + 2;
     for (const second of report.seconds) this.#seconds.set(second.at, second);

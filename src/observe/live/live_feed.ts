@@ -153,11 +153,12 @@ export class LiveFeed implements ExchangeObserver {
    * @param gateway The gateway that the exchanges belong to
    * @param from The first second, since 1970
    * @param to The second after the last
+   * @param isBrief True without the exchanges themselves
    * @returns The part of this process
    */
-  look({ openExchanges, openStreams, replicas }: WatchedGateway, from: number, to: number): LivePart {
+  look({ openExchanges, openStreams, replicas }: WatchedGateway, from: number, to: number, isBrief = false): LivePart {
     const isWanted = (at: number) => at >= from && at < to;
-    const places = this.#exchanges.map((_, step) => (this.#next + step) % this.#exchanges.length);
+    const places = isBrief ? [] : this.#exchanges.map((_, step) => (this.#next + step) % this.#exchanges.length);
     return {
       openExchanges,
       openStreams,
