@@ -18,6 +18,7 @@ import {
   type ListenInput,
   ListenSchema,
 } from "./listeners.ts";
+import { MetricsSchema } from "./metrics.ts";
 import { CurrencySchema, type Prices, PricesSchema } from "./prices.ts";
 import { type ProviderConfig, type ProviderInput, ProvidersSchema } from "./provider.ts";
 import { type RedisConfig, type RedisInput, RedisSchema } from "./redis.ts";
@@ -76,6 +77,8 @@ export interface Config {
   readonly usage: { readonly hoursMs: number; readonly daysMs: number };
   /** Receiver of messages about budgets; there are none if left out. */
   readonly alerts?: AlertsConfig | undefined;
+  /** Metrics beside those that every gateway has: the most keys that have some of their own. */
+  readonly metrics: { readonly maxKeys: number };
   /**
    * The access log on standard output; `auto` is for people at a terminal, else JSON lines. `debug` is JSON that also
    * names the headers that were withheld.
@@ -118,6 +121,8 @@ export interface ConfigInput {
   readonly usage?: { readonly hours?: string | undefined; readonly days?: string | undefined } | undefined;
   /** Receiver of messages about budgets that are nearly or wholly used up; there are none if left out. */
   readonly alerts?: AlertsConfig | undefined;
+  /** Metrics beside those that every gateway has, such as `{ "byKey": true }`. */
+  readonly metrics?: { readonly byKey?: boolean | number | undefined } | undefined;
   /** The access log on standard output; `auto` if left out. */
   readonly log?: Config["log"] | undefined;
   /** Times of a graceful shutdown, such as `{ "delay": "5s", "limit": "10m" }`. */
@@ -196,6 +201,7 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     currency: v.optional(about(CurrencySchema, "What all prices are in"), "USD"),
     usage: v.optional(UsageSchema, {}),
     alerts: v.optional(AlertsSchema),
+    metrics: v.optional(MetricsSchema, {}),
     log: v.optional(
       about(
         v.picklist(
