@@ -27,6 +27,7 @@ const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<vo
       : (await import("./usage.ts")).usageCommand(options),
   certificate: async (options) => (await import("./certificate.ts")).certificateCommand(options),
   doctor: async (options) => (await import("./doctor/doctor.ts")).doctorCommand(options),
+  explain: async (options) => (await import("./explain/explain.ts")).explainCommand(options),
 };
 
 async function run(options: CommandOptions | Bare): Promise<void> {
