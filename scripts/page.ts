@@ -9,12 +9,16 @@ const HOME = "src/admin/console";
 /** The module that is made. */
 export const PAGE_MODULE = "src/admin/page_assets.ts";
 
+/** Sources and modules that went into the page when it was built last. */
+export const PAGE_INPUTS: Set<string> = new Set();
+
 async function bundle(entry: string, more: BuildOptions = {}): Promise<string> {
-  const { outputFiles = [] } = await build({
+  const { outputFiles = [], metafile } = await build({
     entryPoints: [`${HOME}/${entry}`],
     bundle: true,
     minify: true,
     write: false,
+    metafile: true,
     format: "esm",
     target: "es2022",
     charset: "utf8",
@@ -26,6 +30,7 @@ async function bundle(entry: string, more: BuildOptions = {}): Promise<string> {
     define: { "process.env.NODE_ENV": '"production"' },
     ...more,
   });
+  for (const input of Object.keys(metafile?.inputs ?? {})) PAGE_INPUTS.add(input);
   return outputFiles[0]?.text.trim() ?? "";
 }
 

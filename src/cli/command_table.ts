@@ -211,6 +211,15 @@ export const COMMANDS = {
     options: [],
     example: "source <(sallyport completion bash)",
   },
+  "explain": {
+    operand: "REQUEST",
+    text: "show what the gateway would do with a request, and why",
+    notes:
+      "REQUEST is a file, or - for standard input: raw HTTP, an entry of a HAR file or a command line of curl. No provider is called, and nothing counts against limits.",
+    options: ["config", "env-file", "json"],
+    example: "sallyport explain request.http",
+    fails: "the request would be refused",
+  },
   "help": {
     operand: "[COMMAND]",
     text: "explain a command",

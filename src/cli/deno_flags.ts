@@ -5,7 +5,8 @@
  */
 import { realpathSync } from "node:fs";
 import { dirname, resolve } from "node:path";
-import { type Config, type KeysConfig, keysInRedis } from "../config/config.ts";
+import type { Config } from "../config/config.ts";
+import { type KeysConfig, keysInRedis } from "../config/keys.ts";
 import { readRedisUrl, readSentinelNode, type RedisAddress, type RedisConfig } from "../config/redis.ts";
 import { loadConfig, type LoadedConfig, readSetVariables } from "../serve/load_config.ts";
 import { print, report } from "./command.ts";

@@ -11,7 +11,7 @@ import { KeyAdministration, type KeyView } from "../admin/key_administration.ts"
 import { DEFAULT_OVERLAP } from "../keys/lifecycle.ts";
 import { type KeyRegistry, KeyStoreError } from "../keys/key_store.ts";
 import { exportKeys, importKeys, readKeyLines } from "../keys/key_transfer.ts";
-import { keysInRedis } from "../config/config.ts";
+import { keysInRedis } from "../config/keys.ts";
 import { describeIssue } from "../config/issue.ts";
 import { KeyPatchSchema, type KeyPolicy } from "../config/key.ts";
 import { assemble } from "../serve/compose.ts";

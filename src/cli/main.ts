@@ -29,6 +29,7 @@ const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<vo
   certificate: async (options) => (await import("./certificate.ts")).certificateCommand(options),
   completion: async (options) => (await import("./completion/completion.ts")).completionCommand(options),
   doctor: async (options) => (await import("./doctor/doctor.ts")).doctorCommand(options),
+  explain: async (options) => (await import("./explain/explain.ts")).explainCommand(options),
 };
 
 async function run(options: CommandOptions | Bare): Promise<void> {

@@ -69,6 +69,7 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_USAGE_DAYS", path: "usage.days" },
   { name: "SALLYPORT_ALERTS_URL", path: "alerts.url" },
   { name: "SALLYPORT_ALERTS_SECRET", path: "alerts.secret" },
+  { name: "SALLYPORT_METRICS_BY_KEY", path: "metrics.byKey", read: (text) => Number(text) || toBoolean(text) },
   { name: "SALLYPORT_LOG", path: "log" },
   { name: "SALLYPORT_DRAIN_DELAY", path: "drain.delay" },
   { name: "SALLYPORT_DRAIN_LIMIT", path: "drain.limit" },

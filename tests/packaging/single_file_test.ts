@@ -95,6 +95,7 @@ describe("the one file", () => {
       "currency",
       "usage",
       "alerts",
+      "metrics",
       "log",
       "drain",
     ]);
