@@ -18,7 +18,7 @@ import { toJsonSchema } from "@valibot/to-json-schema";
 import { build } from "esbuild";
 import { ConfigSchema } from "../src/config/config.ts";
 import { COMMONJS_LIBRARY, LIBRARY, ONE_FILE, WORKER } from "./bundle.ts";
-import { buildPage, PAGE_MODULE } from "./page.ts";
+import { buildPage, writePageModule } from "./page.ts";
 
 const { values } = parseArgs({
   options: {
@@ -30,8 +30,7 @@ const { values } = parseArgs({
 const { out } = values;
 const say = (text: string) => values.quiet || console.log(text);
 
-const page = await buildPage();
-if (readFileSync(PAGE_MODULE, "utf8") !== page) writeFileSync(PAGE_MODULE, page);
+writePageModule(await buildPage());
 rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
 await build({ ...ONE_FILE, outfile: join(out, "sallyport.js") });

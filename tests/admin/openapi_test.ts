@@ -8,6 +8,7 @@ import formats from "ajv-formats";
 import { BUDGET_ROUTES } from "../../src/admin/api/budgets.ts";
 import { KEY_ROUTES } from "../../src/admin/api/keys.ts";
 import { OPERATOR_ROUTES } from "../../src/admin/api/operator_actions.ts";
+import { PROVIDER_ROUTES } from "../../src/admin/api/providers.ts";
 import { TEAM_ROUTES } from "../../src/admin/api/teams.ts";
 import { USAGE_ROUTES } from "../../src/admin/api/usage.ts";
 import { OPERATIONS } from "../../src/operations/table.ts";
@@ -151,7 +152,7 @@ describe("the description of the admin API", () => {
       query: [],
       inPath: path.match(/\{\w+\}/g) ?? [],
     }));
-    const keyRoutes = [...KEY_ROUTES, ...TEAM_ROUTES, ...BUDGET_ROUTES, ...USAGE_ROUTES].map((
+    const keyRoutes = [...KEY_ROUTES, ...TEAM_ROUTES, ...PROVIDER_ROUTES, ...BUDGET_ROUTES, ...USAGE_ROUTES].map((
       { path, method, operationId, body, status, answers, query },
     ) => ({
       path,

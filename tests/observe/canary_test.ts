@@ -110,7 +110,7 @@ describe("canaries", () => {
       return statuses.length + 2;
     };
     const told = async () => {
-      const usage = ["/v1/usage?by=team,key,model,operation", "/v1/usage/export", "/v1/budgets"];
+      const usage = ["/v1/usage?by=team,key,model,operation", "/v1/usage/export", "/v1/budgets", "/v1/providers"];
       const paths = ["/metrics", "/readyz", "/livez", "/openapi.json", "/v1/keys", `/v1/keys/${id}`, ...usage];
       const answers = await Promise.all(paths.map((path) => read(path)));
       return [...answers, await read("/metrics", "application/openmetrics-text")].join("\n");
