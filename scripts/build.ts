@@ -21,7 +21,7 @@ import { build, type BuildOptions } from "esbuild";
 import { ConfigSchema } from "../src/config/config.ts";
 import { COMMONJS_LIBRARY, LIBRARY, ONE_FILE, WORKER } from "./bundle.ts";
 import { type BuiltFile, makeProvenance, makeSbom } from "./inventory.ts";
-import { buildPage, PAGE_INPUTS, PAGE_MODULE } from "./page.ts";
+import { buildPage, PAGE_INPUTS, PAGE_MODULE, writePageModule } from "./page.ts";
 
 const { values } = parseArgs({
   options: {
@@ -33,8 +33,7 @@ const { values } = parseArgs({
 const { out } = values;
 const say = (text: string) => values.quiet || console.log(text);
 
-const page = await buildPage();
-if (readFileSync(PAGE_MODULE, "utf8") !== page) writeFileSync(PAGE_MODULE, page);
+writePageModule(await buildPage());
 rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
 const bundles: readonly (readonly [name: string, options: BuildOptions])[] = [

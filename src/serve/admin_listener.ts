@@ -6,6 +6,7 @@
 import { setImmediate } from "node:timers/promises";
 import { KeyAdministration } from "../admin/key_administration.ts";
 import { BudgetReports } from "../admin/budget_reports.ts";
+import { ProviderReports } from "../admin/provider_reports.ts";
 import { TeamReports } from "../admin/team_reports.ts";
 import { createAdminHandler } from "../admin/api/handler.ts";
 import type { LivePart } from "../observe/live/live_report.ts";
@@ -117,6 +118,7 @@ export class AdminListener {
       fleet,
       keys: new KeyAdministration({ keys, limiter, digest, now: Date.now, config }),
       teams: new TeamReports(config.teams, limiter),
+      providerReports: new ProviderReports(providers, limiter),
       budgets: new BudgetReports({ ...reported, limiter, teams: config.teams }),
       usage: new UsageReports(reported),
       token: admin?.token,

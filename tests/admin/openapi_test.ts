@@ -9,6 +9,7 @@ import { BUDGET_ROUTES } from "../../src/admin/api/budgets.ts";
 import { FLEET_ROUTES } from "../../src/admin/api/fleet.ts";
 import { KEY_ROUTES } from "../../src/admin/api/keys.ts";
 import { OPERATOR_ROUTES } from "../../src/admin/api/operator_actions.ts";
+import { PROVIDER_ROUTES } from "../../src/admin/api/providers.ts";
 import { TEAM_ROUTES } from "../../src/admin/api/teams.ts";
 import { USAGE_ROUTES } from "../../src/admin/api/usage.ts";
 import { OPERATIONS } from "../../src/operations/table.ts";
@@ -152,7 +153,8 @@ describe("the description of the admin API", () => {
       query: Object.keys(query?.means ?? {}).sort(),
       inPath: path.match(/\{\w+\}/g) ?? [],
     }));
-    const keyRoutes = [...KEY_ROUTES, ...TEAM_ROUTES, ...BUDGET_ROUTES, ...USAGE_ROUTES, ...FLEET_ROUTES].map((
+    const reportRoutes = [...BUDGET_ROUTES, ...USAGE_ROUTES, ...FLEET_ROUTES];
+    const keyRoutes = [...KEY_ROUTES, ...TEAM_ROUTES, ...PROVIDER_ROUTES, ...reportRoutes].map((
       { path, method, operationId, body, status, answers, query },
     ) => ({
       path,

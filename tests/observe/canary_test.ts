@@ -110,7 +110,7 @@ describe("canaries", () => {
       return statuses.length + 2;
     };
     const told = async () => {
-      const usage = ["/v1/usage?by=team,key,model,operation", "/v1/usage/export", "/v1/budgets"];
+      const usage = ["/v1/usage?by=team,key,model,operation", "/v1/usage/export", "/v1/budgets", "/v1/providers"];
       const live = await fetch(`${admin}/v1/live?scope=fleet`, { headers: { authorization: `Bearer ${TOKEN}` } });
       const reader = live.body?.getReader() ?? assert.fail("no traffic");
       const { value: traffic } = await reader.read();

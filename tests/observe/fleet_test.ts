@@ -46,6 +46,7 @@ const second = (at: number, more: Partial<LiveSecond> = {}): LiveSecond => ({
   firstToken: [],
   overhead: [binOf(0.1), 1],
   providers: { a: [1, 0] },
+  times: {},
   ...more,
 });
 const exchange = (id: string, endsAt: number): LiveExchange => ({
@@ -60,6 +61,7 @@ const exchange = (id: string, endsAt: number): LiveExchange => ({
   retries: 0,
 });
 const part = (more: Partial<LivePart> = {}): LivePart => ({
+  since: 0,
   openExchanges: 1,
   openStreams: 0,
   providers: [],

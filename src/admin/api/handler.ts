@@ -20,9 +20,11 @@ import { type AdminCall, type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { toOpenApi } from "./openapi.ts";
 import { OPERATOR_ROUTES, OperatorActions, type OperatorParts } from "./operator_actions.ts";
 import { PAGE_PATHS, toPageAnswer } from "../page.ts";
+import { PROVIDER_ROUTES } from "./providers.ts";
 import { TEAM_ROUTES } from "./teams.ts";
 import { USAGE_ROUTES } from "./usage.ts";
 import type { BudgetReports } from "../budget_reports.ts";
+import type { ProviderReports } from "../provider_reports.ts";
 import type { TeamReports } from "../team_reports.ts";
 import { toFleetMetricsText } from "../../observe/fleet/fleet_metrics.ts";
 import type { UsageReports } from "../../usage/report.ts";
@@ -32,6 +34,7 @@ export interface AdminParts extends OperatorParts, GuardParts {
   readonly keys: KeyAdministration;
   readonly teams: TeamReports;
   readonly budgets: BudgetReports;
+  readonly providerReports: ProviderReports;
   readonly usage: UsageReports;
   /** Returns the metrics in a format of Prometheus. */
   readonly metrics: (format: "text" | "openmetrics") => Promise<string>;
@@ -121,9 +124,10 @@ function bind<Service>(routes: readonly AdminRoute<Service>[], service: Service)
 }
 
 function createRouter(parts: AdminParts, guard: Guard) {
-  const { gateway, keys, teams, budgets, usage, fleet, version } = parts;
+  const { gateway, keys, teams, providerReports, budgets, usage, fleet, version } = parts;
+  const limits = [...bind(TEAM_ROUTES, teams), ...bind(PROVIDER_ROUTES, providerReports)];
   const reports = [...bind(BUDGET_ROUTES, budgets), ...bind(USAGE_ROUTES, usage), ...bind(FLEET_ROUTES, fleet)];
-  const routes = [...bind(KEY_ROUTES, keys), ...bind(TEAM_ROUTES, teams), ...reports];
+  const routes = [...bind(KEY_ROUTES, keys), ...limits, ...reports];
   const router = Router<Routed>();
   const actions = new OperatorActions(parts);
   const ready = (): GatewayResponse => {
@@ -150,7 +154,9 @@ function createRouter(parts: AdminParts, guard: Guard) {
       return content instanceof TextParts ? toTextAnswer(route.status, content) : toAnswer(route.status, content);
     });
   }
-  for (const path of PAGE_PATHS) router.get(path, () => toPageAnswer(path));
+  for (const path of PAGE_PATHS) {
+    router.get(path, ({ inbound }) => toPageAnswer(path, inbound.headers.get("accept-encoding")));
+  }
   for (const { method, path, tokenIn, query: wanted, run } of OPERATOR_ROUTES) {
     router[method]?.(path.replace("{provider}", ":provider"), async ({ params, inbound, url }) => {
       await guard.assertToken(inbound, tokenIn);

@@ -40,6 +40,11 @@ const second = object({
     additionalProperties: { type: "array", prefixItems: [count, count] },
     description: "Exchanges, and errors among them",
   },
+  times: {
+    type: "object",
+    additionalProperties: object({ duration: durations, firstToken: durations }),
+    description: "By provider; empty for what is older than a minute",
+  },
 });
 
 const OPTIONAL_FACTS = [
@@ -129,6 +134,7 @@ export const liveSchemas: Readonly<Record<string, unknown>> = {
     state,
     version: text,
     health: { type: "object", description: "How the engines behind keys and limits do, and each worker" },
+    since: { ...count, description: "First second that is known, since 1970; one before it was not idle, but unknown" },
     openExchanges: count,
     openStreams: count,
     providers: list(object({ name: text, hosts: list(text), replicas: list(replica) })),

@@ -13,6 +13,7 @@ import { FLEET_ROUTES, fleetSchema } from "./fleet.ts";
 import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { liveSchemas } from "./live_schemas.ts";
 import { OPERATOR_ROUTES, type OperatorRoute, TOKEN_HEADER } from "./operator_actions.ts";
+import { PROVIDER_ROUTES, providerListSchema } from "./providers.ts";
 import { TEAM_ROUTES, teamListSchema, useSchema } from "./teams.ts";
 import { USAGE_ROUTES, usageRowSchema, usageSchema } from "./usage.ts";
 
@@ -59,14 +60,16 @@ function schemas(): Record<string, unknown> {
     NewKey: { type: "object", required: ["id", "state", "key"], properties: { ...key, ...whole } },
     KeyList: {
       type: "object",
-      required: ["keys", "next"],
+      required: ["keys", "next", "readOnly"],
       properties: {
         keys: { type: "array", items: { $ref: "#/components/schemas/Key" } },
         next: { type: ["string", "null"], description: "What to give as after for the next page" },
+        readOnly: { type: "boolean", description: "True if keys stand in the configuration: no call changes them" },
       },
     },
     TeamList: teamListSchema,
     BudgetList: budgetListSchema,
+    ProviderList: providerListSchema,
     UsageReport: usageSchema,
     UsageRow: usageRowSchema,
     Fleet: fleetSchema,
@@ -140,7 +143,8 @@ function describeAction(
  */
 export function toOpenApi(version: string): Record<string, unknown> {
   const paths: Record<string, Record<string, unknown>> = {};
-  for (const route of [...KEY_ROUTES, ...TEAM_ROUTES, ...BUDGET_ROUTES, ...USAGE_ROUTES, ...FLEET_ROUTES]) {
+  const reports = [...BUDGET_ROUTES, ...USAGE_ROUTES, ...FLEET_ROUTES];
+  for (const route of [...KEY_ROUTES, ...TEAM_ROUTES, ...PROVIDER_ROUTES, ...reports]) {
     (paths[route.path] ??= {})[route.method] = describe(route);
   }
   for (const route of OPERATOR_ROUTES) (paths[route.path] ??= {})[route.method] = describeAction(route);

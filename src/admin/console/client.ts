@@ -188,6 +188,13 @@ export interface Team {
   readonly use: readonly Use[];
 }
 
+/** A provider as the admin API returns it. */
+export interface Provider {
+  readonly name: string;
+  readonly limits?: Limits;
+  readonly use: readonly Use[];
+}
+
 /** A key as the admin API returns it. */
 export interface Key {
   readonly id: string;

@@ -50,6 +50,8 @@ function useView(): View {
   return view;
 }
 
+const toTitle = (view: View): string => view.charAt(0).toUpperCase() + view.slice(1);
+
 /** Moves the focus to the content. A link could not: the hash of the address names the view. */
 function skip(event: Event): void {
   event.preventDefault();
@@ -94,6 +96,7 @@ function Console({ onSignedOut }: { onSignedOut: (told: string) => void }): JSX.
   const view = useView();
   const { theme, shown, next } = useTheme();
   const { snapshot } = store;
+  useEffect(() => void (document.title = `${toTitle(view)} · Sallyport`), [view]);
   const Shown: ((props: ViewProps) => JSX.Element) | undefined = VIEWS[view];
   return (
     <>
@@ -102,12 +105,11 @@ function Console({ onSignedOut }: { onSignedOut: (told: string) => void }): JSX.
       <nav aria-label="Views">
         {NAMES.map((each) => (
           <a key={each} href={`#${each}`} aria-current={each === view ? "page" : undefined}>
-            {each[0]?.toUpperCase()}
-            {each.slice(1)}
+            {toTitle(each)}
           </a>
         ))}
       </nav>
-      <Banner report={snapshot.report} />
+      <Banner snapshot={snapshot} />
       {SCOPED.includes(view) && <FleetSwitch scope={scope} live={snapshot.report?.scope} onScope={setScope} />}
       <main id="content" tabIndex={-1}>
         {Shown !== undefined && <Shown snapshot={snapshot} store={store} theme={shown} />}

@@ -75,6 +75,7 @@ const NO_TRAFFIC: Omit<LiveSecond, "at"> = {
   firstToken: [],
   overhead: [],
   providers: {},
+  times: {},
 };
 
 /** Completes a second that may be of another version: what has not the form that is known is empty. */
@@ -92,9 +93,10 @@ function readSeconds(value: unknown): LiveSecond[] {
   return list(value).filter(isSecond).map(readSecond);
 }
 
-function readPart({ openExchanges, openStreams, providers, seconds, exchanges }: Unknown<LivePart>): LivePart {
+function readPart({ since, openExchanges, openStreams, providers, seconds, exchanges }: Unknown<LivePart>): LivePart {
   const isProvider = (each: LivePart["providers"][number]) => isObject(each) && Array.isArray(each.replicas);
   return {
+    since: count(since),
     openExchanges: count(openExchanges),
     openStreams: count(openStreams),
     providers: list(providers).filter(isProvider),
