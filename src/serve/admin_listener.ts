@@ -6,7 +6,9 @@
 import { setImmediate } from "node:timers/promises";
 import { KeyAdministration } from "../admin/key_administration.ts";
 import { TeamReports } from "../admin/team_reports.ts";
+import { ExchangeLists } from "../admin/exchange_lists.ts";
 import { createAdminHandler } from "../admin/api/handler.ts";
+import type { ExchangePage, ExchangeQuery } from "../observe/live/exchange_page.ts";
 import type { LivePart } from "../observe/live/live_report.ts";
 import type { OperatorState } from "../admin/api/operator_actions.ts";
 import { UsageReports } from "../usage/report.ts";
@@ -33,6 +35,8 @@ export interface Served {
   metrics(format: MetricsFormat): Promise<string>;
   /** Reports the exchanges that settled from the second `from` up to, but not including, `to`. Seconds since 1970. */
   look(from: number, to: number): Promise<LivePart>;
+  /** Finds exchanges that are kept. */
+  find(query: ExchangeQuery): Promise<ExchangePage>;
   /** Answers a call of the playground. */
   readonly handle: Handler["handle"];
 }
@@ -109,6 +113,7 @@ export class AdminListener {
       version,
       metrics: (format) => served.metrics(format),
       look: (from, to) => served.look(from, to),
+      exchanges: new ExchangeLists({ find: (query) => served.find(query), keys, now: Date.now }),
       handle: (request) => served.handle(request),
       providers,
       clock: systemClock,

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { createAdminHandler } from "../../src/admin/api/handler.ts";
 import { mergeParts } from "../../src/observe/live/live_report.ts";
+import type { ExchangeLists } from "../../src/admin/exchange_lists.ts";
 import type { UsageReports } from "../../src/usage/report.ts";
 import type { TeamReports } from "../../src/admin/team_reports.ts";
 import type { KeyAdministration } from "../../src/admin/key_administration.ts";
@@ -23,6 +24,7 @@ function ask(headers: Record<string, string>, token?: string): Promise<Response>
     keys: {} as KeyAdministration,
     teams: {} as TeamReports,
     usage: {} as UsageReports,
+    exchanges: {} as ExchangeLists,
     look: () => Promise.resolve(mergeParts([])),
     handle: () => assert.fail("nobody calls"),
     providers: {},

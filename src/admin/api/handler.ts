@@ -14,6 +14,7 @@ import type { KeyAdministration } from "../key_administration.ts";
 import { type Handler, toHandler } from "../../http/web.ts";
 import { TextParts, toAnswer, toRefusal, toTextAnswer } from "./answers.ts";
 import { Guard, type GuardParts } from "./guard.ts";
+import { EXCHANGE_ROUTES } from "./exchanges.ts";
 import { type AdminCall, type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { toOpenApi } from "./openapi.ts";
 import { OPERATOR_ROUTES, OperatorActions, type OperatorParts } from "./operator_actions.ts";
@@ -103,8 +104,13 @@ function bind<Service>(routes: readonly AdminRoute<Service>[], service: Service)
 }
 
 function createRouter(parts: AdminParts, guard: Guard) {
-  const { gateway, keys, teams, usage, version } = parts;
-  const routes = [...bind(KEY_ROUTES, keys), ...bind(TEAM_ROUTES, teams), ...bind(USAGE_ROUTES, usage)];
+  const { gateway, keys, teams, usage, exchanges, version } = parts;
+  const routes = [
+    ...bind(KEY_ROUTES, keys),
+    ...bind(TEAM_ROUTES, teams),
+    ...bind(USAGE_ROUTES, usage),
+    ...bind(EXCHANGE_ROUTES, exchanges),
+  ];
   const router = Router<Routed>();
   const actions = new OperatorActions(parts);
   const ready = (): GatewayResponse => {

@@ -35,7 +35,7 @@ export interface AdminRoute<Service = KeyAdministration> {
   readonly query?: { readonly schema: v.GenericSchema; readonly means: Readonly<Record<string, string>> };
   readonly status: 200 | 201;
   /** Name of the answer's schema in the description. */
-  readonly answers: "Key" | "NewKey" | "KeyList" | "TeamList" | "UsageReport" | "UsageRow";
+  readonly answers: "Key" | "NewKey" | "KeyList" | "TeamList" | "UsageReport" | "UsageRow" | "ExchangeList";
   /** Media types of the answer, where it is no single JSON. */
   readonly types?: readonly string[];
   run(service: Service, call: AdminCall): Promise<unknown>;

@@ -8,6 +8,7 @@ import type * as v from "valibot";
 import { DEFAULT_OVERLAP } from "../../keys/lifecycle.ts";
 import { KeyPatchSchema, KeyPolicySchema } from "../../config/key.ts";
 import { toCallerPaths, toCallerTags } from "./caller_paths.ts";
+import { EXCHANGE_ROUTES } from "./exchanges.ts";
 import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { liveSchemas } from "./live_schemas.ts";
 import { OPERATOR_ROUTES, type OperatorRoute, TOKEN_HEADER } from "./operator_actions.ts";
@@ -130,7 +131,7 @@ function describeAction({ operationId, summary, path, tokenIn, body, answers, ty
  */
 export function toOpenApi(version: string): Record<string, unknown> {
   const paths: Record<string, Record<string, unknown>> = {};
-  for (const route of [...KEY_ROUTES, ...TEAM_ROUTES, ...USAGE_ROUTES]) {
+  for (const route of [...KEY_ROUTES, ...TEAM_ROUTES, ...USAGE_ROUTES, ...EXCHANGE_ROUTES]) {
     (paths[route.path] ??= {})[route.method] = describe(route);
   }
   for (const route of OPERATOR_ROUTES) (paths[route.path] ??= {})[route.method] = describeAction(route);

@@ -14,12 +14,15 @@ import { GatewayError } from "../../errors/gateway_error.ts";
 import { toAnswer } from "./answers.ts";
 import { createLiveEvents } from "../../observe/live/live_feed.ts";
 import type { LivePart, LiveReport } from "../../observe/live/live_report.ts";
+import type { ExchangeLists } from "../exchange_lists.ts";
 
 /** Parts of {@link OperatorActions}. */
 export interface OperatorParts {
   readonly gateway: { readonly isReady: boolean; readonly isStarting?: boolean; readonly openExchanges: number };
   /** Reads the traffic of all processes from one second up to, but without, another. */
   readonly look: (from: number, to: number) => Promise<LivePart>;
+  /** Finds settled exchanges, and the names of their keys. */
+  readonly exchanges: ExchangeLists;
   /** Hands a call to the gateway as if it had come from a caller: its own steps decide on it. */
   readonly handle: (request: GatewayRequest) => Promise<GatewayResponse>;
   /** The addresses of each provider, and the header in which its interface takes its key. */
@@ -168,10 +171,11 @@ export class OperatorActions {
   watch(): GatewayResponse {
     if (this.#state.watchers >= MAX_WATCHERS) throw new GatewayError("too_many_watchers");
     this.#state.watchers++;
-    const { clock, look, health, version } = this.#parts;
+    const { clock, look, exchanges: lists, health, version } = this.#parts;
     const report = async (from: number, to: number): Promise<LiveReport> => {
       const part = await look(from, to);
-      return { now: clock.now(), from, state: this.state, version, health: health(), ...part };
+      const exchanges = await lists.withNames(part.exchanges);
+      return { now: clock.now(), from, state: this.state, version, health: health(), ...part, exchanges };
     };
     return {
       status: 200,

@@ -35,7 +35,7 @@ type View = keyof typeof VIEWS;
 const NAMES = Object.keys(VIEWS) as View[];
 
 function useView(): View {
-  const read = () => NAMES.find((view) => location.hash === `#${view}`) ?? "traffic";
+  const read = () => NAMES.find((view) => location.hash.split("?")[0] === `#${view}`) ?? "traffic";
   const [view, setView] = useState<View>(read);
   useEffect(() => {
     const onChange = () => setView(read());

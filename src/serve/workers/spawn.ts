@@ -6,9 +6,29 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import cluster from "node:cluster";
 import process from "node:process";
+import type { MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
 import { runtime } from "../../runtime.ts";
 import { ownProgram } from "../bun.ts";
+import type { ChangingWorker } from "./changes.ts";
 import { WORKER_VARIABLE } from "./worker.ts";
+import type { WorkerLeases } from "./worker_leases.ts";
+
+/** A worker as its supervisor knows it. */
+export interface Worker extends ChangingWorker {
+  readonly child: ChildProcess;
+  readonly startedAt: number;
+  readonly leases: WorkerLeases;
+  urls: readonly string[];
+  /** Digest of its configuration. */
+  digest: string;
+  open: number;
+  isReady: boolean;
+  isLeaving: boolean;
+  /** Number of the last batch of usage that it has reported. */
+  batch: number;
+  /** The metrics that it has reported last. */
+  counts: readonly MetricSnapshot[];
+}
 
 /** Returns the permissions of Deno's workers. Only those granted as a whole: partial ones can't be read back. */
 function denoFlags(): string[] {

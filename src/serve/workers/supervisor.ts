@@ -4,9 +4,9 @@
  *
  * @module
  */
-import type { ChildProcess } from "node:child_process";
 import { ConfigError } from "../../config/config.ts";
 import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
+import { type ExchangePage, type ExchangeQuery, mergePages } from "../../observe/live/exchange_page.ts";
 import { type LivePart, mergeParts } from "../../observe/live/live_report.ts";
 import type { MemoryLimiter } from "../../limits/memory_limiter.ts";
 import { MetricRegistry, type MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
@@ -14,10 +14,10 @@ import { addEnded, mergeMetrics, type MetricsFormat, toMetricsText } from "../..
 import { type Change, prepareAll } from "../change.ts";
 import type { Prepared } from "../prepare.ts";
 import type { Serving } from "../serving.ts";
-import { type ChangingWorker, WorkerChanges } from "./changes.ts";
+import { WorkerChanges } from "./changes.ts";
 import { callListener } from "./loopback.ts";
 import { Poll } from "./poll.ts";
-import { spawnWorker } from "./spawn.ts";
+import { spawnWorker, type Worker } from "./spawn.ts";
 import type { SupervisorMessage, WorkerHealth, WorkerMessage } from "./worker.ts";
 import { WorkerLeases } from "./worker_leases.ts";
 
@@ -29,22 +29,6 @@ export interface SuperviseOptions {
   readonly limiter: MemoryLimiter;
   /** Receives one-line messages for the operator. */
   readonly report: (text: string) => void;
-}
-
-interface Worker extends ChangingWorker {
-  readonly child: ChildProcess;
-  readonly startedAt: number;
-  readonly leases: WorkerLeases;
-  urls: readonly string[];
-  /** Digest of its configuration. */
-  digest: string;
-  open: number;
-  isReady: boolean;
-  isLeaving: boolean;
-  /** Number of the last batch of usage that it has reported. */
-  batch: number;
-  /** The metrics that it has reported last. */
-  counts: readonly MetricSnapshot[];
 }
 
 /** The age below which a worker that dies is started again only after a pause, which grows. Milliseconds. */
@@ -70,6 +54,7 @@ export class Workers implements Serving {
   #ended: readonly MetricSnapshot[] = [];
   readonly #registry = new MetricRegistry();
   readonly #watching = new Poll<LivePart>();
+  readonly #finding = new Poll<ExchangePage>();
   readonly #changes = new WorkerChanges<Worker>({
     serving: () => this.#serving,
     say: (worker, message) => this.#say(worker, message),
@@ -134,6 +119,12 @@ export class Workers implements Serving {
   async look(from: number, to: number): Promise<LivePart> {
     const ask = (worker: Worker, call: number) => this.#say(worker, { type: "watch", call, from, to });
     return mergeParts(await this.#watching.ask(this.#serving, ask));
+  }
+
+  /** Finds exchanges at all workers. One that does not answer in time, or has ended, is left out. */
+  async find(query: ExchangeQuery): Promise<ExchangePage> {
+    const ask = (worker: Worker, call: number) => this.#say(worker, { type: "find", call, query });
+    return mergePages(await this.#finding.ask(this.#serving, ask), query.limit);
   }
 
   /** Answers a call of the playground through one of the workers. */
@@ -285,6 +276,8 @@ export class Workers implements Serving {
         return this.#counting.answered(message.call);
       case "live":
         return this.#watching.answered(message.call, message.part);
+      case "found":
+        return this.#finding.answered(message.call, message.page);
       case "limits":
         return this.#count(worker, message);
     }
