@@ -20,7 +20,7 @@ const text = v.optional(v.pipe(v.string(), v.maxLength(MAX_TEXT, `expected ${MAX
 const durationForm = 'expected a duration such as "500ms" or "2s", or milliseconds';
 const duration = v.optional(v.pipe(
   v.string(durationForm),
-  v.transform(readDuration),
+  v.transform((text) => readDuration(text) ?? NaN),
   v.number(durationForm),
 ));
 
