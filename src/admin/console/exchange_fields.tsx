@@ -28,7 +28,7 @@ const FIELDS: readonly {
 }[] = [
   { name: "key", label: "Key", hint: "name or id", known: ({ keyName, keyId }) => keyName ?? keyId },
   { name: "model", label: "Model", hint: "part of its name", known: ({ model }) => model },
-  { name: "operation", label: "Operation", hint: "such as embeddings", known: ({ operation }) => operation },
+  { name: "operation", label: "Operation", hint: "embeddings", known: ({ operation }) => operation },
   { name: "code", label: "Code or cause", hint: "such as timeout", known: ({ code, cause }) => code ?? cause },
   { name: "status", label: "Status", hint: "such as 429 or 5xx" },
 ];
@@ -102,7 +102,7 @@ function DurationFields({ texts, onChange }: Pick<FieldsProps, "texts" | "onChan
           {(attributes) => (
             <input
               {...attributes}
-              placeholder="such as 500ms or 2s"
+              placeholder="500ms, 2s"
               autocomplete="off"
               aria-invalid={(texts[name] ?? "") !== "" && readDuration(texts[name] ?? "") === undefined}
               value={texts[name] ?? ""}
