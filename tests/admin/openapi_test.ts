@@ -8,6 +8,7 @@ import formats from "ajv-formats";
 import { KEY_ROUTES } from "../../src/admin/api/keys.ts";
 import { OPERATOR_ROUTES } from "../../src/admin/api/operator_actions.ts";
 import { TEAM_ROUTES } from "../../src/admin/api/teams.ts";
+import { EXCHANGE_ROUTES } from "../../src/admin/api/exchanges.ts";
 import { USAGE_ROUTES } from "../../src/admin/api/usage.ts";
 import { OPERATIONS } from "../../src/operations/table.ts";
 import { type Answered, POLICY, type Running, startAdmin, TOKEN } from "../support/admin.ts";
@@ -150,7 +151,7 @@ describe("the description of the admin API", () => {
       query: [],
       inPath: path.match(/\{\w+\}/g) ?? [],
     }));
-    const keyRoutes = [...KEY_ROUTES, ...TEAM_ROUTES, ...USAGE_ROUTES].map((
+    const keyRoutes = [...KEY_ROUTES, ...TEAM_ROUTES, ...USAGE_ROUTES, ...EXCHANGE_ROUTES].map((
       { path, method, operationId, body, status, answers, query },
     ) => ({
       path,
@@ -177,6 +178,10 @@ describe("the description of the admin API", () => {
     const usageValues: Record<string, Record<string, string>> = {
       "/v1/usage": { after: '[1,1,"x"]' },
       "/v1/usage/export": { by: "day", format: "csv" },
+      "/v1/exchanges": {
+        ...{ outcome: "ok", status: "5xx", stream: "true", minDuration: "2s", minFirstToken: "500" },
+        after: "1769853600000.5_x",
+      },
     };
     const headers = { authorization: `Bearer ${TOKEN}` };
     for (const { path, method, parameters } of operations()) {
