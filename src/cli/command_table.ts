@@ -26,7 +26,7 @@ export interface CommandSpec {
 /** Every command; the verbs of `keys` and `usage export` by two words. */
 export const COMMANDS = {
   "init": {
-    text: "write a first configuration, with a key and a certificate",
+    text: "write a first configuration, a key, a certificate",
     notes:
       "At a terminal it asks for what no option says; elsewhere it takes openai, local and file. It replaces nothing.",
     options: ["config", "env-file", "upstream", "host", "port", "keys", "yes", "force"],
@@ -52,7 +52,7 @@ export const COMMANDS = {
     example: "sallyport check --config gateway.jsonc",
   },
   "health": {
-    text: "ask the gateway that runs whether it is ready, or alive",
+    text: "ask the running gateway if it is ready, or alive",
     options: ["config", "env-file", "live"],
     example: "sallyport health --live",
     fails: "the gateway does not run, or is not ready",
@@ -116,7 +116,7 @@ export const COMMANDS = {
   },
   "keys rotate": {
     operand: "ID",
-    text: "make a new secret; the old one ends a day later, or now",
+    text: "make a new secret; the old one ends later, or now",
     options: ["config", "env-file", "overlap", "now", "json"],
     example: "sallyport keys rotate 4fJ0bR7sQm2K --overlap 7d",
   },
@@ -145,7 +145,7 @@ export const COMMANDS = {
   },
   "keys import": {
     operand: "[FILE]",
-    text: "add keys that were exported, from a file or standard input",
+    text: "add exported keys, from a file or standard input",
     options: ["config", "env-file", "replace", "json"],
     example: "sallyport keys import keys.jsonl",
   },
@@ -188,6 +188,36 @@ export const COMMANDS = {
       team: "only the usage of this team's keys",
     },
     example: "sallyport usage export --by day --last 90d --csv > usage.csv",
+  },
+  "log": {
+    operand: "[FILE...]",
+    text: "print, filter and sum the JSON access log",
+    notes:
+      "It reads files, or standard input as it comes. Lines of others pass as they are; with a filter, --sum or --json they are left out and counted.",
+    options: [
+      "id",
+      "key",
+      "provider",
+      "model",
+      "operation",
+      "outcome",
+      "status",
+      "code",
+      "min-duration",
+      "min-first-token",
+      "since",
+      "until",
+      "sum",
+      "json",
+    ],
+    texts: {
+      key: "only exchanges of keys with this in their id",
+      provider: "only those of this provider",
+      model: "only those with this in their model",
+      operation: "only those with this in their operation",
+      json: "print the lines as they are, or the sums as JSON",
+    },
+    example: "sallyport log --outcome errors --since 2h access.log",
   },
   "certificate": {
     operand: "[NAME]",

@@ -26,6 +26,7 @@ const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<vo
     options.command === "usage export"
       ? (await import("./usage_export.ts")).exportUsageCommand(options)
       : (await import("./usage.ts")).usageCommand(options),
+  log: async (options) => (await import("./log/log.ts")).logCommand(options),
   certificate: async (options) => (await import("./certificate.ts")).certificateCommand(options),
   completion: async (options) => (await import("./completion/completion.ts")).completionCommand(options),
   doctor: async (options) => (await import("./doctor/doctor.ts")).doctorCommand(options),

@@ -63,6 +63,7 @@ export function toJsonLine(record: ExchangeRecord): string {
     bytesOut: record.bytesOut,
     overheadMs: toMs(record.overheadMs),
     firstByteMs: toMs(record.firstByteMs),
+    firstTokenMs: toMs(record.firstTokenMs),
     durationMs: toMs(record.durationMs),
     inputTokens: usage?.input,
     outputTokens: usage?.output,

@@ -8,7 +8,9 @@ import { KeyAdministration } from "../admin/key_administration.ts";
 import { BudgetReports } from "../admin/budget_reports.ts";
 import { ProviderReports } from "../admin/provider_reports.ts";
 import { TeamReports } from "../admin/team_reports.ts";
+import { ExchangeLists } from "../admin/exchange_lists.ts";
 import { createAdminHandler } from "../admin/api/handler.ts";
+import type { ExchangePage, ExchangeQuery } from "../observe/live/exchange_page.ts";
 import type { LivePart } from "../observe/live/live_report.ts";
 import type { OperatorState } from "../admin/api/operator_actions.ts";
 import { UsageReports } from "../usage/report.ts";
@@ -45,6 +47,8 @@ export interface Served {
    * @param isBrief True without the exchanges themselves
    */
   look(from: number, to: number, isBrief?: boolean): Promise<LivePart>;
+  /** Finds exchanges that are kept. */
+  find(query: ExchangeQuery): Promise<ExchangePage>;
   /** Answers a call of the playground. */
   readonly handle: Handler["handle"];
 }
@@ -127,6 +131,7 @@ export class AdminListener {
       version,
       metrics: async (format) => toMetricsText(await served.snapshot(), format),
       look: (from, to) => served.look(from, to),
+      exchanges: new ExchangeLists({ find: (query) => served.find(query), keys, now: Date.now }),
       handle: (request) => served.handle(request),
       providers,
       clock: systemClock,

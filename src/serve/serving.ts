@@ -11,6 +11,7 @@ import type { ExchangeObserver } from "../exchange/observer.ts";
 import type { GatewayRequest, GatewayResponse } from "../http/message.ts";
 import { BudgetWatch } from "../limits/budget_watch.ts";
 import { LiveFeed } from "../observe/live/live_feed.ts";
+import type { ExchangePage, ExchangeQuery } from "../observe/live/exchange_page.ts";
 import { type LivePart, mergeParts } from "../observe/live/live_report.ts";
 import { KeyMetrics } from "../observe/metrics/key_metrics.ts";
 import { MetricRegistry, type MetricSnapshot } from "../observe/metrics/metric_registry.ts";
@@ -132,6 +133,10 @@ export class ServingHere implements Serving {
 
   look(from: number, to: number, isBrief = false): Promise<LivePart> {
     return Promise.resolve(this.#feed?.look(this.#gateway, from, to, isBrief) ?? mergeParts([]));
+  }
+
+  find(query: ExchangeQuery): Promise<ExchangePage> {
+    return Promise.resolve(this.#feed?.find(query) ?? { exchanges: [] });
   }
 
   handle(request: GatewayRequest): Promise<GatewayResponse> {

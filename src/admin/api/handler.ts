@@ -16,6 +16,7 @@ import { BUDGET_ROUTES } from "./budgets.ts";
 import { TextParts, toAnswer, toRefusal, toTextAnswer } from "./answers.ts";
 import { FLEET_QUERY, FLEET_ROUTES, type FleetQuery } from "./fleet.ts";
 import { Guard, type GuardParts } from "./guard.ts";
+import { EXCHANGE_ROUTES } from "./exchanges.ts";
 import { type AdminCall, type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { toOpenApi } from "./openapi.ts";
 import { OPERATOR_ROUTES, OperatorActions, type OperatorParts } from "./operator_actions.ts";
@@ -124,10 +125,10 @@ function bind<Service>(routes: readonly AdminRoute<Service>[], service: Service)
 }
 
 function createRouter(parts: AdminParts, guard: Guard) {
-  const { gateway, keys, teams, providerReports, budgets, usage, fleet, version } = parts;
+  const { gateway, keys, teams, providerReports, budgets, usage, exchanges, fleet, version } = parts;
   const limits = [...bind(TEAM_ROUTES, teams), ...bind(PROVIDER_ROUTES, providerReports)];
-  const reports = [...bind(BUDGET_ROUTES, budgets), ...bind(USAGE_ROUTES, usage), ...bind(FLEET_ROUTES, fleet)];
-  const routes = [...bind(KEY_ROUTES, keys), ...limits, ...reports];
+  const sums = [...bind(BUDGET_ROUTES, budgets), ...bind(USAGE_ROUTES, usage), ...bind(FLEET_ROUTES, fleet)];
+  const routes = [...bind(KEY_ROUTES, keys), ...limits, ...sums, ...bind(EXCHANGE_ROUTES, exchanges)];
   const router = Router<Routed>();
   const actions = new OperatorActions(parts);
   const ready = (): GatewayResponse => {

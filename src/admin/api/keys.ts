@@ -44,6 +44,7 @@ export interface AdminRoute<Service = KeyAdministration> {
     | "BudgetList"
     | "UsageReport"
     | "UsageRow"
+    | "ExchangeList"
     | "Fleet";
   /** Media types of the answer, where it is no single JSON. */
   readonly types?: readonly string[];

@@ -9,6 +9,7 @@ import { DEFAULT_OVERLAP } from "../../keys/lifecycle.ts";
 import { KeyPatchSchema, KeyPolicySchema } from "../../config/key.ts";
 import { BUDGET_ROUTES, budgetListSchema } from "./budgets.ts";
 import { toCallerPaths, toCallerTags } from "./caller_paths.ts";
+import { EXCHANGE_ROUTES } from "./exchanges.ts";
 import { FLEET_ROUTES, fleetSchema } from "./fleet.ts";
 import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { liveSchemas } from "./live_schemas.ts";
@@ -143,7 +144,7 @@ function describeAction(
  */
 export function toOpenApi(version: string): Record<string, unknown> {
   const paths: Record<string, Record<string, unknown>> = {};
-  const reports = [...BUDGET_ROUTES, ...USAGE_ROUTES, ...FLEET_ROUTES];
+  const reports = [...BUDGET_ROUTES, ...USAGE_ROUTES, ...EXCHANGE_ROUTES, ...FLEET_ROUTES];
   for (const route of [...KEY_ROUTES, ...TEAM_ROUTES, ...PROVIDER_ROUTES, ...reports]) {
     (paths[route.path] ??= {})[route.method] = describe(route);
   }
