@@ -8,6 +8,7 @@ import process from "node:process";
 import type { Config } from "../config/config.ts";
 import type { KeyConfig } from "../config/key.ts";
 import { generateGatewayKey } from "../keys/key_format.ts";
+import { AccessLogs } from "../serve/access_logs.ts";
 import { AdminListener } from "../serve/admin_listener.ts";
 import { prepareAll } from "../serve/change.ts";
 import { resolveServe, type ServerName } from "../serve/compose.ts";
@@ -25,6 +26,8 @@ import { CommandLineError, print, report, VERSION } from "./command.ts";
 import type { CommandOptions } from "./options.ts";
 
 const MAX_WORKERS = 256;
+/** The longest time for which the end of the process waits for the reader of the last lines. Milliseconds. */
+const LAST_LINES_MS = 500;
 
 /** Makes the function that, at a terminal, creates a key for as long as the process lives, and prints it once. */
 function createKeyMaker(): () => KeyConfig | undefined {
@@ -66,10 +69,13 @@ interface Context {
   readonly read: (inForce?: string) => Source;
   /** The number of worker processes; 1 for none. */
   readonly count: number;
+  readonly logs: AccessLogs;
+  /** Format of the log that the command line asks for; `undefined` if it does not. */
+  readonly log: Config["log"] | undefined;
 }
 
 /** Serves callers until a signal ends the process, and reads the configuration again at each SIGHUP. */
-async function serveUntilSignal({ serving, engines, serve, read, count }: Context): Promise<void> {
+async function serveUntilSignal({ serving, engines, serve, read, count, logs, log }: Context): Promise<void> {
   const onHangup = catchHangups();
   let providers: Config["providers"] = {};
   const reloader: Reloader = new Reloader({
@@ -83,7 +89,7 @@ async function serveUntilSignal({ serving, engines, serve, read, count }: Contex
     },
   });
   const inForce = () => reloader.inForce;
-  const admin = new AdminListener({ served: serving, serve, version: VERSION, inForce, report });
+  const admin = new AdminListener({ served: serving, serve, version: VERSION, inForce, logs, log, report });
   await reloader.start(read());
   await serving.start();
   const signal = waitForSignal(); // it may come as soon as somebody has read the addresses
@@ -96,6 +102,7 @@ async function serveUntilSignal({ serving, engines, serve, read, count }: Contex
   admin.kill();
   await engines.close();
   await serving.release();
+  await logs.close(LAST_LINES_MS);
 }
 
 /**
@@ -114,10 +121,11 @@ export async function serveCommand({ config: file, server, workers, log: wantedL
   const options = { serve, log, version: VERSION, report };
   if (supervised !== undefined) return await serveAsWorker(supervised, { ...options, engines });
   disablePretenuring();
+  const logs = new AccessLogs();
   const serving = count === 1
-    ? new ServingHere({ ...options, isShared: false })
+    ? new ServingHere({ ...options, logs, isShared: false })
     : new Workers({ count, limiter: engines.limiter, report });
   const makeKey = createKeyMaker();
   const read = (inForce: string | undefined = file) => readSource(inForce, makeKey);
-  await serveUntilSignal({ serving, engines, serve, read, count });
+  await serveUntilSignal({ serving, engines, serve, read, count, logs, log });
 }

@@ -12,6 +12,7 @@ import type { GatewayRequest, GatewayResponse } from "../http/message.ts";
 import { BudgetWatch } from "../limits/budget_watch.ts";
 import { LiveFeed } from "../observe/live/live_feed.ts";
 import { type LivePart, mergeParts } from "../observe/live/live_report.ts";
+import { addIdentityMetrics } from "../observe/metrics/identity_metrics.ts";
 import { MetricRegistry, type MetricSnapshot } from "../observe/metrics/metric_registry.ts";
 import { addSources } from "../observe/metrics/metric_sources.ts";
 import { Metrics } from "../observe/metrics/metrics.ts";
@@ -54,6 +55,8 @@ export interface ServingOptions {
   readonly version: string;
   /** Format of the log that the command line asks for; `undefined` if it does not. */
   readonly log: Config["log"] | undefined;
+  /** The logs, where others write to them too. */
+  readonly logs?: AccessLogs | undefined;
   /** True when other processes listen on the same addresses. */
   readonly isShared: boolean;
   /** Receives one-line messages for the operator. */
@@ -66,7 +69,7 @@ export class ServingHere implements Serving {
   readonly #gateway: RunningGateway;
   readonly #listeners: ListenerSet;
   readonly #metrics: Metrics;
-  readonly #logs = new AccessLogs();
+  readonly #logs: AccessLogs;
   readonly #traces: Traces | undefined;
   #feed: LiveFeed | undefined;
   #current: Prepared | undefined;
@@ -75,6 +78,7 @@ export class ServingHere implements Serving {
   constructor(options: ServingOptions) {
     const { serve, version, report } = options;
     this.#options = options;
+    this.#logs = options.logs ?? new AccessLogs();
     this.#traces = createTraces({ version, operations: OPERATIONS, report });
     const observe = (prepared: Prepared) => this.#observersOf(prepared);
     const watch = new BudgetWatch(systemClock);
@@ -91,6 +95,10 @@ export class ServingHere implements Serving {
       version,
       runtime,
       runtimeVersion: process.versions[runtime] ?? "",
+    });
+    addIdentityMetrics(registry, {
+      issuers: () => this.#current?.assembly.identity?.verifier.health,
+      tokens: () => this.#current?.assembly.identity?.verifier.counts,
     });
     addProcessMetrics(registry, systemClock);
     this.#metrics = new Metrics(registry);
@@ -175,9 +183,10 @@ export class ServingHere implements Serving {
   }
 
   /** Returns the observers of settled exchanges under a configuration. */
-  #observersOf({ config }: Prepared): readonly ExchangeObserver[] {
+  #observersOf({ config, assembly: { identity } }: Prepared): readonly ExchangeObserver[] {
     const { admin, log, providers } = config;
-    const isWatchable = admin?.token !== undefined; // without a token nobody may watch
+    // Without a token nobody may watch.
+    const isWatchable = admin !== undefined && (admin.token !== undefined || identity?.verifier.hasOperators === true);
     if (isWatchable) this.#feed ??= new LiveFeed(providers, Date.now);
     return [this.#metrics, this.#logs.of(this.#options.log ?? log), isWatchable ? this.#feed : undefined]
       .filter((observer) => observer !== undefined);

@@ -6,6 +6,7 @@ import { createAdminHandler } from "../../src/admin/api/handler.ts";
 import { mergeParts } from "../../src/observe/live/live_report.ts";
 import type { UsageReports } from "../../src/usage/report.ts";
 import type { BudgetReports } from "../../src/admin/budget_reports.ts";
+import type { TokenAdministration } from "../../src/admin/token_administration.ts";
 import type { TeamReports } from "../../src/admin/team_reports.ts";
 import type { KeyAdministration } from "../../src/admin/key_administration.ts";
 
@@ -25,6 +26,8 @@ function ask(headers: Record<string, string>, token?: string): Promise<Response>
     teams: {} as TeamReports,
     budgets: {} as BudgetReports,
     usage: {} as UsageReports,
+    tokens: {} as TokenAdministration,
+    audit: () => {},
     look: () => Promise.resolve(mergeParts([])),
     handle: () => assert.fail("nobody calls"),
     providers: {},

@@ -9,6 +9,7 @@ import { BUDGET_ROUTES } from "../../src/admin/api/budgets.ts";
 import { KEY_ROUTES } from "../../src/admin/api/keys.ts";
 import { OPERATOR_ROUTES } from "../../src/admin/api/operator_actions.ts";
 import { TEAM_ROUTES } from "../../src/admin/api/teams.ts";
+import { TOKEN_ROUTES } from "../../src/admin/api/tokens.ts";
 import { USAGE_ROUTES } from "../../src/admin/api/usage.ts";
 import { OPERATIONS } from "../../src/operations/table.ts";
 import { type Answered, POLICY, type Running, startAdmin, TOKEN } from "../support/admin.ts";
@@ -151,7 +152,7 @@ describe("the description of the admin API", () => {
       query: [],
       inPath: path.match(/\{\w+\}/g) ?? [],
     }));
-    const keyRoutes = [...KEY_ROUTES, ...TEAM_ROUTES, ...BUDGET_ROUTES, ...USAGE_ROUTES].map((
+    const keyRoutes = [...KEY_ROUTES, ...TOKEN_ROUTES, ...TEAM_ROUTES, ...BUDGET_ROUTES, ...USAGE_ROUTES].map((
       { path, method, operationId, body, status, answers, query },
     ) => ({
       path,

@@ -14,12 +14,15 @@ import type { KeyAdministration } from "../key_administration.ts";
 import { type Handler, toHandler } from "../../http/web.ts";
 import { BUDGET_ROUTES } from "./budgets.ts";
 import { TextParts, toAnswer, toRefusal, toTextAnswer } from "./answers.ts";
-import { Guard, type GuardParts } from "./guard.ts";
+import { Guard, type GuardParts, type Operator } from "./guard.ts";
 import { type AdminCall, type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { toOpenApi } from "./openapi.ts";
 import { OPERATOR_ROUTES, OperatorActions, type OperatorParts } from "./operator_actions.ts";
 import { PAGE_PATHS, toPageAnswer } from "../page.ts";
 import { TEAM_ROUTES } from "./teams.ts";
+import { TOKEN_ROUTES } from "./tokens.ts";
+import type { TokenAdministration } from "../token_administration.ts";
+import type { AuditEntry } from "../../observe/audit_line.ts";
 import { USAGE_ROUTES } from "./usage.ts";
 import type { BudgetReports } from "../budget_reports.ts";
 import type { TeamReports } from "../team_reports.ts";
@@ -31,6 +34,9 @@ export interface AdminParts extends OperatorParts, GuardParts {
   readonly teams: TeamReports;
   readonly budgets: BudgetReports;
   readonly usage: UsageReports;
+  readonly tokens: TokenAdministration;
+  /** Takes a line about a change that an operator asked for. */
+  readonly audit: (entry: AuditEntry) => void;
   /** Returns the metrics in a format of Prometheus. */
   readonly metrics: (format: "text" | "openmetrics") => Promise<string>;
 }
@@ -105,10 +111,51 @@ function bind<Service>(routes: readonly AdminRoute<Service>[], service: Service)
   return routes.map((route) => ({ ...route, run: (call: AdminCall) => route.run(service, call) }));
 }
 
+/** Binds all routes that answer with JSON or text. */
+function bindAll({ keys, tokens, teams, budgets, usage }: AdminParts) {
+  return [
+    ...bind(KEY_ROUTES, keys),
+    ...bind(TOKEN_ROUTES, tokens),
+    ...bind(TEAM_ROUTES, teams),
+    ...bind(BUDGET_ROUTES, budgets),
+    ...bind(USAGE_ROUTES, usage),
+  ];
+}
+
+/** A call of a route, as the audit names it. */
+interface SupervisedCall {
+  readonly method: string;
+  readonly path: string;
+  readonly operationId: string;
+  /** Id of what it is about; empty where the answer names it. */
+  readonly target: string;
+}
+
+/** Runs a call if the operator's role allows it, and tells the audit of each that may change something. */
+async function supervise<Answer>(
+  { method, path, operationId: action, target }: SupervisedCall,
+  { who, role }: Operator,
+  { audit, clock }: Pick<AdminParts, "audit" | "clock">,
+  run: () => Answer | Promise<Answer>,
+): Promise<Answer> {
+  if (method === "get") return await run();
+  const entry = { at: clock.now(), who, role, action, route: `${method.toUpperCase()} ${path}` };
+  try {
+    if (role !== "admin") throw new GatewayError("role_not_allowed");
+    const answer = await run();
+    const { id, headers } = Object(answer) as { id?: unknown; headers?: Record<string, string> };
+    const made = typeof id === "string" ? id : undefined;
+    audit({ ...entry, target: target || made, outcome: headers?.["sallyport-error"] ?? "ok" });
+    return answer;
+  } catch (thrown) {
+    audit({ ...entry, target: target || undefined, outcome: toRefusal(thrown).headers["sallyport-error"] ?? "failed" });
+    throw thrown;
+  }
+}
+
 function createRouter(parts: AdminParts, guard: Guard) {
-  const { gateway, keys, teams, budgets, usage, version } = parts;
-  const reports = [...bind(BUDGET_ROUTES, budgets), ...bind(USAGE_ROUTES, usage)];
-  const routes = [...bind(KEY_ROUTES, keys), ...bind(TEAM_ROUTES, teams), ...reports];
+  const { gateway, version } = parts;
+  const routes = bindAll(parts);
   const router = Router<Routed>();
   const actions = new OperatorActions(parts);
   const ready = (): GatewayResponse => {
@@ -122,7 +169,7 @@ function createRouter(parts: AdminParts, guard: Guard) {
     router[method]?.("/readyz", ready);
   }
   router.get("/metrics", async ({ inbound }) => {
-    if (parts.token !== undefined) await guard.assertToken(inbound);
+    if (guard.isGuarded) await guard.authenticate(inbound);
     const format = OPENMETRICS_ASKED.test(inbound.headers.get("accept") ?? "") ? "openmetrics" : "text";
     const headers = { "content-type": METRICS_TYPES[format], "cache-control": "no-store", vary: "accept" };
     return { status: 200, headers, body: await parts.metrics(format) };
@@ -130,19 +177,24 @@ function createRouter(parts: AdminParts, guard: Guard) {
   router.get("/openapi.json", () => toAnswer(200, toOpenApi(version)));
   for (const route of routes) {
     router[route.method]?.(route.path.replace("{id}", ":id"), async ({ params, inbound, url }) => {
-      await guard.assertToken(inbound);
-      const given = Object.fromEntries(new URL(url).searchParams);
-      const query = route.query && check(route.query.schema, given, "invalid_query");
-      const body = await readBody(route, inbound);
-      const content = await route.run({ id: readName(params.id), query, body });
+      const operator = await guard.authenticate(inbound);
+      const id = readName(params.id);
+      const content = await supervise({ ...route, target: id }, operator, parts, async () => {
+        const given = Object.fromEntries(new URL(url).searchParams);
+        const query = route.query && check(route.query.schema, given, "invalid_query");
+        const body = await readBody(route, inbound);
+        return await route.run({ id, operator, query, body });
+      });
       return content instanceof TextParts ? toTextAnswer(route.status, content) : toAnswer(route.status, content);
     });
   }
   for (const path of PAGE_PATHS) router.get(path, () => toPageAnswer(path));
-  for (const { method, path, tokenIn, run } of OPERATOR_ROUTES) {
-    router[method]?.(path.replace("{provider}", ":provider"), async ({ params, inbound }) => {
-      await guard.assertToken(inbound, tokenIn);
-      return run(actions, { provider: readName(params.provider), inbound, readBytes: () => readBytes(inbound) });
+  for (const route of OPERATOR_ROUTES) {
+    router[route.method]?.(route.path.replace("{provider}", ":provider"), async ({ params, inbound }) => {
+      const operator = await guard.authenticate(inbound, route.tokenIn);
+      const provider = readName(params.provider);
+      const call = { provider, inbound, readBytes: () => readBytes(inbound) };
+      return await supervise({ ...route, target: provider }, operator, parts, () => route.run(actions, call));
     });
   }
   const allowed = new Map([["/livez", "GET, HEAD"], ["/readyz", "GET, HEAD"], ["/openapi.json", "GET"]]);
