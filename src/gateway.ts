@@ -86,7 +86,8 @@ export interface Gateway extends Handler {
   close(limitMs?: number): Promise<void>;
 }
 
-function portableDigest(text: string): string {
+/** @internal SHA-256 in JavaScript, for where there is no other. */
+export function portableDigest(text: string): string {
   return bytesToHex(sha256(utf8ToBytes(text)));
 }
 

@@ -8,7 +8,9 @@ import { dirname, resolve } from "node:path";
 import { type Config, type KeysConfig, keysInRedis } from "../config/config.ts";
 import { readRedisUrl, readSentinelNode, type RedisAddress, type RedisConfig } from "../config/redis.ts";
 import { loadConfig, type LoadedConfig, readSetVariables } from "../serve/load_config.ts";
+import { revocationsFile } from "../serve/identity_engines.ts";
 import { print, report } from "./command.ts";
+import { readEnvFiles } from "./env_file.ts";
 
 /** Default ports by protocol: RFC 9110 §4.2. */
 const DEFAULT_PORTS: Readonly<Record<string, number>> = { "http:": 80, "https:": 443 };
@@ -46,13 +48,16 @@ function redisFiles(redis: RedisConfig, directory: string): { pems: string[]; so
   };
 }
 
-function netOf({ listen, admin, providers, redis, alerts }: Config): string[] {
+function netOf({ listen, admin, providers, redis, alerts, identity = [] }: Config): string[] {
   return [
     ...listen.map(toAddress),
     ...(admin === undefined ? [] : [toAddress(admin)]),
     ...Object.values(providers).flatMap(({ upstreams }) => upstreams.map(toPeer)),
     ...(redis === undefined ? [] : redisPeers(redis).map(toAddress)),
     ...(alerts === undefined ? [] : [toPeer(alerts.url)]),
+    ...identity.flatMap(({ issuer, jwks }) =>
+      jwks === undefined ? [toPeer(issuer)] : typeof jwks === "string" && URL.canParse(jwks) ? [toPeer(jwks)] : []
+    ),
   ];
 }
 
@@ -71,19 +76,27 @@ function foldersOf(file: string): string[] {
 }
 
 /** Returns the flags of `deno run` for one process. @param variables Environment variables that it consists of */
-function toDenoFlags({ config, file, directory }: LoadedConfig, variables: readonly string[]): string[] {
-  const { listen, keys, redis } = config;
+function toDenoFlags(
+  { config, file, directory }: LoadedConfig,
+  variables: readonly string[],
+  envFiles: readonly string[],
+): string[] {
+  const { listen, keys, redis, identity = [] } = config;
   const { pems: redisPems, sockets } = redis === undefined ? { pems: [], sockets: [] } : redisFiles(redis, directory);
   const pems = listen.flatMap(({ tls }) => tls === undefined ? [] : [tls.cert, tls.key]);
   // A file of keys is replaced by a draft beside it, with a lock, and what keys have spent stands there too.
   const written = writtenFile(keys);
-  const folders = written === undefined ? [] : foldersOf(resolve(directory, written));
+  const revoked = identity.length > 0 && redis === undefined ? [revocationsFile(config, directory)] : [];
+  const all = [...(written === undefined ? [] : [resolve(directory, written)]), ...revoked];
+  const folders = all.flatMap(foldersOf);
+  const keySets = identity.flatMap(({ jwks }) => typeof jwks === "string" && !URL.canParse(jwks) ? [jwks] : []);
   return [
     "--no-prompt",
     ...toFlag("net", netOf(config)),
     ...toFlag("read", [
       ...(file === undefined ? [] : [file]),
-      ...pems.map((pem) => resolve(directory, pem)),
+      ...envFiles.map((envFile) => resolve(envFile)),
+      ...[...pems, ...keySets].map((pem) => resolve(directory, pem)),
       ...redisPems,
       ...sockets,
       ...folders,
@@ -103,14 +116,19 @@ function quote(flag: string): string {
  * Prints the flags in one line.
  *
  * @param named The configuration's file, if one is named
+ * @param envFiles Files of variables, which have been put into the environment
  * @throws {ConfigError} For a mistake in it
  */
-export function printDenoFlags(named: string | undefined): void {
+export function printDenoFlags(named: string | undefined, envFiles: readonly string[] = []): void {
   const loaded = loadConfig(named);
-  print(`${toDenoFlags(loaded, readSetVariables(loaded)).map(quote).join(" ")}\n`);
+  const variables = new Set([...readSetVariables(loaded), ...readEnvFiles(envFiles).keys()]);
+  print(`${toDenoFlags(loaded, [...variables], envFiles).map(quote).join(" ")}\n`);
   const { listen, keys, redis } = loaded.config;
   if (redis?.cluster !== undefined || redis?.sentinel !== undefined) {
     report("Redis names more servers than the configuration: add each of them to --allow-net");
+  }
+  if (loaded.config.identity?.some(({ jwks }) => jwks === undefined)) {
+    report("an issuer may publish its keys at another host: add that of its jwks_uri to --allow-net");
   }
   if (listen.some(({ port }) => port === 0)) report("port 0 takes any free one: name a port to allow no other");
   if (writtenFile(keys) !== undefined) {

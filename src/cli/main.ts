@@ -6,11 +6,13 @@
 import process from "node:process";
 import { ConfigError } from "../config/config.ts";
 import { CommandLineError, print, report, VERSION } from "./command.ts";
+import { applyEnvFiles } from "./env_file.ts";
 import { toHelp } from "./help.ts";
-import { type CommandName, type CommandOptions, readCommandLine } from "./options.ts";
+import type { CommandName } from "./command_table.ts";
+import { type Bare, type CommandOptions, readCommandLine } from "./options.ts";
 
-/** The module of a command; one has all verbs of `keys`, and one those of `usage`. */
-type Program = Exclude<CommandName, `${string} ${string}`> | "keys";
+/** The module of a command; one has all verbs of `keys`, one those of `tokens`, and one those of `usage`. */
+type Program = Exclude<CommandName, `${string} ${string}` | "help"> | "keys" | "tokens";
 
 /** Functions that run the commands. Each module is loaded when it is needed. */
 const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<void>>> = {
@@ -19,6 +21,7 @@ const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<vo
   check: async (options) => (await import("./check.ts")).checkCommand(options),
   health: async (options) => (await import("./health.ts")).healthCommand(options),
   keys: async (options) => (await import("./keys.ts")).keysCommand(options),
+  tokens: async (options) => (await import("./tokens.ts")).tokensCommand(options),
   usage: async (options) =>
     options.command === "usage export"
       ? (await import("./usage_export.ts")).exportUsageCommand(options)
@@ -27,17 +30,17 @@ const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<vo
   doctor: async (options) => (await import("./doctor/doctor.ts")).doctorCommand(options),
 };
 
-async function run(args: readonly string[]): Promise<void> {
-  const options = readCommandLine(args);
+async function run(options: CommandOptions | Bare): Promise<void> {
   if (options.version && options.json) {
     return print(`${JSON.stringify((await import("./version.ts")).describeVersion())}\n`);
   }
   if (options.version) return print(`${VERSION}\n`);
-  if (options.help) return print(toHelp());
   if (options.command === undefined) {
-    process.exitCode = 2;
-    return print(toHelp());
+    if (!options.help) process.exitCode = 2;
+    return print(toHelp(options.topic));
   }
+  // serve does it by itself, also when it reads its configuration again.
+  if (options.command !== "serve") applyEnvFiles(options["env-file"]);
   const [program] = options.command.split(" ") as [Program];
   await PROGRAMS[program](options);
 }
@@ -64,12 +67,18 @@ export async function main(args: string[] = process.argv.slice(2)): Promise<void
   // A reader that has closed its end (`| head`), or a full disk, is no reason to fail.
   const outputs = new Set([process.stdout, process.stderr]);
   for (const stream of outputs) stream.on("error", () => void outputs.delete(stream));
+  let command: string | undefined;
   try {
-    await run(args);
+    const options = readCommandLine(args);
+    ({ command } = options);
+    await run(options);
   } catch (error) {
     process.exitCode = 2;
     if (error instanceof CommandLineError) {
-      report(`${error.message}. See sallyport --help`);
+      const { message, topic = command } = error;
+      report(
+        `${message}${message.endsWith("?") ? "" : "."} See sallyport ${topic === undefined ? "" : `${topic} `}--help`,
+      );
     } else if (error instanceof ConfigError) {
       error.message.split("\n").forEach(report);
     } else throw error;

@@ -23,6 +23,7 @@ import { Workers } from "../serve/workers/supervisor.ts";
 import { connectToSupervisor } from "../serve/workers/worker.ts";
 import { toBanner } from "./banner.ts";
 import { CommandLineError, print, report, VERSION } from "./command.ts";
+import { applyEnvFiles } from "./env_file.ts";
 import type { CommandOptions } from "./options.ts";
 
 const MAX_WORKERS = 256;
@@ -111,7 +112,8 @@ async function serveUntilSignal({ serving, engines, serve, read, count, logs, lo
  * @param options The configuration's file, the server, the number of workers, and the log
  * @throws {ConfigError} For a mistake in the configuration
  */
-export async function serveCommand({ config: file, server, workers, log: wantedLog }: CommandOptions): Promise<void> {
+export async function serveCommand(command: CommandOptions): Promise<void> {
+  const { config: file, server, workers, log: wantedLog } = command;
   containCrashes((text) => report(`contained: ${text}`));
   const serve = await resolveServe(readServer(server));
   const count = readWorkers(workers);
@@ -126,6 +128,9 @@ export async function serveCommand({ config: file, server, workers, log: wantedL
     ? new ServingHere({ ...options, logs, isShared: false })
     : new Workers({ count, limiter: engines.limiter, report });
   const makeKey = createKeyMaker();
-  const read = (inForce: string | undefined = file) => readSource(inForce, makeKey);
+  const read = (inForce: string | undefined = file) => {
+    applyEnvFiles(command["env-file"]);
+    return readSource(inForce, makeKey);
+  };
   await serveUntilSignal({ serving, engines, serve, read, count, logs, log });
 }

@@ -147,9 +147,11 @@ const rule: v.GenericSchema<ClaimInput, ClaimRule> = v.union([
 const requireForm = 'expected an object such as { "repository_owner": "my-org" }';
 const require = v.optional(
   v.pipe(
-    v.record(v.string(), texts, requireForm),
+    about(
+      v.record(v.string(), texts, requireForm),
+      "Claims that a token needs, each with one accepted value or several; `*` for any characters",
+    ),
     v.transform((all) => Object.fromEntries(Object.entries(all).map(([name, values]) => [name, [values].flat()]))),
-    v.description("Claims that a token needs, each with one accepted value or several; `*` for any characters"),
   ),
   {},
 );
@@ -180,7 +182,7 @@ const entries = {
         nonEmpty,
         v.check((text) => !/^[a-z][a-z0-9+.-]*:\/\//i.test(text) || isTrustedAddress(text), jwksForm),
       ),
-      v.strictObject({ keys: v.array(v.record(v.string(), v.unknown())) }, jwksForm),
+      v.strictObject({ keys: about(v.array(v.record(v.string(), v.unknown())), "Public keys, each a JWK") }, jwksForm),
     ], jwksForm),
     "URL or file of its public keys, or the keys; found by OpenID Connect Discovery if left out",
   )),

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { assertRefusal, type Running, startAdmin, TOKEN } from "../support/admin.ts";
 import { AUDIENCE, startIssuer, type TestIssuer } from "../support/issuer.ts";
-import { startProgram } from "../support/program.ts";
+import { runProgram, startProgram } from "../support/program.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 
@@ -194,6 +194,17 @@ describe("the admin listener with identity tokens", () => {
     assert.equal(await chat(await token({ sub: "bob", iat: Math.floor(Date.now() / 1000) + 29, jti: "n" })), 401);
     const { json } = await call("GET", "/v1/tokens/revoked");
     assert.deepEqual(json.revoked.map(({ id }: { id: string }) => id), ["subject bob", "jwt:corp:ann", "jti one"]);
+    // The command line sees and does the same.
+    const listed = await runProgram(["tokens", "list", "--json"], { cwd: at.path });
+    assert.deepEqual(JSON.parse(listed.stdout), json.revoked);
+    const carl = await token({ sub: "carl", iat });
+    assert.equal(await chatThere(carl), 200);
+    const ran = await runProgram(["tokens", "revoke", "jwt:corp:carl"], { cwd: at.path });
+    assert.equal(ran.status, 0, ran.stderr);
+    await until(async () => await chatThere(carl) === 401, "what the command line has revoked");
+    const none = await runProgram(["tokens", "revoke", "tester"], { cwd: at.path });
+    assert.deepEqual([none.status, none.stdout], [2, ""]);
+    assert.match(none.stderr, /^sallyport: Cannot find the issuer of this id[^\n]*\n$/);
     // It survives a restart.
     const third = startProgram(["serve"], { cwd: at.path });
     const thirdUrl = await third.waitFor(/listening on (http:\S+)/);

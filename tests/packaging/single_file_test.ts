@@ -64,7 +64,7 @@ describe("the one file", () => {
       assert.deepEqual(await runProgram(["--version"], { file }), { status: 0, stdout: `${version}\n`, stderr: "" });
       const help = await runProgram(["--help"], { file });
       assert.equal(help.status, 0);
-      assert.match(help.stdout, /sallyport serve [^]*\n.*sallyport demo .*\n.*sallyport check /);
+      assert.match(help.stdout, /^ {2}serve .*\n {2}demo .*\n {2}check /m);
       const bare = await runProgram([], { file });
       assert.equal(bare.status, 2);
     }

@@ -21,7 +21,22 @@ export interface Revocation {
   readonly until: number;
 }
 
-/** The part of a verified token that revocations look at. */
+/**
+ * The part of a verified token that revocations look at.
+ *
+ * @example Revoke tokens in an embedded gateway
+ * ```ts
+ * import { createGateway, parseConfig, type RevocableToken } from "sallyport";
+ *
+ * const revoked = new Set(["jti-of-a-token"]);
+ * const isRevoked = ({ jti = "" }: RevocableToken) => revoked.has(jti);
+ * const config = parseConfig({
+ *   providers: { a: { upstream: "openai" } },
+ *   identity: [{ issuer: "https://id.example.com", audience: "gateway" }],
+ * });
+ * await createGateway(config, { isRevoked }).close();
+ * ```
+ */
 export interface RevocableToken {
   /** `iss`. */
   readonly issuer: string;

@@ -1,0 +1,115 @@
+/**
+ * Files of environment variables (`--env-file`), read alike on every runtime.
+ *
+ * @module
+ */
+import { readFileSync } from "node:fs";
+import process from "node:process";
+import { ConfigError } from "../config/config.ts";
+
+const BLANK = /[ \t]*(?:#[^\n]*)?(?:\n|$)/y;
+const NAME = /[ \t]*(?:export[ \t]+)?([A-Za-z_][\w.-]*)[ \t]*=/y;
+const QUOTED = /[ \t]*(?:'([^']*)'|`([^`]*)`|"((?:[^"\\]|\\[^])*)")[ \t]*(?:#[^\n]*)?(?:\n|$)/y;
+const PLAIN = /([^\n]*)(?:\n|$)/y;
+
+/** Characters that stand for others behind a backslash in double quotes. */
+const ESCAPES: Readonly<Record<string, string>> = { n: "\n", r: "\r", t: "\t", '"': '"', "\\": "\\" };
+
+/** A mistake in a file. It does not tell the line itself, which may hold a secret. */
+class EnvSyntaxError extends Error {
+  readonly line: number;
+
+  constructor(message: string, line: number) {
+    super(message);
+    this.line = line;
+  }
+}
+
+/**
+ * Reads variables as dotenv files hold them: `NAME=value` lines with or without `export`. A value ends at the end of its
+ * line, or before a `#` with white space in front. In single quotes or backticks it is taken as it is; in double quotes
+ * `\n`, `\r`, `\t`, `\"` and `\\` stand for one character. Values in quotes may have several lines. Nothing is expanded.
+ */
+function parseVariables(content: string): Map<string, string> {
+  const text = content.replace(/^\uFEFF/, "").replaceAll("\r\n", "\n");
+  const variables = new Map<string, string>();
+  let offset = 0;
+  const take = (pattern: RegExp): RegExpExecArray | null => {
+    pattern.lastIndex = offset;
+    const match = pattern.exec(text);
+    if (match !== null) offset = pattern.lastIndex;
+    return match;
+  };
+  while (offset < text.length) {
+    if (take(BLANK) !== null) continue;
+    const line = text.slice(0, offset).split("\n").length;
+    const [, name] = take(NAME) ?? [];
+    if (name === undefined) throw new EnvSyntaxError("expected NAME=value", line);
+    const quoted = take(QUOTED);
+    const [, plain = ""] = quoted ?? take(PLAIN) ?? [];
+    if (quoted === null && /^[ \t]*['"`]/.test(plain)) {
+      throw new EnvSyntaxError("expected a closing quote, and at most a comment after it", line);
+    }
+    const [, single, backticks, double] = quoted ?? [];
+    const escaped = double?.replace(/\\([nrt"\\])/g, (_, letter: string) => ESCAPES[letter] ?? letter);
+    variables.set(name, single ?? backticks ?? escaped ?? plain.replace(/[ \t]#.*$/, "").trim());
+  }
+  return variables;
+}
+
+function readEnvFile(file: string): Map<string, string> {
+  let content: string;
+  try {
+    content = readFileSync(file, "utf8");
+  } catch (error) {
+    const why = error instanceof Error ? ("code" in error ? error.code : error.name) : "unknown";
+    throw new ConfigError([{ path: "--env-file", message: `cannot read the file (${why})`, source: file }]);
+  }
+  try {
+    return parseVariables(content);
+  } catch (error) {
+    if (!(error instanceof EnvSyntaxError)) throw error;
+    throw new ConfigError([{ path: "--env-file", message: error.message, source: `${file}:${error.line}` }]);
+  }
+}
+
+/**
+ * Reads files of variables.
+ *
+ * @param files The files; a later one takes precedence over an earlier one
+ * @returns The variables, whether or not the environment sets them
+ * @throws {ConfigError} For a file that can't be read, and for the first mistake in one
+ */
+export function readEnvFiles(files: readonly string[]): Map<string, string> {
+  return new Map(files.flatMap((file) => [...readEnvFile(file)]));
+}
+
+/** Variables that files have set, which a later reading may change or remove. */
+const fromFiles = new Set<string>();
+
+/**
+ * Puts the variables of files into the environment of this process. What was set when the process began stays as it is,
+ * even if it is empty. Read again, a file changes what it has set before.
+ *
+ * @param files The files; a later one takes precedence over an earlier one
+ * @throws {ConfigError} For a file that can't be read, and for the first mistake in one. Then nothing is changed
+ */
+export function applyEnvFiles(files: readonly string[] = []): void {
+  const variables = readEnvFiles(files);
+  for (const name of fromFiles) {
+    if (variables.has(name)) continue;
+    delete process.env[name];
+    fromFiles.delete(name);
+  }
+  for (const [name, value] of variables) {
+    try {
+      if (!fromFiles.has(name) && process.env[name] !== undefined) continue;
+      process.env[name] = value;
+      fromFiles.add(name);
+    } catch {
+      const message =
+        `cannot set ${name}: Deno has to be started with --allow-env=${name}, see sallyport check --deno-flags`;
+      throw new ConfigError([{ path: "--env-file", message }]);
+    }
+  }
+}
