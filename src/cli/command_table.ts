@@ -154,6 +154,18 @@ export const COMMANDS = {
     options: ["config", "env-file"],
     example: "sallyport keys confirm",
   },
+  "tokens revoke": {
+    operand: "[ID]",
+    text: "end identity tokens before they expire",
+    notes: "ID is the key of the caller in the log, such as jwt:corp:ann: all its tokens end that were issued so far.",
+    options: ["config", "env-file", "issuer", "jti", "subject", "json"],
+    example: "sallyport tokens revoke jwt:corp:ann",
+  },
+  "tokens list": {
+    text: "list the identity tokens that were revoked, the latest first",
+    options: ["config", "env-file", "json"],
+    example: "sallyport tokens list",
+  },
   "usage": {
     text: "show what was used and what it costs",
     options: [

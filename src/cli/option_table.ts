@@ -90,6 +90,9 @@ export const OPTIONS = {
   },
   "now": { type: "boolean", text: "end the old secret at once" },
   "replace": { type: "boolean", text: "replace keys of the same id" },
+  "issuer": { type: "string", value: "NAME", text: "the name of the issuer in the configuration" },
+  "jti": { type: "string", value: "JTI", text: "the jti of one token" },
+  "subject": { type: "string", value: "SUB", text: "the subject of tokens: all that were issued so far" },
   "search": { type: "string", value: "TEXT", text: "only keys with this in their name or id" },
   "by": {
     type: "string",

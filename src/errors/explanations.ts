@@ -139,7 +139,9 @@ const BY_CODE: Readonly<Record<keyof typeof ERRORS, Advice>> = {
   upstream_disconnected: BROKEN_OFF,
 };
 
-/** By the cause of a failed call to the provider, which says more than the code. */
+const ANOTHER_TOKEN: Advice = ["caller", "Have the caller get a new token from its identity provider"];
+
+/** By the cause of a failed call to the provider or of a refused token, which says more than the code. */
 const BY_CAUSE: Readonly<Partial<Record<FailureCause, Advice>>> = {
   dns: ["way", "Check the host name in providers.NAME.upstream, and this machine's resolver"],
   refused: ["way", "Check the port in providers.NAME.upstream, and that the provider runs"],
@@ -147,6 +149,15 @@ const BY_CAUSE: Readonly<Partial<Record<FailureCause, Advice>>> = {
   tls: ["way", "Check the certificate that the provider shows, and the authorities that this machine knows"],
   redirect: ["provider", "Put the address that the provider redirects to into providers.NAME.upstream"],
   exhausted: ["gateway", "Raise the process's limit of open files, or spread the load"],
+  token_form: ANOTHER_TOKEN,
+  token_issuer: ["caller", "Compare the token's iss and aud with issuer and audience in identity"],
+  token_algorithm: ["caller", "Compare the token's alg with algorithms of its issuer in identity"],
+  token_key: ["caller", "Have the caller get a new token; /readyz tells whether the issuer's keys can be fetched"],
+  token_signature: ANOTHER_TOKEN,
+  token_expired: ANOTHER_TOKEN,
+  token_early: ["gateway", "Set the clocks of the issuer and of this machine, or raise leeway in identity"],
+  token_claims: ["caller", "Compare the token's claims with claims and require in identity"],
+  token_revoked: ["caller", "Nothing, if it is meant: sallyport tokens list shows what is revoked"],
 };
 
 /** By the status that the provider itself answered. */

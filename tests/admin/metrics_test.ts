@@ -9,6 +9,7 @@ import type { Fleet } from "../../src/observe/fleet/fleet.ts";
 import type { UsageReports } from "../../src/usage/report.ts";
 import type { BudgetReports } from "../../src/admin/budget_reports.ts";
 import type { ProviderReports } from "../../src/admin/provider_reports.ts";
+import type { TokenAdministration } from "../../src/admin/token_administration.ts";
 import type { TeamReports } from "../../src/admin/team_reports.ts";
 import type { KeyAdministration } from "../../src/admin/key_administration.ts";
 
@@ -31,6 +32,8 @@ function ask(headers: Record<string, string>, token?: string): Promise<Response>
     usage: {} as UsageReports,
     fleet: {} as Fleet,
     exchanges: {} as ExchangeLists,
+    tokens: {} as TokenAdministration,
+    audit: () => {},
     look: () => Promise.resolve(mergeParts([])),
     handle: () => assert.fail("nobody calls"),
     providers: {},

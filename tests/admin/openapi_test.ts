@@ -12,6 +12,7 @@ import { OPERATOR_ROUTES } from "../../src/admin/api/operator_actions.ts";
 import { PROVIDER_ROUTES } from "../../src/admin/api/providers.ts";
 import { TEAM_ROUTES } from "../../src/admin/api/teams.ts";
 import { EXCHANGE_ROUTES } from "../../src/admin/api/exchanges.ts";
+import { TOKEN_ROUTES } from "../../src/admin/api/tokens.ts";
 import { USAGE_ROUTES } from "../../src/admin/api/usage.ts";
 import { OPERATIONS } from "../../src/operations/table.ts";
 import { type Answered, POLICY, type Running, startAdmin, TOKEN } from "../support/admin.ts";
@@ -155,7 +156,7 @@ describe("the description of the admin API", () => {
       inPath: path.match(/\{\w+\}/g) ?? [],
     }));
     const reportRoutes = [...BUDGET_ROUTES, ...USAGE_ROUTES, ...EXCHANGE_ROUTES, ...FLEET_ROUTES];
-    const keyRoutes = [...KEY_ROUTES, ...TEAM_ROUTES, ...PROVIDER_ROUTES, ...reportRoutes].map((
+    const keyRoutes = [...KEY_ROUTES, ...TOKEN_ROUTES, ...TEAM_ROUTES, ...PROVIDER_ROUTES, ...reportRoutes].map((
       { path, method, operationId, body, status, answers, query },
     ) => ({
       path,
