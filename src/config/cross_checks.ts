@@ -104,7 +104,11 @@ export function findMisfits(whole: Surroundings & { readonly keys: unknown }): M
     const found = findLimitMisfits(limits, reached.length > 0 ? reached : Object.keys(providers), whole);
     misfits.push(...under(["teams", team, "limits"], found));
   }
-  for (const [name, { limits }] of Object.entries(providers)) {
+  for (const [name, { limits, transport, egress }] of Object.entries(providers)) {
+    if (egress !== undefined && transport === "fetch") {
+      const message = 'expected "off": with transport "fetch" the runtime\'s own client calls, which knows none of it';
+      misfits.push({ path: ["providers", name, "egress"], message });
+    }
     misfits.push(...under(["providers", name, "limits"], findLimitMisfits(limits, [name], whole)));
   }
   return misfits;

@@ -23,14 +23,13 @@ import type { UsageMeter } from "../usage/meter.ts";
 import { FileUsage } from "../usage/usage_file.ts";
 import { SharedFile } from "../storage/shared_file.ts";
 import type { UsageStore } from "../usage/counts.ts";
-import { dialBun } from "../upstream/http1/dial_bun.ts";
-import { dialNode } from "../upstream/http1/dial_node.ts";
-import { createHttp1Transport } from "../upstream/http1/client.ts";
+import type { Transport } from "../upstream/transport.ts";
 import { runtime } from "../runtime.ts";
 import { type EngineReferences, Engines } from "./engines.ts";
 import { describeBug } from "./lifecycle.ts";
 import type { Serve } from "./listener.ts";
 import { readRedisFiles } from "./redis_files.ts";
+import { createTransport, createTransports, openTransports } from "./transports.ts";
 
 // In one call: twice as fast on Bun and Node, slower on Deno (measured). Node has it from 20.12 on.
 const digest: Digest = runtime !== "deno" && typeof nodeCrypto.hash === "function"
@@ -43,7 +42,7 @@ const digest: Digest = runtime !== "deno" && typeof nodeCrypto.hash === "functio
  * @returns Transport and digest
  */
 export function runtimeParts(): Pick<GatewayParts, "transport" | "digest"> {
-  return { transport: createHttp1Transport(runtime === "bun" ? dialBun : dialNode), digest };
+  return { transport: createTransport(), digest };
 }
 
 /**
@@ -51,17 +50,20 @@ export function runtimeParts(): Pick<GatewayParts, "transport" | "digest"> {
  *
  * @param config The configuration
  * @param parts Parts to use instead of the runtime's
+ * @param directory Directory that relative paths start from; the working directory if left out
  * @returns The gateway
  * @throws {ConfigError} For a mistake that only the whole shows, such as a host of two providers
  */
-export function composeGateway(config: Config, parts: Partial<GatewayParts> = {}): Gateway {
-  return createGateway(config, { ...runtimeParts(), ...parts });
+export function composeGateway(config: Config, parts: Partial<GatewayParts> = {}, directory = "."): Gateway {
+  const isOneEnough = parts.transports !== undefined || parts.onlyTransport !== undefined;
+  const transports = isOneEnough ? parts.transports : createTransports(config, directory);
+  return createGateway(config, { ...runtimeParts(), ...parts, transports });
 }
 
 /** The parts that {@link assemble} has made for a configuration. */
 export interface Assembly {
   /** Parts to create the gateway with. */
-  readonly parts: Pick<GatewayParts, "transport" | "digest" | "keys" | "limiter" | "observers">;
+  readonly parts: Pick<GatewayParts, "transport" | "transports" | "digest" | "keys" | "limiter" | "observers">;
   readonly keys: KeyRegistry;
   readonly limiter: Limiter;
   /** Counts the usage of keys. */
@@ -242,8 +244,10 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
     Object.assign(engines.retention, config.usage);
   };
   let engine: Engine;
+  let transports: Record<string, Transport>;
   try {
     if (options.engines === undefined) list();
+    transports = options.isServing ? await openTransports(config, all.directory, references) : {};
     engine = config.redis === undefined
       ? await localEngines(config, all)
       : await redisEngines(config, config.redis, all);
@@ -264,7 +268,7 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   };
   const usage = engines.meter(store);
   const transport = engines.transport ??= runtimeParts().transport;
-  const parts = { transport, digest, keys, limiter, observers: [lastUse, bugReporter, usage] };
+  const parts = { transport, transports, digest, keys, limiter, observers: [lastUse, bugReporter, usage] };
   const health = () => ({ ...(redis && { redis: redis() }), ...(keyHealth && { keys: keyHealth() }) });
   const isReady = () => keyHealth?.().isReady ?? true;
   const begin = async () => {
