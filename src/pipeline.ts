@@ -34,7 +34,8 @@ import { askForUsage, CONTENT_TYPES, readFacts } from "./steps/request_body.ts";
 import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
 import { hasLooped, type HeaderRules, listWithheld, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
 import { filterModelList } from "./upstream/model_list.ts";
-import { isSmall, readWhole, Relay } from "./upstream/relay.ts";
+import { isSmall, readWhole } from "./upstream/read_whole.ts";
+import { Relay } from "./upstream/relay.ts";
 import type { UpstreamResponse } from "./upstream/transport.ts";
 import { UsageChunkFilter } from "./upstream/usage_chunk.ts";
 

@@ -4,7 +4,22 @@
  * @module
  */
 
-/** A body that is pulled. One `read` at a time. */
+/** Receiver of a body that is pushed. */
+export interface ByteSink {
+  /**
+   * Takes bytes.
+   *
+   * @param bytes The next bytes; nobody else writes to them
+   * @returns False if nothing more should come, not even the end, until it asks for it
+   */
+  write(bytes: Uint8Array): boolean;
+  /** Reports that the body is complete. */
+  end(): void;
+  /** Reports that the body broke off. @param error Why */
+  fail(error: unknown): void;
+}
+
+/** A body: it is read, one `read` at a time, or it is pushed. */
 export interface ByteSource {
   /** True if the first `read` brings all of it. */
   readonly isWhole?: boolean;
@@ -24,6 +39,14 @@ export interface ByteSource {
    * @throws Whatever broke the body
    */
   read(): Promise<Uint8Array | undefined>;
+  /**
+   * Pushes the body, instead of being read: at once what is there, the rest as it comes. Left out where it can only be
+   * read: `push` does that then.
+   *
+   * @param sink Receives it
+   * @returns A function that asks for more after a `write` that returned false; without effect after any other
+   */
+  pushTo?(sink: ByteSink): () => void;
   /**
    * Gives the rest up and frees what is behind it. Never throws; safe to call again.
    *

@@ -5,7 +5,8 @@
  * @module
  */
 import type { AskedUsage } from "../dialects/dialect.ts";
-import type { ByteSource } from "../http/message.ts";
+import type { ByteSink, ByteSource } from "../http/message.ts";
+import { push, PushedBody } from "../http/pushed_body.ts";
 import { joinChunks } from "../http/read_all.ts";
 
 const LF = 0x0a;
@@ -24,7 +25,7 @@ function endOfLine(bytes: Uint8Array, from: number): number {
 }
 
 /** A stream without that chunk. */
-export class UsageChunkFilter implements ByteSource {
+export class UsageChunkFilter extends PushedBody {
   readonly #source: ByteSource;
   readonly #exchange: { bytesOut: number };
   readonly #asked: AskedUsage;
@@ -43,34 +44,34 @@ export class UsageChunkFilter implements ByteSource {
    * @param asked The chunk
    */
   constructor(source: ByteSource, exchange: { bytesOut: number }, asked: AskedUsage) {
+    super();
     this.#source = source;
     this.#exchange = exchange;
     this.#asked = asked;
   }
 
   /** An event that is held back when the stream ends was never finished: it is a part of the chunk, or of nothing. */
-  async read(): Promise<Uint8Array | undefined> {
-    for (;;) {
-      const chunk = await this.#source.read();
-      if (chunk === undefined) return undefined;
-      if (chunk.length === 0) continue;
-      const rest = this.#filter(chunk);
-      this.#exchange.bytesOut += rest.length - chunk.length;
-      if (rest.length > 0) return rest;
-    }
+  pushTo(sink: ByteSink): () => void {
+    return push(this.#source, {
+      write: (chunk) => {
+        if (chunk.length === 0) return true;
+        const rest = this.#filter(chunk);
+        this.#exchange.bytesOut += rest.length - chunk.length;
+        return rest.length === 0 || sink.write(rest);
+      },
+      end: () => sink.end(),
+      fail: (error) => sink.fail(error),
+    });
   }
 
   cancel(reason?: unknown): void {
     this.#source.cancel(reason);
+    this.endRead();
   }
 
   /** Passes the call on, unless a comment would stand within the event that is held back. */
   announce(): void {
     if (this.#held.length === 0) this.#source.announce?.();
-  }
-
-  set onBroken(act: () => void) {
-    this.#source.onBroken = act;
   }
 
   /** Returns the bytes that pass, of those that were held back and of the next ones. */

@@ -7,7 +7,7 @@
 import { Buffer } from "node:buffer";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { type Clock, systemClock } from "../../exchange/clock.ts";
-import type { ByteSource } from "../../http/message.ts";
+import type { ByteSink, ByteSource } from "../../http/message.ts";
 import { NeverSent, type Transport, type UpstreamCall, type UpstreamResponse } from "../transport.ts";
 import { type Connection, type ConnectionCall, ConnectionPool, type Dial, PIECE_BYTES } from "./connection.ts";
 import { unpackNode } from "./unpack.ts";
@@ -67,6 +67,10 @@ class Call implements ByteSource, ConnectionCall {
   #isOver = false;
   #failure: Error | undefined;
   #wake = ignore;
+  /** Receiver of the body, once it is pushed; `undefined` again after its end. */
+  #sink: ByteSink | undefined;
+  /** True while the receiver wants no more. */
+  #isHeld = false;
 
   /**
    * @param call The call
@@ -110,11 +114,14 @@ class Call implements ByteSource, ConnectionCall {
   data(chunk: Uint8Array): void {
     this.#chunks.push(chunk);
     this.#queuedBytes += chunk.byteLength;
-    if (this.#queuedBytes >= PIECE_BYTES && !this.#isPaused) {
-      this.#isPaused = true;
-      this.#connection.pause();
-    }
-    this.#wake();
+  }
+
+  fed(): void {
+    if (this.#sink === undefined) this.#wake();
+    else this.#deliver();
+    if (this.#queuedBytes < PIECE_BYTES || this.#isPaused || this.#isOver) return;
+    this.#isPaused = true;
+    this.#connection.pause();
   }
 
   end(): void {
@@ -127,6 +134,7 @@ class Call implements ByteSource, ConnectionCall {
     this.#over();
     if (this.#request.length === 0) this.sent(); // else none of it was sent, and it may be sent elsewhere
     this.#reject(error);
+    this.#deliver();
   }
 
   #over(): void {
@@ -151,8 +159,38 @@ class Call implements ByteSource, ConnectionCall {
       if (this.#isOver) return undefined;
       await new Promise<void>((resolve) => this.#wake = resolve);
     }
+    return this.#take();
+  }
+
+  pushTo(sink: ByteSink): () => void {
+    this.#sink = sink;
+    this.#deliver();
+    return () => {
+      this.#isHeld = false;
+      this.#deliver();
+    };
+  }
+
+  /** Pushes what has arrived, and the end. Not from within the parser: the receiver may begin another call. */
+  #deliver(): void {
+    const sink = this.#sink;
+    if (sink === undefined || this.#isHeld) return;
+    if (this.#chunks.length > 0) {
+      this.#isHeld = !sink.write(this.#take());
+      if (this.#isHeld) return;
+    }
+    if (!this.#isOver || this.#sink === undefined) return;
+    this.#sink = undefined;
+    if (this.#failure === undefined) sink.end();
+    else sink.fail(this.#failure);
+  }
+
+  /** Takes all bytes that have arrived, in one piece. */
+  #take(): Uint8Array {
     const [first] = this.#chunks;
-    const bytes = this.#chunks.length === 1 ? first : Buffer.concat(this.#chunks, this.#queuedBytes);
+    const bytes = this.#chunks.length === 1 && first !== undefined
+      ? first
+      : Buffer.concat(this.#chunks, this.#queuedBytes);
     this.#chunks = [];
     this.#queuedBytes = 0;
     if (this.#isPaused && !this.#isOver) {
@@ -164,6 +202,7 @@ class Call implements ByteSource, ConnectionCall {
 
   cancel(): void {
     this.#chunks = [];
+    this.#sink = undefined;
     this.#stop(new Error("The rest of the response is not wanted"));
     this.#failure = undefined;
   }
