@@ -7,6 +7,8 @@
  * - `dist/mod.cjs` and `dist/types-cjs/`: the same for `require`
  * - `dist/workers.js`: the Cloudflare Worker
  * - `dist/gateway.schema.json`: the schema of `gateway.jsonc`, for editors
+ * - `dist/sbom.cdx.json`: the packages that are inside, with their licences (CycloneDX)
+ * - `dist/provenance.intoto.json`: the digest of each of these files, and the sources that they are from (in-toto, SLSA)
  */
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -15,10 +17,11 @@ import { join } from "node:path";
 import process from "node:process";
 import { parseArgs } from "node:util";
 import { toJsonSchema } from "@valibot/to-json-schema";
-import { build } from "esbuild";
+import { build, type BuildOptions } from "esbuild";
 import { ConfigSchema } from "../src/config/config.ts";
 import { COMMONJS_LIBRARY, LIBRARY, ONE_FILE, WORKER } from "./bundle.ts";
-import { buildPage, PAGE_MODULE } from "./page.ts";
+import { type BuiltFile, makeProvenance, makeSbom } from "./inventory.ts";
+import { buildPage, PAGE_INPUTS, PAGE_MODULE, writePageModule } from "./page.ts";
 
 const { values } = parseArgs({
   options: {
@@ -30,14 +33,24 @@ const { values } = parseArgs({
 const { out } = values;
 const say = (text: string) => values.quiet || console.log(text);
 
-const page = await buildPage();
-if (readFileSync(PAGE_MODULE, "utf8") !== page) writeFileSync(PAGE_MODULE, page);
+writePageModule(await buildPage());
 rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
-await build({ ...ONE_FILE, outfile: join(out, "sallyport.js") });
-await build({ ...LIBRARY, outfile: join(out, "mod.js") });
-await build({ ...COMMONJS_LIBRARY, outfile: join(out, "mod.cjs") });
-await build({ ...WORKER, outfile: join(out, "workers.js") });
+const bundles: readonly (readonly [name: string, options: BuildOptions])[] = [
+  ["sallyport.js", ONE_FILE],
+  ["mod.js", LIBRARY],
+  ["mod.cjs", COMMONJS_LIBRARY],
+  ["workers.js", WORKER],
+];
+const built: BuiltFile[] = [];
+for (const [name, options] of bundles) {
+  const { metafile } = await build({ ...options, outfile: join(out, name), metafile: true });
+  // What esbuild dropped again, since nobody uses it, is not inside.
+  const inputs = Object.values(metafile.outputs).flatMap(({ inputs }) =>
+    Object.entries(inputs).filter(([, { bytesInOutput }]) => bytesInOutput > 0).map(([path]) => path)
+  );
+  built.push({ name, inputs: inputs.includes(PAGE_MODULE) ? [...inputs, ...PAGE_INPUTS] : inputs });
+}
 writeFileSync(
   join(out, "gateway.schema.json"),
   JSON.stringify(toJsonSchema(ConfigSchema, { typeMode: "input", errorMode: "ignore" }), null, 2) + "\n",
@@ -57,7 +70,12 @@ if (!values["no-types"]) {
   cpSync(types, commonJs, { recursive: true, filter: (path) => !path.startsWith(join(types, "src", "cloudflare")) });
   writeFileSync(join(commonJs, "package.json"), '{ "type": "commonjs" }\n');
 }
-for (const name of ["sallyport.js", "mod.js", "mod.cjs", "workers.js", "gateway.schema.json"]) {
+const SBOM = "sbom.cdx.json";
+const PROVENANCE = "provenance.intoto.json";
+writeFileSync(join(out, SBOM), makeSbom(built));
+const stated = [...built.map(({ name }) => name), "gateway.schema.json", SBOM];
+writeFileSync(join(out, PROVENANCE), makeProvenance(out, stated, built));
+for (const name of [...stated, PROVENANCE]) {
   const file = join(out, name);
   say(`${file}  ${(statSync(file).size / 1000).toFixed(1)} kB`);
 }

@@ -45,6 +45,8 @@ export interface GatewayParts {
   readonly tracer?: Tracer | undefined;
   /** Source of times and timers. */
   readonly clock: Clock;
+  /** @internal Transport of all calls, whatever the providers' settings say: of a gateway that must not call out. */
+  readonly onlyTransport?: Transport | undefined;
   /** @internal Watch of budgets, which outlives a configuration, and who is told of messages that get lost. */
   readonly budgets?: { readonly watch: BudgetWatch; readonly report: (text: string) => void } | undefined;
   /** @internal Exchanges under earlier configurations of the same process. */
@@ -90,12 +92,15 @@ function inlineKeys({ keys }: Config, digest: Digest): KeyStore {
 }
 
 /** Returns the providers of a configuration, each with the parts that its calls use. */
-function toProviders({ providers }: Config, { transport, clock }: { transport: Transport; clock: Clock }): Provider[] {
+function toProviders(
+  { providers }: Config,
+  { transport, onlyTransport, clock }: Pick<GatewayParts, "transport" | "onlyTransport" | "clock">,
+): Provider[] {
   return Object.entries(providers).map(([name, provider]) => ({
     name,
     ...provider,
     replicas: new Replicas(provider.upstreams),
-    transport: provider.transport === "fetch" ? createFetchTransport() : transport,
+    transport: onlyTransport ?? (provider.transport === "fetch" ? createFetchTransport() : transport),
     clock,
     headerRules: createHeaderRules(provider.headers),
     subjects: provider.limits === undefined ? [] : [{ name: `provider:${name}`, limits: provider.limits }],
@@ -128,9 +133,10 @@ function toHostTable(providers: readonly Provider[]): Pipeline["resolveProvider"
  * ```
  */
 export function createGateway(config: Config, overrides: Partial<GatewayParts> = {}): Gateway {
-  const { digest = portableDigest, clock = systemClock, transport = createFetchTransport(), earlier } = overrides;
+  const { digest = portableDigest, clock = systemClock, transport = createFetchTransport(), onlyTransport, earlier } =
+    overrides;
   const { limits, cors } = config;
-  const providers = toProviders(config, { transport, clock });
+  const providers = toProviders(config, { transport, onlyTransport, clock });
   const open = new OpenExchanges();
   let isReady = true;
   let isClosing = false;

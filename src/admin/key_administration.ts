@@ -50,6 +50,11 @@ export class KeyAdministration {
     this.#parts = parts;
   }
 
+  /** Tells whether keys can only be looked at, since they stand in the configuration. */
+  get isReadOnly(): boolean {
+    return this.#parts.keys.isReadOnly === true;
+  }
+
   /** Makes a key. @returns The key itself, which is shown only this once, and its view */
   async create(policy: KeyPolicy): Promise<{ key: string; view: KeyView }> {
     const { keys, digest, now } = this.#parts;

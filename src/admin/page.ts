@@ -1,13 +1,16 @@
 /**
- * The console's page as it is served: three files that name no other origin and hold no secret.
+ * The console's page as it is served: four files that name no other origin and hold no secret. They are kept packed,
+ * and sent packed to browsers, which all accept that.
  *
  * @module
  */
 import type { GatewayResponse } from "../http/message.ts";
 import { PAGE_ASSETS } from "./page_assets.ts";
 
+type Asset = keyof typeof PAGE_ASSETS;
+
 /** Path, media type and asset of each file. */
-const FILES: readonly [path: string, type: string, asset: keyof typeof PAGE_ASSETS][] = [
+const FILES: readonly [path: string, type: string, asset: Asset][] = [
   ["/", "text/html; charset=utf-8", "html"],
   ["/page.js", "text/javascript; charset=utf-8", "script"],
   ["/page.css", "text/css; charset=utf-8", "style"],
@@ -29,18 +32,51 @@ const POLICY = [
 /** Paths of the page's files. */
 export const PAGE_PATHS: readonly string[] = FILES.map(([path]) => path);
 
+/** A value for each asset, made when it is first asked for. */
+function onDemand<T>(make: (asset: Asset) => T): (asset: Asset) => T {
+  const made = new Map<Asset, T>();
+  return (asset) => {
+    const value = made.get(asset) ?? make(asset);
+    made.set(asset, value);
+    return value;
+  };
+}
+
+/** The bytes of a file, packed by gzip. */
+const toPacked = onDemand((asset): Uint8Array<ArrayBuffer> =>
+  Uint8Array.from(atob(PAGE_ASSETS[asset]), (character) => character.charCodeAt(0))
+);
+
+/** The text of a file. */
+const toText = onDemand((asset): Promise<string> =>
+  new Response(new Blob([toPacked(asset)]).stream().pipeThrough(new DecompressionStream("gzip"))).text()
+);
+
+/** Reads `Accept-Encoding` (RFC 9110 §12.5.3): a weight of 0 means that it is not accepted. */
+function acceptsGzip(header: string | null): boolean {
+  const codings = (header ?? "").toLowerCase().split(",").map((each) => each.replaceAll(/\s/g, "").split(";q="));
+  return codings.some(([coding, weight = "1"]) => coding === "gzip" && Number(weight) > 0);
+}
+
 /**
  * @param wanted One of {@link PAGE_PATHS}
+ * @param acceptEncoding The request's `Accept-Encoding`, if it has one
  * @returns The file; `undefined` for any other path
  */
-export function toPageAnswer(wanted: string): GatewayResponse | undefined {
+export async function toPageAnswer(
+  wanted: string,
+  acceptEncoding: string | null,
+): Promise<GatewayResponse | undefined> {
   const found = FILES.find(([path]) => path === wanted);
   if (found === undefined) return undefined;
   const [, type, asset] = found;
+  const isPacked = acceptsGzip(acceptEncoding);
   return {
     status: 200,
     headers: {
       "content-type": type,
+      ...(isPacked && { "content-encoding": "gzip" }),
+      "vary": "accept-encoding",
       "cache-control": "no-store",
       "content-security-policy": POLICY,
       "cross-origin-opener-policy": "same-origin",
@@ -50,6 +86,6 @@ export function toPageAnswer(wanted: string): GatewayResponse | undefined {
       "x-content-type-options": "nosniff",
       "x-frame-options": "DENY",
     },
-    body: PAGE_ASSETS[asset],
+    body: isPacked ? toPacked(asset) : await toText(asset),
   };
 }

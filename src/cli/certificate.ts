@@ -13,7 +13,8 @@ import type { CommandOptions } from "./options.ts";
 const DEFAULT_NAME = "gateway";
 const DEFAULT_HOSTS = "localhost,127.0.0.1,::1";
 const DEFAULT_LIFE = "90d";
-const DAY_MS = 24 * 3_600_000;
+/** A day. Milliseconds. */
+export const DAY_MS: number = 24 * 3_600_000;
 /** The longest life that browsers and Apple's systems accept (CA/Browser Forum Ballot SC-22). Days. */
 const MAX_LIFE_DAYS = 397;
 
@@ -36,8 +37,12 @@ function readLife(text: string): number {
   throw new CommandLineError(`--expires takes a duration from 1d to ${MAX_LIFE_DAYS}d, such as 90d`);
 }
 
-/** Writes a new file. One of the same name is removed first, since it has its own mode, and perhaps open readers. */
-function write(file: string, text: string, mode: number): void {
+/**
+ * Writes a new file. One of the same name is removed first, since it has its own mode, and perhaps open readers.
+ *
+ * @throws {CommandLineError} Where it can't be written
+ */
+export function writeNew(file: string, text: string, mode: number): void {
   try {
     rmSync(file, { force: true });
     writeFileSync(file, text, { mode, flag: "wx" });
@@ -64,8 +69,8 @@ export function certificateCommand({ operand: name = DEFAULT_NAME, hosts, expire
     );
   }
   const { cert, key } = createSelfSignedCertificate(names, lifeMs);
-  write(files.key, key, 0o600);
-  write(files.cert, cert, 0o644);
+  writeNew(files.key, key, 0o600);
+  writeNew(files.cert, cert, 0o644);
   print(`${files.cert}  for ${names.join(", ")}, until ${new Date(Date.now() + lifeMs).toISOString().slice(0, 10)}
 ${files.key}  its private key, for its owner alone
 

@@ -18,8 +18,9 @@ import type { CommandOptions } from "./options.ts";
  * @param options The configuration's file, and what is asked
  * @throws {ConfigError} For a mistake in it
  */
-export async function checkCommand({ config: file, "deno-flags": asksFlags }: CommandOptions): Promise<void> {
-  if (asksFlags) return printDenoFlags(file);
+export async function checkCommand(options: CommandOptions): Promise<void> {
+  const { config: file, "env-file": envFiles, "deno-flags": asksFlags } = options;
+  if (asksFlags) return printDenoFlags(file, envFiles);
   const source = readSource(file);
   const { assembly } = await prepare(source, { engines: new Engines(), report: () => {}, isOffline: true });
   await assembly.close();

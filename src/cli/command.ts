@@ -11,6 +11,17 @@ export const VERSION = "0.1.0";
 /** A mistake of the person at the terminal: one line that says what to do. */
 export class CommandLineError extends Error {
   override readonly name = "CommandLineError";
+  /** The command, or its first word, whose help shows how it is meant; `undefined` where the one that runs is meant. */
+  readonly topic: string | undefined;
+
+  /**
+   * @param message Without a full stop
+   * @param topic The command whose help to name
+   */
+  constructor(message: string, topic?: string) {
+    super(message);
+    this.topic = topic;
+  }
 }
 
 /**

@@ -5,10 +5,12 @@
  */
 import { realpathSync } from "node:fs";
 import { dirname, resolve } from "node:path";
-import { type Config, type KeysConfig, keysInRedis } from "../config/config.ts";
+import type { Config } from "../config/config.ts";
+import { type KeysConfig, keysInRedis } from "../config/keys.ts";
 import { readRedisUrl, readSentinelNode, type RedisAddress, type RedisConfig } from "../config/redis.ts";
 import { loadConfig, type LoadedConfig, readSetVariables } from "../serve/load_config.ts";
 import { print, report } from "./command.ts";
+import { readEnvNames } from "./env_file.ts";
 
 /** Default ports by protocol: RFC 9110 §4.2. */
 const DEFAULT_PORTS: Readonly<Record<string, number>> = { "http:": 80, "https:": 443 };
@@ -71,7 +73,11 @@ function foldersOf(file: string): string[] {
 }
 
 /** Returns the flags of `deno run` for one process. @param variables Environment variables that it consists of */
-function toDenoFlags({ config, file, directory }: LoadedConfig, variables: readonly string[]): string[] {
+function toDenoFlags(
+  { config, file, directory }: LoadedConfig,
+  variables: readonly string[],
+  envFiles: readonly string[],
+): string[] {
   const { listen, keys, redis } = config;
   const { pems: redisPems, sockets } = redis === undefined ? { pems: [], sockets: [] } : redisFiles(redis, directory);
   const pems = listen.flatMap(({ tls }) => tls === undefined ? [] : [tls.cert, tls.key]);
@@ -83,6 +89,7 @@ function toDenoFlags({ config, file, directory }: LoadedConfig, variables: reado
     ...toFlag("net", netOf(config)),
     ...toFlag("read", [
       ...(file === undefined ? [] : [file]),
+      ...envFiles.map((envFile) => resolve(envFile)),
       ...pems.map((pem) => resolve(directory, pem)),
       ...redisPems,
       ...sockets,
@@ -103,11 +110,13 @@ function quote(flag: string): string {
  * Prints the flags in one line.
  *
  * @param named The configuration's file, if one is named
+ * @param envFiles Files of variables, which have been put into the environment
  * @throws {ConfigError} For a mistake in it
  */
-export function printDenoFlags(named: string | undefined): void {
+export function printDenoFlags(named: string | undefined, envFiles: readonly string[] = []): void {
   const loaded = loadConfig(named);
-  print(`${toDenoFlags(loaded, readSetVariables(loaded)).map(quote).join(" ")}\n`);
+  const variables = new Set([...readSetVariables(loaded), ...readEnvNames(envFiles)]);
+  print(`${toDenoFlags(loaded, [...variables], envFiles).map(quote).join(" ")}\n`);
   const { listen, keys, redis } = loaded.config;
   if (redis?.cluster !== undefined || redis?.sentinel !== undefined) {
     report("Redis names more servers than the configuration: add each of them to --allow-net");

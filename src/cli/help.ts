@@ -1,62 +1,84 @@
 /**
- * The text of `sallyport --help`.
+ * The help: the general one, short, and one for each command.
  *
  * @module
  */
 import { VERSION } from "./command.ts";
-import { type CommandName, COMMANDS, type CommandSpec, OPTIONS, type OptionSpec, takesOption } from "./options.ts";
+import { COMMAND_NAMES, type CommandName, commandsUnder, isCommand, specOf } from "./command_table.ts";
+import { GENERAL_OPTIONS, type OptionName, OPTIONS, type OptionSpec } from "./option_table.ts";
+import { WIDTH, wrap } from "./table.ts";
 
-/** The longest line. Characters. */
-const WIDTH = 120;
-/** The column at which the text of a command begins. */
-const COMMAND_COLUMN = 36;
-/** Options that nearly every command takes. The lines of the commands leave them out. */
-const COMMON = ["config", "json"];
+/** The widest first column; the text of a longer entry begins on the next line. Characters. */
+const MAX_COLUMN = 30;
 
-const commands: readonly (readonly [string, CommandSpec])[] = Object.entries(COMMANDS);
-const options: readonly (readonly [string, OptionSpec])[] = Object.entries(OPTIONS);
-
-/** Formats an option as it is given, such as `--config FILE`. */
-function toOption([name, { value }]: readonly [string, OptionSpec]): string {
-  return value === undefined ? `--${name}` : `--${name} ${value}`;
-}
-
-/** Formats a command with the options that it takes, and its text. */
-function toUsage([command, { operand, text }]: readonly [string, CommandSpec]): string {
-  const words = options
-    .filter(([name, spec]) => !COMMON.includes(name) && takesOption(command as CommandName, spec))
-    .map((option) => `[${toOption(option)}]${option[1].multiple ? "..." : ""}`);
-  const lines = [`  sallyport ${[command, operand].filter(Boolean).join(" ")}`];
-  for (const word of words) {
-    const last = lines.pop() ?? "";
-    lines.push(...(last.length + word.length < WIDTH ? [`${last} ${word}`] : [last, `      ${word}`]));
-  }
-  const usage = lines.join("\n");
-  const isShort = usage.length < COMMAND_COLUMN;
-  return isShort ? usage.padEnd(COMMAND_COLUMN) + text : `${usage}\n${" ".repeat(COMMAND_COLUMN)}${text}`;
-}
-
-/** Formats the options with their texts. */
-function toOptions(): string {
-  const width = Math.max(...options.map((option) => toOption(option).length));
-  return options.map((option) => {
-    const [, { text, variable }] = option;
-    return `  ${toOption(option).padEnd(width)}  ${text}${variable === undefined ? "" : ` [env: ${variable}]`}`;
+/** Formats entries and their texts in two columns. */
+function toColumns(rows: readonly (readonly [entry: string, text: string])[]): string {
+  const widths = rows.map(([entry]) => entry.length).filter((width) => width <= MAX_COLUMN);
+  const column = Math.max(...widths) + 2;
+  const indent = " ".repeat(column + 2);
+  return rows.map(([entry, text]) => {
+    const lines = wrap(text, WIDTH - indent.length).join(`\n${indent}`);
+    return entry.length > MAX_COLUMN ? `  ${entry}\n${indent}${lines}` : `  ${entry.padEnd(column)}${lines}`;
   }).join("\n");
 }
 
-/** Returns the help: every command and every option. */
-export function toHelp(): string {
-  return `sallyport ${VERSION}: a gateway in front of model providers
+/** Formats an option as it is given, such as `--config FILE`. */
+function toOption(name: OptionName): string {
+  const { short, value }: OptionSpec = OPTIONS[name];
+  return [...short === undefined ? [] : [`-${short},`], `--${name}`, ...value === undefined ? [] : [value]].join(" ");
+}
 
-Usage
-${commands.map(toUsage).join("\n")}
+function toOptions(names: readonly OptionName[], texts: Readonly<Partial<Record<OptionName, string>>> = {}): string {
+  return toColumns(names.map((name) => {
+    const { text, variable, multiple }: OptionSpec = OPTIONS[name];
+    const notes = [multiple ? " (can be repeated)" : "", variable === undefined ? "" : ` [env: ${variable}]`].join("");
+    return [toOption(name), `${texts[name] ?? text}${notes}`];
+  }));
+}
 
-Options
-${toOptions()}
+function toCommands(names: readonly CommandName[]): string {
+  return toColumns(names.map((name) => {
+    const { operand, text } = specOf(name);
+    return [[name, operand].filter(Boolean).join(" "), text];
+  }));
+}
 
-SIGHUP: serve reads the configuration again; what the command line says stays as it is.
-Exit status: 0 on success, 1 where doctor finds a failure or health finds nothing well, 2 on a mistake in the command or
-the configuration.
-`;
+/** Returns the help of one command. */
+function toCommandHelp(name: CommandName): string[] {
+  const { operand, text, notes, options, texts, example, fails } = specOf(name);
+  const statuses = { 0: "success", 1: fails, 2: "a mistake in the command or the configuration" };
+  return [
+    wrap(`sallyport ${name}: ${text}`, WIDTH).join("\n"),
+    `Usage\n  sallyport ${name}${options.length > 0 ? " [OPTIONS]" : ""}${operand === undefined ? "" : ` ${operand}`}`,
+    ...notes === undefined ? [] : [wrap(notes, WIDTH).join("\n")],
+    `Options\n${toOptions([...options, "help"], { ...texts, help: "print this text" })}`,
+    `Example\n  ${example}`,
+    `Exit status\n${toColumns(Object.entries(statuses).flatMap(([status, why]) => why ? [[status, why]] : []))}`,
+  ];
+}
+
+/** Returns the general help: every command. */
+function toGeneralHelp(): string[] {
+  return [
+    `sallyport ${VERSION}: a gateway in front of model providers`,
+    "Usage\n  sallyport COMMAND [OPTIONS]",
+    `Commands\n${toCommands(COMMAND_NAMES)}`,
+    `Options\n${toOptions(GENERAL_OPTIONS)}`,
+    "sallyport help COMMAND says what a command takes.",
+  ];
+}
+
+/**
+ * Returns the help.
+ *
+ * @param topic A command, or the first word of several; that of all commands if left out
+ * @returns Lines of at most 80 characters
+ */
+export function toHelp(topic = ""): string {
+  const under = topic === "" ? [] : commandsUnder(topic);
+  const parts = topic === "" ? toGeneralHelp() : isCommand(topic) ? toCommandHelp(topic) : [
+    `Usage\n  sallyport ${topic} COMMAND [OPTIONS]`,
+  ];
+  const more = under.length === 0 ? [] : [`Commands\n${toCommands(under)}`];
+  return `${[...parts, ...more].join("\n\n")}\n`;
 }

@@ -11,14 +11,15 @@ import { KeyAdministration, type KeyView } from "../admin/key_administration.ts"
 import { DEFAULT_OVERLAP } from "../keys/lifecycle.ts";
 import { type KeyRegistry, KeyStoreError } from "../keys/key_store.ts";
 import { exportKeys, importKeys, readKeyLines } from "../keys/key_transfer.ts";
-import { keysInRedis } from "../config/config.ts";
+import { keysInRedis } from "../config/keys.ts";
 import { describeIssue } from "../config/issue.ts";
 import { KeyPatchSchema, type KeyPolicy } from "../config/key.ts";
 import { assemble } from "../serve/compose.ts";
 import { loadConfig } from "../serve/load_config.ts";
 import { parseDuration } from "../config/units.ts";
 import { CommandLineError } from "./command.ts";
-import { type CommandOptions, COMMANDS, type CommandSpec } from "./options.ts";
+import { specOf } from "./command_table.ts";
+import type { CommandOptions } from "./options.ts";
 import { alignColumns, bold, toPlain } from "./table.ts";
 
 const DEFAULT_LISTED = 50;
@@ -274,7 +275,7 @@ async function run(options: CommandOptions, registry: KeyRegistry, keys: KeyAdmi
  */
 export async function keysCommand(options: CommandOptions): Promise<void> {
   const { command, operand } = options;
-  const { operand: wanted }: CommandSpec = COMMANDS[command];
+  const { operand: wanted } = specOf(command);
   if (wanted === "ID" && operand === undefined) throw new CommandLineError(`${command} takes the id of a key`);
   const { config, directory } = loadConfig(options.config);
   // Who counts plays no part here; and what goes wrong is thrown, so that it is said once.

@@ -6,14 +6,17 @@
 import process from "node:process";
 import { ConfigError } from "../config/config.ts";
 import { CommandLineError, print, report, VERSION } from "./command.ts";
+import { applyEnvFiles } from "./env_file.ts";
 import { toHelp } from "./help.ts";
-import { type CommandName, type CommandOptions, readCommandLine } from "./options.ts";
+import type { CommandName } from "./command_table.ts";
+import { type Bare, type CommandOptions, readCommandLine } from "./options.ts";
 
 /** The module of a command; one has all verbs of `keys`, and one those of `usage`. */
-type Program = Exclude<CommandName, `${string} ${string}`> | "keys";
+type Program = Exclude<CommandName, `${string} ${string}` | "help"> | "keys";
 
 /** Functions that run the commands. Each module is loaded when it is needed. */
 const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<void>>> = {
+  init: async (options) => (await import("./init/init.ts")).initCommand(options),
   serve: async (options) => (await import("./serve.ts")).serveCommand(options),
   demo: async (options) => (await import("./demo/demo.ts")).demoCommand(options),
   check: async (options) => (await import("./check.ts")).checkCommand(options),
@@ -24,20 +27,22 @@ const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<vo
       ? (await import("./usage_export.ts")).exportUsageCommand(options)
       : (await import("./usage.ts")).usageCommand(options),
   certificate: async (options) => (await import("./certificate.ts")).certificateCommand(options),
+  completion: async (options) => (await import("./completion/completion.ts")).completionCommand(options),
   doctor: async (options) => (await import("./doctor/doctor.ts")).doctorCommand(options),
+  explain: async (options) => (await import("./explain/explain.ts")).explainCommand(options),
 };
 
-async function run(args: readonly string[]): Promise<void> {
-  const options = readCommandLine(args);
+async function run(options: CommandOptions | Bare): Promise<void> {
   if (options.version && options.json) {
     return print(`${JSON.stringify((await import("./version.ts")).describeVersion())}\n`);
   }
   if (options.version) return print(`${VERSION}\n`);
-  if (options.help) return print(toHelp());
   if (options.command === undefined) {
-    process.exitCode = 2;
-    return print(toHelp());
+    if (!options.help) process.exitCode = 2;
+    return print(toHelp(options.topic));
   }
+  // serve does it by itself, also when it reads its configuration again.
+  if (options.command !== "serve") applyEnvFiles(options["env-file"]);
   const [program] = options.command.split(" ") as [Program];
   await PROGRAMS[program](options);
 }
@@ -64,12 +69,18 @@ export async function main(args: string[] = process.argv.slice(2)): Promise<void
   // A reader that has closed its end (`| head`), or a full disk, is no reason to fail.
   const outputs = new Set([process.stdout, process.stderr]);
   for (const stream of outputs) stream.on("error", () => void outputs.delete(stream));
+  let command: string | undefined;
   try {
-    await run(args);
+    const options = readCommandLine(args);
+    ({ command } = options);
+    await run(options);
   } catch (error) {
     process.exitCode = 2;
     if (error instanceof CommandLineError) {
-      report(`${error.message}. See sallyport --help`);
+      const { message, topic = command } = error;
+      report(
+        `${message}${message.endsWith("?") ? "" : "."} See sallyport ${topic === undefined ? "" : `${topic} `}--help`,
+      );
     } else if (error instanceof ConfigError) {
       error.message.split("\n").forEach(report);
     } else throw error;

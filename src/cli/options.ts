@@ -1,241 +1,19 @@
 /**
- * Commands and their options, in two tables that the parser, the help and the documentation all read.
+ * Reading of the command line, by the tables of commands and options.
  *
  * @module
  */
 import { parseArgs } from "node:util";
 import { CommandLineError } from "./command.ts";
+import { COMMAND_NAMES, type CommandName, commandsUnder, isCommand, specOf } from "./command_table.ts";
+import { findNearest } from "./nearest.ts";
+import { GENERAL_OPTIONS, type OptionName, OPTIONS, type OptionSpec, type OptionValues } from "./option_table.ts";
 
-/** A command in the table. */
-export interface CommandSpec {
-  /** The word that follows the command, as the help shows it: in brackets where it can be left out. */
-  readonly operand?: string;
-  readonly text: string;
-}
-
-/** An option in the table. */
-export interface OptionSpec {
-  readonly type: "string" | "boolean";
-  readonly short?: string;
-  /** True if it can be given several times. */
-  readonly multiple?: boolean;
-  /** The value of a string, as the help shows it. */
-  readonly value?: string;
-  /** The environment variable that sets the same. */
-  readonly variable?: string;
-  readonly text: string;
-  /** The commands that take it; `keys` stands for all of its verbs, `usage` for itself alone. */
-  readonly commands: readonly (CommandName | "keys")[];
-}
-
-/** Every command, and each verb of `keys`. */
-export const COMMANDS = {
-  "serve": { text: "start the gateway" },
-  "demo": { text: "try it: two hosts, two stand-in providers, two calls" },
-  "check": { text: "check the configuration and print the effective one" },
-  "health": { text: "ask the gateway that runs whether it is ready, or alive" },
-  "keys create": { text: "make a key, and print it this once" },
-  "keys list": { text: "list keys, the newest first" },
-  "keys show": { operand: "ID", text: "show all that is known of a key" },
-  "keys update": { operand: "ID", text: "change a key; the value off takes a setting away" },
-  "keys rotate": { operand: "ID", text: "make a new secret; the old one ends after the overlap, or now" },
-  "keys disable": { operand: "ID", text: "refuse a key until it is enabled" },
-  "keys enable": { operand: "ID", text: "accept a disabled key again" },
-  "keys revoke": { operand: "ID", text: "end a key for good" },
-  "keys export": { text: "print all keys, a line of JSON each: their digests, never a key itself" },
-  "keys import": { operand: "[FILE]", text: "add keys that were exported, from a file or standard input" },
-  "keys confirm": { text: "say that the keys in Redis are all, after it has lost some" },
-  "usage": { text: "show what was used and what it costs" },
-  "usage export": { text: "print each hour or day of usage, row by row: JSON lines, or CSV" },
-  "certificate": {
-    operand: "[NAME]",
-    text: "make NAME.crt and NAME.key for a listener that speaks https, signed by itself",
-  },
-  "doctor": { operand: "PROVIDER", text: "call a provider directly and through the gateway, and say what differs" },
-} as const;
-
-/** Name of a command. */
-export type CommandName = keyof typeof COMMANDS;
-
-/** Every option. */
-export const OPTIONS = {
-  "config": {
-    type: "string",
-    variable: "SALLYPORT_CONFIG",
-    value: "FILE",
-    text: "the configuration; else ./gateway.jsonc, else the environment alone",
-    commands: ["serve", "check", "health", "keys", "usage", "usage export", "doctor"],
-  },
-  "workers": {
-    type: "string",
-    value: "N|auto",
-    text: "so many processes on the same addresses, auto for one a core",
-    commands: ["serve"],
-  },
-  "log": {
-    type: "string",
-    variable: "SALLYPORT_LOG",
-    value: "json|debug|pretty|off",
-    text: "the access log on standard output; else pretty at a terminal, json into a pipe",
-    commands: ["serve"],
-  },
-  "server": {
-    type: "string",
-    value: "native|node",
-    text: "the runtime's own server, or node:http, which on Deno bounds slow callers",
-    commands: ["serve"],
-  },
-  "once": { type: "boolean", text: "end after the two calls", commands: ["demo"] },
-  "deno-flags": {
-    type: "boolean",
-    text: "print the narrowest flags of deno run for the configuration, and nothing else",
-    commands: ["check"],
-  },
-  "live": { type: "boolean", text: "ask whether the process answers, though it may be draining", commands: ["health"] },
-  "name": { type: "string", value: "NAME", text: "a name for people", commands: ["keys create", "keys update"] },
-  "providers": {
-    type: "string",
-    value: "a,b",
-    text: "providers that it may use",
-    commands: ["keys create", "keys update"],
-  },
-  "models": {
-    type: "string",
-    value: "'gpt-*,o3'",
-    text: "models that it may use",
-    commands: ["keys create", "keys update"],
-  },
-  "operations": {
-    type: "string",
-    value: "chat,embeddings",
-    text: "groups of operations that it may use",
-    commands: ["keys create", "keys update"],
-  },
-  "team": {
-    type: "string",
-    value: "NAME",
-    text: "the team that it belongs to; usage: only that of its keys",
-    commands: ["keys create", "keys update", "usage", "usage export"],
-  },
-  "requests": { type: "string", value: "600/min", text: "limit of requests", commands: ["keys create", "keys update"] },
-  "tokens": { type: "string", value: "100k/min", text: "limit of tokens", commands: ["keys create", "keys update"] },
-  "concurrency": {
-    type: "string",
-    value: "20",
-    text: "limit of open exchanges",
-    commands: ["keys create", "keys update"],
-  },
-  "budget": {
-    type: "string",
-    multiple: true,
-    value: "5M/month",
-    text: "tokens, or money such as '50 USD/month', in a day or month; twice for one of each",
-    commands: ["keys create", "keys update"],
-  },
-  "mode": {
-    type: "string",
-    value: "observe|strict",
-    text: "count, but refuse nothing; or refuse what could exceed a limit",
-    commands: ["keys create", "keys update"],
-  },
-  "metadata": {
-    type: "string",
-    multiple: true,
-    value: "team=x",
-    text: "a note of your own",
-    commands: ["keys create", "keys update"],
-  },
-  "expires": {
-    type: "string",
-    value: "90d",
-    text: "the end of a key or a certificate",
-    commands: ["keys create", "keys update", "certificate"],
-  },
-  "overlap": {
-    type: "string",
-    value: "24h",
-    text: "the time for which the old secret stays valid, 24h without it",
-    commands: ["keys rotate"],
-  },
-  "now": { type: "boolean", text: "end the old secret at once", commands: ["keys rotate"] },
-  "replace": { type: "boolean", text: "replace keys of the same id", commands: ["keys import"] },
-  "search": { type: "string", value: "TEXT", text: "only keys with this in their name or id", commands: ["keys list"] },
-  "by": {
-    type: "string",
-    value: "key,model",
-    text: "sums by key, team, provider, model, operation, month, day or hour (UTC); export: hour or day",
-    commands: ["usage", "usage export"],
-  },
-  "last": { type: "string", value: "7d", text: "the period that ends now", commands: ["usage", "usage export"] },
-  "from": { type: "string", value: "2027-01-01", text: "the start of the period", commands: ["usage", "usage export"] },
-  "to": { type: "string", value: "2027-02-01", text: "the end of the period", commands: ["usage", "usage export"] },
-  "key": { type: "string", value: "ID", text: "only the usage of this key", commands: ["usage", "usage export"] },
-  "provider": {
-    type: "string",
-    value: "NAME",
-    text: "only the usage of this provider",
-    commands: ["usage", "usage export"],
-  },
-  "model": {
-    type: "string",
-    value: "NAME",
-    text: "only the usage of this model; doctor: the model to call",
-    commands: ["usage", "usage export", "doctor"],
-  },
-  "operation": {
-    type: "string",
-    value: "NAME",
-    text: "only the usage of this operation",
-    commands: ["usage", "usage export"],
-  },
-  "limit": { type: "string", value: "N", text: "the largest number of rows", commands: ["keys list", "usage"] },
-  "csv": { type: "boolean", text: "print comma-separated values", commands: ["usage", "usage export"] },
-  "key-env": {
-    type: "string",
-    value: "VARIABLE",
-    text: "the variable with your key at the provider, else SALLYPORT_UPSTREAM_KEY",
-    commands: ["doctor"],
-  },
-  "hosts": {
-    type: "string",
-    value: "localhost,127.0.0.1",
-    text: "names and addresses in it",
-    commands: ["certificate"],
-  },
-  "force": { type: "boolean", text: "replace files that are there", commands: ["certificate"] },
-  "json": {
-    type: "boolean",
-    text: "print JSON, also of --version",
-    commands: [
-      "keys create",
-      "keys list",
-      "keys show",
-      "keys update",
-      "keys rotate",
-      "keys disable",
-      "keys enable",
-      "keys revoke",
-      "keys import",
-      "usage",
-      "doctor",
-    ],
-  },
-  "help": { type: "boolean", short: "h", text: "print this text", commands: [] },
-  "version": { type: "boolean", short: "v", text: "print the version", commands: [] },
-} as const;
-
-type ValueOf<Spec> = Spec extends { type: "boolean" } ? boolean
-  : Spec extends { multiple: true } ? readonly string[]
-  : string;
-
-/** The options of a command as they were given. */
-export type OptionValues = {
-  readonly [Name in keyof typeof OPTIONS]?: ValueOf<typeof OPTIONS[Name]> | undefined;
-};
-
-/** Options without a command. */
+/** Options without a command to run. */
 export interface Bare extends OptionValues {
   readonly command?: undefined;
+  /** The command, or the first word of several, whose help is asked for; empty for the general help. */
+  readonly topic?: string;
 }
 
 /** A command with its options and its operand. */
@@ -244,33 +22,68 @@ export interface CommandOptions extends OptionValues {
   readonly operand?: string | undefined;
 }
 
-/** Returns whether a command takes an option. */
-export function takesOption(command: CommandName, { commands }: OptionSpec): boolean {
-  return commands.some((each) => command === each || (each === "keys" && command.startsWith("keys ")));
+/** Returns the end of an error message: the word that was probably meant, if there is one. */
+function suggest(typed: string, words: readonly string[], before = ""): string {
+  const nearest = findNearest(typed, words);
+  return nearest === undefined ? "" : `. Did you mean ${before}${nearest}?`;
 }
 
-function isCommand(name: string): name is CommandName {
-  return Object.hasOwn(COMMANDS, name);
+/** Lists the second words of the commands that begin with this word. */
+function verbsOf(word: string): string[] {
+  return commandsUnder(word).map((name) => name.slice(word.length + 1));
 }
 
 /** Finds the command that the first words name. @returns The command and the words after it */
 function findCommand([first = "", ...rest]: readonly string[]): { command: CommandName; operands: readonly string[] } {
-  const command = `${first} ${rest[0]}`;
+  const [second = ""] = rest;
+  const command = `${first} ${second}`;
   if (isCommand(command)) return { command, operands: rest.slice(1) };
-  if (first !== "keys") {
-    if (isCommand(first) && !first.includes(" ")) return { command: first, operands: rest };
-    throw new CommandLineError(`unknown command: ${first}`);
+  if (isCommand(first) && !first.includes(" ")) return { command: first, operands: rest };
+  const verbs = verbsOf(first);
+  if (verbs.length === 0) {
+    const words = COMMAND_NAMES.map((name) => name.replace(/ .*/, ""));
+    throw new CommandLineError(`unknown command: ${first}${suggest(first, words)}`);
   }
-  const verbs = Object.keys(COMMANDS).filter((name) => name.startsWith("keys ")).map((name) => name.slice(5));
-  throw new CommandLineError(`keys takes ${verbs.slice(0, -1).join(", ")} or ${verbs.at(-1)}`);
+  const hint = suggest(second, verbs, `${first} `);
+  if (hint !== "") throw new CommandLineError(`unknown command: ${command}${hint}`);
+  throw new CommandLineError(`${first} takes ${verbs.slice(0, -1).join(", ")} or ${verbs.at(-1)}`, first);
+}
+
+/** Finds the command whose help is asked for; the words after it play no part. */
+function findTopic(words: readonly string[]): string {
+  const [first] = words;
+  if (first === undefined) return "";
+  return words.length === 1 && commandsUnder(first).length > 0 ? first : findCommand(words).command;
+}
+
+/** Returns the options that a command takes; all options where no command is known. */
+function listOptions(command: CommandName | undefined): string[] {
+  return command === undefined ? Object.keys(OPTIONS) : [...specOf(command).options, ...GENERAL_OPTIONS];
+}
+
+/** Finds the first option that is in no table, such as `--confg`. */
+function findUnknownOption(args: readonly string[]): string | undefined {
+  const end = args.indexOf("--");
+  const shorts = Object.values(OPTIONS).flatMap((spec: OptionSpec) => spec.short === undefined ? [] : `-${spec.short}`);
+  return args.slice(0, end === -1 ? undefined : end)
+    .map((arg) => arg.startsWith("--") ? arg.replace(/=.*/s, "") : arg.slice(0, 2))
+    .find((arg) => /^-./.test(arg) && !(Object.hasOwn(OPTIONS, arg.slice(2)) || shorts.includes(arg)));
 }
 
 function parse(args: readonly string[]): { values: OptionValues; positionals: readonly string[] } {
   try {
     return parseArgs({ args: [...args], options: OPTIONS, allowPositionals: true });
   } catch (error) {
-    const [message = ""] = error instanceof Error ? error.message.split(/\.\s/) : [];
-    throw new CommandLineError(message || "cannot read the arguments");
+    const isUnknown = error instanceof Error && "code" in error && error.code === "ERR_PARSE_ARGS_UNKNOWN_OPTION";
+    const unknown = isUnknown ? findUnknownOption(args) : undefined;
+    if (unknown === undefined) {
+      const [message = ""] = error instanceof Error ? error.message.split(/\.\s/) : [];
+      throw new CommandLineError(message || "cannot read the arguments");
+    }
+    const words = args.filter((arg) => !arg.startsWith("-")).slice(0, 2);
+    const command = [words.join(" "), words[0] ?? ""].find(isCommand);
+    const hint = suggest(unknown.replace(/^-+/, ""), listOptions(command), "--");
+    throw new CommandLineError(`unknown option: ${unknown}${hint}`, command);
   }
 }
 
@@ -283,15 +96,23 @@ function parse(args: readonly string[]): { values: OptionValues; positionals: re
  */
 export function readCommandLine(args: readonly string[]): CommandOptions | Bare {
   const { values, positionals } = parse(args);
-  if (values.version || values.help || positionals.length === 0) return values;
+  if (values.version || positionals.length === 0) return values;
+  if (positionals[0] === "help" && !values.help) return { help: true, topic: findTopic(positionals.slice(1)) };
+  if (values.help) return { help: true, topic: findTopic(positionals) };
   const { command, operands } = findCommand(positionals);
-  const { operand: spec }: CommandSpec = COMMANDS[command];
+  const { operand: wanted, options } = specOf(command);
   const [operand, extra] = operands;
-  const unexpected = spec === undefined ? operand : extra;
-  if (unexpected !== undefined) throw new CommandLineError(`unexpected argument: ${unexpected}`);
-  const stray = Object.entries(OPTIONS).find(([name, spec]) =>
-    values[name as keyof OptionValues] !== undefined && !takesOption(command, spec)
+  const unexpected = wanted === undefined ? operand : extra;
+  if (unexpected !== undefined) {
+    const hint = suggest(unexpected, verbsOf(command), `${command} `);
+    throw new CommandLineError(`unexpected argument: ${unexpected}${hint}`, command);
+  }
+  const stray = Object.keys(OPTIONS).find((name) =>
+    values[name as OptionName] !== undefined && !options.includes(name as OptionName)
   );
-  if (stray !== undefined) throw new CommandLineError(`${command} takes no --${stray[0]}`);
+  if (stray !== undefined) {
+    const hint = suggest(stray, listOptions(command), "--");
+    throw new CommandLineError(`${command} takes no --${stray}${hint}`, command);
+  }
   return { ...values, command, operand };
 }

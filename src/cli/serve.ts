@@ -8,10 +8,14 @@ import process from "node:process";
 import type { Config } from "../config/config.ts";
 import type { KeyConfig } from "../config/key.ts";
 import { generateGatewayKey } from "../keys/key_format.ts";
+import type { OperatorState } from "../admin/api/operator_actions.ts";
 import { AdminListener } from "../serve/admin_listener.ts";
 import { prepareAll } from "../serve/change.ts";
 import { resolveServe, type ServerName } from "../serve/compose.ts";
 import { Engines } from "../serve/engines.ts";
+import { FleetMember } from "../serve/fleet/fleet_member.ts";
+import { OwnGateway } from "../serve/fleet/own_gateway.ts";
+import { SharedFleet } from "../serve/fleet/shared_fleet.ts";
 import { containCrashes, disablePretenuring, waitForSignal } from "../serve/lifecycle.ts";
 import type { Serve } from "../serve/listener.ts";
 import { prepare, readSource, type Source } from "../serve/prepare.ts";
@@ -22,6 +26,7 @@ import { Workers } from "../serve/workers/supervisor.ts";
 import { connectToSupervisor } from "../serve/workers/worker.ts";
 import { toBanner } from "./banner.ts";
 import { CommandLineError, print, report, VERSION } from "./command.ts";
+import { applyEnvFiles } from "./env_file.ts";
 import type { CommandOptions } from "./options.ts";
 
 const MAX_WORKERS = 256;
@@ -77,15 +82,21 @@ async function serveUntilSignal({ serving, engines, serve, read, count }: Contex
     report,
     async prepare(source) {
       const prepared = await prepare(source, { engines, report });
-      const change = await prepareAll(() => serving.prepare(prepared), () => admin.prepare(prepared));
+      const steps = [serving, admin, member].map((each) => () => each.prepare(prepared));
+      const change = await prepareAll(...steps);
       ({ providers } = prepared.config);
       return change;
     },
   });
   const inForce = () => reloader.inForce;
-  const admin = new AdminListener({ served: serving, serve, version: VERSION, inForce, report });
+  const state: OperatorState = { isDrained: false, watchers: 0 };
+  const own = new OwnGateway({ served: serving, version: VERSION, inForce, operators: state });
+  const member = new FleetMember(own);
+  const fleet = new SharedFleet(own, member);
+  const admin = new AdminListener({ served: serving, fleet, state, serve, version: VERSION, inForce, report });
   await reloader.start(read());
   await serving.start();
+  member.start();
   const signal = waitForSignal(); // it may come as soon as somebody has read the addresses
   print(toBanner({ version: VERSION, urls: serving.urls, admins: admin.urls, providers }));
   if (count > 1) print(`${count} workers\n`);
@@ -93,6 +104,7 @@ async function serveUntilSignal({ serving, engines, serve, read, count }: Contex
   await signal;
   reloader.end();
   await serving.close();
+  await member.leave();
   admin.kill();
   await engines.close();
   await serving.release();
@@ -104,7 +116,8 @@ async function serveUntilSignal({ serving, engines, serve, read, count }: Contex
  * @param options The configuration's file, the server, the number of workers, and the log
  * @throws {ConfigError} For a mistake in the configuration
  */
-export async function serveCommand({ config: file, server, workers, log: wantedLog }: CommandOptions): Promise<void> {
+export async function serveCommand(command: CommandOptions): Promise<void> {
+  const { config: file, server, workers, log: wantedLog } = command;
   containCrashes((text) => report(`contained: ${text}`));
   const serve = await resolveServe(readServer(server));
   const count = readWorkers(workers);
@@ -118,6 +131,9 @@ export async function serveCommand({ config: file, server, workers, log: wantedL
     ? new ServingHere({ ...options, isShared: false })
     : new Workers({ count, limiter: engines.limiter, report });
   const makeKey = createKeyMaker();
-  const read = (inForce: string | undefined = file) => readSource(inForce, makeKey);
+  const read = (inForce: string | undefined = file) => {
+    applyEnvFiles(command["env-file"]);
+    return readSource(inForce, makeKey);
+  };
   await serveUntilSignal({ serving, engines, serve, read, count });
 }

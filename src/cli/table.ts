@@ -1,5 +1,5 @@
 /**
- * Tables for a terminal.
+ * Tables and lines for a terminal.
  *
  * @module
  */
@@ -9,6 +9,20 @@ import { styleText } from "node:util";
 /** Characters that take two columns: those of East Asia, and pictures. */
 const WIDE =
   /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\p{Emoji_Presentation}\uff01-\uff60]/gu;
+
+/** The longest line, as wide as a terminal is at least. Characters. */
+export const WIDTH = 80;
+
+/** @returns The text in lines of at most a number of characters, if no word is longer */
+export function wrap(text: string, width: number): string[] {
+  const lines: string[] = [];
+  for (const word of text.split(" ")) {
+    const last = lines.at(-1);
+    if (last !== undefined && last.length + 1 + word.length <= width) lines[lines.length - 1] = `${last} ${word}`;
+    else lines.push(word);
+  }
+  return lines;
+}
 
 /** @returns The text, in bold where a person reads it */
 export const bold = (text: string): string => process.stdout.isTTY ? styleText("bold", text) : text;

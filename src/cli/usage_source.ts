@@ -15,7 +15,8 @@ import { UsageRefusal } from "../usage/query.ts";
 import { UsageReports } from "../usage/report.ts";
 import { type AdminParts, askAdminInParts, collect, toAdminUrl } from "./ask_admin.ts";
 import { CommandLineError, print } from "./command.ts";
-import type { CommandOptions, OptionValues } from "./options.ts";
+import type { OptionValues } from "./option_table.ts";
+import type { CommandOptions } from "./options.ts";
 import { toPlain } from "./table.ts";
 
 /** The longest silence of the gateway. Milliseconds. */

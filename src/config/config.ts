@@ -8,8 +8,10 @@ import { type AlertsConfig, AlertsSchema } from "./alerts.ts";
 import { type CorsConfig, type CorsInput, CorsSchema } from "./cors.ts";
 import { findMisfits } from "./cross_checks.ts";
 import { type LimitsConfig, type LimitsInput, LimitsSchema } from "./gateway_limits.ts";
+import { InstanceSchema } from "./instance.ts";
 import { describeIssue, formatMistake } from "./issue.ts";
-import { type KeyConfig, type KeyInput, KeySchema } from "./key.ts";
+import type { KeyInput } from "./key.ts";
+import { type KeysConfig, keysInRedis, KeysSchema, type RedisKeysInput } from "./keys.ts";
 import {
   type AdminConfig,
   type AdminInput,
@@ -18,37 +20,15 @@ import {
   type ListenInput,
   ListenSchema,
 } from "./listeners.ts";
+import { MetricsSchema } from "./metrics.ts";
 import { CurrencySchema, type Prices, PricesSchema } from "./prices.ts";
 import { type ProviderConfig, type ProviderInput, ProvidersSchema } from "./provider.ts";
 import { type RedisConfig, type RedisInput, RedisSchema } from "./redis.ts";
-import { about, anyDuration, duration, nonEmpty } from "./schema.ts";
+import { about, anyDuration, duration } from "./schema.ts";
 import { type TeamConfig, type TeamInput, TeamsSchema } from "./team.ts";
 import { UsageSchema } from "./usage.ts";
 
-/** Where gateway keys are: here, in a file that `sallyport keys` writes, or in Redis. */
-export type KeysConfig = KeyConfig[] | { readonly file: string } | "redis" | RedisKeysConfig;
-
-/** Gateway keys in Redis. */
-export interface RedisKeysConfig {
-  /** Where they are. */
-  readonly store: "redis";
-  /** File with the keys that this gateway has used, with which it starts while Redis is away. */
-  readonly snapshot?: string | undefined;
-}
-
-/** Gateway keys in Redis, as they are written. */
-export interface RedisKeysInput {
-  /** `redis`, which may be left out beside `snapshot`. */
-  readonly store?: "redis" | undefined;
-  /** File with the keys that this gateway has used, with which it starts while Redis is away. */
-  readonly snapshot?: string | undefined;
-}
-
-/** @internal Returns the settings of keys that are in Redis; `undefined` for keys elsewhere. */
-export function keysInRedis(keys: KeysConfig): RedisKeysConfig | undefined {
-  if (keys === "redis") return { store: keys };
-  return "store" in keys ? keys : undefined;
-}
+export type { KeysConfig, RedisKeysConfig, RedisKeysInput } from "./keys.ts";
 
 /** A whole configuration, checked. */
 export interface Config {
@@ -68,6 +48,8 @@ export interface Config {
   readonly admin?: AdminConfig | undefined;
   /** The Redis or Valkey that several gateways share. */
   readonly redis?: RedisConfig | undefined;
+  /** Name of this gateway among those; that of its host and its first port if left out. */
+  readonly instance?: string | undefined;
   /** Prices of models, for those that have no price at their provider. */
   readonly prices: Prices;
   /** Currency of all prices, such as `USD`. */
@@ -76,6 +58,8 @@ export interface Config {
   readonly usage: { readonly hoursMs: number; readonly daysMs: number };
   /** Receiver of messages about budgets; there are none if left out. */
   readonly alerts?: AlertsConfig | undefined;
+  /** Metrics beside those that every gateway has: the most keys that have some of their own. */
+  readonly metrics: { readonly maxKeys: number };
   /**
    * The access log on standard output; `auto` is for people at a terminal, else JSON lines. `debug` is JSON that also
    * names the headers that were withheld.
@@ -92,7 +76,7 @@ export interface Config {
 
 /** A configuration as it is written in `gateway.jsonc`. */
 export interface ConfigInput {
-  /** For editors: the path of `gateway.schema.json`. */
+  /** For editors: the address of `gateway.schema.json`, such as `./node_modules/sallyport/dist/gateway.schema.json`. */
   readonly $schema?: string | undefined;
   /** Addresses on which callers are accepted; port 8787 of this machine if left out. */
   readonly listen?: readonly ListenInput[] | undefined;
@@ -110,6 +94,8 @@ export interface ConfigInput {
   readonly admin?: AdminInput | undefined;
   /** The Redis or Valkey that several gateways share: its URL, or its settings. */
   readonly redis?: RedisInput | undefined;
+  /** Name of this gateway among those; that of its host and its first port if left out. */
+  readonly instance?: string | undefined;
   /** Prices of models, for those that have no price at their provider. */
   readonly prices?: Prices | undefined;
   /** Currency of all prices; `USD` if left out. */
@@ -118,6 +104,8 @@ export interface ConfigInput {
   readonly usage?: { readonly hours?: string | undefined; readonly days?: string | undefined } | undefined;
   /** Receiver of messages about budgets that are nearly or wholly used up; there are none if left out. */
   readonly alerts?: AlertsConfig | undefined;
+  /** Metrics beside those that every gateway has, such as `{ "byKey": true }`. */
+  readonly metrics?: { readonly byKey?: boolean | number | undefined } | undefined;
   /** The access log on standard output; `auto` if left out. */
   readonly log?: Config["log"] | undefined;
   /** Times of a graceful shutdown, such as `{ "delay": "5s", "limit": "10m" }`. */
@@ -155,36 +143,16 @@ export class ConfigError extends Error {
 }
 
 const DEFAULT_DRAIN_DELAY_MS = 5000;
-const keysForm = 'expected an array of keys, { "file": "gateway-keys.json" } or "redis"';
-const keys = v.union([
-  v.pipe(
-    v.array(KeySchema),
-    v.check((keys) => new Set(keys.map(({ id }) => id)).size === keys.length, "expected each id once"),
-  ),
-  v.strictObject({ file: about(nonEmpty, "Where `sallyport keys` keeps them, relative to the configuration") }),
-  v.literal("redis"),
-  v.pipe(
-    v.strictObject({
-      store: v.optional(about(v.literal("redis", 'expected "redis"'), "`redis`, as in short")),
-      snapshot: v.optional(
-        about(nonEmpty, "File with the keys that this gateway has used, with which it starts while Redis is away"),
-      ),
-    }),
-    v.check(({ store, snapshot }) => store !== undefined || snapshot !== undefined, keysForm),
-    v.transform((keys) => ({ ...keys, store: "redis" as const })),
-  ),
-], keysForm);
-
 /** @internal The schema of `gateway.jsonc`. Unknown keys are mistakes. */
 export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
   v.strictObject({
-    $schema: v.optional(about(v.string("expected a string"), "For editors: dist/gateway.schema.json")),
+    $schema: v.optional(about(v.string("expected a string"), "For editors: the address of gateway.schema.json")),
     listen: v.optional(
       v.pipe(v.array(ListenSchema, "expected an array"), v.nonEmpty("expected at least one address")),
       [{ port: 8787 }],
     ),
     providers: ProvidersSchema,
-    keys: v.optional(about(keys, 'Gateway keys: an array, `{ "file": "gateway-keys.json" }` or `"redis"`'), []),
+    keys: v.optional(about(KeysSchema, 'Gateway keys: an array, `{ "file": "gateway-keys.json" }` or `"redis"`'), []),
     teams: v.optional(about(TeamsSchema, "Teams by name: limits that several keys share"), {}),
     limits: v.optional(LimitsSchema, {}),
     cors: v.optional(CorsSchema),
@@ -192,10 +160,12 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     redis: v.optional(
       about(RedisSchema, "A URL or an object: limits, usage, and keys if they are to be there, shared"),
     ),
+    instance: v.optional(InstanceSchema),
     prices: v.optional(about(PricesSchema, "What a million tokens cost, by the model's name, for all providers"), {}),
     currency: v.optional(about(CurrencySchema, "What all prices are in"), "USD"),
     usage: v.optional(UsageSchema, {}),
     alerts: v.optional(AlertsSchema),
+    metrics: v.optional(MetricsSchema, {}),
     log: v.optional(
       about(
         v.picklist(

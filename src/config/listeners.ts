@@ -17,9 +17,13 @@ export interface ListenConfig {
 }
 
 /** One address as it is written in the configuration. */
-export interface ListenInput extends Omit<ListenConfig, "hostname"> {
+export interface ListenInput {
   /** Name or address of an interface; `127.0.0.1` if left out. */
   readonly hostname?: string | undefined;
+  /** 0 takes any free one. */
+  readonly port: number;
+  /** Paths of PEM files; with them the listener speaks https. */
+  readonly tls?: ListenConfig["tls"];
 }
 
 /** The listener for operators: health, metrics, and (only with a token) keys, usage and the console. */
@@ -33,9 +37,13 @@ export interface AdminConfig {
 }
 
 /** The listener for operators as it is written in the configuration. */
-export interface AdminInput extends Omit<AdminConfig, "hostname"> {
+export interface AdminInput {
   /** Name or address of an interface; `127.0.0.1` if left out. */
   readonly hostname?: string | undefined;
+  /** 0 takes any free one. */
+  readonly port: number;
+  /** The token that operators show. */
+  readonly token?: string | undefined;
 }
 
 const portForm = "expected a whole number from 0 to 65535";

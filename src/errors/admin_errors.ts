@@ -18,6 +18,8 @@ export type AdminErrorCode =
   | "refused"
   | "usage_unavailable"
   | "provider_not_found"
+  | "gateway_not_found"
+  | "fleet_unavailable"
   | "leaving"
   | "too_many_watchers"
   | "unreachable"
@@ -77,6 +79,15 @@ export const ADMIN_ERRORS: Readonly<Record<AdminErrorCode, ErrorSpec>> = {
     ...INVALID,
     status: 404,
     message: "Cannot call this provider",
+  },
+  gateway_not_found: {
+    ...INVALID,
+    status: 404,
+    message: "Cannot find this gateway: GET /v1/fleet lists all",
+  },
+  fleet_unavailable: {
+    ...UNAVAILABLE,
+    message: "Cannot reach the other gateways: Redis does not answer",
   },
   leaving: {
     ...INVALID,

@@ -71,6 +71,8 @@ export type KeyChange = (id: string, current: GatewayKey | undefined) => Gateway
 
 /** Port: where keys are kept and changed. */
 export interface KeyRegistry extends KeyStore {
+  /** True if each change is refused, since the keys stand in the configuration. Left out by stores that can be changed. */
+  readonly isReadOnly?: boolean;
   /** @returns The keys, the newest first */
   list(query: KeyQuery): Promise<readonly GatewayKey[]>;
   /** @returns The key with this id */

@@ -18,6 +18,7 @@ import {
 
 /** Keys in memory. */
 export class MemoryKeyStore implements KeyRegistry {
+  readonly isReadOnly = true;
   readonly #byId = new Map<string, GatewayKey>();
   readonly #byDigest = new Map<string, GatewayKey>();
 

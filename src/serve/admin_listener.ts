@@ -6,6 +6,7 @@
 import { setImmediate } from "node:timers/promises";
 import { KeyAdministration } from "../admin/key_administration.ts";
 import { BudgetReports } from "../admin/budget_reports.ts";
+import { ProviderReports } from "../admin/provider_reports.ts";
 import { TeamReports } from "../admin/team_reports.ts";
 import { createAdminHandler } from "../admin/api/handler.ts";
 import type { LivePart } from "../observe/live/live_report.ts";
@@ -13,7 +14,9 @@ import type { OperatorState } from "../admin/api/operator_actions.ts";
 import { UsageReports } from "../usage/report.ts";
 import { systemClock } from "../exchange/clock.ts";
 import type { Handler } from "../http/web.ts";
-import type { MetricsFormat } from "../observe/metrics/metrics_text.ts";
+import type { Fleet } from "../observe/fleet/fleet.ts";
+import type { MetricSnapshot } from "../observe/metrics/metric_registry.ts";
+import { toMetricsText } from "../observe/metrics/metrics_text.ts";
 import type { Change } from "./change.ts";
 import { createSwitch, type HandlerSwitch } from "./handler_switch.ts";
 import type { Serve } from "./listener.ts";
@@ -30,10 +33,18 @@ export interface Served {
   readonly urls: readonly string[];
   /** The health of each worker, for `/readyz`. */
   readonly health?: readonly unknown[];
-  /** Renders the metrics for Prometheus. */
-  metrics(format: MetricsFormat): Promise<string>;
-  /** Reports the exchanges that settled from the second `from` up to, but not including, `to`. Seconds since 1970. */
-  look(from: number, to: number): Promise<LivePart>;
+  /** Processes that serve, and those that should. */
+  readonly workers: { readonly serving: number; readonly wanted: number };
+  /** Memory that the processes take which serve. Bytes. */
+  readonly memoryBytes: number;
+  /** Reads the metrics. */
+  snapshot(): Promise<readonly MetricSnapshot[]>;
+  /**
+   * Reports the exchanges that settled from the second `from` up to, but not including, `to`. Seconds since 1970.
+   *
+   * @param isBrief True without the exchanges themselves
+   */
+  look(from: number, to: number, isBrief?: boolean): Promise<LivePart>;
   /** Answers a call of the playground. */
   readonly handle: Handler["handle"];
 }
@@ -41,6 +52,9 @@ export interface Served {
 /** Options of the admin listener. */
 export interface AdminListenerOptions {
   readonly served: Served;
+  readonly fleet: Fleet;
+  /** State to keep when the configuration changes. */
+  readonly state: OperatorState;
   /** The runtime's listener. */
   readonly serve: Serve;
   /** Version of the gateway. */
@@ -56,7 +70,6 @@ export class AdminListener {
   readonly #listeners: ListenerSet;
   readonly #handler: HandlerSwitch;
   readonly #options: AdminListenerOptions;
-  readonly #state: OperatorState = { isDrained: false, watchers: 0 };
   #current: Prepared | undefined;
 
   /** @param options Options of the listener */
@@ -99,23 +112,25 @@ export class AdminListener {
   #createHandler({ config, assembly: { parts: { digest }, keys, limiter, usage } }: Prepared): Handler {
     const { admin, providers } = config;
     const reported = { usage, config, keys, now: Date.now, rest: setImmediate };
-    const { served, version, inForce } = this.#options;
+    const { served, fleet, state, version, inForce } = this.#options;
     return createAdminHandler({
       gateway: served,
+      fleet,
       keys: new KeyAdministration({ keys, limiter, digest, now: Date.now, config }),
       teams: new TeamReports(config.teams, limiter),
+      providerReports: new ProviderReports(providers, limiter),
       budgets: new BudgetReports({ ...reported, limiter, teams: config.teams }),
       usage: new UsageReports(reported),
       token: admin?.token,
       hostname: admin?.hostname,
       digest,
       version,
-      metrics: (format) => served.metrics(format),
+      metrics: async (format) => toMetricsText(await served.snapshot(), format),
       look: (from, to) => served.look(from, to),
       handle: (request) => served.handle(request),
       providers,
       clock: systemClock,
-      state: this.#state,
+      state,
       health: () => ({
         config: inForce(),
         ...this.#current?.assembly.health(),

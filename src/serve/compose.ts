@@ -13,7 +13,8 @@ import { FileKeyStore } from "../keys/key_store_file.ts";
 import { createInlineKeyStore } from "../keys/key_store_memory.ts";
 import { FileKeyUsageState } from "../keys/key_usage_state_file.ts";
 import type { Limiter } from "../limits/limiter.ts";
-import { type Config, ConfigError, keysInRedis } from "../config/config.ts";
+import { type Config, ConfigError } from "../config/config.ts";
+import { keysInRedis } from "../config/keys.ts";
 import type { RedisConfig } from "../config/redis.ts";
 import { type Clock, systemClock } from "../exchange/clock.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
@@ -71,6 +72,8 @@ export interface Assembly {
   isReady(): boolean;
   /** Reports the health of Redis; `undefined` where none is configured. */
   readonly redis: RedisReport | undefined;
+  /** The connection to it. */
+  readonly redisClient: RedisClient | undefined;
   /**
    * Makes this configuration the one in force: from now on usage is stored where it says, and the models that it gives
    * prices for are counted by name.
@@ -106,6 +109,7 @@ interface Engine {
   readonly keys: KeyRegistry;
   readonly limiter: Limiter;
   readonly redis?: RedisReport;
+  readonly redisClient?: RedisClient;
   /** Reports the health of keys that are far away. */
   readonly keyHealth?: () => RedisKeyHealth;
   readonly usage: UsageStore;
@@ -168,10 +172,12 @@ async function redisEngines(config: Config, redisConfig: RedisConfig, options: E
   );
   const redis: RedisReport = () => ({ ...client.health, localDecisions: limiter.fallbacks });
   const inRedis = keysInRedis(config.keys);
-  if (inRedis === undefined) return { ...await localEngines(config, options, usage), limiter, redis };
+  if (inRedis === undefined) {
+    return { ...await localEngines(config, options, usage), limiter, redis, redisClient: client };
+  }
   const { openRedisKeys } = await import("./redis_keys.ts");
   const keys = await openRedisKeys({ name, client, snapshot: inRedis.snapshot }, options);
-  return { keys, limiter, redis, usage, keyHealth: () => keys.health };
+  return { keys, limiter, redis, redisClient: client, usage, keyHealth: () => keys.health };
 }
 
 /** Opens a file of keys, and beside it the file of their state. */
@@ -245,7 +251,7 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
     await references.release();
     throw error;
   }
-  const { keys, limiter, redis, keyHealth, usage: store } = engine;
+  const { keys, limiter, redis, redisClient, keyHealth, usage: store } = engine;
   const lastUse: ExchangeObserver = {
     settled: ({ keyId, startedAt }) => {
       if (keyId !== undefined) keys.used(keyId, startedAt);
@@ -269,7 +275,7 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
     if (options.engines === undefined) await engines.close();
     await references.release();
   };
-  return { parts, keys, limiter, usage, health, isReady, redis, begin, close };
+  return { parts, keys, limiter, usage, health, isReady, redis, redisClient, begin, close };
 }
 
 /** Name of a server: the runtime's own, or `node:http`, which Deno has too and which limits slow callers. */

@@ -68,10 +68,11 @@ function sortMembers(_name: string, value: unknown): unknown {
 /**
  * Computes the digest of a configuration. Equal configurations have equal digests, on every machine and runtime. It is
  * made of the result of {@link maskSecrets}: no secret can be guessed from it, and a changed secret does not change it.
+ * The name of a gateway is no part of it.
  *
  * @param config The configuration
  * @returns SHA-256 in hexadecimal
  */
-export function digestConfig(config: Config): string {
+export function digestConfig({ instance: _, ...config }: Config): string {
   return createHash("sha256").update(JSON.stringify(maskSecrets(config), sortMembers)).digest("hex");
 }

@@ -4,7 +4,8 @@
  *
  * @module
  */
-import { checkConfig, type Config, ConfigError, keysInRedis } from "../config/config.ts";
+import { checkConfig, type Config, ConfigError } from "../config/config.ts";
+import { keysInRedis } from "../config/keys.ts";
 import type { KeyConfig } from "../config/key.ts";
 import { assemble, type Assembly, composeGateway } from "./compose.ts";
 import type { Engines } from "./engines.ts";

@@ -12,10 +12,10 @@ import type { GatewayRequest, GatewayResponse } from "../http/message.ts";
 import { BudgetWatch } from "../limits/budget_watch.ts";
 import { LiveFeed } from "../observe/live/live_feed.ts";
 import { type LivePart, mergeParts } from "../observe/live/live_report.ts";
+import { KeyMetrics } from "../observe/metrics/key_metrics.ts";
 import { MetricRegistry, type MetricSnapshot } from "../observe/metrics/metric_registry.ts";
 import { addSources } from "../observe/metrics/metric_sources.ts";
 import { Metrics } from "../observe/metrics/metrics.ts";
-import type { MetricsFormat } from "../observe/metrics/metrics_text.ts";
 import { createTraces, type Traces } from "../observe/traces/traces.ts";
 import { OPERATIONS } from "../operations/table.ts";
 import { runtime } from "../runtime.ts";
@@ -65,7 +65,9 @@ export class ServingHere implements Serving {
   readonly #options: ServingOptions;
   readonly #gateway: RunningGateway;
   readonly #listeners: ListenerSet;
+  readonly #registry: MetricRegistry = new MetricRegistry();
   readonly #metrics: Metrics;
+  #keyMetrics: KeyMetrics | undefined;
   readonly #logs = new AccessLogs();
   readonly #traces: Traces | undefined;
   #feed: LiveFeed | undefined;
@@ -82,8 +84,7 @@ export class ServingHere implements Serving {
     const gateway = this.#gateway = new RunningGateway({ observe, tracer: this.#traces, budgets });
     const toPath = (index: number) => `listen[${index}]`;
     this.#listeners = new ListenerSet({ handler: gateway.handler, serve, toPath, report });
-    const registry = new MetricRegistry();
-    addSources(registry, {
+    addSources(this.#registry, {
       gateway: () => gateway,
       droppedLogLines: () => this.#logs.dropped,
       redis: () => this.#current?.assembly.redis?.(),
@@ -92,8 +93,8 @@ export class ServingHere implements Serving {
       runtime,
       runtimeVersion: process.versions[runtime] ?? "",
     });
-    addProcessMetrics(registry, systemClock);
-    this.#metrics = new Metrics(registry);
+    addProcessMetrics(this.#registry, systemClock);
+    this.#metrics = new Metrics(this.#registry);
   }
 
   get isReady(): boolean {
@@ -112,8 +113,16 @@ export class ServingHere implements Serving {
     return this.#listeners.urls;
   }
 
-  metrics(format: MetricsFormat): Promise<string> {
-    return Promise.resolve(this.#metrics.toText(format));
+  get workers(): Served["workers"] {
+    return { serving: 1, wanted: 1 };
+  }
+
+  get memoryBytes(): number {
+    return process.memoryUsage().rss;
+  }
+
+  snapshot(): Promise<readonly MetricSnapshot[]> {
+    return Promise.resolve(this.counts);
   }
 
   /** The metrics in a form that can be sent to another process. */
@@ -121,8 +130,8 @@ export class ServingHere implements Serving {
     return this.#metrics.toJson();
   }
 
-  look(from: number, to: number): Promise<LivePart> {
-    return Promise.resolve(this.#feed?.look(this.#gateway, from, to) ?? mergeParts([]));
+  look(from: number, to: number, isBrief = false): Promise<LivePart> {
+    return Promise.resolve(this.#feed?.look(this.#gateway, from, to, isBrief) ?? mergeParts([]));
   }
 
   handle(request: GatewayRequest): Promise<GatewayResponse> {
@@ -176,10 +185,19 @@ export class ServingHere implements Serving {
 
   /** Returns the observers of settled exchanges under a configuration. */
   #observersOf({ config }: Prepared): readonly ExchangeObserver[] {
-    const { admin, log, providers } = config;
-    const isWatchable = admin?.token !== undefined; // without a token nobody may watch
+    const { admin, log, providers, redis } = config;
+    // Without a token nobody may watch here; with Redis the other gateways do.
+    const isWatchable = admin?.token !== undefined || redis !== undefined;
     if (isWatchable) this.#feed ??= new LiveFeed(providers, Date.now);
-    return [this.#metrics, this.#logs.of(this.#options.log ?? log), isWatchable ? this.#feed : undefined]
+    const feed = isWatchable ? this.#feed : undefined;
+    return [this.#metrics, this.#countKeys(config), this.#logs.of(this.#options.log ?? log), feed]
       .filter((observer) => observer !== undefined);
+  }
+
+  /** Returns the observer that counts by key; `undefined` where the configuration does not ask for it. */
+  #countKeys({ metrics: { maxKeys }, providers, prices, currency }: Config): ExchangeObserver | undefined {
+    if (maxKeys === 0) return undefined;
+    this.#keyMetrics ??= new KeyMetrics(this.#registry);
+    return this.#keyMetrics.under({ maxKeys, tables: (name) => [providers[name]?.prices, prices], currency });
   }
 }

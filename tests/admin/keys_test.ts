@@ -167,7 +167,11 @@ describe("the admin API of keys", () => {
     }
     assert.deepEqual(seen, ids);
     assert.equal((await call("GET", `/v1/keys?search=${ids[2]?.toLowerCase()}`)).json.keys[0].name, "page-3");
-    assert.deepEqual((await call("GET", "/v1/keys?search=nobody%20has%20this")).json, { keys: [], next: null });
+    assert.deepEqual((await call("GET", "/v1/keys?search=nobody%20has%20this")).json, {
+      keys: [],
+      next: null,
+      readOnly: false,
+    });
     assertRefusal(await call("GET", "/v1/keys?after=nobody"), 409, "refused");
   });
 

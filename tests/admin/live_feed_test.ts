@@ -55,6 +55,24 @@ describe("the live feed", () => {
     assert.deepEqual(some.exchanges.map(({ id }) => Number(id)), Array.from({ length: 20 }, (_, n) => 19_900 + n));
   });
 
+  it("keeps the times of each provider for a minute, and knows since when it counts", () => {
+    let now = 7_000_000;
+    const feed = new LiveFeed(PROVIDERS, () => now);
+    for (let second = 0; second < 90; second++, now += 1000) {
+      feed.settled(record({ durationMs: 20, firstTokenMs: 5 }));
+      feed.settled(record({ durationMs: 20 }));
+      feed.settled(record({ provider: "b", durationMs: 900 }));
+    }
+    const { since, seconds } = feed.look(gateway, 0, 1e9);
+    assert.equal(since, 7000);
+    assert.equal(seconds.length, 90);
+    assert.deepEqual(seconds.filter(({ times }) => times.a === undefined).length, 30);
+    assert.deepEqual(seconds.at(-1)?.times, {
+      a: { duration: [binOf(20), 2], firstToken: [binOf(5), 1] },
+      b: { duration: [binOf(900), 1], firstToken: [] },
+    });
+  });
+
   it("keeps no error behind a failure: it may hold anything", () => {
     const feed = new LiveFeed(PROVIDERS, () => 5000);
     feed.settled(record({ outcome: "failed", code: "internal_error", cause: "reset", error: new Error("a-secret") }));
@@ -110,6 +128,8 @@ describe("the live feed", () => {
     assert.deepEqual([second?.exchanges, second?.tokens, second?.outputTokens], [3, 3, 2]);
     assert.deepEqual([second?.errors, second?.callers], [{ internal_error: 1 }, { invalid_json: 1 }]);
     assert.deepEqual(second?.providers, { a: [3, 1] });
+    assert.equal(percentile([second?.times.a?.duration ?? []], 1), percentile([[binOf(10), 1]], 1));
+    assert.equal(mergeParts(parts).since, 5);
     assert.equal(percentile([second?.duration ?? []], 1), percentile([[binOf(10), 1]], 1));
     assert.deepEqual(exchanges.map(({ id }) => id), ["earlier", "early", "late"]);
     assert.deepEqual(mergeParts([]).providers, []);

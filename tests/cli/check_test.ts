@@ -223,11 +223,11 @@ describe("sallyport check", () => {
 
   it("refuses what it does not know, in one line that says what to do", async () => {
     const cases: [string[], RegExp, Record<string, string>?][] = [
-      [["chek"], /unknown command: chek\. See sallyport --help/],
-      [["check", "--fast"], /--fast.*See sallyport --help/],
-      [["check", "now"], /unexpected argument: now\. See sallyport --help/],
-      [["check", "--once"], /check takes no --once\. See sallyport --help/],
-      [["demo", "--config", "x"], /demo takes no --config\. See sallyport --help/],
+      [["chek"], /unknown command: chek\. Did you mean check\? See sallyport --help/],
+      [["check", "--fast"], /unknown option: --fast\. See sallyport check --help/],
+      [["check", "now"], /unexpected argument: now\. See sallyport check --help/],
+      [["check", "--once"], /check takes no --once\. See sallyport check --help/],
+      [["demo", "--config", "x"], /demo takes no --config\. See sallyport demo --help/],
       [["check", "--config", "none.jsonc"], /cannot read the file \(ENOENT\)/],
       [["check"], /SALLYPORT_SPEED: unknown variable \(environment\)/, {
         SALLYPORT_SPEED: "1",

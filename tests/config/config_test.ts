@@ -596,6 +596,7 @@ describe("the configuration", () => {
       prices: {},
       currency: "USD",
       usage: { hoursMs: 8 * 86_400_000, daysMs: 400 * 86_400_000 },
+      metrics: { maxKeys: 0 },
       log: "auto",
       drain: { delayMs: 0, limitMs: 600_000 },
     });

@@ -24,6 +24,7 @@ const WITHOUT_TABLES = ["faults", "behaviours"];
 const OTHERS = ["SALLYPORT_CONFIG", "SALLYPORT_UPSTREAM_KEY", "SALLYPORT_WORKER"];
 /** What each kind of setting takes for a mistake, where "short" is none. */
 const MISTAKES: Readonly<Record<string, string>> = {
+  SALLYPORT_INSTANCE: "a name",
   SALLYPORT_LISTEN: "127.0.0.1:99999",
   SALLYPORT_ADMIN: "127.0.0.1:99999",
   SALLYPORT_HOSTS_A: "no host",

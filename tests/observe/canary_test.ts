@@ -110,10 +110,25 @@ describe("canaries", () => {
       return statuses.length + 2;
     };
     const told = async () => {
-      const usage = ["/v1/usage?by=team,key,model,operation", "/v1/usage/export", "/v1/budgets"];
-      const paths = ["/metrics", "/readyz", "/livez", "/openapi.json", "/v1/keys", `/v1/keys/${id}`, ...usage];
+      const usage = ["/v1/usage?by=team,key,model,operation", "/v1/usage/export", "/v1/budgets", "/v1/providers"];
+      const live = await fetch(`${admin}/v1/live?scope=fleet`, { headers: { authorization: `Bearer ${TOKEN}` } });
+      const reader = live.body?.getReader() ?? assert.fail("no traffic");
+      const { value: traffic } = await reader.read();
+      await reader.cancel();
+      const paths = [
+        "/metrics",
+        "/metrics?scope=fleet",
+        "/v1/fleet",
+        "/readyz",
+        "/livez",
+        "/openapi.json",
+        "/v1/keys",
+        `/v1/keys/${id}`,
+        ...usage,
+      ];
       const answers = await Promise.all(paths.map((path) => read(path)));
-      return [...answers, await read("/metrics", "application/openmetrics-text")].join("\n");
+      return [...answers, new TextDecoder().decode(traffic), await read("/metrics", "application/openmetrics-text")]
+        .join("\n");
     };
     return { at, program, send, told, key, id };
   }

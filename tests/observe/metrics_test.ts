@@ -114,8 +114,8 @@ describe("metrics", () => {
     const labels = 'provider="a",operation="chat.completions"';
     const genAi = 'gen_ai_operation_name="chat",gen_ai_provider_name="a",gen_ai_request_model="gpt"';
     const expected = {
-      [`sallyport_exchanges_total{${labels},outcome="ok",code="none",status="200",cause="none"}`]: "3",
-      [`sallyport_exchanges_total{${labels},outcome="refused",code="invalid_gateway_key",status="401",cause="none"}`]:
+      [`sallyport_exchanges_total{${labels},concern="nobody",outcome="ok",code="none",status="200",cause="none"}`]: "3",
+      [`sallyport_exchanges_total{${labels},concern="caller",outcome="refused",code="invalid_gateway_key",status="401",cause="none"}`]:
         "1",
       'sallyport_overhead_seconds_bucket{provider="a",operation="chat.completions",le="0.00005"}': "0",
       'sallyport_overhead_seconds_bucket{provider="a",operation="chat.completions",le="0.0001"}': "5",
@@ -290,7 +290,7 @@ describe("metrics", () => {
     const told = all.map((metrics) => JSON.parse(JSON.stringify(metrics.toJson())));
     let ended: readonly MetricSnapshot[] = [];
     const series =
-      'sallyport_exchanges_total{provider="a",operation="chat.completions",outcome="ok",code="none",status="200",cause="none"}';
+      'sallyport_exchanges_total{provider="a",operation="chat.completions",concern="nobody",outcome="ok",code="none",status="200",cause="none"}';
     for (let living = 3; living > 0; living--) {
       for (const format of ["text", "openmetrics"] as const) {
         const text = toMetricsText(mergeMetrics([...told.slice(0, living), ended]), format);

@@ -71,6 +71,7 @@ describe("what operators are given", () => {
           { id: "observed", key: "a-gateway-key-observed", limits: { requests: "1/h", mode: "observe" } },
           { id: "spending", key: "a-gateway-key-spending", limits: { budget: "1M/month" } },
         ],
+        metrics: { byKey: true },
         drain: { delay: "0s" },
         ...more,
       };

@@ -8,7 +8,7 @@ import { afterAll, afterEach, beforeAll, describe, it } from "@std/testing/bdd";
 import { parseConfig } from "../../src/config/config.ts";
 import { parseDuration } from "../../src/config/units.ts";
 import { freePort } from "../support/free_port.ts";
-import { STREAM_BODY } from "../support/gateway.ts";
+import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { addressOf, hasLoopbacks, OPS_PROXIES, type Ports } from "../support/ops_files.ts";
 import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
 import { chunk, type Provider, startProvider, stream } from "../support/provider.ts";
@@ -27,6 +27,8 @@ const headers = {
 
 describe("the reverse proxies of ops/", () => {
   let provider: Provider;
+  /** Two more, at ports of the same host. */
+  let others: Provider[] = [];
   let answering: ServerResponse | undefined;
   let ports: Ports;
   const folders: ReturnType<typeof makeFolder>[] = [];
@@ -39,6 +41,7 @@ describe("the reverse proxies of ops/", () => {
   if (hasLoopbacks) {
     beforeAll(async () => {
       provider = await startProvider((response) => void (answering = response)); // the test answers
+      others = [await startProvider(), await startProvider()];
       ports = { gateway: await freePort(), admin: await freePort() };
       // One of the three that the files name; the others are down.
       const env = {
@@ -46,6 +49,10 @@ describe("the reverse proxies of ops/", () => {
         SALLYPORT_HOSTS_A: "a.example.com",
         SALLYPORT_PROVIDER_B: provider.url,
         SALLYPORT_HOSTS_B: "b.example.com",
+        SALLYPORT_PROVIDER_ONE: others[0]?.url ?? "",
+        SALLYPORT_HOSTS_ONE: "c.example.com:7001",
+        SALLYPORT_PROVIDER_TWO: others[1]?.url ?? "",
+        SALLYPORT_HOSTS_TWO: "c.example.com:7002",
         SALLYPORT_KEYS: KEY,
         SALLYPORT_LISTEN: `${addressOf(2)}:${ports.gateway}`,
         SALLYPORT_ADMIN: `${addressOf(2)}:${ports.admin}`,
@@ -58,7 +65,7 @@ describe("the reverse proxies of ops/", () => {
   afterEach(() => void (answering = undefined));
   afterAll(async () => {
     if (hasLoopbacks) await endPrograms();
-    await provider?.close();
+    for (const each of [provider, ...others]) await each?.close();
     for (const folder of folders) folder.remove();
   });
 
@@ -127,6 +134,29 @@ describe("the reverse proxies of ops/", () => {
           const silent = await open();
           silent.connection.socket.destroy();
           await until(() => silent.call.isCut, "the provider is let go before its answer");
+        } finally {
+          await proxy.stop();
+        }
+      },
+    );
+
+    needs([debianPackage], hasLoopbacks ? undefined : "tested on Linux").it(
+      `${name} passes Host on with its port, by which a provider is chosen`,
+      async () => {
+        const proxy = await start(makeOwnFolder(), ports);
+        try {
+          const call = (host: string) => callRaw(proxy.url, { headers: { ...headers, host }, body: GOOD_BODY });
+          await until(
+            async () => (await call("c.example.com")).status === 421,
+            "no provider is at the host without its port, and the gateway itself says so",
+          );
+          for (const [index, port] of [7001, 7002, 7001].entries()) {
+            const before = others.map(({ calls }) => calls.length);
+            assert.equal((await call(`c.example.com:${port}`)).status, 200, `call ${index} of port ${port}`);
+            const more = others.map(({ calls }, at) => calls.length - (before[at] ?? 0));
+            assert.deepEqual(more, port === 7001 ? [1, 0] : [0, 1]);
+          }
+          assert.equal((await call("c.example.com:7003")).status, 421);
         } finally {
           await proxy.stop();
         }

@@ -108,7 +108,9 @@ describe("the package", () => {
       "dist/gateway.schema.json",
       "dist/mod.cjs",
       "dist/mod.js",
+      "dist/provenance.intoto.json",
       "dist/sallyport.js",
+      "dist/sbom.cdx.json",
       "dist/workers.js",
       "package.json",
       "scripts/bench/chart.svg",
@@ -118,6 +120,29 @@ describe("the package", () => {
     const isStray = (file: string) =>
       /node_modules|^docs\/(?!.*\.(?:md|png)$)|^dist\/types(?:-cjs)?\/(?!.*\.d\.ts$)/.test(file);
     assert.deepEqual(files.filter(isStray), ["dist/types-cjs/package.json"]);
+  });
+
+  it("holds the schema at the addresses that init writes and that the pages name", async () => {
+    const own = makeFolder();
+    try {
+      const read = async (cwd: string) => {
+        const { status } = await runProgram(["init", "--force"], { cwd });
+        assert.equal(status, 0);
+        const [, address = ""] = /"\$schema": "(.*)"/.exec(readFileSync(join(cwd, "gateway.jsonc"), "utf8")) ?? [];
+        return address;
+      };
+      const installed = await read(user);
+      assert.equal(installed, "./node_modules/sallyport/dist/gateway.schema.json");
+      assert.equal(JSON.parse(readFileSync(join(user, installed), "utf8")).type, "object");
+      const published = await read(own.path);
+      const [, path = ""] = /^https:\/\/unpkg\.com\/sallyport@[\d.]+\/(.*)$/.exec(published) ?? [];
+      assert.equal(published, `https://unpkg.com/sallyport@${manifest.version}/${path}`);
+      assert.ok(files.includes(path));
+      const page = readFileSync("docs/configuration.md", "utf8");
+      for (const address of [installed, published]) assert.ok(page.includes(address), address);
+    } finally {
+      own.remove();
+    }
   });
 
   it("has pages whose links and names of files lead to what is inside", () => {

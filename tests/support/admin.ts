@@ -112,6 +112,8 @@ export interface AdminOptions {
   readonly answering?: Answering;
   /** More arguments. */
   readonly args?: readonly string[];
+  /** Providers in the place of a and b, by the URL of what stands behind them. */
+  readonly providers?: ((upstream: string) => Record<string, unknown>) | undefined;
   /** Variables of its environment. */
   readonly env?: Readonly<Record<string, string>>;
 }
@@ -120,11 +122,16 @@ export interface AdminOptions {
 export async function startAdmin(
   more: Record<string, unknown> = {},
   redis?: RedisServer,
-  { answering, args = [], env = {} }: AdminOptions = {},
+  { answering, args = [], env = {}, providers }: AdminOptions = {},
 ): Promise<Running> {
   const provider: Provider = await startProvider(answering);
   const at = makePlace(provider.url, redis);
-  at.configure({ admin: { port: 0, token: TOKEN }, drain: { delay: "0s" }, ...more });
+  at.configure({
+    admin: { port: 0, token: TOKEN },
+    drain: { delay: "0s" },
+    ...more,
+    ...(providers && { providers: providers(provider.url) }),
+  });
   if (redis === undefined && more.keys === undefined) await at.fill([]);
   const program = startProgram(["serve", ...args], { cwd: at.path, env });
   const url = await program.waitFor(/listening on (http:\S+)/);

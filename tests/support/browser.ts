@@ -61,18 +61,28 @@ export async function openPage(browser: Browser, options: BrowserContextOptions 
 
 const axeSource = readFileSync("node_modules/axe-core/axe.min.js", "utf8");
 
+/** What axe-core finds on a page, in words; with `rules`, by these alone. */
+export async function findViolations(page: Page, rules?: readonly string[]): Promise<string[]> {
+  if (!await page.evaluate(() => "axe" in globalThis)) await page.evaluate(axeSource);
+  return await page.evaluate(async (runOnly) => {
+    const options = { resultTypes: ["violations"], ...(runOnly !== undefined && { runOnly }) };
+    // deno-lint-ignore no-explicit-any
+    const { violations } = await (globalThis as any).axe.run(document, options);
+    return violations.flatMap(({ id, impact, nodes }: Violation) =>
+      nodes.map(({ html, failureSummary }) => `${impact}: ${id}: ${html} ${failureSummary}`)
+    );
+  }, rules);
+}
+
+interface Violation {
+  readonly id: string;
+  readonly impact: string;
+  readonly nodes: readonly { readonly html: string; readonly failureSummary: string }[];
+}
+
 /** What axe-core finds serious or critical on a page, in words. */
 export async function findBarriers(page: Page): Promise<string[]> {
-  await page.evaluate(axeSource);
-  return await page.evaluate(async () => {
-    // deno-lint-ignore no-explicit-any
-    const { violations } = await (globalThis as any).axe.run(document, { resultTypes: ["violations"] });
-    return violations
-      .filter(({ impact }: { impact: string }) => impact === "serious" || impact === "critical")
-      .flatMap(({ id, nodes }: { id: string; nodes: { html: string; failureSummary: string }[] }) =>
-        nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`)
-      );
-  });
+  return (await findViolations(page)).filter((text) => /^(?:serious|critical):/.test(text));
 }
 
 /** How much wider than its window a page is. */

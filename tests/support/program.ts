@@ -1,10 +1,11 @@
 /** Starts the one file as a user does: as a program of its own, on the runtime that runs the test. */
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import process from "node:process";
+import type { Readable, Writable } from "node:stream";
 import type { RuntimeOnMachine } from "../../scripts/runtimes.ts";
 import { runtime } from "./runtimes.ts";
 import { until } from "./until.ts";
@@ -24,6 +25,8 @@ export interface ProgramOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** A fresh folder if left out. */
   readonly cwd?: string;
+  /** True for a standard input that {@link Program.type} writes to; else it is at its end. */
+  readonly isTyping?: boolean;
   /** Deno's permissions; all if left out. */
   readonly permissions?: readonly string[];
   /** The runtime's own, before the file. */
@@ -39,6 +42,8 @@ export interface Program {
   stderr(): string;
   /** Waits until a text stands in the output and returns what the pattern's first group matched. */
   waitFor(pattern: RegExp): Promise<string>;
+  /** Writes to its standard input. */
+  type(text: string): void;
   kill(signal: "SIGINT" | "SIGTERM" | "SIGHUP" | "SIGUSR2" | "SIGKILL"): void;
   /** Takes no more of its output, and leaves it open: what it writes fills the pipe. */
   stopReading(): void;
@@ -97,8 +102,8 @@ export function startProgram(args: readonly string[], options: ProgramOptions = 
   ], {
     cwd: options.cwd ?? ownFolder?.path,
     env: { ...cleanEnvironment(), ...env },
-    stdio: ["ignore", "pipe", "pipe"],
-  });
+    stdio: [options.isTyping === true ? "pipe" : "ignore", "pipe", "pipe"],
+  }) as ChildProcessByStdio<Writable | null, Readable, Readable>; // as the line before says
   const output = { stdout: "", stderr: "" };
   for (const name of ["stdout", "stderr"] as const) {
     child[name].setEncoding("utf8");
@@ -131,6 +136,7 @@ export function startProgram(args: readonly string[], options: ProgramOptions = 
     },
     stdout: () => output.stdout,
     stderr: () => output.stderr,
+    type: (text) => void child.stdin?.write(text),
     async waitFor(pattern) {
       const find = () => pattern.exec(output.stdout + output.stderr);
       await until(() => find() !== null || isOver, `${pattern} in the output`, 20_000);

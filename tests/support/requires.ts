@@ -12,12 +12,14 @@ export type DebianPackage =
   | "caddy"
   | "chromium"
   | "curl"
+  | "fish"
   | "haproxy"
   | "nginx"
   | "openssl"
   | "prometheus"
   | "redis-server"
-  | "systemd";
+  | "systemd"
+  | "zsh";
 
 /** Programs that tests start, by the package that holds them. README and `.ci/run` name the same packages. */
 const PROGRAMS: Readonly<Record<DebianPackage, readonly string[]>> = {
@@ -25,12 +27,14 @@ const PROGRAMS: Readonly<Record<DebianPackage, readonly string[]>> = {
   caddy: ["caddy"],
   chromium: [], // goes by several names
   curl: ["curl"],
+  fish: ["fish"],
   haproxy: ["haproxy"],
   nginx: ["nginx"],
   openssl: ["openssl"],
   prometheus: ["prometheus", "promtool"],
   "redis-server": ["redis-server"],
   systemd: ["systemd-analyze"],
+  zsh: ["zsh"],
 };
 
 /** All of them, in the order of their names. */

@@ -14,15 +14,19 @@ import type { KeyAdministration } from "../key_administration.ts";
 import { type Handler, toHandler } from "../../http/web.ts";
 import { BUDGET_ROUTES } from "./budgets.ts";
 import { TextParts, toAnswer, toRefusal, toTextAnswer } from "./answers.ts";
+import { FLEET_QUERY, FLEET_ROUTES, type FleetQuery } from "./fleet.ts";
 import { Guard, type GuardParts } from "./guard.ts";
 import { type AdminCall, type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { toOpenApi } from "./openapi.ts";
 import { OPERATOR_ROUTES, OperatorActions, type OperatorParts } from "./operator_actions.ts";
 import { PAGE_PATHS, toPageAnswer } from "../page.ts";
+import { PROVIDER_ROUTES } from "./providers.ts";
 import { TEAM_ROUTES } from "./teams.ts";
 import { USAGE_ROUTES } from "./usage.ts";
 import type { BudgetReports } from "../budget_reports.ts";
+import type { ProviderReports } from "../provider_reports.ts";
 import type { TeamReports } from "../team_reports.ts";
+import { toFleetMetricsText } from "../../observe/fleet/fleet_metrics.ts";
 import type { UsageReports } from "../../usage/report.ts";
 
 /** Parts of the admin listener's handler. */
@@ -30,6 +34,7 @@ export interface AdminParts extends OperatorParts, GuardParts {
   readonly keys: KeyAdministration;
   readonly teams: TeamReports;
   readonly budgets: BudgetReports;
+  readonly providerReports: ProviderReports;
   readonly usage: UsageReports;
   /** Returns the metrics in a format of Prometheus. */
   readonly metrics: (format: "text" | "openmetrics") => Promise<string>;
@@ -74,6 +79,10 @@ function check(schema: v.GenericSchema, given: unknown, code: "invalid_body" | "
   throw new GatewayError(code, { detail: formatMistake(mistake), ...(param !== "" && { param }) });
 }
 
+function readQuery({ schema }: NonNullable<AdminRoute["query"]>, url: string): unknown {
+  return check(schema, Object.fromEntries(new URL(url).searchParams), "invalid_query");
+}
+
 async function readBody({ body: wanted }: Pick<AdminRoute, "body">, request: GatewayRequest): Promise<unknown> {
   if (wanted === undefined) return undefined;
   // Also what keeps pages in a browser from writing here: this type makes it ask first, and nobody answers that.
@@ -81,6 +90,15 @@ async function readBody({ body: wanted }: Pick<AdminRoute, "body">, request: Gat
     throw new GatewayError("unsupported_media_type");
   }
   return check(wanted.schema, await readJson(request), "invalid_body");
+}
+
+/** Answers with the metrics of this gateway, or of those that the query names. */
+async function toMetricsAnswer({ metrics, fleet }: AdminParts, { headers: asked }: GatewayRequest, url: string) {
+  const format = OPENMETRICS_ASKED.test(asked.get("accept") ?? "") ? "openmetrics" : "text";
+  const headers = { "content-type": METRICS_TYPES[format], "cache-control": "no-store", vary: "accept" };
+  const { gateway } = readQuery(FLEET_QUERY, url) as FleetQuery;
+  const body = gateway === undefined ? await metrics(format) : toFleetMetricsText(await fleet.metrics(gateway), format);
+  return { status: 200, headers, body };
 }
 
 /** Decodes an id or a name of the path; empty if it can't be decoded. */
@@ -106,9 +124,10 @@ function bind<Service>(routes: readonly AdminRoute<Service>[], service: Service)
 }
 
 function createRouter(parts: AdminParts, guard: Guard) {
-  const { gateway, keys, teams, budgets, usage, version } = parts;
-  const reports = [...bind(BUDGET_ROUTES, budgets), ...bind(USAGE_ROUTES, usage)];
-  const routes = [...bind(KEY_ROUTES, keys), ...bind(TEAM_ROUTES, teams), ...reports];
+  const { gateway, keys, teams, providerReports, budgets, usage, fleet, version } = parts;
+  const limits = [...bind(TEAM_ROUTES, teams), ...bind(PROVIDER_ROUTES, providerReports)];
+  const reports = [...bind(BUDGET_ROUTES, budgets), ...bind(USAGE_ROUTES, usage), ...bind(FLEET_ROUTES, fleet)];
+  const routes = [...bind(KEY_ROUTES, keys), ...limits, ...reports];
   const router = Router<Routed>();
   const actions = new OperatorActions(parts);
   const ready = (): GatewayResponse => {
@@ -121,28 +140,29 @@ function createRouter(parts: AdminParts, guard: Guard) {
     router[method]?.("/livez", () => toAnswer(200, { status: "alive" }));
     router[method]?.("/readyz", ready);
   }
-  router.get("/metrics", async ({ inbound }) => {
+  router.get("/metrics", async ({ inbound, url }) => {
     if (parts.token !== undefined) await guard.assertToken(inbound);
-    const format = OPENMETRICS_ASKED.test(inbound.headers.get("accept") ?? "") ? "openmetrics" : "text";
-    const headers = { "content-type": METRICS_TYPES[format], "cache-control": "no-store", vary: "accept" };
-    return { status: 200, headers, body: await parts.metrics(format) };
+    return await toMetricsAnswer(parts, inbound, url);
   });
   router.get("/openapi.json", () => toAnswer(200, toOpenApi(version)));
   for (const route of routes) {
     router[route.method]?.(route.path.replace("{id}", ":id"), async ({ params, inbound, url }) => {
       await guard.assertToken(inbound);
-      const given = Object.fromEntries(new URL(url).searchParams);
-      const query = route.query && check(route.query.schema, given, "invalid_query");
+      const query = route.query && readQuery(route.query, url);
       const body = await readBody(route, inbound);
       const content = await route.run({ id: readName(params.id), query, body });
       return content instanceof TextParts ? toTextAnswer(route.status, content) : toAnswer(route.status, content);
     });
   }
-  for (const path of PAGE_PATHS) router.get(path, () => toPageAnswer(path));
-  for (const { method, path, tokenIn, run } of OPERATOR_ROUTES) {
-    router[method]?.(path.replace("{provider}", ":provider"), async ({ params, inbound }) => {
+  for (const path of PAGE_PATHS) {
+    router.get(path, ({ inbound }) => toPageAnswer(path, inbound.headers.get("accept-encoding")));
+  }
+  for (const { method, path, tokenIn, query: wanted, run } of OPERATOR_ROUTES) {
+    router[method]?.(path.replace("{provider}", ":provider"), async ({ params, inbound, url }) => {
       await guard.assertToken(inbound, tokenIn);
-      return run(actions, { provider: readName(params.provider), inbound, readBytes: () => readBytes(inbound) });
+      const query = wanted === undefined ? {} : readQuery(wanted, url) as FleetQuery;
+      const provider = readName(params.provider);
+      return run(actions, { provider, query, inbound, readBytes: () => readBytes(inbound) });
     });
   }
   const allowed = new Map([["/livez", "GET, HEAD"], ["/readyz", "GET, HEAD"], ["/openapi.json", "GET"]]);

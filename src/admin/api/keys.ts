@@ -35,7 +35,16 @@ export interface AdminRoute<Service = KeyAdministration> {
   readonly query?: { readonly schema: v.GenericSchema; readonly means: Readonly<Record<string, string>> };
   readonly status: 200 | 201;
   /** Name of the answer's schema in the description. */
-  readonly answers: "Key" | "NewKey" | "KeyList" | "TeamList" | "BudgetList" | "UsageReport" | "UsageRow";
+  readonly answers:
+    | "Key"
+    | "NewKey"
+    | "KeyList"
+    | "TeamList"
+    | "ProviderList"
+    | "BudgetList"
+    | "UsageReport"
+    | "UsageRow"
+    | "Fleet";
   /** Media types of the answer, where it is no single JSON. */
   readonly types?: readonly string[];
   run(service: Service, call: AdminCall): Promise<unknown>;
@@ -89,7 +98,8 @@ export const KEY_ROUTES: readonly AdminRoute[] = [
     async run(keys, { query }) {
       const { limit, after, search, use } = query as v.InferOutput<typeof ListSchema>;
       const found = await keys.list({ limit, after, search }, { withUse: use === "true" });
-      return { keys: found, next: found.length === limit ? found.at(-1)?.id ?? null : null };
+      const next = found.length === limit ? found.at(-1)?.id ?? null : null;
+      return { keys: found, next, readOnly: keys.isReadOnly };
     },
   },
   {

@@ -40,6 +40,11 @@ const second = object({
     additionalProperties: { type: "array", prefixItems: [count, count] },
     description: "Exchanges, and errors among them",
   },
+  times: {
+    type: "object",
+    additionalProperties: object({ duration: durations, firstToken: durations }),
+    description: "By provider; empty for what is older than a minute",
+  },
 });
 
 const OPTIONAL_FACTS = [
@@ -107,26 +112,36 @@ const replica = object({
   failures: { ...count, description: "Since the last success" },
 });
 
-const state = {
-  enum: ["ready", "draining", "leaving"],
+/** The state of a gateway. */
+export const state: Readonly<Record<string, unknown>> = {
+  enum: ["starting", "ready", "draining", "leaving"],
   description: "Whether callers are welcome, an operator turned them elsewhere, or the process was told to end",
+};
+
+const turned = object({ id: text, name: text, state, isDone: { type: "boolean", description: "It has said so" } });
+
+const scope = {
+  ...object({ gateway: text, gateways: count, isStale: { type: "boolean" } }, ["gateway"]),
+  description: "The gateways that it is about, if it was asked for others than this one",
 };
 
 /** Schemas by name. */
 export const liveSchemas: Readonly<Record<string, unknown>> = {
-  State: object({ state, openExchanges: count }),
+  State: object({ state, openExchanges: count, gateways: list(turned) }, ["gateways"]),
   LiveReport: object({
     now: { ...ms, description: "Wall clock, milliseconds since 1970" },
     from: { ...count, description: "Seconds from this one on, up to now, are told here" },
     state,
     version: text,
     health: { type: "object", description: "How the engines behind keys and limits do, and each worker" },
+    since: { ...count, description: "First second that is known, since 1970; one before it was not idle, but unknown" },
     openExchanges: count,
     openStreams: count,
     providers: list(object({ name: text, hosts: list(text), replicas: list(replica) })),
     seconds: list(second),
     exchanges: list(exchange),
-  }),
+    scope,
+  }, ["scope"]),
   ChatCompletionRequest: {
     type: "object",
     description: "As callers send it; with stream: true the answer is a text/event-stream",

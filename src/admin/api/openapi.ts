@@ -9,9 +9,11 @@ import { DEFAULT_OVERLAP } from "../../keys/lifecycle.ts";
 import { KeyPatchSchema, KeyPolicySchema } from "../../config/key.ts";
 import { BUDGET_ROUTES, budgetListSchema } from "./budgets.ts";
 import { toCallerPaths, toCallerTags } from "./caller_paths.ts";
+import { FLEET_ROUTES, fleetSchema } from "./fleet.ts";
 import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { liveSchemas } from "./live_schemas.ts";
 import { OPERATOR_ROUTES, type OperatorRoute, TOKEN_HEADER } from "./operator_actions.ts";
+import { PROVIDER_ROUTES, providerListSchema } from "./providers.ts";
 import { TEAM_ROUTES, teamListSchema, useSchema } from "./teams.ts";
 import { USAGE_ROUTES, usageRowSchema, usageSchema } from "./usage.ts";
 
@@ -58,16 +60,19 @@ function schemas(): Record<string, unknown> {
     NewKey: { type: "object", required: ["id", "state", "key"], properties: { ...key, ...whole } },
     KeyList: {
       type: "object",
-      required: ["keys", "next"],
+      required: ["keys", "next", "readOnly"],
       properties: {
         keys: { type: "array", items: { $ref: "#/components/schemas/Key" } },
         next: { type: ["string", "null"], description: "What to give as after for the next page" },
+        readOnly: { type: "boolean", description: "True if keys stand in the configuration: no call changes them" },
       },
     },
     TeamList: teamListSchema,
     BudgetList: budgetListSchema,
+    ProviderList: providerListSchema,
     UsageReport: usageSchema,
     UsageRow: usageRowSchema,
+    Fleet: fleetSchema,
     ...liveSchemas,
     Error: {
       type: "object",
@@ -87,16 +92,20 @@ const content = (name: string, type = "application/json") => ({
   [type]: { schema: { $ref: `#/components/schemas/${name}` } },
 });
 
-function describe(
-  { operationId, summary, path, query, body, status, answers, types = ["application/json"] }: Omit<AdminRoute, "run">,
-): unknown {
-  const inPath = path.includes("{id}") ? [{ name: "id", in: "path", required: true, schema: text }] : [];
-  const inQuery = Object.entries(query?.means ?? {}).map(([name, description]) => ({
+function toParameters(query: AdminRoute["query"]): unknown[] {
+  return Object.entries(query?.means ?? {}).map(([name, description]) => ({
     name,
     in: "query",
     description,
     schema: name === "limit" ? { type: "integer", minimum: 1 } : text,
   }));
+}
+
+function describe(
+  { operationId, summary, path, query, body, status, answers, types = ["application/json"] }: Omit<AdminRoute, "run">,
+): unknown {
+  const inPath = path.includes("{id}") ? [{ name: "id", in: "path", required: true, schema: text }] : [];
+  const inQuery = toParameters(query);
   return {
     operationId,
     summary,
@@ -111,12 +120,14 @@ function describe(
   };
 }
 
-function describeAction({ operationId, summary, path, tokenIn, body, answers, type }: OperatorRoute): unknown {
+function describeAction(
+  { operationId, summary, path, tokenIn, query, body, answers, type }: OperatorRoute,
+): unknown {
   const inPath = path.includes("{provider}") ? [{ name: "provider", in: "path", required: true, schema: text }] : [];
   return {
     operationId,
     summary,
-    parameters: inPath,
+    parameters: [...inPath, ...toParameters(query)],
     ...(tokenIn === TOKEN_HEADER && { security: [{ tokenBeside: [], upstreamKey: [], gatewayKey: [] }] }),
     ...(body !== undefined && { requestBody: { required: true, content: content(body) } }),
     responses: {
@@ -132,7 +143,8 @@ function describeAction({ operationId, summary, path, tokenIn, body, answers, ty
  */
 export function toOpenApi(version: string): Record<string, unknown> {
   const paths: Record<string, Record<string, unknown>> = {};
-  for (const route of [...KEY_ROUTES, ...TEAM_ROUTES, ...BUDGET_ROUTES, ...USAGE_ROUTES]) {
+  const reports = [...BUDGET_ROUTES, ...USAGE_ROUTES, ...FLEET_ROUTES];
+  for (const route of [...KEY_ROUTES, ...TEAM_ROUTES, ...PROVIDER_ROUTES, ...reports]) {
     (paths[route.path] ??= {})[route.method] = describe(route);
   }
   for (const route of OPERATOR_ROUTES) (paths[route.path] ??= {})[route.method] = describeAction(route);

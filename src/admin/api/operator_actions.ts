@@ -12,12 +12,23 @@ import { parseBearer } from "../../inbound/credentials.ts";
 import { createHostTable } from "../../inbound/host.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { toAnswer } from "./answers.ts";
+import type { AdminRoute } from "./keys.ts";
 import { createLiveEvents } from "../../observe/live/live_feed.ts";
+import type { Fleet } from "../../observe/fleet/fleet.ts";
+import type { FleetLiveReport } from "../../observe/fleet/fleet_report.ts";
 import type { LivePart, LiveReport } from "../../observe/live/live_report.ts";
+import { FLEET_QUERY, type FleetQuery, TURN_QUERY } from "./fleet.ts";
+
+/** The part of a gateway that its state depends on. */
+export interface DrainableGateway {
+  readonly isReady: boolean;
+  readonly isStarting?: boolean;
+}
 
 /** Parts of {@link OperatorActions}. */
 export interface OperatorParts {
-  readonly gateway: { readonly isReady: boolean; readonly isStarting?: boolean; readonly openExchanges: number };
+  readonly gateway: DrainableGateway & { readonly openExchanges: number };
+  readonly fleet: Fleet;
   /** Reads the traffic of all processes from one second up to, but without, another. */
   readonly look: (from: number, to: number) => Promise<LivePart>;
   /** Hands a call to the gateway as if it had come from a caller: its own steps decide on it. */
@@ -37,6 +48,13 @@ export interface OperatorParts {
 export interface OperatorState {
   isDrained: boolean;
   watchers: number;
+}
+
+/** Returns the state for load balancers: ready for callers, drained by an operator, or about to end. */
+export function stateOf({ isReady, isStarting }: DrainableGateway, { isDrained }: OperatorState): LiveReport["state"] {
+  if (!isReady) return "leaving";
+  if (isDrained) return "draining";
+  return isStarting ? "starting" : "ready";
 }
 
 /** Header of the admin token in the playground's requests, whose `Authorization` holds the provider's key. */
@@ -68,12 +86,16 @@ export interface OperatorRoute {
   readonly type: "application/json" | "text/event-stream";
   /** Name of the body's schema in the description, if there is a body. */
   readonly body?: "ChatCompletionRequest";
+  /** Schema of the query string's parameters, and the meaning of each. */
+  readonly query?: AdminRoute["query"];
   run(actions: OperatorActions, call: OperatorCall): Promise<GatewayResponse> | GatewayResponse;
 }
 
 /** Arguments of a route. */
 export interface OperatorCall {
   readonly provider: string;
+  /** Gateways that the call is about. */
+  readonly query: FleetQuery;
   readonly inbound: GatewayRequest;
   /** Reads the body, which is bounded. */
   readonly readBytes: () => Promise<Uint8Array>;
@@ -89,7 +111,8 @@ export const OPERATOR_ROUTES: readonly OperatorRoute[] = [
     tokenIn: "Authorization",
     answers: "LiveReport",
     type: "text/event-stream",
-    run: (actions) => actions.watch(),
+    query: FLEET_QUERY,
+    run: (actions, { query }) => actions.watch(query.gateway),
   },
   {
     method: "post",
@@ -99,7 +122,8 @@ export const OPERATOR_ROUTES: readonly OperatorRoute[] = [
     tokenIn: "Authorization",
     answers: "State",
     type: "application/json",
-    run: (actions) => actions.turn(true),
+    query: TURN_QUERY,
+    run: (actions, { query }) => actions.turn(true, query.gateway),
   },
   {
     method: "post",
@@ -109,7 +133,8 @@ export const OPERATOR_ROUTES: readonly OperatorRoute[] = [
     tokenIn: "Authorization",
     answers: "State",
     type: "application/json",
-    run: (actions) => actions.turn(false),
+    query: TURN_QUERY,
+    run: (actions, { query }) => actions.turn(false, query.gateway),
   },
   {
     method: "post",
@@ -138,6 +163,15 @@ function addressOf(name: string, providers: OperatorParts["providers"]): Address
   return candidates?.find(({ host, prefix }) => resolve(host, `${prefix}/v1`).provider === name);
 }
 
+/** Returns a clock that is behind another one. */
+function behind(clock: Clock, ms: number): Clock {
+  return {
+    now: () => clock.now() - ms,
+    monotonic: () => clock.monotonic(),
+    timer: (...args) => clock.timer(...args),
+  };
+}
+
 /** Actions on the running gateway, and their state. */
 export class OperatorActions {
   readonly #parts: OperatorParts;
@@ -151,25 +185,34 @@ export class OperatorActions {
 
   /** State for load balancers: ready for callers, drained by an operator, or about to end. */
   get state(): LiveReport["state"] {
-    if (!this.#parts.gateway.isReady) return "leaving";
-    if (this.#state.isDrained) return "draining";
-    return this.#parts.gateway.isStarting ? "starting" : "ready";
+    return stateOf(this.#parts.gateway, this.#state);
   }
 
-  /** Drains the gateway for load balancers, or resumes. Callers are still served, so no call is lost. */
-  turn(isDrained: boolean): GatewayResponse {
-    const { gateway } = this.#parts;
+  /**
+   * Drains gateways for load balancers, or resumes. Callers are still served, so no call is lost.
+   *
+   * @param named The gateways; this one if left out
+   */
+  async turn(isDrained: boolean, named: string | undefined): Promise<GatewayResponse> {
+    const { gateway, fleet } = this.#parts;
+    if (named !== undefined) {
+      const gateways = await fleet.turn(named, isDrained);
+      const status = gateways.every(({ isDone }) => isDone) ? 200 : 202;
+      return toAnswer(status, { state: this.state, openExchanges: gateway.openExchanges, gateways });
+    }
     if (!gateway.isReady) throw new GatewayError("leaving");
     this.#state.isDrained = isDrained;
     return toAnswer(200, { state: this.state, openExchanges: gateway.openExchanges });
   }
 
-  /** Opens the live feed for one more watcher. */
-  watch(): GatewayResponse {
+  /** Opens the live feed for one more watcher. @param named The gateways; this one if left out */
+  async watch(named: string | undefined): Promise<GatewayResponse> {
+    const { fleet, health, version } = this.#parts;
+    const { lagMs, look } = named === undefined ? { lagMs: 0, look: this.#parts.look } : await fleet.watch(named);
     if (this.#state.watchers >= MAX_WATCHERS) throw new GatewayError("too_many_watchers");
     this.#state.watchers++;
-    const { clock, look, health, version } = this.#parts;
-    const report = async (from: number, to: number): Promise<LiveReport> => {
+    const clock = behind(this.#parts.clock, lagMs);
+    const report = async (from: number, to: number): Promise<FleetLiveReport> => {
       const part = await look(from, to);
       return { now: clock.now(), from, state: this.state, version, health: health(), ...part };
     };

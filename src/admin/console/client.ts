@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { LiveReport } from "../../observe/live/live_report.ts";
+import type { FleetLiveReport } from "../../observe/fleet/fleet_report.ts";
 
 let token = "";
 
@@ -102,7 +102,7 @@ export async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerato
 
 /** Callbacks of {@link watch}. */
 export interface Watcher {
-  report(report: LiveReport): void;
+  report(report: FleetLiveReport): void;
   /** The stream is open, or it broke and will be opened again. */
   connected(isConnected: boolean): void;
   /** The token is no longer accepted. */
@@ -112,8 +112,9 @@ export interface Watcher {
 const FIRST_PAUSE_MS = 1000;
 const MAX_PAUSE_MS = 10_000;
 
-async function watchOnce(watcher: Watcher, signal: AbortSignal): Promise<void> {
-  const response = await send("v1/live", { headers: withToken(), signal });
+async function watchOnce(scope: string, watcher: Watcher, signal: AbortSignal): Promise<void> {
+  const query = scope === "" ? "" : `?scope=fleet&gateway=${encodeURIComponent(scope)}`;
+  const response = await send(`v1/live${query}`, { headers: withToken(), signal });
   watcher.connected(true);
   if (response.body === null) return;
   for await (const data of eventsOf(response.body)) watcher.report(JSON.parse(data));
@@ -122,16 +123,21 @@ async function watchOnce(watcher: Watcher, signal: AbortSignal): Promise<void> {
 /**
  * Watches live traffic until stopped; a stream that breaks is opened again.
  *
+ * @param scope Name of a gateway, `all`, or nothing for the one that serves the page
  * @returns A function that stops it
  */
-export function watch(watcher: Watcher): () => void {
+export function watch(scope: string, watcher: Watcher): () => void {
   const controller = new AbortController();
   const { signal } = controller;
   let pauseMs = FIRST_PAUSE_MS;
   const loop = async () => {
     while (!signal.aborted) {
       try {
-        await watchOnce({ ...watcher, connected: (is) => (pauseMs = FIRST_PAUSE_MS, watcher.connected(is)) }, signal);
+        await watchOnce(
+          scope,
+          { ...watcher, connected: (is) => (pauseMs = FIRST_PAUSE_MS, watcher.connected(is)) },
+          signal,
+        );
       } catch (error) {
         if (error instanceof Refused && (error.status === 401 || error.status === 403)) return watcher.signedOut(error);
       }
@@ -179,6 +185,13 @@ export interface Use {
 export interface Team {
   readonly name: string;
   readonly limits: Limits;
+  readonly use: readonly Use[];
+}
+
+/** A provider as the admin API returns it. */
+export interface Provider {
+  readonly name: string;
+  readonly limits?: Limits;
   readonly use: readonly Use[];
 }
 

@@ -10,7 +10,7 @@ const fixed = (value: number, digits: number): string => String(Number(value.toF
 /** @returns Such as `85 µs`, `12 ms`, `3.4 s`, `9 d 13 h`; a dash for nothing */
 export function duration(ms: number | undefined | null): string {
   if (ms === undefined || ms === null) return "–";
-  if (ms === 0) return "0";
+  if (ms === 0) return "0 ms";
   if (ms < 1) return `${Math.round(ms * 1000)} µs`;
   if (ms < 1000) return `${fixed(ms, ms < 10 ? 1 : 0)} ms`;
   const seconds = ms / 1000;
@@ -18,6 +18,44 @@ export function duration(ms: number | undefined | null): string {
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
   if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds % 3600 / 60)} min`;
   return `${Math.floor(seconds / 86_400)} d ${Math.floor(seconds % 86_400 / 3600)} h`;
+}
+
+/** Units of {@link span}, the largest first, each with its length in seconds. */
+const UNITS: readonly [unit: string, seconds: number][] = [["day", 86_400], ["hour", 3600], ["minute", 60]];
+
+/** @returns A time to come or past in one unit, such as `9 days`, `1 hour`, `45 seconds` */
+export function span(ms: number): string {
+  const seconds = Math.max(0, Math.ceil(ms / 1000));
+  // From one and a half of a unit on: 90 minutes are told as 2 hours, 80 as 80 minutes.
+  const [unit, length] = UNITS.find(([, each]) => seconds >= each * 1.5) ?? ["second", 1];
+  return plural(Math.round(seconds / length), unit);
+}
+
+/** @returns Such as `1 key`, `12 keys` */
+export function plural(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/** Units in which a rate is written. */
+const WINDOWS: Readonly<Record<string, string>> = {
+  ms: "millisecond",
+  s: "second",
+  min: "minute",
+  h: "hour",
+  d: "day",
+};
+
+/** @returns A rate such as `600/min` in words: `600 per minute`, or `5 per 10 seconds` */
+export function rate(written: string): string {
+  const [, limit, count, unit = ""] = /^(\S+?)\/(\d*)([a-z]+)$/.exec(written) ?? [];
+  const noun = WINDOWS[unit];
+  if (limit === undefined || noun === undefined) return written;
+  return `${limit} per ${count === "" ? noun : plural(Number(count), noun)}`;
+}
+
+/** @returns Such as `2027-01-31` */
+export function day(time: string): string {
+  return time.slice(0, 10);
 }
 
 /** @returns Such as `0.4`, `12`, `3.4k`, `5.1M` */

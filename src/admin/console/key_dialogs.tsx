@@ -11,7 +11,11 @@ import { Confirm, CopyText, Dialog, Field } from "./parts.tsx";
 /** Shows a whole key, only this once. */
 export function Secret({ made, onClose }: { made: MadeKey; onClose: () => void }): JSX.Element {
   return (
-    <Dialog title="Copy this key now" onClose={onClose}>
+    <Dialog
+      title="Copy this key now"
+      onClose={onClose}
+      actions={<button type="button" class="primary" onClick={onClose}>I have it</button>}
+    >
       <p>
         This is the only time that the whole key of <b>{made.name ?? made.id}</b>{" "}
         is shown: the gateway keeps its digest and nothing else.
@@ -20,9 +24,6 @@ export function Secret({ made, onClose }: { made: MadeKey; onClose: () => void }
       <p class="hint">
         Callers send it as <code>Gateway-Auth: Bearer …</code> beside their provider's key.
       </p>
-      <div class="actions">
-        <button type="button" class="primary" onClick={onClose}>I have it</button>
-      </div>
     </Dialog>
   );
 }

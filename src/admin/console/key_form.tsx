@@ -7,12 +7,12 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { call, type Key, type MadeKey, type Team } from "./client.ts";
 import { findBudget } from "./limit_use.tsx";
-import { Check, Dialog, Field, Problem, useAct } from "./parts.tsx";
+import { Check, Dialog, Field, useAct } from "./parts.tsx";
 
 const LIMITS: readonly [name: string, label: string, form: string][] = [
   ["requests", "Requests", "such as 600/min"],
   ["tokens", "Tokens", "such as 100k/min"],
-  ["concurrency", "At once", "such as 20"],
+  ["concurrency", "Open at once", "such as 20"],
   ["budget", "Budget of tokens", "such as 5M/month"],
   ["spend", "Budget of money", "such as 50 USD/month"],
 ];
@@ -99,7 +99,7 @@ function Providers({ names, chosen, onChoose }: {
   return (
     <fieldset>
       <legend>Providers</legend>
-      <div class="checks">
+      <div class="checks names">
         {names.map((name) => (
           <Check key={name} isChecked={chosen.includes(name)} onToggle={() => toggle(name)}>{name}</Check>
         ))}
@@ -182,31 +182,36 @@ export function KeyForm({ editing, providers, teams, onDone, onClose }: {
     act(async () => onDone(await save(toBody(draft, chosen, isNew))));
   };
   return (
-    <Dialog title={isNew ? "Make a key" : `Change ${editing.name ?? editing.id}`} onClose={onClose} isWide>
-      <form onSubmit={onSubmit}>
-        <Field label="Name" hint="For people; logs and metrics name the key by its id">
-          {(attributes) => <input {...attributes} autocomplete="off" maxLength={256} {...bind("name")} />}
-        </Field>
-        <Providers names={providers} chosen={chosen} onChoose={setChosen} />
-        <Rights bind={bind} />
-        <TeamChoice bind={bind} teams={teams} />
-        <Limits bind={bind} />
-        <Field label="Expires" hint="At the beginning of that day, UTC; empty for never">
-          {(attributes) => <input {...attributes} type="date" {...bind("expires")} />}
-        </Field>
-        {!isNew && (
-          <div class="checks">
-            <Check isChecked={isDisabled} onToggle={() => setDisabled(!isDisabled)}>
-              Disabled: refused until this is taken back
-            </Check>
-          </div>
-        )}
-        <Problem error={error} />
-        <div class="actions">
+    <Dialog
+      title={isNew ? "Make a key" : `Change ${editing.name ?? editing.id}`}
+      onClose={onClose}
+      onSubmit={onSubmit}
+      error={error}
+      isWide
+      actions={
+        <>
           <button type="button" onClick={onClose}>Cancel</button>
           <button type="submit" class="primary" disabled={isBusy}>{isNew ? "Make the key" : "Save"}</button>
+        </>
+      }
+    >
+      <Field label="Name" hint="For people; logs and metrics name the key by its id">
+        {(attributes) => <input {...attributes} autocomplete="off" maxLength={256} {...bind("name")} />}
+      </Field>
+      <Providers names={providers} chosen={chosen} onChoose={setChosen} />
+      <Rights bind={bind} />
+      <TeamChoice bind={bind} teams={teams} />
+      <Limits bind={bind} />
+      <Field label="Expires" hint="At the beginning of that day, UTC; empty for never">
+        {(attributes) => <input {...attributes} type="date" {...bind("expires")} />}
+      </Field>
+      {!isNew && (
+        <div class="checks">
+          <Check isChecked={isDisabled} onToggle={() => setDisabled(!isDisabled)}>
+            Disabled: refused until this is taken back
+          </Check>
         </div>
-      </form>
+      )}
     </Dialog>
   );
 }

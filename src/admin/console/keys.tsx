@@ -4,21 +4,24 @@
  * @module
  */
 import type { JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { call, type Key, type MadeKey, type Team } from "./client.ts";
-import { ago } from "./format.ts";
+import { ago, day } from "./format.ts";
 import { Revoke, Rotate, Secret } from "./key_dialogs.tsx";
 import { KeyForm } from "./key_form.tsx";
 import { LimitUse, Teams } from "./limit_use.tsx";
-import { Pill, Problem } from "./parts.tsx";
+import { Pill, Problem, usePolled } from "./parts.tsx";
 import type { Snapshot } from "./store.ts";
 
 const PAGE_SIZE = 50;
-const REFRESH_MS = 5000;
+/** The most that the admin API lists at once. */
+const MAX_KEYS = 1000;
 
 interface KeyList {
   readonly keys: readonly Key[];
   readonly next: string | null;
+  /** True if they stand in the configuration, where no call changes them. */
+  readonly readOnly: boolean;
 }
 
 const KINDS: Readonly<Record<string, "good" | "bad" | "warn" | "quiet">> = {
@@ -29,57 +32,64 @@ const KINDS: Readonly<Record<string, "good" | "bad" | "warn" | "quiet">> = {
   unreadable: "bad",
 };
 
+/** Acts on a key, and the word for each. */
+const ACTS = [["change", "Change"], ["rotate", "Rotate"], ["revoke", "Revoke"]] as const;
+
 type Doing =
   | { readonly what: "make" }
   | { readonly what: "change" | "rotate" | "revoke"; readonly key: Key }
   | { readonly what: "show"; readonly made: MadeKey };
 
-function KeyRow({ of: key, now, onDo }: { of: Key; now: number; onDo: (doing: Doing) => void }): JSX.Element {
+/** The buttons of a key. */
+function Acts({ of: key, onDo }: { of: Key; onDo: (doing: Doing) => void }): JSX.Element {
+  const title = key.name ?? key.id;
+  return (
+    <>
+      {ACTS.map(([what, verb]) => (
+        <button
+          key={what}
+          type="button"
+          class={what === "revoke" ? "danger quiet" : ""}
+          aria-haspopup="dialog"
+          aria-label={`${verb} ${title}`}
+          onClick={() => onDo({ what, key })}
+        >
+          {verb}
+        </button>
+      ))}
+    </>
+  );
+}
+
+function KeyRow({ of: key, now, onDo }: {
+  of: Key;
+  now: number;
+  onDo: ((doing: Doing) => void) | undefined;
+}): JSX.Element {
   const { id, name, state, team, providers, models, lastUsed, expires, previousExpires, unreadable } = key;
   const isOver = state === "revoked";
-  const day = (time: string) => new Date(time).toLocaleDateString();
-  const title = name ?? id;
   return (
     <tr class={isOver ? "over" : ""}>
-      <td>
+      <td class="who">
         <b class="name">{name ?? "unnamed"}</b>
         <span class="mono hint">{id}</span>
         {team !== undefined && <span class="hint">team {team}</span>}
       </td>
-      <td>
+      <td class="state">
         <Pill kind={KINDS[state] ?? "quiet"}>{state}</Pill>
         {unreadable !== undefined && <span class="hint">{unreadable}</span>}
-        {expires !== undefined && !isOver && <span class="hint">until {day(expires)}</span>}
+        {expires !== undefined && !isOver && <span class="hint">expires {day(expires)}</span>}
         {previousExpires !== undefined && !isOver && <span class="hint">old secret until {day(previousExpires)}</span>}
       </td>
-      <td class="wide">
+      <td class="may" data-label="May call">
         <span>{providers?.join(", ") ?? "all providers"}</span>
         <span class="hint">{models?.join(", ") ?? "all models"}</span>
       </td>
-      <td>
+      <td class="used">
         <LimitUse use={key.use} limits={key.limits} />
       </td>
-      <td class="wide">{ago(lastUsed, now)}</td>
-      <td class="acts">
-        {!isOver && (
-          <>
-            <button type="button" aria-label={`Change ${title}`} onClick={() => onDo({ what: "change", key })}>
-              Change
-            </button>
-            <button type="button" aria-label={`Rotate ${title}`} onClick={() => onDo({ what: "rotate", key })}>
-              Rotate
-            </button>
-            <button
-              type="button"
-              class="danger quiet"
-              aria-label={`Revoke ${title}`}
-              onClick={() => onDo({ what: "revoke", key })}
-            >
-              Revoke
-            </button>
-          </>
-        )}
-      </td>
+      <td class="last" data-label="Last used">{ago(lastUsed, now)}</td>
+      {onDo !== undefined && <td class="acts">{!isOver && <Acts of={key} onDo={onDo} />}</td>}
     </tr>
   );
 }
@@ -87,7 +97,8 @@ function KeyRow({ of: key, now, onDo }: { of: Key; now: number; onDo: (doing: Do
 function KeyTable({ keys, now, onDo }: {
   keys: readonly Key[];
   now: number;
-  onDo: (doing: Doing) => void;
+  /** Left out where keys can't be changed. */
+  onDo: ((doing: Doing) => void) | undefined;
 }): JSX.Element {
   return (
     <div class="scroll" role="region" aria-label="Gateway keys" tabIndex={0}>
@@ -96,12 +107,14 @@ function KeyTable({ keys, now, onDo }: {
           <tr>
             <th scope="col">Key</th>
             <th scope="col">State</th>
-            <th scope="col" class="wide">May call</th>
+            <th scope="col">May call</th>
             <th scope="col">Limits</th>
-            <th scope="col" class="wide">Last used</th>
-            <th scope="col">
-              <span class="sr">What can be done</span>
-            </th>
+            <th scope="col">Last used</th>
+            {onDo !== undefined && (
+              <th scope="col">
+                <span class="sr">What can be done</span>
+              </th>
+            )}
           </tr>
         </thead>
         <tbody>
@@ -112,53 +125,71 @@ function KeyTable({ keys, now, onDo }: {
   );
 }
 
-/** Loads the teams, and the keys that match a search, and again every few seconds. */
-function useKeys(search: string): {
-  list: KeyList | undefined;
-  teams: readonly Team[];
-  error: unknown;
-  more: () => void;
-  reload: () => void;
-} {
-  const [list, setList] = useState<KeyList | undefined>(undefined);
-  const [teams, setTeams] = useState<readonly Team[]>([]);
-  const [error, setError] = useState<unknown>(undefined);
-  const [limit, setLimit] = useState(PAGE_SIZE);
-  const latest = useRef(0);
-  const reload = () => {
-    const turn = ++latest.current;
-    const query = new URLSearchParams({ limit: String(limit), use: "true", ...(search !== "" && { search }) });
-    const asked = [
+/** Loads the teams, and the newest keys that match a search. */
+function useKeys(search: string, limit: number) {
+  const query = new URLSearchParams({ limit: String(limit), use: "true", ...(search !== "" && { search }) });
+  return usePolled(async () => {
+    const [list, { teams }] = await Promise.all([
       call<KeyList>("GET", `v1/keys?${query}`),
       call<{ teams: readonly Team[] }>("GET", "v1/teams"),
-    ] as const;
-    Promise.all(asked).then(([found, all]) => {
-      if (turn !== latest.current) return;
-      setList(found);
-      setTeams(all.teams);
-      setError(undefined);
-    }, (thrown: unknown) => turn === latest.current && setError(thrown));
-  };
-  useEffect(() => {
-    reload();
-    const timer = setInterval(() => document.hidden || reload(), REFRESH_MS);
-    return () => clearInterval(timer);
+    ]);
+    return { list, teams };
   }, [search, limit]);
-  return { list, teams, error, more: () => setLimit(Math.min(limit + 2 * PAGE_SIZE, 1000)), reload };
+}
+
+/** A note in the place of buttons that could not work. */
+function ReadOnly(): JSX.Element {
+  return (
+    <p class="note">
+      These keys stand in the configuration, so they are changed there: edit <code>keys</code>{" "}
+      and reload. To make, change and revoke keys here, set <code>keys</code> to{" "}
+      <code>{'{ "file": "gateway-keys.json" }'}</code> or <code>"redis"</code>.
+    </p>
+  );
+}
+
+function whyEmpty(list: KeyList | undefined, error: unknown, search: string): string {
+  if (list === undefined) return error === undefined ? "Loading…" : "The keys are not known.";
+  if (search !== "") return "No key has this in its name or id.";
+  return list.readOnly
+    ? "No key stands in the configuration."
+    : "No keys yet. Make one for each team or program: limits, logs and metrics are told apart by key.";
+}
+
+/** The dialog of what is being done with a key. */
+function Dialogs({ doing, providers, teams, onDone, onClose }: {
+  doing: Doing | undefined;
+  providers: readonly string[];
+  teams: readonly Team[];
+  onDone: (made?: MadeKey) => void;
+  onClose: () => void;
+}): JSX.Element | null {
+  if (doing === undefined) return null;
+  switch (doing.what) {
+    case "show":
+      return <Secret made={doing.made} onClose={onClose} />;
+    case "rotate":
+      return <Rotate of={doing.key} onDone={onDone} onClose={onClose} />;
+    case "revoke":
+      return <Revoke of={doing.key} onDone={onDone} onClose={onClose} />;
+  }
+  const editing = doing.what === "change" ? doing.key : undefined;
+  return <KeyForm editing={editing} providers={providers} teams={teams} onDone={onDone} onClose={onClose} />;
 }
 
 /** The view. */
 export function Keys({ snapshot: { report } }: { snapshot: Snapshot }): JSX.Element {
   const [search, setSearch] = useState("");
+  const [limit, setLimit] = useState(PAGE_SIZE);
   const [doing, setDoing] = useState<Doing | undefined>(undefined);
-  const { list, teams, error, more, reload } = useKeys(search.trim());
+  const { value, error, reload } = useKeys(search.trim(), limit);
+  const { list, teams = [] } = value ?? {};
+  const isReadOnly = list?.readOnly === true;
   const providers = report?.providers.map(({ name }) => name) ?? [];
-  const onClose = () => setDoing(undefined);
   const onDone = (made?: MadeKey) => {
     setDoing(made?.key === undefined ? undefined : { what: "show", made });
     reload();
   };
-  const isEmpty = list?.keys.length === 0;
   return (
     <>
       <h1 class="sr">Keys</h1>
@@ -171,39 +202,32 @@ export function Keys({ snapshot: { report } }: { snapshot: Snapshot }): JSX.Elem
           value={search}
           onInput={(event) => setSearch(event.currentTarget.value)}
         />
-        <button type="button" class="primary" onClick={() => setDoing({ what: "make" })}>Make a key</button>
+        {list !== undefined && !isReadOnly && (
+          <button
+            type="button"
+            class="primary"
+            aria-haspopup="dialog"
+            onClick={() => setDoing({ what: "make" })}
+          >
+            Make a key
+          </button>
+        )}
       </div>
       <Problem error={error} />
+      {isReadOnly && <ReadOnly />}
       <Teams teams={teams} />
       <section class="card flush">
-        {isEmpty
-          ? (
-            <p class="empty">
-              {search === ""
-                ? "No keys yet. Make one for each team or program: limits, logs and metrics are told apart by key."
-                : "No key has this in its name or id."}
-            </p>
-          )
-          : <KeyTable keys={list?.keys ?? []} now={report?.now ?? Date.now()} onDo={setDoing} />}
+        {list === undefined || list.keys.length === 0
+          ? <p class="empty">{whyEmpty(list, error, search)}</p>
+          : <KeyTable keys={list.keys} now={report?.now ?? Date.now()} onDo={isReadOnly ? undefined : setDoing} />}
       </section>
       {list?.next && (
         <div class="toolbar">
           <span class="hint grow">The newest {list.keys.length}</span>
-          <button type="button" onClick={more}>Show more</button>
+          <button type="button" onClick={() => setLimit(Math.min(limit + 2 * PAGE_SIZE, MAX_KEYS))}>Show more</button>
         </div>
       )}
-      {(doing?.what === "make" || doing?.what === "change") && (
-        <KeyForm
-          editing={doing.what === "change" ? doing.key : undefined}
-          providers={providers}
-          teams={teams}
-          onDone={onDone}
-          onClose={onClose}
-        />
-      )}
-      {doing?.what === "rotate" && <Rotate of={doing.key} onDone={onDone} onClose={onClose} />}
-      {doing?.what === "revoke" && <Revoke of={doing.key} onDone={onDone} onClose={onClose} />}
-      {doing?.what === "show" && <Secret made={doing.made} onClose={onClose} />}
+      <Dialogs doing={doing} providers={providers} teams={teams} onDone={onDone} onClose={() => setDoing(undefined)} />
     </>
   );
 }

@@ -1,32 +1,55 @@
 /**
- * The use of limits: of a key, and of the teams that keys belong to.
+ * The use of limits: of a key, of a provider, and of the teams that keys belong to.
  *
  * @module
  */
 import type { JSX } from "preact";
 import type { Limits, Team, Use } from "./client.ts";
-import { amount, duration, money, percent } from "./format.ts";
+import { amount, money, percent, rate, span } from "./format.ts";
+
+/** Share of a limit from which on its bar warns. */
+const HIGH = 0.9;
+
+/** Names of limits as people read them. */
+const LABELS: Readonly<Record<string, string>> = {
+  requests: "Requests",
+  tokens: "Tokens",
+  budget: "Budget of tokens",
+  spend: "Budget of money",
+  concurrency: "Open at once",
+};
 
 /** Finds the budget of tokens or of money among the written ones. */
 export function findBudget(limits: Limits | undefined, isMoney: boolean): string {
   return [limits?.budget ?? []].flat().map(String).find((text) => text.includes(" ") === isMoney) ?? "";
 }
 
-/** Describes the use of a limit: `budget 2M of 5M/month`, or `12.40 of 50 USD this month`. */
-function Amounts({ of: { name, limit, used }, limits }: { of: Use; limits: Limits | undefined }): JSX.Element {
-  if (name === "spend") {
-    const [whole, period] = findBudget(limits, true).split("/");
-    return (
-      <span>
-        <b>{money(used)}</b> of {whole} {period === "day" ? "today" : "this month"}
-      </span>
-    );
-  }
-  const written = name === "budget" ? findBudget(limits, false) : limits?.[name];
+/** Describes the most that a limit allows: `600 per minute`, `5M tokens this month`, `50 USD today`. */
+function toMost({ name, limit }: Use, limits: Limits | undefined): string {
+  if (name !== "budget" && name !== "spend") return rate(String(limits?.[name] ?? amount(limit)));
+  const [whole, period] = findBudget(limits, name === "spend").split("/");
+  const unit = name === "budget" ? " tokens" : "";
+  return `${whole ?? amount(limit)}${unit} ${period === "day" ? "today" : "this month"}`;
+}
+
+function Limit({ of, limits }: { of: Use; limits: Limits | undefined }): JSX.Element {
+  const { name, limit, used, resetsIn } = of;
+  const label = LABELS[name] ?? name;
   return (
-    <span>
-      {name} <b>{amount(used)}</b> of {String(written ?? amount(limit))}
-    </span>
+    <li>
+      <span class="what">
+        <span>{label}</span>{" "}
+        <span>
+          <b>{name === "spend" ? money(used) : amount(used)}</b> of {toMost(of, limits)}
+        </span>
+      </span>
+      <meter min={0} max={limit} high={limit * HIGH} value={Math.min(used, limit)} aria-label={`${label} used`}>
+        {percent(used / limit)}
+      </meter>
+      {resetsIn !== undefined && used > 0 && (
+        <span class="hint">renews in {span(Number.parseInt(resetsIn) * 1000)}</span>
+      )}
+    </li>
   );
 }
 
@@ -37,24 +60,13 @@ export function LimitUse({ use, limits }: {
 }): JSX.Element {
   if (use === undefined || use.length === 0) return <span class="hint">no limits</span>;
   return (
-    <ul class="uses">
-      {use.map((each) => {
-        const { name, limit, used, resetsIn } = each;
-        return (
-          <li key={name}>
-            <Amounts of={each} limits={limits} />
-            <meter min={0} max={limit} high={limit * 0.9} value={Math.min(used, limit)} aria-label={`${name} used`}>
-              {percent(used / limit)}
-            </meter>
-            {resetsIn !== undefined && used > 0 && (
-              <span class="hint">anew in {duration(Number.parseInt(resetsIn) * 1000)}</span>
-            )}
-          </li>
-        );
-      })}
-      {limits?.mode === "observe" && <li class="hint">only observed</li>}
-      {limits?.mode === "strict" && <li class="hint">strict</li>}
-    </ul>
+    <>
+      <ul class="uses">
+        {use.map((each) => <Limit key={each.name} of={each} limits={limits} />)}
+      </ul>
+      {limits?.mode === "observe" && <span class="hint">only observed: no call is refused</span>}
+      {limits?.mode === "strict" && <span class="hint">strict: calls that could exceed a limit are refused too</span>}
+    </>
   );
 }
 
@@ -70,7 +82,9 @@ export function Teams({ teams }: { teams: readonly Team[] }): JSX.Element | null
       {teams.map(({ name, limits, use }) => (
         <div key={name} class="team" role="group" aria-label={`Team ${name}`}>
           <b class="name">{name}</b>
-          <LimitUse use={use} limits={limits} />
+          <div>
+            <LimitUse use={use} limits={limits} />
+          </div>
         </div>
       ))}
     </section>

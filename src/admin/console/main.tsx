@@ -4,9 +4,11 @@
  * @module
  */
 import { type JSX, render } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { signOut, watch } from "./client.ts";
 import { Exchanges } from "./exchanges.tsx";
+import { FleetSwitch, type Scope } from "./fleet_switch.tsx";
+import { Fleet } from "./fleet_view.tsx";
 import { Keys } from "./keys.tsx";
 import { Playground } from "./playground.tsx";
 import { Providers } from "./providers.tsx";
@@ -28,6 +30,7 @@ const VIEWS = {
   traffic: Traffic,
   usage: Usage,
   exchanges: Exchanges,
+  fleet: Fleet,
   providers: Providers,
   keys: Keys,
   playground: undefined,
@@ -47,20 +50,28 @@ function useView(): View {
   return view;
 }
 
+const toTitle = (view: View): string => view.charAt(0).toUpperCase() + view.slice(1);
+
 /** Moves the focus to the content. A link could not: the hash of the address names the view. */
 function skip(event: Event): void {
   event.preventDefault();
   document.getElementById("content")?.focus();
 }
 
-/** Creates a store that takes reports while the page is open. Renders once a report, but not while it is hidden. */
-function useStore(onSignedOut: (told: string) => void): Store {
+/** Views of traffic, which is that of one gateway or of all. */
+const SCOPED: readonly View[] = ["traffic", "exchanges", "providers"];
+
+/**
+ * Creates a store that takes reports while the page is open, another one for each scope. Renders once a report, but not
+ * while it is hidden.
+ */
+function useStore(scope: Scope, onSignedOut: (told: string) => void): Store {
   const [, setTurn] = useState(0);
-  const [store] = useState(() => new Store());
+  const store = useMemo(() => new Store(), [scope]);
   useEffect(() => {
     const renderNow = () => document.hidden || setTurn((turn) => turn + 1);
     document.addEventListener("visibilitychange", renderNow);
-    const stop = watch({
+    const stop = watch(scope, {
       report(report) {
         store.add(report);
         renderNow();
@@ -75,15 +86,17 @@ function useStore(onSignedOut: (told: string) => void): Store {
       stop();
       document.removeEventListener("visibilitychange", renderNow);
     };
-  }, []);
+  }, [scope]);
   return store;
 }
 
 function Console({ onSignedOut }: { onSignedOut: (told: string) => void }): JSX.Element {
-  const store = useStore(onSignedOut);
+  const [scope, setScope] = useState<Scope>("");
+  const store = useStore(scope, onSignedOut);
   const view = useView();
   const { theme, shown, next } = useTheme();
   const { snapshot } = store;
+  useEffect(() => void (document.title = `${toTitle(view)} · Sallyport`), [view]);
   const Shown: ((props: ViewProps) => JSX.Element) | undefined = VIEWS[view];
   return (
     <>
@@ -92,12 +105,12 @@ function Console({ onSignedOut }: { onSignedOut: (told: string) => void }): JSX.
       <nav aria-label="Views">
         {NAMES.map((each) => (
           <a key={each} href={`#${each}`} aria-current={each === view ? "page" : undefined}>
-            {each[0]?.toUpperCase()}
-            {each.slice(1)}
+            {toTitle(each)}
           </a>
         ))}
       </nav>
-      <Banner report={snapshot.report} />
+      <Banner snapshot={snapshot} />
+      {SCOPED.includes(view) && <FleetSwitch scope={scope} live={snapshot.report?.scope} onScope={setScope} />}
       <main id="content" tabIndex={-1}>
         {Shown !== undefined && <Shown snapshot={snapshot} store={store} theme={shown} />}
         <Playground snapshot={snapshot} isHidden={view !== "playground"} />

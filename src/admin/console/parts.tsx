@@ -7,22 +7,49 @@ import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { Refused } from "./client.ts";
 
-/** A window above the page, closed by Escape or its owner. Focus stays within it. */
-export function Dialog({ title, onClose, children, isWide = false }: {
-  title: string;
-  onClose: () => void;
-  children: ComponentChildren;
-  isWide?: boolean;
-}): JSX.Element {
+interface DialogProps {
+  readonly title: string;
+  readonly onClose: () => void;
+  readonly children: ComponentChildren;
+  /** Buttons, which stay in sight while the rest scrolls. */
+  readonly actions: ComponentChildren;
+  /** An error, shown above the buttons. */
+  readonly error?: unknown;
+  /** Makes a form of it. */
+  readonly onSubmit?: (event: Event) => void;
+  readonly isWide?: boolean;
+}
+
+/** A window above the page, closed by Escape or its owner. Focus stays within it, and then goes back. */
+export function Dialog({ title, onClose, children, actions, error, onSubmit, isWide }: DialogProps): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   const heading = useId();
-  useEffect(() => dialog.current?.showModal(), []);
+  useEffect(() => {
+    const before = document.activeElement;
+    dialog.current?.showModal();
+    // Nothing below can have the focus until the window is gone.
+    return () => queueMicrotask(() => giveFocusBack(before));
+  }, []);
+  const content = (
+    <>
+      <div class="dialog-body">{children}</div>
+      <Problem error={error} />
+      <div class="actions">{actions}</div>
+    </>
+  );
   return (
     <dialog ref={dialog} class={isWide ? "wide" : ""} aria-labelledby={heading} onClose={onClose}>
       <h2 id={heading}>{title}</h2>
-      {children}
+      {onSubmit === undefined ? content : <form onSubmit={onSubmit}>{content}</form>}
     </dialog>
   );
+}
+
+/** Focuses what had the focus before a window opened, or the content if that is gone. */
+function giveFocusBack(before: Element | null): void {
+  if (document.querySelector("dialog[open]") !== null) return;
+  const home = before?.isConnected ? before : document.getElementById("content");
+  if (home instanceof HTMLElement) home.focus();
 }
 
 /** A label, its control, and a hint on its values. */
@@ -93,6 +120,40 @@ export function useAct(): {
   return { isBusy, error, act };
 }
 
+const REFRESH_MS = 5000;
+
+/**
+ * Loads something of the admin API, and again every few seconds while the page is seen, when it is seen again, and when
+ * inputs change.
+ */
+export function usePolled<T>(load: () => Promise<T>, inputs: readonly unknown[]): {
+  value: T | undefined;
+  error: unknown;
+  reload: () => void;
+} {
+  const [state, setState] = useState<{ value: T | undefined; error: unknown }>({ value: undefined, error: undefined });
+  const latest = useRef(0);
+  const reload = () => {
+    const turn = ++latest.current;
+    load().then(
+      (value) => turn === latest.current && setState({ value, error: undefined }),
+      (error: unknown) => turn === latest.current && setState((before) => ({ ...before, error })),
+    );
+  };
+  useEffect(() => {
+    const reloadIfSeen = () => document.hidden || reload();
+    reload();
+    const timer = setInterval(reloadIfSeen, REFRESH_MS);
+    document.addEventListener("visibilitychange", reloadIfSeen);
+    return () => {
+      latest.current++;
+      clearInterval(timer);
+      document.removeEventListener("visibilitychange", reloadIfSeen);
+    };
+  }, inputs);
+  return { ...state, reload };
+}
+
 /** Copies a text to the clipboard, also where the page has no secure context. */
 async function copy(text: string, from: HTMLElement): Promise<void> {
   if (navigator.clipboard !== undefined) return await navigator.clipboard.writeText(text);
@@ -134,20 +195,25 @@ export function Confirm({ title, act: verb, onAct, onClose, isDangerous = false,
 }): JSX.Element {
   const { isBusy, error, act } = useAct();
   return (
-    <Dialog title={title} onClose={onClose}>
+    <Dialog
+      title={title}
+      onClose={onClose}
+      error={error}
+      actions={
+        <>
+          <button type="button" onClick={onClose}>Cancel</button>
+          <button
+            type="button"
+            class={isDangerous ? "danger" : "primary"}
+            disabled={isBusy}
+            onClick={() => act(onAct)}
+          >
+            {verb}
+          </button>
+        </>
+      }
+    >
       {children}
-      <Problem error={error} />
-      <div class="actions">
-        <button type="button" onClick={onClose}>Cancel</button>
-        <button
-          type="button"
-          class={isDangerous ? "danger" : "primary"}
-          disabled={isBusy}
-          onClick={() => act(onAct)}
-        >
-          {verb}
-        </button>
-      </div>
     </Dialog>
   );
 }

@@ -1,32 +1,112 @@
 /**
- * The view of providers, with the state of each replica.
+ * The view of providers: how each does, the state of its replicas, and the use of its limits.
  *
  * @module
  */
 import type { JSX } from "preact";
 import type { LiveReplica, LiveReport } from "../../observe/live/live_report.ts";
-import { amount, duration, percent } from "./format.ts";
-import { Pill } from "./parts.tsx";
-import type { Snapshot, Store } from "./store.ts";
+import { call, type Provider as ProviderLimits } from "./client.ts";
+import { amount, duration, percent, plural } from "./format.ts";
+import { LimitUse } from "./limit_use.tsx";
+import { Pill, Problem, usePolled } from "./parts.tsx";
+import type { ProviderSummary, Snapshot, Store, Summary } from "./store.ts";
+
+/** Share of errors from which on a provider's figure warns. */
+const MANY_ERRORS = 0.05;
 
 function Health({ replica }: { replica: LiveReplica }): JSX.Element {
   const { inService, ejected, ejectedMs, failures } = replica;
   if (ejected === 0) {
     return (
-      <>
+      <span class="state">
         <Pill kind={failures > 0 ? "warn" : "good"}>in service</Pill>
-        <span class="hint">{failures > 0 && `${failures} failed in a row`}</span>
-      </>
+        <span class="hint">{failures > 0 && `${plural(failures, "call")} failed in a row`}</span>
+      </span>
     );
   }
   const until = ejectedMs > 0 ? `tried again in ${duration(ejectedMs)}` : "tried again with the next call";
   return (
-    <>
+    <span class="state">
       <Pill kind={inService > 0 ? "warn" : "bad"}>
         {inService > 0 ? `ejected by ${ejected} of ${inService + ejected} processes` : "ejected"}
       </Pill>
-      <span class="hint">{failures} failed, {until}</span>
-    </>
+      <span class="hint">{plural(failures, "call")} failed, {until}</span>
+    </span>
+  );
+}
+
+/** The state of all replicas together; nothing while all are in service. */
+function Overall({ replicas }: { replicas: readonly LiveReplica[] }): JSX.Element | null {
+  const out = replicas.filter(({ ejected }) => ejected > 0).length;
+  if (out === 0) return null;
+  const isAll = replicas.every(({ inService }) => inService === 0);
+  return <Pill kind={isAll ? "bad" : "warn"}>{out} of {plural(replicas.length, "replica")} ejected</Pill>;
+}
+
+function Figure({ label, value, more, isBad = false }: {
+  label: string;
+  value: string;
+  more: string;
+  isBad?: boolean;
+}): JSX.Element {
+  return (
+    <div>
+      <dt>{label}</dt>
+      <dd class={isBad ? "bad" : ""}>{value}</dd>
+      <dd>{more}</dd>
+    </div>
+  );
+}
+
+function Figures({ of, seconds }: { of: ProviderSummary; seconds: number }): JSX.Element {
+  const share = of.exchanges === 0 ? 0 : of.errors / of.exchanges;
+  const time = (what: "duration" | "firstToken", at: number) => duration(of.percentile(what, at));
+  return (
+    <dl class="figures">
+      <Figure label="Exchanges" value={`${amount(of.exchanges / seconds)}/s`} more={`${amount(of.exchanges)} in all`} />
+      <Figure
+        label="Errors"
+        value={of.exchanges === 0 ? "–" : percent(share)}
+        more={`${amount(of.errors)} in all`}
+        isBad={share >= MANY_ERRORS}
+      />
+      <Figure label="Latency p95" value={time("duration", 0.95)} more={`p50 ${time("duration", 0.5)}`} />
+      <Figure label="First token p95" value={time("firstToken", 0.95)} more={`p50 ${time("firstToken", 0.5)}`} />
+    </dl>
+  );
+}
+
+function Provider({ provider: { name, hosts, replicas }, limits, minute }: {
+  provider: LiveReport["providers"][number];
+  limits: ProviderLimits | undefined;
+  minute: Summary;
+}): JSX.Element {
+  return (
+    <section class="card provider" aria-label={`Provider ${name}`}>
+      <header>
+        <h2>{name}</h2>
+        <Overall replicas={replicas} />
+      </header>
+      <Figures of={minute.of(name)} seconds={minute.seconds} />
+      <div>
+        <h3>{replicas.length === 1 ? "Upstream" : "Replicas"}</h3>
+        <ul class="replicas">
+          {replicas.map((replica) => (
+            <li key={replica.url}>
+              <span class="mono">{replica.url}</span>
+              <Health replica={replica} />
+            </li>
+          ))}
+        </ul>
+      </div>
+      {limits !== undefined && limits.use.length > 0 && (
+        <div>
+          <h3>Limits, for all keys together</h3>
+          <LimitUse use={limits.use} limits={limits.limits} />
+        </div>
+      )}
+      <p class="hint hosts">Callers reach it at {hosts.map((host) => host === "*" ? "any host" : host).join(", ")}</p>
+    </section>
   );
 }
 
@@ -43,7 +123,7 @@ function Engines({ health }: { health: LiveReport["health"] }): JSX.Element | nu
             <Pill kind={redis.isUp ? "good" : "bad"}>{redis.isUp ? "answers" : "away"}</Pill>
           </header>
           <p class="hint">
-            {redis.failures ?? 0} calls failed; {redis.localDecisions ?? 0} limits were decided without it.
+            {plural(redis.failures ?? 0, "call")} failed; {redis.localDecisions ?? 0} limits were decided without it.
           </p>
         </section>
       )}
@@ -69,33 +149,24 @@ function Engines({ health }: { health: LiveReport["health"] }): JSX.Element | nu
 
 /** The view. */
 export function Providers({ snapshot: { report }, store }: { snapshot: Snapshot; store: Store }): JSX.Element {
+  const { value, error } = usePolled(
+    () => call<{ providers: readonly ProviderLimits[] }>("GET", "v1/providers"),
+    [],
+  );
   const minute = store.summary(60);
+  const limitsOf = (name: string) => value?.providers.find((each) => each.name === name);
   return (
     <>
       <h1 class="sr">Providers</h1>
+      <p class="hint">
+        Figures of the last minute. Latency is from a call's first byte to the last byte of its answer; the first token
+        is that of streams.
+      </p>
+      <Problem error={error} />
       <div class="cards">
-        {report?.providers.map(({ name, hosts, replicas }) => {
-          const [exchanges, errors] = minute.byProvider.get(name) ?? [0, 0];
-          return (
-            <section class="card" key={name}>
-              <header>
-                <h2>{name}</h2>
-                <span class="legend">
-                  {amount(exchanges / 60)}/s, {percent(exchanges === 0 ? 0 : errors / exchanges)} errors
-                </span>
-              </header>
-              <p class="hint">Callers reach it as {hosts.join(", ")}</p>
-              <ul class="rows">
-                {replicas.map((replica) => (
-                  <li key={replica.url}>
-                    <span class="mono grow">{replica.url}</span>
-                    <Health replica={replica} />
-                  </li>
-                ))}
-              </ul>
-            </section>
-          );
-        })}
+        {report?.providers.map((provider) => (
+          <Provider key={provider.name} provider={provider} limits={limitsOf(provider.name)} minute={minute} />
+        ))}
       </div>
       {report !== undefined && <Engines health={report.health} />}
       <p class="hint">

@@ -3,12 +3,12 @@
  *
  * @module
  */
+import type { FleetLiveReport } from "../../observe/fleet/fleet_report.ts";
 import {
   type Durations,
   KEPT_EXCHANGES,
   KEPT_SECONDS,
   type LiveExchange,
-  type LiveReport,
   type LiveSecond,
   percentile,
 } from "../../observe/live/live_report.ts";
@@ -19,10 +19,10 @@ const WINDOW_SECONDS = 10;
 /** One second as charts draw it; `null` is a gap. */
 export interface Point {
   readonly at: number;
-  readonly exchanges: number;
-  readonly errors: number;
-  readonly tokens: number;
-  readonly outputTokens: number;
+  readonly exchanges: number | null;
+  readonly errors: number | null;
+  readonly tokens: number | null;
+  readonly outputTokens: number | null;
   readonly p50: number | null;
   readonly p95: number | null;
   readonly p99: number | null;
@@ -34,24 +34,34 @@ export interface Point {
 
 /** State of the store at one moment. */
 export interface Snapshot {
-  readonly report: LiveReport | undefined;
+  readonly report: FleetLiveReport | undefined;
   readonly points: readonly Point[];
   /** The newest first. */
   readonly exchanges: readonly LiveExchange[];
   readonly isConnected: boolean;
 }
 
+/** Sums over some seconds, for one provider. */
+export interface ProviderSummary {
+  readonly exchanges: number;
+  readonly errors: number;
+  /** Returns a percentile of one of the durations, milliseconds; `undefined` if there are none. */
+  percentile(what: "duration" | "firstToken", share: number): number | undefined;
+}
+
 /** Sums over some seconds. */
 export interface Summary {
+  /** Number of seconds that are summed up: fewer than were asked for if the gateway has not run for so long. */
   readonly seconds: number;
   readonly exchanges: number;
   readonly errors: number;
   readonly byError: ReadonlyMap<string, number>;
   /** Ends that concern only the caller, by their code. */
   readonly byCaller: ReadonlyMap<string, number>;
-  readonly byProvider: ReadonlyMap<string, readonly [exchanges: number, errors: number]>;
   readonly tokens: number;
   readonly outputTokens: number;
+  /** Sums of one provider, by its name. Its durations are known for the last minute. */
+  of(provider: string): ProviderSummary;
   /** Returns a percentile of one of the durations, milliseconds; `undefined` if there are none. */
   percentile(what: "duration" | "firstToken" | "overhead", share: number): number | undefined;
 }
@@ -74,7 +84,7 @@ export class Store {
   }
 
   /** @param report The next report; the first of a connection holds all that the gateway has kept */
-  add(report: LiveReport): void {
+  add(report: FleetLiveReport): void {
     const last = Math.floor(report.now / 1000) - 1;
     const first = last - KEPT_SECONDS + 2;
     for (const second of report.seconds) this.#seconds.set(second.at, second);
@@ -83,7 +93,9 @@ export class Store {
     const points: Point[] = [];
     for (let at = first; at <= last; at++) {
       const before = known.get(at);
-      points.push(before !== undefined && at < report.from ? before : this.#toPoint(at, at === last ? report : before));
+      const isTold = at < report.from || at < report.since;
+      const open = at === last ? report : before;
+      points.push(before !== undefined && isTold ? before : this.#toPoint(at, open, at >= report.since));
     }
     // A stream that was opened again tells some a second time.
     const seen = new Set(report.exchanges.map(({ id }) => id));
@@ -102,30 +114,36 @@ export class Store {
     const addTo = (sums: Map<string, number>, counts: Readonly<Record<string, number>>) => {
       for (const [code, count] of Object.entries(counts)) sums.set(code, (sums.get(code) ?? 0) + count);
     };
-    const byProvider = new Map<string, [number, number]>();
-    for (const { errors, callers, providers } of seconds) {
+    for (const { errors, callers } of seconds) {
       addTo(byError, errors);
       addTo(byCaller, callers);
-      for (const [name, [exchanges, failed]] of Object.entries(providers)) {
-        const [before, failedBefore] = byProvider.get(name) ?? [0, 0];
-        byProvider.set(name, [before + exchanges, failedBefore + failed]);
-      }
     }
+    const known = last - (this.#snapshot.report?.since ?? 0) + 1;
     return {
-      seconds: count,
+      seconds: Math.max(1, Math.min(count, known)),
       exchanges: sum(seconds.map(({ exchanges }) => exchanges)),
       errors: sum(byError.values()),
       byError,
       byCaller,
-      byProvider,
+      of: (provider) => ({
+        exchanges: sum(seconds.map(({ providers }) => providers[provider]?.[0] ?? 0)),
+        errors: sum(seconds.map(({ providers }) => providers[provider]?.[1] ?? 0)),
+        percentile: (what, share) => percentile(seconds.map(({ times }) => times[provider]?.[what] ?? []), share),
+      }),
       tokens: sum(seconds.map(({ tokens }) => tokens)),
       outputTokens: sum(seconds.map(({ outputTokens }) => outputTokens)),
       percentile: (what, share) => percentile(seconds.map((second): Durations => second[what]), share),
     };
   }
 
-  #toPoint(at: number, open: { openStreams: number | null; openExchanges: number | null } | undefined): Point {
+  /** @param isKnown Whether the gateway was there: only then a second without figures was idle */
+  #toPoint(
+    at: number,
+    open: { openStreams: number | null; openExchanges: number | null } | undefined,
+    isKnown: boolean,
+  ): Point {
     const second = this.#seconds.get(at);
+    const none = isKnown || second !== undefined ? 0 : null;
     const window: LiveSecond[] = [];
     for (let step = at - WINDOW_SECONDS + 1; step <= at; step++) {
       const each = this.#seconds.get(step);
@@ -135,10 +153,10 @@ export class Store {
     const firstTokens = window.map(({ firstToken }) => firstToken);
     return {
       at,
-      exchanges: second?.exchanges ?? 0,
-      errors: sum(Object.values(second?.errors ?? {})),
-      tokens: second?.tokens ?? 0,
-      outputTokens: second?.outputTokens ?? 0,
+      exchanges: second?.exchanges ?? none,
+      errors: second === undefined ? none : sum(Object.values(second.errors)),
+      tokens: second?.tokens ?? none,
+      outputTokens: second?.outputTokens ?? none,
       p50: percentile(durations, 0.5) ?? null,
       p95: percentile(durations, 0.95) ?? null,
       p99: percentile(durations, 0.99) ?? null,

@@ -5,9 +5,9 @@
  */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import type { LiveReport } from "../../observe/live/live_report.ts";
 import { call } from "./client.ts";
 import { Confirm, Mark, Pill } from "./parts.tsx";
+import { clock, plural } from "./format.ts";
 import type { Snapshot } from "./store.ts";
 import { type Theme, ThemeSwitch } from "./theme.tsx";
 
@@ -36,8 +36,8 @@ function Drain({ isDrained, onClose }: { isDrained: boolean; onClose: () => void
     <Confirm title="Turn callers elsewhere?" act="Drain" onAct={onAct} onClose={onClose}>
       <p>
         <code>/readyz</code>{" "}
-        answers 503 from now on, so that load balancers send callers elsewhere. Who calls all the same is served, open
-        exchanges go on to their end, and Resume takes it back.
+        answers 503 from now on, so that load balancers send callers elsewhere. Callers that come all the same are
+        served, open exchanges go on to their end, and Resume takes it back.
       </p>
       <p class="hint">When nothing is open any more, end the process with SIGTERM.</p>
     </Confirm>
@@ -67,7 +67,12 @@ export function Top({ snapshot: { report, isConnected }, theme, onTheme, onSigne
         <span class="hint wide">{report?.version}</span>
         <span class="grow" />
         <ThemeSwitch theme={theme} next={onTheme} />
-        <button type="button" disabled={report?.state === "leaving"} onClick={() => setAsking(true)}>
+        <button
+          type="button"
+          aria-haspopup="dialog"
+          disabled={!isConnected || report?.state === "leaving"}
+          onClick={() => setAsking(true)}
+        >
           {isDrained ? "Resume" : "Drain"}
         </button>
         <button type="button" class="quiet" onClick={() => onSignedOut("")}>Sign out</button>
@@ -77,17 +82,29 @@ export function Top({ snapshot: { report, isConnected }, theme, onTheme, onSigne
   );
 }
 
-/** A line below the head while the gateway is not ready. */
-export function Banner({ report }: { report: LiveReport | undefined }): JSX.Element | null {
-  if (report === undefined || report.state === "ready") return null;
+/** A line below the head while the gateway is not ready, or out of reach. */
+export function Banner({ snapshot: { report, isConnected } }: { snapshot: Snapshot }): JSX.Element | null {
+  if (report === undefined || (report.state === "ready" && isConnected)) return null;
+  if (!isConnected) {
+    return (
+      <div class="banner" role="status">
+        <span>
+          <b>The gateway cannot be reached.</b> These are the figures of {clock(report.now)}; trying again.
+        </span>
+      </div>
+    );
+  }
   const what = {
     starting: "Keys can't be looked up yet.",
     draining: "Load balancers are told to turn elsewhere.",
     leaving: "The gateway was told to end.",
+    ready: "",
   }[report.state];
   return (
-    <p class="banner" role="status">
-      {what} <b>{report.openExchanges} open</b>
-    </p>
+    <div class="banner" role="status">
+      <span>
+        {what} <b>{plural(report.openExchanges, "exchange")} open</b>
+      </span>
+    </div>
   );
 }

@@ -6,7 +6,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { Chart, type Line } from "./chart.tsx";
-import { amount, duration, percent, words } from "./format.ts";
+import { amount, duration, percent, plural, words } from "./format.ts";
 import { CopyText } from "./parts.tsx";
 import type { Snapshot, Store, Summary } from "./store.ts";
 
@@ -49,6 +49,7 @@ function Tile({ label, value, more, isBad = false }: {
 
 function Tiles({ minute, report }: { minute: Summary; report: Snapshot["report"] }): JSX.Element {
   const perSecond = (count: number) => amount(count / minute.seconds);
+  const time = minute.seconds < 60 ? plural(minute.seconds, "second") : "a minute";
   const share = minute.exchanges === 0 ? 0 : minute.errors / minute.exchanges;
   const of = (what: "duration" | "firstToken" | "overhead", at: number) => duration(minute.percentile(what, at));
   return (
@@ -56,9 +57,9 @@ function Tiles({ minute, report }: { minute: Summary; report: Snapshot["report"]
       <Tile
         label="Exchanges"
         value={`${perSecond(minute.exchanges)}/s`}
-        more={`${amount(minute.exchanges)} in a minute`}
+        more={`${amount(minute.exchanges)} in ${time}`}
       />
-      <Tile label="Errors" value={percent(share)} more={`${amount(minute.errors)} in a minute`} isBad={share >= 0.05} />
+      <Tile label="Errors" value={percent(share)} more={`${amount(minute.errors)} in ${time}`} isBad={share >= 0.05} />
       <Tile label="Latency p95" value={of("duration", 0.95)} more={`p50 ${of("duration", 0.5)}`} />
       <Tile label="First token p95" value={of("firstToken", 0.95)} more={`p50 ${of("firstToken", 0.5)}`} />
       <Tile
@@ -69,7 +70,7 @@ function Tiles({ minute, report }: { minute: Summary; report: Snapshot["report"]
       <Tile
         label="Open streams"
         value={amount(report?.openStreams ?? 0)}
-        more={`${amount(report?.openExchanges ?? 0)} exchanges`}
+        more={plural(report?.openExchanges ?? 0, "open exchange")}
       />
       <Tile label="Gateway's own time" value={of("overhead", 0.5)} more={`p99 ${of("overhead", 0.99)}`} />
     </dl>
@@ -155,7 +156,9 @@ export function Traffic({ snapshot, store, theme }: {
       {isEmpty ? <FirstSteps report={report} /> : (
         <>
           <div class="toolbar">
-            <span class="hint grow">Each point is a second; percentiles are those of the ten seconds up to it.</span>
+            <span class="hint grow">
+              Each point is a second; percentiles cover the ten seconds up to it. A gap means no data.
+            </span>
             <div class="segments" role="group" aria-label="How far back">
               {[60, 300].map((each) => (
                 <button
@@ -170,11 +173,11 @@ export function Traffic({ snapshot, store, theme }: {
             </div>
           </div>
           <div class="charts">
-            <Chart title="Exchanges a second" lines={RATE} format={amount} {...chart} />
+            <Chart title="Exchanges per second" lines={RATE} format={amount} {...chart} />
             <Chart title="Latency" lines={LATENCY} format={duration} {...chart} />
             <Chart title="Time to first token" lines={FIRST_TOKEN} format={duration} {...chart} />
-            <Chart title="Tokens a second" lines={TOKENS} format={amount} {...chart} />
-            <Chart title="Open" lines={OPEN} format={amount} {...chart} />
+            <Chart title="Tokens per second" lines={TOKENS} format={amount} {...chart} />
+            <Chart title="Open at once" lines={OPEN} format={amount} {...chart} />
             <Codes
               title="Errors by code"
               counts={all.byError}

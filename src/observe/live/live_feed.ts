@@ -21,7 +21,36 @@ import {
   type LivePart,
   type LiveReplica,
   type LiveSecond,
+  TIMED_SECONDS,
 } from "./live_report.ts";
+
+/** Times of the exchanges with each provider, in one second: a slot of the ring. */
+class SecondTimes {
+  at = -1;
+  readonly #byProvider = new Map<string, { duration: Uint32Array; firstToken: Uint32Array }>();
+
+  /** Adds an exchange. Clears the slot first if it holds another second. */
+  add(at: number, provider: string, { durationMs, firstTokenMs }: ExchangeRecord): void {
+    if (this.at !== at) this.#byProvider.clear();
+    this.at = at;
+    let times = this.#byProvider.get(provider);
+    if (times === undefined) {
+      times = { duration: new Uint32Array(BINS), firstToken: new Uint32Array(BINS) };
+      this.#byProvider.set(provider, times);
+    }
+    addTo(times.duration, durationMs);
+    if (firstTokenMs !== undefined) addTo(times.firstToken, firstTokenMs);
+  }
+
+  toJson(): LiveSecond["times"] {
+    return Object.fromEntries(
+      Array.from(this.#byProvider, ([name, { duration, firstToken }]) => [
+        name,
+        { duration: toDurations(duration), firstToken: toDurations(firstToken) },
+      ]),
+    );
+  }
+}
 
 /** Counts of one second: a slot of the ring. */
 class Second {
@@ -46,7 +75,7 @@ class Second {
     for (const bins of [this.duration, this.firstToken, this.overhead]) bins.fill(0);
   }
 
-  toJson(): LiveSecond {
+  toJson(times: LiveSecond["times"]): LiveSecond {
     const { at, exchanges, tokens, outputTokens, errors, callers, providers } = this;
     return {
       at,
@@ -59,6 +88,7 @@ class Second {
       firstToken: toDurations(this.firstToken),
       overhead: toDurations(this.overhead),
       providers: Object.fromEntries(providers),
+      times,
     };
   }
 }
@@ -99,7 +129,9 @@ export interface WatchedGateway {
 export class LiveFeed implements ExchangeObserver {
   #providers: readonly (readonly [name: string, provider: { readonly hosts: readonly string[] }])[];
   readonly #now: () => number;
+  readonly #since: number;
   readonly #seconds: Second[] = [];
+  readonly #times: SecondTimes[] = [];
   readonly #exchanges: LiveExchange[] = [];
   readonly #endedIn = new Float64Array(KEPT_EXCHANGES);
   #next = 0;
@@ -111,6 +143,7 @@ export class LiveFeed implements ExchangeObserver {
   constructor(providers: Readonly<Record<string, { readonly hosts: readonly string[] }>>, now: () => number) {
     this.#providers = Object.entries(providers);
     this.#now = now;
+    this.#since = Math.floor(now() / 1000);
   }
 
   /** Replaces the providers that are reported. @param providers By name, with their hosts */
@@ -145,6 +178,7 @@ export class LiveFeed implements ExchangeObserver {
     if (counts === undefined) second.providers.set(record.provider, counts = [0, 0]);
     counts[0]++;
     if (concern === "operator") counts[1]++;
+    (this.#times[at % TIMED_SECONDS] ??= new SecondTimes()).add(at, record.provider, record);
   }
 
   /**
@@ -153,12 +187,18 @@ export class LiveFeed implements ExchangeObserver {
    * @param gateway The gateway that the exchanges belong to
    * @param from The first second, since 1970
    * @param to The second after the last
+   * @param isBrief True without the exchanges themselves
    * @returns The part of this process
    */
-  look({ openExchanges, openStreams, replicas }: WatchedGateway, from: number, to: number): LivePart {
+  look({ openExchanges, openStreams, replicas }: WatchedGateway, from: number, to: number, isBrief = false): LivePart {
     const isWanted = (at: number) => at >= from && at < to;
-    const places = this.#exchanges.map((_, step) => (this.#next + step) % this.#exchanges.length);
+    const places = isBrief ? [] : this.#exchanges.map((_, step) => (this.#next + step) % this.#exchanges.length);
+    const timesOf = (at: number) => {
+      const times = this.#times[at % TIMED_SECONDS];
+      return times?.at === at ? times.toJson() : {};
+    };
     return {
+      since: this.#since,
       openExchanges,
       openStreams,
       providers: this.#providers.map(([name, { hosts }]) => ({
@@ -173,7 +213,7 @@ export class LiveFeed implements ExchangeObserver {
         })),
       })),
       seconds: this.#seconds.filter(({ at }) => isWanted(at)).sort((one, other) => one.at - other.at)
-        .map((second) => second.toJson()),
+        .map((second) => second.toJson(timesOf(second.at))),
       exchanges: places.filter((place) => isWanted(this.#endedIn[place] ?? -1))
         .flatMap((place) => this.#exchanges[place] ?? []),
     };

@@ -10,6 +10,8 @@ export { concernOf } from "../../errors/outcomes.ts";
 
 /** Number of seconds that are kept. */
 export const KEPT_SECONDS = 300;
+/** Number of seconds whose times are kept by provider. */
+export const TIMED_SECONDS = 60;
 /** Number of exchanges that are kept. */
 export const KEPT_EXCHANGES = 500;
 
@@ -59,6 +61,12 @@ export function percentile(all: readonly Durations[], share: number): number | u
   return undefined;
 }
 
+/** Times of the exchanges with one provider. */
+export interface ProviderTimes {
+  readonly duration: Durations;
+  readonly firstToken: Durations;
+}
+
 /** One second of traffic: the exchanges that settled in it. */
 export interface LiveSecond {
   /** Seconds since 1970. */
@@ -79,6 +87,8 @@ export interface LiveSecond {
   readonly overhead: Durations;
   /** Exchanges, and errors among them, by provider. */
   readonly providers: Readonly<Record<string, readonly [exchanges: number, errors: number]>>;
+  /** Times by provider; empty for a second that is older than {@link TIMED_SECONDS}. */
+  readonly times: Readonly<Record<string, ProviderTimes>>;
 }
 
 /** One exchange as an operator sees it: its record without the error behind it, which may name addresses. */
@@ -98,6 +108,8 @@ export interface LiveReplica {
 
 /** Report of one process, or of all of them together. */
 export interface LivePart {
+  /** First second that it knows of, since 1970: a second before it is unknown, not idle. */
+  readonly since: number;
   readonly openExchanges: number;
   readonly openStreams: number;
   readonly providers: readonly {
@@ -148,6 +160,10 @@ function mergeSeconds(all: readonly LiveSecond[]): LiveSecond[] {
       [...Object.entries(one.providers), ...Object.entries(other.providers)],
       ([a, b], [c, d]): [number, number] => [a + c, b + d],
     ),
+    times: addUp([...Object.entries(one.times), ...Object.entries(other.times)], (a, b) => ({
+      duration: [...a.duration, ...b.duration],
+      firstToken: [...a.firstToken, ...b.firstToken],
+    })),
   }));
   return Object.values(merged).sort((one, other) => one.at - other.at);
 }
@@ -174,10 +190,13 @@ function mergeReplicas(one: readonly LiveReplica[], other: readonly LiveReplica[
  */
 export function mergeParts(parts: readonly LivePart[]): LivePart {
   const [first, ...rest] = parts;
-  if (first === undefined) return { openExchanges: 0, openStreams: 0, providers: [], seconds: [], exchanges: [] };
+  if (first === undefined) {
+    return { since: 0, openExchanges: 0, openStreams: 0, providers: [], seconds: [], exchanges: [] };
+  }
   if (rest.length === 0) return first;
   const endOf = ({ startedAt, durationMs }: LiveExchange) => startedAt + durationMs;
   return {
+    since: Math.min(...parts.map(({ since }) => since)),
     openExchanges: parts.reduce((sum, { openExchanges }) => sum + openExchanges, 0),
     openStreams: parts.reduce((sum, { openStreams }) => sum + openStreams, 0),
     providers: first.providers.map((provider, index) => ({

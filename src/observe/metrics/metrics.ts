@@ -5,6 +5,7 @@
  *
  * @module
  */
+import { concernOf } from "../../errors/outcomes.ts";
 import type { ExchangeRecord, TokenUsage } from "../../exchange/record.ts";
 import type { ExchangeObserver } from "../../exchange/observer.ts";
 import { countGenAi, createGenAiMetrics } from "./gen_ai_metrics.ts";
@@ -109,7 +110,7 @@ function createExchangeMetrics(registry: MetricRegistry) {
     registry.counter({ name: `sallyport_${name}`, help, labels });
   const histogram = (name: string, help: string, bounds: readonly number[], ...labels: string[]) =>
     registry.histogram({ name: `sallyport_${name}`, help, labels }, bounds);
-  const ofExchanges = ["provider", "operation", "outcome", "code", "status", "cause"];
+  const ofExchanges = ["provider", "operation", "concern", "outcome", "code", "status", "cause"];
   const exchanges = counter("exchanges_total", "Settled exchanges", ...ofExchanges);
   const ofTimes = ["provider", "operation", "stream"];
   const durationHelp = "Time from a request's first header to the last byte of its answer";
@@ -142,7 +143,7 @@ function createExchangeMetrics(registry: MetricRegistry) {
       const result = resultOf(record);
       const error = result === "2xx" ? "" : result;
       return {
-        exchanges: exchanges(provider, operation, outcome, code, String(status), cause),
+        exchanges: exchanges(provider, operation, concernOf(record), outcome, code, String(status), cause),
         duration: duration(provider, operation, stream),
         overhead: overhead(provider, operation),
         firstByte: firstByte(provider, operation, stream),

@@ -35,7 +35,7 @@ export async function serveAsWorker(
     open: () => serving.openExchanges,
     isReady: () => !serving.isStarting,
     counts: () => serving.counts,
-    look: (from, to) => serving.look(from, to),
+    look: (from, to, isBrief) => serving.look(from, to, isBrief),
   });
   supervised.listening(serving.urls, source.digest);
   await supervised.leave;

@@ -4,22 +4,22 @@
  *
  * @module
  */
-import type { ChildProcess } from "node:child_process";
 import { ConfigError } from "../../config/config.ts";
 import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
 import { type LivePart, mergeParts } from "../../observe/live/live_report.ts";
 import type { MemoryLimiter } from "../../limits/memory_limiter.ts";
 import { MetricRegistry, type MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
-import { addEnded, mergeMetrics, type MetricsFormat, toMetricsText } from "../../observe/metrics/metrics_text.ts";
+import { addEnded, mergeMetrics } from "../../observe/metrics/metrics_text.ts";
 import { type Change, prepareAll } from "../change.ts";
 import type { Prepared } from "../prepare.ts";
 import type { Serving } from "../serving.ts";
-import { type ChangingWorker, WorkerChanges } from "./changes.ts";
+import { WorkerChanges } from "./changes.ts";
 import { callListener } from "./loopback.ts";
 import { Poll } from "./poll.ts";
 import { spawnWorker } from "./spawn.ts";
+import { createWorker, toHealth, type Worker } from "./supervised_worker.ts";
 import type { SupervisorMessage, WorkerHealth, WorkerMessage } from "./worker.ts";
-import { WorkerLeases } from "./worker_leases.ts";
+import { addWorkerMetrics, memoryOf } from "./worker_metrics.ts";
 
 /** Options of the supervisor. */
 export interface SuperviseOptions {
@@ -29,22 +29,6 @@ export interface SuperviseOptions {
   readonly limiter: MemoryLimiter;
   /** Receives one-line messages for the operator. */
   readonly report: (text: string) => void;
-}
-
-interface Worker extends ChangingWorker {
-  readonly child: ChildProcess;
-  readonly startedAt: number;
-  readonly leases: WorkerLeases;
-  urls: readonly string[];
-  /** Digest of its configuration. */
-  digest: string;
-  open: number;
-  isReady: boolean;
-  isLeaving: boolean;
-  /** Number of the last batch of usage that it has reported. */
-  batch: number;
-  /** The metrics that it has reported last. */
-  counts: readonly MetricSnapshot[];
 }
 
 /** The age below which a worker that dies is started again only after a pause, which grows. Milliseconds. */
@@ -78,11 +62,11 @@ export class Workers implements Serving {
   /** @param options Options of the supervisor */
   constructor(options: SuperviseOptions) {
     this.#options = options;
-    const read = (name: string, help: string, type: "counter" | "gauge", get: () => number) =>
-      this.#registry.read({ name: `sallyport_${name}`, help, type, read: get });
-    read("workers", "Workers that serve", "gauge", () => this.#serving.length);
-    read("workers_wanted", "Workers that should serve", "gauge", () => options.count);
-    read("worker_deaths_total", "Workers that ended unexpectedly", "counter", () => this.#deaths);
+    addWorkerMetrics(this.#registry, {
+      serving: () => this.#serving.length,
+      wanted: () => options.count,
+      deaths: () => this.#deaths,
+    });
   }
 
   /** The addresses that the workers listen on. */
@@ -107,32 +91,35 @@ export class Workers implements Serving {
 
   /** Each worker's process id, open exchanges, readiness, and the digest of its configuration. */
   get health(): readonly WorkerHealth[] {
-    const toHealth = ({ child: { pid }, open, isReady, digest }: Worker) => ({
-      pid,
-      openExchanges: open,
-      isReady,
-      digest,
-    });
     return this.#serving.map(toHealth);
   }
 
+  get workers(): Serving["workers"] {
+    return { serving: this.#serving.length, wanted: this.#options.count };
+  }
+
+  /** Memory of all workers, as last reported. */
+  get memoryBytes(): number {
+    return Array.from(this.#workers).reduce((sum, { counts }) => sum + memoryOf(counts), 0);
+  }
+
   /**
-   * Renders the metrics of all workers, including those that have ended. For one that does not answer in time, its last
+   * Reads the metrics of all workers, including those that have ended. For one that does not answer in time, its last
    * report is used: a total that falls would look like a restart of the whole program.
    */
-  async metrics(format: MetricsFormat): Promise<string> {
+  async snapshot(): Promise<readonly MetricSnapshot[]> {
     const asked = Array.from(this.#workers).filter(({ urls, child }) => urls.length > 0 && child.connected);
     await this.#counting.ask(asked, (worker, call) => this.#say(worker, { type: "count", call }));
     const counts = Array.from(this.#workers, ({ counts }) => counts);
-    return toMetricsText(mergeMetrics([...counts, this.#ended, this.#registry.snapshot()]), format);
+    return mergeMetrics([...counts, this.#ended, this.#registry.snapshot()]);
   }
 
   /**
    * Collects the exchanges that settled at all workers from the second `from` up to, but not including, `to`. A worker
    * that does not answer in time is left out. Seconds since 1970.
    */
-  async look(from: number, to: number): Promise<LivePart> {
-    const ask = (worker: Worker, call: number) => this.#say(worker, { type: "watch", call, from, to });
+  async look(from: number, to: number, isBrief = false): Promise<LivePart> {
+    const ask = (worker: Worker, call: number) => this.#say(worker, { type: "watch", call, from, to, isBrief });
     return mergeParts(await this.#watching.ask(this.#serving, ask));
   }
 
@@ -227,20 +214,7 @@ export class Workers implements Serving {
           this.#startAgain(worker);
         })
       );
-      const worker: Worker = {
-        child,
-        startedAt: performance.now(),
-        leases: new WorkerLeases(this.#options.limiter),
-        ended,
-        urls: [],
-        digest: "",
-        source: undefined,
-        open: 0,
-        isReady: false,
-        isLeaving: false,
-        batch: 0,
-        counts: [],
-      };
+      const worker = createWorker(child, ended, this.#options.limiter);
       this.#workers.add(worker);
       child.on("error", () => {});
       child.on("message", (message) => {

@@ -65,7 +65,13 @@ export type SupervisorMessage =
   | { readonly type: "count"; readonly call: number }
   /** The supervisor has received the batch of usage with this number. */
   | { readonly type: "counted"; readonly batch: number }
-  | { readonly type: "watch"; readonly call: number; readonly from: number; readonly to: number }
+  | {
+    readonly type: "watch";
+    readonly call: number;
+    readonly from: number;
+    readonly to: number;
+    readonly isBrief: boolean;
+  }
   | { readonly type: "close" };
 
 /** Interval at which a worker reports its number of open exchanges. Milliseconds. */
@@ -89,7 +95,7 @@ export interface WorkerState {
   isReady(): boolean;
   counts(): readonly MetricSnapshot[];
   /** Reports the exchanges that settled from the second `from` up to, but not including, `to`. Seconds since 1970. */
-  look(from: number, to: number): Promise<LivePart>;
+  look(from: number, to: number, isBrief: boolean): Promise<LivePart>;
 }
 
 /** Prepares a configuration, with the ports that the first worker got. */
@@ -158,7 +164,8 @@ function report({ open: countOpen, isReady, counts, look }: WorkerState): () => 
   process.on("message", (message: SupervisorMessage) => {
     if (message.type === "count") say({ type: "counts", call: message.call, counts: counts() });
     if (message.type !== "watch") return;
-    void look(message.from, message.to).then((part) => say({ type: "live", call: message.call, part }));
+    const { call, from, to, isBrief } = message;
+    void look(from, to, isBrief).then((part) => say({ type: "live", call, part }));
   });
   return () => {
     clearInterval(timer);

@@ -1,0 +1,245 @@
+/**
+ * Explanation of a request: what the gateway would do with it, and why. The request goes through the steps of the
+ * pipeline itself; the call to the provider is caught before it leaves, and limits are looked at and not taken.
+ *
+ * @module
+ */
+import type { Config } from "../config/config.ts";
+import { CREDENTIAL_HEADERS } from "../config/credential.ts";
+import { type KeyConfig, PROVIDER_KEY } from "../config/key.ts";
+import { formatMoney } from "../config/units.ts";
+import { type ErrorCode, ERRORS } from "../errors/gateway_error.ts";
+import { ClientClosed } from "../exchange/exchange.ts";
+import type { ExchangeObserver } from "../exchange/observer.ts";
+import type { ExchangeRecord } from "../exchange/record.ts";
+import type { Gateway, GatewayParts } from "../gateway.ts";
+import type { GatewayRequest, GatewayResponse } from "../http/message.ts";
+import type { Digest } from "../keys/key_format.ts";
+import type { KeyStore } from "../keys/key_store.ts";
+import { DryLimiter, type LimitQuestion } from "../limits/dry_limiter.ts";
+import { type Limiter, reservedOf } from "../limits/limiter.ts";
+import { type Deadlines, shorten } from "../upstream/forward.ts";
+import type { Transport, UpstreamCall } from "../upstream/transport.ts";
+import { type LimitUse, toLimitUse } from "./limit_use.ts";
+import { findFix } from "./refusal_fix.ts";
+
+/** The key that a request presents, as far as the gateway knows it. */
+export type ExplainedKey = Pick<KeyConfig, "id" | "name" | "team">;
+
+/** A limit that a request meets. */
+export interface ExplainedLimit extends LimitUse {
+  /** Owner of the limit, such as `key:x`, `team:search` or `provider:a`. */
+  readonly subject: string;
+  /** Amount that this request takes of it when it is admitted. */
+  readonly takes: number;
+  /** `observe` counts and refuses nothing; `strict` refuses what could exceed the limit. */
+  readonly mode?: string | undefined;
+}
+
+/** Amounts that are reserved for a request: an estimate, settled when its answer has come. */
+export interface ExplainedReservation {
+  readonly tokens: number;
+  /** Tokens that it could use at most, by which strict limits decide. */
+  readonly mostTokens?: number;
+  readonly spend?: number;
+  readonly currency?: string;
+}
+
+/** The call to the provider that a request becomes. */
+export interface ExplainedCall {
+  readonly method: string;
+  /** URL of the first replica; values in its query are masked. */
+  readonly url: string;
+  /** Headers, names in lower case; values that may be secret are masked. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** Size of the body, bytes. */
+  readonly bodyBytes: number;
+  readonly deadlines: Deadlines;
+}
+
+/** The refusal of a request. */
+export interface ExplainedRefusal {
+  readonly status: number;
+  readonly code: ErrorCode;
+  /** Message as the caller gets it. */
+  readonly message: string;
+  /** Advice for the operator. */
+  readonly fix: string;
+}
+
+/** Explanation of a request. It holds no key and nothing of the body. */
+export interface Explanation {
+  /** `answered` for a preflight of a browser, which the gateway answers itself. */
+  readonly outcome: "forwarded" | "refused" | "answered";
+  readonly provider?: string;
+  readonly operation?: string;
+  readonly key?: ExplainedKey;
+  readonly model?: string;
+  readonly stream?: boolean;
+  /** Base URLs of the provider, one of which takes the call. */
+  readonly replicas?: readonly string[];
+  readonly limits?: readonly ExplainedLimit[];
+  readonly reservation?: ExplainedReservation;
+  /** The limit that would have refused it, had it not been set to observe. */
+  readonly observedLimit?: string;
+  readonly call?: ExplainedCall;
+  /** Names of headers that are not sent on. */
+  readonly withheld?: readonly string[];
+  readonly refusal?: ExplainedRefusal;
+}
+
+/** Parts by which a request is explained. */
+export interface ExplanationParts {
+  readonly config: Config;
+  readonly keys: KeyStore;
+  /** Reads the state of a subject's limits. */
+  readonly status: Limiter["status"];
+  readonly digest: Digest;
+  /** Creates a gateway. */
+  readonly compose: (config: Config, parts: Partial<GatewayParts>) => Gateway;
+}
+
+/** Facts that were noted on the way of one request. */
+interface Noted {
+  /** True if a key of a sound form was presented. */
+  isLookedUp: boolean;
+  key?: KeyConfig | undefined;
+  call?: UpstreamCall;
+  /** Size of the call's body, which is released when the exchange is over. Bytes. */
+  bodyBytes: number;
+  record?: ExchangeRecord;
+}
+
+const MASK = "(masked)";
+/** Names of headers whose values may be secret. */
+const SECRET_NAME = /auth|cookie|credential|key|password|secret|token/i;
+
+/** Creates the parts of a gateway that calls nobody and counts nothing, and notes what it does. */
+function createDryParts({ keys, status, digest }: ExplanationParts) {
+  const noted: Noted = { isLookedUp: false, bodyBytes: 0 };
+  const limiter = new DryLimiter(status);
+  const noting: KeyStore = {
+    async find(wanted) {
+      noted.isLookedUp = true;
+      return noted.key = await keys.find(wanted);
+    },
+  };
+  const onlyTransport: Transport = {
+    send(call) {
+      noted.call = call;
+      noted.bodyBytes = call.body?.bytes?.byteLength ?? 0;
+      call.exchange.abort(new ClientClosed()); // as if the caller left now: nobody's failure
+      return Promise.reject(call.exchange.reason);
+    },
+  };
+  const observer: ExchangeObserver = { wantsWithheld: true, settled: (record) => void (noted.record = record) };
+  return { noted, limiter, parts: { keys: noting, limiter, digest, onlyTransport, observers: [observer] } };
+}
+
+/**
+ * Explains a request.
+ *
+ * @param request The request; its body is read
+ * @param parts The configuration, and where keys and the use of limits are known
+ * @returns What the gateway would do with it
+ */
+export async function explain(request: GatewayRequest, parts: ExplanationParts): Promise<Explanation> {
+  const { config, compose } = parts;
+  const { noted, limiter, parts: dry } = createDryParts(parts);
+  const gateway = compose({ ...config, alerts: undefined }, dry); // nobody is told of a budget
+  const answer = await gateway.handle(request);
+  const { key, call, record } = noted;
+  if (record === undefined && answer.status < 400) return { outcome: "answered" };
+  const { provider, operation, model, stream, keyId, observedLimit, withheld }: Partial<ExchangeRecord> = record ?? {};
+  const isForwarded = call !== undefined;
+  return {
+    outcome: isForwarded ? "forwarded" : "refused",
+    ...(provider !== undefined && { provider, replicas: config.providers[provider]?.upstreams ?? [] }),
+    ...(operation !== undefined && { operation }),
+    ...(keyId !== undefined && { key: toExplainedKey(keyId, key) }),
+    ...(model !== undefined && { model }),
+    ...(stream !== undefined && { stream }),
+    ...(limiter.asked !== undefined && toExplainedLimits(limiter.asked)),
+    ...(observedLimit !== undefined && { observedLimit }),
+    ...(call !== undefined && { call: toExplainedCall(call, request, noted, config) }),
+    ...(withheld?.request !== undefined && { withheld: withheld.request }),
+    ...(!isForwarded && { refusal: toExplainedRefusal(answer, noted, config) }),
+  };
+}
+
+function toExplainedKey(id: string, { name, team }: Partial<KeyConfig> = {}): ExplainedKey {
+  return { id, ...(name !== undefined && { name }), ...(team !== undefined && { team }) };
+}
+
+function toExplainedLimits({ standings, reservation }: LimitQuestion): Pick<Explanation, "limits" | "reservation"> {
+  const { expected, most } = reservation;
+  const currency = standings.map(({ subject }) => subject.limits.spend?.currency).find((each) => each !== undefined);
+  const limits = toLimitUse(standings).map((use, index): ExplainedLimit => {
+    const standing = standings[index];
+    const amount = standing === undefined ? 0 : reservedOf(standing, reservation);
+    return {
+      subject: standing?.subject.name ?? "",
+      ...use,
+      takes: use.name === "spend" ? Number(formatMoney(amount)) : amount,
+      ...(standing?.subject.limits.mode !== undefined && { mode: standing.subject.limits.mode }),
+    };
+  });
+  if (expected.tokens === 0 && most.tokens === 0) return { limits };
+  return {
+    limits,
+    reservation: {
+      tokens: expected.tokens,
+      ...(most.tokens > 0 && { mostTokens: most.tokens }),
+      ...(currency !== undefined && { spend: Number(formatMoney(expected.spend)), currency }),
+    },
+  };
+}
+
+function toExplainedCall(
+  { base, target, method, headers }: UpstreamCall,
+  request: GatewayRequest,
+  { bodyBytes, record: { provider = "", stream } = {} }: {
+    readonly bodyBytes: number;
+    record?: Partial<ExchangeRecord>;
+  },
+  { providers }: Config,
+): ExplainedCall {
+  const { headers: own, deadlines } = providers[provider] ?? {};
+  const isSecret = (name: string, value: string) =>
+    Object.hasOwn(own?.set ?? {}, name) || SECRET_NAME.test(name) || PROVIDER_KEY.test(value) ||
+    CREDENTIAL_HEADERS.some((each) => each === name);
+  const shown = Object.entries(headers).map(([name, value]): [string, string] => [
+    name,
+    isSecret(name, value) ? (/^Bearer /i.test(value) ? `Bearer ${MASK}` : MASK) : value,
+  ]);
+  return {
+    method,
+    url: base.origin + target.replace(/(?<=[?&][^=&]*=)[^&]+/g, MASK),
+    headers: Object.fromEntries(shown),
+    bodyBytes,
+    deadlines: shorten(deadlines as Deadlines, request.headers, stream ?? true),
+  };
+}
+
+const isErrorCode = (text: string): text is ErrorCode => Object.hasOwn(ERRORS, text);
+
+/** Reads the message of an error's answer, in whichever dialect. */
+function readMessage({ body }: GatewayResponse): string {
+  try {
+    const { error } = JSON.parse(String(body));
+    return String(error.message);
+  } catch {
+    return "";
+  }
+}
+
+function toExplainedRefusal(
+  answer: GatewayResponse,
+  { isLookedUp, key, record }: Noted,
+  config: Config,
+): ExplainedRefusal {
+  const told = answer.headers["sallyport-error"] ?? "";
+  const code = isErrorCode(told) ? told : "internal_error";
+  const facts = { config, provider: record?.provider, isLookedUp, key };
+  return { status: answer.status, code, message: readMessage(answer), fix: findFix(code, facts) };
+}

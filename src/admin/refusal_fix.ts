@@ -1,0 +1,84 @@
+/**
+ * Advice for the operator on a refusal: what to change, and where. The message that the caller gets says less, since
+ * callers learn nothing of keys and configurations.
+ *
+ * @module
+ */
+import type { Config } from "../config/config.ts";
+import type { KeyConfig } from "../config/key.ts";
+import type { ErrorCode } from "../errors/gateway_error.ts";
+import { keyState } from "../keys/policy.ts";
+
+/** Facts of a refused request. */
+export interface RefusedFacts {
+  readonly config: Config;
+  /** Name of the provider, if one was found. */
+  readonly provider: string | undefined;
+  /** True if the presented key had a sound form, so that it was looked up. */
+  readonly isLookedUp: boolean;
+  /** The key that was found, whatever its state. */
+  readonly key: KeyConfig | undefined;
+}
+
+type Advice = string | ((facts: RefusedFacts) => string);
+
+const IN_THE_REQUEST = "change the request: the message says where";
+const LIMIT = "wait until the limit resets, or raise it: sallyport keys update ID, teams or providers.NAME.limits";
+
+const listHosts = ({ providers }: Config): string =>
+  Object.values(providers).flatMap(({ hosts }) => hosts).slice(0, 20).join(", ");
+
+/** Tells why a key is not accepted, which no caller is told. */
+function explainKey({ isLookedUp, key }: RefusedFacts): string {
+  if (!isLookedUp) return "the key is mistyped or cut, or is no key of this gateway: its checksum or its form is wrong";
+  if (key === undefined) {
+    return "no key has this secret here: it is of another gateway, was removed, or ended when its key was rotated";
+  }
+  const state = keyState(key, Date.now());
+  if (state === "disabled") return `the key is disabled: sallyport keys enable ${key.id}`;
+  if (state === "revoked") return "the key is revoked for good: make another one, sallyport keys create";
+  if (state === "expired") return `the key has expired: sallyport keys update ${key.id} --expires 90d`;
+  return "this secret ended when the key was rotated: send the one that the rotation has shown";
+}
+
+const ADVICE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
+  invalid_host: "send a plain host or host:port in Host; a proxy in front has to pass it on as it came",
+  unknown_host: ({ config }) => `call one of these, or add the host to providers.NAME.hosts: ${listHosts(config)}`,
+  not_found: "check the base URL, which ends in /v1, and the path before it; paths that are no operation need " +
+    '"all" in providers.NAME.operations',
+  missing_gateway_key: "send the gateway key in Gateway-Auth, or set providers.NAME.combinedKey for both keys in one",
+  invalid_gateway_key: explainKey,
+  key_not_understood: "configure the key's team, or its budget in the currency of the prices; or upgrade this gateway",
+  provider_not_allowed: ({ key, provider }) =>
+    `the key is for ${key?.providers?.join(", ")}: sallyport keys update ${key?.id} --providers ${
+      [...key?.providers ?? [], provider].join(",")
+    }`,
+  model_not_allowed: ({ key }) =>
+    `the key is for ${key?.models?.join(", ")}: sallyport keys update ${key?.id} --models`,
+  operation_not_allowed: ({ key, provider }) =>
+    `add the group to providers.${provider}.operations${
+      key?.operations === undefined ? "" : `, and to the key: sallyport keys update ${key.id} --operations`
+    }`,
+  model_not_priced: ({ provider }) => `set its price: prices, or providers.${provider}.prices`,
+  rate_limit_exceeded: LIMIT,
+  concurrency_limit_exceeded: LIMIT,
+  budget_exceeded: LIMIT,
+  request_exceeds_limit: "ask for less output (max_tokens), shorten the input, or raise the limit",
+  body_too_large: "raise limits.body, or send less",
+  origin_not_allowed: "add the page's origin to cors.origins",
+  upstream_loop: "the upstream leads back to this gateway: correct providers.NAME.upstream",
+  key_store_unavailable: "see why the store of keys does not answer: sallyport health, redis in the configuration",
+  internal_error: "a bug of the gateway, or of a hook: its standard error names the place",
+};
+
+/**
+ * Finds the advice on a refusal.
+ *
+ * @param code Code of the refusal
+ * @param facts Facts of the request
+ * @returns One line; it holds nothing that is secret
+ */
+export function findFix(code: ErrorCode, facts: RefusedFacts): string {
+  const advice = ADVICE[code] ?? IN_THE_REQUEST;
+  return typeof advice === "string" ? advice : advice(facts);
+}

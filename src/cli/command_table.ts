@@ -1,0 +1,250 @@
+/**
+ * Every command with the options that it takes, in a table that the parser, the help, shell completion and the
+ * documentation read. Another command is one row here, its options in `option_table.ts`, and a line in `main.ts`.
+ *
+ * @module
+ */
+import type { OptionName } from "./option_table.ts";
+
+/** A command in the table. */
+export interface CommandSpec {
+  /** The word that follows the command, as the help shows it: in brackets where it can be left out. */
+  readonly operand?: string;
+  /** Its purpose, in one line. */
+  readonly text: string;
+  /** A paragraph more, for its own help. */
+  readonly notes?: string;
+  /** The options that it takes. Each takes `--help` too. */
+  readonly options: readonly OptionName[];
+  /** Texts of options that say more here than the table of options can. */
+  readonly texts?: Readonly<Partial<Record<OptionName, string>>>;
+  readonly example: string;
+  /** Meaning of exit status 1, where the command has one. */
+  readonly fails?: string;
+}
+
+/** Every command; the verbs of `keys` and `usage export` by two words. */
+export const COMMANDS = {
+  "init": {
+    text: "write a first configuration, with a key and a certificate",
+    notes:
+      "At a terminal it asks for what no option says; elsewhere it takes openai, local and file. It replaces nothing.",
+    options: ["config", "env-file", "upstream", "host", "port", "keys", "yes", "force"],
+    texts: { config: "the file to write; else ./gateway.jsonc" },
+    example: "sallyport init --upstream groq --host gw.example.com --keys file",
+    fails: "all is written but a key, such as while Redis is away",
+  },
+  "serve": {
+    text: "start the gateway",
+    notes:
+      "On SIGHUP it reads its configuration again; what the command line says stays as it is. On SIGTERM it drains.",
+    options: ["config", "env-file", "workers", "log", "server"],
+    example: "sallyport serve --config gateway.jsonc --workers auto",
+  },
+  "demo": {
+    text: "try it: two hosts, two stand-in providers, two calls",
+    options: ["once"],
+    example: "sallyport demo",
+  },
+  "check": {
+    text: "check the configuration and print the effective one",
+    options: ["config", "env-file", "deno-flags"],
+    example: "sallyport check --config gateway.jsonc",
+  },
+  "health": {
+    text: "ask the gateway that runs whether it is ready, or alive",
+    options: ["config", "env-file", "live"],
+    example: "sallyport health --live",
+    fails: "the gateway does not run, or is not ready",
+  },
+  "keys create": {
+    text: "make a key, and print it this once",
+    options: [
+      "config",
+      "env-file",
+      "name",
+      "providers",
+      "models",
+      "operations",
+      "team",
+      "requests",
+      "tokens",
+      "concurrency",
+      "budget",
+      "mode",
+      "metadata",
+      "expires",
+      "json",
+    ],
+    texts: { team: "the team that it belongs to", expires: "the end of the key: a duration from now, or a time" },
+    example: "sallyport keys create --name search --requests 600/min --budget '50 USD/month'",
+  },
+  "keys list": {
+    text: "list keys, the newest first",
+    options: ["config", "env-file", "search", "limit", "json"],
+    texts: { limit: "the largest number of keys, 50 without it" },
+    example: "sallyport keys list --search team-x",
+  },
+  "keys show": {
+    operand: "ID",
+    text: "show all that is known of a key",
+    options: ["config", "env-file", "json"],
+    example: "sallyport keys show 4fJ0bR7sQm2K",
+  },
+  "keys update": {
+    operand: "ID",
+    text: "change a key; the value off takes a setting away",
+    options: [
+      "config",
+      "env-file",
+      "name",
+      "providers",
+      "models",
+      "operations",
+      "team",
+      "requests",
+      "tokens",
+      "concurrency",
+      "budget",
+      "mode",
+      "metadata",
+      "expires",
+      "json",
+    ],
+    texts: { team: "the team that it belongs to", expires: "the end of the key: a duration from now, or a time" },
+    example: "sallyport keys update 4fJ0bR7sQm2K --requests 60/min --models off",
+  },
+  "keys rotate": {
+    operand: "ID",
+    text: "make a new secret; the old one ends a day later, or now",
+    options: ["config", "env-file", "overlap", "now", "json"],
+    example: "sallyport keys rotate 4fJ0bR7sQm2K --overlap 7d",
+  },
+  "keys disable": {
+    operand: "ID",
+    text: "refuse a key until it is enabled",
+    options: ["config", "env-file", "json"],
+    example: "sallyport keys disable 4fJ0bR7sQm2K",
+  },
+  "keys enable": {
+    operand: "ID",
+    text: "accept a disabled key again",
+    options: ["config", "env-file", "json"],
+    example: "sallyport keys enable 4fJ0bR7sQm2K",
+  },
+  "keys revoke": {
+    operand: "ID",
+    text: "end a key for good",
+    options: ["config", "env-file", "json"],
+    example: "sallyport keys revoke 4fJ0bR7sQm2K",
+  },
+  "keys export": {
+    text: "print all keys as JSON lines: digests, never a key itself",
+    options: ["config", "env-file"],
+    example: "sallyport keys export > keys.jsonl",
+  },
+  "keys import": {
+    operand: "[FILE]",
+    text: "add keys that were exported, from a file or standard input",
+    options: ["config", "env-file", "replace", "json"],
+    example: "sallyport keys import keys.jsonl",
+  },
+  "keys confirm": {
+    text: "say that the keys in Redis are all, after it has lost some",
+    options: ["config", "env-file"],
+    example: "sallyport keys confirm",
+  },
+  "usage": {
+    text: "show what was used and what it costs",
+    options: [
+      "config",
+      "env-file",
+      "by",
+      "last",
+      "from",
+      "to",
+      "key",
+      "team",
+      "provider",
+      "model",
+      "operation",
+      "limit",
+      "csv",
+      "json",
+    ],
+    texts: {
+      by: "sums by key, team, provider, model, operation, month, day or hour (UTC)",
+      model: "only the usage of this model",
+      team: "only the usage of this team's keys",
+    },
+    example: "sallyport usage --by team,model --last 30d",
+  },
+  "usage export": {
+    text: "print usage hour by hour, or by day: JSON lines, or CSV",
+    options: ["config", "env-file", "by", "last", "from", "to", "key", "team", "provider", "model", "operation", "csv"],
+    texts: {
+      by: "rows by hour or day (UTC)",
+      model: "only the usage of this model",
+      team: "only the usage of this team's keys",
+    },
+    example: "sallyport usage export --by day --last 90d --csv > usage.csv",
+  },
+  "certificate": {
+    operand: "[NAME]",
+    text: "make a self-signed NAME.crt and NAME.key for https",
+    options: ["hosts", "expires", "force"],
+    texts: { hosts: "names and addresses in it", expires: "its end, a duration from now: 1d to 397d, 90d without it" },
+    example: "sallyport certificate b --hosts localhost,b.localhost,127.0.0.1",
+  },
+  "doctor": {
+    operand: "PROVIDER",
+    text: "call a provider with and without the gateway, and compare",
+    options: ["config", "env-file", "model", "key-env", "json"],
+    texts: { model: "the model to call" },
+    example: "sallyport doctor a --model gpt-4o-mini",
+    fails: "it finds a failure",
+  },
+  "completion": {
+    operand: "bash|zsh|fish",
+    text: "print the script by which a shell completes commands",
+    notes: "The first lines of the script say how the shell loads it.",
+    options: [],
+    example: "source <(sallyport completion bash)",
+  },
+  "explain": {
+    operand: "REQUEST",
+    text: "show what the gateway would do with a request, and why",
+    notes:
+      "REQUEST is a file, or - for standard input: raw HTTP, an entry of a HAR file or a command line of curl. No provider is called, and nothing counts against limits.",
+    options: ["config", "env-file", "json"],
+    example: "sallyport explain request.http",
+    fails: "the request would be refused",
+  },
+  "help": {
+    operand: "[COMMAND]",
+    text: "explain a command",
+    options: [],
+    example: "sallyport help keys create",
+  },
+} as const;
+
+/** Name of a command. */
+export type CommandName = keyof typeof COMMANDS;
+
+/** Names of all commands, in the order in which they are shown. */
+export const COMMAND_NAMES: readonly CommandName[] = Object.keys(COMMANDS) as CommandName[]; // of a constant
+
+/** @returns The row of a command */
+export function specOf(command: CommandName): CommandSpec {
+  return COMMANDS[command];
+}
+
+/** @returns Whether a command of that name is in the table */
+export function isCommand(name: string): name is CommandName {
+  return Object.hasOwn(COMMANDS, name);
+}
+
+/** @returns The commands whose names begin with this word and have another one after it, such as the verbs of `keys` */
+export function commandsUnder(word: string): CommandName[] {
+  return COMMAND_NAMES.filter((name) => name.startsWith(`${word} `));
+}

@@ -1,0 +1,93 @@
+/**
+ * The words that shells complete, made from the tables of commands and options.
+ *
+ * @module
+ */
+import { GROUPS } from "../../config/operation_groups.ts";
+import { PRESETS } from "../../config/presets.ts";
+import { COMMAND_NAMES, type CommandName, commandsUnder, specOf } from "../command_table.ts";
+import { GENERAL_OPTIONS, type OptionName, OPTIONS, type OptionSpec } from "../option_table.ts";
+
+/** A word that can come next, and its text. */
+export type Word = readonly [word: string, text: string];
+
+/** Values of options that the table shows by an example. */
+const VALUES: Readonly<Partial<Record<OptionName, readonly string[]>>> = {
+  upstream: Object.keys(PRESETS),
+  operations: [...Object.keys(GROUPS), "default", "all"],
+};
+
+/** Returns the lower-case words between bars, such as those of `json|debug|FILE`; none where there are no bars. */
+function toAlternatives(value = ""): string[] {
+  return value.includes("|") ? value.split("|").filter((word) => /^[a-z]/.test(word)) : [];
+}
+
+/** Returns the values that an option takes, or `files`, or nothing of which a shell could know. */
+export function valuesOf(name: OptionName): readonly string[] | "files" {
+  const { value }: OptionSpec = OPTIONS[name];
+  return value === "FILE" ? "files" : VALUES[name] ?? toAlternatives(value);
+}
+
+/** Names of the options that take a value. */
+export const valued: readonly OptionName[] = (Object.keys(OPTIONS) as OptionName[]).filter((name) =>
+  OPTIONS[name].type === "string"
+); // of a constant
+
+/** The words that can follow each sequence of words, which is empty for the first. */
+export function listWords(): Map<string, readonly Word[]> {
+  const firsts = [...new Set(COMMAND_NAMES.map((name) => name.replace(/ .*/, "")))];
+  const verbs = (word: string): Word[] =>
+    commandsUnder(word).map((name) => [name.slice(word.length + 1), specOf(name).text]);
+  const commands = firsts.map((word): Word => {
+    const [text] = COMMAND_NAMES.filter((name) => name === word).map((name) => specOf(name).text);
+    return [word, text ?? verbs(word).map(([verb]) => verb).join(", ")];
+  });
+  const groups = firsts.filter((word) => verbs(word).length > 0);
+  return new Map<string, readonly Word[]>([
+    ["", commands],
+    ...groups.map((word) => [word, verbs(word)] as const),
+    ["help", commands],
+    ...groups.map((word) => [`help ${word}`, verbs(word)] as const),
+    ...COMMAND_NAMES.map((name) => [name, toAlternatives(specOf(name).operand)] as const)
+      .filter(([, words]) => words.length > 0)
+      .map(([name, words]) => [name, words.map((word): Word => [word, ""])] as const),
+  ]);
+}
+
+/** Commands whose operand is a file. */
+export const readers: readonly CommandName[] = COMMAND_NAMES.filter((name) => specOf(name).operand === "[FILE]");
+
+/** Returns the options of a command, with their dashes. */
+export function optionsOf(name: CommandName): Word[] {
+  const { options, texts } = specOf(name);
+  return [...options, "help" as const].map((option): Word => {
+    const text = option === "help" ? "print the help of the command" : texts?.[option] ?? OPTIONS[option].text;
+    return [`--${option}`, text];
+  });
+}
+
+/** The options that need no command. */
+export const general: readonly Word[] = GENERAL_OPTIONS.map((name): Word => [`--${name}`, OPTIONS[name].text]);
+/** @returns The text in single quotes, as bash and zsh read them */
+export const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
+/** @returns The words alone, quoted */
+export const plain = (words: readonly Word[]): string => quote(words.map(([word]) => word).join(" "));
+/** The patterns of a command in a shell's `case`: alone, and with its operand. */
+export const casesOf = (name: string): string => `${quote(name)}|${quote(`${name} `)}*`;
+/** Commands by falling length, so that of `usage export` and `usage` the longer one is found first. */
+export const byLength: readonly CommandName[] = COMMAND_NAMES.toSorted((one, other) => other.length - one.length);
+/** Those of them whose values a shell can know. */
+export const optionsWithValues: readonly OptionName[] = valued.filter((name) => valuesOf(name).length > 0);
+
+/** Reads the words before the one at the cursor, for bash and zsh: the command, and an option that waits for its value. */
+export const SCAN: string = `  for word in "\${words[@]}"; do
+    if [[ -n $option ]]; then
+      [[ $word == '=' ]] || option=
+      continue
+    fi
+    case $word in
+      ${valued.map((name) => `--${name}`).join("|")}) option=$word ;;
+      -*) ;;
+      *) command="\${command:+$command }$word" ;;
+    esac
+  done`;

@@ -1,0 +1,155 @@
+/**
+ * Files of environment variables (`--env-file`), read alike on every runtime.
+ *
+ * @module
+ */
+import { readFileSync } from "node:fs";
+import process from "node:process";
+import util from "node:util";
+import { ConfigError } from "../config/config.ts";
+import { runtime } from "../runtime.ts";
+
+const BLANK = /[ \t]*(?:#[^\n]*)?(?:\n|$)/y;
+const NAME = /[ \t]*(?:export[ \t]+)?([A-Za-z_][\w.-]*)[ \t]*=/y;
+const QUOTED = /[ \t]*(?:'([^']*)'|`([^`]*)`|"((?:[^"\\]|\\[^])*)")[ \t]*(?:#[^\n]*)?(?:\n|$)/y;
+const PLAIN = /([^\n]*)(?:\n|$)/y;
+
+/** Characters that stand for others behind a backslash in double quotes. */
+const ESCAPES: Readonly<Record<string, string>> = { n: "\n", r: "\r", t: "\t", '"': '"', "\\": "\\" };
+
+/** A mistake in a file. It does not tell the line itself, which may hold a secret. */
+class EnvSyntaxError extends Error {
+  readonly line: number;
+
+  constructor(message: string, line: number) {
+    super(message);
+    this.line = line;
+  }
+}
+
+/**
+ * Reads variables as dotenv files hold them: `NAME=value` lines with or without `export`. A value ends at the end of its
+ * line, or before a `#` with white space in front. In single quotes or backticks it is taken as it is; in double quotes
+ * `\n`, `\r`, `\t`, `\"` and `\\` stand for one character. Values in quotes may have several lines. Nothing is expanded.
+ *
+ * @param content The text of a file
+ * @returns The variables; a later line takes precedence over an earlier one
+ */
+export function parseVariables(content: string): Map<string, string> {
+  const text = content.replace(/^\uFEFF/, "").replaceAll("\r\n", "\n");
+  const variables = new Map<string, string>();
+  let offset = 0;
+  const take = (pattern: RegExp): RegExpExecArray | null => {
+    pattern.lastIndex = offset;
+    const match = pattern.exec(text);
+    if (match !== null) offset = pattern.lastIndex;
+    return match;
+  };
+  while (offset < text.length) {
+    if (take(BLANK) !== null) continue;
+    const line = text.slice(0, offset).split("\n").length;
+    const [, name] = take(NAME) ?? [];
+    if (name === undefined) throw new EnvSyntaxError("expected NAME=value", line);
+    const quoted = take(QUOTED);
+    const [, plain = ""] = quoted ?? take(PLAIN) ?? [];
+    if (quoted === null && /^[ \t]*['"`]/.test(plain)) {
+      throw new EnvSyntaxError("expected a closing quote, and at most a comment after it", line);
+    }
+    const [, single, backticks, double] = quoted ?? [];
+    const escaped = double?.replace(/\\([nrt"\\])/g, (_, letter: string) => ESCAPES[letter] ?? letter);
+    variables.set(name, single ?? backticks ?? escaped ?? plain.replace(/[ \t]#.*$/, "").trim());
+  }
+  return variables;
+}
+
+/**
+ * Reads a variable of the environment.
+ *
+ * @param name Its name
+ * @returns Its value; `undefined` where it is not set, or Deno may not tell
+ */
+export function readVariable(name: string): string | undefined {
+  try {
+    return process.env[name];
+  } catch {
+    return undefined;
+  }
+}
+
+/** A file of variables. */
+interface EnvFile {
+  readonly text: string;
+  readonly variables: ReadonlyMap<string, string>;
+}
+
+function readEnvFile(file: string): EnvFile {
+  let text: string;
+  try {
+    text = readFileSync(file, "utf8");
+  } catch (error) {
+    const why = error instanceof Error ? ("code" in error ? error.code : error.name) : "unknown";
+    throw new ConfigError([{ path: "--env-file", message: `cannot read the file (${why})`, source: file }]);
+  }
+  try {
+    return { text, variables: parseVariables(text) };
+  } catch (error) {
+    if (!(error instanceof EnvSyntaxError)) throw error;
+    throw new ConfigError([{ path: "--env-file", message: error.message, source: `${file}:${error.line}` }]);
+  }
+}
+
+/**
+ * Reads the names of variables in files.
+ *
+ * @param files The files
+ * @returns The names, whether or not the environment sets them
+ * @throws {ConfigError} For a file that can't be read, and for the first mistake in one
+ */
+export function readEnvNames(files: readonly string[]): string[] {
+  return files.flatMap((file) => [...readEnvFile(file).variables.keys()]);
+}
+
+/** Variables that files have set, which a later reading may change or remove. */
+const fromFiles = new Set<string>();
+
+/**
+ * Finds the variables that Node has set by itself. It takes `--env-file` as its own wherever it stands, also behind the
+ * program's name, and reads the files by rules of its own before the program begins.
+ */
+function findSetByNode(files: readonly EnvFile[]): string[] {
+  if (runtime !== "node") return [];
+  const read = Object.assign({}, ...files.map(({ text }) => util.parseEnv(text))) as NodeJS.Dict<string>;
+  return Object.keys(read).filter((name) => process.env[name] === read[name]);
+}
+
+let isFirst = true;
+
+/**
+ * Puts the variables of files into the environment of this process. Those that were set when the process began stay as
+ * they are, even if they are empty. Read again, a file changes what it has set before.
+ *
+ * @param names The files; a later one takes precedence over an earlier one
+ * @throws {ConfigError} For a file that can't be read, and for the first mistake in one. Then nothing is changed
+ */
+export function applyEnvFiles(names: readonly string[] = []): void {
+  const files = names.map(readEnvFile);
+  if (isFirst) { for (const name of findSetByNode(files)) fromFiles.add(name); }
+  isFirst = false;
+  const variables = new Map(files.flatMap((file) => [...file.variables]));
+  for (const name of fromFiles) {
+    if (variables.has(name)) continue;
+    delete process.env[name];
+    fromFiles.delete(name);
+  }
+  for (const [name, value] of variables) {
+    try {
+      if (!fromFiles.has(name) && process.env[name] !== undefined) continue;
+      process.env[name] = value;
+      fromFiles.add(name);
+    } catch {
+      const message =
+        `cannot set ${name}: Deno has to be started with --allow-env=${name}, see sallyport check --deno-flags`;
+      throw new ConfigError([{ path: "--env-file", message }]);
+    }
+  }
+}

@@ -1,0 +1,56 @@
+/**
+ * `sallyport explain`: shows what the gateway would do with a request, and why, without any call to a provider. It
+ * works by the configuration, so that nothing has to run; limits that only a running gateway knows are asked of it.
+ *
+ * @module
+ */
+import { Buffer } from "node:buffer";
+import { createReadStream } from "node:fs";
+import process from "node:process";
+import { explain, type Explanation } from "../../admin/explanation.ts";
+import { assemble, composeGateway } from "../../serve/compose.ts";
+import { loadConfig } from "../../serve/load_config.ts";
+import { CommandLineError, print } from "../command.ts";
+import type { CommandOptions } from "../options.ts";
+import { toPlain } from "../table.ts";
+import { toExplanationText } from "./explanation_text.ts";
+import { createStanding } from "./standing.ts";
+import { readWrittenRequest, toGatewayRequest } from "./written_request.ts";
+
+/** Reads a file, or standard input to its end. */
+async function readInput(name: string): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = [];
+  try {
+    for await (const chunk of name === "-" ? process.stdin : createReadStream(name)) chunks.push(chunk);
+  } catch (error) {
+    const code = error instanceof Error && "code" in error ? ` (${error.code})` : "";
+    throw new CommandLineError(`cannot read ${toPlain(name)}${code}`);
+  }
+  return Buffer.concat(chunks);
+}
+
+/**
+ * Explains a request, and ends with 1 where it would be refused.
+ *
+ * @param options The file with the request, and the form of the output
+ * @throws {CommandLineError} For a mistake in the command, or a file that holds no request
+ */
+export async function explainCommand({ operand, config: file, json }: CommandOptions): Promise<void> {
+  if (operand === undefined) throw new CommandLineError("explain takes a file with a request, or - for standard input");
+  const request = toGatewayRequest(readWrittenRequest(await readInput(operand)));
+  const { config, directory } = loadConfig(file);
+  const assembly = await assemble(config, { directory, report: () => {}, isServing: false });
+  let explanation: Explanation;
+  const { keys, limiter, parts: { digest } } = assembly;
+  const standing = createStanding(config, limiter);
+  try {
+    explanation = await explain(request, { config, keys, status: standing.status, digest, compose: composeGateway });
+  } finally {
+    await assembly.close();
+  }
+  const source = explanation.limits === undefined ? undefined : standing.source();
+  if (json) {
+    print(`${JSON.stringify({ ...explanation, ...(source !== undefined && { limitsFrom: source }) }, null, 2)}\n`);
+  } else print(toExplanationText(explanation, source));
+  if (explanation.outcome === "refused") process.exitCode = 1;
+}

@@ -1,0 +1,123 @@
+/**
+ * Explanations of requests as text for a terminal.
+ *
+ * @module
+ */
+import type { ExplainedCall, ExplainedLimit, ExplainedRefusal, Explanation } from "../../admin/explanation.ts";
+import { bold, toPlain } from "../table.ts";
+import type { StandingSource } from "./standing.ts";
+
+/** Width of the names on the left. Characters. */
+const NAME_WIDTH = 13;
+
+/** One fact: its name, and its lines. */
+type Fact = readonly [name: string, ...lines: string[]];
+
+const UNITS = [[86_400_000, "d"], [3_600_000, "h"], [60_000, "m"], [1000, "s"], [1, "ms"]] as const;
+
+/** Formats a time in its largest unit without a fraction. */
+function toTime(ms: number): string {
+  const [size, unit] = UNITS.find(([size]) => ms >= size && ms % size === 0) ?? [1, "ms"];
+  return `${ms / size}${unit}`;
+}
+
+/** Formats a number of seconds such as `723615s` in its two largest units, such as `8d 9h`. */
+function toRest(text: string): string {
+  let rest = Number.parseInt(text, 10) * 1000;
+  const parts: string[] = [];
+  for (const [size, unit] of UNITS) {
+    const count = Math.floor(rest / size);
+    if (count > 0 && parts.length < 2) parts.push(`${count}${unit}`);
+    rest %= size;
+  }
+  return parts.join(" ") || "0s";
+}
+
+/** Formats an amount, money to the millionth. */
+const toAmount = (amount: number): string => amount.toLocaleString("en-US", { maximumFractionDigits: 6 });
+
+function toLimitLine({ subject, name, limit, used, takes, currency, resetsIn, mode }: ExplainedLimit): string {
+  const unit = currency === undefined ? "" : ` ${currency}`;
+  const [taken, all, more] = [used, limit, takes].map(toAmount);
+  const reset = resetsIn === undefined ? "" : `, resets in ${toRest(resetsIn)}`;
+  return `${subject} ${name}: ${taken} of ${all}${unit} used, this takes ${more}${reset}${
+    mode === undefined ? "" : ` (${mode})`
+  }`;
+}
+
+const SOURCES: Readonly<Record<StandingSource, readonly string[]>> = {
+  redis: [],
+  gateway: [],
+  nowhere: ["(no gateway could be asked how much is used: admin with a port and a token, or redis)"],
+};
+
+function toLimitFacts({ limits, reservation, observedLimit }: Explanation, source: StandingSource): Fact[] {
+  if (limits === undefined || limits.length === 0) return [["limits", "none apply"]];
+  const facts: Fact[] = [["limits", ...limits.map(toLimitLine), ...SOURCES[source]]];
+  if (observedLimit !== undefined) facts.push(["observed", `${observedLimit} is reached, and only observed`]);
+  if (reservation !== undefined) {
+    const { tokens, mostTokens, spend, currency } = reservation;
+    const most = mostTokens === undefined ? "" : `, ${toAmount(mostTokens)} at most`;
+    const money = spend === undefined ? "" : `, ${toAmount(spend)} ${currency}`;
+    facts.push([
+      "reserved",
+      `${toAmount(tokens)} tokens${most}${money}: an estimate, settled by the answer`,
+    ]);
+  }
+  return facts;
+}
+
+function toCallFacts({ method, url, headers, bodyBytes, deadlines }: ExplainedCall): Fact[] {
+  const { connectMs, firstByteMs, firstEventMs, idleMs, totalMs } = deadlines;
+  return [
+    ["call", `${method} ${url}`],
+    ["headers", ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`)],
+    ["body", bodyBytes === 0 ? "none" : `${toAmount(bodyBytes)} bytes`],
+    [
+      "deadlines",
+      `connect ${toTime(connectMs)}, first byte ${toTime(firstByteMs)}, first event ${toTime(firstEventMs)}, ` +
+      `idle ${toTime(idleMs)}, total ${toTime(totalMs)}`,
+    ],
+  ];
+}
+
+function toRefusalFacts({ status, code, message, fix }: ExplainedRefusal): Fact[] {
+  return [["refused", `${status} ${code}`, message], ["to do", fix]];
+}
+
+function toKeyLine({ id, name, team }: NonNullable<Explanation["key"]>): string {
+  return `${id}${name === undefined ? "" : ` “${name}”`}${team === undefined ? "" : `, team ${team}`}`;
+}
+
+/**
+ * Formats an explanation.
+ *
+ * @param explanation The explanation
+ * @param source Where the standing of its limits is known; `undefined` if it met none
+ * @returns Lines
+ */
+export function toExplanationText(explanation: Explanation, source: StandingSource | undefined): string {
+  const { outcome, provider, operation, key, model, stream, replicas = [], call, withheld, refusal } = explanation;
+  const facts: Fact[] = [];
+  if (provider !== undefined) facts.push(["provider", provider], ["upstream", ...replicas]);
+  if (operation !== undefined) facts.push(["operation", operation]);
+  if (key !== undefined) facts.push(["key", toKeyLine(key)]);
+  if (model !== undefined) facts.push(["model", `${model}${stream === true ? ", streamed" : ""}`]);
+  if (source !== undefined) facts.push(...toLimitFacts(explanation, source));
+  else if (outcome === "forwarded") facts.push(["limits", "none apply"]);
+  if (call !== undefined) facts.push(...toCallFacts(call));
+  if (withheld !== undefined && withheld.length > 0) facts.push(["withheld", withheld.join(", ")]);
+  if (refusal !== undefined) facts.push(...toRefusalFacts(refusal));
+  if (outcome === "answered") {
+    facts.push(["answered", "by the gateway itself: a browser asks whether its page may call"]);
+  }
+  if (outcome === "forwarded") {
+    facts.push(["forwarded", "nothing in the gateway's way; the provider has the last word"]);
+  }
+  return facts.map(([name, ...lines]) => {
+    const [first = "", ...rest] = lines.map(toPlain);
+    return [`${bold(name.padEnd(NAME_WIDTH))}${first}`, ...rest.map((line) => " ".repeat(NAME_WIDTH) + line)].join(
+      "\n",
+    );
+  }).join("\n") + "\n";
+}

@@ -1,0 +1,89 @@
+/**
+ * Present standing of limits, for a command that is no gateway: Redis knows it where there is one, else the gateway
+ * that runs, which is asked at its admin listener.
+ *
+ * @module
+ */
+import type { Config } from "../../config/config.ts";
+import { type Limiter, limitsOf, type LimitSubject, type Standing } from "../../limits/limiter.ts";
+import { askAdmin, toAdminUrl } from "../ask_admin.ts";
+
+/** Where the standing of limits is known; `nowhere` shows all of them as unused. */
+export type StandingSource = "redis" | "gateway" | "nowhere";
+
+/** The longest silence of the gateway. Milliseconds. */
+const ASK_MS = 5000;
+/** Units of money in one of the currency. */
+const MONEY_UNITS = 1e9;
+
+/** The use of one limit, as the admin API tells it. */
+interface ToldUse {
+  readonly name?: unknown;
+  readonly used?: unknown;
+  readonly resetsIn?: unknown;
+}
+
+/** Finds the use of a subject's limits in what the admin API answers. */
+function findUse(subject: string, answer: { use?: unknown; teams?: readonly { name?: unknown; use?: unknown }[] }) {
+  const owner = subject.startsWith("team:")
+    ? answer.teams?.find(({ name }) => name === subject.slice("team:".length))
+    : answer;
+  return Array.isArray(owner?.use) ? owner.use as readonly ToldUse[] : undefined;
+}
+
+/** Returns the path at which the admin API tells of a subject; `undefined` where it does not. */
+function toPath(subject: string): string | undefined {
+  if (subject.startsWith("key:")) return `/v1/keys/${encodeURIComponent(subject.slice("key:".length))}`;
+  return subject.startsWith("team:") ? "/v1/teams" : undefined;
+}
+
+async function askUse({ admin }: Config, subject: string): Promise<readonly ToldUse[] | undefined> {
+  const path = toPath(subject);
+  if (admin?.token === undefined || admin.port === 0 || path === undefined) return undefined;
+  try {
+    const answer = await askAdmin(toAdminUrl(admin) + path, { timeout: ASK_MS, token: admin.token });
+    return answer?.status === 200 ? findUse(subject, JSON.parse(answer.text)) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function toStanding(
+  subject: LimitSubject,
+  [name, limit]: ReturnType<typeof limitsOf>[number],
+  told: readonly ToldUse[],
+): Standing {
+  const { used, resetsIn } = told.find((each) => each.name === name) ?? {};
+  const units = name === "spend" ? MONEY_UNITS : 1;
+  return {
+    subject,
+    name,
+    limit,
+    used: Math.round(Number(used ?? 0) * units),
+    resetMs: Number.parseInt(String(resetsIn ?? "1"), 10) * 1000,
+  };
+}
+
+/**
+ * Creates the function that reads the standing of limits.
+ *
+ * @param config The configuration
+ * @param limiter Its limiter, which knows what is in Redis
+ * @returns The function, and where it has found something so far
+ */
+export function createStanding(
+  config: Config,
+  limiter: Limiter,
+): { readonly status: Limiter["status"]; source(): StandingSource } {
+  let source: StandingSource = config.redis === undefined ? "nowhere" : "redis";
+  return {
+    source: () => source,
+    async status(subject) {
+      if (config.redis !== undefined) return await limiter.status(subject);
+      const told = await askUse(config, subject.name);
+      if (told === undefined) return await limiter.status(subject);
+      source = "gateway";
+      return limitsOf(subject).map((limit) => toStanding(subject, limit, told));
+    },
+  };
+}

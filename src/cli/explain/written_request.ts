@@ -1,0 +1,188 @@
+/**
+ * Requests as people have them at hand: raw HTTP as it is sent, an entry of a HAR file as browsers save it, or a
+ * command line of curl as browsers and documentation copy it.
+ *
+ * @module
+ */
+import { Buffer } from "node:buffer";
+import type { ByteSource, GatewayRequest } from "../../http/message.ts";
+import { CommandLineError } from "../command.ts";
+import { splitWords } from "./shell_words.ts";
+
+/** A request as it was written down. */
+export interface WrittenRequest {
+  readonly method: string;
+  /** Absolute, or the path with its query. */
+  readonly url: string;
+  /** In the order in which they stand there; names in any case. */
+  readonly headers: readonly (readonly [name: string, value: string])[];
+  readonly body: Uint8Array | undefined;
+}
+
+const FORMS = "raw HTTP, an entry of a HAR file, or a command line of curl";
+
+function refuse(what: string): never {
+  throw new CommandLineError(`cannot read the request: ${what}; expected ${FORMS}`);
+}
+
+/** The first line of a request; the version may be missing, as in what is typed by hand. */
+const REQUEST_LINE = /^([A-Z]+) (\S+)(?: HTTP\/[\d.]+)?$/;
+// RFC 9110 §5.6.2
+const HEADER_LINE = /^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*(.*?)[ \t]*$/;
+
+function readRaw(bytes: Uint8Array): WrittenRequest {
+  const text = Buffer.from(bytes).toString("latin1"); // a character for each byte
+  const end = /\r?\n\r?\n/.exec(text);
+  const [first = "", ...lines] = text.slice(0, end?.index).trimEnd().split(/\r?\n/);
+  const [, method, url] = REQUEST_LINE.exec(first) ?? [];
+  if (method === undefined || url === undefined) return refuse("its first line is no request line");
+  const headers = lines.map((line): [string, string] => {
+    const [, name, value] = HEADER_LINE.exec(line) ?? [];
+    return name === undefined || value === undefined ? refuse("a line of its header is no field") : [name, value];
+  });
+  if (headers.some(([name, value]) => /^transfer-encoding$/i.test(name) && /chunked/i.test(value))) {
+    return refuse("its body is chunked: write it down whole, without Transfer-Encoding");
+  }
+  const body = end === null ? undefined : bytes.subarray(end.index + end[0].length);
+  return { method, url, headers, body: body?.byteLength === 0 ? undefined : body };
+}
+
+interface Har {
+  readonly method?: unknown;
+  readonly url?: unknown;
+  readonly headers?: readonly { readonly name?: unknown; readonly value?: unknown }[];
+  readonly postData?: { readonly text?: unknown };
+}
+
+/** Reads an entry, its request alone, or the first entry of a whole file. */
+function readHar(text: string): WrittenRequest {
+  let content;
+  try {
+    content = JSON.parse(text);
+  } catch {
+    return refuse("it is no JSON");
+  }
+  const entry = content?.log?.entries?.[0] ?? content;
+  const { method, url, headers, postData }: Har = entry?.request ?? entry ?? {};
+  if (typeof method !== "string" || typeof url !== "string") return refuse("its JSON has no method and url");
+  const fields = (Array.isArray(headers) ? headers : []).map(({ name, value }): [string, string] => [
+    String(name),
+    String(value),
+  ]);
+  const authority = fields.find(([name]) => name === ":authority")?.[1]; // HTTP/2 has no Host
+  const hasHost = fields.some(([name]) => /^host$/i.test(name));
+  return {
+    method,
+    url,
+    headers: [
+      ...fields.filter(([name]) => !name.startsWith(":")),
+      ...(authority !== undefined && !hasHost ? [["host", authority] as const] : []),
+    ],
+    body: typeof postData?.text === "string" ? Buffer.from(postData.text) : undefined,
+  };
+}
+
+/** Options of curl that have a value and play no part here. */
+const IGNORED_WITH_VALUE =
+  /^(?:-[mowxbcE]|--(?:max-time|output|write-out|proxy|cookie-jar|connect-timeout|cacert|cert|key|resolve|retry))$/;
+
+/** Reads the options of curl that say what is sent. */
+function readCurl(words: readonly string[]): WrittenRequest {
+  let method: string | undefined;
+  let url: string | undefined;
+  const headers: [string, string][] = [];
+  const data: string[] = [];
+  const has = (name: string) => headers.some(([each]) => each.toLowerCase() === name);
+  const rest = words.slice(1);
+  for (let word = rest.shift(); word !== undefined; word = rest.shift()) {
+    const [, long, assigned] = /^(--[\w-]+)=([^]*)$/.exec(word) ?? [];
+    const [, short, joined] = /^(-[XHdA])([^]+)$/.exec(word) ?? [];
+    const option = long ?? short ?? word;
+    const value = () => assigned ?? joined ?? rest.shift() ?? refuse(`curl's ${option} has no value`);
+    if (option === "-X" || option === "--request") method = value();
+    else if (option === "--url") url = value();
+    else if (option === "-H" || option === "--header") {
+      const [, name, text] = HEADER_LINE.exec(value()) ?? [];
+      if (name !== undefined && text !== undefined && text !== "") headers.push([name, text]);
+    } else if (option === "-A" || option === "--user-agent") headers.push(["user-agent", value()]);
+    else if (/^(?:-d|--data(?:-raw|-binary|-ascii)?|--json)$/.test(option)) {
+      const text = value();
+      if (text.startsWith("@") && option !== "--data-raw") return refuse("its data is in a file: write it down here");
+      data.push(text);
+      if (option === "--json" && !has("content-type")) headers.push(["content-type", "application/json"]);
+    } else if (/^(?:-F|--form|-T|--upload-file|-u|--user)/.test(option)) {
+      return refuse(`curl's ${option} is not understood here`);
+    } else if (IGNORED_WITH_VALUE.test(option)) value();
+    else if (!option.startsWith("-")) url ??= option;
+  }
+  if (url === undefined) return refuse("curl's command line has no URL");
+  const body = data.length === 0 ? undefined : Buffer.from(data.join("&"));
+  if (body !== undefined && !has("content-type")) headers.push(["content-type", "application/x-www-form-urlencoded"]);
+  const isBare = !/^[a-z]+:\/\//i.test(url);
+  return {
+    method: method ?? (body === undefined ? "GET" : "POST"),
+    url: isBare ? `http://${url}` : url,
+    headers,
+    body,
+  };
+}
+
+/**
+ * Reads a request.
+ *
+ * @param bytes The content of a file
+ * @returns The request
+ * @throws {CommandLineError} For another form
+ */
+export function readWrittenRequest(bytes: Uint8Array): WrittenRequest {
+  const text = Buffer.from(bytes).toString("utf8").trimStart();
+  if (text === "") return refuse("it is empty");
+  if (text.startsWith("{")) return readHar(text);
+  if (/^(?:\$ )?curl\s/.test(text)) return readCurl(splitWords(text.replace(/^\$ /, "")));
+  return readRaw(bytes);
+}
+
+/** Returns a body that is there whole. */
+function toSource(bytes: Uint8Array): ByteSource {
+  let isRead = false;
+  return {
+    isWhole: true,
+    isReady: true,
+    read() {
+      const chunk = isRead ? undefined : bytes;
+      isRead = true;
+      return Promise.resolve(chunk);
+    },
+    cancel() {},
+  };
+}
+
+/**
+ * Converts a request to what a listener would have made of it.
+ *
+ * @param written The request as it was written down
+ * @returns The request as the gateway takes it. Its length is that of its body, whatever it states: bodies are edited
+ */
+export function toGatewayRequest({ method, url, headers: given, body }: WrittenRequest): GatewayRequest {
+  const headers = new Map<string, string>();
+  const absolute = /^https?:\/\//i.test(url) && URL.canParse(url) ? new URL(url) : undefined;
+  if (absolute !== undefined) headers.set("host", absolute.host);
+  const seen = new Set<string>();
+  for (const [field, value] of given) {
+    const name = field.toLowerCase();
+    const before = seen.has(name) ? headers.get(name) : undefined;
+    headers.set(name, before === undefined ? value : `${before}, ${value}`);
+    seen.add(name);
+  }
+  headers.delete("content-length");
+  if (body !== undefined) headers.set("content-length", String(body.byteLength));
+  return {
+    method,
+    url: absolute === undefined ? url : absolute.pathname + absolute.search,
+    headers: {
+      get: (name) => headers.get(name) ?? null,
+      forEach: (act) => headers.forEach(act),
+    },
+    body: body === undefined ? null : toSource(body),
+  };
+}

@@ -1,0 +1,99 @@
+/**
+ * The commands that `sallyport init` prints at its end, as they can be typed on this machine.
+ *
+ * @module
+ */
+import { basename, relative } from "node:path";
+import process from "node:process";
+import { credentialOf } from "../../config/credential.ts";
+import { PRESETS } from "../../config/presets.ts";
+import { runtime } from "../../runtime.ts";
+import { readVariable } from "../env_file.ts";
+import { CERTIFICATE_NAME, type NewGateway } from "./gateway_file.ts";
+
+/** Quotes a word for a shell where it needs quotes. */
+function quote(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+}
+
+/** Returns the path of a file as one would type it here. */
+function toPath(file: string): string {
+  const path = relative("", file);
+  return quote(path.startsWith("..") ? file : path);
+}
+
+/** Returns the words by which this program was started, such as `npx sallyport` or `bun dist/sallyport.js`. */
+function findProgram(): string {
+  const [, script = ""] = process.argv;
+  if (readVariable("npm_command") === "exec") return "npx sallyport";
+  if (basename(script) === "sallyport") return "sallyport";
+  // Within an executable that holds the runtime too, the script is no file.
+  if (!/\.[cm]?[jt]s$/.test(script) || script.startsWith("/$bunfs/")) return toPath(process.execPath);
+  const file = toPath(script);
+  return runtime === "deno" ? `deno run -A ${file}` : `${runtime} ${file}`;
+}
+
+/** Returns the header with the key at the provider, as a shell expands it. */
+function toUpstreamHeaders(upstream: string): string[] {
+  const url = PRESETS[upstream] ?? upstream;
+  const isLocal = /^http:\/\/(?:127\.|localhost[:/])/.test(url);
+  const name = upstream in PRESETS ? `${upstream.toUpperCase()}_API_KEY` : "UPSTREAM_API_KEY";
+  const key = isLocal ? "none" : `$${name}`;
+  const credential = credentialOf([url]);
+  const more = url === PRESETS.anthropic ? ["anthropic-version: 2023-06-01"] : [];
+  return [credential === "authorization" ? `Authorization: Bearer ${key}` : `${credential}: ${key}`, ...more];
+}
+
+/** Returns the options of curl by which it finds and trusts a host that only this machine knows. */
+function toHostOptions({ host, port }: NewGateway, directory: string): string[] {
+  if (host === undefined) return [];
+  const isKnown = /(?:^|\.)localhost$|^[\d.]+$/.test(host);
+  const resolve = isKnown ? [] : [`--resolve ${host}:${port}:127.0.0.1`];
+  return [`--cacert ${quote(`${directory}${CERTIFICATE_NAME}.crt`)}`, ...resolve];
+}
+
+/** Facts that the commands depend on. */
+export interface Written {
+  readonly gateway: NewGateway;
+  /** The configuration, if it is not where every command looks for it. */
+  readonly config: string | undefined;
+  /** The folder of the configuration with a slash at its end; empty for the working directory. */
+  readonly directory: string;
+  /** The new gateway key; `undefined` where none could be made. */
+  readonly key: string | undefined;
+}
+
+/**
+ * Writes the commands.
+ *
+ * @param written The facts
+ * @returns Lines, the new key among them
+ */
+export function toNextCommands({ gateway, config, directory, key }: Written): string {
+  const { host, port, upstream } = gateway;
+  const program = findProgram();
+  const option = config === undefined ? "" : ` --config ${quote(config)}`;
+  const url = `${host === undefined ? "http" : "https"}://${host ?? "localhost"}:${port}/v1`;
+  const headers = [...toUpstreamHeaders(upstream), "Gateway-Auth: Bearer $GATEWAY_KEY"];
+  const curl = [
+    `curl ${url}/models`,
+    ...toHostOptions(gateway, directory),
+    ...headers.map((header) => `-H "${header}"`),
+  ];
+  const made = key === undefined
+    ? `Then make a gateway key, and use it in another terminal:
+  GATEWAY_KEY=$(${program} keys create${option} --name first)
+`
+    : `Then, in another terminal, with the new gateway key, which is shown this once:
+  GATEWAY_KEY=${key}
+`;
+  return `Check the configuration, and start the gateway:
+  ${program} check${option}
+  ${program} serve${option}
+
+${made}  ${curl.join(" \\\n    ")}
+
+Client libraries take the base URL ${url},
+the key at the provider, and Gateway-Auth as a default header.
+`;
+}

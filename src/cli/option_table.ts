@@ -1,0 +1,133 @@
+/**
+ * Every option of the command line, in a table that the parser, the help, shell completion and the documentation read.
+ *
+ * @module
+ */
+
+/** An option in the table. */
+export interface OptionSpec {
+  readonly type: "string" | "boolean";
+  readonly short?: string;
+  /** True if it can be given several times. */
+  readonly multiple?: boolean;
+  /**
+   * The value of a string, as the help shows it. Lower-case words between bars are all that it takes, which shells
+   * complete; a word in upper case stands for something else.
+   */
+  readonly value?: string;
+  /** The environment variable that sets the same. */
+  readonly variable?: string;
+  /** Text for the help; the row of a command can have another one (`texts`). */
+  readonly text: string;
+}
+
+/** Every option. Which commands take it is said in their rows (`command_table.ts`). */
+export const OPTIONS = {
+  "config": {
+    type: "string",
+    variable: "SALLYPORT_CONFIG",
+    value: "FILE",
+    text: "the configuration; else ./gateway.jsonc, else the environment alone",
+  },
+  "env-file": {
+    type: "string",
+    multiple: true,
+    value: "FILE",
+    text: "variables as dotenv files hold them; what the environment sets wins",
+  },
+  "upstream": {
+    type: "string",
+    value: "NAME|URL",
+    text: "a known provider, such as openai, or the base URL of another",
+  },
+  "host": { type: "string", value: "local|NAME", text: "http on this machine, or https under this name" },
+  "port": { type: "string", value: "N", text: "the port to listen on; else 8787, for https 8443" },
+  "keys": { type: "string", value: "file|redis|URL", text: "where gateway keys are" },
+  "yes": { type: "boolean", text: "ask nothing" },
+  "workers": { type: "string", value: "N|auto", text: "so many processes on the same addresses, auto for one a core" },
+  "log": {
+    type: "string",
+    variable: "SALLYPORT_LOG",
+    value: "json|debug|pretty|off",
+    text: "the access log on standard output; else pretty at a terminal, json into a pipe",
+  },
+  "server": {
+    type: "string",
+    value: "native|node",
+    text: "the runtime's own server, or node:http, which on Deno bounds slow callers",
+  },
+  "once": { type: "boolean", text: "end after the two calls" },
+  "deno-flags": {
+    type: "boolean",
+    text: "print the narrowest flags of deno run for the configuration, and nothing else",
+  },
+  "live": { type: "boolean", text: "ask whether the process answers, though it may be draining" },
+  "name": { type: "string", value: "NAME", text: "a name for people" },
+  "providers": { type: "string", value: "a,b", text: "providers that it may use" },
+  "models": { type: "string", value: "'gpt-*,o3'", text: "models that it may use" },
+  "operations": { type: "string", value: "chat,embeddings", text: "groups of operations that it may use" },
+  "team": { type: "string", value: "NAME", text: "the team that it belongs to; usage: only that of its keys" },
+  "requests": { type: "string", value: "600/min", text: "limit of requests" },
+  "tokens": { type: "string", value: "100k/min", text: "limit of tokens" },
+  "concurrency": { type: "string", value: "20", text: "limit of open exchanges" },
+  "budget": {
+    type: "string",
+    multiple: true,
+    value: "5M/month",
+    text: "tokens, or money such as '50 USD/month', in a day or month; twice for one of each",
+  },
+  "mode": {
+    type: "string",
+    value: "observe|strict",
+    text: "count, but refuse nothing; or refuse what could exceed a limit",
+  },
+  "metadata": { type: "string", multiple: true, value: "team=x", text: "a note of your own" },
+  "expires": { type: "string", value: "90d", text: "the end of a key or a certificate" },
+  "overlap": {
+    type: "string",
+    value: "24h",
+    text: "the time for which the old secret stays valid, 24h without it",
+  },
+  "now": { type: "boolean", text: "end the old secret at once" },
+  "replace": { type: "boolean", text: "replace keys of the same id" },
+  "search": { type: "string", value: "TEXT", text: "only keys with this in their name or id" },
+  "by": {
+    type: "string",
+    value: "key,model",
+    text: "sums by key, team, provider, model, operation, month, day or hour (UTC); export: hour or day",
+  },
+  "last": { type: "string", value: "7d", text: "the period that ends now" },
+  "from": { type: "string", value: "2027-01-01", text: "the start of the period" },
+  "to": { type: "string", value: "2027-02-01", text: "the end of the period" },
+  "key": { type: "string", value: "ID", text: "only the usage of this key" },
+  "provider": { type: "string", value: "NAME", text: "only the usage of this provider" },
+  "model": { type: "string", value: "NAME", text: "only the usage of this model; doctor: the model to call" },
+  "operation": { type: "string", value: "NAME", text: "only the usage of this operation" },
+  "limit": { type: "string", value: "N", text: "the largest number of rows" },
+  "csv": { type: "boolean", text: "print comma-separated values" },
+  "key-env": {
+    type: "string",
+    value: "VARIABLE",
+    text: "the variable with your key at the provider, else SALLYPORT_UPSTREAM_KEY",
+  },
+  "hosts": { type: "string", value: "localhost,127.0.0.1", text: "names and addresses in it" },
+  "force": { type: "boolean", text: "replace files that are there" },
+  "json": { type: "boolean", text: "print JSON" },
+  "help": { type: "boolean", short: "h", text: "print the help, after a command that of the command" },
+  "version": { type: "boolean", short: "v", text: "print the version; with --json more about it" },
+} as const;
+
+/** Name of an option. */
+export type OptionName = keyof typeof OPTIONS;
+
+/** Options that can be given without a command and beside any. */
+export const GENERAL_OPTIONS: readonly OptionName[] = ["help", "version"];
+
+type ValueOf<Spec> = Spec extends { type: "boolean" } ? boolean
+  : Spec extends { multiple: true } ? readonly string[]
+  : string;
+
+/** The options of a command as they were given. */
+export type OptionValues = {
+  readonly [Name in OptionName]?: ValueOf<typeof OPTIONS[Name]> | undefined;
+};

@@ -1,0 +1,55 @@
+/**
+ * The setting of the place of gateway keys.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { type KeyConfig, type KeyInput, KeySchema } from "./key.ts";
+import { about, nonEmpty } from "./schema.ts";
+
+/** Where gateway keys are: here, in a file that `sallyport keys` writes, or in Redis. */
+export type KeysConfig = KeyConfig[] | { readonly file: string } | "redis" | RedisKeysConfig;
+
+/** Gateway keys in Redis. */
+export interface RedisKeysConfig {
+  /** Where they are. */
+  readonly store: "redis";
+  /** File with the keys that this gateway has used, with which it starts while Redis is away. */
+  readonly snapshot?: string | undefined;
+}
+
+/** Gateway keys in Redis, as they are written. */
+export interface RedisKeysInput {
+  /** `redis`, which may be left out beside `snapshot`. */
+  readonly store?: "redis" | undefined;
+  /** File with the keys that this gateway has used, with which it starts while Redis is away. */
+  readonly snapshot?: string | undefined;
+}
+
+/** @internal Returns the settings of keys that are in Redis; `undefined` for keys elsewhere. */
+export function keysInRedis(keys: KeysConfig): RedisKeysConfig | undefined {
+  if (keys === "redis") return { store: keys };
+  return "store" in keys ? keys : undefined;
+}
+
+const keysForm = 'expected an array of keys, { "file": "gateway-keys.json" } or "redis"';
+/** @internal The schema of {@link KeysConfig}. */
+export const KeysSchema: v.GenericSchema<KeyInput[] | { file: string } | "redis" | RedisKeysInput, KeysConfig> = v
+  .union([
+    v.pipe(
+      v.array(KeySchema),
+      v.check((keys) => new Set(keys.map(({ id }) => id)).size === keys.length, "expected each id once"),
+    ),
+    v.strictObject({ file: about(nonEmpty, "Where `sallyport keys` keeps them, relative to the configuration") }),
+    v.literal("redis"),
+    v.pipe(
+      v.strictObject({
+        store: v.optional(about(v.literal("redis", 'expected "redis"'), "`redis`, as in short")),
+        snapshot: v.optional(
+          about(nonEmpty, "File with the keys that this gateway has used, with which it starts while Redis is away"),
+        ),
+      }),
+      v.check(({ store, snapshot }) => store !== undefined || snapshot !== undefined, keysForm),
+      v.transform((keys) => ({ ...keys, store: "redis" as const })),
+    ),
+  ], keysForm);

@@ -1,0 +1,43 @@
+/**
+ * The setting `metrics`: which metrics are kept beside those that every gateway has.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { about } from "./schema.ts";
+
+/** Metrics that are kept beside those that every gateway has. */
+export interface MetricsConfig {
+  /** Maximum number of gateway keys with metrics of their own; 0 for none. */
+  readonly maxKeys: number;
+}
+
+/** These metrics as they are written in the configuration. */
+export interface MetricsInput {
+  /** True, or the number of gateway keys that get metrics of their own. */
+  readonly byKey?: boolean | number | undefined;
+}
+
+/** Number of keys for `true`: with ten series each, as many as all others of a gateway with a hundred models. */
+const DEFAULT_MAX_KEYS = 1000;
+/** The most keys that can be asked for: a scrape of as many takes some megabytes. */
+const MOST_KEYS = 100_000;
+
+const form = `expected true, false or a number of keys from 1 to ${MOST_KEYS}`;
+
+/** @internal The schema of these metrics. */
+export const MetricsSchema: v.GenericSchema<MetricsInput, MetricsConfig> = v.pipe(
+  v.strictObject({
+    byKey: about(
+      v.optional(
+        v.union([
+          v.boolean(),
+          v.pipe(v.number(), v.integer(form), v.minValue(1, form), v.maxValue(MOST_KEYS, form)),
+        ], form),
+        false,
+      ),
+      `Metrics of each gateway key: for ${DEFAULT_MAX_KEYS} keys, or for so many; further ones count as \`(other)\``,
+    ),
+  }, "expected an object"),
+  v.transform(({ byKey }) => ({ maxKeys: typeof byKey === "number" ? byKey : byKey ? DEFAULT_MAX_KEYS : 0 })),
+);

@@ -1,0 +1,37 @@
+/**
+ * A limiter that only looks: it reaches the verdict that another limiter would, and takes nothing.
+ *
+ * @module
+ */
+import type { Lease, Limiter, LimitSubject, Reservation, Standing } from "./limiter.ts";
+import { enforce } from "./verdict.ts";
+
+/** The last question that a {@link DryLimiter} was asked, and the state by which it was decided. */
+export interface LimitQuestion {
+  /** State of all limits, without the exchange. */
+  readonly standings: readonly Standing[];
+  /** Amounts that would have been reserved. */
+  readonly reservation: Reservation;
+}
+
+/** Decides by the state of another limiter. */
+export class DryLimiter implements Limiter {
+  readonly #status: Limiter["status"];
+  /** The last question; `undefined` before the first. */
+  asked: LimitQuestion | undefined;
+
+  /** @param status Reads the state of a subject's limits */
+  constructor(status: Limiter["status"]) {
+    this.#status = status;
+  }
+
+  async acquire(subjects: readonly LimitSubject[], reservation: Reservation): Promise<Lease> {
+    const standings = (await Promise.all(subjects.map((subject) => this.#status(subject)))).flat();
+    this.asked = { standings, reservation };
+    return { ...enforce(standings, reservation), release() {} };
+  }
+
+  status(subject: LimitSubject): Promise<Standing[]> {
+    return this.#status(subject);
+  }
+}

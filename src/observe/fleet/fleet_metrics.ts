@@ -1,0 +1,44 @@
+/**
+ * Metrics of several gateways as one text for Prometheus. Each series has the name of its gateway as `instance`, as in
+ * a federation: sums are Prometheus' own business, and a gateway that does not answer makes a gap instead of a sum that
+ * falls.
+ *
+ * @module
+ */
+import type { MetricSnapshot } from "../metrics/metric_registry.ts";
+import { type MetricsFormat, toMetricsText } from "../metrics/metrics_text.ts";
+import type { GatewayMetrics } from "./fleet.ts";
+
+/** Adds the label to a series as Prometheus writes it. Names of gateways need no escape. */
+function label(series: string, instance: string): string {
+  const brace = series.indexOf("{");
+  if (brace === -1) return `${series}{instance="${instance}"}`;
+  return `${series.slice(0, brace)}{instance="${instance}",${series.slice(brace + 1)}`;
+}
+
+function labelAll({ series }: MetricSnapshot, instance: string): (readonly [series: string, value: number])[] {
+  return Object.entries(series).map(([name, value]) => [label(name, instance), value] as const);
+}
+
+/**
+ * Formats the metrics of several gateways.
+ *
+ * @param gateways Metrics of each
+ * @param format The format
+ */
+export function toFleetMetricsText(gateways: readonly GatewayMetrics[], format: MetricsFormat): string {
+  const all = new Map<string, { readonly metric: MetricSnapshot; readonly series: Record<string, number> }>();
+  const add = (metric: MetricSnapshot, instance: string) => {
+    let found = all.get(metric.name);
+    if (found === undefined) all.set(metric.name, found = { metric, series: {} });
+    for (const [name, value] of labelAll(metric, instance)) found.series[name] = value;
+  };
+  for (const { name, metrics } of gateways) {
+    const answered = "sallyport_gateway_answered";
+    const help = "1 if the gateway has answered this scrape through Redis, else 0";
+    const value = metrics === undefined ? 0 : 1;
+    add({ name: answered, help, type: "gauge", aggregation: "sum", series: { [answered]: value } }, name);
+    for (const metric of metrics ?? []) add(metric, name);
+  }
+  return toMetricsText(Array.from(all.values(), ({ metric, series }) => ({ ...metric, series })), format);
+}

@@ -1,0 +1,207 @@
+/**
+ * Traffic as gateways publish it while somebody watches the fleet, and its merge. Gateways may have different
+ * configurations and versions.
+ *
+ * @module
+ */
+import { type LiveExchange, type LivePart, type LiveSecond, mergeParts } from "../live/live_report.ts";
+import { compact } from "./fleet_figures.ts";
+import { FLEET_FORM } from "./fleet_report.ts";
+
+/** Seconds of traffic in what a gateway publishes each second, so that a reader who is late misses none. */
+export const PUBLISHED_SECONDS = 8;
+/** Limit of the exchanges of one second that it publishes. */
+const SECOND_EXCHANGES = 100;
+/** Limit of the exchanges in the history that it publishes for a watcher who has just come. */
+const HISTORY_EXCHANGES = 300;
+
+/** Traffic of one second. */
+interface PublishedSecond {
+  readonly at: number;
+  readonly seconds: readonly LiveSecond[];
+  readonly exchanges: readonly LiveExchange[];
+}
+
+/** The last seconds of a gateway, as it publishes them. */
+export class PublishedParts {
+  #seconds: PublishedSecond[] = [];
+  #last: LivePart | undefined;
+
+  /** Adds the traffic of the seconds up to, but not including, `to`. Seconds since 1970. */
+  add(part: LivePart, to: number): void {
+    const { seconds, exchanges } = part;
+    this.#last = part;
+    this.#seconds.push({ at: to - 1, seconds, exchanges: exchanges.slice(-SECOND_EXCHANGES) });
+    this.#seconds = this.#seconds.filter(({ at }) => at >= to - PUBLISHED_SECONDS);
+  }
+
+  /** Adds the exchanges of seconds that were added without, since nobody watched. @param part Traffic of all of them */
+  fill({ exchanges }: LivePart): void {
+    const last = this.#seconds.at(-1)?.at ?? 0;
+    this.#seconds = this.#seconds.map((second) => ({
+      ...second,
+      exchanges: exchanges.filter((exchange) => Math.min(endOf(exchange), last) === second.at).slice(-SECOND_EXCHANGES),
+    }));
+  }
+
+  toJson(): unknown {
+    const { openExchanges = 0, openStreams = 0, providers = [] } = this.#last ?? {};
+    return { v: FLEET_FORM, openExchanges, openStreams, providers, parts: this.#seconds };
+  }
+}
+
+/** Returns the second in which an exchange ended. */
+const endOf = ({ startedAt, durationMs }: LiveExchange): number => Math.floor((startedAt + durationMs) / 1000);
+
+/** Prepares the traffic of five minutes for publication. @param asked Number of the question that it answers */
+export function toHistory(part: LivePart, asked: number): unknown {
+  const seconds = part.seconds.map(compactSecond);
+  return { v: FLEET_FORM, asked, part: { ...part, seconds, exchanges: part.exchanges.slice(-HISTORY_EXCHANGES) } };
+}
+
+type Unknown<T> = { readonly [Name in keyof T]?: unknown };
+
+const list = (value: unknown): readonly never[] => Array.isArray(value) ? value as never[] : [];
+const count = (value: unknown): number => typeof value === "number" ? value : 0;
+const isObject = (value: unknown): value is object => typeof value === "object" && value !== null;
+
+const NO_TRAFFIC: Omit<LiveSecond, "at"> = {
+  exchanges: 0,
+  errors: {},
+  callers: {},
+  tokens: 0,
+  outputTokens: 0,
+  duration: [],
+  firstToken: [],
+  overhead: [],
+  providers: {},
+  times: {},
+};
+
+/** Completes a second that may be of another version: what has not the form that is known is empty. */
+function readSecond(second: LiveSecond): LiveSecond {
+  const known = Object.entries(NO_TRAFFIC).map(([name, empty]) => {
+    const value: unknown = second[name as keyof typeof NO_TRAFFIC];
+    const isAlike = typeof value === typeof empty && value !== null && Array.isArray(value) === Array.isArray(empty);
+    return [name, isAlike ? value : empty];
+  });
+  return { ...second, ...Object.fromEntries(known) };
+}
+
+function readSeconds(value: unknown): LiveSecond[] {
+  const isSecond = (second: unknown) => isObject(second) && typeof (second as LiveSecond).at === "number";
+  return list(value).filter(isSecond).map(readSecond);
+}
+
+function readPart({ since, openExchanges, openStreams, providers, seconds, exchanges }: Unknown<LivePart>): LivePart {
+  const isProvider = (each: LivePart["providers"][number]) => isObject(each) && Array.isArray(each.replicas);
+  return {
+    since: count(since),
+    openExchanges: count(openExchanges),
+    openStreams: count(openStreams),
+    providers: list(providers).filter(isProvider),
+    seconds: readSeconds(seconds),
+    exchanges: list(exchanges).filter(isObject),
+  };
+}
+
+/**
+ * Reads what a gateway has published.
+ *
+ * @param value From {@link PublishedParts}, of any version
+ * @param from First second that is wanted, since 1970
+ * @param to The second after the last
+ * @returns Its traffic; `undefined` for what is none
+ */
+export function readPublished(value: unknown, from: number, to: number): LivePart | undefined {
+  if (!isObject(value)) return undefined;
+  const { parts, ...rest } = value as Unknown<LivePart> & { readonly parts?: unknown };
+  const wanted = list(parts).filter((part: unknown): part is never => {
+    const at = isObject(part) ? count((part as PublishedSecond).at) : -1;
+    return at >= from && at < to;
+  }) as readonly Unknown<PublishedSecond>[];
+  return readPart({
+    ...rest,
+    seconds: wanted.flatMap(({ seconds }) => list(seconds)),
+    exchanges: wanted.flatMap(({ exchanges }) => list(exchanges)),
+  });
+}
+
+/**
+ * Reads the history that a gateway has published.
+ *
+ * @param value From {@link toHistory}, of any version
+ * @param asked Number of the question that it has to answer, or of a later one
+ * @returns Its traffic; `undefined` if it answers an earlier question
+ */
+export function readHistory(value: unknown, asked: number, to: number): LivePart | undefined {
+  if (!isObject(value)) return undefined;
+  const { asked: answered, part } = value as { readonly asked?: unknown; readonly part?: unknown };
+  if (count(answered) < asked || !isObject(part)) return undefined;
+  const read = readPart(part);
+  // Later seconds come with what it publishes from now on.
+  return {
+    ...read,
+    seconds: read.seconds.filter(({ at }) => at < to),
+    exchanges: read.exchanges.filter((exchange) => endOf(exchange) < to),
+  };
+}
+
+const compactSecond = (second: LiveSecond): LiveSecond => ({
+  ...second,
+  duration: compact([second.duration]),
+  firstToken: compact([second.firstToken]),
+  overhead: compact([second.overhead]),
+});
+
+type Provider = LivePart["providers"][number];
+type Replica = Provider["replicas"][number];
+
+function mergeReplicas(all: readonly Replica[]): Replica[] {
+  const byUrl = new Map<string, Replica>();
+  for (const replica of all) {
+    const before = byUrl.get(replica.url);
+    byUrl.set(
+      replica.url,
+      before === undefined ? replica : {
+        ...before,
+        inService: before.inService + replica.inService,
+        ejected: before.ejected + replica.ejected,
+        ejectedMs: Math.max(before.ejectedMs, replica.ejectedMs),
+        failures: Math.max(before.failures, replica.failures),
+      },
+    );
+  }
+  return [...byUrl.values()];
+}
+
+/** Merges providers by their names and replicas by their URLs: gateways may have different ones. */
+function mergeProviders(all: readonly Provider[]): Provider[] {
+  const byName = new Map<string, Provider[]>();
+  for (const provider of all) byName.set(provider.name, [...byName.get(provider.name) ?? [], provider]);
+  return Array.from(byName.values(), (same) => ({
+    ...same[0] as Provider,
+    hosts: [...new Set(same.flatMap(({ hosts }) => hosts))],
+    replicas: mergeReplicas(same.flatMap(({ replicas }) => replicas)),
+  }));
+}
+
+/**
+ * Merges the traffic of several gateways.
+ *
+ * @param gateways Traffic of each, with its name
+ * @returns Counts added up; exchanges in the order in which they ended, each with the name of its gateway
+ */
+export function mergeGateways(gateways: readonly (readonly [name: string, part: LivePart])[]): LivePart {
+  const parts = gateways.map(([gateway, part]) => ({
+    ...part,
+    providers: [],
+    exchanges: part.exchanges.map((exchange) => ({ ...exchange, gateway })),
+  }));
+  const merged = mergeParts(parts);
+  return {
+    ...merged,
+    seconds: merged.seconds.map(compactSecond),
+    providers: mergeProviders(gateways.flatMap(([, { providers }]) => providers)),
+  };
+}

@@ -1,0 +1,174 @@
+/**
+ * Messages between gateways, through Redis. Each publishes one small record a second. Traffic and metrics are
+ * published only while somebody asks for them. All of it expires by itself.
+ *
+ * All keys stand in one slot:
+ *
+ * | key                                              | holds                                                         |
+ * | ------------------------------------------------ | ------------------------------------------------------------- |
+ * | `sallyport:{fleet}:seen`                         | sorted set: ids of gateways by the time of their last record  |
+ * | `sallyport:{fleet}:records`                      | hash: the record of each, as JSON                             |
+ * | `sallyport:{fleet}:command:ID`                   | what a gateway is told to do, for five seconds                |
+ * | `sallyport:{fleet}:watched`, `:scraped`          | the time of the last question for traffic, or for metrics     |
+ * | `sallyport:{fleet}:live:ID`, `:history:`, `:metrics:` | what a gateway publishes on such a question, as packed JSON |
+ *
+ * @module
+ */
+import { Buffer } from "node:buffer";
+import type { Redis } from "ioredis";
+import { packJson, unpackJson } from "../../storage/packed_json.ts";
+import type { RedisClient } from "../../storage/redis_client.ts";
+import type { FleetRecord } from "./fleet_report.ts";
+
+const PREFIX = "sallyport:{fleet}:";
+const [SEEN, RECORDS] = [`${PREFIX}seen`, `${PREFIX}records`];
+
+/** Time for which a gateway that is gone is still shown. Milliseconds. */
+const KEPT_MS = 10 * 60_000;
+/** Limit of the gateways that are kept: those that were heard of last. */
+const MAX_GATEWAYS = 256;
+/** Time for which a command waits for its gateway. Milliseconds. */
+export const COMMAND_MS = 5000;
+/** Time for which a question holds, and for which what was published for it is kept. Milliseconds. */
+const ASKED_MS = 5000;
+const PUBLISHED_MS = 10_000;
+/** Limit of a packed value; a larger one is not published. Bytes. */
+const MAX_PACKED_BYTES = 512_000;
+/** Number of packed values that are read at once: what follows them on the connection waits as long. */
+const READ_AT_ONCE = 4;
+/** Deadline of what no caller waits for. Milliseconds. */
+const DEADLINE_MS = 1000;
+
+const NOW = `local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+`;
+
+// KEYS: seen, records, this gateway's command, the two questions. ARGV: id, record, for how long it is kept, how many
+// are kept. Answer: the command or an empty text, and the times of the questions.
+const PUBLISH = `${NOW}redis.call('ZADD', KEYS[1], now, ARGV[1])
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
+local gone = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[3])
+for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1 - ARGV[4])) do gone[#gone + 1] = id end
+for _, id in ipairs(gone) do
+  redis.call('ZREM', KEYS[1], id)
+  redis.call('HDEL', KEYS[2], id)
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+redis.call('PEXPIRE', KEYS[2], ARGV[3])
+local command = redis.call('GET', KEYS[3])
+if command then redis.call('DEL', KEYS[3]) end
+return {command or '', redis.call('GET', KEYS[4]) or '', redis.call('GET', KEYS[5]) or ''}`;
+
+// KEYS: seen, records. Answer: for each gateway its id, the time since it was heard of, and its record.
+const READ = `${NOW}local reply, found = {}, redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+for i = 1, #found, 2 do
+  local record = redis.call('HGET', KEYS[2], found[i])
+  if record then
+    reply[#reply + 1] = found[i]
+    reply[#reply + 1] = tostring(math.max(0, now - found[i + 1]))
+    reply[#reply + 1] = record
+  end
+end
+return reply`;
+
+// KEYS: the question. ARGV: for how long it holds, 1 for a new one. Answer: its time, by the clock of Redis.
+const ASK = `${NOW}local before = redis.call('GET', KEYS[1])
+if before and ARGV[2] == '0' then now = before
+elseif before then now = math.max(now, before + 1) end
+now = string.format('%.0f', now)
+redis.call('SET', KEYS[1], now, 'PX', ARGV[1])
+return now`;
+
+/** Kinds of what gateways publish on a question. */
+export type Published = "live" | "history" | "metrics";
+/** Questions that every gateway reads each second. */
+export type Question = "watched" | "scraped";
+/** Commands for a gateway. */
+export type Command = "drain" | "resume";
+
+/** Answer to a gateway that publishes. */
+export interface Heard {
+  readonly command: Command | undefined;
+  /** Times of the last questions; 0 for none. */
+  readonly watched: number;
+  readonly scraped: number;
+}
+
+const texts = (answer: unknown): string[] => Array.isArray(answer) ? answer.map(String) : [];
+
+/** The records of gateways in Redis. Every method fails at once while Redis is left alone. */
+export class FleetStore {
+  readonly #client: RedisClient;
+  readonly #publish: ReturnType<RedisClient["script"]>;
+  readonly #read: ReturnType<RedisClient["script"]>;
+  readonly #ask: ReturnType<RedisClient["script"]>;
+
+  /** @param client The connection */
+  constructor(client: RedisClient) {
+    this.#client = client;
+    this.#publish = client.script("sallyportFleetPublish", PUBLISH);
+    this.#read = client.script("sallyportFleetRead", READ);
+    this.#ask = client.script("sallyportFleetAsk", ASK);
+  }
+
+  /** Publishes the record of a gateway. @returns What it is told */
+  publish(id: string, record: string): Promise<Heard> {
+    const keys = [SEEN, RECORDS, `${PREFIX}command:${id}`, `${PREFIX}watched`, `${PREFIX}scraped`];
+    return this.#run((redis) => this.#publish(redis, keys, [id, record, KEPT_MS, MAX_GATEWAYS]), (answer) => {
+      const [command, watched, scraped] = texts(answer);
+      const isKnown = command === "drain" || command === "resume"; // that of a later version is left undone
+      return { command: isKnown ? command : undefined, watched: Number(watched), scraped: Number(scraped) };
+    });
+  }
+
+  /** Reads the records of all gateways. */
+  read(): Promise<FleetRecord[]> {
+    return this.#run((redis) => this.#read(redis, [SEEN, RECORDS], []), (answer) => {
+      const all = texts(answer);
+      return Array.from({ length: all.length / 3 }, (_, index) => {
+        const [id = "", silent, text = ""] = all.slice(index * 3, index * 3 + 3);
+        return { id, silentMs: Number(silent), text };
+      });
+    });
+  }
+
+  /** Asks all gateways to publish. @param isNew False to have them go on @returns The time of the question */
+  ask(question: Question, isNew: boolean): Promise<number> {
+    return this.#run((redis) => this.#ask(redis, [PREFIX + question], [ASKED_MS, isNew ? 1 : 0]), Number);
+  }
+
+  /** Publishes what was asked for. One that is too large is left out. */
+  async put(kind: Published, id: string, value: unknown): Promise<void> {
+    const packed = await packJson(value);
+    if (packed.byteLength > MAX_PACKED_BYTES) return;
+    const text = Buffer.from(packed.buffer, packed.byteOffset, packed.byteLength);
+    await this.#run((redis) => redis.set(`${PREFIX}${kind}:${id}`, text, "PX", PUBLISHED_MS), () => {});
+  }
+
+  /** Reads what gateways have published, a few at a time. @returns By id, without those that have published nothing */
+  async *take(kind: Published, ids: readonly string[]): AsyncGenerator<readonly [id: string, value: unknown]> {
+    for (let index = 0; index < ids.length; index += READ_AT_ONCE) {
+      const some = ids.slice(index, index + READ_AT_ONCE);
+      const packed = await this.#run(
+        (redis) => redis.mgetBuffer(some.map((id) => `${PREFIX}${kind}:${id}`)),
+        (answer) => answer as (Buffer | null)[],
+      );
+      for (const [place, id] of some.entries()) {
+        const bytes = packed[place];
+        if (bytes !== null && bytes !== undefined) yield [id, await unpackJson(bytes)];
+      }
+    }
+  }
+
+  /** Tells gateways what to do. One that does not publish in time, or starts again, never learns of it. */
+  async command(ids: readonly string[], command: Command): Promise<void> {
+    if (ids.length === 0) return;
+    const send = (redis: Redis) =>
+      Promise.all(ids.map((id) => redis.set(`${PREFIX}command:${id}`, command, "PX", COMMAND_MS)));
+    await this.#run(send, () => {});
+  }
+
+  #run<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T): Promise<T> {
+    return this.#client.run(call, read, DEADLINE_MS);
+  }
+}

@@ -1,0 +1,118 @@
+/**
+ * Metrics by gateway key, for operators who ask for them. Keys are told apart by their ids, which never change; names
+ * are for people and may, and a label that changes begins a new series.
+ *
+ * @module
+ */
+import { costOf, findPrice, type Price, type Prices } from "../../config/prices.ts";
+import { type Concern, concernOf } from "../../errors/outcomes.ts";
+import type { ExchangeObserver } from "../../exchange/observer.ts";
+import type { ExchangeRecord, TokenUsage } from "../../exchange/record.ts";
+import type { Counter, Labelled, MetricRegistry } from "./metric_registry.ts";
+
+/** Label of all keys beyond the limit. */
+const OTHER = "(other)";
+/** Units of a cost in one of the currency. */
+const COST_UNITS = 1e12;
+/** Limit of the models of providers whose price is remembered. */
+const MAX_PRICES = 1000;
+
+/** Settings of one configuration, by which exchanges are counted. */
+export interface KeyMetricsOptions {
+  /** Maximum number of keys with a label of their own. */
+  readonly maxKeys: number;
+  /** Returns the prices of a provider's models, those that take precedence first. */
+  readonly tables: (provider: string) => readonly (Prices | undefined)[];
+  /** Currency of all prices. */
+  readonly currency: string;
+}
+
+/** Counters of one key. A counter that has counted nothing is not shown. */
+interface KeySeries {
+  readonly exchanges: Readonly<Record<Concern, Counter>>;
+  readonly input: Counter;
+  readonly output: Counter;
+  readonly estimated: Counter;
+}
+
+/** Metrics by key of one process. */
+export class KeyMetrics {
+  readonly #series = new Map<string, KeySeries>();
+  readonly #createSeries: (key: string) => KeySeries;
+  readonly #refused: Labelled<Counter>;
+  readonly #cost: Labelled<Counter>;
+
+  /** @param registry Receives the metrics */
+  constructor(registry: MetricRegistry) {
+    const counter = (name: string, help: string, ...labels: string[]) =>
+      registry.counter({ name: `sallyport_key_${name}_total`, help, labels: ["key", ...labels] });
+    const exchanges = counter("exchanges", "Settled exchanges of a gateway key", "concern");
+    this.#refused = counter("limits_refused", "Exchanges of a gateway key that a limit refused", "limit");
+    const tokens = counter("tokens", "Tokens of a gateway key as providers stated them", "type");
+    const estimated = counter("estimated_tokens", "Tokens of a gateway key as the gateway estimated them");
+    const costHelp = "Cost of a gateway key's tokens, estimated ones included, for models that have a price";
+    this.#cost = counter("cost", costHelp, "currency");
+    this.#createSeries = (key) => ({
+      exchanges: {
+        nobody: exchanges(key, "nobody"),
+        caller: exchanges(key, "caller"),
+        operator: exchanges(key, "operator"),
+      },
+      input: tokens(key, "input"),
+      output: tokens(key, "output"),
+      estimated: estimated(key),
+    });
+  }
+
+  /**
+   * Creates the observer that counts exchanges under a configuration. Counts of earlier ones stay.
+   *
+   * @param options Settings of the configuration
+   * @returns The observer
+   */
+  under({ maxKeys, tables, currency }: KeyMetricsOptions): ExchangeObserver {
+    const prices = new Map<string, Price | undefined>();
+    const priceOf = (provider: string, model: string): Price | undefined => {
+      const name = `${provider}\n${model}`;
+      if (!prices.has(name)) {
+        if (prices.size >= MAX_PRICES) prices.clear();
+        prices.set(name, findPrice(model, ...tables(provider)));
+      }
+      return prices.get(name);
+    };
+    return {
+      settled: (record) => {
+        const { keyId, provider, model, usage, limit } = record;
+        if (keyId === undefined) return;
+        const key = this.#series.has(keyId) || this.#series.size < maxKeys ? keyId : OTHER;
+        count(this.#seriesOf(key), record);
+        if (limit !== undefined) this.#refused(key, limit).add();
+        if (usage === undefined || provider === undefined || model === undefined) return;
+        const price = priceOf(provider, model);
+        if (price !== undefined) this.#cost(key, currency).add(costIn(price, usage));
+      },
+    };
+  }
+
+  #seriesOf(key: string): KeySeries {
+    let series = this.#series.get(key);
+    if (series === undefined) this.#series.set(key, series = this.#createSeries(key));
+    return series;
+  }
+}
+
+function count(series: KeySeries, record: ExchangeRecord): void {
+  const { usage, isEstimated } = record;
+  series.exchanges[concernOf(record)].add();
+  if (usage === undefined) return;
+  if (isEstimated === true) return series.estimated.add(usage.total);
+  const { total, input = 0, output = total - input } = usage;
+  series.input.add(input);
+  series.output.add(output);
+}
+
+/** Computes the cost of tokens in the currency; those that are neither input nor output cost as input. */
+function costIn(price: Price, { total, input = 0, output = 0, cached = 0 }: TokenUsage): number {
+  const rest = Math.max(0, total - input - output);
+  return Number(costOf(price, { input: input + rest, cached, output })) / COST_UNITS;
+}

@@ -1,0 +1,118 @@
+/**
+ * This gateway as it reports itself to the others: one record, for all of its workers.
+ *
+ * @module
+ */
+import { hostname } from "node:os";
+import process from "node:process";
+import { type OperatorState, stateOf } from "../../admin/api/operator_actions.ts";
+import { LastMinute } from "../../observe/fleet/fleet_figures.ts";
+import type { FleetFigures } from "../../observe/fleet/fleet_report.ts";
+import type { LivePart } from "../../observe/live/live_report.ts";
+import { runtime } from "../../runtime.ts";
+import type { Served } from "../admin_listener.ts";
+import type { RedisReport } from "../compose.ts";
+import type { InForce } from "../reload.ts";
+
+/** Parts of {@link OwnGateway}. */
+export interface OwnGatewayParts {
+  readonly served: Served;
+  readonly version: string;
+  /** Returns the configuration in force. */
+  readonly inForce: () => InForce;
+  /** Drain that an operator asked for. */
+  readonly operators: OperatorState;
+}
+
+/** Settings that change with the configuration. */
+interface OwnSettings {
+  readonly instance: string | undefined;
+  readonly redis: RedisReport | undefined;
+}
+
+/** This gateway. */
+export class OwnGateway {
+  /** Id of this process. What is meant for it is not meant for its successor. */
+  readonly id: string = crypto.randomUUID().slice(0, 13);
+  readonly served: Served;
+  readonly #parts: OwnGatewayParts;
+  readonly #startedAt = Math.round(Date.now() - process.uptime() * 1000);
+  readonly #minute = new LastMinute();
+  #settings: OwnSettings = { instance: undefined, redis: undefined };
+  #lookedTo: number;
+  #openStreams = 0;
+  /** Host and first port. */
+  #address = hostname();
+
+  /** @param parts The parts that it works with */
+  constructor(parts: OwnGatewayParts) {
+    this.#parts = parts;
+    this.served = parts.served;
+    this.#lookedTo = Math.floor(Date.now() / 1000);
+  }
+
+  /** Name of this gateway among the others. */
+  get name(): string {
+    const { instance } = this.#settings;
+    if (instance !== undefined) return instance;
+    const [url] = this.served.urls; // there is none any more when it has left
+    if (url !== undefined) this.#address = `${hostname()}:${new URL(url).port}`.slice(-100);
+    return this.#address;
+  }
+
+  /** The second after the last that was looked at, since 1970. */
+  get lookedTo(): number {
+    return this.#lookedTo;
+  }
+
+  /** Uses the settings of another configuration. */
+  use(settings: OwnSettings): void {
+    this.#settings = settings;
+  }
+
+  /** Drains this gateway, or resumes. Nothing takes back that it was told to end. */
+  turn(isDrained: boolean): void {
+    if (this.served.isReady) this.#parts.operators.isDrained = isDrained;
+  }
+
+  /**
+   * Looks at the traffic since the last look.
+   *
+   * @param isBrief True without the exchanges themselves
+   * @returns The traffic and the second after its last; `undefined` if no second is over since
+   */
+  async lookAgain(isBrief: boolean): Promise<{ readonly part: LivePart; readonly to: number } | undefined> {
+    const to = Math.floor(Date.now() / 1000);
+    const from = this.#lookedTo;
+    this.#lookedTo = to;
+    if (to <= from) return undefined; // or the clock went back
+    const part = await this.served.look(from, to, isBrief);
+    this.#minute.add(part.seconds, to);
+    this.#openStreams = part.openStreams;
+    return { part, to };
+  }
+
+  /** Returns the figures of this gateway. */
+  figures(): FleetFigures {
+    const { served, version, inForce, operators } = this.#parts;
+    const redis = this.#settings.redis?.();
+    const age = Math.floor((Date.now() - this.#startedAt) / 1000);
+    const { serving, wanted } = served.workers;
+    return {
+      name: this.name,
+      state: stateOf(served, operators),
+      version,
+      digest: inForce().digest,
+      startedAt: this.#startedAt,
+      runtime: `${runtime} ${process.versions[runtime] ?? ""}`,
+      workers: serving,
+      workersWanted: wanted,
+      openExchanges: served.openExchanges,
+      openStreams: this.#openStreams,
+      ...this.#minute.figures(this.#lookedTo, age),
+      memoryBytes: served.memoryBytes,
+      isRedisUp: redis?.isUp ?? null,
+      localDecisions: redis?.localDecisions ?? 0,
+    };
+  }
+}

@@ -1,0 +1,267 @@
+/**
+ * The fleet as this gateway reads and commands it. Its own traffic and metrics are read here, those of others in Redis.
+ *
+ * @module
+ */
+import { systemClock } from "../../exchange/clock.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
+import type { Fleet, FleetWatch, GatewayMetrics, TurnedGateway } from "../../observe/fleet/fleet.ts";
+import { mergeGateways, PUBLISHED_SECONDS, readHistory, readPublished } from "../../observe/fleet/fleet_parts.ts";
+import {
+  arrange,
+  type FleetGateway,
+  type FleetPart,
+  type FleetReport,
+  readRecord,
+} from "../../observe/fleet/fleet_report.ts";
+import type { FleetStore } from "../../observe/fleet/fleet_store_redis.ts";
+import type { LivePart } from "../../observe/live/live_report.ts";
+import type { MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
+import { mergeMetrics } from "../../observe/metrics/metrics_text.ts";
+import type { FleetMember } from "./fleet_member.ts";
+import type { OwnGateway } from "./own_gateway.ts";
+
+/** All gateways. */
+const ALL = "all";
+/** Time by which watchers of several gateways are behind: each publishes once a second. Milliseconds. */
+const LAG_MS = 3000;
+/** Time for which records and traffic that were read are used again. Milliseconds. */
+const FRESH_MS = 500;
+/** The longest time to wait for gateways to answer a question, or to do what they are told. Milliseconds. */
+const ANSWER_MS = 3000;
+/** Interval at which answers are looked for. Milliseconds. */
+const LOOK_MS = 100;
+
+const pause = (ms: number): Promise<void> => new Promise((resolve) => void systemClock.timer(ms, resolve));
+
+/** The fleet, through Redis where there is one. */
+export class SharedFleet implements Fleet {
+  readonly #own: OwnGateway;
+  readonly #member: FleetMember;
+  #others: readonly FleetGateway[] = [];
+  /** When the others were last read. Milliseconds since 1970. */
+  #readAt = 0;
+  #isStale = false;
+  #reading: Promise<void> | undefined;
+  readonly #live = new Shared<ReadonlyMap<string, unknown>>(FRESH_MS);
+
+  /**
+   * @param own This gateway
+   * @param member Its membership
+   */
+  constructor(own: OwnGateway, member: FleetMember) {
+    this.#own = own;
+    this.#member = member;
+  }
+
+  async list(): Promise<FleetReport> {
+    if (Date.now() - this.#readAt >= FRESH_MS) await this.#read();
+    const now = Date.now();
+    const isShared = this.#member.store !== undefined;
+    const late = this.#isStale ? now - this.#readAt : 0;
+    const others = isShared ? this.#others.map((each) => ({ ...each, silentMs: each.silentMs + late })) : [];
+    return {
+      now,
+      isShared,
+      isStale: isShared && this.#isStale,
+      asOf: this.#isStale && this.#readAt > 0 ? this.#readAt : now,
+      gateways: arrange([...others, this.#self()]),
+    };
+  }
+
+  async watch(gateway: string): Promise<FleetWatch> {
+    const [one] = await this.#find(gateway);
+    const isOwn = gateway !== ALL && one?.isSelf === true;
+    const name = gateway === ALL ? undefined : one?.name;
+    const look = async (from: number, to: number): Promise<FleetPart> => {
+      const { gateways, isStale } = await this.list();
+      const isWanted = (each: FleetGateway) =>
+        each.presence === "serving" && (gateway === ALL || each.id === one?.id || each.name === one?.name);
+      const wanted = gateways.filter(isWanted);
+      const others = isOwn ? [] : wanted.filter(({ isSelf }) => !isSelf);
+      const [own, found] = await Promise.all([
+        wanted.some(({ isSelf }) => isSelf) ? this.#own.served.look(from, to) : undefined,
+        this.#collect(others, from, to).catch(() => undefined),
+      ]);
+      const parts = [...found ?? [], ...(own === undefined ? [] : [[this.#own.name, own] as const])];
+      const scope = { ...(name !== undefined && { gateway: name }), gateways: parts.length };
+      return { ...mergeGateways(parts), scope: { ...scope, isStale: !isOwn && (isStale || found === undefined) } };
+    };
+    return { lagMs: isOwn || this.#member.store === undefined ? 0 : LAG_MS, look };
+  }
+
+  async metrics(gateway: string): Promise<readonly GatewayMetrics[]> {
+    const wanted = (await this.#find(gateway)).filter(({ presence }) => presence !== "left");
+    const others = wanted.filter(({ isSelf }) => !isSelf);
+    const [own, found] = await Promise.all([
+      wanted.length > others.length ? this.#own.served.snapshot() : undefined,
+      this.#askMetrics(others).catch(() => new Map<string, readonly MetricSnapshot[]>()),
+    ]);
+    const byName = new Map<string, (readonly MetricSnapshot[])[]>();
+    for (const { id, name, isSelf } of wanted) {
+      const metrics = isSelf ? own : found.get(id);
+      byName.set(name, [...byName.get(name) ?? [], ...(metrics === undefined ? [] : [metrics])]);
+    }
+    return Array.from(byName, ([name, all]) => ({ name, metrics: all.length === 0 ? undefined : mergeMetrics(all) }));
+  }
+
+  async turn(gateway: string, isDrained: boolean): Promise<readonly TurnedGateway[]> {
+    await this.#read();
+    const wanted = (await this.#find(gateway)).filter(({ presence }) => presence === "serving");
+    if (gateway !== ALL && wanted.length > 1) {
+      const ids = wanted.map(({ id }) => id).join(", ");
+      throw new GatewayError("gateway_not_found", { detail: `several have this name: name one by its id, of ${ids}` });
+    }
+    const others = wanted.filter(({ isSelf }) => !isSelf).map(({ id }) => id);
+    const store = this.#member.store;
+    const needsRedis = others.length > 0 || gateway === ALL;
+    if (store !== undefined && needsRedis && this.#isStale) throw new GatewayError("fleet_unavailable");
+    try {
+      await store?.command(others, isDrained ? "drain" : "resume");
+    } catch (cause) {
+      throw new GatewayError("fleet_unavailable", { cause });
+    }
+    if (wanted.some(({ isSelf }) => isSelf)) this.#own.turn(isDrained);
+    return await this.#awaitTurned(wanted.map(({ id }) => id), isDrained);
+  }
+
+  /** Waits until gateways have published that they did what they were told. */
+  async #awaitTurned(ids: readonly string[], isDrained: boolean): Promise<readonly TurnedGateway[]> {
+    const end = systemClock.monotonic() + ANSWER_MS;
+    while (true) {
+      const { gateways } = await this.list();
+      const turned = gateways.filter(({ id }) => ids.includes(id)).map(({ id, name, state }) => ({
+        id,
+        name,
+        state,
+        isDone: (isDrained ? ["draining", "leaving"] : ["ready", "starting"]).includes(state),
+      }));
+      if (turned.every(({ isDone }) => isDone) || systemClock.monotonic() > end) return turned;
+      await pause(LOOK_MS);
+      await this.#read();
+    }
+  }
+
+  /** Returns the gateways that are meant. @throws {GatewayError} `gateway_not_found` */
+  async #find(gateway: string): Promise<readonly FleetGateway[]> {
+    const { gateways } = await this.list();
+    if (gateway === ALL) return gateways;
+    const byId = gateways.filter(({ id }) => id === gateway);
+    const found = byId.length > 0 ? byId : gateways.filter(({ name }) => name === gateway);
+    if (found.length === 0) throw new GatewayError("gateway_not_found");
+    return found;
+  }
+
+  #self(): FleetGateway {
+    return { ...this.#own.figures(), id: this.#own.id, presence: "serving", silentMs: 0, isSelf: true };
+  }
+
+  /** Reads the records of the others. While that fails, they stay as they were last seen. */
+  #read(): Promise<void> {
+    return this.#reading ??= this.#readOnce().finally(() => this.#reading = undefined);
+  }
+
+  async #readOnce(): Promise<void> {
+    const store = this.#member.store;
+    if (store === undefined) return;
+    try {
+      const records = await store.read();
+      this.#others = records.filter(({ id }) => id !== this.#own.id).flatMap((record) => readRecord(record) ?? []);
+      this.#readAt = Date.now();
+      this.#isStale = false;
+    } catch {
+      this.#isStale = true;
+    }
+  }
+
+  /** Collects the traffic of others. A watcher who has just come, or is late, gets what they have kept. */
+  async #collect(others: readonly FleetGateway[], from: number, to: number) {
+    const store = this.#member.store;
+    if (store === undefined || others.length === 0) return [];
+    const isNew = to - from > PUBLISHED_SECONDS - LAG_MS / 1000;
+    if (isNew) return await this.#askHistory(store, others, to);
+    const live = await this.#live.get(() => this.#readLive(store));
+    return others.flatMap(({ id, name }) => {
+      const part = readPublished(live.get(id), from, to);
+      return part === undefined ? [] : [[name, part] as const];
+    });
+  }
+
+  /** Reads what all others publish while they are watched, and has them go on. */
+  async #readLive(store: FleetStore): Promise<ReadonlyMap<string, unknown>> {
+    await store.ask("watched", false);
+    const ids = this.#others.filter(({ presence }) => presence === "serving").map(({ id }) => id);
+    const found = new Map<string, unknown>();
+    for await (const [id, value] of store.take("live", ids)) found.set(id, value);
+    return found;
+  }
+
+  async #askHistory(store: FleetStore, others: readonly FleetGateway[], to: number) {
+    const asked = await store.ask("watched", true);
+    const found: (readonly [name: string, part: LivePart])[] = [];
+    const read = (name: string, value: unknown) => {
+      const part = readHistory(value, asked, to);
+      return part === undefined ? false : found.push([name, part]) > 0;
+    };
+    await this.#await(store, "history", others, read);
+    return found;
+  }
+
+  async #askMetrics(others: readonly FleetGateway[]): Promise<Map<string, readonly MetricSnapshot[]>> {
+    const found = new Map<string, readonly MetricSnapshot[]>();
+    const store = this.#member.store;
+    const serving = others.filter(({ presence }) => presence === "serving");
+    if (store === undefined || serving.length === 0) return found;
+    const asked = await store.ask("scraped", true);
+    await this.#await(store, "metrics", serving, (_name, value, id) => {
+      const { asked: answered = 0, metrics } = (value ?? {}) as { asked?: number; metrics?: unknown };
+      if (answered < asked || !Array.isArray(metrics)) return false;
+      return found.set(id, metrics.filter(isMetric)).size > 0;
+    });
+    return found;
+  }
+
+  /** Waits for the answers of gateways. @param read Takes an answer; returns false for one to an earlier question */
+  async #await(
+    store: FleetStore,
+    kind: "history" | "metrics",
+    gateways: readonly FleetGateway[],
+    read: (name: string, value: unknown, id: string) => boolean,
+  ): Promise<void> {
+    const missing = new Map(gateways.map(({ id, name }) => [id, name]));
+    const end = systemClock.monotonic() + ANSWER_MS;
+    while (missing.size > 0 && systemClock.monotonic() < end) {
+      await pause(LOOK_MS);
+      for await (const [id, value] of store.take(kind, [...missing.keys()])) {
+        if (read(missing.get(id) ?? "", value, id)) missing.delete(id);
+      }
+    }
+  }
+}
+
+function isMetric(value: unknown): value is MetricSnapshot {
+  const { name, help, type, aggregation = "", series } = (value ?? {}) as Partial<MetricSnapshot>;
+  return typeof name === "string" && typeof help === "string" && typeof type === "string" &&
+    ["sum", "max", "min", "average"].includes(aggregation) && typeof series === "object" && series !== null;
+}
+
+/** A value that several readers want at about the same time: it is read once for all of them. */
+class Shared<T> {
+  readonly #freshMs: number;
+  #value: Promise<T> | undefined;
+  #readAt = -Infinity;
+
+  /** @param freshMs Time for which it is used. Milliseconds */
+  constructor(freshMs: number) {
+    this.#freshMs = freshMs;
+  }
+
+  get(read: () => Promise<T>): Promise<T> {
+    const now = systemClock.monotonic();
+    if (this.#value !== undefined && now - this.#readAt < this.#freshMs) return this.#value;
+    this.#readAt = now;
+    const value = this.#value = read();
+    value.catch(() => this.#value = undefined);
+    return value;
+  }
+}

@@ -1,0 +1,75 @@
+/** The console's frame: draining, a gateway that is gone, keyboard and colours. */
+// runtimes: once
+import assert from "node:assert/strict";
+import { it } from "@std/testing/bdd";
+import { signIn, useConsole, viewsOf } from "../support/console.ts";
+import { needs } from "../support/requires.ts";
+import { until } from "../support/until.ts";
+
+needs(["chromium"]).describe("the console's frame", () => {
+  const ui = useConsole();
+
+  it("drains, says so, and takes it back", async () => {
+    const page = await ui.start();
+    const readiness = async () => (await ui.running.call("GET", "/readyz")).status;
+    await signIn(page, ui.running.admin);
+    await page.getByRole("button", { name: "Drain" }).click();
+    await page.getByRole("dialog").getByText("/readyz answers 503").waitFor();
+    assert.equal(await readiness(), 200, "nothing was done before it was confirmed");
+    await page.getByRole("dialog").getByRole("button", { name: "Drain" }).click();
+    await page.getByText("Load balancers are told to turn elsewhere").waitFor();
+    assert.equal(await readiness(), 503);
+    await page.getByRole("button", { name: "Resume" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Resume" }).click();
+    await page.getByText("Ready").waitFor();
+    assert.equal(await readiness(), 200);
+    ui.watched.assertClean(ui.running.admin);
+  });
+
+  it("says when the gateway is gone", async () => {
+    const page = await ui.start();
+    await signIn(page, ui.running.admin);
+    await page.getByText("Ready").waitFor();
+    ui.running.program.kill("SIGKILL");
+    await page.getByText("Connecting").waitFor();
+    await page.getByText("The gateway cannot be reached").waitFor();
+    assert.ok(await page.getByRole("button", { name: "Drain" }).isDisabled());
+  });
+
+  it("goes by keyboard, and remembers its colours only", async () => {
+    const page = await ui.start({}, { colorScheme: "light" });
+    await signIn(page, ui.running.admin);
+    await page.getByText("Ready").waitFor();
+    const focused = () => page.evaluate(() => document.activeElement?.textContent ?? "");
+    await page.evaluate(() => (document.activeElement as HTMLElement | null)?.blur());
+    const reached: string[] = [];
+    const views = await viewsOf(page);
+    assert.deepEqual([views.at(0), views.at(-2), views.at(-1)], ["Traffic", "Keys", "Playground"]);
+    for (let presses = 0; presses < 4 + views.length; presses++) {
+      await page.keyboard.press("Tab");
+      reached.push(await focused());
+    }
+    assert.deepEqual(reached, ["Skip to the content", "System", "Drain", "Sign out", ...views]);
+    await page.keyboard.press("Shift+Tab");
+    await page.keyboard.press("Enter");
+    await page.getByRole("button", { name: "Make a key" }).focus();
+    await page.keyboard.press("Enter");
+    await page.getByRole("dialog").waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    assert.equal(await focused(), "Make a key", "the focus is back where it was");
+    await page.keyboard.press("Enter");
+    await page.getByRole("button", { name: "Cancel" }).click();
+    await until(async () => await focused() === "Make a key", "the focus is back after Cancel too");
+    const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    const light = await ground();
+    const colours = page.getByRole("button", { name: "Colours" });
+    await colours.click();
+    await colours.click();
+    await until(async () => await ground() !== light, "it is dark");
+    assert.deepEqual(await page.evaluate(() => ({ ...localStorage })), { "sallyport-theme": "dark" });
+    await page.getByRole("button", { name: "Sign out" }).click();
+    await page.getByLabel("Admin token").waitFor();
+    ui.watched.assertClean(ui.running.admin);
+  });
+});

@@ -1,0 +1,118 @@
+/** The console's view of keys and teams: each dialog does what it says. */
+// runtimes: once
+import assert from "node:assert/strict";
+import { it } from "@std/testing/bdd";
+import { lookAgain, open, OWN_KEY, signIn, useConsole } from "../support/console.ts";
+import { GOOD_BODY } from "../support/gateway.ts";
+import { needs } from "../support/requires.ts";
+
+needs(["chromium"]).describe("the console's view of keys", () => {
+  const ui = useConsole();
+
+  it("makes a key that works, shows its use, gives it a new secret, and ends it", async () => {
+    const page = await ui.start();
+    await signIn(page, ui.running.admin);
+    await open(page, "Keys");
+    await page.getByText("No keys yet").waitFor();
+    await page.getByRole("button", { name: "Make a key" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("Name").fill("team-x");
+    await dialog.getByLabel("Requests").fill("six");
+    await dialog.getByRole("button", { name: "Make the key" }).click();
+    await dialog.getByRole("alert").getByText("limits.requests").waitFor();
+    await dialog.getByLabel("Requests").fill("600/min");
+    await dialog.getByLabel("b", { exact: true }).check();
+    await dialog.getByLabel("a", { exact: true }).check();
+    await dialog.getByRole("button", { name: "Make the key" }).click();
+    const key = await dialog.getByLabel("The whole key").innerText();
+    assert.match(key, /^gk_/);
+    assert.equal(await ui.callGateway(key), 200);
+    await dialog.getByRole("button", { name: "I have it" }).click();
+    const row = page.getByRole("row", { name: "team-x" });
+    await lookAgain(page);
+    await row.getByText("1 of 600 per minute").waitFor();
+    assert.ok(!(await page.content()).includes(key.slice(16)), "the whole key is gone from the page");
+    await row.getByRole("button", { name: "Rotate" }).click();
+    await dialog.getByLabel("The old secret").selectOption("0s");
+    await dialog.getByRole("button", { name: "Rotate" }).click();
+    const rotated = await dialog.getByLabel("The whole key").innerText();
+    assert.deepEqual([await ui.callGateway(key), await ui.callGateway(rotated)], [401, 200]);
+    await page.keyboard.press("Escape");
+    await row.getByRole("button", { name: "Change" }).click();
+    await dialog.getByLabel("At once").fill("3");
+    await dialog.getByRole("button", { name: "Save" }).click();
+    await row.getByText("Open at once 0 of 3").waitFor();
+    await row.getByRole("button", { name: "Revoke" }).click();
+    await dialog.getByRole("button", { name: "Cancel" }).click();
+    assert.equal(await ui.callGateway(rotated), 200);
+    await row.getByRole("button", { name: "Revoke" }).click();
+    await dialog.getByRole("button", { name: "Revoke for good" }).click();
+    await row.getByText("revoked").waitFor();
+    assert.equal(await ui.callGateway(rotated), 401);
+    await open(page, "Exchanges");
+    await page.getByText("invalid gateway key").first().waitFor();
+    ui.watched.assertClean(ui.running.admin, { status: 400, times: 1 });
+  });
+
+  it("puts a key into a team, with budgets of tokens and money, and shows money as money", async () => {
+    const page = await ui.start({
+      prices: { "*": { input: 1000, output: 1000 } },
+      teams: { search: { limits: { budget: "50 USD/month" } }, ads: { limits: { requests: "5/s", mode: "observe" } } },
+    });
+    await signIn(page, ui.running.admin);
+    await open(page, "Keys");
+    await page.getByRole("group", { name: "Team ads" }).getByText("only observed").waitFor();
+    await page.getByRole("button", { name: "Make a key" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("Name").fill("team-x");
+    await dialog.getByLabel("Team").selectOption("search");
+    await dialog.getByLabel("Budget of tokens").fill("5M/month");
+    await dialog.getByLabel("Budget of money").fill("20 EUR/day");
+    await dialog.getByRole("button", { name: "Make the key" }).click();
+    await dialog.getByRole("alert").getByText("expected a budget in USD").waitFor();
+    await dialog.getByLabel("Budget of money").fill("20 USD/day");
+    await dialog.getByLabel("When one is reached").selectOption("strict");
+    await dialog.getByRole("button", { name: "Make the key" }).click();
+    await dialog.getByRole("alert").getByText("maxOutput").waitFor();
+    await dialog.getByLabel("When one is reached").selectOption("enforce");
+    await dialog.getByRole("button", { name: "Make the key" }).click();
+    const key = await dialog.getByLabel("The whole key").innerText();
+    assert.equal(await ui.callGateway(key, JSON.stringify({ ...JSON.parse(GOOD_BODY), max_tokens: 1 })), 200);
+    await dialog.getByRole("button", { name: "I have it" }).click();
+    const row = page.getByRole("row", { name: "team-x" });
+    await lookAgain(page);
+    await row.getByText("team search").waitFor();
+    await row.getByText("2 of 5M tokens this month").waitFor(); // two tokens at 1000 USD for a million
+    await row.getByText("0.0020 of 20 USD today").waitFor();
+    await page.getByRole("group", { name: "Team search" }).getByText("0.0020 of 50 USD this month").waitFor();
+    await row.getByRole("button", { name: "Change" }).click();
+    assert.deepEqual(
+      [await dialog.getByLabel("Team").inputValue(), await dialog.getByLabel("Budget of money").inputValue()],
+      ["search", "20 USD/day"],
+    );
+    await dialog.getByLabel("Team").selectOption("");
+    await dialog.getByLabel("Budget of tokens").fill("");
+    await dialog.getByLabel("When one is reached").selectOption("observe");
+    await dialog.getByRole("button", { name: "Save" }).click();
+    await row.getByText("only observed").waitFor();
+    await row.getByText("team search").waitFor({ state: "detached" });
+    await row.getByText("0.0020 of 20 USD today").waitFor();
+    assert.equal(await row.getByText("of 5M tokens").count(), 0);
+    ui.watched.assertClean(ui.running.admin, { status: 409, times: 2 });
+  });
+
+  it("shows keys of the configuration, and says where they are changed instead of offering what can't work", async () => {
+    const page = await ui.start({ keys: [{ id: "own", name: "A", key: OWN_KEY, limits: { budget: "5M/month" } }] });
+    assert.equal(await ui.callGateway(OWN_KEY), 200);
+    await signIn(page, ui.running.admin);
+    await open(page, "Keys");
+    const row = page.getByRole("row", { name: "own" });
+    await row.getByText("2 of 5M tokens this month").waitFor();
+    await row.getByText(/^renews in \d+ (?:day|hour|minute)s?$/).waitFor();
+    await page.getByText("These keys stand in the configuration").waitFor();
+    assert.equal(await page.locator("main").getByRole("button").count(), 0);
+    await page.getByLabel("Search").fill("nothing-has-this");
+    await page.getByText("No key has this").waitFor();
+    ui.watched.assertClean(ui.running.admin);
+  });
+});

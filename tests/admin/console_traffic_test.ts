@@ -1,0 +1,57 @@
+/** The console's views of traffic, exchanges and providers, while there is traffic. */
+// runtimes: once
+import assert from "node:assert/strict";
+import { it } from "@std/testing/bdd";
+import { open, OWN_KEY, PATIENCE_MS, signIn, tile, useConsole } from "../support/console.ts";
+import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
+import { needs } from "../support/requires.ts";
+import { until } from "../support/until.ts";
+
+const MARK = "a-mark-that-only-the-content-holds";
+
+needs(["chromium"]).describe("the console's view of traffic", () => {
+  const ui = useConsole();
+
+  it("is of use when it is empty, and then shows the traffic of a running load, without its content", async () => {
+    const page = await ui.start({ keys: [{ id: "own", key: OWN_KEY }] });
+    await signIn(page, ui.running.admin);
+    await page.getByText("Nothing has come through yet").waitFor();
+    let isOn = true;
+    const load = (async () => {
+      for (let count = 0; isOn && count < 400; count++) {
+        await ui.callGateway(
+          count % 5 === 4 ? "a-wrong-key-of-some-length" : OWN_KEY,
+          count % 2 ? GOOD_BODY : STREAM_BODY,
+        );
+      }
+    })();
+    await page.getByRole("heading", { name: "Exchanges per second" }).waitFor();
+    await until(async () => Number.parseFloat(await tile(page, "Exchanges").innerText()) > 0, "a rate", PATIENCE_MS);
+    for (const name of ["Latency p95", "First token p95", "Gateway's own time"]) {
+      await until(async () => /^[\d.]+ (?:µs|ms|s)$/.test(await tile(page, name).innerText()), name, PATIENCE_MS);
+    }
+    await until(async () => Number.parseFloat(await tile(page, "Tokens").innerText()) > 0, "tokens", PATIENCE_MS);
+    await page.getByText("invalid gateway key").waitFor();
+    assert.equal(await page.locator(".plot canvas").count(), 5);
+    await open(page, "Exchanges");
+    await page.getByRole("button", { name: "Errors" }).click();
+    await page.getByText("None of those that are kept").waitFor(); // a refusal is no error
+    await page.getByRole("button", { name: "Callers' own" }).click();
+    await page.getByRole("cell", { name: "401" }).first().waitFor();
+    assert.equal(await page.getByRole("cell", { name: "200" }).count(), 0);
+    await page.getByRole("button", { name: "Streams" }).click();
+    await page.locator("tbody button").first().click();
+    await page.locator("dd", { hasText: "chat.completions" }).waitFor();
+    assert.equal(await page.locator(".details .phases li", { hasText: "until the last byte" }).count(), 1);
+    isOn = false;
+    await load;
+    await ui.callGateway(OWN_KEY, GOOD_BODY.replace("Hi", MARK));
+    await page.getByRole("button", { name: "Held" }).click();
+    await page.getByLabel("Filter").fill("nothing-has-this");
+    await page.getByText("None of those that are kept").waitFor();
+    assert.ok(!(await page.content()).includes(MARK));
+    await open(page, "Providers");
+    await page.getByText("in service").first().waitFor();
+    ui.watched.assertClean(ui.running.admin);
+  });
+});

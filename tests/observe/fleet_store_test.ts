@@ -1,0 +1,101 @@
+/** Messages between gateways in a real Redis: bounded, expiring, and each for the one that it is meant for. */
+// runtimes: once
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { randomBytes } from "node:crypto";
+import { afterAll, beforeAll, it } from "@std/testing/bdd";
+import { Redis } from "ioredis";
+import { systemClock } from "../../src/exchange/clock.ts";
+import { FleetStore } from "../../src/observe/fleet/fleet_store_redis.ts";
+import { RedisClient } from "../../src/storage/redis_client.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
+
+const RECORD = JSON.stringify({ v: 1, name: "gw", digest: "d".repeat(64), filler: "x".repeat(400) });
+
+withRedis.describe("messages of the fleet", () => {
+  let redis: RedisServer;
+  let raw: Redis;
+  let client: RedisClient;
+  let store: FleetStore;
+  beforeAll(async () => {
+    redis = await startRedis();
+    raw = new Redis(redis.port);
+    client = new RedisClient(redis.url, systemClock, () => {});
+    await client.ready();
+    store = new FleetStore(client);
+  });
+  afterAll(async () => {
+    client.close();
+    raw.disconnect();
+    await redis.stop();
+  });
+
+  const take = async (kind: "live" | "history", ids: readonly string[]) => {
+    const found = new Map<string, unknown>();
+    for await (const [id, value] of store.take(kind, ids)) found.set(id, value);
+    return found;
+  };
+
+  it("a command reaches the gateway that it is meant for, once", async () => {
+    await store.command(["one"], "drain");
+    assert.equal((await store.publish("two", RECORD)).command, undefined);
+    assert.equal((await store.publish("one", RECORD)).command, "drain");
+    assert.equal((await store.publish("one", RECORD)).command, undefined);
+    await store.command(["one"], "drain");
+    await store.command(["one"], "resume");
+    assert.equal((await store.publish("one", RECORD)).command, "resume", "the last one counts");
+    await raw.set("sallyport:{fleet}:command:one", "dance", "PX", 5000); // of a later version
+    assert.equal((await store.publish("one", RECORD)).command, undefined);
+    await store.command(["one"], "drain");
+    const left = await raw.pttl("sallyport:{fleet}:command:one");
+    assert.ok(left > 0 && left <= 5000, `it expires in ${left}`);
+  });
+
+  it("questions have growing times, and hold for a while", async () => {
+    const first = await store.ask("watched", true);
+    assert.ok(Math.abs(first - Date.now()) < 60_000);
+    assert.equal(await store.ask("watched", false), first, "the same one goes on");
+    const second = await store.ask("watched", true);
+    assert.ok(second > first);
+    const { watched, scraped } = await store.publish("one", RECORD);
+    assert.deepEqual([watched, scraped], [second, 0]);
+    assert.ok(await raw.pttl("sallyport:{fleet}:watched") > 0);
+  });
+
+  it("publishes what can be read again, and nothing that is too large", async () => {
+    await store.put("live", "one", { a: [1, 2] });
+    await store.put("live", "two", randomBytes(600_000).toString("base64"));
+    await raw.set("sallyport:{fleet}:live:three", Buffer.from("nonsense"));
+    const found = await take("live", ["one", "two", "three", "four"]);
+    assert.deepEqual([...found], [["one", { a: [1, 2] }], ["three", undefined]]);
+    assert.ok(await raw.pttl("sallyport:{fleet}:live:one") > 0);
+  });
+
+  it("100 gateways take little memory, and there are never more than 256", async () => {
+    await raw.flushall();
+    for (let count = 0; count < 100; count++) await store.publish(`gw-${count}`, RECORD);
+    const memory = await Promise.all(
+      ["seen", "records"].map(async (name) =>
+        Number(await raw.call("MEMORY", "USAGE", `sallyport:{fleet}:${name}`, "SAMPLES", 0))
+      ),
+    );
+    assert.ok(memory.reduce((sum, each) => sum + each, 0) < 150_000, `${memory} bytes`);
+    for (let count = 100; count < 400; count++) await store.publish(`gw-${count}`, RECORD);
+    const records = await store.read();
+    assert.equal(records.length, 256);
+    assert.ok(records.some(({ id }) => id === "gw-399") && !records.some(({ id }) => id === "gw-0"));
+    assert.equal(await raw.hlen("sallyport:{fleet}:records"), 256);
+    for (const key of await raw.keys("*")) assert.ok(await raw.pttl(key) > 0, key);
+  });
+
+  it("fails at once while Redis is left alone", async () => {
+    redis.pause();
+    await assert.rejects(store.publish("one", RECORD));
+    for (let tries = 0; tries < 10 && client.health.isUp; tries++) await store.publish("one", RECORD).catch(() => {});
+    assert.equal(client.health.isUp, false);
+    const startedAt = performance.now();
+    for (let count = 0; count < 50; count++) await assert.rejects(store.publish("one", RECORD));
+    assert.ok(performance.now() - startedAt < 500, "nobody waits");
+    redis.resume();
+  });
+});

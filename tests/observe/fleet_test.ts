@@ -1,0 +1,225 @@
+/** Records, figures and merges of the fleet: of other versions, of other configurations, and of nonsense. */
+// runtimes: all
+import assert from "node:assert/strict";
+import { describe, it } from "@std/testing/bdd";
+import { compact, LastMinute } from "../../src/observe/fleet/fleet_figures.ts";
+import { toFleetMetricsText } from "../../src/observe/fleet/fleet_metrics.ts";
+import {
+  mergeGateways,
+  PublishedParts,
+  readHistory,
+  readPublished,
+  toHistory,
+} from "../../src/observe/fleet/fleet_parts.ts";
+import { arrange, type FleetFigures, LOST_MS, readRecord, writeRecord } from "../../src/observe/fleet/fleet_report.ts";
+import { binOf, type LiveExchange, type LivePart, type LiveSecond } from "../../src/observe/live/live_report.ts";
+import { packJson, unpackJson } from "../../src/storage/packed_json.ts";
+
+const FIGURES: FleetFigures = {
+  name: "one",
+  state: "ready",
+  version: "0.1.0",
+  digest: "d",
+  startedAt: 1000,
+  runtime: "bun 1",
+  workers: 1,
+  workersWanted: 1,
+  openExchanges: 2,
+  openStreams: 1,
+  rate: 3.5,
+  errorShare: null,
+  p50: 12,
+  p95: null,
+  overhead: 0.05,
+  memoryBytes: 5,
+  isRedisUp: true,
+  localDecisions: 0,
+};
+const second = (at: number, more: Partial<LiveSecond> = {}): LiveSecond => ({
+  at,
+  exchanges: 1,
+  errors: {},
+  callers: {},
+  tokens: 0,
+  outputTokens: 0,
+  duration: [binOf(10), 1],
+  firstToken: [],
+  overhead: [binOf(0.1), 1],
+  providers: { a: [1, 0] },
+  times: {},
+  ...more,
+});
+const exchange = (id: string, endsAt: number): LiveExchange => ({
+  id,
+  startedAt: endsAt * 1000,
+  durationMs: 10,
+  overheadMs: 0.1,
+  outcome: "ok",
+  status: 200,
+  bytesIn: 1,
+  bytesOut: 1,
+  retries: 0,
+});
+const part = (more: Partial<LivePart> = {}): LivePart => ({
+  since: 0,
+  openExchanges: 1,
+  openStreams: 0,
+  providers: [],
+  seconds: [],
+  exchanges: [],
+  ...more,
+});
+const replica = (url: string) => ({ url, inService: 1, ejected: 0, ejectedMs: 0, failures: 0 });
+
+describe("records of gateways", () => {
+  it("come back as they were written, with their presence", () => {
+    const read = (silentMs: number, hasLeft = false) =>
+      readRecord({ id: "x", silentMs, text: writeRecord(FIGURES, hasLeft) });
+    assert.deepEqual(read(5), { ...FIGURES, id: "x", presence: "serving", silentMs: 5, isSelf: false });
+    assert.deepEqual([read(LOST_MS + 1)?.presence, read(5, true)?.presence], ["lost", "left"]);
+  });
+
+  it("of another version lose what is unknown, and nonsense is no record", () => {
+    const read = (text: string) => readRecord({ id: "x", silentMs: 0, text });
+    const later = JSON.stringify({ ...FIGURES, v: 7, colour: "blue", state: "dreaming", rate: "fast" });
+    assert.deepEqual(read(later), {
+      ...FIGURES,
+      id: "x",
+      presence: "serving",
+      silentMs: 0,
+      isSelf: false,
+      state: "starting",
+      rate: 0,
+    });
+    const { name, p95, memoryBytes } = read('{"name":"bare"}') ?? assert.fail();
+    assert.deepEqual([name, p95, memoryBytes], ["bare", null, 0]);
+    for (const text of ["", "{", "null", "[]", "5", '{"name":5}']) assert.equal(read(text), undefined, text);
+    assert.equal(read(JSON.stringify({ name: "n".repeat(5000) }))?.name.length, 100);
+  });
+
+  it("are in order, without those that a younger one of their name has taken over from", () => {
+    const gateway = (name: string, id: string, startedAt: number, silentMs = 0, hasLeft = false) =>
+      readRecord({ id, silentMs, text: writeRecord({ ...FIGURES, name, startedAt }, hasLeft) }) ?? assert.fail();
+    const all = arrange([
+      gateway("b", "lost", 1, 9000),
+      gateway("b", "left", 2, 0, true),
+      gateway("b", "new", 3),
+      gateway("a", "twin", 5),
+      gateway("a", "other", 4),
+      gateway("c", "gone", 9, 9000),
+    ]);
+    assert.deepEqual(all.map(({ id }) => id), ["other", "twin", "new", "gone"]);
+  });
+});
+
+describe("figures of the last minute", () => {
+  it("are rates of ten seconds, and shares and percentiles of sixty", () => {
+    const minute = new LastMinute();
+    for (let at = 0; at < 100; at++) {
+      const errors = at % 2 === 0 ? { internal_error: 1 } : {};
+      minute.add([second(at, { exchanges: 4, errors })], at + 1);
+    }
+    const { rate, errorShare, p50, overhead } = minute.figures(100, 1000);
+    assert.deepEqual([rate, errorShare], [4, 30 / 240]);
+    assert.ok(Math.abs((p50 ?? 0) - 10) < 0.5 && Math.abs((overhead ?? 0) - 0.1) < 0.005);
+    assert.equal(minute.figures(100, 4).rate, 10, "of a gateway that has just started");
+    minute.add([], 500);
+    assert.deepEqual(minute.figures(500, 1000), { rate: 0, errorShare: null, p50: null, p95: null, overhead: null });
+  });
+
+  it("histograms are added up with each bin once", () => {
+    assert.deepEqual(compact([[3, 1, 5, 2], [5, 4], [1, 1]]), [1, 1, 3, 1, 5, 6]);
+  });
+});
+
+describe("traffic of gateways", () => {
+  it("is read second by second, each once, and also those that nobody watched then", () => {
+    const parts = new PublishedParts();
+    for (let at = 0; at < 20; at++) parts.add(part({ seconds: [second(at)] }), at + 1);
+    parts.fill(part({ exchanges: Array.from({ length: 20 }, (_, at) => exchange(String(at), at)) }));
+    const json = JSON.parse(JSON.stringify(parts.toJson()));
+    const read = (from: number, to: number) => readPublished(json, from, to) ?? assert.fail();
+    assert.deepEqual(read(15, 17).seconds.map(({ at }) => at), [15, 16]);
+    assert.deepEqual(read(15, 17).exchanges.map(({ id }) => id), ["15", "16"]);
+    assert.equal(read(0, 100).seconds.length, 8);
+    const history = JSON.parse(JSON.stringify(toHistory(part({ seconds: [second(3), second(9)] }), 50)));
+    assert.deepEqual(readHistory(history, 50, 9)?.seconds.map(({ at }) => at), [3]);
+    assert.equal(readHistory(history, 51, 9), undefined, "it answers an earlier question");
+  });
+
+  it("of another version or of nonsense breaks nothing", () => {
+    for (const value of [undefined, null, 5, "x"]) {
+      assert.deepEqual([readPublished(value, 0, 9), readHistory(value, 0, 9)], [undefined, undefined]);
+    }
+    const strange = {
+      providers: [5, {}],
+      parts: [null, { at: 1, seconds: [{ at: 1, new: 1, errors: null, duration: {} }, null], exchanges: 7 }],
+    };
+    const read = readPublished(strange, 0, 9) ?? assert.fail();
+    const { seconds } = mergeGateways([["one", read], ["two", part({ seconds: [second(1)] })]]);
+    assert.deepEqual([seconds.length, seconds[0]?.exchanges], [1, 1]);
+  });
+
+  it("of gateways with different providers is merged by their names", () => {
+    const a = (url: string) => ({ name: "a", hosts: ["a.test"], replicas: [replica(url), replica("http://same")] });
+    const merged = mergeGateways([
+      ["one", part({ providers: [a("http://x")], exchanges: [exchange("1", 1)], seconds: [second(1)] })],
+      [
+        "two",
+        part({
+          providers: [{ name: "b", hosts: ["b.test"], replicas: [] }, a("http://y")],
+          exchanges: [exchange("0", 0)],
+          seconds: [second(1)],
+        }),
+      ],
+    ]);
+    assert.deepEqual(merged.providers.map(({ name, replicas }) => [name, replicas.map((r) => [r.url, r.inService])]), [
+      ["a", [["http://x", 1], ["http://same", 2], ["http://y", 1]]],
+      ["b", []],
+    ]);
+    assert.deepEqual(merged.exchanges.map((each) => [each.id, (each as { gateway?: string }).gateway]), [
+      ["0", "two"],
+      ["1", "one"],
+    ]);
+    assert.deepEqual([merged.openExchanges, merged.seconds[0]?.duration], [2, [binOf(10), 2]]);
+  });
+});
+
+describe("metrics of gateways", () => {
+  it("have the name of the gateway as instance, one family for all", () => {
+    const counter = (value: number) => ({
+      name: "x_total",
+      help: "X",
+      type: "counter" as const,
+      aggregation: "sum" as const,
+      series: { 'x_total{a="1"}': value, x_total: value },
+    });
+    const gateways = [
+      { name: "one", metrics: [counter(1)] },
+      { name: "two", metrics: undefined },
+      { name: "three", metrics: [counter(3)] },
+    ];
+    const text = toFleetMetricsText(gateways, "text");
+    assert.deepEqual(text.split("\n").slice(5), [
+      "# HELP x_total X",
+      "# TYPE x_total counter",
+      'x_total{instance="one",a="1"} 1',
+      'x_total{instance="one"} 1',
+      'x_total{instance="three",a="1"} 3',
+      'x_total{instance="three"} 3',
+      "",
+    ]);
+    assert.match(text, /^sallyport_gateway_answered\{instance="two"\} 0$/m);
+    assert.match(toFleetMetricsText(gateways, "openmetrics"), /# TYPE x counter\n[^]*# EOF\n$/);
+  });
+});
+
+describe("packed JSON", () => {
+  it("comes back, and neither nonsense nor a bomb does harm", async () => {
+    assert.deepEqual(await unpackJson(await packJson({ a: [1] })), { a: [1] });
+    assert.equal(await unpackJson(new Uint8Array([1, 2, 3])), undefined);
+    const bomb = await packJson("x".repeat(9_000_000));
+    assert.ok(bomb.byteLength < 100_000);
+    assert.equal(await unpackJson(bomb), undefined);
+  });
+});

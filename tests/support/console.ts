@@ -1,0 +1,117 @@
+/** The console in Chromium, on a gateway that runs as a program of its own on the runtime that runs the test. */
+import { afterAll, afterEach, beforeAll } from "@std/testing/bdd";
+import type { Browser, BrowserContextOptions, Page } from "playwright-core";
+import { type AdminOptions, type Running, startAdmin, TOKEN } from "./admin.ts";
+import { openPage, startBrowser, type Watched } from "./browser.ts";
+import { GOOD_BODY } from "./gateway.ts";
+import { answerPlain, chunk } from "./provider.ts";
+
+/** A key that stands in the configuration. */
+export const OWN_KEY = "0123456789-own-key";
+/** What the provider says, piece by piece. */
+export const PIECES: readonly string[] = ["Two ", "doors, ", "one ", "shut."];
+const USAGE = { prompt_tokens: 8, completion_tokens: 4, total_tokens: 12 };
+/** How long it may take to show what it should. Milliseconds. */
+export const PATIENCE_MS = 15_000;
+
+/** A stream in pieces, with its tokens at the end. */
+const answering: NonNullable<AdminOptions["answering"]> = (response, { body }) => {
+  if (!body.toString().includes('"stream":true')) return answerPlain(response);
+  response.writeHead(200, { "content-type": "text/event-stream" });
+  const pieces = [...PIECES];
+  const timer = setInterval(() => {
+    const piece = pieces.shift();
+    if (piece !== undefined) return response.write(chunk(piece));
+    clearInterval(timer);
+    response.write(chunk(null, "stop"));
+    response.end(`data: ${JSON.stringify({ choices: [], usage: USAGE })}\n\ndata: [DONE]\n\n`);
+  }, 30);
+};
+
+/** Signs in. */
+export async function signIn(page: Page, admin: string, token: string = TOKEN): Promise<void> {
+  await page.goto(admin);
+  await page.getByLabel("Admin token").fill(token);
+  await page.getByRole("button", { name: "Sign in" }).click();
+}
+
+/** Opens a view by its link. */
+export const open = (page: Page, view: string): Promise<void> =>
+  page.getByRole("link", { name: view, exact: true }).click();
+
+/** The names of the views, as the navigation has them: a new one is covered without a word here. */
+export const viewsOf = (page: Page): Promise<string[]> => page.locator("nav a").allInnerTexts();
+
+/** Does what a look at another tab and back does: what is loaded every few seconds is loaded now. */
+export const lookAgain = (page: Page): Promise<boolean> =>
+  page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
+
+/** The value of a tile. */
+export const tile = (page: Page, name: string): ReturnType<Page["locator"]> =>
+  page.locator(".tile:visible", { hasText: name }).locator("dd").first();
+
+/** Sends a call from the playground. */
+export async function playOut(page: Page, key: string): Promise<void> {
+  await open(page, "Playground");
+  await page.getByLabel("Model", { exact: true }).fill("test-1");
+  await page.getByLabel("Provider's key").fill("sk-1");
+  await page.getByLabel("Gateway key").fill(key);
+  await page.getByRole("button", { name: "Send" }).click();
+}
+
+/** A gateway with its console, and a page on it. */
+export interface Console {
+  readonly running: Running;
+  readonly watched: Watched;
+  /** Starts both. More of the configuration and arguments; how the browser's page differs. */
+  start(
+    more?: Pick<AdminOptions, "args" | "providers"> & { readonly [name: string]: unknown },
+    options?: BrowserContextOptions,
+  ): Promise<Page>;
+  /** Calls the gateway as a caller would. Returns its status. */
+  callGateway(key: string, body?: string): Promise<number>;
+}
+
+/** Prepares the browser for the cases of a block: what each starts, ends with it. */
+export function useConsole(): Console {
+  let browser: Browser;
+  let running: Running | undefined;
+  let watched: Watched | undefined;
+  const isThere = <T>(value: T | undefined): T => {
+    if (value === undefined) throw new Error("nothing was started");
+    return value;
+  };
+  beforeAll(async () => {
+    browser = await startBrowser();
+  });
+  afterAll(() => browser.close());
+  afterEach(async () => {
+    await watched?.close();
+    await running?.stop();
+    running = watched = undefined;
+  });
+  return {
+    get running() {
+      return isThere(running);
+    },
+    get watched() {
+      return isThere(watched);
+    },
+    async start({ args = [], providers, ...more } = {}, options = {}) {
+      [running, watched] = await Promise.all([
+        startAdmin(more, undefined, { answering, args, providers }),
+        openPage(browser, options),
+      ]);
+      return watched.page;
+    },
+    async callGateway(key, body = GOOD_BODY) {
+      const response = await fetch(`${isThere(running).url}/v1/chat/completions`, {
+        method: "POST",
+        headers: { authorization: "Bearer sk-1", "gateway-auth": `Bearer ${key}`, "content-type": "application/json" },
+        body,
+      });
+      await response.text();
+      return response.status;
+    },
+  };
+}
