@@ -14,7 +14,13 @@ import { GatewayError, toErrorResponse } from "./errors/gateway_error.ts";
 import { ClientClosed, type Exchange, type Settlement, toSettlement } from "./exchange/exchange.ts";
 import type { ExchangeObserver, Tracer } from "./exchange/observer.ts";
 import type { OpenExchanges } from "./exchange/open_exchanges.ts";
-import { type ByteSource, type GatewayRequest, type GatewayResponse, isDrainable } from "./http/message.ts";
+import {
+  type ByteSource,
+  type GatewayRequest,
+  type GatewayResponse,
+  isDrainable,
+  type PushedBody,
+} from "./http/message.ts";
 import { type BodyMemory, readBody, type RequestBody } from "./inbound/body.ts";
 import {
   type Credentials,
@@ -239,7 +245,7 @@ function watch(
   { isMetered, isEvents }: { isMetered: boolean; isEvents: boolean },
   { operation: { dialect }, provider: { deadlines, keepAliveMs }, choices, askedUsage }: Call,
   { exchange, gateway: { clock, limits: { writeStallMs } } }: Flow,
-): ByteSource {
+): PushedBody {
   const scanner = isEvents && exchange.status === 200 ? dialect.createScanner(choices) : undefined;
   const meter = isMetered && !isEvents ? dialect.createMeter() : undefined;
   const options = { exchange, scanner, meter, isMetered, ...deadlines, keepAliveMs, writeStallMs, clock };

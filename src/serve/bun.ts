@@ -111,7 +111,9 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
       const rest = answer.headers.connection === "close" ? bodyLeft(request, body) : null;
       if (!isWhole(relayed)) {
         const content = toDirectBody(relayed);
-        if (!(content instanceof Uint8Array)) systemClock.timer(HEADER_MS, () => relayed.announce?.());
+        if (!(content instanceof Uint8Array)) {
+          systemClock.timer(HEADER_MS, () => "announce" in relayed && relayed.announce?.());
+        }
         return toResponse(answer, content);
       }
       if (relayed !== null && rest !== null) answer.body = endLate(relayed, rest);

@@ -8,8 +8,7 @@ import type { AnswerMeter, StreamScanner } from "../dialects/dialect.ts";
 import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { ClientClosed, type Exchange, type Settlement, toSettlement } from "../exchange/exchange.ts";
-import type { ByteSink, ByteSource } from "../http/message.ts";
-import { push, PushedBody } from "../http/pushed_body.ts";
+import { type ByteSink, type ByteSource, push, type PushedBody } from "../http/message.ts";
 import { toUpstreamError } from "./failure_cause.ts";
 
 /** Options of a relay. */
@@ -42,7 +41,7 @@ const KEEP_ALIVE = new TextEncoder().encode(": keep-alive\n\n");
 const ignore = (): void => {};
 
 /** A body that settles its exchange. It is pushed by the upstream, and pushes on. */
-export class Relay extends PushedBody implements ByteSink {
+export class Relay implements PushedBody, ByteSink {
   readonly #body: ByteSource;
   readonly #options: RelayOptions;
   #cancelTimer = ignore;
@@ -64,7 +63,6 @@ export class Relay extends PushedBody implements ByteSink {
    * @param options Options of the relay
    */
   constructor(body: ByteSource, options: RelayOptions) {
-    super();
     this.#body = body;
     this.#options = options;
     this.#waitingSince = this.#lastSentAt = options.clock.monotonic();
@@ -125,7 +123,6 @@ export class Relay extends PushedBody implements ByteSink {
     this.#isOver = true;
     this.#settle(this.#ended ?? toSettlement(new ClientClosed()));
     this.#body.cancel();
-    this.endRead();
   }
 
   /** Sends a comment, if nothing came yet of a stream that is sent comments at all. */

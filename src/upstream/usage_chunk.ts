@@ -5,8 +5,7 @@
  * @module
  */
 import type { AskedUsage } from "../dialects/dialect.ts";
-import type { ByteSink, ByteSource } from "../http/message.ts";
-import { push, PushedBody } from "../http/pushed_body.ts";
+import type { ByteSink, PushedBody } from "../http/message.ts";
 import { joinChunks } from "../http/read_all.ts";
 
 const LF = 0x0a;
@@ -25,8 +24,8 @@ function endOfLine(bytes: Uint8Array, from: number): number {
 }
 
 /** A stream without that chunk. */
-export class UsageChunkFilter extends PushedBody {
-  readonly #source: ByteSource;
+export class UsageChunkFilter implements PushedBody {
+  readonly #source: PushedBody;
   readonly #exchange: { bytesOut: number };
   readonly #asked: AskedUsage;
   /** The unfinished event, if it may be the chunk. */
@@ -43,8 +42,7 @@ export class UsageChunkFilter extends PushedBody {
    * @param exchange Its count of bytes is corrected
    * @param asked The chunk
    */
-  constructor(source: ByteSource, exchange: { bytesOut: number }, asked: AskedUsage) {
-    super();
+  constructor(source: PushedBody, exchange: { bytesOut: number }, asked: AskedUsage) {
     this.#source = source;
     this.#exchange = exchange;
     this.#asked = asked;
@@ -52,7 +50,7 @@ export class UsageChunkFilter extends PushedBody {
 
   /** An event that is held back when the stream ends was never finished: it is a part of the chunk, or of nothing. */
   pushTo(sink: ByteSink): () => void {
-    return push(this.#source, {
+    return this.#source.pushTo({
       write: (chunk) => {
         if (chunk.length === 0) return true;
         const rest = this.#filter(chunk);
@@ -66,7 +64,6 @@ export class UsageChunkFilter extends PushedBody {
 
   cancel(reason?: unknown): void {
     this.#source.cancel(reason);
-    this.endRead();
   }
 
   /** Passes the call on, unless a comment would stand within the event that is held back. */

@@ -8,6 +8,7 @@ import { Buffer } from "node:buffer";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { type Clock, systemClock } from "../../exchange/clock.ts";
 import type { ByteSink, ByteSource } from "../../http/message.ts";
+import { joinChunks } from "../../http/read_all.ts";
 import { NeverSent, type Transport, type UpstreamCall, type UpstreamResponse } from "../transport.ts";
 import { type Connection, type ConnectionCall, ConnectionPool, type Dial, PIECE_BYTES } from "./connection.ts";
 import { unpackNode } from "./unpack.ts";
@@ -117,8 +118,7 @@ class Call implements ByteSource, ConnectionCall {
   }
 
   fed(): void {
-    if (this.#sink === undefined) this.#wake();
-    else this.#deliver();
+    this.#deliver();
     if (this.#queuedBytes < PIECE_BYTES || this.#isPaused || this.#isOver) return;
     this.#isPaused = true;
     this.#connection.pause();
@@ -141,7 +141,6 @@ class Call implements ByteSource, ConnectionCall {
     this.#isOver = true;
     this.#cancelConnectTimer();
     this.#forgetAbort();
-    this.#wake();
   }
 
   get isWhole(): boolean {
@@ -171,10 +170,11 @@ class Call implements ByteSource, ConnectionCall {
     };
   }
 
-  /** Pushes what has arrived, and the end. Not from within the parser: the receiver may begin another call. */
+  /** Hands over what has arrived, and the end. Not from within the parser: the receiver may begin another call. */
   #deliver(): void {
     const sink = this.#sink;
-    if (sink === undefined || this.#isHeld) return;
+    if (sink === undefined) return this.#wake();
+    if (this.#isHeld) return;
     if (this.#chunks.length > 0) {
       this.#isHeld = !sink.write(this.#take());
       if (this.#isHeld) return;
@@ -187,16 +187,11 @@ class Call implements ByteSource, ConnectionCall {
 
   /** Takes all bytes that have arrived, in one piece. */
   #take(): Uint8Array {
-    const [first] = this.#chunks;
-    const bytes = this.#chunks.length === 1 && first !== undefined
-      ? first
-      : Buffer.concat(this.#chunks, this.#queuedBytes);
+    const bytes = joinChunks(this.#chunks);
     this.#chunks = [];
     this.#queuedBytes = 0;
-    if (this.#isPaused && !this.#isOver) {
-      this.#isPaused = false;
-      this.#connection.resume();
-    }
+    if (this.#isPaused && !this.#isOver) this.#connection.resume();
+    this.#isPaused = false;
     return bytes;
   }
 
