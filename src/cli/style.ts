@@ -19,5 +19,6 @@ function isPlainWanted(): boolean {
 
 /** Returns a text in a style, where standard output shows it. */
 export function styled(style: Style, text: string): string {
-  return process.stdout.isTTY && !isPlainWanted() ? styleText(style, text) : text;
+  // Its own look at the stream would take colours away in continuous integration, terminal or not.
+  return process.stdout.isTTY && !isPlainWanted() ? styleText(style, text, { validateStream: false }) : text;
 }

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { createLocalJWKSet, type JWK, type JWTVerifyGetKey } from "jose";
+import { createLocalJWKSet, type JWK } from "jose";
 import { isTrustedAddress } from "../../config/identity.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import type { Clock } from "../../exchange/clock.ts";
@@ -17,8 +17,8 @@ export type ReadKeySet = () => Promise<string>;
 
 /** The keys that are in force. A new object means that they have changed. */
 export interface KeySet {
-  /** Finds the key of a token by its header. */
-  readonly find: JWTVerifyGetKey;
+  /** Finds the key of a token by its header: a `JWTVerifyGetKey` of `jose`, whose types no declaration may name. */
+  readonly find: unknown;
   readonly size: number;
 }
 

@@ -3,15 +3,15 @@
  *
  * @module
  */
-import type { JWTPayload } from "jose";
+import type { Claims } from "./claims.ts";
 import type { TokenFault } from "../../errors/outcomes.ts";
 
 /** A fault of a token. */
 export class TokenRefused extends Error {
   readonly fault: TokenFault;
-  readonly claims: JWTPayload | undefined;
+  readonly claims: Claims | undefined;
 
-  constructor(fault: TokenFault, claims?: JWTPayload) {
+  constructor(fault: TokenFault, claims?: Claims) {
     super(fault);
     this.fault = fault;
     this.claims = claims;
@@ -43,7 +43,7 @@ const FAULTS_BY_CLAIM: Readonly<Record<string, TokenFault>> = {
  */
 export function toRefused(error: unknown): TokenRefused {
   const { code, claim, reason, payload } = Object(error) as Record<string, unknown>;
-  const claims = payload as JWTPayload | undefined;
+  const claims = payload as Claims | undefined;
   if (code !== "ERR_JWT_CLAIM_VALIDATION_FAILED") return new TokenRefused(FAULTS[String(code)] ?? "token_key", claims);
   return new TokenRefused(
     reason === "check_failed" ? FAULTS_BY_CLAIM[String(claim)] ?? "token_claims" : "token_claims",

@@ -4,7 +4,8 @@
  *
  * @module
  */
-import { decodeJwt, type JWTPayload } from "jose";
+import { decodeJwt } from "jose";
+import type { Claims } from "./claims.ts";
 
 /** The longest token that is looked at: as much as a header with a credential may hold. Characters. */
 export const MAX_TOKEN_LENGTH = 8192;
@@ -27,7 +28,7 @@ export function hasTokenForm(text: string): boolean {
  * @param token A token
  * @returns The claims; `undefined` where there are none to read
  */
-export function peekClaims(token: string): JWTPayload | undefined {
+export function peekClaims(token: string): Claims | undefined {
   try {
     return decodeJwt(token);
   } catch {
@@ -42,7 +43,7 @@ export function peekClaims(token: string): JWTPayload | undefined {
  * @param text Anything
  * @returns Claims of tokens, which may be of anybody
  */
-export function* findClaims(text: string): Generator<JWTPayload> {
+export function* findClaims(text: string): Generator<Claims> {
   if (!text.includes(".e")) return;
   for (const word of text.split(/[^\w.-]+/)) {
     for (const part of word.split(".").slice(1)) {

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { type JWTPayload, jwtVerify, type JWTVerifyOptions } from "jose";
+import { jwtVerify, type JWTVerifyGetKey, type JWTVerifyOptions } from "jose";
 import type { IdentityConfig } from "../../config/identity.ts";
 import type { KeyConfig } from "../../config/key.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
@@ -12,7 +12,7 @@ import type { TokenFault } from "../../errors/outcomes.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import type { Digest } from "../key_format.ts";
 import { RecentMap } from "../recent_map.ts";
-import { type AdminRole, ClaimsRefused, type KnownNames, toIdOf, toRole, toTokenKey } from "./claims.ts";
+import { type AdminRole, type Claims, ClaimsRefused, type KnownNames, toIdOf, toRole, toTokenKey } from "./claims.ts";
 import type { IssuerKeys, KeySet, KeySetHealth } from "./key_set.ts";
 import type { RevocableToken, RevocationRegistry } from "./revocations.ts";
 import { isMissingKey, TokenRefused, toRefused } from "./token_fault.ts";
@@ -64,7 +64,7 @@ interface Issuer {
 /** A token whose signature is good. */
 interface Verified extends RevocableToken {
   readonly source: Issuer;
-  readonly claims: JWTPayload;
+  readonly claims: Claims;
   /** The set of keys that it was verified by: with another one it is verified again. */
   readonly by: KeySet;
   /** Time from which it is refused, milliseconds since 1970. */
@@ -215,7 +215,7 @@ export class TokenVerifier {
   }
 
   /** Finds the issuer that claims name, with an audience of this gateway. */
-  #find(claims: JWTPayload | undefined): Issuer | undefined {
+  #find(claims: Claims | undefined): Issuer | undefined {
     const audiences = [claims?.aud].flat();
     return this.#issuers.find(({ config: { issuer, audience } }) =>
       claims?.iss === issuer && audience.some((each) => audiences.includes(each))
@@ -243,7 +243,8 @@ export class TokenVerifier {
     const { digest, clock } = this.#parts;
     const { config, options } = source;
     const currentDate = new Date(clock.now());
-    const { payload: claims, protectedHeader: { typ } } = await jwtVerify(token, by.find, { ...options, currentDate });
+    const find = by.find as JWTVerifyGetKey; // as createLocalJWKSet made it
+    const { payload: claims, protectedHeader: { typ } } = await jwtVerify(token, find, { ...options, currentDate });
     if (!TYPES.includes(typ?.toLowerCase().replace(/^application\//, ""))) throw new TokenRefused("token_form", claims);
     const { exp = 0, iat = 0, jti, sub } = claims;
     const verified: Verified = {
@@ -263,7 +264,7 @@ export class TokenVerifier {
     return verified;
   }
 
-  #toResolved(claims: JWTPayload, config: IdentityConfig): ResolvedToken {
+  #toResolved(claims: Claims, config: IdentityConfig): ResolvedToken {
     try {
       return { key: toTokenKey(claims, config, this.#parts) };
     } catch (error) {
