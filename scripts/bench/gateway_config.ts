@@ -1,6 +1,6 @@
 /**
- * The gateway under test, with everything on: keys from a file, a limit of requests, metrics, an access log of JSON
- * lines. This is the only place that says so.
+ * The gateway under test, with everything on: keys from a file, a limit of requests and one of tokens with its
+ * reservation, usage, metrics, an access log of JSON lines. This is the only place that says so.
  */
 import { createHash, randomBytes } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -13,6 +13,8 @@ export const GATEWAY_KEY: string = generateGatewayKey();
 export const UPSTREAM_KEY = "sk-bench-000000000000000000000000000000000000000000";
 /** The host that callers name. */
 export const HOST = "a.localhost";
+/** Tokens of output that are reserved for a call that states no maximum. */
+const MAX_OUTPUT = 4096;
 
 /** Keys of other callers: only their digests are known, as in a store. */
 function makeKeys(count: number): object[] {
@@ -40,8 +42,8 @@ export function writeGatewayConfig(
   const config = {
     listen: [{ port }],
     providers: {
-      a: { hosts: [HOST], upstream: `${upstream}/v1` },
-      b: { hosts: ["b.localhost"], upstream: `${upstream}/v1` },
+      a: { hosts: [HOST], upstream: `${upstream}/v1`, maxOutput: MAX_OUTPUT },
+      b: { hosts: ["b.localhost"], upstream: `${upstream}/v1`, maxOutput: MAX_OUTPUT },
     },
     keys: { file: `${file}-keys.json` },
     log: "json",
@@ -50,7 +52,7 @@ export function writeGatewayConfig(
     id: "bench",
     digest: createHash("sha256").update(GATEWAY_KEY).digest("hex"),
     providers: ["a", "b"],
-    limits: { requests: "1G/h" },
+    limits: { requests: "1G/min", tokens: "1G/min" },
   };
   const lines = [own, ...makeKeys(keys - 1)].map((key) => JSON.stringify(key));
   writeFileSync(`${path}-keys.json`, `{"keys":[\n${lines.join(",\n")}\n]}\n`);

@@ -5,10 +5,12 @@
  *
  * POST /v1/chat/completions answers about 300 bytes of JSON with its usage, or, when the body says "stream":true, EVENTS
  * server-sent events (20), each in a chunk of its own, and [DONE]. Without an interval they leave in one write. With
- * one, an event leaves every so often and tells its time of leaving, CLOCK_MONOTONIC in nanoseconds, as "t". A body may
- * say otherwise for itself: "user":"events=5 interval_us=1000". Any GET answers a list of models. Only the first
- * LOOK_BYTES of a body are looked at; the rest is read and thrown away. A call without Authorization gets a 401, one
- * with Gateway-Auth a 400: then the proxy in front is wrong.
+ * one, an event leaves every so often and tells its time of leaving, CLOCK_MONOTONIC in nanoseconds, as "t". The pace is
+ * kept whether or not the receiver keeps up (an open model), and each stream has its place in the interval, in the same
+ * order in each run: else all would speak at once, or one run would be luckier than another. A body may say otherwise
+ * for itself: "user":"events=5 interval_us=1000". Any GET answers a list of models. Only the first LOOK_BYTES of a body
+ * are looked at; the rest is read and thrown away. A call without Authorization gets a 401, one with Gateway-Auth a
+ * 400: then the proxy in front is wrong.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -44,6 +46,7 @@ typedef struct Connection {
 
 static Connection *connections[MAX_FDS];
 static Connection *first_due, *last_due;
+static uint64_t paced_count; /* streams that were opened since the last time when none was open */
 static int poller;
 static long default_events = 20, default_interval_us;
 static char plain[1024], models[512], refused[256], unwanted[256], *stream_answer[MAX_EVENTS + 1];
@@ -153,6 +156,14 @@ static void send_event(Connection *each, bool is_first, uint64_t due) {
   if (!is_last) link_due(each, due + each->interval);
 }
 
+/* The place of a new stream in the interval: even over many streams, in no order, and the same in each run. */
+static uint64_t next_place(uint64_t interval) {
+  paced_count = first_due == NULL ? 0 : paced_count + 1;
+  uint64_t mixed = (paced_count + 1) * 0x9e3779b97f4a7c15u;
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
+  return (mixed ^ (mixed >> 27)) % interval;
+}
+
 static long option_of(const char *body, size_t length, const char *name, long fallback) {
   const char *at = memmem(body, length, name, strlen(name));
   return at == NULL ? fallback : atol(at + strlen(name));
@@ -187,7 +198,7 @@ static void answer(Connection *each) {
     return send_out(each, whole, stream_length[events]);
   }
   each->events_left = events;
-  send_event(each, true, now());
+  send_event(each, true, now() - each->interval + next_place(each->interval));
 }
 
 /* Reads what is there and answers what is complete. One request at a time: none of the proxies pipelines. */

@@ -94,7 +94,8 @@ export async function takeTurns(
     if (reading.example !== undefined) series.example ??= reading.example;
     return reading;
   };
-  for (const series of warmUpSeconds > 0 ? all : []) await take(series, warmUpSeconds);
+  const warmUp = Math.max(warmUpSeconds, measurement.warmUpSeconds ?? 0);
+  for (const series of warmUp > 0 ? all : []) await take(series, warmUp);
   for (let round = 0; round < rounds; round++) {
     for (const series of all) series.readings.push(await take(series, seconds));
   }
@@ -158,17 +159,15 @@ function toComparison(
   const isRatio = measurement.compare === "ratio";
   const spread = comparePairs(valuesOf(series), valuesOf(base), (a, b) => isRatio ? a / b : a - b);
   const cpuOf = ({ details }: Reading) => details.cpuUs ?? NaN;
-  const hasGoalOfItsOwn = measurement.name === "events";
   const goal = goalFor(measurement.name, series.subject.name);
   const byCpu = comparePairs(valuesOf(series, cpuOf), valuesOf(base, cpuOf), (a, b) => b / a);
   const compared = measurement.isByCpu === true ? byCpu : spread;
-  const judged = hasGoalOfItsOwn ? rows.get(series.name)?.spread.median ?? NaN : compared.median;
   return {
     subject: series.name,
     base: base.name,
     spread,
     ...(isRatio && { byCpu }),
-    ...(goal && { goal, isMet: isWithin(judged, goal) }),
+    ...(goal && { goal, isMet: isWithin(compared.median, goal) }),
     isQuotable: [series, base].every(({ name }) => rows.get(name)?.objections.length === 0),
   };
 }
