@@ -34,6 +34,7 @@ import {
   toDelays,
   toRate,
 } from "./bench/measurements.ts";
+import { boundStreams, measureQuiet, QUIET_STREAMS, toAddresses } from "./bench/quiet.ts";
 import { toReport } from "./bench/report.ts";
 import {
   conclude,
@@ -45,6 +46,7 @@ import {
   takeTurns,
 } from "./bench/session.ts";
 import {
+  findHaproxy,
   findNginx,
   gatewayOn,
   installPortkey,
@@ -62,6 +64,7 @@ const KEYS = 1000;
 /** What two builds are compared by. */
 const AGAINST: ReadonlySet<MeasurementName> = new Set(["plain", "streamed", "conversation", "paced"]);
 const STARTS = 5;
+const QUIET_STARTS = 3;
 /** Each stream takes the gateway two file descriptors and two ports. */
 const MAX_STREAMS = 100_000;
 const FULL: Effort = { rounds: 5, seconds: 3, warmUpSeconds: 3 };
@@ -174,6 +177,20 @@ async function measureKeys(provider: Provider): Promise<void> {
   }
 }
 
+/** Quiet streams: this build beside bare lines, or beside another one. */
+async function measureMemory(provider: Provider): Promise<void> {
+  const streams = boundStreams(curve === PACED_CURVE ? QUIET_STREAMS : Math.max(...curve.map((each) => each.streams)));
+  const addresses = toAddresses(streams);
+  const subjects = runtimes.flatMap((runtime) => {
+    const gateway = gatewayOn(runtime, file, KEYS, addresses);
+    if (values.against === undefined) return addresses === 1 ? [serverOn("bare", runtime), gateway] : [gateway];
+    const base = `previous ${runtime.label}`;
+    return [{ ...gatewayOn(runtime, values.against, KEYS, addresses), name: base }, { ...gateway, base }];
+  });
+  const starts = readCount(values.starts, values.quick ? 1 : QUIET_STARTS);
+  conclusion(await measureQuiet(subjects, { streams, starts, provider }));
+}
+
 /** The gateway with what watches exchanges and without, against itself. */
 async function measureObservers(provider: Provider): Promise<void> {
   const unobserved = await buildUnobserved();
@@ -236,6 +253,7 @@ async function measureOne(
 
 const peers = [
   ...findNginx(),
+  ...findHaproxy(),
   ...(values.portkey
     ? [installPortkey(runtimes.find(({ kind }) => kind === "node") ?? fail("Portkey needs node"))]
     : []),
@@ -250,9 +268,13 @@ try {
   if (values.against === undefined) {
     if (names.has("startup")) await measureStartUp(own, provider);
     await measureAll([...peers, ...own], provider);
+    if (names.has("quiet")) await measureMemory(provider);
     if (names.has("keys")) await measureKeys(provider);
     if (names.has("observers")) await measureObservers(provider);
-  } else await measureAgainst(values.against, provider);
+  } else {
+    await measureAgainst(values.against, provider);
+    if (values.what !== undefined && names.has("quiet")) await measureMemory(provider);
+  }
 } finally {
   await provider.process.stop();
 }

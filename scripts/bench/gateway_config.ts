@@ -13,6 +13,8 @@ export const GATEWAY_KEY: string = generateGatewayKey();
 export const UPSTREAM_KEY = "sk-bench-000000000000000000000000000000000000000000";
 /** The host that callers name. */
 export const HOST = "a.localhost";
+/** More than any number of streams that is measured. */
+const MAX_EXCHANGES = 200_000;
 /** Tokens of output that are reserved for a call that states no maximum. */
 const MAX_OUTPUT = 4096;
 
@@ -28,24 +30,27 @@ function makeKeys(count: number): object[] {
  * Writes the configuration.
  *
  * @param name Names the file
- * @param options Where it listens, where the provider is, and how many keys there are
+ * @param options Where it listens, where the provider is and under how many addresses, and how many keys there are
  * @returns Path of the file
  */
 export function writeGatewayConfig(
   name: string,
-  { port, upstream, keys }: { port: number; upstream: string; keys: number },
+  { port, upstream, keys, addresses }: { port: number; upstream: string; keys: number; addresses: number },
 ): string {
   const directory = join(CACHE, "config");
   mkdirSync(directory, { recursive: true });
   const file = name.replaceAll(/\W+/g, "-");
   const path = join(directory, file);
+  const url = `${upstream}/v1`;
+  const urls = Array.from({ length: addresses }, (_, index) => url.replace("127.0.0.1", `127.0.0.${index + 1}`));
   const config = {
     listen: [{ port }],
     providers: {
-      a: { hosts: [HOST], upstream: `${upstream}/v1`, maxOutput: MAX_OUTPUT },
-      b: { hosts: ["b.localhost"], upstream: `${upstream}/v1`, maxOutput: MAX_OUTPUT },
+      a: { hosts: [HOST], upstream: addresses === 1 ? url : urls, maxOutput: MAX_OUTPUT },
+      b: { hosts: ["b.localhost"], upstream: url, maxOutput: MAX_OUTPUT },
     },
     keys: { file: `${file}-keys.json` },
+    limits: { exchanges: MAX_EXCHANGES },
     log: "json",
   };
   const own = {

@@ -16,6 +16,7 @@ export const MEASUREMENTS = [
   "large-many",
   "conversation",
   "paced",
+  "paced-alone",
   "delay",
   "connections",
   "quiet",
@@ -31,7 +32,13 @@ export const QUICK: readonly MeasurementName[] = ["plain", "streamed", "single"]
 /** Connections of the throughput figures, and those of 1 MB bodies. */
 const CONNECTIONS = 32;
 const LARGE_CONNECTIONS = 8;
-/** Until then the runtimes compile what is hot; half of the load of others takes twice as long. */
+/**
+ * Streams whose events leave together, as an engine that serves a batch of requests makes a token for each in one step.
+ * Where each leaves at a time of its own, every event wakes every process, which costs all of them the same again:
+ * ratios are then smaller (`paced-alone`).
+ */
+const BATCH = 25;
+/** Until then the runtimes compile what is hot; under 500 streams that takes about as long. */
 const PACED_WARM_UP_SECONDS = 5;
 /** Points of the curves. */
 export const CONNECTION_CURVE: readonly number[] = [1, 8, 32, 128, 512, 1000];
@@ -127,10 +134,12 @@ export function toDelays(measurement: Measurement, all: readonly Series[]): [Mea
 }
 
 /** Processor time for an event of a paced stream, and how late it arrives. */
-function paced({ streams, rate }: Paced): Measurement {
+function paced(name: "paced" | "paced-alone", { streams, rate }: Paced): Measurement {
+  const batch = name === "paced" ? BATCH : 1;
+  const shape = batch === 1 ? "each at a time of its own" : `${batch} of them together`;
   return {
-    name: "paced",
-    title: `${streams.toLocaleString("en")} open streams of ${rate} events a second, processor time an event`,
+    name,
+    title: `${streams.toLocaleString("en")} open streams of ${rate} events a second, ${shape}: an event`,
     unit: "µs",
     compare: "ratio",
     isThroughput: false,
@@ -138,7 +147,7 @@ function paced({ streams, rate }: Paced): Measurement {
     isLong: true,
     at: streams,
     warmUpSeconds: PACED_WARM_UP_SECONDS,
-    measure: (subject, seconds) => measurePaced(subject, { streams, rate, seconds }),
+    measure: (subject, seconds) => measurePaced(subject, { streams, rate, batch, seconds }),
   };
 }
 
@@ -197,7 +206,8 @@ export async function createMeasurements(
         isLong: true,
       }),
     ),
-    ...curve.map(paced),
+    ...curve.map((each) => paced("paced", each)),
+    ...curve.slice(0, 1).map((each) => paced("paced-alone", each)),
     ...await Promise.all(CONNECTION_CURVE.map((at) =>
       throughput(provider, PLAIN, {
         name: "connections",

@@ -64,6 +64,11 @@ export const PLAIN: Load = { name: "plain", body: bodyOf({ max_tokens: 64 }) };
 export const STREAMED: Load = { name: "streamed", body: bodyOf({ stream: true }) };
 /** A stream whose events come a millisecond apart. */
 export const SPACED_STREAM: Load = { name: "spaced", body: bodyOf({ stream: true, user: SPACED }) };
+/** A stream that is quiet after its first event, for longer than anybody listens. */
+export const QUIET_STREAM: Load = {
+  name: "quiet",
+  body: bodyOf({ stream: true, user: "events=2 interval_us=3600000000" }),
+};
 /** 1 MB in one message: a picture. */
 export const LARGE: Load = {
   name: "large",
@@ -96,11 +101,13 @@ export const CONVERSATION: Load = {
  * A stream that goes on for longer than anybody listens.
  *
  * @param rate Events a second
+ * @param stepUs Microseconds between the times at which events leave, those of all streams that are due; 0 lets each
+ * leave at a time of its own
  */
-export function toEndlessStream(rate: number): Load {
+export function toEndlessStream(rate: number, stepUs = 0): Load {
   return {
     name: "endless",
-    body: bodyOf({ stream: true, user: `events=1000000 interval_us=${Math.round(1e6 / rate)}` }),
+    body: bodyOf({ stream: true, user: `events=1000000 interval_us=${Math.round(1e6 / rate)} step_us=${stepUs}` }),
   };
 }
 

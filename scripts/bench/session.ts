@@ -222,6 +222,14 @@ export async function measurePair(
   return measurements.map((measurement, index) => conclude(measurement, joinStarts(all[index] ?? [])));
 }
 
+/** Readings of a subject that say nothing of the time they took. */
+export interface Figures {
+  readonly subject: string;
+  /** The subject that it is compared with. */
+  readonly base?: string | undefined;
+  readonly readings: number[];
+}
+
 /**
  * A result of figures that are read once, such as memory.
  *
@@ -229,8 +237,8 @@ export async function measurePair(
  * @param figures Each subject's readings
  */
 export function concludePlainly(
-  head: Pick<Result, "name" | "title" | "unit">,
-  figures: readonly { readonly subject: string; readonly readings: readonly number[] }[],
+  head: Pick<Result, "name" | "title" | "unit" | "at">,
+  figures: readonly Figures[],
 ): Result {
   const rows = figures.map(({ subject, readings }) => ({
     subject,
@@ -241,5 +249,10 @@ export function concludePlainly(
     foreign: 0,
     isNoisy: false,
   }));
-  return { ...head, compare: "none", rows, comparisons: [] };
+  const comparisons = figures.flatMap(({ subject, base, readings }) => {
+    const other = figures.find((each) => each.subject === base);
+    if (other === undefined || base === undefined) return [];
+    return [{ subject, base, spread: comparePairs(readings, other.readings, (a, b) => a / b), isQuotable: true }];
+  });
+  return { ...head, compare: comparisons.length > 0 ? "ratio" : "none", rows, comparisons };
 }

@@ -32,14 +32,15 @@ interface PacedReport {
  * Many open streams, each with so many events a second, whatever becomes of them (an open model).
  *
  * @param subject What is called
- * @param options Streams, events a second of each, seconds
+ * @param options Streams, events a second of each, how many of them speak together, seconds
  * @returns Microseconds of processor time for each event that arrived, and milliseconds from its sending to its arrival
  */
 export async function measurePaced(
   subject: RunningSubject,
-  { streams, rate, seconds }: { streams: number; rate: number; seconds: number },
+  { streams, rate, batch, seconds }: { streams: number; rate: number; batch: number; seconds: number },
 ): Promise<Reading> {
-  const files = writeLoad(toEndlessStream(rate), subject.headers, "", subject.name);
+  const stepUs = batch === 1 ? 0 : Math.round(1e6 / rate * batch / streams);
+  const files = writeLoad(toEndlessStream(rate, stepUs), subject.headers, "", subject.name);
   const counts = [streams, rate, SETTLE_SECONDS, seconds, subject.process.pid].map(String);
   const output = await run(
     [join(CACHE, "streams"), "paced", String(subject.port), files.request, ...counts],

@@ -98,18 +98,50 @@ function toJavaScript(source: string): string {
  * @param runtime The runtime
  * @param file Path of the one file
  * @param keys How many gateway keys there are
+ * @param addresses Under how many addresses it calls the provider
  */
-export function gatewayOn({ label, kind, command }: RuntimeOnMachine, file: string, keys: number): Subject {
+export function gatewayOn(
+  { label, kind, command }: RuntimeOnMachine,
+  file: string,
+  keys: number,
+  addresses = 1,
+): Subject {
   return {
     name: `gateway ${label}`,
     base: `bare ${label}`,
     isExact: true,
     headers: () => bothCredentials,
     command: (port, upstream) => {
-      const config = writeGatewayConfig(`${label}-${keys}`, { port, upstream, keys });
+      const config = writeGatewayConfig(`${label}-${keys}`, { port, upstream, keys, addresses });
       return { command: [command, ...RUN[kind], file, "serve", "--config", config] };
     },
   };
+}
+
+/** Replaces every {{name}} in a peer's configuration, and writes it into a directory of its own. @returns The file and its directory */
+function fillIn(source: string, peer: string, values: Readonly<Record<string, string>>): [string, string] {
+  const directory = resolve(CACHE, peer);
+  mkdirSync(directory, { recursive: true });
+  let text = readFileSync(join("scripts", "bench", "bare", source), "utf8");
+  for (const [name, value] of Object.entries({ directory, ...values })) text = text.replaceAll(`{{${name}}}`, value);
+  const path = join(directory, source);
+  writeFileSync(path, text);
+  return [path, directory];
+}
+
+/** HAProxy, where the machine has it. */
+export function findHaproxy(): Subject[] {
+  const binary = ["/usr/sbin/haproxy", "/usr/bin/haproxy"].find((path) => existsSync(path));
+  if (binary === undefined) return [];
+  return [{
+    name: "haproxy",
+    isExact: true,
+    headers: () => bothCredentials,
+    command(port, upstream) {
+      const values = { port: String(port), upstream: new URL(upstream).host, key: GATEWAY_KEY };
+      return { command: [binary, "-db", "-f", fillIn("haproxy.cfg", "haproxy", values)[0]] };
+    },
+  }];
 }
 
 /** nginx, where the machine has it. */
@@ -121,13 +153,8 @@ export function findNginx(): Subject[] {
     isExact: true,
     headers: () => bothCredentials,
     command(port, upstream) {
-      const directory = resolve(CACHE, "nginx");
-      mkdirSync(directory, { recursive: true });
-      const values = { directory, port: String(port), upstream: new URL(upstream).host, key: GATEWAY_KEY };
-      let text = readFileSync(join("scripts", "bench", "bare", "nginx.conf"), "utf8");
-      for (const [name, value] of Object.entries(values)) text = text.replaceAll(`{{${name}}}`, value);
-      const path = join(directory, "nginx.conf");
-      writeFileSync(path, text);
+      const values = { port: String(port), upstream: new URL(upstream).host, key: GATEWAY_KEY };
+      const [path, directory] = fillIn("nginx.conf", "nginx", values);
       return { command: [binary, "-c", path, "-p", directory] };
     },
   }];
