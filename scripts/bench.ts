@@ -1,8 +1,8 @@
 /**
  * `npm run bench -- [--quick] [--runtime bun,deno,"node 20"] [--what plain,paced] [--streams 500,5000 [--rate 20]]
- * [--portkey] [--file dist/sallyport.js] [--rounds 5] [--seconds 3] [--against OTHER_FILE [--starts 5]]`: the gateway
+ * [--own | --portkey] [--file dist/sallyport.js] [--rounds 5] [--seconds 3] [--against OTHER_FILE [--starts 5]]`: the gateway
  * on each runtime, beside ten bare lines on the same runtime, its floor, and peers, all in front of one provider. Each
- * has one core to itself; the load has the other. The readings take turns.
+ * has one core to itself; the load has the other. The readings take turns. `--own` leaves the peers out.
  *
  * With `--against`, only two builds of the one file are compared with each other, in turns and over several starts, by
  * processor time: below 1 this build takes less.
@@ -34,7 +34,7 @@ import {
   toDelays,
   toRate,
 } from "./bench/measurements.ts";
-import { boundStreams, measureQuiet, QUIET_STREAMS, toAddresses } from "./bench/quiet.ts";
+import { boundStreams, measureQuiet, QUIET_STARTS, QUIET_STREAMS, toAddresses } from "./bench/quiet.ts";
 import { toReport } from "./bench/report.ts";
 import {
   conclude,
@@ -64,7 +64,6 @@ const KEYS = 1000;
 /** What two builds are compared by. */
 const AGAINST: ReadonlySet<MeasurementName> = new Set(["plain", "streamed", "conversation", "paced"]);
 const STARTS = 5;
-const QUIET_STARTS = 3;
 /** Each stream takes the gateway two file descriptors and two ports. */
 const MAX_STREAMS = 100_000;
 const FULL: Effort = { rounds: 5, seconds: 3, warmUpSeconds: 3 };
@@ -77,6 +76,7 @@ const { values } = parseArgs({
     what: { type: "string" },
     streams: { type: "string" },
     rate: { type: "string" },
+    own: { type: "boolean", default: false },
     portkey: { type: "boolean", default: false },
     file: { type: "string" },
     against: { type: "string" },
@@ -252,8 +252,7 @@ async function measureOne(
 }
 
 const peers = [
-  ...findNginx(),
-  ...findHaproxy(),
+  ...(values.own ? [] : [...findNginx(), ...findHaproxy()]),
   ...(values.portkey
     ? [installPortkey(runtimes.find(({ kind }) => kind === "node") ?? fail("Portkey needs node"))]
     : []),

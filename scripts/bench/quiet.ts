@@ -18,6 +18,8 @@ const REST_MS = 2500;
 const STREAMS_PER_ADDRESS = 25_000;
 /** Streams of one process where nobody asks for another number. */
 export const QUIET_STREAMS = 100_000;
+/** Fresh processes that are measured in a run that is not quick. */
+export const QUIET_STARTS = 3;
 /** File descriptors that a process has beside its streams, and those of a stream: the caller's and the provider's. */
 const OTHER_FILES = 200;
 const FILES_PER_STREAM = 2;
