@@ -15,7 +15,7 @@ Deno.serve({ hostname: "127.0.0.1", port: Number(process.env.PORT) }, async (req
         });
         resolve(new Response(stream, { status, headers: { "content-type": type } }));
       },
-      body: (bytes) => controller.enqueue(new Uint8Array(bytes)), // what `node:net` read into is used again
+      body: (bytes) => controller.enqueue(bytes.slice()), // what `node:net` read into is used again
       end: () => controller.close(),
     });
   });
