@@ -1,10 +1,11 @@
 /**
- * `npm run bench -- [--quick] [--runtime bun,deno] [--only plain,streamed] [--portkey] [--file dist/sallyport.js]
- * [--rounds 5] [--seconds 3] [--against OTHER_FILE]`: the gateway on each runtime, beside ten bare lines on the same runtime and beside its
- * peers, all in front of one provider. Each has one core to itself; the load has the other. The readings take turns.
+ * `npm run bench -- [--quick] [--runtime bun,deno,"node 20"] [--what plain,paced] [--streams 500,5000 [--rate 20]]
+ * [--own | --portkey] [--file dist/sallyport.js] [--rounds 5] [--seconds 3] [--against OTHER_FILE [--starts 5]]`: the gateway
+ * on each runtime, beside ten bare lines on the same runtime, its floor, and peers, all in front of one provider. Each
+ * has one core to itself; the load has the other. The readings take turns. `--own` leaves the peers out.
  *
  * With `--against`, only two builds of the one file are compared with each other, in turns and over several starts, by
- * processor time.
+ * processor time: below 1 this build takes less.
  *
  * A whole run writes `scripts/bench/results.json` and `chart.svg`; a quick or partial one writes to `.cache/bench/`.
  * Ends with 1 when an answer was wrong.
@@ -19,6 +20,7 @@ import { drawChart } from "./bench/chart.ts";
 import { asSubject, prepareTools, type Provider, startProvider } from "./bench/load.ts";
 import { CACHE, pinSelf, readRss } from "./bench/machine.ts";
 import {
+  byCpu,
   createKeyMeasurement,
   createMeasurements,
   createObserverMeasurement,
@@ -26,8 +28,13 @@ import {
   type Measurement,
   type MeasurementName,
   MEASUREMENTS,
+  type Paced,
+  PACED_CURVE,
   QUICK,
+  toDelays,
+  toRate,
 } from "./bench/measurements.ts";
+import { boundStreams, measureQuiet, QUIET_STARTS, QUIET_STREAMS, toAddresses } from "./bench/quiet.ts";
 import { toReport } from "./bench/report.ts";
 import {
   conclude,
@@ -39,13 +46,14 @@ import {
   takeTurns,
 } from "./bench/session.ts";
 import {
-  bareOn,
+  findHaproxy,
   findNginx,
   gatewayOn,
   installPortkey,
   readVersion,
   type RunningSubject,
   selectRuntimes,
+  serverOn,
   startSubject,
   type Subject,
 } from "./bench/subjects.ts";
@@ -54,21 +62,27 @@ import { buildUnobserved } from "./bench/unobserved.ts";
 /** Gateway keys of every run but the key curve. */
 const KEYS = 1000;
 /** What two builds are compared by. */
-const AGAINST: ReadonlySet<MeasurementName> = new Set(["plain", "streamed", "events"]);
+const AGAINST: ReadonlySet<MeasurementName> = new Set(["plain", "streamed", "conversation", "paced"]);
 const STARTS = 5;
-const FULL: Effort = { rounds: 5, seconds: 3, warmUpSeconds: 3 };
-const FAST: Effort = { rounds: 3, seconds: 1, warmUpSeconds: 1 };
+/** Each stream takes the gateway two file descriptors and two ports. */
+const MAX_STREAMS = 100_000;
+const FULL: Effort = { rounds: 5, seconds: 3, warmUpSeconds: 5 };
+const FAST: Effort = { rounds: 3, seconds: 1, warmUpSeconds: 4 };
 
 const { values } = parseArgs({
   options: {
     quick: { type: "boolean", default: false },
     runtime: { type: "string" },
-    only: { type: "string" },
+    what: { type: "string" },
+    streams: { type: "string" },
+    rate: { type: "string" },
+    own: { type: "boolean", default: false },
     portkey: { type: "boolean", default: false },
     file: { type: "string" },
     against: { type: "string" },
     rounds: { type: "string" },
     seconds: { type: "string" },
+    starts: { type: "string" },
   },
 });
 
@@ -83,24 +97,35 @@ function readNames(text: string | undefined): ReadonlySet<MeasurementName> {
   return new Set(
     text.split(",").map((name) => {
       const trimmed = name.trim();
-      return isName(trimmed) ? trimmed : fail(`--only takes ${MEASUREMENTS.join(", ")}`);
+      return isName(trimmed) ? trimmed : fail(`--what takes ${MEASUREMENTS.join(", ")}`);
     }),
   );
 }
 
-function readEffort(): Effort {
-  const { rounds, seconds, warmUpSeconds } = values.quick ? FAST : FULL;
-  const count = (text: string | undefined, fallback: number) => {
-    const number = Number(text ?? fallback);
-    return Number.isInteger(number) && number >= 1 && number <= 60
-      ? number
-      : fail("expected a whole number from 1 to 60");
-  };
-  return { rounds: count(values.rounds, rounds), seconds: count(values.seconds, seconds), warmUpSeconds };
+function readCount(text: string | undefined, fallback: number, max = 60): number {
+  const number = Number(text ?? fallback);
+  return Number.isInteger(number) && number >= 1 && number <= max
+    ? number
+    : fail(`expected a whole number from 1 to ${max}`);
 }
 
-const names = readNames(values.only);
+function readEffort(): Effort {
+  const { rounds, seconds, warmUpSeconds } = values.quick ? FAST : FULL;
+  return { rounds: readCount(values.rounds, rounds), seconds: readCount(values.seconds, seconds), warmUpSeconds };
+}
+
+/** Numbers of open streams, each with its events a second. */
+function readCurve(): readonly Paced[] {
+  if (values.streams === undefined) return PACED_CURVE;
+  return values.streams.split(",").map((text) => {
+    const streams = readCount(text, 0, MAX_STREAMS);
+    return { streams, rate: Number(values.rate ?? toRate(streams)) };
+  });
+}
+
+const names = readNames(values.what);
 const effort = readEffort();
+const curve = readCurve();
 const runtimes = selectRuntimes(values.runtime?.split(",").map((name) => name.trim()));
 if (runtimes.length === 0) fail("--runtime takes bun, deno or node");
 if (availableParallelism() < 2) fail("it needs two cores");
@@ -152,6 +177,20 @@ async function measureKeys(provider: Provider): Promise<void> {
   }
 }
 
+/** Quiet streams: this build beside bare lines, or beside another one. */
+async function measureMemory(provider: Provider): Promise<void> {
+  const streams = boundStreams(curve === PACED_CURVE ? QUIET_STREAMS : Math.max(...curve.map((each) => each.streams)));
+  const addresses = toAddresses(streams);
+  const subjects = runtimes.flatMap((runtime) => {
+    const gateway = gatewayOn(runtime, file, KEYS, addresses);
+    if (values.against === undefined) return addresses === 1 ? [serverOn("bare", runtime), gateway] : [gateway];
+    const base = `previous ${runtime.label}`;
+    return [{ ...gatewayOn(runtime, values.against, KEYS, addresses), name: base }, { ...gateway, base }];
+  });
+  const starts = readCount(values.starts, values.quick ? 1 : QUIET_STARTS);
+  conclusion(await measureQuiet(subjects, { streams, starts, provider }));
+}
+
 /** The gateway with what watches exchanges and without, against itself. */
 async function measureObservers(provider: Provider): Promise<void> {
   const unobserved = await buildUnobserved();
@@ -167,21 +206,22 @@ async function measureObservers(provider: Provider): Promise<void> {
 
 /** This build against another one: processor time for a call, a stream of 20 events, and an event of a paced stream. */
 async function measureAgainst(other: string, provider: Provider): Promise<void> {
-  const measurements = await createMeasurements(provider, values.only === undefined ? AGAINST : names);
-  const byCpu = measurements.map((each): Measurement => ({ ...each, compare: "ratio", isByCpu: true }));
+  const measurements = await createMeasurements(provider, values.what === undefined ? AGAINST : names, curve);
+  const all = measurements.map((each) => each.isThroughput ? byCpu(each) : each);
+  const starts = readCount(values.starts, STARTS);
   for (const runtime of runtimes) {
     const base = `previous ${runtime.label}`;
     const pair = [
       { ...gatewayOn(runtime, other, KEYS), name: base },
       { ...gatewayOn(runtime, file, KEYS), name: `this ${runtime.label}`, base },
     ];
-    for (const result of await measurePair(pair, byCpu, { provider, starts: STARTS, effort })) conclusion(result);
+    for (const result of await measurePair(pair, all, { provider, starts, effort })) conclusion(result);
   }
 }
 
 /** Everything that takes turns between subjects that stay up. */
 async function measureAll(subjects: readonly Subject[], provider: Provider): Promise<void> {
-  const measurements = await createMeasurements(provider, names);
+  const measurements = await createMeasurements(provider, names, curve);
   if (measurements.length === 0 && !names.has("memory")) return;
   const running: RunningSubject[] = [];
   try {
@@ -201,31 +241,44 @@ async function measureOne(
   running: readonly RunningSubject[],
   provider: Provider,
 ): Promise<void> {
-  const subjects = running.filter(({ subject }) => subject.isExact || !measurement.isLong);
+  const subjects = running.filter(({ subject: { isExact, isFloor } }) =>
+    (isExact || measurement.isLong !== true) && (isFloor !== true || measurement.hasFloor === true)
+  );
   const withProvider = measurement.isThroughput ? [asSubject(provider), ...subjects] : subjects;
-  conclusion(conclude(measurement, await takeTurns(measurement, withProvider, effort)));
+  const all = await takeTurns(measurement, withProvider, effort);
+  conclusion(conclude(measurement, all));
+  const delays = toDelays(measurement, all);
+  if (delays !== undefined) conclusion(conclude(...delays));
 }
 
 const peers = [
-  ...findNginx(),
+  ...(values.own ? [] : [...findNginx(), ...findHaproxy()]),
   ...(values.portkey
     ? [installPortkey(runtimes.find(({ kind }) => kind === "node") ?? fail("Portkey needs node"))]
     : []),
 ];
-const own = runtimes.flatMap((runtime) => [bareOn(runtime), gatewayOn(runtime, file, KEYS)]);
+const own = runtimes.flatMap((runtime) => [
+  serverOn("bare", runtime),
+  serverOn("floor", runtime),
+  gatewayOn(runtime, file, KEYS),
+]);
 const provider = await startProvider();
 try {
   if (values.against === undefined) {
     if (names.has("startup")) await measureStartUp(own, provider);
     await measureAll([...peers, ...own], provider);
+    if (names.has("quiet")) await measureMemory(provider);
     if (names.has("keys")) await measureKeys(provider);
     if (names.has("observers")) await measureObservers(provider);
-  } else await measureAgainst(values.against, provider);
+  } else {
+    await measureAgainst(values.against, provider);
+    if (values.what !== undefined && names.has("quiet")) await measureMemory(provider);
+  }
 } finally {
   await provider.process.stop();
 }
 
-const isWhole = !values.quick && values.against === undefined && values.only === undefined &&
+const isWhole = !values.quick && values.against === undefined && values.what === undefined &&
   values.runtime === undefined;
 const directory = isWhole ? join("scripts", "bench") : CACHE;
 const machine = { cpu: cpus()[0]?.model ?? "", cores: availableParallelism(), kernel: release() };

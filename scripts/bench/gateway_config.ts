@@ -1,6 +1,6 @@
 /**
- * The gateway under test, with everything on: keys from a file, a limit of requests, metrics, an access log of JSON
- * lines. This is the only place that says so.
+ * The gateway under test, with everything on: keys from a file, a limit of requests and one of tokens with its
+ * reservation, usage, metrics, an access log of JSON lines. This is the only place that says so.
  */
 import { createHash, randomBytes } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -13,6 +13,10 @@ export const GATEWAY_KEY: string = generateGatewayKey();
 export const UPSTREAM_KEY = "sk-bench-000000000000000000000000000000000000000000";
 /** The host that callers name. */
 export const HOST = "a.localhost";
+/** More than any number of streams that is measured. */
+const MAX_EXCHANGES = 200_000;
+/** Tokens of output that are reserved for a call that states no maximum. */
+const MAX_OUTPUT = 4096;
 
 /** Keys of other callers: only their digests are known, as in a store. */
 function makeKeys(count: number): object[] {
@@ -26,31 +30,34 @@ function makeKeys(count: number): object[] {
  * Writes the configuration.
  *
  * @param name Names the file
- * @param options Where it listens, where the provider is, and how many keys there are
+ * @param options Where it listens, where the provider is and under how many addresses, and how many keys there are
  * @returns Path of the file
  */
 export function writeGatewayConfig(
   name: string,
-  { port, upstream, keys }: { port: number; upstream: string; keys: number },
+  { port, upstream, keys, addresses }: { port: number; upstream: string; keys: number; addresses: number },
 ): string {
   const directory = join(CACHE, "config");
   mkdirSync(directory, { recursive: true });
   const file = name.replaceAll(/\W+/g, "-");
   const path = join(directory, file);
+  const url = `${upstream}/v1`;
+  const urls = Array.from({ length: addresses }, (_, index) => url.replace("127.0.0.1", `127.0.0.${index + 1}`));
   const config = {
     listen: [{ port }],
     providers: {
-      a: { hosts: [HOST], upstream: `${upstream}/v1` },
-      b: { hosts: ["b.localhost"], upstream: `${upstream}/v1` },
+      a: { hosts: [HOST], upstream: addresses === 1 ? url : urls, maxOutput: MAX_OUTPUT },
+      b: { hosts: ["b.localhost"], upstream: url, maxOutput: MAX_OUTPUT },
     },
     keys: { file: `${file}-keys.json` },
+    limits: { exchanges: MAX_EXCHANGES },
     log: "json",
   };
   const own = {
     id: "bench",
     digest: createHash("sha256").update(GATEWAY_KEY).digest("hex"),
     providers: ["a", "b"],
-    limits: { requests: "1G/h" },
+    limits: { requests: "1G/min", tokens: "1G/min" },
   };
   const lines = [own, ...makeKeys(keys - 1)].map((key) => JSON.stringify(key));
   writeFileSync(`${path}-keys.json`, `{"keys":[\n${lines.join(",\n")}\n]}\n`);

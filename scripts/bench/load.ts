@@ -8,9 +8,7 @@ import { type Load, writeLoad } from "./requests.ts";
 import { callOnce, type RunningSubject } from "./subjects.ts";
 
 /** Seconds beyond its time after which a load generator is ended. */
-const GRACE_SECONDS = 20;
-/** Milliseconds in which a subject whose streams all ended comes to rest. */
-const REST_MS = 1000;
+export const GRACE_SECONDS = 20;
 /** Milliseconds for the provider to listen. */
 const PROVIDER_MS = 5000;
 
@@ -44,7 +42,7 @@ export interface Provider {
 }
 
 /**
- * Compiles the two C programs.
+ * Compiles the C programs.
  *
  * @throws {Error} That names what must be installed
  */
@@ -57,7 +55,7 @@ export function prepareTools(): void {
     }
   }
   mkdirSync(CACHE, { recursive: true });
-  for (const name of ["provider", "probe"]) {
+  for (const name of ["provider", "probe", "streams"]) {
     const source = join("scripts", "bench", `${name}.c`);
     execFileSync("cc", ["-O2", "-Wall", "-o", join(CACHE, name), source], { timeout: 60_000 });
   }
@@ -177,58 +175,11 @@ export async function measureLatency(
   const known = expected !== undefined && subject.subject.isExact ? [files.expected] : [];
   const since = watch(subject.process.pid);
   const output = await run(
-    [join(CACHE, "probe"), "latency", String(subject.port), String(seconds), files.request, ...known],
+    [join(CACHE, "probe"), String(subject.port), String(seconds), files.request, ...known],
     seconds + GRACE_SECONDS,
   );
   const usage = since();
   const { requests, wrong, p50, p99, firstP50, firstP99 }: LatencyReport = JSON.parse(output);
   const details = { p50Us: p50, p99Us: p99, firstP50Us: firstP50, firstP99Us: firstP99 };
   return { value: until === "first" ? firstP50 : p50, details, wrong, count: requests, usage };
-}
-
-interface StreamsReport {
-  readonly events: number;
-  readonly wrong: number;
-  readonly p50: number;
-  readonly p99: number;
-  readonly p999: number;
-  readonly max: number;
-}
-
-/**
- * Many open streams, each with so many events a second.
- *
- * @param subject What is called
- * @param load A stream without an end
- * @param options Streams, events a second of each, seconds
- * @returns Milliseconds (p99) from the provider's sending an event to its arrival
- */
-export async function measureStreams(
-  subject: RunningSubject,
-  load: Load,
-  { streams, rate, seconds }: { streams: number; rate: number; seconds: number },
-): Promise<Reading> {
-  const files = writeLoad(load, subject.headers, "", subject.name);
-  const since = watch(subject.process.pid);
-  const output = await run([
-    join(CACHE, "probe"),
-    "streams",
-    String(subject.port),
-    String(seconds),
-    files.request,
-    String(streams),
-    String(rate),
-  ], seconds + GRACE_SECONDS);
-  const usage = since();
-  await new Promise((resolve) => setTimeout(resolve, REST_MS)); // else they would close in somebody else's turn
-  const { events, wrong, p50, p99, p999, max }: StreamsReport = JSON.parse(output);
-  const details = {
-    cpuUs: usage.cpuNs / 1000 / Math.max(1, events),
-    p50Ms: p50 / 1000,
-    p99Ms: p99 / 1000,
-    p999Ms: p999 / 1000,
-    maxMs: max / 1000,
-    busy: usage.coreBusy,
-  };
-  return { value: p99 / 1000, details, wrong, count: events, usage };
 }

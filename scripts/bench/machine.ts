@@ -1,5 +1,5 @@
 /** Processes on cores of their own, and what the kernel says of them. */
-import { execFileSync, spawn } from "node:child_process";
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { closeSync, mkdirSync, openSync, readdirSync, readFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
@@ -93,6 +93,16 @@ export function start(
   };
 }
 
+/** Has a process end with this one. @returns The same */
+export function watchChild<Child extends ChildProcess>(child: Child): Child {
+  const { pid } = child;
+  if (pid !== undefined) {
+    started.add(pid);
+    child.once("exit", () => started.delete(pid));
+  }
+  return child;
+}
+
 /**
  * Runs a command to its end.
  *
@@ -102,9 +112,7 @@ export function start(
  */
 export function run([command = "", ...args]: readonly string[], seconds: number): Promise<string> {
   return new Promise((resolve, reject) => {
-    const child = spawn(command, args, { stdio: ["ignore", "pipe", "pipe"] });
-    const { pid } = child;
-    if (pid !== undefined) started.add(pid);
+    const child = watchChild(spawn(command, args, { stdio: ["ignore", "pipe", "pipe"] }));
     let [output, complaints] = ["", ""];
     child.stdout.setEncoding("utf8").on("data", (text: string) => output += text);
     child.stderr.setEncoding("utf8").on("data", (text: string) => complaints += text);
@@ -112,7 +120,6 @@ export function run([command = "", ...args]: readonly string[], seconds: number)
     child.once("error", reject);
     child.once("close", (code) => {
       clearTimeout(timer);
-      if (pid !== undefined) started.delete(pid);
       if (code === 0) resolve(output);
       else {reject(
           new Error(`Cannot run ${command}: it ended with ${code ?? "a signal"}. ${complaints.slice(-LOG_TAIL)}`),

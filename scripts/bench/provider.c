@@ -5,10 +5,13 @@
  *
  * POST /v1/chat/completions answers about 300 bytes of JSON with its usage, or, when the body says "stream":true, EVENTS
  * server-sent events (20), each in a chunk of its own, and [DONE]. Without an interval they leave in one write. With
- * one, an event leaves every so often and tells its time of leaving, CLOCK_MONOTONIC in nanoseconds, as "t". A body may
- * say otherwise for itself: "user":"events=5 interval_us=1000". Any GET answers a list of models. Only the first
- * LOOK_BYTES of a body are looked at; the rest is read and thrown away. A call without Authorization gets a 401, one
- * with Gateway-Auth a 400: then the proxy in front is wrong.
+ * one, an event leaves every so often and tells its time of leaving, CLOCK_MONOTONIC in nanoseconds, as "t". The pace is
+ * kept whether or not the receiver keeps up (an open model), and each stream has its place in the interval, in the same
+ * order in each run: else all would speak at once, or one run would be luckier than another. A body may say otherwise
+ * for itself: "user":"events=5 interval_us=1000". With "step_us=500" events leave at whole steps, all that are due by
+ * then together. Any GET answers a list of models. Only the first LOOK_BYTES of a body are looked at; the rest is read
+ * and thrown away. A call without Authorization gets a 401, one with Gateway-Auth a 400: then the proxy in front is
+ * wrong.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -21,10 +24,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_FDS = 65536, HEAD_BYTES = 16384, LOOK_BYTES = 1024, MAX_BODY_BYTES = 1 << 26 };
+enum { MAX_FDS = 1 << 19, ADDRESSES = 8, HEAD_BYTES = 16384, LOOK_BYTES = 1024, MAX_BODY_BYTES = 1 << 26 };
 enum { MAX_EVENTS = 1000, ANSWER_BYTES = MAX_EVENTS * 256 + 1024 };
 
 typedef struct Connection {
@@ -44,6 +48,7 @@ typedef struct Connection {
 
 static Connection *connections[MAX_FDS];
 static Connection *first_due, *last_due;
+static uint64_t paced_count; /* streams that were opened since the last time when none was open */
 static int poller;
 static long default_events = 20, default_interval_us;
 static char plain[1024], models[512], refused[256], unwanted[256], *stream_answer[MAX_EVENTS + 1];
@@ -153,6 +158,14 @@ static void send_event(Connection *each, bool is_first, uint64_t due) {
   if (!is_last) link_due(each, due + each->interval);
 }
 
+/* The place of a new stream in the interval: even over many streams, in no order, and the same in each run. */
+static uint64_t next_place(uint64_t interval) {
+  paced_count = first_due == NULL ? 0 : paced_count + 1;
+  uint64_t mixed = (paced_count + 1) * 0x9e3779b97f4a7c15u;
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
+  return (mixed ^ (mixed >> 27)) % interval;
+}
+
 static long option_of(const char *body, size_t length, const char *name, long fallback) {
   const char *at = memmem(body, length, name, strlen(name));
   return at == NULL ? fallback : atol(at + strlen(name));
@@ -187,7 +200,9 @@ static void answer(Connection *each) {
     return send_out(each, whole, stream_length[events]);
   }
   each->events_left = events;
-  send_event(each, true, now());
+  uint64_t from = now() - each->interval + next_place(each->interval);
+  uint64_t step = 1000u * (uint64_t)option_of(body, looked, "step_us=", 0);
+  send_event(each, true, step == 0 ? from : from - from % step);
 }
 
 /* Reads what is there and answers what is complete. One request at a time: none of the proxies pipelines. */
@@ -235,10 +250,11 @@ static void accept_all(int listener) {
   }
 }
 
-static int open_listener(int port) {
+/* Listens on 127.0.0.1 and those that follow: a proxy has no more than some 28,000 ports for calls to each of them. */
+static int open_listener(int port, uint32_t place) {
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK + place)};
   if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, 4096) != 0) {
     perror("provider: cannot listen");
     exit(2);
@@ -252,10 +268,18 @@ int main(int count, char **arguments) {
   if (count > 2) default_events = atol(arguments[2]);
   if (count > 3) default_interval_us = atol(arguments[3]);
   make_answers();
-  int listener = open_listener(atoi(arguments[1]));
+  struct rlimit files;
+  getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
   poller = epoll_create1(EPOLL_CLOEXEC);
-  struct epoll_event event = {.events = EPOLLIN, .data.fd = listener}, ready[256];
-  epoll_ctl(poller, EPOLL_CTL_ADD, listener, &event);
+  int last_listener = 0;
+  for (uint32_t place = 0; place < ADDRESSES; place++) {
+    last_listener = open_listener(atoi(arguments[1]), place);
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = last_listener};
+    epoll_ctl(poller, EPOLL_CTL_ADD, last_listener, &event);
+  }
+  struct epoll_event ready[256];
   while (true) {
     struct timespec wait = {0, 0};
     if (first_due != NULL) {
@@ -265,7 +289,7 @@ int main(int count, char **arguments) {
     int found = epoll_pwait2(poller, ready, 256, first_due ? &wait : NULL, NULL);
     for (int index = 0; index < found; index++) {
       int fd = ready[index].data.fd;
-      if (fd == listener) accept_all(listener);
+      if (fd <= last_listener && connections[fd] == NULL) accept_all(fd);
       else if (connections[fd] == NULL) continue;
       else if (ready[index].events & EPOLLOUT) flush(connections[fd]);
       else take(connections[fd]);

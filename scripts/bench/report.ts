@@ -17,7 +17,9 @@ function toDetails({ details }: Row): string {
   const shown: readonly [string, string, string][] = [
     ["cpuUs", "cpu", "µs"],
     ["p99Us", "p99", "µs"],
-    ["p50Ms", "p50", "ms"],
+    ["p50Ms", "delay p50", "ms"],
+    ["p99Ms", "p99", "ms"],
+    ["p999Ms", "p99.9", "ms"],
     ["maxMs", "max", "ms"],
   ];
   const texts = shown.flatMap(([key, label, unit]) => {
@@ -30,7 +32,7 @@ function toDetails({ details }: Row): string {
 
 function toRowLine(row: Row, name: Result["name"], width: number): string {
   const notes = [toDetails(row)].filter((text) => text !== "");
-  const goal = name === "memory" || name === "events" ? goalFor(name, row.subject) : undefined;
+  const goal = name === "memory" || name === "quiet" ? goalFor(name, row.subject) : undefined;
   if (goal !== undefined) notes.push(`goal ${toText(goal)}: ${isWithin(row.spread.median, goal) ? "met" : "MISSED"}`);
   if (row.isNoisy) notes.push(`NOISY: others had ${(row.foreign * 100).toFixed(0)} % of its core`);
   for (const objection of row.objections) notes.push(`NOT QUOTABLE: ${objection}`);
@@ -46,7 +48,7 @@ function toComparisonLine(
   if (byCpu !== undefined) {
     notes.push(`by cpu ${toFigure(byCpu.median)} (${toFigure(byCpu.min)}..${toFigure(byCpu.max)})`);
   }
-  if (goal !== undefined && result.name !== "events") notes.push(`goal ${toText(goal)}: ${isMet ? "met" : "MISSED"}`);
+  if (goal !== undefined) notes.push(`goal ${toText(goal)}: ${isMet ? "met" : "MISSED"}`);
   if (!isQuotable) notes.push("NOT QUOTABLE");
   return `  ${subject} ${sign} ${base}${toText3(spread)}  ${notes.join("; ")}`.trimEnd();
 }

@@ -7,6 +7,8 @@ import { CACHE } from "./machine.ts";
 /** Characters of a large body's text: with what escapes and brackets add, 1 MB. */
 const LARGE_BYTES = 940_000;
 const MANY_MESSAGES = 1_000;
+/** Text of a message in a conversation: with its field names and escapes it is a thousandth of 1 MB. */
+const TURN_BYTES = 930;
 /** A body that the provider answers with events one after another, so that the first does not wait for the last. */
 const SPACED = "events=3 interval_us=1000";
 
@@ -33,12 +35,40 @@ const manyMessages = Array.from({ length: MANY_MESSAGES }, (_, index) => ({
   content: filler(LARGE_BYTES / MANY_MESSAGES - 50),
 }));
 
+/** Text of tools and of code: lines of about 60 bytes, so that there is an escape in about as many. */
+const lines = (bytes: number, from: number) =>
+  Array.from(
+    { length: Math.ceil(bytes / 61) },
+    (_, index) => `  const entry${from + index} = await registry.resolve(index, options); //`.padEnd(60, "-"),
+  ).join("\n");
+
+/** A message of an agent's conversation: every user's is followed by a call of a tool, what it returned, and an answer. */
+function toTurn(index: number): object {
+  if (index === 0) return { role: "system", content: lines(TURN_BYTES, index) };
+  const id = `call_${index - index % 4}`;
+  if (index % 4 === 1) return { role: "user", content: lines(TURN_BYTES, index) };
+  if (index % 4 === 2) {
+    const call = {
+      name: "edit",
+      arguments: JSON.stringify({ path: "src/index.ts", text: lines(TURN_BYTES - 160, index) }),
+    };
+    return { role: "assistant", content: null, tool_calls: [{ id, type: "function", function: call }] };
+  }
+  if (index % 4 === 3) return { role: "tool", tool_call_id: id, content: lines(TURN_BYTES - 30, index) };
+  return { role: "assistant", content: lines(TURN_BYTES, index) };
+}
+
 /** About 160 bytes, answered at once. */
 export const PLAIN: Load = { name: "plain", body: bodyOf({ max_tokens: 64 }) };
 /** The same, answered with 20 events. */
 export const STREAMED: Load = { name: "streamed", body: bodyOf({ stream: true }) };
 /** A stream whose events come a millisecond apart. */
 export const SPACED_STREAM: Load = { name: "spaced", body: bodyOf({ stream: true, user: SPACED }) };
+/** A stream that is quiet after its first event, for longer than anybody listens. */
+export const QUIET_STREAM: Load = {
+  name: "quiet",
+  body: bodyOf({ stream: true, user: "events=2 interval_us=3600000000" }),
+};
 /** 1 MB in one message: a picture. */
 export const LARGE: Load = {
   name: "large",
@@ -58,16 +88,26 @@ export const LARGE_MANY: Load = {
   name: "large-many",
   body: JSON.stringify({ model: "stand-in", messages: manyMessages }),
 };
+/** 1 MB in a thousand messages of an agent's turn: prose, calls of tools, and what these returned. */
+export const CONVERSATION: Load = {
+  name: "conversation",
+  body: JSON.stringify({
+    model: "stand-in",
+    messages: Array.from({ length: MANY_MESSAGES }, (_, index) => toTurn(index)),
+  }),
+};
 
 /**
  * A stream that goes on for longer than anybody listens.
  *
  * @param rate Events a second
+ * @param stepUs Microseconds between the times at which events leave, those of all streams that are due; 0 lets each
+ * leave at a time of its own
  */
-export function toEndlessStream(rate: number): Load {
+export function toEndlessStream(rate: number, stepUs = 0): Load {
   return {
     name: "endless",
-    body: bodyOf({ stream: true, user: `events=1000000 interval_us=${Math.round(1e6 / rate)}` }),
+    body: bodyOf({ stream: true, user: `events=1000000 interval_us=${Math.round(1e6 / rate)} step_us=${stepUs}` }),
   };
 }
 

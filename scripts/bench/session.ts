@@ -94,7 +94,8 @@ export async function takeTurns(
     if (reading.example !== undefined) series.example ??= reading.example;
     return reading;
   };
-  for (const series of warmUpSeconds > 0 ? all : []) await take(series, warmUpSeconds);
+  const warmUp = Math.max(warmUpSeconds, measurement.warmUpSeconds ?? 0);
+  for (const series of warmUp > 0 ? all : []) await take(series, warmUp);
   for (let round = 0; round < rounds; round++) {
     for (const series of all) series.readings.push(await take(series, seconds));
   }
@@ -158,17 +159,15 @@ function toComparison(
   const isRatio = measurement.compare === "ratio";
   const spread = comparePairs(valuesOf(series), valuesOf(base), (a, b) => isRatio ? a / b : a - b);
   const cpuOf = ({ details }: Reading) => details.cpuUs ?? NaN;
-  const hasGoalOfItsOwn = measurement.name === "events";
   const goal = goalFor(measurement.name, series.subject.name);
   const byCpu = comparePairs(valuesOf(series, cpuOf), valuesOf(base, cpuOf), (a, b) => b / a);
   const compared = measurement.isByCpu === true ? byCpu : spread;
-  const judged = hasGoalOfItsOwn ? rows.get(series.name)?.spread.median ?? NaN : compared.median;
   return {
     subject: series.name,
     base: base.name,
     spread,
     ...(isRatio && { byCpu }),
-    ...(goal && { goal, isMet: isWithin(judged, goal) }),
+    ...(goal && { goal, isMet: isWithin(compared.median, goal) }),
     isQuotable: [series, base].every(({ name }) => rows.get(name)?.objections.length === 0),
   };
 }
@@ -223,6 +222,14 @@ export async function measurePair(
   return measurements.map((measurement, index) => conclude(measurement, joinStarts(all[index] ?? [])));
 }
 
+/** Readings of a subject that say nothing of the time they took. */
+export interface Figures {
+  readonly subject: string;
+  /** The subject that it is compared with. */
+  readonly base?: string | undefined;
+  readonly readings: number[];
+}
+
 /**
  * A result of figures that are read once, such as memory.
  *
@@ -230,8 +237,8 @@ export async function measurePair(
  * @param figures Each subject's readings
  */
 export function concludePlainly(
-  head: Pick<Result, "name" | "title" | "unit">,
-  figures: readonly { readonly subject: string; readonly readings: readonly number[] }[],
+  head: Pick<Result, "name" | "title" | "unit" | "at">,
+  figures: readonly Figures[],
 ): Result {
   const rows = figures.map(({ subject, readings }) => ({
     subject,
@@ -242,5 +249,10 @@ export function concludePlainly(
     foreign: 0,
     isNoisy: false,
   }));
-  return { ...head, compare: "none", rows, comparisons: [] };
+  const comparisons = figures.flatMap(({ subject, base, readings }) => {
+    const other = figures.find((each) => each.subject === base);
+    if (other === undefined || base === undefined) return [];
+    return [{ subject, base, spread: comparePairs(readings, other.readings, (a, b) => a / b), isQuotable: true }];
+  });
+  return { ...head, compare: comparisons.length > 0 ? "ratio" : "none", rows, comparisons };
 }

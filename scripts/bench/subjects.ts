@@ -3,6 +3,7 @@ import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { request } from "node:http";
 import { join, resolve } from "node:path";
+import { buildSync } from "esbuild";
 import { findRuntimes, type RuntimeOnMachine } from "../runtimes.ts";
 import { GATEWAY_KEY, HOST, UPSTREAM_KEY, writeGatewayConfig } from "./gateway_config.ts";
 import { CACHE, CORES, findPort, start, type Started } from "./machine.ts";
@@ -24,6 +25,8 @@ export interface Subject {
   readonly base?: string;
   /** Whether its answers are the provider's, byte for byte. */
   readonly isExact: boolean;
+  /** Whether it only shows what a runtime cannot do without: then it is measured where that is in question. */
+  readonly isFloor?: boolean;
   /** Whether it is the load's side itself, for the others to be judged by. */
   readonly isReference?: boolean;
   /** What callers send beside the body's own headers. */
@@ -52,23 +55,41 @@ const RUN: Readonly<Record<RuntimeOnMachine["kind"], readonly string[]>> = {
   node: [],
 };
 
-/** The runtimes that are compared: of several Nodes the newest. */
+/** The runtimes that are compared: all, or those of these names, of which `node` is the newest Node. */
 export function selectRuntimes(names: readonly string[] | undefined): RuntimeOnMachine[] {
-  const found = findRuntimes().filter(({ runsTypeScript }) => runsTypeScript);
-  return found.filter(({ kind, label }) => names === undefined || names.includes(kind) || names.includes(label));
+  const found = findRuntimes();
+  if (names === undefined) return found;
+  return found.filter(({ kind, label }, index) =>
+    names.includes(label) || (names.includes(kind) && found.findIndex((each) => each.kind === kind) === index)
+  );
 }
 
-/** Ten lines on a runtime. */
-export function bareOn({ label, kind, command }: RuntimeOnMachine): Subject {
+/**
+ * A small server on a runtime: `bare`, ten lines of what the runtime has, or `floor`, which does by hand only what no
+ * gateway can leave out.
+ */
+export function serverOn(
+  folder: "bare" | "floor",
+  { label, kind, command, runsTypeScript }: RuntimeOnMachine,
+): Subject {
+  const source = join("scripts", "bench", folder, `${kind}.ts`);
   return {
-    name: `bare ${label}`,
+    name: `${folder} ${label}`,
+    ...(folder === "floor" && { base: `bare ${label}`, isFloor: true }),
     isExact: true,
     headers: () => credentials,
     command: (port, upstream) => ({
-      command: [command, ...RUN[kind], join("scripts", "bench", "bare", `${kind}.ts`)],
+      command: [command, ...RUN[kind], runsTypeScript ? source : toJavaScript(source)],
       env: { PORT: String(port), UPSTREAM: upstream, ...BUN_CAP },
     }),
   };
+}
+
+/** For Node 20, which does not run TypeScript. @returns Path of the same server in JavaScript */
+function toJavaScript(source: string): string {
+  const outfile = join(CACHE, `${source.replaceAll(/\W+/g, "-")}.mjs`);
+  buildSync({ entryPoints: [source], outfile, bundle: true, platform: "node", format: "esm", logLevel: "error" });
+  return outfile;
 }
 
 /**
@@ -77,18 +98,50 @@ export function bareOn({ label, kind, command }: RuntimeOnMachine): Subject {
  * @param runtime The runtime
  * @param file Path of the one file
  * @param keys How many gateway keys there are
+ * @param addresses Under how many addresses it calls the provider
  */
-export function gatewayOn({ label, kind, command }: RuntimeOnMachine, file: string, keys: number): Subject {
+export function gatewayOn(
+  { label, kind, command }: RuntimeOnMachine,
+  file: string,
+  keys: number,
+  addresses = 1,
+): Subject {
   return {
     name: `gateway ${label}`,
     base: `bare ${label}`,
     isExact: true,
     headers: () => bothCredentials,
     command: (port, upstream) => {
-      const config = writeGatewayConfig(`${label}-${keys}`, { port, upstream, keys });
+      const config = writeGatewayConfig(`${label}-${keys}`, { port, upstream, keys, addresses });
       return { command: [command, ...RUN[kind], file, "serve", "--config", config] };
     },
   };
+}
+
+/** Replaces every {{name}} in a peer's configuration, and writes it into a directory of its own. @returns The file and its directory */
+function fillIn(source: string, peer: string, values: Readonly<Record<string, string>>): [string, string] {
+  const directory = resolve(CACHE, peer);
+  mkdirSync(directory, { recursive: true });
+  let text = readFileSync(join("scripts", "bench", "bare", source), "utf8");
+  for (const [name, value] of Object.entries({ directory, ...values })) text = text.replaceAll(`{{${name}}}`, value);
+  const path = join(directory, source);
+  writeFileSync(path, text);
+  return [path, directory];
+}
+
+/** HAProxy, where the machine has it. */
+export function findHaproxy(): Subject[] {
+  const binary = ["/usr/sbin/haproxy", "/usr/bin/haproxy"].find((path) => existsSync(path));
+  if (binary === undefined) return [];
+  return [{
+    name: "haproxy",
+    isExact: true,
+    headers: () => bothCredentials,
+    command(port, upstream) {
+      const values = { port: String(port), upstream: new URL(upstream).host, key: GATEWAY_KEY };
+      return { command: [binary, "-db", "-f", fillIn("haproxy.cfg", "haproxy", values)[0]] };
+    },
+  }];
 }
 
 /** nginx, where the machine has it. */
@@ -100,13 +153,8 @@ export function findNginx(): Subject[] {
     isExact: true,
     headers: () => bothCredentials,
     command(port, upstream) {
-      const directory = resolve(CACHE, "nginx");
-      mkdirSync(directory, { recursive: true });
-      const values = { directory, port: String(port), upstream: new URL(upstream).host, key: GATEWAY_KEY };
-      let text = readFileSync(join("scripts", "bench", "bare", "nginx.conf"), "utf8");
-      for (const [name, value] of Object.entries(values)) text = text.replaceAll(`{{${name}}}`, value);
-      const path = join(directory, "nginx.conf");
-      writeFileSync(path, text);
+      const values = { port: String(port), upstream: new URL(upstream).host, key: GATEWAY_KEY };
+      const [path, directory] = fillIn("nginx.conf", "nginx", values);
       return { command: [binary, "-c", path, "-p", directory] };
     },
   }];

@@ -142,7 +142,7 @@ export function makeCosts(): string {
     row("first byte of a stream later by", against("first", toMicroseconds)),
     row("1 MB in one message costs", against("large", toCost)),
     row("1 MB in a thousand messages costs", against("large-many", toCost)),
-    row("1,000 streams of 20 events a second: p99 of an event's delay (theirs)", beside("events", toMilliseconds)),
+    row("1,000 streams of 20 events a second: p99.9 of an event's delay (theirs)", beside("delay", toMilliseconds)),
     row("from the start to the first answer (theirs)", beside("startup", toMilliseconds)),
     row("memory after all of this (theirs)", beside("memory", toMegabytes)),
   ]);

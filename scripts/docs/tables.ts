@@ -9,6 +9,7 @@ import { makeOperations, makeOtherOperations } from "./operations.ts";
 import { makeCommands, makeOptions } from "./options.ts";
 import type { Part } from "./parts.ts";
 import { makeConnections, makeCosts, makeKeys, makeObservers, makePeers } from "./performance.ts";
+import { makeGoals, makePaced } from "./stream_performance.ts";
 import { makePresets, makeSettings } from "./settings.ts";
 
 const PERFORMANCE = ["docs/performance.md"];
@@ -37,6 +38,8 @@ export const TABLES: readonly Part[] = [
   { name: "connections", files: PERFORMANCE, make: makeConnections },
   { name: "keys", files: PERFORMANCE, make: makeKeys },
   { name: "observers", files: PERFORMANCE, make: makeObservers },
+  { name: "paced streams", files: PERFORMANCE, make: makePaced },
+  { name: "goals", files: PERFORMANCE, make: makeGoals },
   FLEET,
   ...CLIENTS,
 ];

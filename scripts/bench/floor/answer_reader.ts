@@ -1,0 +1,62 @@
+/** The least that reads HTTP/1.1 answers of one connection, one after the other: status, type, and the bytes of the body. */
+import { Buffer } from "node:buffer";
+
+/** Takes an answer. */
+export interface Sink {
+  head(status: number, type: string): void;
+  /** What one read brought, without what frames it. */
+  body(bytes: Uint8Array): void;
+  end(): void;
+}
+
+/** @returns Takes what was read and tells the sink, which may be another one for each answer */
+export function readAnswers(sink: () => Sink | undefined): (read: Uint8Array) => void {
+  let [head, hasHead, isChunked] = ["", false, false];
+  let [left, size, digits, isLast] = [0, 0, 0, false];
+  const begin = (read: Uint8Array): number => {
+    const before = head.length;
+    head += Buffer.from(read).toString("latin1");
+    const end = head.indexOf("\r\n\r\n");
+    if (end < 0) return read.length;
+    const length = /\ncontent-length: (\d+)/i.exec(head)?.[1];
+    [hasHead, isChunked, left] = [true, length === undefined, Number(length ?? 0)];
+    [size, digits, isLast] = [0, 0, false];
+    sink()?.head(Number(head.slice(9, 12)), /\ncontent-type: ([^\r]*)/i.exec(head.slice(0, end))?.[1] ?? "");
+    head = "";
+    return end + 4 - before;
+  };
+  return (read) => {
+    const pieces: Uint8Array[] = [];
+    let isOver = false;
+    for (let at = hasHead ? 0 : begin(read); at < read.length && !isOver;) {
+      if (left > 0) {
+        const length = Math.min(left, read.length - at);
+        pieces.push(new Uint8Array(read.buffer, read.byteOffset + at, length));
+        at += length;
+        left -= length;
+        isOver = left === 0 && !isChunked;
+        continue;
+      }
+      const byte = read[at++] ?? 0;
+      if (byte === 10) { // the end of a chunk's size, of a chunk, or of it all
+        if (digits > 0) [left, isLast, size, digits] = [size, size === 0, 0, 0];
+        else isOver = isLast;
+      } else if (byte !== 13) {
+        size = size * 16 + (byte < 58 ? byte - 48 : (byte | 32) - 87);
+        digits++;
+      }
+    }
+    const [only] = pieces;
+    if (only !== undefined) sink()?.body(pieces.length === 1 ? only : Buffer.concat(pieces));
+    if (!isOver) return;
+    hasHead = false;
+    sink()?.end();
+  };
+}
+
+/** @returns A whole request for the provider */
+export function toRequest(authorization: string, body: Uint8Array): Uint8Array {
+  const head = `POST /v1/chat/completions HTTP/1.1\r\nhost: provider\r\nauthorization: ${authorization}\r\n` +
+    `content-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n`;
+  return Buffer.concat([Buffer.from(head, "latin1"), body]);
+}

@@ -1,0 +1,36 @@
+/** The least of a client over `node:net`: a connection is kept for the next call when its answer is over. */
+import { connect, type Socket } from "node:net";
+import process from "node:process";
+import { readAnswers, type Sink, toRequest } from "./answer_reader.ts";
+
+interface Connection {
+  readonly socket: Socket;
+  sink: Sink | undefined;
+}
+
+const { hostname, port } = new URL(process.env.UPSTREAM ?? "");
+const idle: Connection[] = [];
+
+function dial(): Connection {
+  const connection: Connection = {
+    socket: connect({ host: hostname, port: Number(port), noDelay: true }),
+    sink: undefined,
+  };
+  connection.socket.on("data", readAnswers(() => connection.sink)).on("error", () => connection.socket.destroy());
+  return connection;
+}
+
+/** @returns Ends the call when its caller is gone */
+export function call(authorization: string, body: Uint8Array, sink: Sink): () => void {
+  const connection = idle.pop() ?? dial();
+  connection.sink = {
+    ...sink,
+    end() {
+      connection.sink = undefined;
+      idle.push(connection);
+      sink.end();
+    },
+  };
+  connection.socket.write(toRequest(authorization, body));
+  return () => connection.sink && connection.socket.destroy();
+}

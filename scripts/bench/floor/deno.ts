@@ -1,0 +1,22 @@
+/** Deno, the floor: `node:net` to the provider, `Deno.serve` to callers, each read looked at and enqueued. No check of anything. */
+declare const Deno: { serve(options: object, handler: (request: Request) => Promise<Response>): unknown };
+import process from "node:process";
+import { call } from "./client.ts";
+
+Deno.serve({ hostname: "127.0.0.1", port: Number(process.env.PORT) }, async (request) => {
+  const body = new Uint8Array(await request.arrayBuffer());
+  return await new Promise<Response>((resolve) => {
+    let controller: ReadableStreamDefaultController<Uint8Array>;
+    const leave = call(request.headers.get("authorization") ?? "", body, {
+      head(status, type) {
+        const stream = new ReadableStream<Uint8Array>({
+          start: (own) => void (controller = own),
+          cancel: () => leave(),
+        });
+        resolve(new Response(stream, { status, headers: { "content-type": type } }));
+      },
+      body: (bytes) => controller.enqueue(bytes.slice()), // what `node:net` read into is used again
+      end: () => controller.close(),
+    });
+  });
+});

@@ -1,0 +1,17 @@
+/** Node, the floor: `node:net` to the provider, `node:http` to callers, each read looked at and written on. No check of anything. */
+import { Buffer } from "node:buffer";
+import { createServer } from "node:http";
+import process from "node:process";
+import { call } from "./client.ts";
+
+createServer((inbound, response) => {
+  const parts: Buffer[] = [];
+  inbound.on("data", (part: Buffer) => parts.push(part)).on("end", () => {
+    const leave = call(inbound.headers.authorization ?? "", Buffer.concat(parts), {
+      head: (status, type) => response.writeHead(status, { "content-type": type }),
+      body: (bytes) => response.write(bytes),
+      end: () => response.end(),
+    });
+    response.on("close", leave);
+  });
+}).listen(Number(process.env.PORT), "127.0.0.1");

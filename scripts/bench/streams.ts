@@ -1,0 +1,70 @@
+/** Many open streams: paced ones, which cost processor time for each event, and quiet ones, which only cost memory. */
+import { join } from "node:path";
+import { GRACE_SECONDS, type Reading } from "./load.ts";
+import { CACHE, run } from "./machine.ts";
+import { toEndlessStream, writeLoad } from "./requests.ts";
+import type { RunningSubject } from "./subjects.ts";
+
+/** Seconds between the last stream's opening and the first look. */
+const SETTLE_SECONDS = 1;
+/** Streams that are opened in a second (streams.c). */
+const OPENED_A_SECOND = 1000;
+/** Milliseconds in which a subject whose streams all ended comes to rest. */
+const REST_MS = 1000;
+
+/** What `streams paced` prints; delays in microseconds. */
+interface PacedReport {
+  readonly events: number;
+  readonly wrong: number;
+  readonly seconds: number;
+  readonly cpuNs: number;
+  readonly coreBusy: number;
+  readonly loadBusy: number;
+  readonly p50: number;
+  readonly p90: number;
+  readonly p99: number;
+  readonly p999: number;
+  readonly p9999: number;
+  readonly max: number;
+}
+
+/**
+ * Many open streams, each with so many events a second, whatever becomes of them (an open model).
+ *
+ * @param subject What is called
+ * @param options Streams, events a second of each, how many of them speak together, seconds
+ * @returns Microseconds of processor time for each event that arrived, and milliseconds from its sending to its arrival
+ */
+export async function measurePaced(
+  subject: RunningSubject,
+  { streams, rate, batch, seconds }: { streams: number; rate: number; batch: number; seconds: number },
+): Promise<Reading> {
+  const stepUs = batch === 1 ? 0 : Math.round(1e6 / rate * batch / streams);
+  const files = writeLoad(toEndlessStream(rate, stepUs), subject.headers, "", subject.name);
+  const counts = [streams, rate, SETTLE_SECONDS, seconds, subject.process.pid].map(String);
+  const output = await run(
+    [join(CACHE, "streams"), "paced", String(subject.port), files.request, ...counts],
+    streams / OPENED_A_SECOND + SETTLE_SECONDS + seconds + GRACE_SECONDS,
+  );
+  await new Promise((resolve) => setTimeout(resolve, REST_MS)); // else they would close in somebody else's turn
+  const report: PacedReport = JSON.parse(output);
+  const { events, wrong, cpuNs, coreBusy, loadBusy } = report;
+  const cpuUs = cpuNs / 1000 / Math.max(1, events);
+  return {
+    value: cpuUs,
+    details: {
+      cpuUs,
+      p50Ms: report.p50 / 1000,
+      p90Ms: report.p90 / 1000,
+      p99Ms: report.p99 / 1000,
+      p999Ms: report.p999 / 1000,
+      p9999Ms: report.p9999 / 1000,
+      maxMs: report.max / 1000,
+      busy: coreBusy,
+      eventsPerSecond: events / report.seconds,
+    },
+    wrong,
+    count: events,
+    usage: { cpuNs, coreBusy, foreign: Math.max(0, coreBusy - cpuNs / 1e9 / report.seconds), loadBusy },
+  };
+}

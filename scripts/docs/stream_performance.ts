@@ -1,0 +1,83 @@
+/**
+ * The tables of streams and of goals, from what `npm run bench` wrote.
+ *
+ * `scripts/bench/streams.json`, where it is there, is the `results.json` of a session of its own that measured streams:
+ * what it holds counts instead of what the main session holds of the same name.
+ */
+import { existsSync, readFileSync } from "node:fs";
+import { goalFor, isWithin, toText } from "../bench/goals.ts";
+import type { Comparison, Result } from "../bench/session.ts";
+import { toTable } from "./parts.ts";
+
+interface Session {
+  readonly measuredAt: string;
+  readonly results: readonly Result[];
+}
+
+const MAIN = "scripts/bench/results.json";
+const STREAMS = "scripts/bench/streams.json";
+const NONE = "–";
+const NOT_YET = "Not measured yet.";
+
+/** Measurements with goals, in the order of the table. */
+const GOALS: readonly { readonly name: Result["name"]; readonly text: string }[] = [
+  { name: "paced", text: "processor time of an event" },
+  { name: "delay", text: "added to an event's delay, p99.9, ms" },
+  { name: "conversation", text: "processor time of a conversation of 1 MB" },
+  { name: "streamed", text: "streams of 20 events that lie ready, a second" },
+  { name: "plain", text: "plain calls, a second" },
+  { name: "quiet", text: "memory of a quiet stream, kB" },
+];
+const RUNTIMES = ["bun", "deno", "node 26", "node 20"];
+
+function readResults(): { readonly days: readonly string[]; readonly results: readonly Result[] } {
+  const sessions = [STREAMS, MAIN].filter((file) => existsSync(file)).map((file): Session =>
+    JSON.parse(readFileSync(file, "utf8"))
+  );
+  const [first, second] = sessions;
+  const names = new Set(first?.results.map(({ name }) => name));
+  const results = [...first?.results ?? [], ...second?.results.filter(({ name }) => !names.has(name)) ?? []];
+  return { days: sessions.map(({ measuredAt }) => measuredAt.slice(0, 10)), results };
+}
+
+const toFigure = (value: number): string =>
+  value >= 100 ? Math.round(value).toLocaleString("en") : value.toFixed(value >= 10 ? 1 : 2);
+
+function cellOf(result: Result, name: string): string {
+  const comparison: Comparison | undefined = result.comparisons.find(({ subject }) => subject === name);
+  const row = result.rows.find(({ subject }) => subject === name);
+  if (row === undefined || row.objections.length > 0) return NONE;
+  const value = result.name === "quiet" ? row.spread.median : comparison?.spread.median;
+  if (value === undefined || !Number.isFinite(value)) return NONE;
+  const goal = goalFor(result.name, name);
+  if (goal === undefined) return toFigure(value);
+  return `${toFigure(value)} (${toText(goal)}: ${isWithin(value, goal) ? "met" : "missed"})`;
+}
+
+/** @returns Each goal, and how far it is reached on each runtime */
+export function makeGoals(): string {
+  const { results } = readResults();
+  const rows = GOALS.flatMap(({ name, text }) =>
+    results.filter((result) => result.name === name).map((result) => [
+      result.at === undefined ? text : `${text}, ${result.at.toLocaleString("en")} streams`,
+      ...RUNTIMES.map((runtime) => cellOf(result, `gateway ${runtime}`)),
+    ])
+  );
+  return toTable(["beside ten bare lines", "Bun", "Deno", "Node 26", "Node 20"], rows);
+}
+
+/** @returns Processor time of an event of everybody that was measured, and its delay */
+export function makePaced(): string {
+  const { days, results } = readResults();
+  const curve = results.filter(({ name }) => name === "paced" || name === "paced-alone");
+  if (curve.length === 0) return NOT_YET;
+  const subjects = new Set(curve.flatMap(({ rows }) => rows.map(({ subject }) => subject)));
+  const cell = (result: Result, subject: string) => {
+    const row = result.rows.find((each) => each.subject === subject);
+    if (row === undefined || row.objections.length > 0) return NONE;
+    return `${toFigure(row.spread.median)} µs, ${toFigure(row.details.p999Ms ?? NaN)} ms`;
+  };
+  const head = ["", ...curve.map(({ title }) => title.replace(/: an event$/, ""))];
+  const rows = Array.from(subjects, (subject) => [subject, ...curve.map((result) => cell(result, subject))]);
+  return `${toTable(head, rows)}\n\nProcessor time of an event, and p99.9 of its delay. ${days[0]}.`;
+}
