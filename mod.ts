@@ -29,6 +29,16 @@ export {
 export type { CorsConfig, CorsInput } from "./src/config/cors.ts";
 export type { LimitsConfig, LimitsInput } from "./src/config/gateway_limits.ts";
 export type { HeadersConfig, HeadersInput } from "./src/config/headers.ts";
+export type {
+  ClaimInput,
+  ClaimRule,
+  IdentityConfig,
+  IdentityInput,
+  KeySetInput,
+  MappedClaim,
+  TokenAlgorithm,
+  WrittenRequire,
+} from "./src/config/identity.ts";
 export type { KeyConfig, KeyInput } from "./src/config/key.ts";
 export type { OperationGroup, WrittenGroup } from "./src/config/operation_groups.ts";
 export type { LimitMode, LimitSet, WrittenLimits } from "./src/config/limit_set.ts";
@@ -42,7 +52,7 @@ export type { RedisConfig, RedisInput, RedisTlsConfig, SentinelConfig } from "./
 export type { AdminErrorCode } from "./src/errors/admin_errors.ts";
 export type { ErrorSpec } from "./src/errors/error_spec.ts";
 export { type ErrorCode, ERRORS, GatewayError } from "./src/errors/gateway_error.ts";
-export { type Concern, concernOf, type FailureCause, type Outcome } from "./src/errors/outcomes.ts";
+export { type Concern, concernOf, type FailureCause, type Outcome, type TokenFault } from "./src/errors/outcomes.ts";
 export type { ByteSource, GatewayRequest, GatewayResponse } from "./src/http/message.ts";
 export type { RequestErrorCode } from "./src/errors/request_errors.ts";
 export type { UpstreamErrorCode } from "./src/errors/upstream_errors.ts";
@@ -53,6 +63,7 @@ export type { Handler } from "./src/http/web.ts";
 export { createGateway, type Gateway, type GatewayParts } from "./src/gateway.ts";
 export type { Digest } from "./src/keys/key_format.ts";
 export type { ResolvedKey } from "./src/config/key.ts";
+export type { RevocableToken } from "./src/keys/identity/revocations.ts";
 export type { KeyResolver } from "./src/keys/key_resolver.ts";
 export type { GatewayKey, KeyStore, LaterPart } from "./src/keys/key_store.ts";
 export type { Amounts, Lease, Limiter, LimitName, LimitSubject, Reservation, Standing } from "./src/limits/limiter.ts";

@@ -8,7 +8,10 @@ import { sha256 } from "@noble/hashes/sha2.js";
 import { bytesToHex, utf8ToBytes } from "@noble/hashes/utils.js";
 import { Accounting } from "./steps/accounting.ts";
 import { createBudgetNotes } from "./steps/budget_alerts.ts";
-import type { Digest } from "./keys/key_format.ts";
+import { embedIdentity } from "./steps/identity.ts";
+import type { RevocableToken } from "./keys/identity/revocations.ts";
+import type { CallerTokens } from "./keys/identity/verifier.ts";
+import { type Digest, holdsGatewayKey } from "./keys/key_format.ts";
 import type { KeyStore } from "./keys/key_store.ts";
 import { createInlineKeyStore } from "./keys/key_store_memory.ts";
 import type { Limiter } from "./limits/limiter.ts";
@@ -33,6 +36,10 @@ import { createFetchTransport, type Transport } from "./upstream/transport.ts";
 export interface GatewayParts {
   /** Source of gateway keys: a store, or a function that resolves one; by default the keys of the config, in memory. */
   readonly keys: KeyStore | KeyResolver;
+  /** Tells whether an identity token is revoked, from memory: it is asked at each request. By default none is. */
+  readonly isRevoked?: ((token: RevocableToken) => boolean) | undefined;
+  /** @internal Verifies identity tokens, and outlives this gateway; one of its own by default. */
+  readonly identity?: CallerTokens | undefined;
   /** The limiter, which counts the use of keys and providers; by default one in the memory of this process. */
   readonly limiter: Limiter;
   /** The transport, which makes the calls to providers; by default the global `fetch`. */
@@ -81,7 +88,8 @@ export interface Gateway extends Handler {
   close(limitMs?: number): Promise<void>;
 }
 
-function portableDigest(text: string): string {
+/** @internal SHA-256 in JavaScript, for where there is no other. */
+export function portableDigest(text: string): string {
   return bytesToHex(sha256(utf8ToBytes(text)));
 }
 
@@ -89,6 +97,21 @@ function portableDigest(text: string): string {
 function inlineKeys({ keys }: Config, digest: Digest): KeyStore {
   if (Array.isArray(keys)) return createInlineKeyStore(keys, digest);
   throw new ConfigError([{ path: "keys", message: "expected an array of keys, or a key store among the parts" }]);
+}
+
+/** Returns the parts that know whose a key or an identity token is. */
+function toKeyParts(
+  config: Config,
+  { keys, identity: given, isRevoked }: Partial<GatewayParts>,
+  parts: { digest: Digest; clock: Clock },
+): Pick<Pipeline, "keys" | "identity" | "holdsKey" | "digest"> {
+  const identity = given ?? embedIdentity(config, { ...parts, isRevoked });
+  return {
+    digest: parts.digest,
+    keys: keys ?? inlineKeys(config, parts.digest),
+    identity,
+    holdsKey: identity === undefined ? holdsGatewayKey : (text) => holdsGatewayKey(text) || identity.isHeldIn(text),
+  };
 }
 
 /** Returns the providers of a configuration, each with the parts that its calls use. */
@@ -143,12 +166,11 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
   const limiter = overrides.limiter ?? new MemoryLimiter(clock);
   const pipeline: Pipeline = {
     resolveProvider: toHostTable(providers),
-    keys: overrides.keys ?? inlineKeys(config, digest),
+    ...toKeyParts(config, overrides, { digest, clock }),
     limiter,
     accounting: new Accounting((name) => [config.providers[name]?.prices, config.prices], config.currency),
     teams: config.teams,
     budgets: createBudgetNotes({ alerts: config.alerts, ...overrides.budgets, limiter, digest, clock }),
-    digest,
     observers: overrides.observers ?? [],
     tracer: overrides.tracer,
     clock,
@@ -189,6 +211,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
       });
       await open.whenEmpty();
       cancelTimer();
+      pipeline.identity?.close();
     },
   };
 }

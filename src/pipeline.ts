@@ -23,9 +23,10 @@ import {
   toGatewayKeyError,
 } from "./inbound/credentials.ts";
 import { type Address, type HostTable, withoutPrefix } from "./inbound/host.ts";
-import { type Digest, holdsGatewayKey } from "./keys/key_format.ts";
+import type { Digest } from "./keys/key_format.ts";
 import { findGatewayKey, type KeyResolver } from "./keys/key_resolver.ts";
 import type { KeyStore } from "./keys/key_store.ts";
+import type { CallerTokens } from "./keys/identity/verifier.ts";
 import { admitKey, admitModel, admitOperation, allowsModel } from "./keys/policy.ts";
 import { limitsAmounts, type LimitSubject, NO_RESERVATION } from "./limits/limiter.ts";
 import { dialectOfCaller, type ResolvedOperation, resolveOperation, toQuery } from "./operations/router.ts";
@@ -52,6 +53,10 @@ export interface Provider extends Omit<ProviderConfig, "transport">, ForwardPart
 export interface Pipeline extends AdmissionParts {
   readonly resolveProvider: HostTable<Provider>;
   readonly keys: KeyStore | KeyResolver;
+  /** Verifies identity tokens; `undefined` where none are accepted. */
+  readonly identity: CallerTokens | undefined;
+  /** Tells whether a text that is to leave the gateway contains a credential for it. */
+  readonly holdsKey: (text: string) => boolean;
   readonly digest: Digest;
   readonly observers: readonly ExchangeObserver[];
   readonly tracer: Tracer | undefined;
@@ -112,7 +117,7 @@ export async function answer(request: GatewayRequest, gateway: Pipeline): Promis
  * and dates in the log that V8 prints, took about a tenth of a plain call on Node (2026-11-22, two builds in turns).
  */
 async function run(flow: Flow): Promise<GatewayResponse> {
-  const { request: { method, url, headers }, exchange, gateway: { keys, digest, clock } } = flow;
+  const { request: { method, url, headers }, exchange, gateway: { keys, digest, clock, identity } } = flow;
   const { provider, prefix } = address(flow); // 2
   const operation = await resolveOperation(method, prefix === "" ? url : withoutPrefix(url));
   if (operation.group === undefined && !provider.operations.includes("all")) throw new GatewayError("not_found");
@@ -121,7 +126,7 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   exchange.facts.isMetered = operation.cost === "tokens";
   if (operation.genAi !== undefined) exchange.facts.genAi = operation.genAi;
   const presentedKey = readGatewayCredential(headers, provider); // 3
-  const storedKey = await findGatewayKey(presentedKey, keys, { digest, exchange, clock });
+  const storedKey = await findGatewayKey(presentedKey, keys, { digest, exchange, clock, identity });
   const key = identify({ presentedKey, storedKey }, { provider, operation }, flow);
   const subjects = subjectsOf(key, provider, flow.gateway); // 4
   const isReserved = operation.cost === "tokens" && subjects.some(limitsAmounts);
@@ -146,15 +151,15 @@ function identify(
   { provider, operation }: Pick<Call, "provider" | "operation">,
   flow: Flow,
 ): KeyConfig {
-  const { request: { method, url, headers }, exchange, gateway: { clock } } = flow;
+  const { request: { method, url, headers }, exchange, gateway: { clock, holdsKey } } = flow;
   if (storedKey !== undefined) exchange.facts.keyId = storedKey.id;
   const key = admitKey(storedKey, provider.name, clock.now());
   flow.credentials = readUpstreamCredentials(headers, provider, presentedKey);
   for (const name in flow.credentials) {
     const value = flow.credentials[name] ?? "";
-    if (value.includes(presentedKey) || holdsGatewayKey(value)) throw toGatewayKeyError(name, provider);
+    if (value.includes(presentedKey) || holdsKey(value)) throw toGatewayKeyError(name, provider);
   }
-  if (url.includes(presentedKey) || holdsGatewayKey(url)) {
+  if (url.includes(presentedKey) || holdsKey(url)) {
     throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the URL" });
   }
   if (method === "GET" && headers.get("upgrade")?.toLowerCase() === "websocket") {
@@ -169,7 +174,7 @@ function identify(
 /** 5: reads the body's bytes, and from a parsed view the facts that are needed. Nothing large of the view is kept. */
 async function read(
   asked: Pick<Call, "provider" | "operation" | "key">,
-  { request, exchange, gateway: { limits, bodies, clock } }: Flow,
+  { request, exchange, gateway: { limits, bodies, clock, holdsKey } }: Flow,
 ): Promise<Call> {
   const { provider, operation, key } = asked;
   const isBodiless = operation.body === "none" || (request.body === null && operation.body === "any");
@@ -181,7 +186,7 @@ async function read(
   if (model !== undefined) exchange.facts.model = model;
   if (isStream !== undefined) exchange.facts.stream = isStream;
   if (operation.model === "body" || operation.model === "optional") admitModel(key, model);
-  if (users.some(holdsGatewayKey)) throw new GatewayError("gateway_key_misplaced", { param: "user" });
+  if (users.some(holdsKey)) throw new GatewayError("gateway_key_misplaced", { param: "user" });
   const askedUsage = provider.usage === "ask" ? askForUsage(body, operation, facts) : undefined;
   return { ...asked, ...facts, body, askedUsage };
 }

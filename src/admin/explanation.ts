@@ -14,6 +14,7 @@ import type { ExchangeObserver } from "../exchange/observer.ts";
 import type { ExchangeRecord } from "../exchange/record.ts";
 import type { Gateway, GatewayParts } from "../gateway.ts";
 import type { GatewayRequest, GatewayResponse } from "../http/message.ts";
+import type { CallerTokens } from "../keys/identity/verifier.ts";
 import type { Digest } from "../keys/key_format.ts";
 import type { KeyStore } from "../keys/key_store.ts";
 import { DryLimiter, type LimitQuestion } from "../limits/dry_limiter.ts";
@@ -92,6 +93,8 @@ export interface Explanation {
 export interface ExplanationParts {
   readonly config: Config;
   readonly keys: KeyStore;
+  /** Verifies identity tokens; left out where none are accepted. */
+  readonly identity?: CallerTokens | undefined;
   /** Reads the state of a subject's limits. */
   readonly status: Limiter["status"];
   readonly digest: Digest;
@@ -114,8 +117,22 @@ const MASK = "(masked)";
 /** Names of headers whose values may be secret. */
 const SECRET_NAME = /auth|cookie|credential|key|password|secret|token/i;
 
+/** Verifies tokens as another one does, and notes the keys that they stand for. */
+function notingTokens(identity: CallerTokens, noted: Noted): CallerTokens {
+  return {
+    isToken: (credential) => identity.isToken(credential),
+    isHeldIn: (text) => identity.isHeldIn(text),
+    async resolve(token) {
+      const resolved = await identity.resolve(token);
+      if (resolved.fault === undefined) noted.key = resolved.key;
+      return resolved;
+    },
+    close: () => identity.close(),
+  };
+}
+
 /** Creates the parts of a gateway that calls nobody and counts nothing, and notes what it does. */
-function createDryParts({ keys, status, digest }: ExplanationParts) {
+function createDryParts({ keys, identity, status, digest }: ExplanationParts) {
   const noted: Noted = { isLookedUp: false, bodyBytes: 0 };
   const limiter = new DryLimiter(status);
   const noting: KeyStore = {
@@ -133,7 +150,9 @@ function createDryParts({ keys, status, digest }: ExplanationParts) {
     },
   };
   const observer: ExchangeObserver = { wantsWithheld: true, settled: (record) => void (noted.record = record) };
-  return { noted, limiter, parts: { keys: noting, limiter, digest, onlyTransport, observers: [observer] } };
+  const tokens = identity && notingTokens(identity, noted);
+  const parts = { keys: noting, identity: tokens, limiter, digest, onlyTransport, observers: [observer] };
+  return { noted, limiter, parts };
 }
 
 /**
@@ -240,6 +259,6 @@ function toExplainedRefusal(
 ): ExplainedRefusal {
   const told = answer.headers["sallyport-error"] ?? "";
   const code = isErrorCode(told) ? told : "internal_error";
-  const facts = { config, provider: record?.provider, isLookedUp, key };
+  const facts = { config, provider: record?.provider, isLookedUp, key, cause: record?.cause };
   return { status: answer.status, code, message: readMessage(answer), fix: findFix(code, facts) };
 }

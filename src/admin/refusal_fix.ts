@@ -5,8 +5,9 @@
  * @module
  */
 import type { Config } from "../config/config.ts";
-import type { KeyConfig } from "../config/key.ts";
+import { type KeyConfig, TOKEN_ID_PREFIX } from "../config/key.ts";
 import type { ErrorCode } from "../errors/gateway_error.ts";
+import type { FailureCause, TokenFault } from "../errors/outcomes.ts";
 import { keyState } from "../keys/policy.ts";
 
 /** Facts of a refused request. */
@@ -18,18 +19,43 @@ export interface RefusedFacts {
   readonly isLookedUp: boolean;
   /** The key that was found, whatever its state. */
   readonly key: KeyConfig | undefined;
+  /** Fault of a refused identity token. */
+  readonly cause?: FailureCause | undefined;
 }
 
 type Advice = string | ((facts: RefusedFacts) => string);
 
 const IN_THE_REQUEST = "change the request: the message says where";
-const LIMIT = "wait until the limit resets, or raise it: sallyport keys update ID, teams or providers.NAME.limits";
+const LIMIT = ({ key }: RefusedFacts): string =>
+  `wait until the limit resets, or raise it: ${
+    key?.id.startsWith(TOKEN_ID_PREFIX) === true ? "plans of its issuer in identity" : "sallyport keys update ID"
+  }, teams or providers.NAME.limits`;
 
 const listHosts = ({ providers }: Config): string =>
   Object.values(providers).flatMap(({ hosts }) => hosts).slice(0, 20).join(", ");
 
+/** Advice on a refused identity token, by its fault. */
+const TOKEN_ADVICE: Readonly<Record<TokenFault, string>> = {
+  token_form: "the identity token is cut or too long, or its typ is not that of a bearer token: send it whole",
+  token_issuer: "no issuer in identity has the token's iss and aud, for callers: compare them",
+  token_algorithm: "the token's algorithm is none of the issuer's algorithms in identity",
+  token_key: "the issuer publishes no key with the token's kid: get a new token, or correct jwks in identity",
+  token_signature: "the token was changed, or signed by another issuer: get a new one",
+  token_expired: "get a new token, or raise maxAge in identity if it has not expired",
+  token_early: "set the clocks of the issuer and of this machine, or raise leeway in identity",
+  token_claims: "the token's claims are not those that claims and require in identity ask for: compare them",
+  token_revoked: "the token was revoked: sallyport tokens list; get a new one",
+};
+
+/** Tells how a key gets other rights: those of an identity token are its claims. */
+const toChange = (key: KeyConfig | undefined, options: string): string =>
+  key?.id.startsWith(TOKEN_ID_PREFIX) === true
+    ? "change the claims at its issuer, or identity in the configuration"
+    : `sallyport keys update ${key?.id} ${options}`;
+
 /** Tells why a key is not accepted, which no caller is told. */
-function explainKey({ isLookedUp, key }: RefusedFacts): string {
+function explainKey({ isLookedUp, key, cause }: RefusedFacts): string {
+  if (cause !== undefined && Object.hasOwn(TOKEN_ADVICE, cause)) return TOKEN_ADVICE[cause as TokenFault];
   if (!isLookedUp) return "the key is mistyped or cut, or is no key of this gateway: its checksum or its form is wrong";
   if (key === undefined) {
     return "no key has this secret here: it is of another gateway, was removed, or ended when its key was rotated";
@@ -50,14 +76,13 @@ const ADVICE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
   invalid_gateway_key: explainKey,
   key_not_understood: "configure the key's team, or its budget in the currency of the prices; or upgrade this gateway",
   provider_not_allowed: ({ key, provider }) =>
-    `the key is for ${key?.providers?.join(", ")}: sallyport keys update ${key?.id} --providers ${
-      [...key?.providers ?? [], provider].join(",")
+    `the key is for ${key?.providers?.join(", ")}: ${
+      toChange(key, `--providers ${[...key?.providers ?? [], provider].join(",")}`)
     }`,
-  model_not_allowed: ({ key }) =>
-    `the key is for ${key?.models?.join(", ")}: sallyport keys update ${key?.id} --models`,
+  model_not_allowed: ({ key }) => `the key is for ${key?.models?.join(", ")}: ${toChange(key, "--models")}`,
   operation_not_allowed: ({ key, provider }) =>
     `add the group to providers.${provider}.operations${
-      key?.operations === undefined ? "" : `, and to the key: sallyport keys update ${key.id} --operations`
+      key?.operations === undefined ? "" : `, and to the key: ${toChange(key, "--operations")}`
     }`,
   model_not_priced: ({ provider }) => `set its price: prices, or providers.${provider}.prices`,
   rate_limit_exceeded: LIMIT,

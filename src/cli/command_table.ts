@@ -26,7 +26,7 @@ export interface CommandSpec {
 /** Every command; the verbs of `keys` and `usage export` by two words. */
 export const COMMANDS = {
   "init": {
-    text: "write a first configuration, with a key and a certificate",
+    text: "write a first configuration, a key, a certificate",
     notes:
       "At a terminal it asks for what no option says; elsewhere it takes openai, local and file. It replaces nothing.",
     options: ["config", "env-file", "upstream", "host", "port", "keys", "yes", "force"],
@@ -52,7 +52,7 @@ export const COMMANDS = {
     example: "sallyport check --config gateway.jsonc",
   },
   "health": {
-    text: "ask the gateway that runs whether it is ready, or alive",
+    text: "ask the running gateway if it is ready, or alive",
     options: ["config", "env-file", "live"],
     example: "sallyport health --live",
     fails: "the gateway does not run, or is not ready",
@@ -116,7 +116,7 @@ export const COMMANDS = {
   },
   "keys rotate": {
     operand: "ID",
-    text: "make a new secret; the old one ends a day later, or now",
+    text: "make a new secret; the old one ends later, or now",
     options: ["config", "env-file", "overlap", "now", "json"],
     example: "sallyport keys rotate 4fJ0bR7sQm2K --overlap 7d",
   },
@@ -145,7 +145,7 @@ export const COMMANDS = {
   },
   "keys import": {
     operand: "[FILE]",
-    text: "add keys that were exported, from a file or standard input",
+    text: "add exported keys, from a file or standard input",
     options: ["config", "env-file", "replace", "json"],
     example: "sallyport keys import keys.jsonl",
   },
@@ -153,6 +153,18 @@ export const COMMANDS = {
     text: "say that the keys in Redis are all, after it has lost some",
     options: ["config", "env-file"],
     example: "sallyport keys confirm",
+  },
+  "tokens revoke": {
+    operand: "[ID]",
+    text: "end identity tokens before they expire",
+    notes: "ID is the key of the caller in the log, such as jwt:corp:ann: all its tokens end that were issued so far.",
+    options: ["config", "env-file", "issuer", "jti", "subject", "json"],
+    example: "sallyport tokens revoke jwt:corp:ann",
+  },
+  "tokens list": {
+    text: "list the identity tokens that were revoked, the latest first",
+    options: ["config", "env-file", "json"],
+    example: "sallyport tokens list",
   },
   "usage": {
     text: "show what was used and what it costs",
@@ -188,6 +200,36 @@ export const COMMANDS = {
       team: "only the usage of this team's keys",
     },
     example: "sallyport usage export --by day --last 90d --csv > usage.csv",
+  },
+  "log": {
+    operand: "[FILE...]",
+    text: "print, filter and sum the JSON access log",
+    notes:
+      "It reads files, or standard input as it comes. Lines of others pass as they are; with a filter, --sum or --json they are left out and counted.",
+    options: [
+      "id",
+      "key",
+      "provider",
+      "model",
+      "operation",
+      "outcome",
+      "status",
+      "code",
+      "min-duration",
+      "min-first-token",
+      "since",
+      "until",
+      "sum",
+      "json",
+    ],
+    texts: {
+      key: "only exchanges of keys with this in their id",
+      provider: "only those of this provider",
+      model: "only those with this in their model",
+      operation: "only those with this in their operation",
+      json: "print the lines as they are, or the sums as JSON",
+    },
+    example: "sallyport log --outcome errors --since 2h access.log",
   },
   "certificate": {
     operand: "[NAME]",

@@ -9,6 +9,7 @@ import type { Config } from "../config/config.ts";
 import { type KeysConfig, keysInRedis } from "../config/keys.ts";
 import { readRedisUrl, readSentinelNode, type RedisAddress, type RedisConfig } from "../config/redis.ts";
 import { loadConfig, type LoadedConfig, readSetVariables } from "../serve/load_config.ts";
+import { revocationsFile } from "../serve/identity_engines.ts";
 import { print, report } from "./command.ts";
 import { readEnvNames } from "./env_file.ts";
 
@@ -48,13 +49,16 @@ function redisFiles(redis: RedisConfig, directory: string): { pems: string[]; so
   };
 }
 
-function netOf({ listen, admin, providers, redis, alerts }: Config): string[] {
+function netOf({ listen, admin, providers, redis, alerts, identity = [] }: Config): string[] {
   return [
     ...listen.map(toAddress),
     ...(admin === undefined ? [] : [toAddress(admin)]),
     ...Object.values(providers).flatMap(({ upstreams }) => upstreams.map(toPeer)),
     ...(redis === undefined ? [] : redisPeers(redis).map(toAddress)),
     ...(alerts === undefined ? [] : [toPeer(alerts.url)]),
+    ...identity.flatMap(({ issuer, jwks }) =>
+      jwks === undefined ? [toPeer(issuer)] : typeof jwks === "string" && URL.canParse(jwks) ? [toPeer(jwks)] : []
+    ),
   ];
 }
 
@@ -78,19 +82,22 @@ function toDenoFlags(
   variables: readonly string[],
   envFiles: readonly string[],
 ): string[] {
-  const { listen, keys, redis } = config;
+  const { listen, keys, redis, identity = [] } = config;
   const { pems: redisPems, sockets } = redis === undefined ? { pems: [], sockets: [] } : redisFiles(redis, directory);
   const pems = listen.flatMap(({ tls }) => tls === undefined ? [] : [tls.cert, tls.key]);
   // A file of keys is replaced by a draft beside it, with a lock, and what keys have spent stands there too.
   const written = writtenFile(keys);
-  const folders = written === undefined ? [] : foldersOf(resolve(directory, written));
+  const revoked = identity.length > 0 && redis === undefined ? [revocationsFile(config, directory)] : [];
+  const all = [...(written === undefined ? [] : [resolve(directory, written)]), ...revoked];
+  const folders = all.flatMap(foldersOf);
+  const keySets = identity.flatMap(({ jwks }) => typeof jwks === "string" && !URL.canParse(jwks) ? [jwks] : []);
   return [
     "--no-prompt",
     ...toFlag("net", netOf(config)),
     ...toFlag("read", [
       ...(file === undefined ? [] : [file]),
       ...envFiles.map((envFile) => resolve(envFile)),
-      ...pems.map((pem) => resolve(directory, pem)),
+      ...[...pems, ...keySets].map((pem) => resolve(directory, pem)),
       ...redisPems,
       ...sockets,
       ...folders,
@@ -120,6 +127,9 @@ export function printDenoFlags(named: string | undefined, envFiles: readonly str
   const { listen, keys, redis } = loaded.config;
   if (redis?.cluster !== undefined || redis?.sentinel !== undefined) {
     report("Redis names more servers than the configuration: add each of them to --allow-net");
+  }
+  if (loaded.config.identity?.some(({ jwks }) => jwks === undefined)) {
+    report("an issuer may publish its keys at another host: add that of its jwks_uri to --allow-net");
   }
   if (listen.some(({ port }) => port === 0)) report("port 0 takes any free one: name a port to allow no other");
   if (writtenFile(keys) !== undefined) {

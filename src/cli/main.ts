@@ -11,8 +11,8 @@ import { toHelp } from "./help.ts";
 import type { CommandName } from "./command_table.ts";
 import { type Bare, type CommandOptions, readCommandLine } from "./options.ts";
 
-/** The module of a command; one has all verbs of `keys`, and one those of `usage`. */
-type Program = Exclude<CommandName, `${string} ${string}` | "help"> | "keys";
+/** The module of a command; one has all verbs of `keys`, one those of `tokens`, and one those of `usage`. */
+type Program = Exclude<CommandName, `${string} ${string}` | "help"> | "keys" | "tokens";
 
 /** Functions that run the commands. Each module is loaded when it is needed. */
 const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<void>>> = {
@@ -22,10 +22,12 @@ const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<vo
   check: async (options) => (await import("./check.ts")).checkCommand(options),
   health: async (options) => (await import("./health.ts")).healthCommand(options),
   keys: async (options) => (await import("./keys.ts")).keysCommand(options),
+  tokens: async (options) => (await import("./tokens.ts")).tokensCommand(options),
   usage: async (options) =>
     options.command === "usage export"
       ? (await import("./usage_export.ts")).exportUsageCommand(options)
       : (await import("./usage.ts")).usageCommand(options),
+  log: async (options) => (await import("./log/log.ts")).logCommand(options),
   certificate: async (options) => (await import("./certificate.ts")).certificateCommand(options),
   completion: async (options) => (await import("./completion/completion.ts")).completionCommand(options),
   doctor: async (options) => (await import("./doctor/doctor.ts")).doctorCommand(options),

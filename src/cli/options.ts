@@ -20,6 +20,8 @@ export interface Bare extends OptionValues {
 export interface CommandOptions extends OptionValues {
   readonly command: CommandName;
   readonly operand?: string | undefined;
+  /** All operands, where the command takes several. */
+  readonly operands?: readonly string[];
 }
 
 /** Returns the end of an error message: the word that was probably meant, if there is one. */
@@ -102,7 +104,8 @@ export function readCommandLine(args: readonly string[]): CommandOptions | Bare 
   const { command, operands } = findCommand(positionals);
   const { operand: wanted, options } = specOf(command);
   const [operand, extra] = operands;
-  const unexpected = wanted === undefined ? operand : extra;
+  const isList = wanted?.includes("...") === true;
+  const unexpected = wanted === undefined ? operand : isList ? undefined : extra;
   if (unexpected !== undefined) {
     const hint = suggest(unexpected, verbsOf(command), `${command} `);
     throw new CommandLineError(`unexpected argument: ${unexpected}${hint}`, command);
@@ -114,5 +117,5 @@ export function readCommandLine(args: readonly string[]): CommandOptions | Bare 
     const hint = suggest(stray, listOptions(command), "--");
     throw new CommandLineError(`${command} takes no --${stray}${hint}`, command);
   }
-  return { ...values, command, operand };
+  return { ...values, command, operand, ...(isList && { operands }) };
 }

@@ -9,6 +9,7 @@ import type { Config } from "../config/config.ts";
 import type { KeyConfig } from "../config/key.ts";
 import { generateGatewayKey } from "../keys/key_format.ts";
 import type { OperatorState } from "../admin/api/operator_actions.ts";
+import { AccessLogs } from "../serve/access_logs.ts";
 import { AdminListener } from "../serve/admin_listener.ts";
 import { prepareAll } from "../serve/change.ts";
 import { resolveServe, type ServerName } from "../serve/compose.ts";
@@ -30,6 +31,8 @@ import { applyEnvFiles } from "./env_file.ts";
 import type { CommandOptions } from "./options.ts";
 
 const MAX_WORKERS = 256;
+/** The longest time for which the end of the process waits for the reader of the last lines. Milliseconds. */
+const LAST_LINES_MS = 500;
 
 /** Makes the function that, at a terminal, creates a key for as long as the process lives, and prints it once. */
 function createKeyMaker(): () => KeyConfig | undefined {
@@ -71,10 +74,13 @@ interface Context {
   readonly read: (inForce?: string) => Source;
   /** The number of worker processes; 1 for none. */
   readonly count: number;
+  readonly logs: AccessLogs;
+  /** Format of the log that the command line asks for; `undefined` if it does not. */
+  readonly log: Config["log"] | undefined;
 }
 
 /** Serves callers until a signal ends the process, and reads the configuration again at each SIGHUP. */
-async function serveUntilSignal({ serving, engines, serve, read, count }: Context): Promise<void> {
+async function serveUntilSignal({ serving, engines, serve, read, count, logs, log }: Context): Promise<void> {
   const onHangup = catchHangups();
   let providers: Config["providers"] = {};
   const reloader: Reloader = new Reloader({
@@ -93,7 +99,8 @@ async function serveUntilSignal({ serving, engines, serve, read, count }: Contex
   const own = new OwnGateway({ served: serving, version: VERSION, inForce, operators: state });
   const member = new FleetMember(own);
   const fleet = new SharedFleet(own, member);
-  const admin = new AdminListener({ served: serving, fleet, state, serve, version: VERSION, inForce, report });
+  const parts = { served: serving, fleet, state, serve, version: VERSION, inForce, logs, log, report };
+  const admin = new AdminListener(parts);
   await reloader.start(read());
   await serving.start();
   member.start();
@@ -108,6 +115,7 @@ async function serveUntilSignal({ serving, engines, serve, read, count }: Contex
   admin.kill();
   await engines.close();
   await serving.release();
+  await logs.close(LAST_LINES_MS);
 }
 
 /**
@@ -127,13 +135,14 @@ export async function serveCommand(command: CommandOptions): Promise<void> {
   const options = { serve, log, version: VERSION, report };
   if (supervised !== undefined) return await serveAsWorker(supervised, { ...options, engines });
   disablePretenuring();
+  const logs = new AccessLogs();
   const serving = count === 1
-    ? new ServingHere({ ...options, isShared: false })
+    ? new ServingHere({ ...options, logs, isShared: false })
     : new Workers({ count, limiter: engines.limiter, report });
   const makeKey = createKeyMaker();
   const read = (inForce: string | undefined = file) => {
     applyEnvFiles(command["env-file"]);
     return readSource(inForce, makeKey);
   };
-  await serveUntilSignal({ serving, engines, serve, read, count });
+  await serveUntilSignal({ serving, engines, serve, read, count, logs, log });
 }

@@ -3,31 +3,14 @@
  *
  * @module
  */
-import process from "node:process";
 import { UsageExportSchema } from "../admin/api/usage.ts";
 import { loadConfig } from "../serve/load_config.ts";
 import { toExportText } from "../usage/usage_text.ts";
-import { print } from "./command.ts";
 import type { CommandOptions } from "./options.ts";
+import { printParts } from "./print_parts.ts";
 import { readQuery, toRefusal, toTexts, withUsage } from "./usage_source.ts";
 
 const ASKED = ["by", "last", "from", "to", "key", "team", "provider", "model", "operation"] as const;
-
-/** Prints a text, and waits where its reader is slow: an export can be larger than memory. */
-async function printParts(parts: AsyncIterable<string>): Promise<void> {
-  const { stdout } = process;
-  let isGone = false;
-  stdout.once("error", () => isGone = true);
-  for await (const part of parts) {
-    print(part);
-    if (stdout.writableNeedDrain) {
-      await new Promise<void>((resolve) => {
-        for (const event of ["drain", "error", "close"]) stdout.once(event, () => resolve());
-      });
-    }
-    if (isGone) return; // its reader has closed its end, as `| head` does
-  }
-}
 
 /**
  * Prints the rows of usage.

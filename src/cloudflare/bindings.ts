@@ -92,9 +92,10 @@ function findForeign(input: Json, { KEYS }: Bindings): ConfigIssue[] {
 }
 
 /** Returns whether limits have to be counted across isolates. Keys in KV always may have limits. */
-function needsCounting({ keys, teams, providers }: Config, { KEYS }: Bindings): boolean {
+function needsCounting({ keys, teams, providers, identity = [] }: Config, { KEYS }: Bindings): boolean {
   const owners = [...(Array.isArray(keys) ? keys : []), ...Object.values(teams), ...Object.values(providers)];
-  return KEYS !== undefined || owners.some(({ limits }) => limits !== undefined);
+  return KEYS !== undefined || identity.some(({ plans }) => Object.keys(plans).length > 0) ||
+    owners.some(({ limits }) => limits !== undefined);
 }
 
 /**

@@ -13,7 +13,8 @@ import { GatewayError, toErrorResponse } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { ExchangeObserver, Tracer } from "../exchange/observer.ts";
 import { toResponse } from "../http/web.ts";
-import { createGateway, type Gateway } from "../gateway.ts";
+import { createGateway, type Gateway, portableDigest } from "../gateway.ts";
+import { embedIdentity } from "../steps/identity.ts";
 import { toJsonLine, toPrettyLine } from "../observe/access_log.ts";
 import { type Bindings, createParts, type ObjectState, readConfig } from "./bindings.ts";
 import { SallyportLimits as LimitsObject } from "./limits_object.ts";
@@ -58,6 +59,11 @@ function logTo(wanted: Config["log"]): ExchangeObserver {
   return { settled: (record) => console.log(toLine(record)), wantsWithheld: wanted === "debug" };
 }
 
+function warn(text: string): void {
+  // deno-lint-ignore no-console -- a Worker has no other output
+  console.warn(`sallyport: ${text}`);
+}
+
 function assertFlag(): void {
   const { Cloudflare } = globalThis as { Cloudflare?: { compatibilityFlags?: Record<string, boolean> } };
   if (Cloudflare?.compatibilityFlags?.[FLAG] === true) return;
@@ -70,6 +76,13 @@ function create(env: Bindings): Gateway {
   return createGateway(config, {
     ...createParts(env, config, { clock, keepAlive: waitUntil }),
     clock,
+    identity: embedIdentity(config, {
+      digest: portableDigest,
+      clock,
+      report: warn,
+      hasTimers: false, // no timer outlives its request
+      keepAlive: waitUntil,
+    }),
     tracer: untilSettled,
     observers: config.log === "off" ? [] : [logTo(config.log)],
   });

@@ -8,6 +8,7 @@ import { type AlertsConfig, AlertsSchema } from "./alerts.ts";
 import { type CorsConfig, type CorsInput, CorsSchema } from "./cors.ts";
 import { findMisfits } from "./cross_checks.ts";
 import { type LimitsConfig, type LimitsInput, LimitsSchema } from "./gateway_limits.ts";
+import { type IdentityConfig, type IdentityInput, IdentitySchema } from "./identity.ts";
 import { InstanceSchema } from "./instance.ts";
 import { describeIssue, formatMistake } from "./issue.ts";
 import type { KeyInput } from "./key.ts";
@@ -40,6 +41,8 @@ export interface Config {
   readonly keys: KeysConfig;
   /** Teams by name, to which keys belong. */
   readonly teams: Readonly<Record<string, TeamConfig>>;
+  /** Issuers of identity tokens, which are accepted in the place of gateway keys; there are none if left out. */
+  readonly identity?: readonly IdentityConfig[] | undefined;
   /** Limits on what callers may use of the gateway itself. */
   readonly limits: LimitsConfig;
   /** Origins whose pages may call from a browser; without them no answer is for pages. */
@@ -86,6 +89,8 @@ export interface ConfigInput {
   readonly keys?: readonly KeyInput[] | { readonly file: string } | "redis" | RedisKeysInput | undefined;
   /** Teams by name, to which keys belong; there are none if left out. */
   readonly teams?: Readonly<Record<string, TeamInput>> | undefined;
+  /** Issuers of identity tokens, which are accepted in the place of gateway keys; there are none if left out. */
+  readonly identity?: readonly IdentityInput[] | undefined;
   /** Limits on what callers may use of the gateway itself. */
   readonly limits?: LimitsInput | undefined;
   /** Origins whose pages may call from a browser; none may if left out. */
@@ -154,6 +159,7 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     providers: ProvidersSchema,
     keys: v.optional(about(KeysSchema, 'Gateway keys: an array, `{ "file": "gateway-keys.json" }` or `"redis"`'), []),
     teams: v.optional(about(TeamsSchema, "Teams by name: limits that several keys share"), {}),
+    identity: v.optional(IdentitySchema),
     limits: v.optional(LimitsSchema, {}),
     cors: v.optional(CorsSchema),
     admin: v.optional(about(AdminSchema, "The listener for operators: health, metrics, keys, usage, the console")),

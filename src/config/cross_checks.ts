@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { ClaimRule, IdentityConfig } from "./identity.ts";
 import type { KeyConfig } from "./key.ts";
 import type { LimitSet } from "./limit_set.ts";
 import type { Prices } from "./prices.ts";
@@ -87,6 +88,32 @@ export function findKeyMisfits(key: ReferringKey, whole: Surroundings): Misfit[]
   return [...misfits, ...under(["limits"], findLimitMisfits(key.limits, providersOf(key, whole), whole))];
 }
 
+/** A whole configuration, as far as its parts refer to each other. */
+type WholeConfig = Surroundings & {
+  readonly keys: unknown;
+  readonly identity?: readonly IdentityConfig[] | undefined;
+};
+
+/** Lists the values that a rule can yield whatever a token says. */
+const constantsOf = ({ map = {}, value, default: fallback }: ClaimRule): string[] =>
+  [Object.values(map), value ?? [], fallback ?? []].flat();
+
+/** Finds constants of an issuer that name nothing, and plans that can't be counted. */
+function findIdentityMisfits({ claims, plans }: IdentityConfig, whole: Surroundings): Misfit[] {
+  const { providers, teams } = whole;
+  const misfits = Object.entries(plans).flatMap(([name, limits]) =>
+    under(["plans", name], findLimitMisfits(limits, Object.keys(providers), whole))
+  );
+  for (const [name, known] of [["team", teams], ["providers", providers], ["limits", plans]] as const) {
+    const unknown = constantsOf(claims[name] ?? {}).find((each) => !Object.hasOwn(known, each));
+    if (unknown === undefined) continue;
+    const names = Object.keys(known).join(", ") || "none is configured";
+    const kind = name === "limits" ? "plans" : name === "team" ? "teams" : "configured providers";
+    misfits.push({ path: ["claims", name], message: `expected one of the ${kind}: ${names}` });
+  }
+  return misfits;
+}
+
 /**
  * Finds what does not fit in a whole configuration. Of keys that are kept elsewhere nothing is known here: they may
  * belong to any team, and use any provider.
@@ -94,8 +121,8 @@ export function findKeyMisfits(key: ReferringKey, whole: Surroundings): Misfit[]
  * @param whole The configuration
  * @returns The misfits, with their paths
  */
-export function findMisfits(whole: Surroundings & { readonly keys: unknown }): Misfit[] {
-  const { providers, teams, keys } = whole;
+export function findMisfits(whole: WholeConfig): Misfit[] {
+  const { providers, teams, keys, identity = [] } = whole;
   const inline: readonly KeyConfig[] | undefined = Array.isArray(keys) ? keys : undefined;
   const misfits = (inline ?? []).flatMap((key, index) => under(["keys", index], findKeyMisfits(key, whole)));
   for (const [team, { limits }] of Object.entries(teams)) {
@@ -103,6 +130,9 @@ export function findMisfits(whole: Surroundings & { readonly keys: unknown }): M
     const reached = [...new Set(members.flatMap((key) => providersOf(key, whole)))];
     const found = findLimitMisfits(limits, reached.length > 0 ? reached : Object.keys(providers), whole);
     misfits.push(...under(["teams", team, "limits"], found));
+  }
+  for (const [index, issuer] of identity.entries()) {
+    misfits.push(...under(["identity", index], findIdentityMisfits(issuer, whole)));
   }
   for (const [name, { limits }] of Object.entries(providers)) {
     misfits.push(...under(["providers", name, "limits"], findLimitMisfits(limits, [name], whole)));

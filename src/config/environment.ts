@@ -41,6 +41,7 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_KEYS_FILE", path: "keys.file" },
   { name: "SALLYPORT_KEYS_SNAPSHOT", path: "keys.snapshot" },
   { name: "SALLYPORT_TEAMS", path: "teams", read: toJson },
+  { name: "SALLYPORT_IDENTITY", path: "identity", read: toJson },
   { name: "SALLYPORT_LIMITS_BODY", path: "limits.body" },
   { name: "SALLYPORT_LIMITS_BODY_TIME", path: "limits.bodyTime" },
   { name: "SALLYPORT_LIMITS_BODIES", path: "limits.bodies" },

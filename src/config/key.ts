@@ -103,10 +103,14 @@ const time = v.pipe(
 const digestForm = "expected SHA-256 as 64 hexadecimal digits";
 const digest = v.pipe(v.string("expected a string"), v.toLowerCase(), v.regex(/^[0-9a-f]{64}$/, digestForm));
 
+/** Beginning of the ids of callers with identity tokens: no key has such an id, so that no token counts as a key. */
+export const TOKEN_ID_PREFIX = "jwt:";
+
 const form = "expected an object";
 const id = v.pipe(
   nonEmpty,
   v.maxLength(64, "expected at most 64 characters"),
+  v.check((text) => !text.startsWith(TOKEN_ID_PREFIX), "expected no id that begins with jwt: (those are of tokens)"),
   v.description("Names the key in logs and metrics"),
 );
 

@@ -12,6 +12,7 @@ export type AdminErrorCode =
   | "cross_site_request"
   | "no_admin_token"
   | "invalid_admin_token"
+  | "role_not_allowed"
   | "too_many_wrong_tokens"
   | "invalid_query"
   | "key_not_found"
@@ -50,7 +51,12 @@ export const ADMIN_ERRORS: Readonly<Record<AdminErrorCode, ErrorSpec>> = {
   },
   invalid_admin_token: {
     ...UNAUTHENTICATED,
-    message: "Cannot act without the admin token",
+    message: "Cannot act without the admin token, or an identity token with a role",
+  },
+  role_not_allowed: {
+    ...INVALID,
+    status: 403,
+    message: "Cannot change anything as a viewer: sign in with the role admin",
   },
   too_many_wrong_tokens: {
     ...LIMITED,

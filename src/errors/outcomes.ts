@@ -61,8 +61,21 @@ export function concernOf({ outcome, status }: { readonly outcome: Outcome; read
   return concern === "operator" && status >= 400 && status < 500 ? "caller" : concern;
 }
 
-/** Cause of a failed call to the provider. Operators read it; callers do not. */
+/** Fault of an identity token that was refused. Callers are told no more than that it is not accepted. */
+export type TokenFault =
+  | "token_form"
+  | "token_issuer"
+  | "token_algorithm"
+  | "token_key"
+  | "token_signature"
+  | "token_expired"
+  | "token_early"
+  | "token_claims"
+  | "token_revoked";
+
+/** Cause of a failed call to the provider, or fault of a refused token. Operators read it; callers do not. */
 export type FailureCause =
+  | TokenFault
   | "dns"
   | "refused"
   | "unreachable"
@@ -88,4 +101,13 @@ export const FAILURE_CAUSES: Readonly<Record<FailureCause, string>> = {
   redirect: "The upstream answered with a redirect, which the gateway does not follow",
   exhausted: "This machine has no file descriptor, port or memory left for a connection",
   unknown: "The runtime does not tell",
+  token_form: "The identity token is malformed, longer than 8192 characters, or of a type that is not for bearers",
+  token_issuer: "The identity token is of no configured issuer, or for another audience",
+  token_algorithm: "The identity token is signed by an algorithm that is not accepted, or not at all",
+  token_key: "The identity token names a key that its issuer does not publish",
+  token_signature: "The signature of the identity token is not that of the key",
+  token_expired: "The identity token has expired, or is older than `maxAge`",
+  token_early: "The identity token is not valid yet: the clocks of issuer and gateway differ",
+  token_claims: "The claims of the identity token are not those that the configuration asks for",
+  token_revoked: "The identity token was revoked",
 };

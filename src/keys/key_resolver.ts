@@ -11,6 +11,7 @@ import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { withDeadline } from "../exchange/deadline.ts";
 import { type Exchange, isPromise } from "../exchange/exchange.ts";
+import type { CallerTokens, ResolvedToken } from "./identity/verifier.ts";
 import { type Digest, equalDigests, isPlausibleKey } from "./key_format.ts";
 import type { GatewayKey, KeyStore } from "./key_store.ts";
 
@@ -51,23 +52,46 @@ const NO_DIGEST = "0".repeat(64);
  *
  * @param presentedKey The credential
  * @param keys Where to look: a store, or the function that an embedder gave
- * @param options SHA-256, the exchange of the caller, and the clock
+ * @param options SHA-256, the exchange of the caller, the clock, and what verifies identity tokens, if any are accepted
  * @returns The key, or `undefined`: for a malformed one without hashing or a look-up; a promise where the store gives one
- * @throws {GatewayError} `key_store_unavailable`, also for a store that never answers
+ * @throws {GatewayError} `key_store_unavailable`, also for a store that never answers; `invalid_gateway_key` for an
+ *   identity token
  */
 export function findGatewayKey(
   presentedKey: string,
   keys: KeyStore | KeyResolver,
-  { digest, exchange, clock }: { digest: Digest; exchange: Exchange; clock: Clock },
+  { digest, exchange, clock, identity }: FindOptions,
 ): KeyConfig | undefined | Promise<KeyConfig | undefined> {
-  if (!isPlausibleKey(presentedKey)) return undefined;
   const wait = { exchange, clock, toError: () => new GatewayError("key_store_unavailable") };
+  if (identity?.isToken(presentedKey)) return findByToken(withDeadline(identity.resolve(presentedKey), wait), exchange);
+  if (!isPlausibleKey(presentedKey)) return undefined;
   if (typeof keys === "function") return withDeadline(callResolver(keys, presentedKey), wait);
   const presentedDigest = digest(presentedKey);
   const check = (storedKey: GatewayKey | undefined) =>
     isGood(storedKey, presentedDigest, clock.now()) ? storedKey : undefined;
   const found = withDeadline(keys.find(presentedDigest), wait);
   return isPromise(found) ? found.then(check) : check(found);
+}
+
+/** Parts by which a key is found. */
+interface FindOptions {
+  readonly digest: Digest;
+  readonly exchange: Exchange;
+  readonly clock: Clock;
+  readonly identity?: CallerTokens | undefined;
+}
+
+/** Returns the key of an identity token, at once where it was verified before. */
+function findByToken(
+  found: ResolvedToken | Promise<ResolvedToken>,
+  { facts }: Exchange,
+): KeyConfig | Promise<KeyConfig> {
+  const toKey = (resolved: ResolvedToken): KeyConfig => {
+    if (resolved.fault === undefined) return resolved.key;
+    if (resolved.keyId !== undefined) facts.keyId = resolved.keyId;
+    throw new GatewayError("invalid_gateway_key", { failureCause: resolved.fault });
+  };
+  return isPromise(found) ? found.then(toKey) : toKey(found);
 }
 
 /** Calls the embedder's function, and checks what it returns. A mistake in that is reported, without any value. */

@@ -9,6 +9,7 @@
 import type { Clock } from "../exchange/clock.ts";
 import type { ExchangeRecord } from "../exchange/record.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
+import { type AuditEntry, toAuditJson, toAuditText } from "./audit_line.ts";
 
 /** Writes text to the log, and calls back when it was written or the write failed. Never throws. */
 export type WriteLog = (text: string, done: (error: Error | null) => void) => void;
@@ -63,6 +64,7 @@ export function toJsonLine(record: ExchangeRecord): string {
     bytesOut: record.bytesOut,
     overheadMs: toMs(record.overheadMs),
     firstByteMs: toMs(record.firstByteMs),
+    firstTokenMs: toMs(record.firstTokenMs),
     durationMs: toMs(record.durationMs),
     inputTokens: usage?.input,
     outputTokens: usage?.output,
@@ -137,6 +139,13 @@ export class AccessLog implements ExchangeObserver {
         this.flush();
       });
     }
+  }
+
+  /** Writes a line about an operator's change: at once, and however many lines wait. */
+  audit(entry: AuditEntry): void {
+    this.#waiting += `${this.#format === toPrettyLine ? toAuditText(entry) : toAuditJson(entry)}\n`;
+    this.#lines++;
+    this.flush();
   }
 
   /** Writes the waiting lines; if a write is under way, as soon as it is done. */

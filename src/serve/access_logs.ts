@@ -8,6 +8,7 @@ import { Buffer } from "node:buffer";
 import process from "node:process";
 import type { Config } from "../config/config.ts";
 import { systemClock } from "../exchange/clock.ts";
+import type { AuditEntry } from "../observe/audit_line.ts";
 import { AccessLog, type LogFormat, type WriteLog } from "../observe/access_log.ts";
 import { runtime } from "../runtime.ts";
 
@@ -64,6 +65,16 @@ export class AccessLogs {
     let log = this.#logs.get(format);
     if (log === undefined) this.#logs.set(format, log = new AccessLog(format, createStandardOutput(), systemClock));
     return log;
+  }
+
+  /**
+   * Writes a line about an operator's change, also where no exchanges are logged.
+   *
+   * @param wanted The setting of the log
+   * @param entry The change
+   */
+  audit(wanted: Config["log"], entry: AuditEntry): void {
+    this.of(wanted === "off" ? "json" : wanted)?.audit(entry);
   }
 
   /** The number of lines that were dropped. */

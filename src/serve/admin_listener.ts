@@ -8,7 +8,12 @@ import { KeyAdministration } from "../admin/key_administration.ts";
 import { BudgetReports } from "../admin/budget_reports.ts";
 import { ProviderReports } from "../admin/provider_reports.ts";
 import { TeamReports } from "../admin/team_reports.ts";
+import { ExchangeLists } from "../admin/exchange_lists.ts";
+import { TokenAdministration } from "../admin/token_administration.ts";
+import type { Config } from "../config/config.ts";
+import type { AccessLogs } from "./access_logs.ts";
 import { createAdminHandler } from "../admin/api/handler.ts";
+import type { ExchangePage, ExchangeQuery } from "../observe/live/exchange_page.ts";
 import type { LivePart } from "../observe/live/live_report.ts";
 import type { OperatorState } from "../admin/api/operator_actions.ts";
 import { UsageReports } from "../usage/report.ts";
@@ -45,6 +50,8 @@ export interface Served {
    * @param isBrief True without the exchanges themselves
    */
   look(from: number, to: number, isBrief?: boolean): Promise<LivePart>;
+  /** Finds exchanges that are kept. */
+  find(query: ExchangeQuery): Promise<ExchangePage>;
   /** Answers a call of the playground. */
   readonly handle: Handler["handle"];
 }
@@ -61,6 +68,10 @@ export interface AdminListenerOptions {
   readonly version: string;
   /** Returns the configuration in force, which `/readyz` reports. */
   readonly inForce: () => InForce;
+  /** The logs, which take a line about each change. */
+  readonly logs: AccessLogs;
+  /** Format of the log that the command line asks for; `undefined` if it does not. */
+  readonly log: Config["log"] | undefined;
   /** Receives one-line messages for the operator. */
   readonly report: (text: string) => void;
 }
@@ -109,10 +120,11 @@ export class AdminListener {
     for (const listener of this.#listeners.close()) listener.kill();
   }
 
-  #createHandler({ config, assembly: { parts: { digest }, keys, limiter, usage } }: Prepared): Handler {
+  #createHandler({ config, assembly: { parts: { digest }, keys, limiter, usage, identity } }: Prepared): Handler {
     const { admin, providers } = config;
     const reported = { usage, config, keys, now: Date.now, rest: setImmediate };
-    const { served, fleet, state, version, inForce } = this.#options;
+    const { served, fleet, state, version, inForce, logs, log = config.log } = this.#options;
+    const { verifier, revocations } = identity ?? {};
     return createAdminHandler({
       gateway: served,
       fleet,
@@ -121,12 +133,16 @@ export class AdminListener {
       providerReports: new ProviderReports(providers, limiter),
       budgets: new BudgetReports({ ...reported, limiter, teams: config.teams }),
       usage: new UsageReports(reported),
+      tokens: new TokenAdministration({ identity: config.identity, revocations, now: Date.now }),
+      audit: (entry) => logs.audit(log, entry),
       token: admin?.token,
+      signIn: verifier?.hasOperators ? (token) => verifier.signIn(token) : undefined,
       hostname: admin?.hostname,
       digest,
       version,
       metrics: async (format) => toMetricsText(await served.snapshot(), format),
       look: (from, to) => served.look(from, to),
+      exchanges: new ExchangeLists({ find: (query) => served.find(query), keys, now: Date.now }),
       handle: (request) => served.handle(request),
       providers,
       clock: systemClock,

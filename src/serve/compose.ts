@@ -9,25 +9,24 @@ import type { RedisClient, RedisHealth, RedisTarget } from "../storage/redis_cli
 import type { Digest } from "../keys/key_format.ts";
 import type { KeyRegistry } from "../keys/key_store.ts";
 import type { RedisKeyHealth } from "../keys/key_lookups_redis.ts";
-import { FileKeyStore } from "../keys/key_store_file.ts";
 import { createInlineKeyStore } from "../keys/key_store_memory.ts";
-import { FileKeyUsageState } from "../keys/key_usage_state_file.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { type Config, ConfigError } from "../config/config.ts";
+import { TOKEN_ID_PREFIX } from "../config/key.ts";
 import { keysInRedis } from "../config/keys.ts";
 import type { RedisConfig } from "../config/redis.ts";
-import { type Clock, systemClock } from "../exchange/clock.ts";
+import { systemClock } from "../exchange/clock.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
 import { createGateway, type Gateway, type GatewayParts } from "../gateway.ts";
 import type { UsageMeter } from "../usage/meter.ts";
-import { FileUsage } from "../usage/usage_file.ts";
-import { SharedFile } from "../storage/shared_file.ts";
 import type { UsageStore } from "../usage/counts.ts";
 import { dialBun } from "../upstream/http1/dial_bun.ts";
 import { dialNode } from "../upstream/http1/dial_node.ts";
 import { createHttp1Transport } from "../upstream/http1/client.ts";
 import { runtime } from "../runtime.ts";
 import { type EngineReferences, Engines } from "./engines.ts";
+import { type Identity, openIdentity, type RedisPlace } from "./identity_engines.ts";
+import { keyFiles, openKeyFile, usageBeside } from "./key_files.ts";
 import { describeBug } from "./lifecycle.ts";
 import type { Serve } from "./listener.ts";
 import { readRedisFiles } from "./redis_files.ts";
@@ -61,9 +60,11 @@ export function composeGateway(config: Config, parts: Partial<GatewayParts> = {}
 /** The parts that {@link assemble} has made for a configuration. */
 export interface Assembly {
   /** Parts to create the gateway with. */
-  readonly parts: Pick<GatewayParts, "transport" | "digest" | "keys" | "limiter" | "observers">;
+  readonly parts: Pick<GatewayParts, "transport" | "digest" | "keys" | "identity" | "limiter" | "observers">;
   readonly keys: KeyRegistry;
   readonly limiter: Limiter;
+  /** Verifies and revokes identity tokens; `undefined` where none are accepted. */
+  readonly identity: Identity | undefined;
   /** Counts the usage of keys. */
   readonly usage: UsageMeter;
   /** Reports the health of the engines. */
@@ -109,42 +110,10 @@ interface Engine {
   readonly keys: KeyRegistry;
   readonly limiter: Limiter;
   readonly redis?: RedisReport;
-  readonly redisClient?: RedisClient;
+  readonly place?: RedisPlace;
   /** Reports the health of keys that are far away. */
   readonly keyHealth?: () => RedisKeyHealth;
   readonly usage: UsageStore;
-}
-
-/** Lists the models that have a price of their own. They are always counted by name, however many others there are. */
-function listedModels({ prices, providers }: Config): ReadonlySet<string> {
-  const all = [prices, ...Object.values(providers).map((provider) => provider.prices ?? {})];
-  return new Set(all.flatMap((some) => Object.keys(some)));
-}
-
-/** The file of keys and the two beside it: the state of keys, such as spent budgets, and their usage. */
-type KeyFiles = Readonly<Record<"keys" | "state" | "usage", SharedFile>>;
-
-function keyFiles(path: string): KeyFiles {
-  const stem = path.replace(/\.json$/, "");
-  return {
-    keys: new SharedFile(path),
-    state: new SharedFile(`${stem}.state.json`),
-    usage: new SharedFile(`${stem}.usage.jsonl`),
-  };
-}
-
-/** Opens the file of usage beside the file of keys. */
-async function usageBeside(
-  file: SharedFile,
-  { report, isServing, engines, references }: EngineOptions,
-): Promise<UsageStore> {
-  const open = async () => {
-    const { listed, retention: keep } = engines;
-    const usage = new FileUsage(file, { clock: systemClock, report, listed, keep });
-    if (isServing) await usage.start();
-    return usage;
-  };
-  return await references.use(`usage ${file.path}`, open, (usage) => usage.close());
 }
 
 /** Opens limits and usage in Redis. The modules for Redis are loaded only when it is configured. */
@@ -173,29 +142,11 @@ async function redisEngines(config: Config, redisConfig: RedisConfig, options: E
   const redis: RedisReport = () => ({ ...client.health, localDecisions: limiter.fallbacks });
   const inRedis = keysInRedis(config.keys);
   if (inRedis === undefined) {
-    return { ...await localEngines(config, options, usage), limiter, redis, redisClient: client };
+    return { ...await localEngines(config, options, usage), limiter, redis, place: { name, client } };
   }
   const { openRedisKeys } = await import("./redis_keys.ts");
   const keys = await openRedisKeys({ name, client, snapshot: inRedis.snapshot }, options);
-  return { keys, limiter, redis, redisClient: client, usage, keyHealth: () => keys.health };
-}
-
-/** Opens a file of keys, and beside it the file of their state. */
-async function openKeyFile(files: KeyFiles, { report, isServing, engines }: EngineOptions) {
-  const clock: Clock = systemClock;
-  const limiter = engines.remote.limiter === undefined ? engines.limiter : undefined;
-  const state = new FileKeyUsageState(files.state, { clock, report, limiter });
-  const store = new FileKeyStore(files.keys, { clock, report, state });
-  // A worker's supervisor has done so.
-  if (isServing && limiter !== undefined) await Promise.all(Object.values(files).map((file) => file.tidy(report)));
-  if (isServing) {
-    await store.start();
-    await state.start().catch((error) => {
-      store.close();
-      throw error;
-    });
-  }
-  return { store, state };
+  return { keys, limiter, redis, place: { name, client }, usage, keyHealth: () => keys.health };
 }
 
 /**
@@ -236,25 +187,22 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   const engines = options.engines ?? new Engines();
   const references = engines.createReferences();
   const all: EngineOptions = { ...options, engines, references };
-  const list = () => {
-    engines.listed.clear();
-    for (const model of listedModels(config)) engines.listed.add(model);
-    Object.assign(engines.retention, config.usage);
-  };
   let engine: Engine;
+  let identity: Identity | undefined;
   try {
-    if (options.engines === undefined) list();
+    if (options.engines === undefined) engines.list(config);
     engine = config.redis === undefined
       ? await localEngines(config, all)
       : await redisEngines(config, config.redis, all);
+    identity = await openIdentity(config, { ...all, digest, redis: engine.place });
   } catch (error) {
     await references.release();
     throw error;
   }
-  const { keys, limiter, redis, redisClient, keyHealth, usage: store } = engine;
+  const { keys, limiter, redis, keyHealth, usage: store } = engine;
   const lastUse: ExchangeObserver = {
     settled: ({ keyId, startedAt }) => {
-      if (keyId !== undefined) keys.used(keyId, startedAt);
+      if (keyId !== undefined && !keyId.startsWith(TOKEN_ID_PREFIX)) keys.used(keyId, startedAt);
     },
   };
   const bugReporter: ExchangeObserver = {
@@ -264,18 +212,24 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   };
   const usage = engines.meter(store);
   const transport = engines.transport ??= runtimeParts().transport;
-  const parts = { transport, digest, keys, limiter, observers: [lastUse, bugReporter, usage] };
-  const health = () => ({ ...(redis && { redis: redis() }), ...(keyHealth && { keys: keyHealth() }) });
+  const observers = [lastUse, bugReporter, usage];
+  const parts = { transport, digest, keys, identity: identity?.verifier, limiter, observers };
+  const health = () => ({
+    ...(redis && { redis: redis() }),
+    ...(keyHealth && { keys: keyHealth() }),
+    ...(identity && { identity: identity.verifier.health }),
+  });
   const isReady = () => keyHealth?.().isReady ?? true;
   const begin = async () => {
-    list();
+    engines.list(config);
     await usage.moveTo(store);
   };
   const close = async () => {
     if (options.engines === undefined) await engines.close();
     await references.release();
   };
-  return { parts, keys, limiter, usage, health, isReady, redis, redisClient, begin, close };
+  const redisClient = engine.place?.client;
+  return { parts, keys, identity, limiter, usage, health, isReady, redis, redisClient, begin, close };
 }
 
 /** Name of a server: the runtime's own, or `node:http`, which Deno has too and which limits slow callers. */

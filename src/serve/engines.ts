@@ -5,10 +5,12 @@
  * @module
  */
 import { setImmediate } from "node:timers/promises";
+import type { Config } from "../config/config.ts";
 import { DEFAULT_RETENTION, type UsageConfig } from "../config/usage.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { MemoryLimiter } from "../limits/memory_limiter.ts";
 import { systemClock } from "../exchange/clock.ts";
+import type { TokenCounts } from "../keys/identity/verifier.ts";
 import { UsageMeter } from "../usage/meter.ts";
 import { MemoryUsage } from "../usage/usage_memory.ts";
 import type { Transport } from "../upstream/transport.ts";
@@ -58,6 +60,8 @@ export class Engines {
   readonly limiter: MemoryLimiter = new MemoryLimiter(systemClock);
   /** Stores usage in memory where there is no other store. */
   readonly memoryUsage: MemoryUsage = new MemoryUsage(this.listed, systemClock.now, this.retention);
+  /** Counts of identity tokens, for metrics. */
+  readonly tokenCounts: TokenCounts = new Map();
   /** The transport that calls providers. Its idle connections outlive a change of the configuration. */
   transport: Transport | undefined;
   #meter: UsageMeter | undefined;
@@ -66,6 +70,14 @@ export class Engines {
   /** @param remote Engines that another process runs */
   constructor(remote: RemoteEngines = {}) {
     this.remote = remote;
+  }
+
+  /** Takes over the models with a price, and the times of usage, of the configuration that comes into force. */
+  list({ prices, providers, usage }: Pick<Config, "prices" | "providers" | "usage">): void {
+    const all = [prices, ...Object.values(providers).map((provider) => provider.prices ?? {})];
+    this.listed.clear();
+    for (const model of all.flatMap((some) => Object.keys(some))) this.listed.add(model);
+    Object.assign(this.retention, usage);
   }
 
   /**

@@ -143,15 +143,18 @@ export function readSetVariables({ config }: LoadedConfig): string[] {
 
 const isLoopback = (hostname: string) => /^(?:localhost|127(?:\.\d+){3}|::1)$/.test(hostname);
 
-function assertSafeBind({ listen, keys, admin }: Config): void {
+function assertSafeBind({ listen, keys, admin, identity = [] }: Config): void {
   const wide = listen.findIndex(({ hostname }) => !isLoopback(hostname));
-  if (wide !== -1 && Array.isArray(keys) && keys.length === 0) {
+  if (wide !== -1 && Array.isArray(keys) && keys.length === 0 && identity.length === 0) {
     throw new ConfigError([{
       path: `listen[${wide}].hostname`,
       message: "cannot listen beyond this machine without a gateway key: configure keys, or set SALLYPORT_KEYS",
     }]);
   }
-  if (admin !== undefined && !isLoopback(admin.hostname) && admin.token === undefined) {
+  if (
+    admin !== undefined && !isLoopback(admin.hostname) && admin.token === undefined &&
+    !identity.some((issuer) => issuer.admin !== undefined)
+  ) {
     const message = "expected a token: the admin listener is open beyond this machine";
     throw new ConfigError([{ path: "admin.token", message }]);
   }

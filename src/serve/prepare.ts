@@ -35,6 +35,9 @@ export interface Prepared {
   readonly assembly: Assembly;
 }
 
+/** Returns whether callers can come with identity tokens: then a gateway needs no keys. */
+const acceptsTokens = ({ identity = [] }: Config): boolean => identity.some(({ callers }) => callers);
+
 /**
  * Reads and checks a configuration.
  *
@@ -47,7 +50,7 @@ export function readSource(named?: string, makeKey: () => KeyConfig | undefined 
   const { config, input, file, directory } = loadConfig(named);
   const addresses = readTlsFiles({ config, directory });
   if (config.redis !== undefined) readRedisFiles(config.redis, directory); // for their mistakes: each process reads them
-  if (!Array.isArray(config.keys) || config.keys.length > 0) {
+  if (!Array.isArray(config.keys) || config.keys.length > 0 || acceptsTokens(config)) {
     return { input, file, directory, addresses, digest: digestConfig(config) };
   }
   const key = makeKey();

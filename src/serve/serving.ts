@@ -11,8 +11,10 @@ import type { ExchangeObserver } from "../exchange/observer.ts";
 import type { GatewayRequest, GatewayResponse } from "../http/message.ts";
 import { BudgetWatch } from "../limits/budget_watch.ts";
 import { LiveFeed } from "../observe/live/live_feed.ts";
+import type { ExchangePage, ExchangeQuery } from "../observe/live/exchange_page.ts";
 import { type LivePart, mergeParts } from "../observe/live/live_report.ts";
 import { KeyMetrics } from "../observe/metrics/key_metrics.ts";
+import { addIdentityMetrics } from "../observe/metrics/identity_metrics.ts";
 import { MetricRegistry, type MetricSnapshot } from "../observe/metrics/metric_registry.ts";
 import { addSources } from "../observe/metrics/metric_sources.ts";
 import { Metrics } from "../observe/metrics/metrics.ts";
@@ -54,6 +56,8 @@ export interface ServingOptions {
   readonly version: string;
   /** Format of the log that the command line asks for; `undefined` if it does not. */
   readonly log: Config["log"] | undefined;
+  /** The logs, where others write to them too. */
+  readonly logs?: AccessLogs | undefined;
   /** True when other processes listen on the same addresses. */
   readonly isShared: boolean;
   /** Receives one-line messages for the operator. */
@@ -68,7 +72,7 @@ export class ServingHere implements Serving {
   readonly #registry: MetricRegistry = new MetricRegistry();
   readonly #metrics: Metrics;
   #keyMetrics: KeyMetrics | undefined;
-  readonly #logs = new AccessLogs();
+  readonly #logs: AccessLogs;
   readonly #traces: Traces | undefined;
   #feed: LiveFeed | undefined;
   #current: Prepared | undefined;
@@ -77,6 +81,7 @@ export class ServingHere implements Serving {
   constructor(options: ServingOptions) {
     const { serve, version, report } = options;
     this.#options = options;
+    this.#logs = options.logs ?? new AccessLogs();
     this.#traces = createTraces({ version, operations: OPERATIONS, report });
     const observe = (prepared: Prepared) => this.#observersOf(prepared);
     const watch = new BudgetWatch(systemClock);
@@ -92,6 +97,10 @@ export class ServingHere implements Serving {
       version,
       runtime,
       runtimeVersion: process.versions[runtime] ?? "",
+    });
+    addIdentityMetrics(this.#registry, {
+      issuers: () => this.#current?.assembly.identity?.verifier.health,
+      tokens: () => this.#current?.assembly.identity?.verifier.counts,
     });
     addProcessMetrics(this.#registry, systemClock);
     this.#metrics = new Metrics(this.#registry);
@@ -132,6 +141,10 @@ export class ServingHere implements Serving {
 
   look(from: number, to: number, isBrief = false): Promise<LivePart> {
     return Promise.resolve(this.#feed?.look(this.#gateway, from, to, isBrief) ?? mergeParts([]));
+  }
+
+  find(query: ExchangeQuery): Promise<ExchangePage> {
+    return Promise.resolve(this.#feed?.find(query) ?? { exchanges: [] });
   }
 
   handle(request: GatewayRequest): Promise<GatewayResponse> {
@@ -184,10 +197,12 @@ export class ServingHere implements Serving {
   }
 
   /** Returns the observers of settled exchanges under a configuration. */
-  #observersOf({ config }: Prepared): readonly ExchangeObserver[] {
+  #observersOf({ config, assembly: { identity } }: Prepared): readonly ExchangeObserver[] {
     const { admin, log, providers, redis } = config;
+    const hasOperators = admin?.token !== undefined ||
+      (admin !== undefined && identity?.verifier.hasOperators === true);
     // Without a token nobody may watch here; with Redis the other gateways do.
-    const isWatchable = admin?.token !== undefined || redis !== undefined;
+    const isWatchable = hasOperators || redis !== undefined;
     if (isWatchable) this.#feed ??= new LiveFeed(providers, Date.now);
     const feed = isWatchable ? this.#feed : undefined;
     return [this.#metrics, this.#countKeys(config), this.#logs.of(this.#options.log ?? log), feed]

@@ -3,12 +3,15 @@
  *
  * @module
  */
+import { TOKEN_ID_PREFIX } from "../config/key.ts";
 import { OTHER, type UsageRow, UsageUnavailable } from "./counts.ts";
 import { WideMap } from "./wide_map.ts";
 
 /** Team of keys that are there no more, and of those that have none. */
 const REMOVED = "(removed)";
 const NONE = "(none)";
+/** Team of all identity tokens: which one their claims name is not kept. */
+const TOKENS = "(identity tokens)";
 
 /** Source of the names and the teams of keys. */
 export interface KeyNames {
@@ -34,6 +37,7 @@ export class Teams {
     const unknown = new Set(rows.map(({ key }) => key).filter((key) => this.#teams.get(key) === undefined));
     const found = await Promise.all(Array.from(unknown, async (id) => {
       if (id === OTHER) return [id, OTHER] as const;
+      if (id.startsWith(TOKEN_ID_PREFIX)) return [id, TOKENS] as const;
       const key = await this.#keys.get(id);
       return [id, key === undefined ? REMOVED : key.team ?? NONE] as const;
     })).catch((cause) => {

@@ -117,7 +117,7 @@ needs(["chromium", "redis-server"]).describe("the console's view of the fleet", 
     await scope.selectOption("berlin-2");
     await until(async () => await rows.count() === 2, "those of one", AGREE_MS);
     await open(page, "Traffic");
-    await page.getByRole("heading", { name: "Exchanges a second" }).waitFor();
+    await page.getByRole("heading", { name: "Exchanges per second" }).waitFor();
     await scope.selectOption("all");
     await open(page, "Providers");
     await page.getByText("in service").waitFor();

@@ -21,7 +21,7 @@ needs(["chromium"]).describe("the console's frame", () => {
     assert.equal(await readiness(), 503);
     await page.getByRole("button", { name: "Resume" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Resume" }).click();
-    await page.getByText("Ready").waitFor();
+    await page.getByText("Ready", { exact: true }).waitFor();
     assert.equal(await readiness(), 200);
     ui.watched.assertClean(ui.running.admin);
   });

@@ -36,18 +36,21 @@ needs(["chromium"]).describe("the console's view of traffic", () => {
     await open(page, "Exchanges");
     await page.getByRole("button", { name: "Errors" }).click();
     await page.getByText("None of those that are kept").waitFor(); // a refusal is no error
-    await page.getByRole("button", { name: "Callers' own" }).click();
+    await page.getByRole("button", { name: "Refused" }).click();
     await page.getByRole("cell", { name: "401" }).first().waitFor();
     assert.equal(await page.getByRole("cell", { name: "200" }).count(), 0);
-    await page.getByRole("button", { name: "Streams" }).click();
+    await page.getByRole("button", { name: "All", exact: true }).click();
+    await page.getByRole("button", { name: "More filters" }).click();
+    await page.getByLabel("Streams").selectOption("true");
+    await page.getByRole("cell", { name: "401" }).first().waitFor({ state: "detached" });
     await page.locator("tbody button").first().click();
     await page.locator("dd", { hasText: "chat.completions" }).waitFor();
     assert.equal(await page.locator(".details .phases li", { hasText: "until the last byte" }).count(), 1);
     isOn = false;
     await load;
     await ui.callGateway(OWN_KEY, GOOD_BODY.replace("Hi", MARK));
-    await page.getByRole("button", { name: "Held" }).click();
-    await page.getByLabel("Filter").fill("nothing-has-this");
+    await page.getByRole("button", { name: "Resume" }).click();
+    await page.getByLabel("Filter", { exact: true }).fill("nothing-has-this");
     await page.getByText("None of those that are kept").waitFor();
     assert.ok(!(await page.content()).includes(MARK));
     await open(page, "Providers");

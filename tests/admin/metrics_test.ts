@@ -4,10 +4,12 @@ import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { createAdminHandler } from "../../src/admin/api/handler.ts";
 import { mergeParts } from "../../src/observe/live/live_report.ts";
+import type { ExchangeLists } from "../../src/admin/exchange_lists.ts";
 import type { Fleet } from "../../src/observe/fleet/fleet.ts";
 import type { UsageReports } from "../../src/usage/report.ts";
 import type { BudgetReports } from "../../src/admin/budget_reports.ts";
 import type { ProviderReports } from "../../src/admin/provider_reports.ts";
+import type { TokenAdministration } from "../../src/admin/token_administration.ts";
 import type { TeamReports } from "../../src/admin/team_reports.ts";
 import type { KeyAdministration } from "../../src/admin/key_administration.ts";
 
@@ -29,6 +31,9 @@ function ask(headers: Record<string, string>, token?: string): Promise<Response>
     providerReports: {} as ProviderReports,
     usage: {} as UsageReports,
     fleet: {} as Fleet,
+    exchanges: {} as ExchangeLists,
+    tokens: {} as TokenAdministration,
+    audit: () => {},
     look: () => Promise.resolve(mergeParts([])),
     handle: () => assert.fail("nobody calls"),
     providers: {},

@@ -11,6 +11,8 @@ import { KEY_ROUTES } from "../../src/admin/api/keys.ts";
 import { OPERATOR_ROUTES } from "../../src/admin/api/operator_actions.ts";
 import { PROVIDER_ROUTES } from "../../src/admin/api/providers.ts";
 import { TEAM_ROUTES } from "../../src/admin/api/teams.ts";
+import { EXCHANGE_ROUTES } from "../../src/admin/api/exchanges.ts";
+import { TOKEN_ROUTES } from "../../src/admin/api/tokens.ts";
 import { USAGE_ROUTES } from "../../src/admin/api/usage.ts";
 import { OPERATIONS } from "../../src/operations/table.ts";
 import { type Answered, POLICY, type Running, startAdmin, TOKEN } from "../support/admin.ts";
@@ -153,8 +155,8 @@ describe("the description of the admin API", () => {
       query: Object.keys(query?.means ?? {}).sort(),
       inPath: path.match(/\{\w+\}/g) ?? [],
     }));
-    const reportRoutes = [...BUDGET_ROUTES, ...USAGE_ROUTES, ...FLEET_ROUTES];
-    const keyRoutes = [...KEY_ROUTES, ...TEAM_ROUTES, ...PROVIDER_ROUTES, ...reportRoutes].map((
+    const reportRoutes = [...BUDGET_ROUTES, ...USAGE_ROUTES, ...EXCHANGE_ROUTES, ...FLEET_ROUTES];
+    const keyRoutes = [...KEY_ROUTES, ...TOKEN_ROUTES, ...TEAM_ROUTES, ...PROVIDER_ROUTES, ...reportRoutes].map((
       { path, method, operationId, body, status, answers, query },
     ) => ({
       path,
@@ -182,6 +184,10 @@ describe("the description of the admin API", () => {
     const usageValues: Record<string, Record<string, string>> = {
       "/v1/usage": { after: '[1,1,"x"]', sort: "cost", top: "5" },
       "/v1/usage/export": { by: "day", format: "csv" },
+      "/v1/exchanges": {
+        ...{ outcome: "ok", status: "5xx", stream: "true", minDuration: "2s", minFirstToken: "500" },
+        after: "1769853600000.5_x",
+      },
     };
     const headers = { authorization: `Bearer ${TOKEN}` };
     for (const { path, method, parameters } of operations()) {

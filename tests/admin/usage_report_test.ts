@@ -130,9 +130,15 @@ describe("reports of usage", () => {
   });
 
   it("are about one team where that is asked for, and so are exports", async () => {
-    const rows = ["k1", "k3", "k4", "gone"].map((key) => row({}, { key }));
+    const rows = ["k1", "k3", "k4", "gone", "jwt:corp:ann"].map((key) => row({}, { key }));
     for (
-      const [team, keys] of [["search", ["k1", "k3"]], ["(none)", ["k4"]], ["(removed)", ["gone"]], ["x", []]] as const
+      const [team, keys] of [
+        ["search", ["k1", "k3"]],
+        ["(none)", ["k4"]],
+        ["(removed)", ["gone"]],
+        ["(identity tokens)", ["jwt:corp:ann"]],
+        ["x", []],
+      ] as const
     ) {
       const { report } = await ask(rows, { team });
       assert.deepEqual(lines(report, "key").flat(), keys);

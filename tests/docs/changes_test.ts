@@ -78,6 +78,7 @@ describe("the table of changes in CONTRIBUTING", () => {
   it("an error code is added where it says: the compiler asks for nothing else, and its test passes", () => {
     const change = "add an error code";
     const [codes, cases] = ["src/errors/request_errors.ts", "tests/support/error_cases.ts"] as const;
+    const explanations = "src/errors/explanations.ts";
     edit(change, codes, /export type RequestErrorCode =/, '$&\n  | "too_made_up"');
     edit(
       change,
@@ -85,7 +86,8 @@ describe("the table of changes in CONTRIBUTING", () => {
       /export const REQUEST_ERRORS\b.* = \{/,
       '$&\n  too_made_up: { ...LIMITED, message: "Cannot" },',
     );
-    assert.deepEqual(findMistaken(), [cases]);
+    assert.deepEqual(findMistaken(), [explanations, cases]);
+    edit(change, explanations, /const BY_CODE\b.* = \{/, '$&\n  too_made_up: ["rule", "Nothing"],');
     const how = '{ options: { parts: { keys: { find: () => Promise.reject(new GatewayError("too_made_up")) } } } }';
     edit(change, cases, /export const CASES\b.* = \{/, `$&\n  too_made_up: ${how},`);
     testErrors("too_made_up answers 429");

@@ -52,6 +52,7 @@ const second = (at: number, more: Partial<LiveSecond> = {}): LiveSecond => ({
 const exchange = (id: string, endsAt: number): LiveExchange => ({
   id,
   startedAt: endsAt * 1000,
+  settledAt: endsAt * 1000 + 10,
   durationMs: 10,
   overheadMs: 0.1,
   outcome: "ok",

@@ -1,19 +1,31 @@
 /**
- * Access control of the admin listener: checks the Host by which it is called, and the admin token.
+ * Access control of the admin listener: checks the Host by which it is called, and finds the operator, by the admin
+ * token or by an identity token with a role.
  *
  * @module
  */
 import { type Digest, equalDigests } from "../../keys/key_format.ts";
 import type { GatewayRequest } from "../../http/message.ts";
 import type { Clock } from "../../exchange/clock.ts";
+import type { AdminRole } from "../../keys/identity/claims.ts";
+import type { TokenOperator } from "../../keys/identity/verifier.ts";
 import { parseBearer } from "../../inbound/credentials.ts";
 import { HOST } from "../../config/address.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 
+/** An operator who was let in. */
+export interface Operator {
+  /** Id of the operator's token, or `admin token`. */
+  readonly who: string;
+  readonly role: AdminRole;
+}
+
 /** Parts of {@link Guard}. */
 export interface GuardParts {
-  /** The admin token. If left out, whatever needs one is refused. */
+  /** The admin token. */
   readonly token?: string | undefined;
+  /** Finds the operator of an identity token. Without this and {@link token}, whatever needs an operator is refused. */
+  readonly signIn?: ((token: string) => Promise<TokenOperator | undefined>) | undefined;
   /** The configured hostname of the listener. */
   readonly hostname?: string | undefined;
   readonly digest: Digest;
@@ -26,6 +38,8 @@ const FREE_REFUSALS = 10;
 const REFUSAL_MS = 1000;
 /** Limit of refusals delayed at the same time, each with its connection and a timer; any further one is a 429. */
 const MAX_WAITING = 64;
+/** The operator who shows the admin token, whoever that is. */
+const BY_ADMIN_TOKEN: Operator = { who: "admin token", role: "admin" };
 /** Hosts that always stand for this machine, whatever the DNS answers. */
 const LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]"];
 
@@ -45,6 +59,11 @@ export class Guard {
     this.#refilledAt = clock.monotonic();
   }
 
+  /** True if operators have to show a token. */
+  get isGuarded(): boolean {
+    return this.#parts.token !== undefined || this.#parts.signIn !== undefined;
+  }
+
   /**
    * Refuses pages of other sites at a listener that has no token, where anybody may read metrics. Such a page reaches
    * the listener through a browser on this machine: by a name of its own that resolves to this machine (DNS rebinding),
@@ -54,7 +73,7 @@ export class Guard {
    * @throws {GatewayError} For an unknown Host, or a request of another site's page
    */
   assertLocal({ headers }: GatewayRequest): void {
-    if (this.#parts.token !== undefined) return;
+    if (this.isGuarded) return;
     const host = headers.get("host");
     const { hostname } = HOST.exec(host?.toLowerCase() ?? "")?.groups ?? {};
     if (host !== null && !this.#names.includes(hostname ?? "")) throw new GatewayError("unknown_admin_host");
@@ -65,18 +84,21 @@ export class Guard {
   }
 
   /**
-   * Checks the admin token. Compares digests in constant time, so that timing reveals nothing of the token. A right
+   * Finds the operator. Compares digests in constant time, so that timing reveals nothing of the admin token. A right
    * token passes at once, however many wrong ones wait.
    *
    * @param request What arrived
    * @param header Name of the header that holds the token
+   * @returns The operator
    * @throws {GatewayError} For no token or a wrong one
    */
-  async assertToken({ headers }: GatewayRequest, header = "Authorization"): Promise<void> {
-    const { token, digest } = this.#parts;
-    if (token === undefined) throw new GatewayError("no_admin_token");
+  async authenticate({ headers }: GatewayRequest, header = "Authorization"): Promise<Operator> {
+    const { token, signIn, digest } = this.#parts;
+    if (!this.isGuarded) throw new GatewayError("no_admin_token");
     const presentedToken = parseBearer(headers.get(header.toLowerCase())) ?? "";
-    if (equalDigests(digest(presentedToken), digest(token))) return;
+    if (token !== undefined && equalDigests(digest(presentedToken), digest(token))) return BY_ADMIN_TOKEN;
+    const operator = await signIn?.(presentedToken);
+    if (operator !== undefined) return { who: operator.id, role: operator.role };
     if (presentedToken !== "") await this.#slowDown();
     throw new GatewayError("invalid_admin_token", {
       detail: `send ${header}: Bearer <admin token>`,

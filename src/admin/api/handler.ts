@@ -16,12 +16,16 @@ import { BUDGET_ROUTES } from "./budgets.ts";
 import { TextParts, toAnswer, toRefusal, toTextAnswer } from "./answers.ts";
 import { FLEET_QUERY, FLEET_ROUTES, type FleetQuery } from "./fleet.ts";
 import { Guard, type GuardParts } from "./guard.ts";
+import { EXCHANGE_ROUTES } from "./exchanges.ts";
 import { type AdminCall, type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { toOpenApi } from "./openapi.ts";
 import { OPERATOR_ROUTES, OperatorActions, type OperatorParts } from "./operator_actions.ts";
 import { PAGE_PATHS, toPageAnswer } from "../page.ts";
 import { PROVIDER_ROUTES } from "./providers.ts";
+import { supervise, type SupervisionParts } from "./supervision.ts";
 import { TEAM_ROUTES } from "./teams.ts";
+import { TOKEN_ROUTES } from "./tokens.ts";
+import type { TokenAdministration } from "../token_administration.ts";
 import { USAGE_ROUTES } from "./usage.ts";
 import type { BudgetReports } from "../budget_reports.ts";
 import type { ProviderReports } from "../provider_reports.ts";
@@ -30,12 +34,13 @@ import { toFleetMetricsText } from "../../observe/fleet/fleet_metrics.ts";
 import type { UsageReports } from "../../usage/report.ts";
 
 /** Parts of the admin listener's handler. */
-export interface AdminParts extends OperatorParts, GuardParts {
+export interface AdminParts extends OperatorParts, GuardParts, SupervisionParts {
   readonly keys: KeyAdministration;
   readonly teams: TeamReports;
   readonly budgets: BudgetReports;
   readonly providerReports: ProviderReports;
   readonly usage: UsageReports;
+  readonly tokens: TokenAdministration;
   /** Returns the metrics in a format of Prometheus. */
   readonly metrics: (format: "text" | "openmetrics") => Promise<string>;
 }
@@ -123,11 +128,23 @@ function bind<Service>(routes: readonly AdminRoute<Service>[], service: Service)
   return routes.map((route) => ({ ...route, run: (call: AdminCall) => route.run(service, call) }));
 }
 
+/** Binds all routes that answer with JSON or text. */
+function bindAll({ keys, tokens, teams, providerReports, budgets, usage, exchanges, fleet }: AdminParts) {
+  return [
+    ...bind(KEY_ROUTES, keys),
+    ...bind(TOKEN_ROUTES, tokens),
+    ...bind(TEAM_ROUTES, teams),
+    ...bind(PROVIDER_ROUTES, providerReports),
+    ...bind(BUDGET_ROUTES, budgets),
+    ...bind(USAGE_ROUTES, usage),
+    ...bind(EXCHANGE_ROUTES, exchanges),
+    ...bind(FLEET_ROUTES, fleet),
+  ];
+}
+
 function createRouter(parts: AdminParts, guard: Guard) {
-  const { gateway, keys, teams, providerReports, budgets, usage, fleet, version } = parts;
-  const limits = [...bind(TEAM_ROUTES, teams), ...bind(PROVIDER_ROUTES, providerReports)];
-  const reports = [...bind(BUDGET_ROUTES, budgets), ...bind(USAGE_ROUTES, usage), ...bind(FLEET_ROUTES, fleet)];
-  const routes = [...bind(KEY_ROUTES, keys), ...limits, ...reports];
+  const { gateway, version } = parts;
+  const routes = bindAll(parts);
   const router = Router<Routed>();
   const actions = new OperatorActions(parts);
   const ready = (): GatewayResponse => {
@@ -141,28 +158,34 @@ function createRouter(parts: AdminParts, guard: Guard) {
     router[method]?.("/readyz", ready);
   }
   router.get("/metrics", async ({ inbound, url }) => {
-    if (parts.token !== undefined) await guard.assertToken(inbound);
+    if (guard.isGuarded) await guard.authenticate(inbound);
     return await toMetricsAnswer(parts, inbound, url);
   });
   router.get("/openapi.json", () => toAnswer(200, toOpenApi(version)));
   for (const route of routes) {
     router[route.method]?.(route.path.replace("{id}", ":id"), async ({ params, inbound, url }) => {
-      await guard.assertToken(inbound);
-      const query = route.query && readQuery(route.query, url);
-      const body = await readBody(route, inbound);
-      const content = await route.run({ id: readName(params.id), query, body });
+      const operator = await guard.authenticate(inbound);
+      const id = readName(params.id);
+      const content = await supervise({ ...route, target: id }, operator, parts, async () => {
+        const query = route.query && readQuery(route.query, url);
+        const body = await readBody(route, inbound);
+        return await route.run({ id, operator, query, body });
+      });
       return content instanceof TextParts ? toTextAnswer(route.status, content) : toAnswer(route.status, content);
     });
   }
   for (const path of PAGE_PATHS) {
     router.get(path, ({ inbound }) => toPageAnswer(path, inbound.headers.get("accept-encoding")));
   }
-  for (const { method, path, tokenIn, query: wanted, run } of OPERATOR_ROUTES) {
-    router[method]?.(path.replace("{provider}", ":provider"), async ({ params, inbound, url }) => {
-      await guard.assertToken(inbound, tokenIn);
-      const query = wanted === undefined ? {} : readQuery(wanted, url) as FleetQuery;
+  for (const route of OPERATOR_ROUTES) {
+    router[route.method]?.(route.path.replace("{provider}", ":provider"), async ({ params, inbound, url }) => {
+      const operator = await guard.authenticate(inbound, route.tokenIn);
       const provider = readName(params.provider);
-      return run(actions, { provider, query, inbound, readBytes: () => readBytes(inbound) });
+      const target = provider || (new URL(url).searchParams.get("gateway") ?? "");
+      return await supervise({ ...route, target }, operator, parts, () => {
+        const query = route.query === undefined ? {} : readQuery(route.query, url) as FleetQuery;
+        return route.run(actions, { provider, query, inbound, readBytes: () => readBytes(inbound) });
+      });
     });
   }
   const allowed = new Map([["/livez", "GET, HEAD"], ["/readyz", "GET, HEAD"], ["/openapi.json", "GET"]]);

@@ -8,10 +8,13 @@ import type { KeyAdministration } from "../key_administration.ts";
 import { DEFAULT_OVERLAP } from "../../keys/lifecycle.ts";
 import { KeyPatchSchema, KeyPolicySchema } from "../../config/key.ts";
 import { parseDuration } from "../../config/units.ts";
+import type { Operator } from "./guard.ts";
 
 /** Arguments of a route. */
 export interface AdminCall {
   readonly id: string;
+  /** The operator who calls. */
+  readonly operator: Operator;
   /** The query string's parameters, checked by the route's schema. */
   readonly query: unknown;
   /** The parsed body, checked by the route's schema. */
@@ -19,7 +22,7 @@ export interface AdminCall {
 }
 
 /** Names of the bodies' schemas in the description. */
-export type BodyForm = "KeyPolicy" | "KeyPatch" | "Rotation";
+export type BodyForm = "KeyPolicy" | "KeyPatch" | "Rotation" | "RevokedTokens";
 
 /** One route, and the function that runs it. */
 export interface AdminRoute<Service = KeyAdministration> {
@@ -36,15 +39,8 @@ export interface AdminRoute<Service = KeyAdministration> {
   readonly status: 200 | 201;
   /** Name of the answer's schema in the description. */
   readonly answers:
-    | "Key"
-    | "NewKey"
-    | "KeyList"
-    | "TeamList"
-    | "ProviderList"
-    | "BudgetList"
-    | "UsageReport"
-    | "UsageRow"
-    | "Fleet";
+    | ("Key" | "NewKey" | "KeyList" | "TeamList" | "ProviderList" | "BudgetList" | "UsageReport" | "UsageRow")
+    | ("ExchangeList" | "Fleet" | "Operator" | "Revocation" | "RevocationList");
   /** Media types of the answer, where it is no single JSON. */
   readonly types?: readonly string[];
   run(service: Service, call: AdminCall): Promise<unknown>;

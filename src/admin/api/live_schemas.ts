@@ -4,6 +4,7 @@
  * @module
  */
 import { FAILURE_CAUSES, OUTCOMES } from "../../errors/outcomes.ts";
+import { REPORTED_EXCHANGES } from "../../observe/live/live_report.ts";
 
 const text = { type: "string" };
 const count = { type: "integer", minimum: 0 };
@@ -64,11 +65,15 @@ const OPTIONAL_FACTS = [
   "replica",
   "usage",
   "isEstimated",
+  "limit",
   "observedLimit",
+  "keyName",
+  "gateway",
 ];
 
 const exchange = object({
   id: { ...text, description: "x-request-id" },
+  settledAt: { ...ms, description: "When it ended, milliseconds since 1970; with the id its place in the order" },
   startedAt: { ...ms, description: "Wall clock, milliseconds since 1970" },
   durationMs: ms,
   calledMs: { ...ms, description: "Until the provider was called" },
@@ -82,6 +87,8 @@ const exchange = object({
   retryCause: { enum: Object.keys(FAILURE_CAUSES), description: "Why a call failed that was made again" },
   provider: text,
   keyId: text,
+  keyName: { ...text, description: "Name of the key, where it has one and can be looked up" },
+  gateway: { ...text, description: "Name of its gateway, where the report is about several" },
   operation: text,
   genAi: { ...text, description: "Kind of a model's work, by OpenTelemetry's gen_ai.operation.name" },
   isMetered: { type: "boolean", description: "Whether the operation costs tokens" },
@@ -101,7 +108,8 @@ const exchange = object({
     type: "boolean",
     description: "Whether the gateway estimated `usage`, since the provider stated none",
   },
-  observedLimit: text,
+  limit: { ...text, description: "The limit that refused it" },
+  observedLimit: { ...text, description: "The limit that would have refused it, had it not been set to observe" },
 }, OPTIONAL_FACTS);
 
 const replica = object({
@@ -139,9 +147,16 @@ export const liveSchemas: Readonly<Record<string, unknown>> = {
     openStreams: count,
     providers: list(object({ name: text, hosts: list(text), replicas: list(replica) })),
     seconds: list(second),
-    exchanges: list(exchange),
+    exchanges: {
+      ...list(exchange),
+      description: `What settled, the newest ${REPORTED_EXCHANGES} at most; GET /v1/exchanges has the rest`,
+    },
     scope,
   }, ["scope"]),
+  ExchangeList: object({
+    exchanges: { ...list(exchange), description: "The newest first" },
+    next: { type: ["string", "null"], description: "What to give as after for the next page; null after the last" },
+  }),
   ChatCompletionRequest: {
     type: "object",
     description: "As callers send it; with stream: true the answer is a text/event-stream",

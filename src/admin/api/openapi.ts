@@ -9,11 +9,13 @@ import { DEFAULT_OVERLAP } from "../../keys/lifecycle.ts";
 import { KeyPatchSchema, KeyPolicySchema } from "../../config/key.ts";
 import { BUDGET_ROUTES, budgetListSchema } from "./budgets.ts";
 import { toCallerPaths, toCallerTags } from "./caller_paths.ts";
+import { EXCHANGE_ROUTES } from "./exchanges.ts";
 import { FLEET_ROUTES, fleetSchema } from "./fleet.ts";
 import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { liveSchemas } from "./live_schemas.ts";
 import { OPERATOR_ROUTES, type OperatorRoute, TOKEN_HEADER } from "./operator_actions.ts";
 import { PROVIDER_ROUTES, providerListSchema } from "./providers.ts";
+import { RevokedTokensSchema, TOKEN_ROUTES, tokenSchemas } from "./tokens.ts";
 import { TEAM_ROUTES, teamListSchema, useSchema } from "./teams.ts";
 import { USAGE_ROUTES, usageRowSchema, usageSchema } from "./usage.ts";
 
@@ -56,6 +58,8 @@ function schemas(): Record<string, unknown> {
       properties: { overlap: { ...text, default: DEFAULT_OVERLAP, examples: ["0s"] } },
       additionalProperties: false,
     },
+    RevokedTokens: { type: "object", properties: propertiesOf(RevokedTokensSchema), additionalProperties: false },
+    ...tokenSchemas,
     Key: { type: "object", required: ["id", "state"], properties: key },
     NewKey: { type: "object", required: ["id", "state", "key"], properties: { ...key, ...whole } },
     KeyList: {
@@ -143,8 +147,8 @@ function describeAction(
  */
 export function toOpenApi(version: string): Record<string, unknown> {
   const paths: Record<string, Record<string, unknown>> = {};
-  const reports = [...BUDGET_ROUTES, ...USAGE_ROUTES, ...FLEET_ROUTES];
-  for (const route of [...KEY_ROUTES, ...TEAM_ROUTES, ...PROVIDER_ROUTES, ...reports]) {
+  const reports = [...BUDGET_ROUTES, ...USAGE_ROUTES, ...EXCHANGE_ROUTES, ...FLEET_ROUTES];
+  for (const route of [...KEY_ROUTES, ...TOKEN_ROUTES, ...TEAM_ROUTES, ...PROVIDER_ROUTES, ...reports]) {
     (paths[route.path] ??= {})[route.method] = describe(route);
   }
   for (const route of OPERATOR_ROUTES) (paths[route.path] ??= {})[route.method] = describeAction(route);
@@ -163,7 +167,11 @@ export function toOpenApi(version: string): Record<string, unknown> {
     paths: { ...paths, ...toCallerPaths() },
     components: {
       securitySchemes: {
-        token: { type: "http", scheme: "bearer", description: "admin.token of the configuration" },
+        token: {
+          type: "http",
+          scheme: "bearer",
+          description: "admin.token of the configuration, or an identity token with a role",
+        },
         tokenBeside: inHeader(TOKEN_HEADER, "Bearer and admin.token, where Authorization holds the provider's key"),
         upstreamKey: { type: "http", scheme: "bearer", description: "The caller's key at the provider" },
         gatewayKey: inHeader("Gateway-Auth", "Bearer and the caller's key at this gateway"),

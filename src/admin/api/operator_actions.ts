@@ -17,6 +17,7 @@ import { createLiveEvents } from "../../observe/live/live_feed.ts";
 import type { Fleet } from "../../observe/fleet/fleet.ts";
 import type { FleetLiveReport } from "../../observe/fleet/fleet_report.ts";
 import type { LivePart, LiveReport } from "../../observe/live/live_report.ts";
+import type { ExchangeLists } from "../exchange_lists.ts";
 import { FLEET_QUERY, type FleetQuery, TURN_QUERY } from "./fleet.ts";
 
 /** The part of a gateway that its state depends on. */
@@ -31,6 +32,8 @@ export interface OperatorParts {
   readonly fleet: Fleet;
   /** Reads the traffic of all processes from one second up to, but without, another. */
   readonly look: (from: number, to: number) => Promise<LivePart>;
+  /** Finds settled exchanges, and the names of their keys. */
+  readonly exchanges: ExchangeLists;
   /** Hands a call to the gateway as if it had come from a caller: its own steps decide on it. */
   readonly handle: (request: GatewayRequest) => Promise<GatewayResponse>;
   /** The addresses of each provider, and the header in which its interface takes its key. */
@@ -207,14 +210,15 @@ export class OperatorActions {
 
   /** Opens the live feed for one more watcher. @param named The gateways; this one if left out */
   async watch(named: string | undefined): Promise<GatewayResponse> {
-    const { fleet, health, version } = this.#parts;
+    const { fleet, exchanges: lists, health, version } = this.#parts;
     const { lagMs, look } = named === undefined ? { lagMs: 0, look: this.#parts.look } : await fleet.watch(named);
     if (this.#state.watchers >= MAX_WATCHERS) throw new GatewayError("too_many_watchers");
     this.#state.watchers++;
     const clock = behind(this.#parts.clock, lagMs);
     const report = async (from: number, to: number): Promise<FleetLiveReport> => {
       const part = await look(from, to);
-      return { now: clock.now(), from, state: this.state, version, health: health(), ...part };
+      const exchanges = await lists.withNames(part.exchanges);
+      return { now: clock.now(), from, state: this.state, version, health: health(), ...part, exchanges };
     };
     return {
       status: 200,

@@ -6,6 +6,7 @@
 import type { FleetLiveReport } from "../../observe/fleet/fleet_report.ts";
 
 let token = "";
+let role: "viewer" | "admin" = "admin";
 
 /** Error of a request that the API refused, with the API's own message. */
 export class Refused extends Error {
@@ -155,15 +156,15 @@ export function watch(scope: string, watcher: Watcher): () => void {
 export async function signIn(shown: string): Promise<void> {
   token = shown;
   try {
-    await call("GET", "v1/keys?limit=1");
+    ({ role } = await call<{ role: typeof role }>("GET", "v1/me"));
   } catch (error) {
-    // Keys may be out of reach while the token is good: then the console is of use all the more.
-    if (error instanceof Refused && error.status !== 503) {
-      token = "";
-      throw error;
-    }
+    token = "";
+    throw error;
   }
 }
+
+/** Returns whether the operator's role allows changes; the API refuses those of others. */
+export const mayChange = (): boolean => role === "admin";
 
 /** Forgets the token. */
 export function signOut(): void {

@@ -4,7 +4,9 @@
  * @module
  */
 import { Component, type JSX } from "preact";
+import { explainFailure, SIDES } from "../../errors/explanations.ts";
 import { concernOf, type LiveExchange } from "../../observe/live/live_report.ts";
+import { toAddress } from "./exchange_filter.ts";
 import { amount, bytes, clock, duration, words } from "./format.ts";
 import { Pill } from "./parts.tsx";
 
@@ -39,41 +41,63 @@ function toTokens({ input, output, total }: NonNullable<LiveExchange["usage"]>, 
   return `${input ?? "–"} in, ${output ?? "–"} out, ${total} in all${isEstimated ? ", estimated by the gateway" : ""}`;
 }
 
-function Details({ exchange }: { exchange: LiveExchange }): JSX.Element {
-  const {
-    id,
-    startedAt,
-    outcome,
-    operation,
-    keyId,
-    provider,
-    replica,
-    retries,
-    bytesIn,
-    bytesOut,
-    usage,
-    isEstimated,
-    observedLimit,
-    stream,
-    cause,
-    retryCause,
-  } = exchange;
-  const facts: [string, string | undefined][] = [
-    ["Request id", id],
+/** A failure in plain words: what happened, why, on which side, and what to do. */
+function Failure({ exchange }: { exchange: LiveExchange }): JSX.Element | null {
+  const explained = explainFailure(exchange);
+  if (explained === undefined) return null;
+  const { outcome, code = outcome, cause, limit } = exchange;
+  return (
+    <dl class={`failure ${LOOKS[concernOf(exchange)]}`}>
+      <div>
+        <dt>{words(code)}{limit === undefined ? "" : `: ${limit}`}</dt>
+        <dd>{explained.what}</dd>
+      </div>
+      {cause !== undefined && (
+        <div>
+          <dt>Cause: {cause}</dt>
+          <dd>{explained.why}</dd>
+        </div>
+      )}
+      <div>
+        <dt>Side</dt>
+        <dd>{SIDES[explained.side]}</dd>
+      </div>
+      <div>
+        <dt>What to do</dt>
+        <dd>{explained.toDo}</dd>
+      </div>
+    </dl>
+  );
+}
+
+/** Facts of an exchange; those with an address lead to the exchanges that share them. */
+function factsOf(exchange: LiveExchange): [name: string, value: string | undefined, address?: string | undefined][] {
+  const { id, startedAt, outcome, operation, keyId, keyName, provider, replica, retries, bytesIn, bytesOut, gateway } =
+    exchange;
+  const { usage, isEstimated, observedLimit, stream, retryCause, model, code } = exchange;
+  const ofProvider = provider === undefined ? undefined : toAddress({ provider });
+  return [
+    ["Request id", id, toAddress({ search: id })],
     ["Started", new Date(startedAt).toISOString()],
+    ["Gateway", gateway],
     ["Outcome", words(outcome)],
-    ["Cause", cause],
-    ["Operation", operation],
-    ["Key", keyId],
-    ["Provider", replica === undefined ? provider : `${provider}, replica ${replica}`],
+    ["Code", code, code && toAddress({ code })],
+    ["Operation", operation, operation && toAddress({ operation })],
+    ["Model", model, model && toAddress({ model })],
+    ["Key", keyName === undefined ? keyId : `${keyName} (${keyId})`, keyId && toAddress({ key: keyId })],
+    ["Provider", replica === undefined ? provider : `${provider}, replica ${replica}`, ofProvider],
     ["Stream", stream === undefined ? undefined : stream ? "yes" : "no"],
     ["Retries", retries > 0 ? `${retries}${retryCause === undefined ? "" : `, after ${retryCause}`}` : undefined],
     ["Body", `${bytes(bytesIn)} in, ${bytes(bytesOut)} out`],
     ["Tokens", usage && toTokens(usage, isEstimated === true)],
     ["Limit that was only observed", observedLimit],
   ];
+}
+
+function Details({ exchange }: { exchange: LiveExchange }): JSX.Element {
   return (
     <div class="details">
+      <Failure exchange={exchange} />
       <Timeline exchange={exchange} scaleMs={exchange.durationMs} />
       <ul class="phases">
         {phasesOf(exchange).map(({ name, from, to, kind }) => (
@@ -85,10 +109,10 @@ function Details({ exchange }: { exchange: LiveExchange }): JSX.Element {
         ))}
       </ul>
       <dl class="facts">
-        {facts.filter(([, value]) => value !== undefined).map(([name, value]) => (
+        {factsOf(exchange).filter(([, value]) => value !== undefined).map(([name, value, address]) => (
           <div key={name}>
             <dt>{name}</dt>
-            <dd>{value}</dd>
+            <dd>{address === undefined ? value : <a href={address}>{value}</a>}</dd>
           </div>
         ))}
       </dl>
@@ -100,34 +124,57 @@ interface RowProps {
   readonly exchange: LiveExchange;
   readonly scaleMs: number;
   readonly isOpen: boolean;
+  /** True for the row that the Tab key leads to; the arrow keys lead to the others. */
+  readonly isReachable: boolean;
   readonly onToggle: (id: string) => void;
+  readonly onFocus: (id: string) => void;
 }
 
 /** A row of the table. An exchange that is over never changes: only opening it or a new scale renders it again. */
 export class Row extends Component<RowProps> {
   override shouldComponentUpdate(next: RowProps): boolean {
-    return next.isOpen !== this.props.isOpen || next.scaleMs !== this.props.scaleMs ||
-      next.exchange !== this.props.exchange;
+    const { isOpen, isReachable, scaleMs, exchange } = this.props;
+    return next.isOpen !== isOpen || next.isReachable !== isReachable || next.scaleMs !== scaleMs ||
+      next.exchange !== exchange;
   }
 
+  /** Opens or closes the row, wherever it is clicked; the end of a selection is no click. */
+  #onClick = (event: MouseEvent & { readonly currentTarget: HTMLElement }): void => {
+    if (event.detail > 0 && getSelection()?.isCollapsed === false) return;
+    event.currentTarget.querySelector("button")?.focus({ preventScroll: true });
+    this.props.onToggle(this.props.exchange.id);
+  };
+
   override render(): JSX.Element {
-    const { exchange, scaleMs, isOpen, onToggle } = this.props;
-    const { id, startedAt, status, code, outcome, provider, model, keyId, durationMs, usage, isEstimated } = exchange;
+    const { exchange, scaleMs, isOpen, isReachable, onFocus } = this.props;
+    const { id, settledAt, status, code, outcome, provider, model, keyId, keyName } = exchange;
+    const { durationMs, usage, isEstimated, gateway } = exchange;
     return (
       <>
-        <tr class={isOpen ? "open" : ""}>
+        <tr class={isOpen ? "row open" : "row"} onClick={this.#onClick}>
           <td>
-            <button type="button" class="plain" aria-expanded={isOpen} onClick={() => onToggle(id)}>
-              {clock(startedAt + durationMs)}
+            <button
+              type="button"
+              class="plain"
+              aria-expanded={isOpen}
+              aria-controls={isOpen ? `exchange-${id}` : undefined}
+              tabIndex={isReachable ? 0 : -1}
+              onFocus={() => onFocus(id)}
+            >
+              {clock(settledAt)}
             </button>
           </td>
           <td>
             <Pill kind={LOOKS[concernOf(exchange)]}>{status}</Pill>{" "}
             <span class="code">{outcome === "ok" ? "" : words(code ?? outcome)}</span>
           </td>
-          <td class="wide">{provider ?? "–"}</td>
+          <td class="wide">
+            {provider ?? "–"} <span class="hint">{gateway}</span>
+          </td>
           <td class="model">{model ?? "–"}</td>
-          <td class="wide mono">{keyId ?? "–"}</td>
+          <td class="wide key">
+            {keyName} <span class={keyName === undefined ? "mono" : "mono hint"}>{keyId ?? "–"}</span>
+          </td>
           <td class="way">
             <Timeline exchange={exchange} scaleMs={scaleMs} />
           </td>
@@ -135,7 +182,7 @@ export class Row extends Component<RowProps> {
           <td class="number wide">{usage === undefined ? "–" : (isEstimated ? "≈ " : "") + amount(usage.total)}</td>
         </tr>
         {isOpen && (
-          <tr class="more">
+          <tr class="more" id={`exchange-${id}`}>
             <td colSpan={8}>
               <Details exchange={exchange} />
             </td>

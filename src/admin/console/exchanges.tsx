@@ -4,31 +4,18 @@
  * @module
  */
 import type { JSX } from "preact";
-import { useRef, useState } from "preact/hooks";
-import { concernOf, type LiveExchange } from "../../observe/live/live_report.ts";
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { LiveExchange } from "../../observe/live/live_report.ts";
+import { FilterFields } from "./exchange_fields.tsx";
+import { useFilter } from "./exchange_filter.ts";
+import { type ExchangeList, type Hold, useExchangeList, useHold } from "./exchange_list.ts";
 import { Row } from "./exchange_row.tsx";
+import type { Scope } from "./fleet_switch.tsx";
 import { duration } from "./format.ts";
+import { Problem } from "./parts.tsx";
 import type { Snapshot } from "./store.ts";
 
 const SHOWN_AT_ONCE = 100;
-
-type Kind = "all" | "errors" | "callers" | "streams";
-const KINDS: readonly [Kind, string][] = [
-  ["all", "All"],
-  ["errors", "Errors"],
-  ["callers", "Callers' own"],
-  ["streams", "Streams"],
-];
-
-function matches(exchange: LiveExchange, kind: Kind, text: string): boolean {
-  if (kind === "errors" && concernOf(exchange) !== "operator") return false;
-  if (kind === "callers" && concernOf(exchange) !== "caller") return false;
-  if (kind === "streams" && exchange.stream !== true) return false;
-  if (text === "") return true;
-  const { id, provider, model, keyId, code, cause, status, outcome } = exchange;
-  return [id, provider, model, keyId, code, cause, String(status), outcome]
-    .some((each) => each?.toLowerCase().includes(text));
-}
 
 /** Returns the scale of the timelines: a round duration that 95 % of the exchanges fit into. Milliseconds. */
 function scaleOf(exchanges: readonly LiveExchange[]): number {
@@ -38,14 +25,42 @@ function scaleOf(exchanges: readonly LiveExchange[]): number {
   return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= most) ?? most;
 }
 
+/** Moves the focus among the rows by the keys of lists. */
+function moveFocus(event: KeyboardEvent & { readonly currentTarget: HTMLElement }): void {
+  const rows = Array.from(event.currentTarget.querySelectorAll<HTMLElement>("button[aria-expanded]"));
+  const at = rows.findIndex((row) => row === document.activeElement);
+  const targets: Readonly<Record<string, number>> = {
+    ArrowDown: Math.min(at + 1, rows.length - 1),
+    ArrowUp: Math.max(at - 1, 0),
+    Home: 0,
+    End: rows.length - 1,
+  };
+  const target = targets[event.key];
+  if (at < 0 || target === undefined) return;
+  event.preventDefault();
+  rows[target]?.focus();
+}
+
 interface TableProps {
   readonly shown: readonly LiveExchange[];
   readonly open: string;
   readonly onToggle: (id: string) => void;
+  readonly hold: Hold;
 }
 
-function Table({ shown, open, onToggle }: TableProps): JSX.Element {
+function Table({ shown, open, onToggle, hold }: TableProps): JSX.Element {
   const scaleMs = scaleOf(shown);
+  const [focused, setFocused] = useState("");
+  const reachable = shown.some(({ id }) => id === focused) ? focused : shown[0]?.id;
+  const latest = useRef(hold); // a row keeps the functions that it was made with
+  latest.current = hold;
+  const onFocus = (id: string) => {
+    setFocused(id);
+    latest.current.hold(false); // what is read must not run away
+  };
+  const onFocusOut = ({ currentTarget, relatedTarget }: FocusEvent & { readonly currentTarget: HTMLElement }) => {
+    if (open === "" && !currentTarget.contains(relatedTarget as Node | null)) hold.release(false);
+  };
   return (
     <div class="scroll" role="region" aria-label="Exchanges, the last to end first" tabIndex={0}>
       <table>
@@ -61,14 +76,16 @@ function Table({ shown, open, onToggle }: TableProps): JSX.Element {
             <th scope="col" class="number wide">Tokens</th>
           </tr>
         </thead>
-        <tbody>
+        <tbody onKeyDown={moveFocus} onFocusOut={onFocusOut}>
           {shown.map((exchange) => (
             <Row
               key={exchange.id}
               exchange={exchange}
               scaleMs={scaleMs}
               isOpen={open === exchange.id}
+              isReachable={reachable === exchange.id}
               onToggle={onToggle}
+              onFocus={onFocus}
             />
           ))}
         </tbody>
@@ -96,83 +113,126 @@ function Legend(): JSX.Element {
   );
 }
 
-interface Filter {
-  readonly text: string;
-  readonly kind: Kind;
+/** Explains an empty list. */
+function tellWhyEmpty({ isAll, error }: ExchangeList, isFiltered: boolean, scope: Scope): string {
+  if (error !== undefined) return "None so far.";
+  if (scope !== "") {
+    return isFiltered
+      ? "None of those that came while this was watched. A gateway's own page has the last 10,000 of it."
+      : "None of the last ones. A gateway's own page has the last 10,000 of it.";
+  }
+  if (!isAll) return "Looking through those that are kept…";
+  return isFiltered
+    ? "None of those that are kept. Change the filter; for older ones there is sallyport log."
+    : "None yet. Each shows here within a second after its last byte; the last 10,000 are kept.";
 }
 
-interface FilterProps {
-  readonly filter: Filter;
-  readonly onFilter: (filter: Filter) => void;
+/** Holds the list while the page is scrolled so far that its beginning is out of sight: rows must not move then. */
+function useHoldWhileScrolled(hold: Hold, isReading: boolean) {
+  const begin = useRef<HTMLElement>(null);
+  const latest = useRef({ hold, isReading });
+  latest.current = { hold, isReading };
+  useEffect(() => {
+    const onScroll = () => {
+      const { hold, isReading } = latest.current;
+      const isAway = (begin.current?.getBoundingClientRect().top ?? 0) < 0;
+      if (isAway) hold.hold(false);
+      else if (!isReading && !begin.current?.querySelector("tbody")?.contains(document.activeElement)) {
+        hold.release(false);
+      }
+    };
+    addEventListener("scroll", onScroll, { passive: true });
+    return () => removeEventListener("scroll", onScroll);
+  }, []);
+  return begin;
 }
 
-function FilterFields({ filter, onFilter }: FilterProps): JSX.Element {
+function PauseButton({ hold, onResume }: { hold: Hold; onResume: () => void }): JSX.Element {
+  if (!hold.isHeld) return <button type="button" onClick={() => hold.hold(true)}>Pause</button>;
+  const missed = hold.missed === undefined ? "many new" : hold.missed === 0 ? "" : `${hold.missed} new`;
   return (
-    <>
-      <input
-        type="search"
-        class="grow"
-        aria-label="Filter"
-        placeholder="Filter by id, key, provider, model, code or status"
-        value={filter.text}
-        onInput={(event) => onFilter({ ...filter, text: event.currentTarget.value })}
-      />
-      <div class="segments" role="group" aria-label="Which">
-        {KINDS.map(([kind, label]) => (
-          <button
-            type="button"
-            key={kind}
-            aria-pressed={filter.kind === kind}
-            onClick={() => onFilter({ ...filter, kind })}
-          >
-            {label}
-          </button>
-        ))}
-      </div>
-    </>
+    <button type="button" class="held" onClick={onResume}>
+      Resume{missed === "" ? "" : ` (${missed})`}
+    </button>
+  );
+}
+
+interface FootProps {
+  readonly list: ExchangeList;
+  readonly shown: number;
+  /** Number of exchanges that are shown at most. */
+  readonly count: number;
+  readonly isOwn: boolean;
+  readonly onMore: () => void;
+}
+
+/** Legend of the timelines, number of rows, and the way to older ones. */
+function Foot({ list: { found, isAll }, shown, count, isOwn, onMore }: FootProps): JSX.Element {
+  const isThereMore = found.length > count || (!isAll && shown >= count);
+  return (
+    <div class="toolbar">
+      <Legend />
+      <span class="hint">{shown} shown{isAll && isOwn && shown === found.length ? ", all that are kept" : ""}</span>
+      {isThereMore && <button type="button" onClick={onMore}>Show older</button>}
+    </div>
   );
 }
 
 /** The view. */
-export function Exchanges({ snapshot }: { snapshot: Snapshot }): JSX.Element {
-  const [filter, setFilter] = useState<Filter>({ text: "", kind: "all" });
-  const [held, setHeld] = useState<readonly LiveExchange[] | undefined>(undefined);
+export function Exchanges({ snapshot, scope }: { snapshot: Snapshot; scope: Scope }): JSX.Element {
+  const [texts, setTexts] = useFilter();
+  const hold = useHold(snapshot);
   const [open, setOpen] = useState("");
   const [count, setCount] = useState(SHOWN_AT_ONCE);
-  const latest = useRef(snapshot.exchanges); // a row keeps the onToggle that it was made with
-  latest.current = snapshot.exchanges;
-  const all = held ?? snapshot.exchanges;
-  const found = all.filter((exchange) => matches(exchange, filter.kind, filter.text.trim().toLowerCase()));
-  const shown = found.slice(0, count);
+  const list = useExchangeList(hold.streamed, texts, count, scope === "");
+  const begin = useHoldWhileScrolled(hold, open !== "");
+  const shown = list.found.slice(0, count);
+  const latest = useRef(hold);
+  latest.current = hold;
   const onToggle = (id: string) => {
     setOpen((before) => before === id ? "" : id);
-    setHeld((before) => before ?? latest.current); // what is read must not run away
+    latest.current.hold(false);
   };
+  const onResume = () => {
+    setOpen("");
+    setCount(SHOWN_AT_ONCE);
+    hold.release(true);
+    begin.current?.scrollIntoView?.({ block: "nearest" });
+  };
+  const providers = snapshot.report?.providers.map(({ name }) => name) ?? [];
   return (
     <>
       <h1 class="sr">Exchanges</h1>
       <div class="toolbar">
-        <FilterFields filter={filter} onFilter={setFilter} />
-        <button type="button" aria-pressed={held !== undefined} onClick={() => setHeld(held ? undefined : all)}>
-          {held ? "Held" : "Hold"}
-        </button>
+        <FilterFields
+          texts={texts}
+          providers={providers}
+          known={snapshot.exchanges}
+          onChange={(changed) => {
+            setTexts(changed);
+            setCount(SHOWN_AT_ONCE);
+          }}
+        />
+        <PauseButton hold={hold} onResume={onResume} />
       </div>
-      <section class="card flush">
-        {found.length > 0 ? <Table shown={shown} open={open} onToggle={onToggle} /> : (
-          <p class="empty">
-            {all.length === 0
-              ? "None yet. Each shows here within a second after its last byte; the last 500 are kept."
-              : "None of those that are kept. Change the filter."}
-          </p>
-        )}
+      <section ref={begin} class="card flush">
+        {shown.length > 0
+          ? <Table shown={shown} open={open} onToggle={onToggle} hold={hold} />
+          : <p class="empty">{tellWhyEmpty(list, Object.values(texts).some((text) => text !== ""), scope)}</p>}
       </section>
-      <div class="toolbar">
-        <Legend />
-        <span class="hint">{shown.length} of {found.length}</span>
-        {found.length > count && (
-          <button type="button" onClick={() => setCount(count + SHOWN_AT_ONCE * 2)}>Show more</button>
-        )}
-      </div>
+      {list.error !== undefined && (
+        <div class="toolbar">
+          <Problem error={list.error} />
+          <button type="button" onClick={list.retry}>Try again</button>
+        </div>
+      )}
+      <Foot
+        list={list}
+        shown={shown.length}
+        count={count}
+        isOwn={scope === ""}
+        onMore={() => setCount(count + SHOWN_AT_ONCE * 2)}
+      />
     </>
   );
 }

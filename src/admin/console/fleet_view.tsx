@@ -6,7 +6,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { FleetGateway, FleetReport } from "../../observe/fleet/fleet_report.ts";
-import { call } from "./client.ts";
+import { call, mayChange } from "./client.ts";
 import { useFleet } from "./fleet_switch.tsx";
 import { amount, bytes, clock, duration, percent } from "./format.ts";
 import { Confirm, Pill } from "./parts.tsx";
@@ -110,7 +110,7 @@ function Row({ gateway, now, usual, onTurn }: RowProps): JSX.Element {
         <Redis gateway={gateway} />
       </td>
       <td class="acts">
-        {isHere && state !== "leaving" && (
+        {isHere && state !== "leaving" && mayChange() && (
           <button
             type="button"
             aria-label={`${wordOf(state)} ${name}`}
@@ -241,8 +241,8 @@ export function Fleet(): JSX.Element {
       <h1 class="sr">Fleet</h1>
       <div class="toolbar">
         <Summary report={report} />
-        {here.length > 1 && all("Drain")}
-        {here.length > 1 && all("Resume")}
+        {here.length > 1 && mayChange() && all("Drain")}
+        {here.length > 1 && mayChange() && all("Resume")}
       </div>
       <section class="card flush">
         <Table report={report} onTurn={onTurn} />

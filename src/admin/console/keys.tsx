@@ -5,7 +5,7 @@
  */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { call, type Key, type MadeKey, type Team } from "./client.ts";
+import { call, type Key, type MadeKey, mayChange, type Team } from "./client.ts";
 import { ago, day } from "./format.ts";
 import { Revoke, Rotate, Secret } from "./key_dialogs.tsx";
 import { KeyForm } from "./key_form.tsx";
@@ -185,6 +185,7 @@ export function Keys({ snapshot: { report } }: { snapshot: Snapshot }): JSX.Elem
   const { value, error, reload } = useKeys(search.trim(), limit);
   const { list, teams = [] } = value ?? {};
   const isReadOnly = list?.readOnly === true;
+  const canChange = !isReadOnly && mayChange();
   const providers = report?.providers.map(({ name }) => name) ?? [];
   const onDone = (made?: MadeKey) => {
     setDoing(made?.key === undefined ? undefined : { what: "show", made });
@@ -202,7 +203,7 @@ export function Keys({ snapshot: { report } }: { snapshot: Snapshot }): JSX.Elem
           value={search}
           onInput={(event) => setSearch(event.currentTarget.value)}
         />
-        {list !== undefined && !isReadOnly && (
+        {list !== undefined && canChange && (
           <button
             type="button"
             class="primary"
@@ -219,7 +220,7 @@ export function Keys({ snapshot: { report } }: { snapshot: Snapshot }): JSX.Elem
       <section class="card flush">
         {list === undefined || list.keys.length === 0
           ? <p class="empty">{whyEmpty(list, error, search)}</p>
-          : <KeyTable keys={list.keys} now={report?.now ?? Date.now()} onDo={isReadOnly ? undefined : setDoing} />}
+          : <KeyTable keys={list.keys} now={report?.now ?? Date.now()} onDo={canChange ? setDoing : undefined} />}
       </section>
       {list?.next && (
         <div class="toolbar">

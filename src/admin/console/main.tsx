@@ -23,6 +23,7 @@ interface ViewProps {
   readonly snapshot: Snapshot;
   readonly store: Store;
   readonly theme: string;
+  readonly scope: Scope;
 }
 
 /** The views, in the order of the navigation. The playground keeps its state while it is hidden. */
@@ -40,7 +41,7 @@ type View = keyof typeof VIEWS;
 const NAMES = Object.keys(VIEWS) as View[];
 
 function useView(): View {
-  const read = () => NAMES.find((view) => location.hash === `#${view}`) ?? "traffic";
+  const read = () => NAMES.find((view) => location.hash.split("?")[0] === `#${view}`) ?? "traffic";
   const [view, setView] = useState<View>(read);
   useEffect(() => {
     const onChange = () => setView(read());
@@ -112,7 +113,7 @@ function Console({ onSignedOut }: { onSignedOut: (told: string) => void }): JSX.
       <Banner snapshot={snapshot} />
       {SCOPED.includes(view) && <FleetSwitch scope={scope} live={snapshot.report?.scope} onScope={setScope} />}
       <main id="content" tabIndex={-1}>
-        {Shown !== undefined && <Shown snapshot={snapshot} store={store} theme={shown} />}
+        {Shown !== undefined && <Shown key={scope} snapshot={snapshot} store={store} theme={shown} scope={scope} />}
         <Playground snapshot={snapshot} isHidden={view !== "playground"} />
       </main>
     </>

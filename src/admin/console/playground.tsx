@@ -6,6 +6,7 @@
  */
 import type { JSX } from "preact";
 import { useRef, useState } from "preact/hooks";
+import { mayChange } from "./client.ts";
 import { amount, duration } from "./format.ts";
 import { Check, Field, Pill } from "./parts.tsx";
 import { type Course, type Draft, run, START } from "./playground_call.ts";
@@ -136,10 +137,12 @@ export function Playground({ snapshot: { report }, isHidden }: {
           </Check>
         </div>
         <div class="actions">
-          <span class="hint grow">Keys are kept in this form only.</span>
+          <span class="hint grow">
+            {mayChange() ? "Keys are kept in this form only." : "To send calls takes the role admin."}
+          </span>
           {isRunning
             ? <button type="button" onClick={() => controller.current?.abort()}>Stop</button>
-            : <button type="submit" class="primary">Send</button>}
+            : <button type="submit" class="primary" disabled={!mayChange()}>Send</button>}
         </div>
       </form>
       <Answer course={course} />

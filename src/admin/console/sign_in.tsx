@@ -20,7 +20,11 @@ export function SignIn({ told, onSignedIn }: { told: string; onSignedIn: () => v
       } catch (thrown) {
         const isWrong = thrown instanceof Refused && thrown.status === 401;
         throw isWrong
-          ? new Refused(401, "wrong", "This is not the admin token: it stands in admin.token of the configuration")
+          ? new Refused(
+            401,
+            "wrong",
+            "This is not the admin token of the configuration, nor a token with a role here",
+          )
           : thrown;
       }
       onSignedIn();
@@ -32,7 +36,10 @@ export function SignIn({ told, onSignedIn }: { told: string; onSignedIn: () => v
         <Mark />
         <h1>Sallyport</h1>
         <input class="sr" aria-hidden="true" tabIndex={-1} autocomplete="username" value="admin" readOnly />
-        <Field label="Admin token" hint="Kept in this page's memory: a reload forgets it">
+        <Field
+          label="Admin token"
+          hint="Or a token of your identity provider. Kept in this page's memory: a reload forgets it"
+        >
           {(attributes) => (
             <input
               {...attributes}

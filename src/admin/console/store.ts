@@ -36,8 +36,10 @@ export interface Point {
 export interface Snapshot {
   readonly report: FleetLiveReport | undefined;
   readonly points: readonly Point[];
-  /** The newest first. */
+  /** The newest first, without a gap. */
   readonly exchanges: readonly LiveExchange[];
+  /** Number of gaps so far: after one, `exchanges` begins anew. */
+  readonly gaps: number;
   readonly isConnected: boolean;
 }
 
@@ -71,7 +73,7 @@ const sum = (counts: Iterable<number>): number => Array.from(counts).reduce((tot
 /** Collects reports. */
 export class Store {
   #seconds = new Map<number, LiveSecond>();
-  #snapshot: Snapshot = { report: undefined, points: [], exchanges: [], isConnected: false };
+  #snapshot: Snapshot = { report: undefined, points: [], exchanges: [], gaps: 0, isConnected: false };
 
   /** State of the store at this moment. */
   get snapshot(): Snapshot {
@@ -97,13 +99,7 @@ export class Store {
       const open = at === last ? report : before;
       points.push(before !== undefined && isTold ? before : this.#toPoint(at, open, at >= report.since));
     }
-    // A stream that was opened again tells some a second time.
-    const seen = new Set(report.exchanges.map(({ id }) => id));
-    const exchanges = [
-      ...report.exchanges.toReversed(),
-      ...this.#snapshot.exchanges.filter(({ id }) => !seen.has(id)),
-    ].slice(0, KEPT_EXCHANGES);
-    this.#update({ report, points, exchanges, isConnected: true });
+    this.#update({ report, points, ...this.#addExchanges(report), isConnected: true });
   }
 
   /** @param count How many seconds, up to the last one that is over */
@@ -134,6 +130,23 @@ export class Store {
       outputTokens: sum(seconds.map(({ outputTokens }) => outputTokens)),
       percentile: (what, share) => percentile(seconds.map((second): Durations => second[what]), share),
     };
+  }
+
+  /** Puts the exchanges of a report before those that are known, or in their place where some between are missing. */
+  #addExchanges({ exchanges, seconds, from, scope }: FleetLiveReport): Pick<Snapshot, "exchanges" | "gaps"> {
+    const { report: before, exchanges: known, gaps } = this.#snapshot;
+    // A stream that was opened again tells some a second time.
+    const told = new Set(exchanges.map(({ id }) => id));
+    const newest = exchanges.toReversed();
+    const older = known.filter(({ id }) => !told.has(id));
+    // Those of several gateways are never all there, and no route has the others.
+    if (scope !== undefined) return { exchanges: [...newest, ...older].slice(0, KEPT_EXCHANGES), gaps };
+    const isWhole = sum(seconds.map((second) => second.exchanges)) <= exchanges.length;
+    const isNext = before !== undefined && from * 1000 <= before.now;
+    if (older.length < known.length || (isWhole && isNext)) {
+      return { exchanges: [...newest, ...older].slice(0, KEPT_EXCHANGES), gaps };
+    }
+    return { exchanges: newest, gaps: gaps + 1 };
   }
 
   /** @param isKnown Whether the gateway was there: only then a second without figures was idle */

@@ -5,7 +5,7 @@
  */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { call } from "./client.ts";
+import { call, mayChange } from "./client.ts";
 import { Confirm, Mark, Pill } from "./parts.tsx";
 import { clock, plural } from "./format.ts";
 import type { Snapshot } from "./store.ts";
@@ -67,14 +67,18 @@ export function Top({ snapshot: { report, isConnected }, theme, onTheme, onSigne
         <span class="hint wide">{report?.version}</span>
         <span class="grow" />
         <ThemeSwitch theme={theme} next={onTheme} />
-        <button
-          type="button"
-          aria-haspopup="dialog"
-          disabled={!isConnected || report?.state === "leaving"}
-          onClick={() => setAsking(true)}
-        >
-          {isDrained ? "Resume" : "Drain"}
-        </button>
+        {mayChange()
+          ? (
+            <button
+              type="button"
+              aria-haspopup="dialog"
+              disabled={!isConnected || report?.state === "leaving"}
+              onClick={() => setAsking(true)}
+            >
+              {isDrained ? "Resume" : "Drain"}
+            </button>
+          )
+          : <Pill kind="quiet">viewer</Pill>}
         <button type="button" class="quiet" onClick={() => onSignedOut("")}>Sign out</button>
       </header>
       {isAsking && <Drain isDrained={isDrained} onClose={() => setAsking(false)} />}

@@ -29,6 +29,8 @@ import { cost, type Order, UsageTable } from "./usage_table.tsx";
 
 /** Number of rows that are shown at first. */
 const SHOWN_AT_ONCE = 50;
+/** Names in the place of a team. */
+const NO_TEAM: readonly string[] = ["(none)", "(removed)", "(identity tokens)"];
 
 /** State of the view when it was last left: whoever comes back finds it as it was. */
 let left: Shown | undefined;
@@ -189,7 +191,7 @@ export function Usage({ snapshot: { report }, theme }: { snapshot: Snapshot; the
   useEffect(() => {
     // Where no key has a team, the keys themselves say more.
     if (data === undefined || left !== undefined) return;
-    const isTold = data.table.rows.some(({ team }) => team !== "(none)" && team !== "(removed)");
+    const isTold = data.table.rows.some(({ team }) => !NO_TEAM.includes(team ?? ""));
     onShown(isTold ? shown : { ...shown, by: "key" });
   }, [data]);
   return (

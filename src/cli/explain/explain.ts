@@ -41,10 +41,13 @@ export async function explainCommand({ operand, config: file, json }: CommandOpt
   const { config, directory } = loadConfig(file);
   const assembly = await assemble(config, { directory, report: () => {}, isServing: false });
   let explanation: Explanation;
-  const { keys, limiter, parts: { digest } } = assembly;
+  const { keys, identity, limiter, parts: { digest } } = assembly;
   const standing = createStanding(config, limiter);
   try {
-    explanation = await explain(request, { config, keys, status: standing.status, digest, compose: composeGateway });
+    await identity?.revocations.list(); // a command that ends follows no changes: this reads them once
+    const { status } = standing;
+    const compose = composeGateway;
+    explanation = await explain(request, { config, keys, identity: identity?.verifier, status, digest, compose });
   } finally {
     await assembly.close();
   }

@@ -51,7 +51,7 @@ export class PublishedParts {
 }
 
 /** Returns the second in which an exchange ended. */
-const endOf = ({ startedAt, durationMs }: LiveExchange): number => Math.floor((startedAt + durationMs) / 1000);
+const endOf = ({ settledAt }: LiveExchange): number => Math.floor(settledAt / 1000);
 
 /** Prepares the traffic of five minutes for publication. @param asked Number of the question that it answers */
 export function toHistory(part: LivePart, asked: number): unknown {
@@ -94,6 +94,7 @@ function readSeconds(value: unknown): LiveSecond[] {
 }
 
 function readPart({ since, openExchanges, openStreams, providers, seconds, exchanges }: Unknown<LivePart>): LivePart {
+  const isExchange = (each: LiveExchange) => isObject(each) && typeof each.settledAt === "number";
   const isProvider = (each: LivePart["providers"][number]) => isObject(each) && Array.isArray(each.replicas);
   return {
     since: count(since),
@@ -101,7 +102,7 @@ function readPart({ since, openExchanges, openStreams, providers, seconds, excha
     openStreams: count(openStreams),
     providers: list(providers).filter(isProvider),
     seconds: readSeconds(seconds),
-    exchanges: list(exchanges).filter(isObject),
+    exchanges: list(exchanges).filter(isExchange),
   };
 }
 

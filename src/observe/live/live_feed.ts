@@ -1,5 +1,6 @@
 /**
- * The live feed: collects settled exchanges in ring buffers of fixed size, and reports them once a second to watchers.
+ * The live feed: collects settled exchanges in ring buffers of fixed size, reports them once a second to watchers, and
+ * finds them again for those who ask.
  *
  * Each exchange is stored in a ring of exchanges and counted in the current second of a ring of seconds. All other work
  * is done only while somebody watches.
@@ -11,16 +12,17 @@ import type { Clock } from "../../exchange/clock.ts";
 import type { ExchangeRecord } from "../../exchange/record.ts";
 import type { ExchangeObserver } from "../../exchange/observer.ts";
 import { concernOf } from "../../errors/outcomes.ts";
+import type { ExchangePage, ExchangeQuery } from "./exchange_page.ts";
+import { ExchangeRing } from "./exchange_ring.ts";
 import {
   binOf,
   BINS,
   type Durations,
-  KEPT_EXCHANGES,
   KEPT_SECONDS,
-  type LiveExchange,
   type LivePart,
   type LiveReplica,
   type LiveSecond,
+  REPORTED_EXCHANGES,
   TIMED_SECONDS,
 } from "./live_report.ts";
 
@@ -132,9 +134,7 @@ export class LiveFeed implements ExchangeObserver {
   readonly #since: number;
   readonly #seconds: Second[] = [];
   readonly #times: SecondTimes[] = [];
-  readonly #exchanges: LiveExchange[] = [];
-  readonly #endedIn = new Float64Array(KEPT_EXCHANGES);
-  #next = 0;
+  readonly #exchanges = new ExchangeRing();
 
   /**
    * @param providers By name, with their hosts
@@ -152,11 +152,9 @@ export class LiveFeed implements ExchangeObserver {
   }
 
   settled(record: ExchangeRecord): void {
-    const at = Math.floor(this.#now() / 1000);
-    // The error behind a failure may hold anything, and hold on to it.
-    this.#exchanges[this.#next] = record.error === undefined ? record : { ...record, error: undefined } as LiveExchange;
-    this.#endedIn[this.#next] = at;
-    this.#next = (this.#next + 1) % KEPT_EXCHANGES;
+    const now = this.#now();
+    const at = Math.floor(now / 1000);
+    this.#exchanges.add(record, now);
     const second = this.#seconds[at % KEPT_SECONDS] ??= new Second();
     if (second.at !== at) second.start(at);
     const concern = concernOf(record);
@@ -192,7 +190,6 @@ export class LiveFeed implements ExchangeObserver {
    */
   look({ openExchanges, openStreams, replicas }: WatchedGateway, from: number, to: number, isBrief = false): LivePart {
     const isWanted = (at: number) => at >= from && at < to;
-    const places = isBrief ? [] : this.#exchanges.map((_, step) => (this.#next + step) % this.#exchanges.length);
     const timesOf = (at: number) => {
       const times = this.#times[at % TIMED_SECONDS];
       return times?.at === at ? times.toJson() : {};
@@ -214,9 +211,13 @@ export class LiveFeed implements ExchangeObserver {
       })),
       seconds: this.#seconds.filter(({ at }) => isWanted(at)).sort((one, other) => one.at - other.at)
         .map((second) => second.toJson(timesOf(second.at))),
-      exchanges: places.filter((place) => isWanted(this.#endedIn[place] ?? -1))
-        .flatMap((place) => this.#exchanges[place] ?? []),
+      exchanges: isBrief ? [] : this.#exchanges.within(from, to, REPORTED_EXCHANGES),
     };
+  }
+
+  /** Finds exchanges that are kept. @param query Which, and from where on @returns A page of them, the newest first */
+  find(query: ExchangeQuery): ExchangePage {
+    return this.#exchanges.find(query);
   }
 }
 

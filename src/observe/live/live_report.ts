@@ -12,8 +12,10 @@ export { concernOf } from "../../errors/outcomes.ts";
 export const KEPT_SECONDS = 300;
 /** Number of seconds whose times are kept by provider. */
 export const TIMED_SECONDS = 60;
-/** Number of exchanges that are kept. */
-export const KEPT_EXCHANGES = 500;
+/** Number of exchanges that a process keeps. */
+export const KEPT_EXCHANGES = 10_000;
+/** Number of exchanges in one report, at most: the newest. The rest is there to be asked for. */
+export const REPORTED_EXCHANGES = 250;
 
 /** Bins per doubling of a duration. Each ends 9 % above the one before, so that its middle is at most 5 % off. */
 const BINS_AN_OCTAVE = 8;
@@ -92,7 +94,14 @@ export interface LiveSecond {
 }
 
 /** One exchange as an operator sees it: its record without the error behind it, which may name addresses. */
-export type LiveExchange = Omit<ExchangeRecord, "error">;
+export interface LiveExchange extends Omit<ExchangeRecord, "error" | "withheld"> {
+  /** Wall clock at its end, milliseconds since 1970; none is that of another exchange of the same process. */
+  readonly settledAt: number;
+  /** Name of the key, where it has one. */
+  readonly keyName?: string;
+  /** Name of its gateway, where the report is about several. */
+  readonly gateway?: string;
+}
 
 /** State of a replica, over all processes. */
 export interface LiveReplica {
@@ -119,7 +128,7 @@ export interface LivePart {
   }[];
   /** The oldest first; a second without traffic is left out. */
   readonly seconds: readonly LiveSecond[];
-  /** In the order in which they settled, at most {@link KEPT_EXCHANGES}. */
+  /** In the order in which they settled, the newest {@link REPORTED_EXCHANGES}. */
   readonly exchanges: readonly LiveExchange[];
 }
 
@@ -194,7 +203,6 @@ export function mergeParts(parts: readonly LivePart[]): LivePart {
     return { since: 0, openExchanges: 0, openStreams: 0, providers: [], seconds: [], exchanges: [] };
   }
   if (rest.length === 0) return first;
-  const endOf = ({ startedAt, durationMs }: LiveExchange) => startedAt + durationMs;
   return {
     since: Math.min(...parts.map(({ since }) => since)),
     openExchanges: parts.reduce((sum, { openExchanges }) => sum + openExchanges, 0),
@@ -207,7 +215,7 @@ export function mergeParts(parts: readonly LivePart[]): LivePart {
       ),
     })),
     seconds: mergeSeconds(parts.flatMap(({ seconds }) => seconds)),
-    exchanges: parts.flatMap(({ exchanges }) => exchanges).sort((one, other) => endOf(one) - endOf(other))
-      .slice(-KEPT_EXCHANGES),
+    exchanges: parts.flatMap(({ exchanges }) => exchanges).sort((one, other) => one.settledAt - other.settledAt)
+      .slice(-REPORTED_EXCHANGES),
   };
 }

@@ -30,6 +30,15 @@ interface OwnSettings {
   readonly redis: RedisReport | undefined;
 }
 
+/** Returns the name of this machine; `undefined` where Deno may not tell it, which is looked at without a question. */
+function machineName(): string | undefined {
+  if (runtime !== "deno") return hostname();
+  const { permissions } = (globalThis as unknown as {
+    Deno: { permissions: { querySync(wanted: { name: string; kind: string }): { state: string } } };
+  }).Deno;
+  return permissions.querySync({ name: "sys", kind: "hostname" }).state === "granted" ? hostname() : undefined;
+}
+
 /** This gateway. */
 export class OwnGateway {
   /** Id of this process. What is meant for it is not meant for its successor. */
@@ -41,8 +50,9 @@ export class OwnGateway {
   #settings: OwnSettings = { instance: undefined, redis: undefined };
   #lookedTo: number;
   #openStreams = 0;
+  readonly #host = machineName() ?? `gateway-${this.id}`;
   /** Host and first port. */
-  #address = hostname();
+  #address = this.#host;
 
   /** @param parts The parts that it works with */
   constructor(parts: OwnGatewayParts) {
@@ -56,7 +66,7 @@ export class OwnGateway {
     const { instance } = this.#settings;
     if (instance !== undefined) return instance;
     const [url] = this.served.urls; // there is none any more when it has left
-    if (url !== undefined) this.#address = `${hostname()}:${new URL(url).port}`.slice(-100);
+    if (url !== undefined) this.#address = `${this.#host}:${new URL(url).port}`.slice(-100);
     return this.#address;
   }
 

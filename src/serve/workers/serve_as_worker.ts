@@ -36,6 +36,7 @@ export async function serveAsWorker(
     isReady: () => !serving.isStarting,
     counts: () => serving.counts,
     look: (from, to, isBrief) => serving.look(from, to, isBrief),
+    find: (query) => serving.find(query),
   });
   supervised.listening(serving.urls, source.digest);
   await supervised.leave;

@@ -6,6 +6,7 @@
  */
 import { ConfigError } from "../../config/config.ts";
 import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
+import { type ExchangePage, type ExchangeQuery, mergePages } from "../../observe/live/exchange_page.ts";
 import { type LivePart, mergeParts } from "../../observe/live/live_report.ts";
 import type { MemoryLimiter } from "../../limits/memory_limiter.ts";
 import { MetricRegistry, type MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
@@ -54,6 +55,7 @@ export class Workers implements Serving {
   #ended: readonly MetricSnapshot[] = [];
   readonly #registry = new MetricRegistry();
   readonly #watching = new Poll<LivePart>();
+  readonly #finding = new Poll<ExchangePage>();
   readonly #changes = new WorkerChanges<Worker>({
     serving: () => this.#serving,
     say: (worker, message) => this.#say(worker, message),
@@ -121,6 +123,12 @@ export class Workers implements Serving {
   async look(from: number, to: number, isBrief = false): Promise<LivePart> {
     const ask = (worker: Worker, call: number) => this.#say(worker, { type: "watch", call, from, to, isBrief });
     return mergeParts(await this.#watching.ask(this.#serving, ask));
+  }
+
+  /** Finds exchanges at all workers. One that does not answer in time, or has ended, is left out. */
+  async find(query: ExchangeQuery): Promise<ExchangePage> {
+    const ask = (worker: Worker, call: number) => this.#say(worker, { type: "find", call, query });
+    return mergePages(await this.#finding.ask(this.#serving, ask), query.limit);
   }
 
   /** Answers a call of the playground through one of the workers. */
@@ -259,6 +267,8 @@ export class Workers implements Serving {
         return this.#counting.answered(message.call);
       case "live":
         return this.#watching.answered(message.call, message.part);
+      case "found":
+        return this.#finding.answered(message.call, message.page);
       case "limits":
         return this.#count(worker, message);
     }

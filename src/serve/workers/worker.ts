@@ -5,6 +5,7 @@
  */
 import process from "node:process";
 import type { Limiter } from "../../limits/limiter.ts";
+import type { ExchangePage, ExchangeQuery } from "../../observe/live/exchange_page.ts";
 import type { LivePart } from "../../observe/live/live_report.ts";
 import { systemClock } from "../../exchange/clock.ts";
 import type { UsageBatch, UsageStore } from "../../usage/counts.ts";
@@ -34,6 +35,7 @@ export type WorkerMessage =
   | { readonly type: "open"; readonly open: number; readonly isReady: boolean }
   | { readonly type: "counts"; readonly call: number; readonly counts: readonly MetricSnapshot[] }
   | { readonly type: "live"; readonly call: number; readonly part: LivePart }
+  | { readonly type: "found"; readonly call: number; readonly page: ExchangePage }
   | { readonly type: "limits"; readonly batch: LimitBatch }
   | { readonly type: "usage"; readonly batch: UsageBatch };
 
@@ -72,6 +74,7 @@ export type SupervisorMessage =
     readonly to: number;
     readonly isBrief: boolean;
   }
+  | { readonly type: "find"; readonly call: number; readonly query: ExchangeQuery }
   | { readonly type: "close" };
 
 /** Interval at which a worker reports its number of open exchanges. Milliseconds. */
@@ -96,6 +99,8 @@ export interface WorkerState {
   counts(): readonly MetricSnapshot[];
   /** Reports the exchanges that settled from the second `from` up to, but not including, `to`. Seconds since 1970. */
   look(from: number, to: number, isBrief: boolean): Promise<LivePart>;
+  /** Finds exchanges that are kept. */
+  find(query: ExchangeQuery): Promise<ExchangePage>;
 }
 
 /** Prepares a configuration, with the ports that the first worker got. */
@@ -151,7 +156,7 @@ function followReloads(prepare: PrepareInWorker): void {
 }
 
 /** Reports the state of a worker, see {@link Supervised}. */
-function report({ open: countOpen, isReady, counts, look }: WorkerState): () => void {
+function report({ open: countOpen, isReady, counts, look, find }: WorkerState): () => void {
   let reported = { open: 0, isReady: false };
   const reportOpen = () => {
     const now = { open: countOpen(), isReady: isReady() };
@@ -163,6 +168,9 @@ function report({ open: countOpen, isReady, counts, look }: WorkerState): () => 
   const pushing = setInterval(() => say({ type: "counts", call: 0, counts: counts() }), COUNTS_MS);
   process.on("message", (message: SupervisorMessage) => {
     if (message.type === "count") say({ type: "counts", call: message.call, counts: counts() });
+    if (message.type === "find") {
+      void find(message.query).then((page) => say({ type: "found", call: message.call, page }));
+    }
     if (message.type !== "watch") return;
     const { call, from, to, isBrief } = message;
     void look(from, to, isBrief).then((part) => say({ type: "live", call, part }));

@@ -1,0 +1,116 @@
+/**
+ * The route of settled exchanges at the admin API, and the form of their filters, which `sallyport log` takes too.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { END_KINDS, type ExchangeFilter, readDuration } from "../../observe/live/exchange_filter.ts";
+import type { ExchangePlace } from "../../observe/live/exchange_page.ts";
+import { KEPT_EXCHANGES } from "../../observe/live/live_report.ts";
+import type { ExchangeLists } from "../exchange_lists.ts";
+import type { AdminRoute } from "./keys.ts";
+
+const MAX_LISTED = 500;
+const DEFAULT_LISTED = 100;
+/** The longest text to look for: a model has 256 characters at most. */
+const MAX_TEXT = 256;
+
+const text = v.optional(v.pipe(v.string(), v.maxLength(MAX_TEXT, `expected ${MAX_TEXT} characters at most`)));
+
+const durationForm = 'expected a duration such as "500ms" or "2s", or milliseconds';
+const duration = v.optional(v.pipe(
+  v.string(durationForm),
+  v.transform((text) => readDuration(text) ?? NaN),
+  v.number(durationForm),
+));
+
+const FILTER_ENTRIES = {
+  search: text,
+  id: text,
+  key: text,
+  provider: text,
+  model: text,
+  operation: text,
+  outcome: v.optional(v.picklist(END_KINDS, `expected one of ${END_KINDS.join(", ")}`)),
+  code: text,
+  status: v.optional(
+    v.pipe(v.string(), v.regex(/^[1-5][0-9x]{0,2}$/, "expected a status such as 429, or a class such as 5xx")),
+  ),
+  stream: v.optional(v.picklist(["true", "false"], 'expected "true" or "false"')),
+  minDuration: duration,
+  minFirstToken: duration,
+} as const;
+
+const PartsSchema = v.strictObject(FILTER_ENTRIES);
+
+function toFilter(
+  { stream, minDuration, minFirstToken, ...filter }: v.InferOutput<typeof PartsSchema>,
+): ExchangeFilter {
+  return {
+    ...filter,
+    stream: stream === undefined ? undefined : stream === "true",
+    minDurationMs: minDuration,
+    minFirstTokenMs: minFirstToken,
+  };
+}
+
+/** Schema of a filter. Its input is text, of a query string or of the command line. */
+export const FilterSchema: v.GenericSchema<unknown, ExchangeFilter> = v.pipe(PartsSchema, v.transform(toFilter));
+
+const afterForm = "expected the next of the page before";
+
+/** Reads a cursor; it is the place of an exchange. */
+function toPlace(cursor: string): ExchangePlace | undefined {
+  const [, time, id] = /^([0-9]+(?:\.[0-9]+)?)_(.+)$/.exec(cursor) ?? [];
+  return time === undefined || id === undefined ? undefined : { settledAt: Number(time), id };
+}
+
+const limitForm = `expected a whole number from 1 to ${MAX_LISTED}`;
+
+const QuerySchema = v.strictObject({
+  ...FILTER_ENTRIES,
+  limit: v.optional(
+    v.pipe(v.string(), v.regex(/^[1-9][0-9]{0,2}$/, limitForm), v.transform(Number), v.maxValue(MAX_LISTED, limitForm)),
+    String(DEFAULT_LISTED),
+  ),
+  after: v.optional(v.pipe(
+    v.string(),
+    v.transform(toPlace),
+    v.custom<ExchangePlace>((place) => place !== undefined, afterForm),
+  )),
+});
+
+/** The routes of exchanges. */
+export const EXCHANGE_ROUTES: readonly AdminRoute<ExchangeLists>[] = [{
+  method: "get",
+  path: "/v1/exchanges",
+  operationId: "listExchanges",
+  summary: `List the last ${KEPT_EXCHANGES} exchanges of each process, the newest first. ` +
+    "A page may hold fewer than asked for, or none, though next names another: the work of each is bounded",
+  query: {
+    schema: QuerySchema,
+    means: {
+      search: "Those with this text in one of their names: id, key, provider, model, operation, outcome, code, status",
+      id: "The one with this x-request-id",
+      key: "Those of keys with this text in their id or name",
+      provider: "Those of this provider",
+      model: "Those with this text in their model",
+      operation: "Those with this text in their operation, such as embeddings",
+      outcome: "ok; errors, for the operator to act on; refused, by the gateway or with a 4xx; cancelled by the caller",
+      code: "Those with this text in their code or cause, such as timeout",
+      status: "Those of this status, such as 429, or of this class, such as 5xx",
+      stream: "true for streams, false for the others",
+      minDuration: "Those that took at least so long, such as 2s, or milliseconds",
+      minFirstToken: "Those whose first token took at least so long",
+      limit: `How many at most, up to ${MAX_LISTED}; ${DEFAULT_LISTED} if left out`,
+      after: "The next of the page before, with the rest of the query as it was",
+    },
+  },
+  status: 200,
+  answers: "ExchangeList",
+  async run(lists, { query }) {
+    const { limit, after, ...parts } = query as v.InferOutput<typeof QuerySchema>; // as its schema leaves it
+    const { exchanges, reached } = await lists.find({ filter: toFilter(parts), limit, before: after });
+    return { exchanges, next: reached === undefined ? null : `${reached.settledAt}_${reached.id}` };
+  },
+}];

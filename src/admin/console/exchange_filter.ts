@@ -1,0 +1,78 @@
+/**
+ * The filter of the exchanges view, which the page's address holds: `#exchanges?outcome=errors&key=team-x`. The admin
+ * API takes the same names.
+ *
+ * @module
+ */
+import { useEffect, useState } from "preact/hooks";
+import { END_KINDS, type ExchangeFilter, readDuration } from "../../observe/live/exchange_filter.ts";
+
+const FILTER_NAMES = [
+  "search",
+  "id",
+  "outcome",
+  "stream",
+  "key",
+  "provider",
+  "model",
+  "operation",
+  "code",
+  "status",
+  "minDuration",
+  "minFirstToken",
+] as const;
+
+/** The parts as they are typed; one that is left out or empty lets all pass. */
+export type FilterTexts = Readonly<Partial<Record<typeof FILTER_NAMES[number], string>>>;
+
+/** Returns the parts that can be used: without the empty ones, and without what is being typed. */
+export function toUsable(texts: FilterTexts): FilterTexts {
+  const { minDuration, minFirstToken, status, ...rest } = texts;
+  const usable = {
+    ...rest,
+    ...(readDuration(minDuration ?? "") !== undefined && { minDuration }),
+    ...(readDuration(minFirstToken ?? "") !== undefined && { minFirstToken }),
+    ...(/^[1-5][0-9x]{0,2}$/.test(status ?? "") && { status }),
+  };
+  return Object.fromEntries(
+    Object.entries(usable).map(([name, text]) => [name, text?.trim() ?? ""]).filter(([, text]) => text !== ""),
+  );
+}
+
+/** Returns the filter of usable parts, for exchanges that the page has. */
+export function toFilter({ minDuration, minFirstToken, stream, outcome, ...texts }: FilterTexts): ExchangeFilter {
+  return {
+    ...texts,
+    outcome: END_KINDS.find((kind) => kind === outcome),
+    stream: stream === undefined ? undefined : stream === "true",
+    minDurationMs: readDuration(minDuration ?? ""),
+    minFirstTokenMs: readDuration(minFirstToken ?? ""),
+  };
+}
+
+/** Returns the address of the view with a filter, from the hash on. */
+export function toAddress(texts: FilterTexts): string {
+  const set = Object.entries(texts).filter(([, text]) => text !== "");
+  return set.length === 0 ? "#exchanges" : `#exchanges?${new URLSearchParams(set)}`;
+}
+
+function readAddress(): FilterTexts {
+  const [, query = ""] = location.hash.split("?");
+  const given = new URLSearchParams(query);
+  const texts = FILTER_NAMES.map((name) => [name, given.get(name) ?? ""]).filter(([, text]) => text !== "");
+  return Object.fromEntries(texts);
+}
+
+/** The filter in the page's address, and how to change it. What is typed makes no entry in the browser's history. */
+export function useFilter(): [FilterTexts, (texts: FilterTexts) => void] {
+  const [texts, setTexts] = useState(readAddress);
+  useEffect(() => {
+    const onChange = () => setTexts(readAddress());
+    addEventListener("hashchange", onChange);
+    return () => removeEventListener("hashchange", onChange);
+  }, []);
+  return [texts, (changed) => {
+    history.replaceState(null, "", toAddress(changed));
+    setTexts(changed);
+  }];
+}

@@ -1,0 +1,145 @@
+/**
+ * The list of the exchanges view: those that streamed in, older ones that the admin API is asked for, and a hold, so that
+ * what somebody reads stays where it is.
+ *
+ * @module
+ */
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { createTest } from "../../observe/live/exchange_filter.ts";
+import type { LiveExchange } from "../../observe/live/live_report.ts";
+import { call } from "./client.ts";
+import { type FilterTexts, toFilter, toUsable } from "./exchange_filter.ts";
+import type { Snapshot } from "./store.ts";
+
+/** Exchanges without a gap, the newest first; `gaps` changes when they begin anew. */
+export type Streamed = Pick<Snapshot, "exchanges" | "gaps">;
+
+/** Streaming rows, which can be held. */
+export interface Hold {
+  readonly streamed: Streamed;
+  readonly isHeld: boolean;
+  /** Number of exchanges that ended since; `undefined` if they are too many to know. */
+  readonly missed: number | undefined;
+  /** Holds them, by the wish of the reader or because something is being read. */
+  hold(isAsked: boolean): void;
+  /** Lets them stream again, unless the reader wished for the hold and `isAsked` is false. */
+  release(isAsked: boolean): void;
+}
+
+/** @param snapshot The state of the page's store */
+export function useHold({ exchanges, gaps }: Snapshot): Hold {
+  const [held, setHeld] = useState<Streamed & { readonly isAsked: boolean } | undefined>(undefined);
+  const latest = useRef<Streamed>({ exchanges, gaps }); // a listener keeps the functions that it was given
+  latest.current = { exchanges, gaps };
+  const since = held === undefined ? 0 : exchanges.findIndex(({ id }) => id === held.exchanges[0]?.id);
+  return {
+    streamed: held ?? { exchanges, gaps },
+    isHeld: held !== undefined,
+    missed: since < 0 ? held?.exchanges.length === 0 ? exchanges.length : undefined : since,
+    hold: (isAsked) =>
+      setHeld((before) => ({ ...(before ?? latest.current), isAsked: isAsked || before?.isAsked === true })),
+    release: (isAsked) => setHeld((before) => before?.isAsked === true && !isAsked ? before : undefined),
+  };
+}
+
+/** A page of the admin API. */
+interface Page {
+  readonly exchanges: readonly LiveExchange[];
+  readonly next: string | null;
+}
+
+/** Older exchanges that were asked for. */
+interface Older {
+  /** The filter that they were asked with, and the gaps at that time. */
+  readonly key: string;
+  readonly gaps: number;
+  readonly exchanges: readonly LiveExchange[];
+  /** Those from before the last gap. They stay until what lies between is known. */
+  readonly rest: readonly LiveExchange[];
+  /** The place to go on from; `null` when nothing older is kept. */
+  readonly next: string | null;
+}
+
+/** Exchanges of one page. */
+const PAGE = 200;
+/** Pause after typing, and between two questions where gaps come faster. Milliseconds. */
+const TYPING_MS = 250;
+const GAP_MS = 2000;
+
+/** Asks for the page that comes next. @param from The place to go on from; the newest exchange if left out */
+async function askForOlder(texts: FilterTexts, from: string | undefined, before: Omit<Older, "next">): Promise<Older> {
+  const query = new URLSearchParams({ ...texts, limit: String(PAGE), ...(from !== undefined && { after: from }) });
+  const { exchanges, next } = await call<Page>("GET", `v1/exchanges?${query}`);
+  const reached = next === null ? -Infinity : Number.parseFloat(next);
+  return {
+    ...before,
+    exchanges: [...before.exchanges, ...exchanges],
+    rest: before.rest.filter(({ settledAt }) => settledAt < reached),
+    next,
+  };
+}
+
+/** Exchanges that pass the filter. */
+export interface ExchangeList {
+  readonly found: readonly LiveExchange[];
+  readonly isLoading: boolean;
+  /** True when no older one is kept. */
+  readonly isAll: boolean;
+  readonly error: unknown;
+  /** Asks again after an error. */
+  retry(): void;
+}
+
+/**
+ * Lists the exchanges that pass a filter. Where fewer than wanted have streamed in, older ones of this gateway are asked
+ * for; those of others are known only while they stream.
+ *
+ * @param streamed Those that streamed in
+ * @param texts The filter
+ * @param wanted Number of exchanges that are shown at most
+ * @param isOwn True for those of this gateway
+ */
+export function useExchangeList(streamed: Streamed, texts: FilterTexts, wanted: number, isOwn: boolean): ExchangeList {
+  const usable = toUsable(texts);
+  const key = JSON.stringify(usable);
+  const passes = useMemo(() => createTest(toFilter(usable)), [key]);
+  const [older, setOlder] = useState<Older | undefined>(undefined);
+  const [error, setError] = useState<unknown>(undefined);
+  const [isLoading, setLoading] = useState(false);
+  const latestKey = useRef(key);
+  latestKey.current = key;
+  const askedAt = useRef(0);
+  const fitting = older?.key === key ? older : undefined;
+  const current = fitting?.gaps === streamed.gaps ? fitting : undefined;
+  const matched = streamed.exchanges.filter(passes);
+  const ids = new Set(matched.map(({ id }) => id));
+  const found = [...matched, ...[...fitting?.exchanges ?? [], ...fitting?.rest ?? []].filter(({ id }) => !ids.has(id))];
+  const isAll = !isOwn || current?.next === null;
+  const isShort = matched.length + (current?.exchanges.length ?? 0) < wanted;
+  const load = async () => {
+    const last = streamed.exchanges.at(-1);
+    const from = current?.next ?? (last && `${last.settledAt}_${last.id}`);
+    const rest = [...fitting?.exchanges ?? [], ...fitting?.rest ?? []];
+    setLoading(true);
+    askedAt.current = Date.now();
+    try {
+      const got = await askForOlder(usable, from, current ?? { key, gaps: streamed.gaps, exchanges: [], rest });
+      if (latestKey.current === key) setOlder(got);
+    } catch (thrown) {
+      setError(thrown);
+    }
+    setLoading(false);
+  };
+  useEffect(() => setError(undefined), [key]);
+  useEffect(() => {
+    if (!isShort || isAll || isLoading || error !== undefined) return;
+    const pauseMs = fitting === undefined
+      ? TYPING_MS
+      : current === undefined
+      ? askedAt.current + GAP_MS - Date.now()
+      : 0;
+    const timer = setTimeout(load, Math.max(0, pauseMs));
+    return () => clearTimeout(timer);
+  });
+  return { found, isLoading, isAll, error, retry: () => setError(undefined) };
+}

@@ -1,0 +1,110 @@
+/**
+ * Administration of identity tokens, shared by the command line and the admin API: revoked ones.
+ *
+ * @module
+ */
+import type { IdentityConfig } from "../config/identity.ts";
+import { TOKEN_ID_PREFIX } from "../config/key.ts";
+import type { Revocation, RevocationRegistry } from "../keys/identity/revocations.ts";
+import { KeyStoreError } from "../keys/key_store.ts";
+
+/** Parts of {@link TokenAdministration}. */
+export interface TokenAdministrationParts {
+  /** The configured issuers. */
+  readonly identity: readonly IdentityConfig[] | undefined;
+  /** Where revocations are kept; `undefined` where there are no issuers. */
+  readonly revocations: RevocationRegistry | undefined;
+  /** Wall clock, milliseconds since 1970. */
+  readonly now: () => number;
+}
+
+/** The tokens to revoke: by one of three. */
+export interface RevokedTokens {
+  /** Name of the issuer in the configuration; may be left out beside an id, and where there is only one. */
+  readonly issuer?: string | undefined;
+  /** `jti` of one token. */
+  readonly jti?: string | undefined;
+  /** `sub` of tokens. */
+  readonly subject?: string | undefined;
+  /** Id of the caller as the log has it, such as `jwt:corp:ann`. */
+  readonly id?: string | undefined;
+}
+
+/** A revocation as administrators see it. */
+export interface RevocationView {
+  /** Id of the caller, or the claim and its value. */
+  readonly id: string;
+  readonly by: Revocation["by"];
+  readonly value: string;
+  /** `iss` of the tokens. */
+  readonly issuer?: string | undefined;
+  readonly revoked: string;
+  /** Time at which every one of these tokens has expired. */
+  readonly until: string;
+}
+
+function toView({ issuer, by, value, at, until }: Revocation): RevocationView {
+  const id = by === "id" ? value : `${by} ${value}`;
+  return { id, by, value, issuer, revoked: new Date(at).toISOString(), until: new Date(until).toISOString() };
+}
+
+/** Operations on tokens. Each throws {@link KeyStoreError} if it is refused. */
+export class TokenAdministration {
+  readonly #parts: TokenAdministrationParts;
+
+  /** @param parts The parts that it works with */
+  constructor(parts: TokenAdministrationParts) {
+    this.#parts = parts;
+  }
+
+  /** Lists the revocations of tokens that have not expired, the latest first. */
+  async list(): Promise<RevocationView[]> {
+    return (await this.#registry.list()).map(toView);
+  }
+
+  /** Revokes tokens. Of a subject all that were issued so far; those that are issued later are accepted. */
+  async revoke(tokens: RevokedTokens): Promise<RevocationView> {
+    const registry = this.#registry;
+    const given = (["jti", "subject", "id"] as const).filter((by) => tokens[by] !== undefined);
+    const [by] = given;
+    const value = by && tokens[by];
+    if (by === undefined || value === undefined || given.length > 1) {
+      throw new KeyStoreError("Cannot tell which tokens to revoke: give one of jti, subject and id");
+    }
+    const { issuer } = this.#issuerOf(tokens);
+    const at = this.#parts.now();
+    const lives = (this.#parts.identity ?? []).filter((each) => each.issuer === issuer)
+      .map(({ maxAgeMs, leewayMs }) => maxAgeMs + 3 * leewayMs);
+    const revocation: Revocation = {
+      ...(by !== "id" && { issuer }),
+      by,
+      value,
+      at,
+      until: at + Math.max(...lives),
+    };
+    await registry.revoke(revocation);
+    return toView(revocation);
+  }
+
+  get #registry(): RevocationRegistry {
+    const { revocations } = this.#parts;
+    if (revocations !== undefined) return revocations;
+    throw new KeyStoreError("Cannot revoke identity tokens: identity is not configured");
+  }
+
+  #issuerOf({ issuer, id }: RevokedTokens): IdentityConfig {
+    const { identity = [] } = this.#parts;
+    const ofId = (name: string) => id?.startsWith(`${TOKEN_ID_PREFIX}${name}:`);
+    const found = identity.filter(({ name }) =>
+      id === undefined ? issuer === undefined || name === issuer : ofId(name)
+    );
+    const [first] = found;
+    if (first !== undefined && found.every((each) => each.issuer === first.issuer)) return first;
+    const names = identity.map(({ name }) => name).join(", ");
+    throw new KeyStoreError(
+      id === undefined
+        ? `Cannot tell the issuer of these tokens: give one of ${names}`
+        : `Cannot find the issuer of this id: it begins with ${TOKEN_ID_PREFIX} and one of ${names}`,
+    );
+  }
+}

@@ -1,0 +1,72 @@
+/**
+ * Lines of the JSON access log, as `sallyport log` reads them.
+ *
+ * @module
+ */
+import type { ErrorCode } from "../../errors/codes.ts";
+import { FAILURE_CAUSES, type FailureCause, OUTCOMES } from "../../errors/outcomes.ts";
+import type { Outcome } from "../../errors/outcomes.ts";
+import type { FilteredExchange } from "../../observe/live/exchange_filter.ts";
+
+/** An exchange of the log. */
+export interface LogEntry extends FilteredExchange {
+  /** Start of the exchange, milliseconds since 1970. */
+  readonly startedAt: number;
+  readonly tokens?: number | undefined;
+  readonly isEstimated: boolean;
+  readonly limit?: string | undefined;
+}
+
+/** Content of a line of the log: an exchange, or a number of lines that the gateway had to drop. */
+export type LogLine = { readonly entry: LogEntry } | { readonly dropped: number };
+
+const toText = (value: unknown): string | undefined => typeof value === "string" ? value : undefined;
+const toNumber = (value: unknown): number | undefined => typeof value === "number" ? value : undefined;
+
+/** Returns the JSON object of a line: the whole line, or its rest behind what a log collector put before it. */
+function findObject(line: string): Record<string, unknown> | undefined {
+  const start = line.startsWith("{") ? 0 : line.indexOf('{"time":"');
+  if (start < 0) return undefined;
+  try {
+    const value: unknown = JSON.parse(start === 0 ? line : line.slice(start));
+    return typeof value === "object" && value !== null ? value as Record<string, unknown> : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Reads a line.
+ *
+ * @param line Any line
+ * @returns Its content; `undefined` for a line that the access log did not write
+ */
+export function parseLogLine(line: string): LogLine | undefined {
+  const object = findObject(line);
+  const startedAt = Date.parse(toText(object?.time) ?? "");
+  if (object === undefined || Number.isNaN(startedAt)) return undefined;
+  const { id, status, outcome, dropped, cause } = object;
+  if (typeof dropped === "number") return { dropped };
+  if (typeof id !== "string" || typeof status !== "number" || typeof outcome !== "string") return undefined;
+  if (!Object.hasOwn(OUTCOMES, outcome)) return undefined;
+  return {
+    entry: {
+      startedAt,
+      id,
+      status,
+      outcome: outcome as Outcome, // it is one of the table
+      keyId: toText(object.key),
+      provider: toText(object.provider),
+      model: toText(object.model),
+      operation: toText(object.operation),
+      code: toText(object.code) as ErrorCode | undefined, // that of another version is only compared and printed
+      cause: typeof cause === "string" && Object.hasOwn(FAILURE_CAUSES, cause) ? cause as FailureCause : undefined,
+      stream: object.stream === true,
+      durationMs: toNumber(object.durationMs) ?? 0,
+      firstTokenMs: toNumber(object.firstTokenMs),
+      tokens: toNumber(object.tokens),
+      isEstimated: object.estimated === true,
+      limit: toText(object.limit),
+    } as LogEntry,
+  };
+}

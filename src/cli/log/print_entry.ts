@@ -1,0 +1,85 @@
+/**
+ * Lines of the access log for people: columns that stay aligned while more lines come.
+ *
+ * @module
+ */
+import { explainFailure, SIDES } from "../../errors/explanations.ts";
+import { type EndKind, endKindOf } from "../../observe/live/exchange_filter.ts";
+import { type Style, styled } from "../style.ts";
+import { toPlain } from "../table.ts";
+import type { LogEntry } from "./log_entry.ts";
+
+/** Columns: their titles, and their widths at first. They widen with what comes, up to a limit. */
+const COLUMNS: readonly (readonly [title: string, width: number])[] = [
+  ["TIME (UTC)", 23],
+  ["STATUS", 6],
+  ["END", 12],
+  ["PROVIDER", 8],
+  ["OPERATION", 16],
+  ["MODEL", 12],
+  ["KEY", 12],
+  ["TOOK", 9],
+  ["FIRST", 9],
+  ["TOKENS", 8],
+  ["ID", 36],
+];
+const MAX_WIDTH = 40;
+/** The first of the columns with numbers, which are aligned to the right, and the one after them. */
+const [FIRST_NUMBER, AFTER_NUMBERS] = [7, 10];
+
+const STYLES: Readonly<Record<EndKind, Style>> = { ok: "green", errors: "red", refused: "yellow", cancelled: "gray" };
+
+/** Formats a duration. */
+export function toDuration(ms: number | undefined): string {
+  if (ms === undefined) return "-";
+  if (ms < 1000) return `${Number(ms.toFixed(ms < 10 ? 1 : 0))} ms`;
+  return ms < 60_000 ? `${(ms / 1000).toFixed(2)} s` : `${(ms / 60_000).toFixed(1)} min`;
+}
+
+/** Prints entries as lines of columns. */
+export class EntryPrinter {
+  readonly #widths = COLUMNS.map(([, width]) => width);
+
+  /** Returns the titles. */
+  head(): string {
+    return styled("bold", this.#align(COLUMNS.map(([title]) => title)));
+  }
+
+  /** Returns the line of an entry, without its end. */
+  toLine(entry: LogEntry): string {
+    const { startedAt, status, code, outcome, cause, provider, operation, model, keyId, tokens, isEstimated } = entry;
+    const cells = [
+      new Date(startedAt).toISOString().slice(0, 23).replace("T", " "),
+      String(status),
+      `${code ?? outcome}${cause === undefined ? "" : ` (${cause})`}`,
+      provider ?? "-",
+      operation ?? "-",
+      model ?? "-",
+      keyId ?? "-",
+      toDuration(entry.durationMs),
+      toDuration(entry.firstTokenMs),
+      tokens === undefined ? "-" : `${isEstimated ? "~" : ""}${tokens.toLocaleString("en")}`,
+      entry.id,
+    ];
+    return this.#align(cells.map(toPlain), STYLES[endKindOf(entry)]);
+  }
+
+  #align(cells: readonly string[], style?: Style): string {
+    return cells.map((cell, column) => {
+      const width = Math.max(this.#widths[column] ?? 0, Math.min(cell.length, MAX_WIDTH));
+      this.#widths[column] = width;
+      const text = column >= FIRST_NUMBER && column < AFTER_NUMBERS ? cell.padStart(width) : cell.padEnd(width);
+      return style !== undefined && (column === 1 || column === 2) ? styled(style, text) : text;
+    }).join("  ").trimEnd();
+  }
+}
+
+/** Explains a failed exchange in some lines; empty for one that did not fail. */
+export function explainEntry(entry: LogEntry): string {
+  const explained = explainFailure(entry);
+  if (explained === undefined) return "";
+  const { what, why, side, toDo } = explained;
+  const facts = [["What", what], ["Why", why], ["Side", SIDES[side]], ["To do", toDo]];
+  return facts.filter(([, text]) => text !== undefined).map(([name = "", text]) => `  ${name.padEnd(6)}${text}\n`)
+    .join("");
+}

@@ -1,0 +1,51 @@
+/**
+ * Lines of files and of standard input, read as they come and in bounded memory.
+ *
+ * @module
+ */
+import { createReadStream } from "node:fs";
+import process from "node:process";
+import { CommandLineError } from "../command.ts";
+
+/** The longest line. What is longer is cut there, and so no line of the log. Characters. */
+const MAX_LINE = 1_000_000;
+
+async function* readFrom(input: AsyncIterable<Uint8Array | string>): AsyncGenerator<readonly string[]> {
+  const decoder = new TextDecoder();
+  let rest = "";
+  let isCut = false;
+  for await (const part of input) {
+    const lines = (rest + (typeof part === "string" ? part : decoder.decode(part, { stream: true }))).split("\n");
+    rest = lines.pop() ?? "";
+    if (isCut && lines.length > 0) lines.shift(); // the rest of a line whose beginning was handed on
+    if (lines.length > 0) isCut = false;
+    if (rest.length > MAX_LINE) {
+      if (!isCut) lines.push(rest.slice(0, MAX_LINE));
+      isCut = true;
+      rest = "";
+    }
+    if (lines.length > 0) yield lines.map((line) => line.endsWith("\r") ? line.slice(0, -1) : line);
+  }
+  if (rest !== "" && !isCut) yield [rest];
+}
+
+/**
+ * Reads lines, some at a time, as soon as they are there.
+ *
+ * @param files Names of files, `-` for standard input; standard input alone if there are none
+ * @returns Lines without their ends; bytes that are no UTF-8 are replaced
+ * @throws {CommandLineError} For a file that can't be read, and where nobody writes to standard input
+ */
+export async function* readLines(files: readonly string[]): AsyncGenerator<readonly string[]> {
+  for (const file of files.length === 0 ? ["-"] : files) {
+    if (file === "-" && process.stdin.isTTY) {
+      throw new CommandLineError("nothing to read: name a file, or pipe the log into it");
+    }
+    try {
+      yield* readFrom(file === "-" ? process.stdin : createReadStream(file));
+    } catch (error) {
+      const { code } = error as { code?: unknown };
+      throw new CommandLineError(`cannot read ${file}: ${code ?? error}`);
+    }
+  }
+}

@@ -1,0 +1,23 @@
+/**
+ * Colours for people at a terminal: none into a pipe, and none with NO_COLOR (https://no-color.org).
+ *
+ * @module
+ */
+import process from "node:process";
+import { styleText } from "node:util";
+
+/** Name of a style. */
+export type Style = "bold" | "green" | "red" | "yellow" | "gray";
+
+function isPlainWanted(): boolean {
+  try {
+    return (process.env.NO_COLOR ?? "") !== "";
+  } catch {
+    return false; // Deno: not allowed to know
+  }
+}
+
+/** Returns a text in a style, where standard output shows it. */
+export function styled(style: Style, text: string): string {
+  return process.stdout.isTTY && !isPlainWanted() ? styleText(style, text) : text;
+}

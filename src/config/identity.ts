@@ -1,0 +1,245 @@
+/**
+ * Issuers of identity tokens (JWT) that are accepted in the place of gateway keys, as an operator writes them down.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { type LimitSet, LimitSetSchema, type WrittenLimits } from "./limit_set.ts";
+import { about, duration, nonEmpty, shortText } from "./schema.ts";
+
+/** A signature algorithm (RFC 7518 §3.1, RFC 8037). */
+export type TokenAlgorithm =
+  | ("RS256" | "RS384" | "RS512")
+  | ("PS256" | "PS384" | "PS512")
+  | ("ES256" | "ES384" | "ES512")
+  | "EdDSA";
+
+/** Signature algorithms that may be accepted. All are asymmetric: no shared secret, and never `none`. */
+const TOKEN_ALGORITHMS: readonly TokenAlgorithm[] = [
+  "RS256",
+  "RS384",
+  "RS512",
+  "PS256",
+  "PS384",
+  "PS512",
+  "ES256",
+  "ES384",
+  "ES512",
+  "EdDSA",
+];
+
+/** Where a value comes from: a claim of the token, or a constant. */
+export interface ClaimRule {
+  /** Name of the claim; of a nested one all names with dots between them, such as `realm_access.roles`. */
+  readonly claim?: string | undefined;
+  /** Values that the claim may have, each with the value that it stands for; others count as absent. */
+  readonly map?: Readonly<Record<string, string>> | undefined;
+  /** Value where the claim is absent; without one the token is refused. */
+  readonly default?: string | readonly string[] | undefined;
+  /** A constant, in place of a claim. */
+  readonly value?: string | readonly string[] | undefined;
+}
+
+/** Where a value comes from, as it is written: the name of a claim, or a rule. */
+export type ClaimInput = string | ClaimRule;
+
+/** A setting of a key that comes from a claim. */
+export type MappedClaim = "id" | "name" | "team" | "providers" | "models" | "operations" | "limits";
+
+/** Public keys of an issuer (RFC 7517 §5). */
+export interface KeySetInput {
+  /** The keys, each a JWK. */
+  readonly keys: readonly Readonly<Record<string, unknown>>[];
+}
+
+/** An issuer of identity tokens. */
+export interface IdentityConfig {
+  /** Names the issuer in the ids of its callers, in the log and in metrics. */
+  readonly name: string;
+  /** `iss` of its tokens. */
+  readonly issuer: string;
+  /** `aud` of tokens that are for this gateway: one of these. */
+  readonly audience: readonly string[];
+  /** URL or file of its public keys, or the keys; found by OpenID Connect Discovery if left out. */
+  readonly jwks?: string | KeySetInput | undefined;
+  /** Signature algorithms that are accepted. */
+  readonly algorithms: readonly TokenAlgorithm[];
+  /** Claims that a token needs, each with the values that are accepted, in which `*` stands for any characters. */
+  readonly require: Readonly<Record<string, readonly string[]>>;
+  /** Settings of the caller's key by the claims that they come from. */
+  readonly claims: { readonly [Name in MappedClaim]?: ClaimRule | undefined };
+  /** Limits by the names that `claims.limits` yields. */
+  readonly plans: Readonly<Record<string, LimitSet>>;
+  /** False if its tokens are for the admin listener alone. */
+  readonly callers: boolean;
+  /** Roles at the admin listener; its tokens are not accepted there if left out. */
+  readonly admin?: { readonly role: ClaimRule; readonly require: IdentityConfig["require"] } | undefined;
+  /** Difference of clocks that is tolerated, milliseconds. */
+  readonly leewayMs: number;
+  /** Age from which a token is refused, whatever its `exp`: milliseconds since its `iat`. */
+  readonly maxAgeMs: number;
+  /** Age at which public keys are fetched again, milliseconds. */
+  readonly refreshMs: number;
+}
+
+/** Claims that a token needs, as they are written: each with one value, or with several of which one is needed. */
+export type WrittenRequire = Readonly<Record<string, string | readonly string[]>>;
+
+/** An issuer as it is written in the configuration. */
+export interface IdentityInput {
+  /** Names the issuer in ids, log and metrics; the host of `issuer` if left out. */
+  readonly name?: string | undefined;
+  /** `iss` of its tokens: an https URL. */
+  readonly issuer: string;
+  /** `aud` of tokens that are for this gateway; of a list, one is needed. */
+  readonly audience: string | readonly string[];
+  /** URL or file of its public keys, or the keys; found by OpenID Connect Discovery if left out. */
+  readonly jwks?: string | KeySetInput | undefined;
+  /** Signature algorithms; all asymmetric ones if left out. */
+  readonly algorithms?: readonly TokenAlgorithm[] | undefined;
+  /** Claims that a token needs, such as `{ "repository_owner": "my-org" }`. */
+  readonly require?: WrittenRequire | undefined;
+  /** Settings of the caller's key by the claims that they come from; `id` is `sub` if left out. */
+  readonly claims?: Readonly<Partial<Record<MappedClaim, ClaimInput>>> | undefined;
+  /** Limits by the names that `claims.limits` yields. */
+  readonly plans?: Readonly<Record<string, WrittenLimits>> | undefined;
+  /** False if its tokens are for the admin listener alone. */
+  readonly callers?: boolean | undefined;
+  /** Roles at the admin listener: `role` yields `viewer` or `admin`. */
+  readonly admin?: { readonly role: ClaimInput; readonly require?: WrittenRequire | undefined } | undefined;
+  /** Difference of clocks that is tolerated; `30s` if left out. */
+  readonly leeway?: string | undefined;
+  /** Age from which a token is refused, whatever its `exp`; `24h` if left out. */
+  readonly maxAge?: string | undefined;
+  /** Age at which public keys are fetched again; `5m` if left out. */
+  readonly refresh?: string | undefined;
+}
+
+/** Issuers that give a token for any audience to everybody: without `require` each of their users would be let in. */
+const PUBLIC_ISSUERS =
+  /^https:\/\/(?:token\.actions\.githubusercontent\.com|gitlab\.com|accounts\.google\.com)(?:\/|$)/;
+const LOOPBACK = /^http:\/\/(?:localhost|127(?:\.\d+){3}|\[::1\])(?:[:/]|$)/;
+
+/** Returns whether an address may be trusted for keys: over https, or on this machine. */
+export const isTrustedAddress = (url: string): boolean =>
+  URL.canParse(url) && (url.startsWith("https://") || LOOPBACK.test(url));
+
+const issuerForm = "expected an https URL without query and fragment (http only on this machine)";
+const nameForm = "expected at most 32 lower-case letters, digits, dots, hyphens and underscores: set name";
+const NAME = /^[a-z0-9][a-z0-9._-]{0,31}$/;
+const jwksForm = 'expected an https URL, a file, or an object such as { "keys": [ … ] }';
+
+const texts = v.union([shortText, v.array(shortText)], "expected a string or an array of strings");
+const ruleForm = 'expected the name of a claim, or an object such as { "claim": "groups", "map": { "…": "search" } }';
+const rule: v.GenericSchema<ClaimInput, ClaimRule> = v.union([
+  v.pipe(shortText, v.transform((claim) => ({ claim }))),
+  v.pipe(
+    v.strictObject({
+      claim: v.optional(about(shortText, "Name of the claim; of a nested one all names, with dots between them")),
+      map: v.optional(about(v.record(v.string(), shortText), "Values of the claim, and what each stands for")),
+      default: v.optional(about(texts, "Value where the claim is absent; without one the token is refused")),
+      value: v.optional(about(texts, "A constant, in place of a claim")),
+    }, ruleForm),
+    v.check(({ claim, value }) => (claim === undefined) !== (value === undefined), "expected either claim or value"),
+  ),
+], ruleForm) as v.GenericSchema<ClaimInput, ClaimRule>;
+
+const requireForm = 'expected an object such as { "repository_owner": "my-org" }';
+const require = v.optional(
+  v.pipe(
+    about(
+      v.record(v.string(), texts, requireForm),
+      "Claims that a token needs, each with one accepted value or several; `*` for any characters",
+    ),
+    v.transform((all) => Object.fromEntries(Object.entries(all).map(([name, values]) => [name, [values].flat()]))),
+  ),
+  {},
+);
+
+const claimsForm = "expected an object with some of id, name, team, providers, models, operations, limits";
+const claims = v.strictObject({
+  id: v.optional(about(rule, "Names the caller in limits, log and metrics, after `jwt:` and the issuer's name"), "sub"),
+  name: v.optional(about(rule, "Name for people")),
+  team: v.optional(about(rule, "Name of the team")),
+  providers: v.optional(about(rule, "Names of the providers that may be used")),
+  models: v.optional(about(rule, "Models that may be used")),
+  operations: v.optional(about(rule, "Groups of operations that may be used")),
+  limits: v.optional(about(rule, "Name of one of the plans: numbers of a token are never limits")),
+}, claimsForm);
+
+const algorithmForm = `expected one of ${TOKEN_ALGORITHMS.join(", ")}: asymmetric ones only`;
+
+const entries = {
+  name: v.optional(about(v.string(nameForm), "Names the issuer in ids, log and metrics; its host if left out")),
+  issuer: about(
+    v.pipe(nonEmpty, v.check((url) => isTrustedAddress(url) && !/[?#]/.test(url), issuerForm)),
+    "`iss` of its tokens, compared exactly",
+  ),
+  audience: about(texts, "`aud` of tokens that are for this gateway; of a list, one is needed"),
+  jwks: v.optional(about(
+    v.union([
+      v.pipe(
+        nonEmpty,
+        v.check((text) => !/^[a-z][a-z0-9+.-]*:\/\//i.test(text) || isTrustedAddress(text), jwksForm),
+      ),
+      v.strictObject({ keys: about(v.array(v.record(v.string(), v.unknown())), "Public keys, each a JWK") }, jwksForm),
+    ], jwksForm),
+    "URL or file of its public keys, or the keys; found by OpenID Connect Discovery if left out",
+  )),
+  algorithms: v.optional(
+    about(
+      v.pipe(v.array(v.picklist(TOKEN_ALGORITHMS, algorithmForm)), v.nonEmpty("expected at least one")),
+      "Signature algorithms that are accepted",
+    ),
+    TOKEN_ALGORITHMS,
+  ),
+  require,
+  claims: v.optional(about(claims, "Settings of the caller's key, by the claims that they come from"), {}),
+  plans: v.optional(
+    about(v.record(shortText, LimitSetSchema, "expected limits by name"), "Limits by the names of `claims.limits`"),
+    {},
+  ),
+  callers: v.optional(
+    about(v.boolean("expected true or false"), "False if its tokens are for the admin listener alone"),
+    true,
+  ),
+  admin: v.optional(about(
+    v.strictObject({ role: about(rule, "Yields `viewer` or `admin`"), require }, "expected an object with role"),
+    "Roles at the admin listener",
+  )),
+  leeway: about(duration("30s"), "Difference of clocks that is tolerated"),
+  maxAge: about(duration("24h"), "Age from which a token is refused, whatever its `exp`"),
+  refresh: about(duration("5m"), "Age at which public keys are fetched again"),
+};
+
+const MAX_LEEWAY_MS = 300_000;
+
+const one = v.pipe(
+  v.strictObject(entries, "expected an object with issuer and audience"),
+  v.transform(({ leeway, maxAge, refresh, audience, name, ...rest }): IdentityConfig => ({
+    ...rest,
+    name: name ?? (URL.canParse(rest.issuer) ? new URL(rest.issuer).hostname : ""),
+    audience: [audience].flat(),
+    leewayMs: leeway,
+    maxAgeMs: maxAge,
+    refreshMs: refresh,
+  })),
+  v.check(({ name }) => NAME.test(name), nameForm),
+  v.check(({ audience }) => audience.length > 0, "audience: expected at least one"),
+  v.check(({ leewayMs }) => leewayMs <= MAX_LEEWAY_MS, "leeway: expected at most 5m"),
+  v.check(({ refreshMs }) => refreshMs >= 1000, "refresh: expected at least 1s"),
+  v.check(
+    ({ issuer, require }) => !PUBLIC_ISSUERS.test(issuer) || Object.keys(require).length > 0,
+    'expected require: everybody can get a token of this issuer. Such as { "repository_owner": "my-org" }',
+  ),
+);
+
+/** @internal The issuers of identity tokens. */
+export const IdentitySchema: v.GenericSchema<readonly IdentityInput[], readonly IdentityConfig[]> = v.pipe(
+  v.array(one, 'expected an array such as [{ "issuer": "https://…", "audience": "…" }]'),
+  v.check(
+    (all) => new Set(all.map(({ name }) => name)).size === all.length,
+    "expected names that differ: set name where two have the same host",
+  ),
+  v.description("Issuers of identity tokens (JWT) that are accepted in the place of gateway keys"),
+) as v.GenericSchema<readonly IdentityInput[], readonly IdentityConfig[]>;

@@ -1,0 +1,177 @@
+/**
+ * The way from the claims of a verified token to what its bearer may do: a key for callers, a role for operators.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import type { JWTPayload } from "jose";
+import { matchesGlob } from "../../config/glob.ts";
+import type { ClaimRule, IdentityConfig, MappedClaim } from "../../config/identity.ts";
+import { type KeyConfig, TOKEN_ID_PREFIX } from "../../config/key.ts";
+import { GROUPS, type OperationGroup, type WrittenGroup } from "../../config/operation_groups.ts";
+import type { Digest } from "../key_format.ts";
+
+/** Role at the admin listener: a viewer reads, an admin changes things too. */
+export type AdminRole = "viewer" | "admin";
+
+/** A token whose claims are not those that the configuration asks for. Its message is for the operator. */
+export class ClaimsRefused extends Error {
+  override readonly name = "ClaimsRefused";
+}
+
+/** The longest id of a key, as the schema of keys has it. */
+const MAX_ID_LENGTH = 64;
+/** Characters of ids that stay as they are: those of URLs, mail addresses and the subjects of well-known issuers. */
+const PLAIN = /^[\w.@:/|+=-]+$/;
+/** Digits of the digest in an id: 80 bits, so that nobody finds a second subject with the same id. */
+const DIGEST_DIGITS = 20;
+/** The longest name for people, as the schema of keys has it. */
+const MAX_NAME_LENGTH = 256;
+/** The number of names that one claim may hold at most. */
+const MAX_NAMES = 1000;
+
+/**
+ * Makes the id of a caller. Different names never have the same id: a name that is too long or has other characters than
+ * those of ids ends with `~` and a digest, and `~` is no character of the others.
+ *
+ * @param issuer Name of the issuer
+ * @param name Name of the caller in its tokens
+ * @param digest SHA-256
+ * @returns An id that no stored key has
+ */
+export function toTokenId(issuer: string, name: string, digest: Digest): string {
+  const prefix = `${TOKEN_ID_PREFIX}${issuer}:`;
+  const room = MAX_ID_LENGTH - prefix.length;
+  if (name.length <= room && PLAIN.test(name)) return prefix + name;
+  const readable = name.replace(/[^\w.@:/|+=-]+/g, "_").slice(0, room - DIGEST_DIGITS - 1);
+  return `${prefix}${readable}~${digest(name).slice(0, DIGEST_DIGITS)}`;
+}
+
+/** Reads a claim: one at the top by its whole name, else a nested one by its names with dots between them. */
+function readClaim(claims: JWTPayload, name: string): unknown {
+  if (Object.hasOwn(claims, name)) return claims[name];
+  let value: unknown = claims;
+  for (const step of name.split(".")) {
+    if (typeof value !== "object" || value === null || !Object.hasOwn(value, step)) return undefined;
+    value = (value as Record<string, unknown>)[step];
+  }
+  return value;
+}
+
+/** Returns the texts of a claim; numbers and booleans count as the texts that JSON has for them. */
+function toTexts(value: unknown): string[] {
+  return [value].flat().slice(0, MAX_NAMES)
+    .filter((each) => typeof each === "string" || typeof each === "number" || typeof each === "boolean")
+    .map(String);
+}
+
+/** Applies a rule. @returns The values; none where the claim is absent and has no default */
+function apply({ claim, map, value, default: fallback }: ClaimRule, claims: JWTPayload): string[] {
+  if (claim === undefined) return toTexts(value);
+  const given = toTexts(readClaim(claims, claim)).filter((text) => text !== "");
+  const found = map === undefined
+    ? given
+    : Object.entries(map).filter(([from]) => given.includes(from)).map(([, to]) => to);
+  return found.length > 0 || fallback === undefined ? found : toTexts(fallback);
+}
+
+/** Checks the claims that the configuration requires. @throws {ClaimsRefused} */
+function assertRequired(claims: JWTPayload, required: IdentityConfig["require"]): void {
+  for (const [name, accepted] of Object.entries(required)) {
+    const given = toTexts(readClaim(claims, name));
+    if (given.some((text) => accepted.some((pattern) => matchesGlob(text, pattern)))) continue;
+    throw new ClaimsRefused(`${name} has none of the values that the configuration requires`);
+  }
+}
+
+const isGroup = (name: string): name is WrittenGroup =>
+  name === "all" || name === "default" || Object.hasOwn(GROUPS, name as OperationGroup);
+
+/** Names that the configuration knows. */
+export interface KnownNames {
+  readonly teams: Readonly<Record<string, unknown>>;
+}
+
+/**
+ * Makes the key of a caller. A setting that comes from a claim is never left out: a token without the claim is refused,
+ * since a setting that is left out means that everything is allowed.
+ *
+ * @param claims The claims of a verified token
+ * @param config Its issuer
+ * @param parts SHA-256, and the teams
+ * @returns The key, without an expiry
+ * @throws {ClaimsRefused} If a claim is missing, or names something that is not configured
+ */
+export function toTokenKey(
+  claims: JWTPayload,
+  config: IdentityConfig,
+  { digest, teams }: { readonly digest: Digest } & KnownNames,
+): KeyConfig {
+  const { plans, claims: rules } = config;
+  assertRequired(claims, config.require);
+  const list = (name: MappedClaim): string[] | undefined => {
+    const rule = rules[name];
+    if (rule === undefined) return undefined;
+    const found = apply(rule, claims);
+    if (found.length === 0) throw new ClaimsRefused(`claims.${name} yields nothing, and has no default`);
+    return found;
+  };
+  const id = toOneName(claims, config);
+  const [team] = list("team") ?? [];
+  if (team !== undefined && !Object.hasOwn(teams, team)) throw new ClaimsRefused("claims.team yields an unknown team");
+  const [plan] = list("limits") ?? [];
+  if (plan !== undefined && !Object.hasOwn(plans, plan)) throw new ClaimsRefused("claims.limits yields no plan");
+  const [name] = rules.name === undefined ? [] : apply(rules.name, claims);
+  return {
+    id: toTokenId(config.name, id, digest),
+    name: name?.slice(0, MAX_NAME_LENGTH),
+    providers: list("providers"),
+    models: list("models"),
+    operations: list("operations")?.filter(isGroup),
+    team,
+    limits: plan === undefined ? undefined : plans[plan],
+  };
+}
+
+/** Returns the name of a caller in a token. @throws {ClaimsRefused} If it is missing */
+function toOneName(claims: JWTPayload, { claims: { id: rule = { claim: "sub" } } }: IdentityConfig): string {
+  const [id] = apply(rule, claims);
+  if (id === undefined) throw new ClaimsRefused("claims.id yields nothing");
+  return id;
+}
+
+/**
+ * Makes the id of a caller, also of one whose token is refused for another reason.
+ *
+ * @param claims The claims of a token whose signature is good
+ * @param config Its issuer
+ * @param digest SHA-256
+ * @returns The id; `undefined` if the claims yield none
+ */
+export function toIdOf(claims: JWTPayload, config: IdentityConfig, digest: Digest): string | undefined {
+  try {
+    return toTokenId(config.name, toOneName(claims, config), digest);
+  } catch {
+    return undefined;
+  }
+}
+
+const RoleSchema = v.picklist(["viewer", "admin"]);
+
+/**
+ * Finds the role of an operator.
+ *
+ * @param claims The claims of a verified token
+ * @param config Its issuer
+ * @returns The higher one of its roles; `undefined` if it has none
+ */
+export function toRole(claims: JWTPayload, { admin }: IdentityConfig): AdminRole | undefined {
+  if (admin === undefined) return undefined;
+  try {
+    assertRequired(claims, admin.require);
+  } catch {
+    return undefined;
+  }
+  const roles = apply(admin.role, claims).filter((role): role is AdminRole => v.is(RoleSchema, role));
+  return roles.includes("admin") ? "admin" : roles[0];
+}

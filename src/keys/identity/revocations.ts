@@ -1,0 +1,162 @@
+/**
+ * Revoked identity tokens: by their `jti`, by their subject, or by the id under which the gateway knows the subject.
+ * A revocation of a subject ends the tokens that it has; those that are issued later are accepted.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { KeyStoreError } from "../key_store.ts";
+
+/** One revocation. */
+export interface Revocation {
+  /** `iss` of the tokens; left out for an id, which names its issuer. */
+  readonly issuer?: string | undefined;
+  /** The claim, or `id` for the id of the caller in the log. */
+  readonly by: "jti" | "subject" | "id";
+  /** Its value. */
+  readonly value: string;
+  /** Time of the revocation, milliseconds since 1970. */
+  readonly at: number;
+  /** Time at which every token that it concerns has expired, milliseconds since 1970. */
+  readonly until: number;
+}
+
+/**
+ * The part of a verified token that revocations look at.
+ *
+ * @example Revoke tokens in an embedded gateway
+ * ```ts
+ * import { createGateway, parseConfig, type RevocableToken } from "sallyport";
+ *
+ * const revoked = new Set(["jti-of-a-token"]);
+ * const isRevoked = ({ jti = "" }: RevocableToken) => revoked.has(jti);
+ * const config = parseConfig({
+ *   providers: { a: { upstream: "openai" } },
+ *   identity: [{ issuer: "https://id.example.com", audience: "gateway" }],
+ * });
+ * await createGateway(config, { isRevoked }).close();
+ * ```
+ */
+export interface RevocableToken {
+  /** `iss`. */
+  readonly issuer: string;
+  /** `jti`. */
+  readonly jti: string | undefined;
+  /** `sub`. */
+  readonly subject: string | undefined;
+  /** Id of the caller in limits, log and metrics, such as `jwt:corp:ann`. */
+  readonly id: string | undefined;
+  /** `iat`, milliseconds since 1970. */
+  readonly issuedAt: number;
+  /** The difference of clocks that is tolerated, milliseconds. */
+  readonly leewayMs: number;
+}
+
+/** Port: where revocations are kept. Every process has a copy in memory, which is at most a second old. */
+export interface RevocationRegistry {
+  /**
+   * Tells whether a token is revoked. In memory: no request waits for it.
+   *
+   * @param token A verified token
+   */
+  isRevoked(token: RevocableToken): boolean;
+  /** False until the revocations could be read once: nothing can be said of a token before. */
+  readonly isReady: boolean;
+  /**
+   * Adds a revocation, which takes effect here at once and everywhere within a second.
+   *
+   * @throws {KeyStoreUnavailable} When it can't be written
+   */
+  revoke(revocation: Revocation): Promise<void>;
+  /** @returns The revocations of tokens that have not expired, the latest first */
+  list(): Promise<readonly Revocation[]>;
+}
+
+/** Limit of the revocations that are kept; each expires with the tokens that it concerns. */
+export const MAX_REVOCATIONS = 100_000;
+
+const toKey = (issuer: string | undefined, by: Revocation["by"], value: string): string =>
+  `${by} ${by === "id" ? "" : issuer} ${value}`;
+
+/** Revocations in memory, by the claims that they name. */
+export class RevocationIndex {
+  #all = new Map<string, Revocation>();
+
+  /** Replaces all revocations. */
+  replace(all: Iterable<Revocation>): void {
+    this.#all = new Map();
+    for (const each of all) this.add(each);
+  }
+
+  /** Adds one; of two for the same tokens the later one counts. */
+  add(revocation: Revocation): void {
+    const key = toKey(revocation.issuer, revocation.by, revocation.value);
+    const before = this.#all.get(key);
+    if (before === undefined || before.at < revocation.at) this.#all.set(key, revocation);
+  }
+
+  /** @param now Milliseconds since 1970 @returns Those whose tokens have not expired, the latest first */
+  list(now: number): Revocation[] {
+    return Array.from(this.#all.values()).filter(({ until }) => until > now).sort((one, other) => other.at - one.at);
+  }
+
+  /** Tells whether a token is revoked. */
+  isRevoked({ issuer, jti, subject, id, issuedAt, leewayMs }: RevocableToken): boolean {
+    const all = this.#all;
+    if (all.size === 0) return false;
+    if (jti !== undefined && all.has(toKey(issuer, "jti", jti))) return true;
+    // A token that was issued within the tolerated difference of clocks may have come before the revocation.
+    const isBefore = (found: Revocation | undefined) => found !== undefined && issuedAt <= found.at + leewayMs;
+    return (subject !== undefined && isBefore(all.get(toKey(issuer, "subject", subject)))) ||
+      (id !== undefined && isBefore(all.get(toKey(undefined, "id", id))));
+  }
+}
+
+const RevocationSchema: v.GenericSchema<unknown, Revocation> = v.object({
+  issuer: v.optional(v.string()),
+  by: v.picklist(["jti", "subject", "id"]),
+  value: v.string(),
+  at: v.number(),
+  until: v.number(),
+});
+
+/**
+ * Reads one revocation as it is stored.
+ *
+ * @param stored The JSON, parsed
+ * @returns The revocation
+ * @throws {Error} For anything else
+ */
+export function readRevocation(stored: unknown): Revocation {
+  return v.parse(RevocationSchema, stored);
+}
+
+/** Refuses one more revocation. @throws {KeyStoreError} */
+export function refuseMore(): never {
+  throw new KeyStoreError(`Cannot revoke more tokens: ${MAX_REVOCATIONS} revocations are in force`);
+}
+
+/** Revocations in the memory of one process, for embedders and tests. They end with it. */
+export class MemoryRevocations implements RevocationRegistry {
+  readonly isReady = true;
+  readonly #index = new RevocationIndex();
+  readonly #now: () => number;
+
+  /** @param now Wall clock, milliseconds since 1970 */
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  isRevoked(token: RevocableToken): boolean {
+    return this.#index.isRevoked(token);
+  }
+
+  revoke(revocation: Revocation): Promise<void> {
+    this.#index.add(revocation);
+    return Promise.resolve();
+  }
+
+  list(): Promise<readonly Revocation[]> {
+    return Promise.resolve(this.#index.list(this.#now()));
+  }
+}

@@ -1,0 +1,147 @@
+/**
+ * Revoked identity tokens in a JSON file beside the keys, which is replaced as a whole and watched.
+ *
+ * @module
+ */
+import { Buffer } from "node:buffer";
+import { ConfigError } from "../../config/config.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import { FileUnavailable, type SharedFile } from "../../storage/shared_file.ts";
+import { KeyStoreUnavailable } from "../key_store.ts";
+import {
+  MAX_REVOCATIONS,
+  readRevocation,
+  refuseMore,
+  type RevocableToken,
+  type Revocation,
+  RevocationIndex,
+  type RevocationRegistry,
+} from "./revocations.ts";
+
+/** Interval at which the file is looked at. Milliseconds. */
+const WATCH_MS = 300;
+
+function readFileText(text: string): Revocation[] {
+  const { revoked } = Object(JSON.parse(text)) as { revoked?: unknown };
+  if (!Array.isArray(revoked)) throw new Error("expected an object with revoked");
+  return revoked.map(readRevocation);
+}
+
+async function* toParts(all: readonly Revocation[]): AsyncGenerator<Uint8Array> {
+  yield await Promise.resolve(Buffer.from(`${JSON.stringify({ revoked: all }, null, 1)}\n`));
+}
+
+/** Revocations in a file. Without the file there are none: the first revocation makes it. */
+export class FileRevocations implements RevocationRegistry {
+  readonly #file: SharedFile;
+  readonly #clock: Clock;
+  readonly #report: (text: string) => void;
+  readonly #index = new RevocationIndex();
+  #version: string | undefined;
+  #glance: string | undefined;
+  #isReady = false;
+  #isClosed = false;
+  #cancelTimer = (): void => {};
+
+  /**
+   * @param file The file
+   * @param options The clock; a function that is told in one line of a broken file
+   */
+  constructor(file: SharedFile, { clock, report }: { clock: Clock; report: (text: string) => void }) {
+    this.#file = file;
+    this.#clock = clock;
+    this.#report = report;
+  }
+
+  get isReady(): boolean {
+    return this.#isReady;
+  }
+
+  /** Reads the file and watches it from then on. @throws {ConfigError} When it can't be read */
+  async start(): Promise<void> {
+    await this.check();
+    this.#watch();
+  }
+
+  /** Reads the file. @throws {ConfigError} When it can't be read */
+  async check(): Promise<void> {
+    try {
+      await this.#read();
+    } catch {
+      const message = "cannot read the revoked tokens: mend the file, or remove it to accept these tokens again";
+      throw new ConfigError([{ path: "identity", message, source: this.#file.path }]);
+    }
+  }
+
+  isRevoked(token: RevocableToken): boolean {
+    return this.#index.isRevoked(token);
+  }
+
+  async list(): Promise<readonly Revocation[]> {
+    return await this.#explain(async () => {
+      await this.#read();
+      return this.#index.list(this.#clock.now());
+    });
+  }
+
+  async revoke(revocation: Revocation): Promise<void> {
+    await this.#explain(() =>
+      this.#file.change(async (replace) => {
+        await this.#read();
+        const before = this.#index.list(this.#clock.now());
+        if (before.length >= MAX_REVOCATIONS) refuseMore();
+        await replace(toParts([revocation, ...before]));
+      })
+    );
+    this.#index.add(revocation);
+  }
+
+  /** Ends the watch. */
+  close(): void {
+    this.#isClosed = true;
+    this.#cancelTimer();
+  }
+
+  async #explain<T>(act: () => Promise<T>): Promise<T> {
+    try {
+      return await act();
+    } catch (cause) {
+      if (cause instanceof FileUnavailable) throw new KeyStoreUnavailable(cause.message, { cause });
+      if (cause instanceof SyntaxError || (cause instanceof Error && cause.name === "ValiError")) {
+        throw new KeyStoreUnavailable(`Cannot use ${this.#file.path}: it is broken`, { cause });
+      }
+      throw cause;
+    }
+  }
+
+  async #read(): Promise<void> {
+    const version = await this.#file.look();
+    if (version === this.#version) return;
+    // A file that is removed takes its revocations back.
+    this.#index.replace(version === "" ? [] : readFileText((await this.#file.read()).toString("utf8")));
+    this.#version = version;
+    this.#isReady = true;
+  }
+
+  #watch(): void {
+    if (this.#isClosed) return;
+    this.#cancelTimer = this.#clock.timer(WATCH_MS, () => void this.#follow().finally(() => this.#watch()), {
+      isBackground: true,
+    });
+  }
+
+  /** Reads the file where it has changed. While it is broken, the revocations before hold. */
+  async #follow(): Promise<void> {
+    const glance = await this.#file.glance();
+    if (glance === this.#glance) return;
+    try {
+      await this.#read();
+      this.#glance = glance;
+    } catch {
+      if (this.#glance !== `broken ${glance}`) {
+        this.#report(`${this.#file.path}: the revoked tokens can't be read. Those before hold on`);
+      }
+      this.#glance = `broken ${glance}`;
+    }
+  }
+}

@@ -1,0 +1,292 @@
+/**
+ * Verification of identity tokens: signature, issuer, audience and times, then what its claims stand for. A token that
+ * was verified is remembered by its digest, so that its next use costs no signature check.
+ *
+ * @module
+ */
+import { type JWTPayload, jwtVerify, type JWTVerifyOptions } from "jose";
+import type { IdentityConfig } from "../../config/identity.ts";
+import type { KeyConfig } from "../../config/key.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
+import type { TokenFault } from "../../errors/outcomes.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import type { Digest } from "../key_format.ts";
+import { RecentMap } from "../recent_map.ts";
+import { type AdminRole, ClaimsRefused, type KnownNames, toIdOf, toRole, toTokenKey } from "./claims.ts";
+import type { IssuerKeys, KeySet, KeySetHealth } from "./key_set.ts";
+import type { RevocableToken, RevocationRegistry } from "./revocations.ts";
+import { isMissingKey, TokenRefused, toRefused } from "./token_fault.ts";
+import { findClaims, hasTokenForm, MAX_TOKEN_LENGTH, peekClaims } from "./token_form.ts";
+
+/** Maximum number of verified tokens that are remembered: about a kilobyte each. */
+const MAX_CACHED = 10_000;
+/** Media types of tokens that stand for a bearer (RFC 7519 §5.1, RFC 9068 §2.1); a token need not say. */
+const TYPES: readonly unknown[] = [undefined, "jwt", "at+jwt"];
+/** Minimum interval between two messages about the same fault of an issuer's tokens. Milliseconds. */
+const COMPLAINT_EVERY_MS = 60_000;
+
+/** A caller's token: the key that it stands for, or why it is refused. */
+export type ResolvedToken =
+  | { readonly key: KeyConfig; readonly fault?: undefined }
+  | { readonly fault: TokenFault; readonly keyId: string | undefined };
+
+/** An operator who was signed in by a token. */
+export interface TokenOperator {
+  /** Id of the subject, with the name of its issuer. */
+  readonly id: string;
+  readonly role: AdminRole;
+}
+
+/** Counts of tokens by issuer and result, for metrics. They outlive a configuration. */
+export type TokenCounts = Map<string, Map<string, number>>;
+
+/** Parts of a {@link TokenVerifier}. */
+export interface VerifierParts extends KnownNames {
+  /** Returns the public keys of an issuer. */
+  readonly keysOf: (config: IdentityConfig) => IssuerKeys;
+  readonly revocations: Pick<RevocationRegistry, "isReady" | "isRevoked">;
+  readonly digest: Digest;
+  readonly clock: Clock;
+  readonly counts?: TokenCounts | undefined;
+  /** Receives one line for the operator about tokens whose claims do not fit. */
+  readonly report?: ((text: string) => void) | undefined;
+  /** Ends what the verifier alone uses. */
+  readonly close?: (() => void) | undefined;
+}
+
+/** An issuer with the parts by which its tokens are verified. */
+interface Issuer {
+  readonly config: IdentityConfig;
+  readonly keys: IssuerKeys;
+  readonly options: JWTVerifyOptions;
+}
+
+/** A token whose signature is good. */
+interface Verified extends RevocableToken {
+  readonly source: Issuer;
+  readonly claims: JWTPayload;
+  /** The set of keys that it was verified by: with another one it is verified again. */
+  readonly by: KeySet;
+  /** Time from which it is refused, milliseconds since 1970. */
+  readonly expiresAt: number;
+  /** The caller's key; a fault where its claims yield none. */
+  readonly resolved: ResolvedToken;
+}
+
+/** Verifies the tokens of the configured issuers. */
+export class TokenVerifier {
+  readonly #issuers: readonly Issuer[];
+  readonly #parts: VerifierParts;
+  readonly #verified = new RecentMap<string, Verified>(MAX_CACHED);
+  readonly #complainedAt = new Map<string, number>();
+
+  /**
+   * @param configs The issuers
+   * @param parts The parts that it works with
+   */
+  constructor(configs: readonly IdentityConfig[], parts: VerifierParts) {
+    this.#parts = parts;
+    this.#issuers = configs.map((config) => ({
+      config,
+      keys: parts.keysOf(config),
+      options: {
+        algorithms: [...config.algorithms],
+        issuer: config.issuer,
+        audience: [...config.audience],
+        clockTolerance: config.leewayMs / 1000,
+        maxTokenAge: config.maxAgeMs / 1000,
+        requiredClaims: ["exp"],
+      },
+    }));
+  }
+
+  /** True if tokens of an issuer sign operators in. */
+  get hasOperators(): boolean {
+    return this.#issuers.some(({ config }) => config.admin !== undefined);
+  }
+
+  /** Counts of callers' tokens by issuer and result. */
+  get counts(): TokenCounts | undefined {
+    return this.#parts.counts;
+  }
+
+  /** The state of the public keys of each issuer. */
+  get health(): readonly ({ readonly name: string } & KeySetHealth)[] {
+    return this.#issuers.map(({ config: { name }, keys }) => ({ name, ...keys.health }));
+  }
+
+  /** Ends the fetches of public keys, unless others use these too. */
+  close(): void {
+    this.#parts.close?.();
+  }
+
+  /** Returns whether a credential has the form of a token. @param credential The credential */
+  isToken(credential: string): boolean {
+    return hasTokenForm(credential);
+  }
+
+  /**
+   * Returns whether a text holds a token for this gateway, whether or not it is good. Tokens of the same issuer for
+   * other audiences, such as a provider, are none.
+   *
+   * @param text Anything that is to leave the gateway
+   */
+  isHeldIn(text: string): boolean {
+    for (const claims of findClaims(text)) if (this.#find(claims) !== undefined) return true;
+    return false;
+  }
+
+  /**
+   * Finds the key that a caller's token stands for.
+   *
+   * @param token The token
+   * @returns The key, or the fault; a promise where a signature has to be checked
+   * @throws {GatewayError} `key_store_unavailable` where its issuer's keys or the revocations were never read
+   */
+  resolve(token: string): ResolvedToken | Promise<ResolvedToken> {
+    const cached = this.#recall(token);
+    if (cached !== undefined) return this.#judge(cached, "remembered");
+    return this.#verify(token).then(
+      (verified) => this.#judge(verified, "verified"),
+      (thrown) => this.#refuse(thrown, token),
+    );
+  }
+
+  /**
+   * Finds the operator whom a token signs in.
+   *
+   * @param token The token
+   * @returns The operator; `undefined` for any other token
+   * @throws {GatewayError} `key_store_unavailable`
+   */
+  async signIn(token: string): Promise<TokenOperator | undefined> {
+    if (!this.hasOperators || !hasTokenForm(token)) return undefined;
+    try {
+      const verified = this.#recall(token) ?? await this.#verify(token);
+      const { source: { config }, claims, id } = verified;
+      const role = toRole(claims, config);
+      if (id === undefined || role === undefined || this.#isRevoked(verified)) return undefined;
+      return { id, role };
+    } catch (thrown) {
+      if (thrown instanceof TokenRefused) return undefined;
+      throw thrown;
+    }
+  }
+
+  /** Returns a token that was verified, if it still is. */
+  #recall(token: string): Verified | undefined {
+    const { digest, clock } = this.#parts;
+    const cached = this.#verified.get(digest(token));
+    if (cached === undefined || cached.source.keys.current !== cached.by) return undefined;
+    return clock.now() < cached.expiresAt ? cached : undefined;
+  }
+
+  #isRevoked(token: Verified): boolean {
+    const { revocations } = this.#parts;
+    if (!revocations.isReady) {
+      throw new GatewayError("key_store_unavailable", { cause: new Error("Cannot read which tokens are revoked") });
+    }
+    return revocations.isRevoked(token);
+  }
+
+  #judge(verified: Verified, result: "remembered" | "verified"): ResolvedToken {
+    const { source: { config: { name, callers } }, id, resolved } = verified;
+    let fault = resolved.fault;
+    if (this.#isRevoked(verified)) fault = "token_revoked";
+    else if (!callers) fault = "token_issuer";
+    this.#count(name, fault ?? result);
+    return fault === undefined ? resolved : { fault, keyId: id };
+  }
+
+  #refuse(thrown: unknown, token: string): ResolvedToken {
+    if (!(thrown instanceof TokenRefused)) throw thrown;
+    const { fault, claims } = thrown;
+    const config = this.#find(peekClaims(token))?.config;
+    this.#count(config?.name ?? "unknown", fault);
+    return { fault, keyId: claims && config && toIdOf(claims, config, this.#parts.digest) };
+  }
+
+  #count(name: string, result: string): void {
+    const { counts } = this.#parts;
+    if (counts === undefined) return;
+    const own = counts.get(name) ?? new Map<string, number>();
+    own.set(result, (own.get(result) ?? 0) + 1);
+    counts.set(name, own);
+  }
+
+  /** Finds the issuer that claims name, with an audience of this gateway. */
+  #find(claims: JWTPayload | undefined): Issuer | undefined {
+    const audiences = [claims?.aud].flat();
+    return this.#issuers.find(({ config: { issuer, audience } }) =>
+      claims?.iss === issuer && audience.some((each) => audiences.includes(each))
+    );
+  }
+
+  async #verify(token: string): Promise<Verified> {
+    if (token.length > MAX_TOKEN_LENGTH) throw new TokenRefused("token_form");
+    const source = this.#find(peekClaims(token)) ?? refuseIssuer();
+    const { keys } = source;
+    const by = keys.current ?? await keys.first();
+    try {
+      return await this.#check(token, source, by);
+    } catch (error) {
+      if (!isMissingKey(error)) throw error instanceof TokenRefused ? error : toRefused(error);
+    }
+    const newer = await keys.newer(by);
+    if (newer === undefined) throw new TokenRefused("token_key");
+    return await this.#check(token, source, newer).catch((error) => {
+      throw error instanceof TokenRefused ? error : toRefused(error);
+    });
+  }
+
+  async #check(token: string, source: Issuer, by: KeySet): Promise<Verified> {
+    const { digest, clock } = this.#parts;
+    const { config, options } = source;
+    const currentDate = new Date(clock.now());
+    const { payload: claims, protectedHeader: { typ } } = await jwtVerify(token, by.find, { ...options, currentDate });
+    if (!TYPES.includes(typ?.toLowerCase().replace(/^application\//, ""))) throw new TokenRefused("token_form", claims);
+    const { exp = 0, iat = 0, jti, sub } = claims;
+    const verified: Verified = {
+      source,
+      claims,
+      by,
+      issuer: config.issuer,
+      jti: typeof jti === "string" ? jti : undefined,
+      subject: typeof sub === "string" ? sub : undefined,
+      id: toIdOf(claims, config, digest),
+      issuedAt: iat * 1000,
+      leewayMs: config.leewayMs,
+      expiresAt: Math.min(exp * 1000, iat * 1000 + config.maxAgeMs) + config.leewayMs,
+      resolved: this.#toResolved(claims, config),
+    };
+    this.#verified.set(digest(token), verified);
+    return verified;
+  }
+
+  #toResolved(claims: JWTPayload, config: IdentityConfig): ResolvedToken {
+    try {
+      return { key: toTokenKey(claims, config, this.#parts) };
+    } catch (error) {
+      if (!(error instanceof ClaimsRefused)) throw error;
+      if (config.callers) this.#complain(config.name, error.message);
+      return { fault: "token_claims", keyId: undefined };
+    }
+  }
+
+  /** Tells the operator of claims that do not fit, each at most once a minute. */
+  #complain(name: string, why: string): void {
+    const { clock, report } = this.#parts;
+    const now = clock.monotonic();
+    const text = `a token of ${name} is refused: ${why}`;
+    if (now - (this.#complainedAt.get(text) ?? -Infinity) < COMPLAINT_EVERY_MS) return;
+    this.#complainedAt.set(text, now); // bounded: the messages name settings, never values
+    report?.(text);
+  }
+}
+
+/** The part of a verifier that deals with callers. */
+export type CallerTokens = Pick<TokenVerifier, "isToken" | "isHeldIn" | "resolve" | "close">;
+
+function refuseIssuer(): never {
+  throw new TokenRefused("token_issuer");
+}

@@ -1,0 +1,43 @@
+/**
+ * Lines of the log about what operators change: who, what, when, and how it ended. No line holds a secret.
+ *
+ * @module
+ */
+
+/** One change that an operator asked for. */
+export interface AuditEntry {
+  /** Wall clock, milliseconds since 1970. */
+  readonly at: number;
+  /** Id of the operator's token, such as `jwt:corp:ann`, or `admin token`. */
+  readonly who: string;
+  readonly role: "viewer" | "admin";
+  /** Name of the operation in the description of the admin API, such as `revokeKey`. */
+  readonly action: string;
+  /** Method and path of the route. */
+  readonly route: string;
+  /** Id of what it is about: a key, a provider, the owner of a token. */
+  readonly target: string | undefined;
+  /** `ok`, or the code of the refusal. */
+  readonly outcome: string;
+}
+
+/** The most characters of a target that a line shows: it may be what somebody has made up. */
+const MAX_TARGET = 128;
+
+function toTarget(target: string | undefined): string | undefined {
+  // deno-lint-ignore no-control-regex -- control characters could forge a line
+  return target?.slice(0, MAX_TARGET).replace(/[\x00-\x1f\x7f-\x9f]/g, "?");
+}
+
+/** @returns One JSON object without a line end */
+export function toAuditJson({ at, who, role, action, route, target, outcome }: AuditEntry): string {
+  const time = new Date(at).toISOString();
+  return JSON.stringify({ time, audit: action, who, role, route, target: toTarget(target), outcome });
+}
+
+/** @returns A line for a person */
+export function toAuditText({ at, who, role, action, target, outcome }: AuditEntry): string {
+  const time = new Date(at).toISOString().slice(11, 23);
+  const words = [time, "audit", action, toTarget(target), outcome, `by ${toTarget(who)}`, `(${role})`];
+  return words.filter((word) => word !== undefined && word !== "").join("  ");
+}

@@ -1,0 +1,150 @@
+/**
+ * Filters of exchanges. The admin API, the console's page and `sallyport log` share them, so that the same words select
+ * the same exchanges everywhere.
+ *
+ * @module
+ */
+import { parseDuration } from "../../config/units.ts";
+import type { ExchangeRecord } from "../../exchange/record.ts";
+import { concernOf } from "../../errors/outcomes.ts";
+
+/**
+ * Reads a duration of a filter.
+ *
+ * @param text Milliseconds, or with a unit such as `2s`
+ * @returns Milliseconds; `undefined` for what is no duration
+ */
+export function readDuration(text: string): number | undefined {
+  const ms = /^[0-9]+$/.test(text) ? Number(text) : parseDuration(text);
+  return Number.isNaN(ms) ? undefined : ms;
+}
+
+/** Kinds of ends. Every exchange is of one kind. */
+export const END_KINDS = ["ok", "errors", "refused", "cancelled"] as const;
+
+/** Kind of an end. */
+export type EndKind = typeof END_KINDS[number];
+
+/** The meaning of each kind, for help and pages. */
+export const END_KIND_MEANINGS: Readonly<Record<EndKind, string>> = {
+  ok: "relayed whole",
+  errors: "for the operator to act on",
+  refused: "turned down by the gateway, or by the provider with a 4xx",
+  cancelled: "left by the caller",
+};
+
+/** A filter. An exchange has to pass each part that is set; texts are compared without regard to case. */
+export interface ExchangeFilter {
+  /** Part of any of its names: id, key, provider, model, operation, outcome, code, cause or status. */
+  readonly search?: string | undefined;
+  readonly id?: string | undefined;
+  /** Part of the key's id or name. */
+  readonly key?: string | undefined;
+  /** Ids of keys whose name holds `key`, and those whose name holds `search`: for exchanges without their key's name. */
+  readonly keyIds?: readonly string[] | undefined;
+  readonly searchKeyIds?: readonly string[] | undefined;
+  /** The whole name of the provider. */
+  readonly provider?: string | undefined;
+  /** Part of the model's name. */
+  readonly model?: string | undefined;
+  /** Part of the operation's name. */
+  readonly operation?: string | undefined;
+  readonly outcome?: EndKind | undefined;
+  /** Part of the code or of the cause. */
+  readonly code?: string | undefined;
+  /** Status, such as `429`, or a class such as `5xx`. */
+  readonly status?: string | undefined;
+  readonly stream?: boolean | undefined;
+  readonly minDurationMs?: number | undefined;
+  readonly minFirstTokenMs?: number | undefined;
+}
+
+/** The facts of an exchange that a filter reads. */
+export interface FilteredExchange extends
+  Pick<
+    ExchangeRecord,
+    | ("id" | "keyId" | "provider" | "model" | "operation" | "outcome" | "code" | "cause" | "status" | "stream")
+    | ("durationMs" | "firstTokenMs")
+  > {
+  /** Name of the key, where it is known. */
+  readonly keyName?: string | undefined;
+}
+
+/**
+ * Returns the kind of an exchange's end. What the provider refused with a 4xx concerns its caller as much as what the
+ * gateway refused.
+ *
+ * @param end Its outcome and status
+ * @returns The kind
+ */
+export function endKindOf(end: Pick<ExchangeRecord, "outcome" | "status">): EndKind {
+  if (end.outcome === "client_closed") return "cancelled";
+  const concern = concernOf(end);
+  return concern === "operator" ? "errors" : concern === "caller" ? "refused" : "ok";
+}
+
+type Test = (exchange: FilteredExchange) => boolean;
+
+function holds(text: string | undefined, part: string): boolean {
+  return text !== undefined && text.toLowerCase().includes(part);
+}
+
+/** Parts that are tested by themselves, and their tests. */
+const TESTS: {
+  readonly [Name in Exclude<keyof ExchangeFilter, "search" | "key" | "keyIds" | "searchKeyIds">]-?: (
+    wanted: NonNullable<ExchangeFilter[Name]>,
+  ) => Test;
+} = {
+  id: (wanted) => ({ id }) => id === wanted,
+  provider: (wanted) => ({ provider }) => provider === wanted,
+  model: (wanted) => ({ model }) => holds(model, wanted.toLowerCase()),
+  operation: (wanted) => ({ operation }) => holds(operation, wanted.toLowerCase()),
+  outcome: (wanted) => (exchange) => endKindOf(exchange) === wanted,
+  code(wanted) {
+    const part = wanted.toLowerCase();
+    return ({ code, cause }) => holds(code, part) || holds(cause, part);
+  },
+  status(wanted) {
+    const begin = wanted.replaceAll("x", "");
+    return ({ status }) => String(status).startsWith(begin);
+  },
+  stream: (wanted) => ({ stream }) => (stream === true) === wanted,
+  minDurationMs: (wanted) => ({ durationMs }) => durationMs >= wanted,
+  minFirstTokenMs: (wanted) => ({ firstTokenMs }) => firstTokenMs !== undefined && firstTokenMs >= wanted,
+};
+
+function testKey(wanted: string, keyIds: readonly string[] = []): Test {
+  const part = wanted.toLowerCase();
+  const named = new Set(keyIds);
+  return ({ keyId, keyName }) =>
+    keyId !== undefined && (holds(keyId, part) || holds(keyName, part) || named.has(keyId));
+}
+
+function testAny(wanted: string, keyIds: readonly string[] | undefined): Test {
+  const part = wanted.toLowerCase();
+  const isOfKey = testKey(wanted, keyIds);
+  return (exchange) => {
+    const { id, provider, model, operation, outcome, code, cause, status } = exchange;
+    return [id, provider, model, operation, outcome, code, cause, String(status)].some((each) => holds(each, part)) ||
+      isOfKey(exchange);
+  };
+}
+
+/**
+ * Creates the test of a filter.
+ *
+ * @param filter The filter
+ * @returns Tells whether an exchange passes
+ */
+export function createTest(filter: ExchangeFilter): Test {
+  const { search, searchKeyIds, key, keyIds, ...rest } = filter;
+  const tests: Test[] = [];
+  for (const [name, wanted] of Object.entries(rest)) {
+    // The table has the test of each part, for the type of this part.
+    const create = TESTS[name as keyof typeof TESTS] as (wanted: unknown) => Test;
+    if (wanted !== undefined) tests.push(create(wanted));
+  }
+  if (key !== undefined) tests.push(testKey(key, keyIds));
+  if (search !== undefined) tests.push(testAny(search, searchKeyIds));
+  return (exchange) => tests.every((test) => test(exchange));
+}

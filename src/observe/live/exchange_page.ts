@@ -1,0 +1,51 @@
+/**
+ * Pages of settled exchanges, the newest first, and the merge of several processes' pages.
+ *
+ * @module
+ */
+import type { ExchangeFilter } from "./exchange_filter.ts";
+import type { LiveExchange } from "./live_report.ts";
+
+/** Place in the order of exchanges: by the time at which they settled, then by their id. */
+export type ExchangePlace = Pick<LiveExchange, "settledAt" | "id">;
+
+/** A query for a page. */
+export interface ExchangeQuery {
+  readonly filter: ExchangeFilter;
+  /** Number of exchanges at most. */
+  readonly limit: number;
+  /** Only older ones than this. */
+  readonly before?: ExchangePlace | undefined;
+}
+
+/** A page. */
+export interface ExchangePage {
+  /** The newest first. */
+  readonly exchanges: readonly LiveExchange[];
+  /** The place to go on from; `undefined` when nothing older is kept. */
+  readonly reached?: ExchangePlace | undefined;
+}
+
+/** Compares places: negative if the first one is newer. */
+export function comparePlaces(one: ExchangePlace, other: ExchangePlace): number {
+  return other.settledAt - one.settledAt || (one.id < other.id ? 1 : one.id > other.id ? -1 : 0);
+}
+
+/**
+ * Merges pages of several processes that answer the same query. One process may have looked less far back than another:
+ * exchanges beyond the nearest place that any has reached are left for the next page.
+ *
+ * @param pages The pages
+ * @param limit Number of exchanges at most
+ * @returns The page of all processes
+ */
+export function mergePages(pages: readonly ExchangePage[], limit: number): ExchangePage {
+  const nearest = pages.flatMap(({ reached }) => reached ?? []).sort(comparePlaces)[0];
+  const all = pages.flatMap(({ exchanges }) => exchanges)
+    .filter((exchange) => nearest === undefined || comparePlaces(exchange, nearest) <= 0)
+    .sort(comparePlaces);
+  if (all.length <= limit) return { exchanges: all, reached: nearest };
+  const exchanges = all.slice(0, limit);
+  const last = exchanges.at(-1);
+  return { exchanges, reached: last && { settledAt: last.settledAt, id: last.id } };
+}

@@ -1,0 +1,71 @@
+/**
+ * The file of keys and the files beside it: opened once, however many configurations name it.
+ *
+ * @module
+ */
+import { type Clock, systemClock } from "../exchange/clock.ts";
+import { FileKeyStore } from "../keys/key_store_file.ts";
+import { FileKeyUsageState } from "../keys/key_usage_state_file.ts";
+import { SharedFile } from "../storage/shared_file.ts";
+import type { UsageStore } from "../usage/counts.ts";
+import { FileUsage } from "../usage/usage_file.ts";
+import type { EngineReferences, Engines } from "./engines.ts";
+
+/** Options for opening these files. */
+export interface KeyFileOptions {
+  /** Receives one-line messages for the operator. */
+  readonly report: (text: string) => void;
+  /** True for a gateway, which watches files; false for a command that ends. */
+  readonly isServing: boolean;
+  readonly engines: Engines;
+  /** The references of the configuration to the engines that it uses. */
+  readonly references: EngineReferences;
+}
+
+/** The file of keys and the two beside it: the state of keys, such as spent budgets, and their usage. */
+export type KeyFiles = Readonly<Record<"keys" | "state" | "usage", SharedFile>>;
+
+/** Names the files that belong to a file of keys. @param path Its path */
+export function keyFiles(path: string): KeyFiles {
+  const stem = path.replace(/\.json$/, "");
+  return {
+    keys: new SharedFile(path),
+    state: new SharedFile(`${stem}.state.json`),
+    usage: new SharedFile(`${stem}.usage.jsonl`),
+  };
+}
+
+/** Opens the file of usage beside the file of keys. */
+export async function usageBeside(
+  file: SharedFile,
+  { report, isServing, engines, references }: KeyFileOptions,
+): Promise<UsageStore> {
+  const open = async () => {
+    const { listed, retention: keep } = engines;
+    const usage = new FileUsage(file, { clock: systemClock, report, listed, keep });
+    if (isServing) await usage.start();
+    return usage;
+  };
+  return await references.use(`usage ${file.path}`, open, (usage) => usage.close());
+}
+
+/** Opens a file of keys, and beside it the file of their state. */
+export async function openKeyFile(
+  files: KeyFiles,
+  { report, isServing, engines }: KeyFileOptions,
+): Promise<{ readonly store: FileKeyStore; readonly state: FileKeyUsageState }> {
+  const clock: Clock = systemClock;
+  const limiter = engines.remote.limiter === undefined ? engines.limiter : undefined;
+  const state = new FileKeyUsageState(files.state, { clock, report, limiter });
+  const store = new FileKeyStore(files.keys, { clock, report, state });
+  // A worker's supervisor has done so.
+  if (isServing && limiter !== undefined) await Promise.all(Object.values(files).map((file) => file.tidy(report)));
+  if (isServing) {
+    await store.start();
+    await state.start().catch((error) => {
+      store.close();
+      throw error;
+    });
+  }
+  return { store, state };
+}

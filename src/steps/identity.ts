@@ -1,0 +1,151 @@
+/**
+ * The verifier of identity tokens, made of a configuration and of the way to its issuers.
+ *
+ * @module
+ */
+import type { Config } from "../config/config.ts";
+import { ConfigError } from "../config/config.ts";
+import type { IdentityConfig } from "../config/identity.ts";
+import type { Clock } from "../exchange/clock.ts";
+import { readAll } from "../http/read_all.ts";
+import {
+  discoverKeySet,
+  type FetchDocument,
+  IssuerKeys,
+  type IssuerKeysOptions,
+  type ReadKeySet,
+} from "../keys/identity/key_set.ts";
+import { MemoryRevocations, type RevocableToken } from "../keys/identity/revocations.ts";
+import { TokenVerifier } from "../keys/identity/verifier.ts";
+import type { Digest } from "../keys/key_format.ts";
+import { createFetchTransport, type Transport } from "../upstream/transport.ts";
+
+/** Deadline of one document. Milliseconds. */
+const FETCH_MS = 5000;
+/** Maximum size of one document: that of the largest issuers is under 50 kB. Bytes. */
+const MAX_DOCUMENT_BYTES = 512 * 1024;
+
+/**
+ * Creates the function that fetches the documents of issuers.
+ *
+ * @param clock Source of the deadline
+ * @param transport The transport, which decides on the way out; the global `fetch` if left out
+ * @returns Fetches a document; no redirect is followed
+ */
+export function createDocumentFetcher(clock: Clock, transport: Transport = createFetchTransport()): FetchDocument {
+  return async (base) => {
+    const controller = new AbortController();
+    const abort = (reason: Error) => controller.abort(reason);
+    const onAbort = (act: () => void) => {
+      controller.signal.addEventListener("abort", act);
+      return () => controller.signal.removeEventListener("abort", act);
+    };
+    let cancel = (): void => {};
+    const late = new Promise<never>((_, reject) => {
+      const end = () => {
+        abort(new Error("no answer in time"));
+        reject(new Error("no answer in time"));
+      };
+      cancel = clock.timer(FETCH_MS, end, { isBackground: true });
+    });
+    const fetching = fetchText(transport, base, { reason: undefined, signal: controller.signal, onAbort, abort });
+    try {
+      return await Promise.race([fetching, late]);
+    } catch (error) {
+      fetching.catch(() => {});
+      throw error;
+    } finally {
+      cancel();
+    }
+  };
+}
+
+async function fetchText(
+  transport: Transport,
+  base: URL,
+  exchange: Parameters<Transport["send"]>[0]["exchange"],
+): Promise<string> {
+  const { status, body } = await transport.send({
+    base,
+    target: base.pathname + base.search,
+    method: "GET",
+    headers: { accept: "application/json" },
+    body: null,
+    connectMs: FETCH_MS,
+    exchange,
+  });
+  if (status !== 200 || body === null) {
+    body?.cancel();
+    throw new Error(`the answer has status ${status}`);
+  }
+  const accept = (byteLength: number) => {
+    if (byteLength <= MAX_DOCUMENT_BYTES) return;
+    body.cancel();
+    throw new Error("the answer is larger than 512 kB");
+  };
+  return new TextDecoder("utf-8", { fatal: true }).decode(await readAll(body, { accept }));
+}
+
+/**
+ * Returns the function that reads the public keys of an issuer.
+ *
+ * @param config The issuer
+ * @param fetchDocument Fetches a document
+ * @param readFile Reads a file that the configuration names; left out where there are none
+ * @throws {ConfigError} For a file where there are none
+ */
+export function toKeySetReader(
+  { name, issuer, jwks }: IdentityConfig,
+  fetchDocument: FetchDocument,
+  readFile?: (path: string) => Promise<string>,
+): ReadKeySet {
+  if (jwks === undefined) return discoverKeySet(issuer, fetchDocument);
+  if (typeof jwks !== "string") return () => Promise.resolve(JSON.stringify(jwks));
+  if (/^https?:/.test(jwks)) return () => fetchDocument(new URL(jwks));
+  if (readFile !== undefined) return () => readFile(jwks);
+  const message = `expected the keys themselves or a URL for ${name}: here are no files`;
+  throw new ConfigError([{ path: "identity", message }]);
+}
+
+/** Parts of the verifier of an embedded gateway. */
+export interface EmbeddedIdentityParts extends Partial<Pick<IssuerKeysOptions, "hasTimers" | "keepAlive">> {
+  readonly digest: Digest;
+  readonly clock: Clock;
+  /** Tells whether a token is revoked; none is if left out. */
+  readonly isRevoked?: ((token: RevocableToken) => boolean) | undefined;
+  readonly report?: ((text: string) => void) | undefined;
+}
+
+/**
+ * Creates the verifier of a gateway that has no other. It begins to fetch the keys of the issuers.
+ *
+ * @param config The configuration
+ * @param parts Its parts
+ * @returns The verifier; `undefined` where the configuration has no issuers
+ * @throws {ConfigError} For keys in a file
+ */
+export function embedIdentity(
+  { identity, teams }: Config,
+  { digest, clock, isRevoked, report = () => {}, hasTimers = true, keepAlive }: EmbeddedIdentityParts,
+): TokenVerifier | undefined {
+  if (identity === undefined || identity.length === 0) return undefined;
+  const fetchDocument = createDocumentFetcher(clock);
+  const all: IssuerKeys[] = [];
+  const keysOf = (config: IdentityConfig) => {
+    const { issuer, refreshMs } = config;
+    const read = toKeySetReader(config, fetchDocument);
+    const keys = new IssuerKeys({ issuer, read, refreshMs, clock, report, hasTimers, keepAlive });
+    all.push(keys);
+    return keys;
+  };
+  const revocations = isRevoked === undefined ? new MemoryRevocations(clock.now) : { isReady: true, isRevoked };
+  const close = () => {
+    for (const keys of all) keys.close();
+  };
+  const verifier = new TokenVerifier(identity, { keysOf, revocations, digest, clock, teams, report, close });
+  for (const keys of all) {
+    const started = keys.start();
+    keepAlive?.(started);
+  }
+  return verifier;
+}

@@ -1,0 +1,243 @@
+/** Operators with identity tokens at the admin listener, their roles, the audit of what they change, and revocations. */
+// runtimes: all
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { assertRefusal, type Running, startAdmin, TOKEN } from "../support/admin.ts";
+import { AUDIENCE, startIssuer, type TestIssuer } from "../support/issuer.ts";
+import { runProgram, startProgram } from "../support/program.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
+import { until } from "../support/until.ts";
+
+describe("the admin listener with identity tokens", () => {
+  let issuer: TestIssuer;
+  let running: Running | undefined;
+  let redis: RedisServer | undefined;
+  const shown: string[] = [];
+  beforeEach(async () => {
+    issuer = await startIssuer();
+  });
+  afterEach(async () => {
+    const output = running === undefined ? "" : running.program.stdout() + running.program.stderr();
+    for (const secret of [TOKEN, ...shown.splice(0).flatMap((token) => token.split(".").slice(1))]) {
+      assert.ok(!output.includes(secret), "a token is told");
+    }
+    await running?.stop();
+    running = undefined;
+    await redis?.stop();
+    redis = undefined;
+    await issuer.stop().catch(() => {});
+  });
+
+  const identity = (more: Record<string, unknown> = {}) => [{
+    issuer: issuer.url,
+    audience: AUDIENCE,
+    name: "corp",
+    admin: { role: { claim: "roles", map: { "gw-admins": "admin", "gw-readers": "viewer" } } },
+    ...more,
+  }];
+  const start = async (more: Record<string, unknown> = {}, options: Parameters<typeof startAdmin>[2] = {}) =>
+    running = await startAdmin({ identity: identity(), ...more }, redis, options);
+  const bearer = async (claims: Record<string, unknown>): Promise<{ authorization: string }> => {
+    const token = await issuer.token({ claims });
+    shown.push(token);
+    return { authorization: `Bearer ${token}` };
+  };
+  const audits = (): Record<string, unknown>[] =>
+    (running?.program.stdout() ?? "").split("\n").filter((line) => line.includes('"audit":')).map((line) =>
+      JSON.parse(line)
+    );
+  const token = async (claims: Record<string, unknown> = {}): Promise<string> => {
+    const made = await issuer.token({ claims });
+    shown.push(made);
+    return made;
+  };
+
+  it("lets viewers read and admins change, and writes a line for each change", async () => {
+    const { call } = await start();
+    const viewer = await bearer({ sub: "vera", roles: ["gw-readers", "other"] });
+    const admin = await bearer({ sub: "ada", roles: ["gw-readers", "gw-admins"] });
+    for (const path of ["/v1/keys", "/v1/teams", "/v1/usage", "/v1/tokens/revoked"]) {
+      assert.equal((await call("GET", path, viewer)).status, 200, path);
+    }
+    assert.deepEqual((await call("GET", "/v1/me", viewer)).json, { who: "jwt:corp:vera", role: "viewer" });
+    assert.deepEqual((await call("GET", "/v1/me")).json, { who: "admin token", role: "admin" });
+    assertRefusal(await call("POST", "/v1/keys", { ...viewer, body: { name: "x" } }), 403, "role_not_allowed");
+    assertRefusal(await call("POST", "/v1/drain", viewer), 403, "role_not_allowed");
+    const made = await call("POST", "/v1/keys", { ...admin, body: { name: "x" } });
+    assert.equal(made.status, 201);
+    const { id, key } = made.json;
+    assertRefusal(await call("POST", "/v1/keys/nobody/revoke", admin), 404, "key_not_found");
+    assert.equal((await call("PATCH", `/v1/keys/${id}`, { body: { name: "y" } })).status, 200);
+    assert.equal((await call("POST", `/v1/keys/${id}/revoke`)).status, 200);
+    assert.equal((await call("POST", "/v1/drain", admin)).status, 200);
+    await until(() => audits().length === 7, "all lines");
+    assert.deepEqual(audits().map(({ time, ...rest }) => (assert.match(String(time), /^20\d\d-.*Z$/), rest)), [
+      { audit: "createKey", who: "jwt:corp:vera", role: "viewer", route: "POST /v1/keys", outcome: "role_not_allowed" },
+      { audit: "drain", who: "jwt:corp:vera", role: "viewer", route: "POST /v1/drain", outcome: "role_not_allowed" },
+      { audit: "createKey", who: "jwt:corp:ada", role: "admin", route: "POST /v1/keys", target: id, outcome: "ok" },
+      {
+        audit: "revokeKey",
+        who: "jwt:corp:ada",
+        role: "admin",
+        route: "POST /v1/keys/{id}/revoke",
+        target: "nobody",
+        outcome: "key_not_found",
+      },
+      {
+        audit: "updateKey",
+        who: "admin token",
+        role: "admin",
+        route: "PATCH /v1/keys/{id}",
+        target: id,
+        outcome: "ok",
+      },
+      {
+        audit: "revokeKey",
+        who: "admin token",
+        role: "admin",
+        route: "POST /v1/keys/{id}/revoke",
+        target: id,
+        outcome: "ok",
+      },
+      { audit: "drain", who: "jwt:corp:ada", role: "admin", route: "POST /v1/drain", outcome: "ok" },
+    ]);
+    assert.ok(!running?.program.stdout().includes(key));
+  });
+
+  it("writes these lines as text too, and without an access log", async () => {
+    const { call, program } = await start({}, { args: ["--log", "off"] });
+    assert.equal((await call("POST", "/v1/drain")).status, 200);
+    await until(() => program.stdout().includes('"audit":"drain"'), "the line");
+  });
+
+  it("lets nobody in without a role, a good token, or for callers alone", async () => {
+    const { call } = await start({ identity: identity({ audience: [AUDIENCE, "other"] }) });
+    const now = Math.floor(Date.now() / 1000);
+    const bad = [{}, { roles: "viewer" }, { roles: ["gw-admins"], exp: now - 60 }, { roles: ["gw-admins"], aud: "x" }];
+    for (const claims of bad) {
+      assertRefusal(await call("GET", "/v1/keys", await bearer(claims)), 401, "invalid_admin_token");
+    }
+  });
+
+  it("needs no admin token beside them, and is then closed without one", async () => {
+    const { call } = await start({ admin: { port: 0 } });
+    assertRefusal(await call("GET", "/v1/keys", { authorization: "" }), 401, "invalid_admin_token");
+    assert.equal((await call("GET", "/v1/keys", await bearer({ roles: ["gw-readers"] }))).status, 200);
+  });
+
+  it("tells the age of an issuer's keys, and goes on with them while the issuer is away", async () => {
+    const { call, chat, admin } = await start({ identity: identity({ refresh: "1s" }) });
+    assert.equal(await chat(await token()), 200);
+    await issuer.stop();
+    const health = async () => (await call("GET", "/readyz")).json.identity[0];
+    await until(async () => (await health()).failures > 0, "a fetch that fails");
+    const { name, keys, ageSeconds, failure } = await health();
+    assert.deepEqual([name, keys, typeof ageSeconds, typeof failure], ["corp", 1, "number", "string"]);
+    assert.equal(await chat(await token({ sub: "bob" })), 200);
+    const metrics = await (await fetch(`${admin}/metrics`, { headers: { authorization: `Bearer ${TOKEN}` } })).text();
+    assert.match(metrics, /^sallyport_identity_keys\{issuer="corp"\} 1$/m);
+    assert.match(metrics, /^sallyport_identity_keys_age_seconds\{issuer="corp"\} \d+$/m);
+    assert.match(metrics, /^sallyport_identity_tokens_total\{issuer="corp",result="verified"\} 2$/m);
+    await issuer.rotate();
+    await issuer.start();
+    await until(async () => await chat(await token()) === 200, "the issuer's new key");
+  });
+
+  it("starts while an issuer is away, and accepts its tokens as soon as it is back", async () => {
+    await issuer.stop();
+    const { chat, at } = await start();
+    assert.equal(await chat(await token()), 503);
+    const { key } = await at.create();
+    assert.equal(await chat(key), 200);
+    await issuer.start();
+    await until(async () => await chat(await token()) === 200, "the issuer");
+  });
+
+  const REVOKED = (makes: () => Promise<Running>) => async () => {
+    const { call, chat, at } = await makes();
+    const iat = Math.floor(Date.now() / 1000) - 60;
+    const [one, two, bob] = [
+      await token({ jti: "one", iat }),
+      await token({ jti: "two", iat }),
+      await token({ sub: "bob", iat }),
+    ];
+    for (const each of [one, two, bob]) assert.equal(await chat(each), 200);
+    const second = startProgram(["serve"], { cwd: at.path });
+    const url = await second.waitFor(/listening on (http:\S+)/);
+    const chatThere = async (key: string) => {
+      const headers = {
+        authorization: "Bearer sk-1",
+        "gateway-auth": `Bearer ${key}`,
+        "content-type": "application/json",
+      };
+      const body = '{"model":"m","messages":[{"role":"user","content":"x"}]}';
+      const response = await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body });
+      await response.text();
+      return response.status;
+    };
+    assert.equal(await chatThere(one), 200);
+    const revoked = await call("POST", "/v1/tokens/revoke", { body: { jti: "one" } });
+    assert.equal(revoked.status, 200, revoked.text);
+    const at0 = performance.now();
+    assert.equal(await chat(one), 401);
+    await until(async () => await chatThere(one) === 401, "the other gateway");
+    assert.ok(performance.now() - at0 < 1000, "within a second");
+    assert.equal(await chat(two), 200);
+    assert.equal((await call("POST", "/v1/tokens/revoke", { body: { id: "jwt:corp:ann" } })).status, 200);
+    await until(async () => await chatThere(two) === 401, "the other gateway");
+    assert.equal(await chat(bob), 200);
+    assert.equal((await call("POST", "/v1/tokens/revoke", { body: { subject: "bob" } })).status, 200);
+    assert.equal(await chat(bob), 401);
+    // A token that is issued later is another one.
+    assert.equal(await chat(await token({ sub: "bob", iat: Math.floor(Date.now() / 1000) + 29, jti: "n" })), 401);
+    const { json } = await call("GET", "/v1/tokens/revoked");
+    assert.deepEqual(json.revoked.map(({ id }: { id: string }) => id), ["subject bob", "jwt:corp:ann", "jti one"]);
+    // The command line sees and does the same.
+    const listed = await runProgram(["tokens", "list", "--json"], { cwd: at.path });
+    assert.deepEqual(JSON.parse(listed.stdout), json.revoked);
+    const carl = await token({ sub: "carl", iat });
+    assert.equal(await chatThere(carl), 200);
+    const ran = await runProgram(["tokens", "revoke", "jwt:corp:carl"], { cwd: at.path });
+    assert.equal(ran.status, 0, ran.stderr);
+    await until(async () => await chatThere(carl) === 401, "what the command line has revoked");
+    const none = await runProgram(["tokens", "revoke", "tester"], { cwd: at.path });
+    assert.deepEqual([none.status, none.stdout], [2, ""]);
+    assert.match(none.stderr, /^sallyport: Cannot find the issuer of this id[^\n]*\n$/);
+    // It survives a restart.
+    const third = startProgram(["serve"], { cwd: at.path });
+    const thirdUrl = await third.waitFor(/listening on (http:\S+)/);
+    const headers = {
+      authorization: "Bearer sk-1",
+      "gateway-auth": `Bearer ${two}`,
+      "content-type": "application/json",
+    };
+    const response = await fetch(`${thirdUrl}/v1/chat/completions`, { method: "POST", headers, body: "{}" });
+    assert.equal(response.status, 401, await response.text());
+    assertRefusal(await call("POST", "/v1/tokens/revoke", { body: {} }), 409, "refused");
+    assertRefusal(await call("POST", "/v1/tokens/revoke", { body: { id: "tester" } }), 409, "refused");
+  };
+
+  it("revokes tokens on all gateways that share a file of keys", REVOKED(() => start()));
+
+  it("revokes tokens on all workers", async () => {
+    const { call, chat, at } = await start({}, { args: ["--workers", "2"] });
+    const one = await token({ jti: "one" });
+    assert.equal(await chat(one), 200);
+    assert.equal((await call("POST", "/v1/tokens/revoke", { body: { jti: "one" } })).status, 200);
+    let refusals = 0;
+    await until(async () => (refusals = await chat(one) === 401 ? refusals + 1 : 0) >= 20, "all workers");
+    const file = join(at.path, "keys.revoked.json");
+    assert.match(readFileSync(file, "utf8"), /"value": "one"/);
+    // What breaks the file takes nothing back.
+    writeFileSync(file, "{");
+    await until(() => (running?.program.stderr() ?? "").includes("Those before hold on"), "the message");
+    assert.equal(await chat(one), 401);
+  });
+
+  withRedis.it("revokes tokens on all gateways that share a Redis", async () => {
+    redis = await startRedis();
+    await REVOKED(() => start())();
+  });
+});

@@ -1,0 +1,263 @@
+/** `sallyport log`: prints, filters and sums the JSON access log, from files and from a pipe. */
+// runtimes: all
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createWriteStream, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { GOOD_BODY } from "../support/gateway.ts";
+import { cleanEnvironment, endPrograms, makeFolder, ONE_FILE, runProgram, startProgram } from "../support/program.ts";
+import { startProvider } from "../support/provider.ts";
+import { needs } from "../support/requires.ts";
+import { runtime } from "../support/runtimes.ts";
+import { callRaw } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+
+const entry = (more: Record<string, unknown> = {}): string =>
+  JSON.stringify({
+    time: "2025-01-31T10:00:00.123Z",
+    id: "0d6b4a3e-0000-4000-8000-000000000001",
+    key: "search-team",
+    provider: "a",
+    operation: "chat.completions",
+    model: "gpt-4o",
+    stream: false,
+    status: 200,
+    outcome: "ok",
+    bytesIn: 1,
+    bytesOut: 1,
+    overheadMs: 0.1,
+    durationMs: 120,
+    tokens: 12,
+    retries: 0,
+    ...more,
+  });
+const LINES = [
+  entry(),
+  entry({
+    id: "late",
+    time: "2025-01-31T11:30:00.000Z",
+    key: "ads",
+    status: 504,
+    outcome: "timeout",
+    code: "upstream_first_byte_timeout",
+    cause: "timeout",
+    durationMs: 61_000,
+    tokens: undefined,
+  }),
+  entry({ id: "streamed", stream: true, firstTokenMs: 800, durationMs: 2400, tokens: 1204, estimated: true }),
+  entry({
+    id: "denied",
+    key: undefined,
+    status: 401,
+    outcome: "refused",
+    code: "invalid_gateway_key",
+    durationMs: 0.4,
+  }),
+];
+const FOREIGN = ["sallyport: worker 12 ended with 1 and is started again", '{"level":"info"}', '{"time":"broken', ""];
+
+describe("sallyport log", () => {
+  let folder: ReturnType<typeof makeFolder>;
+  beforeEach(() => void (folder = makeFolder()));
+  afterEach(async () => {
+    await endPrograms();
+    folder.remove();
+  });
+
+  const write = (lines: readonly string[], name = "access.log") => {
+    writeFileSync(join(folder.path, name), lines.map((line) => `${line}\n`).join(""));
+    return name;
+  };
+  const run = (...args: string[]) => runProgram(["log", ...args], { cwd: folder.path });
+  const good = async (...args: string[]): Promise<string[]> => {
+    const { status, stdout, stderr } = await run(...args);
+    assert.equal(status, 0, stderr);
+    return stdout.trimEnd().split("\n").filter((line) => line !== "");
+  };
+  /** A log that is being written: what reads from its pipe. */
+  const startPiped = (...args: string[]) => {
+    const command = runtime === "deno" ? ["run", "-A", ONE_FILE] : [ONE_FILE];
+    const child = spawn(process.execPath, [...command, "log", ...args], { env: cleanEnvironment() });
+    const told = { stdout: "", stderr: "" };
+    child.stdout.setEncoding("utf8").on("data", (text: string) => told.stdout += text);
+    child.stderr.setEncoding("utf8").on("data", (text: string) => told.stderr += text);
+    return { child, told, ended: once(child, "close") };
+  };
+
+  it("prints each exchange in columns, and lets pass what the log did not write", async () => {
+    const lines = await good(write([FOREIGN[0] ?? "", ...LINES, ...FOREIGN.slice(1)]));
+    assert.equal(lines[0], FOREIGN[0]);
+    const late =
+      "2025-01-31 11:30:00.000  504     upstream_first_byte_timeout (timeout)  a         chat.completions  " +
+      "gpt-4o        ads             1.0 min          -         -  late";
+    assert.equal(lines[2], late);
+    assert.ok(lines[3]?.endsWith("2.40 s     800 ms    ~1,204  streamed"));
+    assert.deepEqual(lines.slice(5), FOREIGN.slice(1, 3));
+    assert.ok(lines.every((line) => !line.includes("\u001b")), "no colours into a pipe");
+  });
+
+  it("filters by all that is asked, counts what it leaves out, and prints lines as they are as JSON", async () => {
+    const file = write([...FOREIGN, ...LINES]);
+    const found: readonly [args: readonly string[], ids: readonly string[]][] = [
+      [["--key", "SEARCH"], ["0d6b4a3e-0000-4000-8000-000000000001", "streamed"]],
+      [["--outcome", "errors"], ["late"]],
+      [["--outcome", "refused", "--status", "4xx"], ["denied"]],
+      [["--code", "timeout", "--provider", "a"], ["late"]],
+      [["--min-duration", "2s"], ["late", "streamed"]],
+      [["--min-first-token", "500ms", "--model", "4O", "--operation", "chat"], ["streamed"]],
+      [["--since", "2025-01-31T11:00"], ["late"]],
+      [["--until", "2025-01-31 11:00:00Z", "--outcome", "ok"], ["0d6b4a3e-0000-4000-8000-000000000001", "streamed"]],
+      [["--since", "2h"], []],
+      [["--id", "denied"], ["denied"]],
+    ];
+    for (const [args, ids] of found) {
+      const { status, stdout, stderr } = await run(file, ...args, "--json");
+      assert.equal(status, 0);
+      assert.equal(stderr, "sallyport: left out 3 lines that the access log did not write\n");
+      const lines = stdout.split("\n").filter((line) => line !== "");
+      assert.deepEqual(lines.map((line) => JSON.parse(line).id), ids, args.join(" "));
+      assert.ok(lines.every((line) => LINES.includes(line)), "as they are");
+    }
+    const explained = await good(file, "--id", "late");
+    assert.match(
+      explained.join("\n"),
+      /What +Cannot wait longer.*\n +Why +A deadline passed.*\n +Side +The provider\n +To do +Look/,
+    );
+  });
+
+  it("reads lines that a collector has put something before", async () => {
+    const lines = await good(write(LINES.map((line) => `gateway-1  | ${line}`)), "--json", "--outcome", "errors");
+    assert.deepEqual(lines, [LINES[1]]);
+  });
+
+  it("sums up calls, errors, tokens and percentiles, over several files", async () => {
+    const dropped = JSON.stringify({ time: "2025-01-31T10:00:00.000Z", dropped: 7 });
+    const files = [write(LINES), write([...LINES, dropped], "second.log")];
+    const { stdout, stderr } = await run("--sum", "key", ...files);
+    assert.equal(
+      stderr,
+      "sallyport: 7 lines are missing in the log: the gateway dropped them, for its reader was slow\n",
+    );
+    const [head = "", search = "", ...rest] = stdout.split("\n").map((line) => line.split(/ {2,}/).join("|"));
+    assert.equal(head, "KEY|CALLS|ERRORS|REFUSED|TOKENS|P50|P95|P99|FIRST P50|FIRST P95|FIRST P99");
+    assert.match(search, /^search-team\|4\|0\|0\|~2,432\|/);
+    assert.match(rest.at(-2) ?? "", /^total\|8\|2\|2\|~2,456\|/);
+    const sums = JSON.parse((await good("--sum", "hour,outcome", "--json", files[0] ?? "")).join(""));
+    assert.deepEqual(
+      sums.rows.map(({ hour, outcome, calls }: Record<string, unknown>) => [hour, outcome, calls]),
+      [["2025-01-31T10:00Z", "ok", 2], ["2025-01-31T10:00Z", "refused", 1], ["2025-01-31T11:00Z", "timeout", 1]],
+    );
+    assert.deepEqual([sums.total.calls, sums.total.errors, sums.total.estimatedTokens], [4, 1, 1204]);
+    assert.ok(Math.abs(sums.rows[0].firstTokenMs.p50 / 800 - 1) < 0.05);
+    assert.equal(sums.rows[2].firstTokenMs.p50, undefined);
+  });
+
+  it("follows a pipe: what was written is there at once, and broken lines end nothing", async () => {
+    const { child, told, ended } = startPiped();
+    for (const [index, line] of [...LINES, "{", "\u0000\uffff", LINES[0] ?? ""].entries()) {
+      child.stdin.write(`${line}\n`);
+      await until(() => told.stdout.split("\n").length === index + 2, `line ${index} is printed`);
+    }
+    child.stdin.end(Buffer.concat([Buffer.from([0xff, 0xfe]), Buffer.from("no end")]));
+    assert.deepEqual(await ended, [0, null]);
+    assert.match(told.stdout, /no end\n$/);
+  });
+
+  it("shows the sums so far when it is interrupted", async () => {
+    const { child, told, ended } = startPiped("--sum", "model", "--json");
+    // More than a pipe holds: once it is written, the program reads.
+    await new Promise((resolve) => child.stdin.write(`${LINES[0]}\n`.repeat(5000), resolve));
+    child.kill("SIGINT");
+    const [status] = await ended;
+    if (runtime !== "deno") assert.equal(status, 0); // Deno's child process has ended by what it was sent, always
+    assert.ok(JSON.parse(told.stdout).total.calls > 0);
+  });
+
+  it("takes no more memory for a large log, nor for a line without end", async () => {
+    const { child, told, ended } = startPiped("--sum", "model");
+    const many = `${LINES.join("\n")}\n`.repeat(500);
+    for (let count = 0; count < 60; count++) {
+      if (!child.stdin.write(many)) await once(child.stdin, "drain");
+    }
+    const endless = "x".repeat(1_000_000);
+    for (let count = 0; count < 100; count++) if (!child.stdin.write(endless)) await once(child.stdin, "drain");
+    child.stdin.end(`\n${LINES[0]}\n`);
+    assert.deepEqual(await ended, [0, null]);
+    assert.match(told.stdout, /^total +120,001 /m);
+    assert.equal(told.stderr, "sallyport: left out 1 line that the access log did not write\n");
+  });
+
+  it("ends when its reader has gone", async () => {
+    const log = createWriteStream(join(folder.path, "large.log"));
+    for (let count = 0; count < 20_000; count++) log.write(`${LINES[0]}\n`);
+    log.end();
+    await once(log, "close");
+    const program = startProgram(["log", "large.log"], { cwd: folder.path });
+    program.closeOutput();
+    assert.equal(await program.ended, 0);
+  });
+
+  it("says what is wrong with the command", async () => {
+    const file = write(LINES);
+    const wrong: readonly [args: readonly string[], told: RegExp][] = [
+      [["--outcome", "bad"], /--outcome: expected one of ok, errors, refused, cancelled/],
+      [["--status", "teapot"], /--status: expected a status such as 429/],
+      [["--min-duration", "long"], /--min-duration: expected a duration/],
+      [["--since", "yesterday"], /--since: expected a day or time in UTC/],
+      [["--sum", "team"], /--sum: expected one or several of key, provider/],
+      [["missing.log"], /cannot read missing\.log: ENOENT/],
+    ];
+    for (const [args, told] of wrong) {
+      const { status, stderr } = await run(...args, ...args[0]?.startsWith("--") ? [file] : []);
+      assert.equal(status, 2, stderr);
+      assert.match(stderr, told);
+    }
+  });
+
+  it("reads what the gateway has written", async () => {
+    const provider = await startProvider();
+    try {
+      const env = {
+        SALLYPORT_PROVIDER_A: provider.url,
+        SALLYPORT_KEYS: "0123456789-secret-key",
+        SALLYPORT_LISTEN: "127.0.0.1:0",
+      };
+      const program = startProgram(["serve", "--log", "json"], { env });
+      await callRaw(await program.waitFor(/listening on (http:\S+)/), {
+        headers: {
+          "authorization": "Bearer sk-1",
+          "gateway-auth": "Bearer 0123456789-secret-key",
+          "content-type": "application/json",
+        },
+        body: GOOD_BODY,
+      });
+      await program.waitFor(/^(\{"time":.*\})$/m);
+      const lines = await good(write(program.stdout().trimEnd().split("\n")), "--outcome", "ok");
+      assert.equal(lines.length, 1);
+      assert.match(lines[0] ?? "", /200 +ok +a +chat\.completions +test-1/);
+    } finally {
+      await provider.close();
+    }
+  });
+
+  const { it: atTerminal } = needs(["bsdutils"]); // its `script` runs a command at a terminal of its own
+  for (const plain of ["", "1"]) {
+    atTerminal(plain === "" ? "has titles and colours at a terminal" : "has no colours with NO_COLOR", async () => {
+      const file = join(folder.path, write(LINES));
+      const command = [process.execPath, ...(runtime === "deno" ? ["run", "-A"] : []), ONE_FILE, "log", file].join(" ");
+      const on = { kind: "node", command: "script" } as const;
+      const program = startProgram([command, "/dev/null"], {
+        file: "-qec",
+        env: { NO_COLOR: plain, TERM: "xterm" },
+        on,
+      });
+      await program.waitFor(/(denied)/);
+      assert.match(program.stdout(), /TIME \(UTC\)/);
+      assert.equal(program.stdout().includes("\u001b[31m"), plain === "");
+    });
+  }
+});
