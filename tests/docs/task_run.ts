@@ -12,7 +12,7 @@
  */
 import assert from "node:assert/strict";
 import { type ChildProcessByStdio, spawn } from "node:child_process";
-import { closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
+import { closeSync, existsSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import process from "node:process";
 import type { Writable } from "node:stream";
@@ -199,8 +199,11 @@ done`,
     this.#shell.stdin.write(`. '${file}' </dev/null; printf '\\n%s\\n' ${END_OF_CHUNK}\n`);
     await until(() => said().includes(END_OF_CHUNK) || this.#isOver(), `the end of ${chunk}`, CHUNK_MS);
     if (this.#isOver()) assert.fail(`A command failed:\n${chunk}\n${said()}`);
-    if (/&(?: \w+=\$!)?\n$/.test(chunk)) {
-      await until(() => said().match(READY) !== null, `word that it is ready:\n${chunk}`, CHUNK_MS);
+    const background = /(?: >([\w.]+))? &(?: \w+=\$!)?\n$/.exec(chunk);
+    if (background !== null) {
+      const log = background[1] && join(this.#home, background[1]); // what it says into a file is read there
+      const word = () => said() + (log && existsSync(log) ? readFileSync(log, "utf8") : "");
+      await until(() => word().match(READY) !== null, `word that it is ready:\n${chunk}`, CHUNK_MS);
     }
     if (chunk.includes("sallyport init")) await this.#adopt("gateway.jsonc");
   }
