@@ -27,6 +27,7 @@ export {
   type RedisKeysInput,
 } from "./src/config/config.ts";
 export type { CorsConfig, CorsInput } from "./src/config/cors.ts";
+export type { EgressConfig, EgressInput, EgressSettings } from "./src/config/egress.ts";
 export type { LimitsConfig, LimitsInput } from "./src/config/gateway_limits.ts";
 export type { HeadersConfig, HeadersInput } from "./src/config/headers.ts";
 export type {

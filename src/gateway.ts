@@ -19,6 +19,7 @@ import type { BudgetWatch } from "./limits/budget_watch.ts";
 import { MemoryLimiter } from "./limits/memory_limiter.ts";
 import type { KeyResolver } from "./keys/key_resolver.ts";
 import { type Config, ConfigError } from "./config/config.ts";
+import type { ProviderConfig } from "./config/provider.ts";
 import { GatewayError } from "./errors/gateway_error.ts";
 import { type Clock, systemClock } from "./exchange/clock.ts";
 import type { ExchangeObserver, Tracer } from "./exchange/observer.ts";
@@ -44,6 +45,8 @@ export interface GatewayParts {
   readonly limiter: Limiter;
   /** The transport, which makes the calls to providers; by default the global `fetch`. */
   readonly transport: Transport;
+  /** Transports of single providers, by name, instead of `transport`. A provider with `egress` needs one. */
+  readonly transports?: Readonly<Record<string, Transport>> | undefined;
   /** The SHA-256 function; by default one in JavaScript. */
   readonly digest: Digest;
   /** Observers, which are told of settled exchanges. */
@@ -114,16 +117,29 @@ function toKeyParts(
   };
 }
 
+/** Transports, for all providers and for single ones. */
+type Transports = Pick<GatewayParts, "transport" | "transports" | "onlyTransport">;
+
+/** Returns the transport of a provider. No setting of its way out is passed over in silence. */
+function toTransport(name: string, provider: ProviderConfig, parts: Transports): Transport {
+  const { transport, transports, onlyTransport } = parts;
+  if (onlyTransport !== undefined) return onlyTransport;
+  if (provider.transport === "fetch") return createFetchTransport();
+  const own = transports?.[name];
+  if (own === undefined && provider.egress !== undefined) {
+    const message = "expected no such setting: this gateway calls by fetch, which knows none of it";
+    throw new ConfigError([{ path: `providers.${name}.egress`, message }]);
+  }
+  return own ?? transport;
+}
+
 /** Returns the providers of a configuration, each with the parts that its calls use. */
-function toProviders(
-  { providers }: Config,
-  { transport, onlyTransport, clock }: Pick<GatewayParts, "transport" | "onlyTransport" | "clock">,
-): Provider[] {
+function toProviders({ providers }: Config, { clock, ...transports }: Transports & { clock: Clock }): Provider[] {
   return Object.entries(providers).map(([name, provider]) => ({
     name,
     ...provider,
     replicas: new Replicas(provider.upstreams),
-    transport: onlyTransport ?? (provider.transport === "fetch" ? createFetchTransport() : transport),
+    transport: toTransport(name, provider, transports),
     clock,
     headerRules: createHeaderRules(provider.headers),
     subjects: provider.limits === undefined ? [] : [{ name: `provider:${name}`, limits: provider.limits }],
@@ -156,10 +172,9 @@ function toHostTable(providers: readonly Provider[]): Pipeline["resolveProvider"
  * ```
  */
 export function createGateway(config: Config, overrides: Partial<GatewayParts> = {}): Gateway {
-  const { digest = portableDigest, clock = systemClock, transport = createFetchTransport(), onlyTransport, earlier } =
-    overrides;
+  const { digest = portableDigest, clock = systemClock, transport = createFetchTransport(), earlier } = overrides;
   const { limits, cors } = config;
-  const providers = toProviders(config, { transport, onlyTransport, clock });
+  const providers = toProviders(config, { ...overrides, transport, clock });
   const open = new OpenExchanges();
   let isReady = true;
   let isClosing = false;

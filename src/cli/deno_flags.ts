@@ -8,8 +8,11 @@ import { dirname, resolve } from "node:path";
 import type { Config } from "../config/config.ts";
 import { type KeysConfig, keysInRedis } from "../config/keys.ts";
 import { readRedisUrl, readSentinelNode, type RedisAddress, type RedisConfig } from "../config/redis.ts";
+import type { ProviderConfig } from "../config/provider.ts";
+import { EGRESS_VARIABLES, readEgress } from "../serve/egress.ts";
 import { loadConfig, type LoadedConfig, readSetVariables } from "../serve/load_config.ts";
 import { revocationsFile } from "../serve/identity_engines.ts";
+import { type Egress, findProxy } from "../upstream/http1/egress.ts";
 import { print, report } from "./command.ts";
 import { readEnvNames } from "./env_file.ts";
 
@@ -49,11 +52,31 @@ function redisFiles(redis: RedisConfig, directory: string): { pems: string[]; so
   };
 }
 
-function netOf({ listen, admin, providers, redis, alerts, identity = [] }: Config): string[] {
+/** Lists what calls to a provider connect to: its proxies, and its upstreams that have none. */
+function providerPeers({ upstreams }: ProviderConfig, egress: Egress | undefined): string[] {
+  return upstreams.map((upstream) => {
+    const proxy = egress === undefined ? undefined : findProxy(egress, new URL(upstream));
+    return toPeer(proxy?.url ?? upstream);
+  });
+}
+
+/** Lists the files and the variables that the ways out to providers are made of. */
+function egressSources({ providers }: Config, directory: string): { files: string[]; variables: readonly string[] } {
+  const all = Object.values(providers).flatMap(({ egress }) => egress ?? []);
+  const files = all.flatMap(({ ca = [], cert, key, credentials }) => [...ca, cert, key, credentials]);
+  return {
+    files: files.filter((file) => file !== undefined).map((file) => resolve(directory, file)),
+    variables: all.some(({ fromEnvironment }) => fromEnvironment) ? EGRESS_VARIABLES : [],
+  };
+}
+
+function netOf({ config, directory }: LoadedConfig): string[] {
+  const { listen, admin, providers, redis, alerts, identity = [] } = config;
+  const egress = readEgress(config, directory);
   return [
     ...listen.map(toAddress),
     ...(admin === undefined ? [] : [toAddress(admin)]),
-    ...Object.values(providers).flatMap(({ upstreams }) => upstreams.map(toPeer)),
+    ...Object.entries(providers).flatMap(([name, provider]) => providerPeers(provider, egress.get(name))),
     ...(redis === undefined ? [] : redisPeers(redis).map(toAddress)),
     ...(alerts === undefined ? [] : [toPeer(alerts.url)]),
     ...identity.flatMap(({ issuer, jwks }) =>
@@ -77,12 +100,10 @@ function foldersOf(file: string): string[] {
 }
 
 /** Returns the flags of `deno run` for one process. @param variables Environment variables that it consists of */
-function toDenoFlags(
-  { config, file, directory }: LoadedConfig,
-  variables: readonly string[],
-  envFiles: readonly string[],
-): string[] {
+function toDenoFlags(loaded: LoadedConfig, variables: readonly string[], envFiles: readonly string[]): string[] {
+  const { config, file, directory } = loaded;
   const { listen, keys, redis, identity = [] } = config;
+  const egress = egressSources(config, directory);
   const { pems: redisPems, sockets } = redis === undefined ? { pems: [], sockets: [] } : redisFiles(redis, directory);
   const pems = listen.flatMap(({ tls }) => tls === undefined ? [] : [tls.cert, tls.key]);
   // A file of keys is replaced by a draft beside it, with a lock, and what keys have spent stands there too.
@@ -93,18 +114,21 @@ function toDenoFlags(
   const keySets = identity.flatMap(({ jwks }) => typeof jwks === "string" && !URL.canParse(jwks) ? [jwks] : []);
   return [
     "--no-prompt",
-    ...toFlag("net", netOf(config)),
+    ...toFlag("net", netOf(loaded)),
     ...toFlag("read", [
       ...(file === undefined ? [] : [file]),
       ...envFiles.map((envFile) => resolve(envFile)),
       ...[...pems, ...keySets].map((pem) => resolve(directory, pem)),
       ...redisPems,
+      ...egress.files,
       ...sockets,
       ...folders,
     ]),
     ...toFlag("write", [...folders, ...sockets]),
     // Names of providers stand in names of variables: without a file that tells them, all must be looked through.
-    ...(variables.length === 0 ? [] : file === undefined ? ["--allow-env"] : toFlag("env", variables.toSorted())),
+    ...(file === undefined && variables.length > 0
+      ? ["--allow-env"]
+      : toFlag("env", [...variables, ...egress.variables].toSorted())),
   ];
 }
 

@@ -7,6 +7,7 @@ import * as v from "valibot";
 import { type AlertsConfig, AlertsSchema } from "./alerts.ts";
 import { type CorsConfig, type CorsInput, CorsSchema } from "./cors.ts";
 import { findMisfits } from "./cross_checks.ts";
+import { EgressSchema, type EgressSettings, withEgress } from "./egress.ts";
 import { type LimitsConfig, type LimitsInput, LimitsSchema } from "./gateway_limits.ts";
 import { type IdentityConfig, type IdentityInput, IdentitySchema } from "./identity.ts";
 import { InstanceSchema } from "./instance.ts";
@@ -85,6 +86,8 @@ export interface ConfigInput {
   readonly listen?: readonly ListenInput[] | undefined;
   /** Providers by name; at least one. */
   readonly providers: Readonly<Record<string, ProviderInput>>;
+  /** The way out to all providers: proxy, authorities, client certificate; a direct one if left out. */
+  readonly egress?: EgressSettings | undefined;
   /** Where gateway keys are; there are none if left out. */
   readonly keys?: readonly KeyInput[] | { readonly file: string } | "redis" | RedisKeysInput | undefined;
   /** Teams by name, to which keys belong; there are none if left out. */
@@ -157,6 +160,7 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
       [{ port: 8787 }],
     ),
     providers: ProvidersSchema,
+    egress: v.optional(about(EgressSchema, "The way out to all providers; those of a provider come before them")),
     keys: v.optional(about(KeysSchema, 'Gateway keys: an array, `{ "file": "gateway-keys.json" }` or `"redis"`'), []),
     teams: v.optional(about(TeamsSchema, "Teams by name: limits that several keys share"), {}),
     identity: v.optional(IdentitySchema),
@@ -194,8 +198,9 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
       {},
     ),
   }, "expected an object"),
-  v.transform(({ $schema: _, drain: { delay, limit }, ...config }) => ({
+  v.transform(({ $schema: _, egress, drain: { delay, limit }, ...config }) => ({
     ...config,
+    providers: withEgress(config.providers, egress),
     // Without an admin listener nobody asks whether the gateway is ready: waiting would serve nobody.
     drain: { delayMs: delay ?? (config.admin === undefined ? 0 : DEFAULT_DRAIN_DELAY_MS), limitMs: limit },
   })),

@@ -134,7 +134,11 @@ export function findMisfits(whole: WholeConfig): Misfit[] {
   for (const [index, issuer] of identity.entries()) {
     misfits.push(...under(["identity", index], findIdentityMisfits(issuer, whole)));
   }
-  for (const [name, { limits }] of Object.entries(providers)) {
+  for (const [name, { limits, transport, egress }] of Object.entries(providers)) {
+    if (egress !== undefined && transport === "fetch") {
+      const message = 'expected "off": with transport "fetch" the runtime\'s own client calls, which knows none of it';
+      misfits.push({ path: ["providers", name, "egress"], message });
+    }
     misfits.push(...under(["providers", name, "limits"], findLimitMisfits(limits, [name], whole)));
   }
   return misfits;

@@ -6,6 +6,7 @@
 import * as v from "valibot";
 import { AddressSchema } from "./address.ts";
 import { CREDENTIAL_HEADERS, credentialOf } from "./credential.ts";
+import { type EgressConfig, type EgressInput, ProviderEgressSchema, type StatedEgress } from "./egress.ts";
 import { type HeadersConfig, type HeadersInput, HeadersSchema } from "./headers.ts";
 import { type LimitSet, LimitSetSchema, type WrittenLimits } from "./limit_set.ts";
 import { OperationsSchema, type WrittenGroup } from "./operation_groups.ts";
@@ -36,6 +37,8 @@ export interface ProviderConfig {
   readonly keepAliveMs: number;
   /** Client of its calls: the gateway's own where the runtime has sockets, or the runtime's `fetch`. */
   readonly transport: "http1" | "fetch";
+  /** Proxy, authorities and client certificate of its calls; a direct way with those of the runtime if left out. */
+  readonly egress?: EgressConfig | undefined;
   /** Header in which its interface takes the key; `Authorization` is accepted beside it. */
   readonly credential: "authorization" | "x-api-key" | "api-key" | "x-goog-api-key";
   /** True if callers may send `<gateway key>~<upstream key>` in the upstream key's place. */
@@ -71,6 +74,8 @@ export interface ProviderInput {
     | undefined;
   /** Silence after which a stream is sent a comment, such as `15s`; `off` for never. */
   readonly keepAlive?: string | undefined;
+  /** Proxy, authorities and client certificate of its calls, beyond the defaults; `off` for none of those. */
+  readonly egress?: EgressInput | undefined;
   /** Header in which its interface takes the key, accepted beside `Authorization`; left out, by the upstream. */
   readonly credential?: ProviderConfig["credential"] | undefined;
   /** True if callers may send `<gateway key>~<upstream key>` in the upstream key's place; false if left out. */
@@ -198,6 +203,9 @@ const provider = v.strictObject({
     ),
     "http1",
   ),
+  egress: v.optional(
+    about(ProviderEgressSchema, "The way out to it, beyond `egress` for all providers; `off` for none of those"),
+  ),
   credential: v.optional(about(
     v.picklist(CREDENTIAL_HEADERS, `expected ${CREDENTIAL_HEADERS.map((name) => `"${name}"`).join(", ")}`),
     "Header in which its interface takes the key, accepted beside `Authorization`. Left out: by the upstream",
@@ -230,7 +238,10 @@ function defaultHosts(name: string, isOnly: boolean): string[] {
 /** A provider as the schema returns it. */
 type ParsedProvider = v.InferOutput<typeof provider>;
 
-function providersOf(parsed: Readonly<Record<string, ParsedProvider>>): Record<string, ProviderConfig> {
+/** A provider before the defaults of its way out are known. */
+export type LocalProvider = Omit<ProviderConfig, "egress"> & { readonly egress?: "off" | StatedEgress | undefined };
+
+function providersOf(parsed: Readonly<Record<string, ParsedProvider>>): Record<string, LocalProvider> {
   const entries = Object.entries(parsed);
   return Object.fromEntries(entries.map(([name, { hosts, upstream, keepAlive, credential, ...entry }]) => [name, {
     ...entry,
@@ -241,7 +252,7 @@ function providersOf(parsed: Readonly<Record<string, ParsedProvider>>): Record<s
   }]));
 }
 
-function sharedHost(providers: Readonly<Record<string, ProviderConfig>>): string | undefined {
+function sharedHost(providers: Readonly<Record<string, LocalProvider>>): string | undefined {
   const hosts = Object.values(providers).flatMap((entry) => [...new Set(entry.hosts)]);
   return hosts.find((host, index) => hosts.indexOf(host) !== index);
 }
@@ -251,7 +262,7 @@ const noProvider = 'expected at least one provider, such as { "a": { "upstream":
 /** @internal The providers by their names: at least one, and each host at one of them only. */
 export const ProvidersSchema: v.GenericSchema<
   Readonly<Record<string, ProviderInput>>,
-  Record<string, ProviderConfig>
+  Record<string, LocalProvider>
 > = v.pipe(
   v.record(v.pipe(v.string(), v.regex(NAME, "expected letters, digits and -")), provider, noProvider),
   v.check((entries) => Object.keys(entries).length > 0, noProvider),

@@ -86,6 +86,11 @@ export type FailureCause =
   | "malformed"
   | "redirect"
   | "exhausted"
+  | "proxy_unreachable"
+  | "proxy_auth"
+  | "proxy_refused"
+  | "proxy_upstream"
+  | "proxy_failed"
   | "unknown";
 
 /** The meaning of each cause, one sentence, for pages. */
@@ -100,6 +105,11 @@ export const FAILURE_CAUSES: Readonly<Record<FailureCause, string>> = {
   malformed: "The answer is not readable: not HTTP, a coding that was not asked for, or a broken one",
   redirect: "The upstream answered with a redirect, which the gateway does not follow",
   exhausted: "This machine has no file descriptor, port or memory left for a connection",
+  proxy_unreachable: "The proxy cannot be reached: its name, its port or its TLS",
+  proxy_auth: "The proxy wants other credentials: it answered CONNECT with 407",
+  proxy_refused: "The proxy does not allow the upstream: it answered CONNECT with a 3xx, or a 4xx other than 407",
+  proxy_upstream: "The proxy could not reach the upstream: it answered CONNECT with a 5xx",
+  proxy_failed: "The proxy closed, was silent until the connect deadline, or answered CONNECT with no readable HTTP",
   unknown: "The runtime does not tell",
   token_form: "The identity token is malformed, longer than 8192 characters, or of a type that is not for bearers",
   token_issuer: "The identity token is of no configured issuer, or for another audience",

@@ -20,9 +20,7 @@ import type { ExchangeObserver } from "../exchange/observer.ts";
 import { createGateway, type Gateway, type GatewayParts } from "../gateway.ts";
 import type { UsageMeter } from "../usage/meter.ts";
 import type { UsageStore } from "../usage/counts.ts";
-import { dialBun } from "../upstream/http1/dial_bun.ts";
-import { dialNode } from "../upstream/http1/dial_node.ts";
-import { createHttp1Transport } from "../upstream/http1/client.ts";
+import type { Transport } from "../upstream/transport.ts";
 import { runtime } from "../runtime.ts";
 import { type EngineReferences, Engines } from "./engines.ts";
 import { type Identity, openIdentity, type RedisPlace } from "./identity_engines.ts";
@@ -30,6 +28,7 @@ import { keyFiles, openKeyFile, usageBeside } from "./key_files.ts";
 import { describeBug } from "./lifecycle.ts";
 import type { Serve } from "./listener.ts";
 import { readRedisFiles } from "./redis_files.ts";
+import { createTransport, createTransports, openTransports } from "./transports.ts";
 
 // In one call: twice as fast on Bun and Node, slower on Deno (measured). Node has it from 20.12 on.
 const digest: Digest = runtime !== "deno" && typeof nodeCrypto.hash === "function"
@@ -42,7 +41,7 @@ const digest: Digest = runtime !== "deno" && typeof nodeCrypto.hash === "functio
  * @returns Transport and digest
  */
 export function runtimeParts(): Pick<GatewayParts, "transport" | "digest"> {
-  return { transport: createHttp1Transport(runtime === "bun" ? dialBun : dialNode), digest };
+  return { transport: createTransport(), digest };
 }
 
 /**
@@ -50,17 +49,23 @@ export function runtimeParts(): Pick<GatewayParts, "transport" | "digest"> {
  *
  * @param config The configuration
  * @param parts Parts to use instead of the runtime's
+ * @param directory Directory that relative paths start from; the working directory if left out
  * @returns The gateway
  * @throws {ConfigError} For a mistake that only the whole shows, such as a host of two providers
  */
-export function composeGateway(config: Config, parts: Partial<GatewayParts> = {}): Gateway {
-  return createGateway(config, { ...runtimeParts(), ...parts });
+export function composeGateway(config: Config, parts: Partial<GatewayParts> = {}, directory = "."): Gateway {
+  const isOneEnough = parts.transports !== undefined || parts.onlyTransport !== undefined;
+  const transports = isOneEnough ? parts.transports : createTransports(config, directory);
+  return createGateway(config, { ...runtimeParts(), ...parts, transports });
 }
 
 /** The parts that {@link assemble} has made for a configuration. */
 export interface Assembly {
   /** Parts to create the gateway with. */
-  readonly parts: Pick<GatewayParts, "transport" | "digest" | "keys" | "identity" | "limiter" | "observers">;
+  readonly parts: Pick<
+    GatewayParts,
+    "transport" | "transports" | "digest" | "keys" | "identity" | "limiter" | "observers"
+  >;
   readonly keys: KeyRegistry;
   readonly limiter: Limiter;
   /** Verifies and revokes identity tokens; `undefined` where none are accepted. */
@@ -189,8 +194,10 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   const all: EngineOptions = { ...options, engines, references };
   let engine: Engine;
   let identity: Identity | undefined;
+  let transports: Record<string, Transport>;
   try {
     if (options.engines === undefined) engines.list(config);
+    transports = options.isServing ? await openTransports(config, all.directory, references) : {};
     engine = config.redis === undefined
       ? await localEngines(config, all)
       : await redisEngines(config, config.redis, all);
@@ -213,7 +220,7 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   const usage = engines.meter(store);
   const transport = engines.transport ??= runtimeParts().transport;
   const observers = [lastUse, bugReporter, usage];
-  const parts = { transport, digest, keys, identity: identity?.verifier, limiter, observers };
+  const parts = { transport, transports, digest, keys, identity: identity?.verifier, limiter, observers };
   const health = () => ({
     ...(redis && { redis: redis() }),
     ...(keyHealth && { keys: keyHealth() }),

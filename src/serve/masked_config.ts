@@ -20,11 +20,21 @@ function maskKey({ key, digest, previous, ...rest }: KeyConfig): Record<string, 
   };
 }
 
-/** Masks the headers that calls to a provider are given: some hold a key. */
-function maskProvider({ headers, ...rest }: ProviderConfig): Record<string, unknown> {
-  if (headers === undefined) return rest;
-  const set = Object.fromEntries(Object.keys(headers.set).map((name) => [name, MASK]));
-  return { ...rest, headers: { ...headers, set } };
+/** Masks what the URL of a proxy says before its host. */
+function maskProxy(text: string): string {
+  const { protocol, host, username, password } = new URL(text);
+  return username + password === "" ? text : `${protocol}//${MASK}@${host}`;
+}
+
+/** Masks the credentials of a proxy, and the headers that calls to a provider are given: some hold a key. */
+function maskProvider({ headers, egress, ...rest }: ProviderConfig): Record<string, unknown> {
+  const set = Object.fromEntries(Object.keys(headers?.set ?? {}).map((name) => [name, MASK]));
+  const proxy = egress?.proxy === undefined ? {} : { proxy: maskProxy(egress.proxy) };
+  return {
+    ...rest,
+    ...(headers !== undefined && { headers: { ...headers, set } }),
+    ...(egress !== undefined && { egress: { ...egress, ...proxy } }),
+  };
 }
 
 /** Masks passwords, and what a URL says before its host. */

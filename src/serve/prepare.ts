@@ -8,6 +8,7 @@ import { checkConfig, type Config, ConfigError } from "../config/config.ts";
 import { keysInRedis } from "../config/keys.ts";
 import type { KeyConfig } from "../config/key.ts";
 import { assemble, type Assembly, composeGateway } from "./compose.ts";
+import { readEgress } from "./egress.ts";
 import type { Engines } from "./engines.ts";
 import { type Address, loadConfig, readTlsFiles } from "./load_config.ts";
 import { digestConfig } from "./masked_config.ts";
@@ -49,7 +50,9 @@ const acceptsTokens = ({ identity = [] }: Config): boolean => identity.some(({ c
 export function readSource(named?: string, makeKey: () => KeyConfig | undefined = () => undefined): Source {
   const { config, input, file, directory } = loadConfig(named);
   const addresses = readTlsFiles({ config, directory });
-  if (config.redis !== undefined) readRedisFiles(config.redis, directory); // for their mistakes: each process reads them
+  // For their mistakes: each process reads them.
+  if (config.redis !== undefined) readRedisFiles(config.redis, directory);
+  readEgress(config, directory);
   if (!Array.isArray(config.keys) || config.keys.length > 0 || acceptsTokens(config)) {
     return { input, file, directory, addresses, digest: digestConfig(config) };
   }

@@ -7,7 +7,7 @@
 import type { AskedUsage } from "../dialects/dialect.ts";
 import type { GatewayRequest } from "../http/message.ts";
 import { ANY_TYPE, type ContentTypes, FORM_OR_JSON, isJson, JSON_ONLY, type RequestBody } from "../inbound/body.ts";
-import { parseJson } from "../inbound/json_guard.ts";
+import { parseView } from "../inbound/json_guard.ts";
 import { isMultipart, readFields } from "../inbound/multipart.ts";
 import { type MessageOrder, readChatCompletion } from "../operations/chat_completion.ts";
 import {
@@ -43,14 +43,14 @@ export function readFacts(
   { headers }: GatewayRequest,
   { operation, messages }: { readonly operation: Operation; readonly messages: MessageOrder },
 ): RequestFacts {
-  if (operation.body === "chat_completion") return readChatCompletion(parseJson(bytes), messages, bytes.length);
+  if (operation.body === "chat_completion") return readChatCompletion(parseView(bytes), messages, bytes.length);
   const contentType = headers.get("content-type") ?? "";
   if (operation.body !== "json" && isMultipart(contentType)) {
     const { fields, textBytes } = readFields(bytes, contentType, FACT_FIELDS);
     return readFieldFacts(fields, operation, textBytes);
   }
   const isUnread = operation.body === "any" && (bytes.length === 0 || !isJson(contentType));
-  return isUnread ? NO_FACTS : readJsonFacts(parseJson(bytes), operation, bytes.length);
+  return isUnread ? NO_FACTS : readJsonFacts(parseView(bytes), operation, bytes.length);
 }
 
 /**
@@ -63,7 +63,7 @@ export function readFacts(
  */
 export function isBodyBounded(bytes: Uint8Array, { headers }: GatewayRequest): boolean {
   return bytes.length > 0 && isJson(headers.get("content-type") ?? "") &&
-    isInputBounded(parseJson(bytes) as Readonly<Record<string, unknown>>, bytes);
+    isInputBounded(parseView(bytes) as Readonly<Record<string, unknown>>, bytes);
 }
 
 /**

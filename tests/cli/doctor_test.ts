@@ -11,7 +11,11 @@ import { gzipSync } from "node:zlib";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
 import { it } from "../support/cases.ts";
 import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
+import { createAuthority, readIdentity } from "../support/authority.ts";
+import { type ConnectProxy, startConnectProxy } from "../support/connect_proxy.ts";
 import { freePort } from "../support/free_port.ts";
+import { needs } from "../support/requires.ts";
+import { runtime } from "../support/runtimes.ts";
 import { endPrograms, makeFolder, runProgram } from "../support/program.ts";
 import { type Answering, answerPlain, chunk, type Provider, startProvider } from "../support/provider.ts";
 import { startBlackHole } from "../support/tcp_peer.ts";
@@ -207,6 +211,60 @@ describe("sallyport doctor", () => {
     assert.match(found.DNS?.join() ?? "", /^ok,.*in all/);
     assert.match(found.TLS?.[1] ?? "", /^TLSv1\.3, [\d.]+ ms/);
     assert.equal(found.cancel?.[0], "ok");
+  });
+
+  it("examines each hop of the way through a proxy, and calls by it", async () => {
+    const provider = await start();
+    const proxy: ConnectProxy = await startConnectProxy({
+      answer: (_target, socket) => {
+        if (proxy.heads.at(-1)?.includes("proxy-authorization")) return undefined;
+        socket.end("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n");
+        return "";
+      },
+    });
+    closers.push(() => proxy.close());
+    const withPassword = proxy.url.replace("://", "://user:canary@");
+    configure(provider.url, { egress: { proxy: withPassword } });
+    const found = await examine(0);
+    assert.match(found["proxy connect"]?.join() ?? "", /^ok,[\d.]+ ms/);
+    assert.match(found.CONNECT?.join() ?? "", /^ok,the tunnel is open, credentials shown, [\d.]+ ms/);
+    assert.equal(found.connect, undefined, "nobody connects past the proxy");
+    assert.equal(found.cancel?.[0], "ok");
+    assert.equal(provider.calls.length, 5);
+    configure(provider.url, { egress: { proxy: proxy.url } });
+    assert.match((await examine(1)).CONNECT?.join() ?? "", /^failure,no tunnel \(proxy_auth\),.*egress\.credentials/);
+    await proxy.close();
+    assert.match((await examine(1))["proxy connect"]?.join() ?? "", /^failure,no connection \(ECONNREFUSED\)/);
+    assert.equal(provider.calls.length, 5);
+  });
+
+  needs(["openssl"]).it("says of TLS who signed, what is resumed, and whether a certificate is asked for", async () => {
+    const authority = createAuthority(folder.path, "company");
+    const [server, own] = [readIdentity(authority.sign("upstream")), authority.sign("gateway")];
+    const options = { ...server, ca: readFileSync(authority.ca), requestCert: true, rejectUnauthorized: true };
+    const listener = createTlsServer(options, async (request, response) => {
+      const chunks: Uint8Array[] = [];
+      for await (const part of request) chunks.push(part);
+      const { url: path = "", method = "", headers } = request;
+      answeringIn({})(response, { method, path, headers, body: Buffer.concat(chunks), isCut: false });
+    });
+    listener.on("tlsClientError", () => {});
+    await new Promise<void>((resolve) => listener.listen(0, "127.0.0.1", resolve));
+    const proxy = await startConnectProxy();
+    closers.push(() => proxy.close(), () => listener.closeAllConnections(), () => listener.close());
+    const url = `https://localhost:${(listener.address() as AddressInfo).port}/v1`;
+    for (const route of [{}, { proxy: proxy.url }]) {
+      configure(url, { egress: { ...route, ca: authority.ca, ...own } });
+      const found = await examine(0);
+      assert.match(found.TLS?.[1] ?? "", /^TLSv1\.3, [\d.]+ ms, by company, until \d{4}-/);
+      const isTold = runtime === "node" || (runtime === "bun" && !("proxy" in route));
+      // Bun's own server resumes no session of a client with a certificate.
+      const says = runtime === "node" ? /^session resumed, / : /^session not resumed, /;
+      assert.match(found["TLS again"]?.[1] ?? "", isTold ? says : /this runtime does not tell/);
+      assert.match(found["client certificate"]?.join() ?? "", /^ok,asked for and shown: CN=gateway, until \d{4}-/);
+    }
+    configure(url, { egress: { ca: authority.ca } });
+    assert.match((await examine(1)).TLS?.join() ?? "", /^failure,.*egress\.(?:cert|ca)/);
   });
 
   it("examines each replica", async () => {

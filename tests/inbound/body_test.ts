@@ -6,7 +6,8 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import { type ErrorCode, GatewayError } from "../../src/errors/gateway_error.ts";
-import { assertShape, MAX_DEPTH, MAX_MEMBERS, MAX_VALUES, parseJson } from "../../src/inbound/json_guard.ts";
+import { assertShape, parseView } from "../../src/inbound/json_guard.ts";
+import { MAX_DEPTH, MAX_MEMBERS, MAX_VALUES } from "../../src/inbound/json_limits.ts";
 
 function codeOf(run: () => unknown): ErrorCode | undefined {
   try {
@@ -19,7 +20,7 @@ function codeOf(run: () => unknown): ErrorCode | undefined {
   }
 }
 
-const parse = (text: string) => parseJson(Buffer.from(text));
+const parse = (text: string) => parseView(Buffer.from(text));
 const nested = (depth: number) => "[".repeat(depth) + "]".repeat(depth);
 
 describe("parsing a body", () => {
@@ -53,7 +54,7 @@ describe("parsing a body", () => {
       const code = codeOf(() => parse(content));
       assert.ok(code === undefined || code === "invalid_json" || code === "invalid_body");
     }));
-    fc.assert(fc.property(fc.uint8Array(), (bytes) => void codeOf(() => parseJson(bytes))));
+    fc.assert(fc.property(fc.uint8Array(), (bytes) => void codeOf(() => parseView(bytes))));
   });
 
   it("row 31: takes a byte order mark and refuses what is no UTF-8", () => {
@@ -61,7 +62,7 @@ describe("parsing a body", () => {
     const [quote, overlong, surrogate] = [[0x22], [0xc0, 0xaf], [0xed, 0xa0, 0x80]];
     for (const wrong of [[0xff], [0xc3], overlong, surrogate, [0xf4, 0x90, 0x80, 0x80], [0x80]]) {
       const bytes = [...quote, ...wrong, ...quote];
-      assert.equal(codeOf(() => parseJson(new Uint8Array(bytes))), "invalid_json");
+      assert.equal(codeOf(() => parseView(new Uint8Array(bytes))), "invalid_json");
     }
     assert.equal(parse('"\\ud800"'), "\ud800");
   });
@@ -88,8 +89,8 @@ describe("parsing a body", () => {
       } catch {
         // no UTF-8
       }
-      if (strict === undefined) assert.equal(codeOf(() => parseJson(whole)), "invalid_json");
-      else assert.equal(parseJson(whole), strict);
+      if (strict === undefined) assert.equal(codeOf(() => parseView(whole)), "invalid_json");
+      else assert.equal(parseView(whole), strict);
     }));
   });
 

@@ -18,6 +18,7 @@ export type DebianPackage =
   | "openssl"
   | "prometheus"
   | "redis-server"
+  | "squid"
   | "systemd"
   | "zsh";
 
@@ -33,6 +34,7 @@ const PROGRAMS: Readonly<Record<DebianPackage, readonly string[]>> = {
   openssl: ["openssl"],
   prometheus: ["prometheus", "promtool"],
   "redis-server": ["redis-server"],
+  squid: ["squid"],
   systemd: ["systemd-analyze"],
   zsh: ["zsh"],
 };

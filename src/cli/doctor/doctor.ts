@@ -10,19 +10,32 @@ import type { Config } from "../../config/config.ts";
 import { toCredential } from "../../config/credential.ts";
 import type { ExchangeRecord } from "../../exchange/record.ts";
 import { composeGateway, resolveServe } from "../../serve/compose.ts";
+import { readEgress } from "../../serve/egress.ts";
 import { closeListeners, openListener } from "../../serve/lifecycle.ts";
 import { loadConfig, UPSTREAM_KEY_VARIABLE } from "../../serve/load_config.ts";
+import { createTransport } from "../../serve/transports.ts";
+import type { Egress } from "../../upstream/http1/egress.ts";
 import { CommandLineError, print } from "../command.ts";
 import type { CommandOptions } from "../options.ts";
 import { toPlain } from "../table.ts";
-import type { Seen } from "./doctor_probe.ts";
+import type { Seen } from "./call_probe.ts";
 import { compare, examineCalls, examineCancel, type Way } from "./examine_calls.ts";
-import { examineConnection } from "./examine_connection.ts";
+import { examineConnection, examinePort } from "./examine_connection.ts";
+import { examineEgress } from "./examine_egress.ts";
 import { type Finding, toLines } from "./finding.ts";
+
+/** A configuration of the examined provider alone, and its way out. */
+interface Examined {
+  readonly config: Config;
+  /** Directory that relative paths start from. */
+  readonly directory: string;
+  /** The way out; `undefined` for a direct one with the trust of the runtime. */
+  readonly egress: Egress | undefined;
+}
 
 /** Examines the provider through a gateway of the command's own, on a free port of this machine. */
 async function examineGateway(
-  config: Config,
+  { config, directory }: Examined,
   headers: Way["headers"],
   model: string,
   direct: Seen,
@@ -30,7 +43,8 @@ async function examineGateway(
   const key = generateGatewayKey();
   const records: ExchangeRecord[] = [];
   const observers = [{ settled: (record: ExchangeRecord) => void records.push(record) }];
-  const gateway = composeGateway({ ...config, keys: [{ id: "doctor", key }], redis: undefined }, { observers });
+  const own: Config = { ...config, keys: [{ id: "doctor", key }], redis: undefined };
+  const gateway = composeGateway(own, { observers }, directory);
   const address = { hostname: "127.0.0.1", port: 0, bodyTimeMs: config.limits.bodyTimeMs };
   const listener = await openListener(gateway, await resolveServe(), address, "listen");
   try {
@@ -49,19 +63,24 @@ async function examineGateway(
 
 /** Examines one upstream of the provider, as far as it can be reached. */
 async function examine(
-  config: Config,
+  examined: Examined,
   url: string,
   connectMs: number,
   headers: Way["headers"],
   model: string,
 ): Promise<Finding[]> {
-  const connection = await examineConnection(new URL(url), connectMs);
+  const { egress } = examined;
+  const parsed = new URL(url);
+  const connection = egress === undefined
+    ? await examineConnection(parsed, connectMs)
+    : await examineEgress(parsed, egress, connectMs, () => examinePort(parsed, connectMs));
   if (connection.some(({ state }) => state === "failure")) return connection;
-  const direct = await examineCalls({ name: "direct", url, headers }, model);
+  const transport = egress === undefined ? undefined : createTransport(egress);
+  const direct = await examineCalls({ name: "direct", url, headers, transport }, model);
   const found = [...connection, ...direct.findings];
   // What does not go without the gateway can't go through it.
   if (direct.stream === undefined) return found;
-  return [...found, ...await examineGateway(config, headers, model, direct.stream)];
+  return [...found, ...await examineGateway(examined, headers, model, direct.stream)];
 }
 
 /** Reads the key at the provider from the environment. */
@@ -86,7 +105,7 @@ function readKey(name: string): string {
  */
 export async function doctorCommand(options: CommandOptions): Promise<void> {
   const { operand: name, model, json } = options;
-  const { config } = loadConfig(options.config);
+  const { config, directory } = loadConfig(options.config);
   const provider = Object.entries(config.providers).find(([known]) => known === name)?.[1];
   if (name === undefined || provider === undefined) {
     throw new CommandLineError(`doctor takes the name of a provider: ${Object.keys(config.providers).join(", ")}`);
@@ -103,7 +122,14 @@ export async function doctorCommand(options: CommandOptions): Promise<void> {
   for (const upstream of provider.upstreams) {
     const own = { ...provider, limits: undefined, hosts: ["*"], upstreams: [upstream] };
     const alone = { ...config, providers: { [name]: own } };
-    const findings = await examine(alone, upstream, provider.deadlines.connectMs, headers, model);
+    const egress = readEgress(alone, directory).get(name);
+    const findings = await examine(
+      { config: alone, directory, egress },
+      upstream,
+      provider.deadlines.connectMs,
+      headers,
+      model,
+    );
     reports.push({ upstream, findings });
     if (!json) print(`${upstream}\n${toLines(findings)}\n`);
   }

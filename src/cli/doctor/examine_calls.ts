@@ -4,8 +4,10 @@
  * @module
  */
 import type { ExchangeRecord } from "../../exchange/record.ts";
+import type { Transport } from "../../upstream/transport.ts";
 import { toPlain } from "../table.ts";
-import { type Call, probeCall, type Seen, type Step } from "./doctor_probe.ts";
+import { type Call, probeCall, type Seen } from "./call_probe.ts";
+import type { Step } from "./doctor_probe.ts";
 import { failed, type Finding, ok, toMs, warning } from "./finding.ts";
 
 /** Time limit of one call. Milliseconds. */
@@ -81,14 +83,16 @@ export interface Way {
   readonly name: "direct" | "gateway";
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
+  /** Transport of its calls; the runtime's own client if left out. */
+  readonly transport?: Transport | undefined;
 }
 
 const toBody = (model: string, content: string, more: Record<string, unknown>): string =>
   JSON.stringify({ model, messages: [{ role: "user", content }], ...more });
 const STREAM = { stream: true, stream_options: { include_usage: true } };
 
-function toCall({ url, headers }: Way, body: string, leaves = false): Call {
-  return { url: `${url}/chat/completions`, headers, body, ms: CALL_MS, leaves };
+function toCall({ url, headers, transport }: Way, body: string, leaves = false): Call {
+  return { url: `${url}/chat/completions`, headers, body, ms: CALL_MS, leaves, transport };
 }
 
 /** Makes a plain call and a streamed one, and examines both. */

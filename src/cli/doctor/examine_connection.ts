@@ -3,14 +3,15 @@
  *
  * @module
  */
-import { probeConnection, probeName, probeTls } from "./doctor_probe.ts";
+import { toPlain } from "../table.ts";
+import { type Handshake, probeConnection, probeName, probeTls, type Step } from "./doctor_probe.ts";
 import { failed, type Finding, ok, toMs, warning } from "./finding.ts";
 
 /** Remaining life of a certificate below which a warning is given. Milliseconds. */
 const SOON_MS = 14 * 86_400_000;
 
-/** Examines the connection. @param connectMs Time limit of each step, milliseconds */
-export async function examineConnection(url: URL, connectMs: number): Promise<Finding[]> {
+/** Examines the name and the port. @param connectMs Time limit of each step, milliseconds */
+export async function examinePort(url: URL, connectMs: number): Promise<Finding[]> {
   const name = await probeName(url);
   if ("error" in name) {
     return [failed("DNS", `${url.hostname} can't be looked up (${name.error})`, "correct upstream, or the resolver")];
@@ -35,21 +36,35 @@ export async function examineConnection(url: URL, connectMs: number): Promise<Fi
       ),
     ];
   }
-  found.push(ok("connect", toMs(connection.ms)));
-  return url.protocol === "https:" ? [...found, await examineTls(url, connectMs)] : found;
+  return [...found, ok("connect", toMs(connection.ms))];
 }
 
-async function examineTls(url: URL, ms: number): Promise<Finding> {
-  const shaken = await probeTls(url, ms);
+/** Examines the connection. @param connectMs Time limit of each step, milliseconds */
+export async function examineConnection(url: URL, connectMs: number): Promise<Finding[]> {
+  const found = await examinePort(url, connectMs);
+  if (url.protocol !== "https:" || found.some(({ state }) => state === "failure")) return found;
+  return [...found, describeHandshake(await probeTls(url, connectMs))];
+}
+
+/** Describes a TLS handshake, and says what to do where it fails. */
+export function describeHandshake(shaken: Step<Handshake>): Finding {
   if ("error" in shaken) {
     return failed(
       "TLS",
       `no safe connection (${shaken.error})`,
-      "correct the host, or let the runtime trust who signed it: NODE_EXTRA_CA_CERTS on Node and Bun, DENO_CERT on Deno",
+      "correct the host, or trust who signed it: egress.ca, or NODE_EXTRA_CA_CERTS on Node and Bun, DENO_CERT on Deno",
     );
   }
-  const { protocol = "TLS", expiresAt } = shaken.found;
-  const says = `${protocol}, ${toMs(shaken.ms)}`;
+  const { protocol = "TLS", expiresAt, issuer, handshakeMs, isRefused } = shaken.found;
+  const by = issuer === undefined ? "" : `, by ${toPlain(issuer)}`;
+  const says = `${protocol}, ${toMs(handshakeMs)}${by}`;
+  if (isRefused) {
+    return failed(
+      "TLS",
+      `${says}, then the upstream broke off`,
+      "it may want a client certificate, or another one: set egress.cert and egress.key",
+    );
+  }
   const day = expiresAt === undefined ? "" : new Date(expiresAt).toISOString().slice(0, 10);
   if (expiresAt === undefined || expiresAt - Date.now() > SOON_MS) {
     return ok("TLS", day === "" ? says : `${says}, until ${day}`);

@@ -86,7 +86,8 @@ class Call implements ByteSource, ConnectionCall {
     });
     this.#forgetAbort = exchange.onAbort(() => this.#stop(exchange.reason ?? new Error("The call was aborted")));
     if (!connection.isOpen) {
-      const onLate = () => exchange.abort(new GatewayError("upstream_connect_timeout"));
+      const onLate = () =>
+        exchange.abort(new GatewayError("upstream_connect_timeout", { failureCause: connection.lateCause }));
       this.#cancelConnectTimer = clock.timer(connectMs, onLate);
     }
     connection.run(this);

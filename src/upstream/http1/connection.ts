@@ -7,6 +7,7 @@
 import type { Buffer } from "node:buffer";
 import type { Clock } from "../../exchange/clock.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
+import type { FailureCause } from "../../errors/outcomes.ts";
 import { CallFailed, NeverSent } from "../transport.ts";
 import { MalformedResponse, ResponseParser, type ResponseSink } from "./response_parser.ts";
 
@@ -19,6 +20,8 @@ export interface ClientSocket {
   readonly isAlive: boolean;
   /** True if all written bytes have been sent. */
   readonly isFlushed: boolean;
+  /** Cause of the failure if it is not open in time; `undefined` for that of any deadline. */
+  readonly lateCause?: FailureCause | undefined;
   /** Sends bytes, now or when there is room. */
   write(bytes: Uint8Array): void;
   /** Stops reading until {@link resume}, so that the other side has to wait. */
@@ -113,6 +116,11 @@ export class Connection implements SocketEvents, ResponseSink {
   /** True if it is connected, so that a call need not wait for it. */
   get isOpen(): boolean {
     return this.#isOpen;
+  }
+
+  /** Cause of the failure if it is not open in time; `undefined` for that of any deadline. */
+  get lateCause(): FailureCause | undefined {
+    return this.#socket.lateCause;
   }
 
   /** Sends a call, as soon as the connection is open. */

@@ -6,7 +6,7 @@
 import type { Buffer } from "node:buffer";
 import { isIP } from "node:net";
 import { checkServerIdentity, type PeerCertificate } from "node:tls";
-import { dialNode, KEEP_ALIVE_MS, toHandshakeError } from "./dial_node.ts";
+import { dialNode, KEEP_ALIVE_MS, ownSessions, toHandshakeError } from "./dial_node.ts";
 import type { ClientSocket, Dial, SocketEvents } from "./connection.ts";
 
 /** The part of Bun's types that is used here: the official ones clash with those of Node and Deno. */
@@ -23,6 +23,7 @@ interface BunTcpSocket {
   setNoDelay(isOn: boolean): boolean;
   setKeepAlive(isOn: boolean, afterMs: number): boolean;
   getPeerCertificate(): PeerCertificate;
+  setSession(session: Buffer): void;
 }
 
 declare const Bun: {
@@ -34,6 +35,7 @@ declare const Bun: {
     socket: {
       open(socket: BunTcpSocket): void;
       handshake(socket: BunTcpSocket, isDone: boolean, error: Error | null): void;
+      session(socket: BunTcpSocket, session: Buffer): void;
       data(socket: BunTcpSocket, bytes: Buffer): void;
       drain(socket: BunTcpSocket): void;
       end(socket: BunTcpSocket): void;
@@ -66,8 +68,10 @@ class BunSocket implements ClientSocket {
   #isClosed = false;
   /** True while it is connected and its TLS handshake is not complete. */
   #isInHandshake = false;
-  /** Host with its port, under which attempts are counted. */
+  /** Host with its port, under which attempts are counted and TLS sessions are kept. */
   readonly #host: string;
+  /** TLS session that came before the server's identity was verified. */
+  #session: Buffer | undefined;
 
   constructor({ host, hostname, port, protocol }: URL, events: SocketEvents) {
     this.events = events;
@@ -103,13 +107,22 @@ class BunSocket implements ClientSocket {
     socket.setNoDelay(true);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
     this.#isInHandshake = this.isSecure;
+    const session = this.isSecure ? ownSessions.find(this.#host) : undefined;
+    if (session !== undefined) socket.setSession(session);
     return true;
   }
 
   /** Reports that the server's identity is verified. */
   trusted(): void {
     this.#isInHandshake = false;
+    if (this.#session !== undefined) ownSessions.keep(this.#host, this.#session);
     this.events.opened();
+  }
+
+  /** Keeps a TLS session, once the server's identity is verified. */
+  resumable(session: Buffer): void {
+    if (this.#isInHandshake) this.#session = session;
+    else ownSessions.keep(this.#host, session);
   }
 
   ended(): void {
@@ -161,6 +174,7 @@ class BunSocket implements ClientSocket {
     if (this.#isClosed) return;
     this.#isClosed = true;
     if (this.#socket === undefined && this.#isDestroyed) countAbandoned(this.#host, -1);
+    if (this.#isInHandshake || error !== undefined) ownSessions.forget(this.#host);
     this.events.closed(this.#isInHandshake ? toHandshakeError(error) : error);
   }
 }
@@ -181,6 +195,7 @@ const HANDLERS: Parameters<typeof Bun.connect>[0]["socket"] = {
     own.closed(found);
     own.destroy();
   },
+  session: ({ data: own }, session) => own.resumable(session),
   data: ({ data: own }, bytes) => own.events.received(bytes),
   drain({ data: own }) {
     own.flush();

@@ -4,11 +4,12 @@
  * @module
  */
 import { Buffer } from "node:buffer";
-import { connect, isIP, type Socket } from "node:net";
-import { connect as connectTls } from "node:tls";
+import { connect, isIP, type Socket, type TcpNetConnectOpts } from "node:net";
+import { connect as connectTls, type ConnectionOptions, type SecureContext, type TLSSocket } from "node:tls";
 import { runtime } from "../../runtime.ts";
 import { CallFailed } from "../transport.ts";
 import { type ClientSocket, type Dial, PIECE_BYTES, type SocketEvents } from "./connection.ts";
+import { keepSessions, TlsSessions } from "./tls_sessions.ts";
 
 /** Silence of a connection after which the system probes whether its other side is still there. Milliseconds. */
 export const KEEP_ALIVE_MS = 60_000;
@@ -16,15 +17,70 @@ export const KEEP_ALIVE_MS = 60_000;
 /** Buffer for one read, shared by all connections: its bytes are copied before the next read. */
 const shared = new Uint8Array(PIECE_BYTES);
 
-function open({ hostname, port, protocol }: URL, onOpen: () => void, onData: (bytes: Buffer) => void): Socket {
-  const host = hostname.replace(/^\[|\]$/g, "");
-  const isSecure = protocol === "https:";
-  const options = {
+/**
+ * Time after which the next address of a host is tried, beside or in place of one that does not answer: RFC 8305 §5
+ * recommends it. Milliseconds.
+ */
+const ATTEMPT_DELAY_MS = 250;
+
+/** Sessions of connections that trust what the runtime trusts. */
+export const ownSessions: TlsSessions = new TlsSessions();
+
+/** Settings of TLS that differ from those of the runtime. */
+export interface Security {
+  /** Authorities, and a client certificate. */
+  readonly context?: SecureContext | undefined;
+  /** Sessions of connections with these settings. */
+  readonly sessions: TlsSessions;
+}
+
+/** Returns the host of a URL as sockets take it. */
+export const hostOf = ({ hostname }: URL): string => hostname.replace(/^\[|\]$/g, "");
+/** Returns the port of a URL. */
+export const portOf = ({ port, protocol }: URL): number => Number(port || (protocol === "https:" ? 443 : 80));
+
+/**
+ * Begins a TLS connection.
+ *
+ * @param url The host that has to identify itself
+ * @param security Settings that differ from those of the runtime
+ * @param options The socket below it, or how to open one
+ * @param onOpen Called when the identity is verified
+ */
+export function secure(
+  url: URL,
+  { context, sessions }: Security,
+  options: ConnectionOptions,
+  onOpen: () => void,
+): TLSSocket {
+  const host = hostOf(url);
+  const session = sessions.find(url.host);
+  const socket = connectTls({
+    ...options,
     host,
-    port: Number(port || (isSecure ? 443 : 80)),
-    noDelay: true,
-    keepAlive: true,
-    keepAliveInitialDelay: KEEP_ALIVE_MS,
+    ...(isIP(host) === 0 && { servername: host }),
+    ...(context !== undefined && { secureContext: context }),
+    ...(session !== undefined && { session }),
+  }, onOpen);
+  keepSessions(socket, url.host, sessions);
+  return socket;
+}
+
+/** Returns the options by which a socket connects to the host of a URL. */
+export const connectionOptions = (url: URL): TcpNetConnectOpts => ({
+  host: hostOf(url),
+  port: portOf(url),
+  noDelay: true,
+  keepAlive: true,
+  keepAliveInitialDelay: KEEP_ALIVE_MS,
+  autoSelectFamily: true,
+  autoSelectFamilyAttemptTimeout: ATTEMPT_DELAY_MS,
+});
+
+/** Opens a connection to the host of a URL. Its bytes are read into one buffer. */
+function open(url: URL, security: Security, onOpen: () => void, onData: (bytes: Buffer) => void): Socket {
+  const options = {
+    ...connectionOptions(url),
     onread: {
       buffer: () => shared,
       callback(length: number) {
@@ -35,8 +91,7 @@ function open({ hostname, port, protocol }: URL, onOpen: () => void, onData: (by
       },
     },
   };
-  if (!isSecure) return connect(options, onOpen);
-  return connectTls({ ...options, ...(isIP(host) === 0 && { servername: host }) }, onOpen);
+  return url.protocol === "https:" ? secure(url, security, options, onOpen) : connect(options, onOpen);
 }
 
 /** The handle below Deno's TLS, from which it reads. */
@@ -64,62 +119,82 @@ export function toHandshakeError(cause: Error | undefined): CallFailed {
   return new CallFailed("tls", cause?.message ?? "The connection ended in the TLS handshake", { cause });
 }
 
+/** Opens a socket, with whom to tell that it is open, and of its bytes. */
+export type Opening = (onOpen: () => void, onData: (bytes: Buffer) => void) => Socket;
+
 /** A connection, under way or open. */
-class NodeSocket implements ClientSocket {
-  readonly #socket: Socket;
+export class NodeSocket implements ClientSocket {
+  /** The socket of the runtime. */
+  readonly socket: Socket;
   readonly #onWritten: (error?: Error | null) => void;
   #error: Error | undefined;
   /** True while it is connected and its TLS handshake is not complete. */
   #isInHandshake = false;
 
-  constructor(url: URL, events: SocketEvents) {
+  /**
+   * @param opening Opens it
+   * @param handshake Time of its TLS handshake, if it has one: when it is connected, or now
+   * @param events Receiver of its events
+   */
+  constructor(opening: Opening, handshake: "none" | "connected" | "now", events: SocketEvents) {
     this.#onWritten = (error) => error ?? events.flushed();
+    this.#isInHandshake = handshake === "now";
     const opened = () => {
       this.#isInHandshake = false;
       events.opened();
     };
-    this.#socket = open(url, opened, (bytes) => events.received(bytes))
+    this.socket = opening(opened, (bytes) => events.received(bytes))
       .on("end", () => this.#isInHandshake || events.ended()) // an error follows it there
       .on("error", (error) => this.#error = error)
       .on("close", () => events.closed(this.#isInHandshake ? toHandshakeError(this.#error) : this.#error));
-    if (url.protocol === "https:") this.#socket.prependOnceListener("connect", () => this.#isInHandshake = true);
+    if (handshake === "connected") this.socket.prependOnceListener("connect", () => this.#isInHandshake = true);
   }
 
   get isAlive(): boolean {
-    return !this.#socket.destroyed && this.#socket.writable;
+    return !this.socket.destroyed && this.socket.writable;
   }
 
   get isFlushed(): boolean {
-    return this.#socket.writableLength === 0;
+    return this.socket.writableLength === 0;
   }
 
   write(bytes: Uint8Array): void {
-    this.#socket.write(bytes, this.#onWritten);
+    this.socket.write(bytes, this.#onWritten);
   }
 
   pause(): void {
-    this.#socket.pause();
-    underneath(this.#socket)?.readStop?.();
+    this.socket.pause();
+    underneath(this.socket)?.readStop?.();
   }
 
   resume(): void {
-    if (!this.#socket.isPaused()) return;
-    underneath(this.#socket)?.readStart?.();
-    this.#socket.resume();
+    if (!this.socket.isPaused()) return;
+    underneath(this.socket)?.readStart?.();
+    this.socket.resume();
   }
 
   ref(): void {
-    this.#socket.ref();
+    this.socket.ref();
   }
 
   unref(): void {
-    this.#socket.unref();
+    this.socket.unref();
   }
 
   destroy(): void {
-    this.#socket.destroy();
+    this.socket.destroy();
   }
 }
 
-/** Connects with Node's sockets. */
-export const dialNode: Dial = (url: URL, events: SocketEvents): ClientSocket => new NodeSocket(url, events);
+/** Connects with Node's sockets. @param security Settings of TLS; those of the runtime if left out */
+export function createNodeDial(security: Security = { sessions: ownSessions }): Dial {
+  return (url, events) =>
+    new NodeSocket(
+      (onOpen, onData) => open(url, security, onOpen, onData),
+      url.protocol === "https:" ? "connected" : "none",
+      events,
+    );
+}
+
+/** Connects with Node's sockets, and trusts what the runtime trusts. */
+export const dialNode: Dial = createNodeDial();

@@ -1,0 +1,208 @@
+/**
+ * Probes of `sallyport doctor`: calls that are watched. Nothing of an answer's text is kept.
+ *
+ * @module
+ */
+import { Buffer } from "node:buffer";
+import { type IncomingMessage, request as requestHttp } from "node:http";
+import { request as requestHttps } from "node:https";
+import { Readable } from "node:stream";
+import { createGunzip } from "node:zlib";
+import { OPENAI_CHAT } from "../../dialects/openai_chat.ts";
+import type { ByteSource } from "../../http/message.ts";
+import type { Transport } from "../../upstream/transport.ts";
+import { failure, type Step, timed } from "./doctor_probe.ts";
+
+/** One call. */
+export interface Call {
+  readonly url: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string;
+  /** Time limit of the whole call, milliseconds. */
+  readonly ms: number;
+  /** True to leave once a first event is there. */
+  readonly leaves?: boolean;
+  /** Sends the call; the runtime's own client if left out. */
+  readonly transport?: Transport | undefined;
+}
+
+/** Facts of an answer. */
+export interface Seen {
+  readonly status: number;
+  /** Error code of the gateway, if the answer is its own. */
+  readonly gatewayError: string | undefined;
+  readonly mediaType: string;
+  readonly coding: string;
+  readonly firstByteMs: number;
+  /** The number of a stream's `data` lines that are not empty. */
+  readonly events: number;
+  readonly comments: number;
+  readonly hasDone: boolean;
+  /** True if the answer itself states that it is complete. */
+  readonly isComplete: boolean;
+  /** Tokens in all, where they are stated. */
+  readonly tokens: number | undefined;
+  /** True if the caller left before the end. */
+  readonly hasLeft: boolean;
+}
+
+const COLON = 0x3a;
+const [LF, CR] = [0x0a, 0x0d];
+
+/** Counts lines that are comments, whichever way a stream is cut. */
+class CommentCounter {
+  count = 0;
+  #isAtStart = true;
+
+  push(bytes: Uint8Array): void {
+    for (const byte of bytes) {
+      if (this.#isAtStart && byte === COLON) this.count++;
+      this.#isAtStart = byte === LF || byte === CR;
+    }
+  }
+}
+
+/** The part of an answer that is watched. */
+interface Answer {
+  readonly statusCode?: number | undefined;
+  readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>;
+  /** Its body. */
+  readonly body: Readable;
+  /** Tells whether the whole of it came. */
+  isComplete(): boolean;
+}
+
+const fieldOf = ({ headers }: Answer, name: string): string => String(headers[name] ?? "");
+
+/** Watches an answer to its end, or to its first event. */
+function watch(response: Answer, leaves: boolean, startedAt: number): Promise<Seen> {
+  const mediaType = fieldOf(response, "content-type").split(";")[0]?.trim().toLowerCase() ?? "";
+  const coding = fieldOf(response, "content-encoding").toLowerCase();
+  const scanner = OPENAI_CHAT.createScanner(1);
+  const meter = OPENAI_CHAT.createMeter();
+  const comments = new CommentCounter();
+  const body = coding === "gzip" ? response.body.pipe(createGunzip()) : response.body;
+  let firstByteMs: number | undefined;
+  return new Promise((resolve, reject) => {
+    const settle = (hasLeft: boolean) => {
+      const isStream = mediaType === "text/event-stream";
+      resolve({
+        status: response.statusCode ?? 0,
+        gatewayError: response.headers["sallyport-error"] === undefined
+          ? undefined
+          : fieldOf(response, "sallyport-error"),
+        mediaType,
+        coding,
+        firstByteMs: firstByteMs ?? performance.now() - startedAt,
+        events: scanner.payloads,
+        comments: comments.count,
+        hasDone: scanner.isDone,
+        isComplete: scanner.isComplete,
+        tokens: (isStream ? scanner.usage : meter.usage)?.total,
+        hasLeft,
+      });
+      if (hasLeft) response.body.destroy();
+    };
+    body.on("data", (chunk: Uint8Array) => {
+      firstByteMs ??= performance.now() - startedAt;
+      scanner.push(chunk);
+      meter.push(chunk);
+      comments.push(chunk);
+      if (leaves && scanner.payloads > 0 && !scanner.isComplete) settle(true);
+    });
+    for (const stream of new Set([body, response.body])) stream.on("error", reject);
+    body.on("end", () => {
+      scanner.end();
+      settle(false);
+    });
+    response.body.on("close", () => response.isComplete() || reject(failure("ECONNRESET")));
+  });
+}
+
+const toAnswer = (response: IncomingMessage): Answer => ({
+  statusCode: response.statusCode,
+  headers: response.headers,
+  body: response,
+  isComplete: () => response.complete,
+});
+
+/** Returns a body as a stream; leaving it ends the call. */
+function toReadable(body: ByteSource | null): Readable {
+  return new Readable({
+    read() {
+      Promise.resolve(body?.read()).then((bytes) => this.push(bytes ?? null), (error) => this.destroy(error));
+    },
+    destroy(error, done) {
+      body?.cancel();
+      done(error);
+    },
+  });
+}
+
+/** Makes one call by a transport. */
+function callThrough(transport: Transport, { url, headers, body, ms, leaves = false }: Call): Promise<Step<Seen>> {
+  return timed(async () => {
+    const startedAt = performance.now();
+    const controller = new AbortController();
+    const timer = setTimeout(() => controller.abort(failure("ETIMEDOUT")), ms);
+    const base = new URL(url);
+    const { signal } = controller;
+    try {
+      const response = await transport.send({
+        base,
+        target: base.pathname,
+        method: "POST",
+        headers,
+        body: { bytes: Buffer.from(body), release: () => {} },
+        connectMs: ms,
+        exchange: {
+          get reason() {
+            return signal.reason;
+          },
+          signal,
+          onAbort(act) {
+            signal.addEventListener("abort", act);
+            return () => signal.removeEventListener("abort", act);
+          },
+          abort: (reason) => controller.abort(reason),
+        },
+      });
+      const fields: Record<string, string> = {};
+      response.headers.forEach((value, name) => fields[name] = value);
+      const stream = toReadable(response.body);
+      const answer = {
+        statusCode: response.status,
+        headers: fields,
+        body: stream,
+        isComplete: () => stream.readableEnded,
+      };
+      return await watch(answer, leaves, startedAt);
+    } finally {
+      clearTimeout(timer);
+    }
+  });
+}
+
+/** Makes one call, on a connection of its own unless a transport is given. @param call The call */
+export function probeCall(call: Call): Promise<Step<Seen>> {
+  const { url, headers, body, ms, leaves = false, transport } = call;
+  if (transport !== undefined) return callThrough(transport, call);
+  return timed(() =>
+    new Promise((resolve, reject) => {
+      const startedAt = performance.now();
+      const send = url.startsWith("https:") ? requestHttps : requestHttp;
+      const calling = send(url, { method: "POST", headers, agent: false }, (response) => {
+        watch(toAnswer(response), leaves, startedAt).then(resolve, reject).finally(() => clearTimeout(timer));
+      });
+      const timer = setTimeout(() => {
+        reject(failure("ETIMEDOUT"));
+        calling.destroy();
+      }, ms);
+      calling.on("error", (error) => {
+        clearTimeout(timer);
+        reject(error);
+      });
+      calling.end(body);
+    })
+  );
+}

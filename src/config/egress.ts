@@ -1,0 +1,193 @@
+/**
+ * The way out to providers as an operator writes it down: a proxy, the authorities to trust, a client certificate. The
+ * settings for all providers are defaults of each provider's own.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { about, nonEmpty } from "./schema.ts";
+
+/** The way out to one provider. */
+export interface EgressConfig {
+  /** URL of the proxy, with its credentials if they stand there; there is none if left out. */
+  readonly proxy?: string | undefined;
+  /** File with `user:password` for the proxy. */
+  readonly credentials?: string | undefined;
+  /** True if `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` decide on the proxy. */
+  readonly fromEnvironment?: true | undefined;
+  /** PEM files of authorities that are trusted beside those of the runtime. */
+  readonly ca?: readonly string[] | undefined;
+  /** True if the authorities of `ca` are trusted alone. */
+  readonly caOnly?: true | undefined;
+  /** PEM file of the certificate that is shown to upstreams that ask for one. */
+  readonly cert?: string | undefined;
+  /** PEM file of the private key of that certificate. */
+  readonly key?: string | undefined;
+}
+
+/** The way out to providers as it is written in the configuration; `off` at a provider is none of the defaults. */
+export type EgressInput = "off" | EgressSettings;
+
+/** Settings of the way out as they are written. */
+export interface EgressSettings {
+  /** URL of the proxy, or `off` to go without the one that is set for all providers. */
+  readonly proxy?: string | undefined;
+  /** File with `user:password` for the proxy. */
+  readonly credentials?: string | undefined;
+  /** True if `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` decide on the proxy. */
+  readonly fromEnvironment?: boolean | undefined;
+  /** PEM file of authorities that are trusted beside those of the runtime, or several. */
+  readonly ca?: string | readonly string[] | undefined;
+  /** True if the authorities of `ca` are trusted alone. */
+  readonly caOnly?: boolean | undefined;
+  /** PEM file of the certificate that is shown to upstreams that ask for one. */
+  readonly cert?: string | undefined;
+  /** PEM file of the private key of that certificate. */
+  readonly key?: string | undefined;
+}
+
+/** A proxy, taken apart. */
+export interface ProxyAddress {
+  /** Its scheme, host and port alone. */
+  readonly url: URL;
+  /** `user:password`, decoded. */
+  readonly credentials?: string | undefined;
+}
+
+const PROXY_FORM = 'expected a URL such as "http://proxy.example:3128"';
+
+/**
+ * Takes the URL of a proxy apart.
+ *
+ * @param text The URL
+ * @returns The proxy, or in words what is wrong, which never quote the URL
+ */
+export function readProxyUrl(text: string): ProxyAddress | string {
+  if (!URL.canParse(text)) return PROXY_FORM;
+  const { protocol, host, hostname, username, password, pathname, search, hash } = new URL(text);
+  if (protocol.startsWith("socks")) return `${PROXY_FORM}: SOCKS is not supported`;
+  if (!/^https?:$/.test(protocol) || hostname === "") return PROXY_FORM;
+  if (pathname !== "/" || search !== "" || hash !== "") {
+    return "expected nothing after the port: /, ? and # are written %2f, %3f and %23 in a password";
+  }
+  const url = new URL(`${protocol}//${host}`);
+  if (username === "" && password === "") return { url };
+  try {
+    return { url, credentials: `${decodeURIComponent(username)}:${decodeURIComponent(password)}` };
+  } catch {
+    return "expected a percent-encoded user and password: % is written %25";
+  }
+}
+
+const proxy = v.pipe(
+  nonEmpty,
+  v.check(
+    (text) => text === "off" || typeof readProxyUrl(text) !== "string",
+    ({ input }) => String(readProxyUrl(input)),
+  ),
+);
+
+const flagForm = "expected true or false";
+const SETTINGS_FORM = "expected an object with proxy, fromEnvironment, ca, or cert and key";
+
+/** Settings that are checked. A group that is stated in part is stated as a whole. */
+export type StatedEgress = Omit<EgressSettings, "ca"> & { readonly ca?: readonly string[] | undefined };
+
+/** Finds mistakes that only the settings together show. */
+function* findMistakes(settings: StatedEgress): Generator<readonly [name: keyof EgressSettings, message: string]> {
+  const { proxy, credentials, fromEnvironment = false, ca, caOnly = false, cert, key } = settings;
+  if (proxy !== undefined && fromEnvironment) yield ["fromEnvironment", "expected no proxy beside it"];
+  if (credentials !== undefined) {
+    const address = proxy === undefined || proxy === "off" ? undefined : readProxyUrl(proxy);
+    if (address === undefined && !fromEnvironment) {
+      yield ["credentials", "expected a proxy beside it, or fromEnvironment"];
+    } else if (typeof address === "object" && address.credentials !== undefined) {
+      yield ["credentials", "expected them once: they stand in the URL of the proxy too"];
+    }
+  }
+  if (caOnly && (ca === undefined || ca.length === 0)) yield ["caOnly", "expected ca beside it"];
+  if (cert !== undefined && key === undefined) yield ["key", "expected to be there, for cert is"];
+  if (key !== undefined && cert === undefined) yield ["cert", "expected to be there, for key is"];
+}
+
+const settings = v.pipe(
+  v.strictObject({
+    proxy: v.optional(about(
+      proxy,
+      "URL of the proxy, `http://` or `https://`, with `user:password@` if it wants that; `off` for none",
+    )),
+    credentials: v.optional(about(nonEmpty, "File with `user:password` for the proxy, instead of in its URL")),
+    fromEnvironment: v.optional(about(
+      v.boolean(flagForm),
+      "With `true`, `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` decide on the proxy, as curl reads them",
+    )),
+    ca: v.optional(about(
+      v.union([
+        v.pipe(nonEmpty, v.transform((file) => [file])),
+        v.array(nonEmpty, "expected a file, or an array of files"),
+      ], "expected a file, or an array of files"),
+      "PEM files of authorities that are trusted beside those of the runtime",
+    )),
+    caOnly: v.optional(about(v.boolean(flagForm), "With `true`, the authorities of `ca` are trusted alone")),
+    cert: v.optional(about(nonEmpty, "PEM file of the certificate that is shown to upstreams that ask for one")),
+    key: v.optional(about(nonEmpty, "PEM file of its private key")),
+  }, SETTINGS_FORM),
+  v.rawCheck(({ dataset, addIssue }) => {
+    if (!dataset.typed) return;
+    for (const [key, message] of findMistakes(dataset.value)) {
+      addIssue({
+        message,
+        path: [{ type: "unknown", origin: "value", input: dataset.value, key, value: null }] as never,
+      });
+    }
+  }),
+);
+
+/** @internal The schema of the way out to all providers. */
+export const EgressSchema: v.GenericSchema<EgressSettings, StatedEgress> = settings;
+
+/** @internal The schema of the way out to one provider. */
+export const ProviderEgressSchema: v.GenericSchema<EgressInput, "off" | StatedEgress> = v.union(
+  [v.literal("off"), settings],
+  `${SETTINGS_FORM}, or "off"`,
+);
+
+/** Groups of settings: a provider that states one of a group has none of that group's defaults. */
+const GROUPS = [["proxy", "credentials", "fromEnvironment"], ["ca", "caOnly"], ["cert", "key"]] as const;
+
+/** Merges the settings of a provider with those for all. @returns `undefined` where nothing is set */
+function mergeEgress(
+  own: "off" | StatedEgress | undefined,
+  shared: StatedEgress | undefined,
+): EgressConfig | undefined {
+  if (own === "off") return undefined;
+  const merged: Record<string, unknown> = {};
+  for (const group of GROUPS) {
+    const source = group.some((name) => own?.[name] !== undefined) ? own : shared;
+    for (const name of group) {
+      const value = source?.[name];
+      const isSet = value !== undefined && value !== false && value !== "off" && (value === true || value.length > 0);
+      if (isSet) merged[name] = value;
+    }
+  }
+  return Object.keys(merged).length === 0 ? undefined : merged;
+}
+
+/**
+ * Settles the way out to each provider.
+ *
+ * @param providers The providers, each with its own settings
+ * @param shared The settings for all providers
+ * @returns The providers, each with the settings in effect
+ */
+export function withEgress<Provider extends { readonly egress?: "off" | StatedEgress | undefined }>(
+  providers: Readonly<Record<string, Provider>>,
+  shared: StatedEgress | undefined,
+): Record<string, Omit<Provider, "egress"> & { readonly egress?: EgressConfig | undefined }> {
+  return Object.fromEntries(
+    Object.entries(providers).map(([name, { egress, ...provider }]) => {
+      const merged = mergeEgress(egress, shared);
+      return [name, { ...provider, ...(merged !== undefined && { egress: merged }) }];
+    }),
+  );
+}

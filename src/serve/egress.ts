@@ -1,0 +1,152 @@
+/**
+ * The way out to providers, with everything that the configuration only names: files, and the variables for proxies.
+ *
+ * @module
+ */
+import { X509Certificate } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { resolve } from "node:path";
+import process from "node:process";
+import { type Config, ConfigError, type ConfigIssue } from "../config/config.ts";
+import { type EgressConfig, readProxyUrl } from "../config/egress.ts";
+import type { Egress, Proxy } from "../upstream/http1/egress.ts";
+import { checkTls } from "./load_config.ts";
+
+/** Variables that name a proxy, by the scheme of upstreams. As in curl, the lower case comes first. */
+const PROXY_VARIABLES = {
+  "http:": ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"],
+  "https:": ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"],
+} as const;
+const EXCEPTION_VARIABLES = ["no_proxy", "NO_PROXY"] as const;
+
+/** Every variable that `fromEnvironment` reads. */
+export const EGRESS_VARIABLES: readonly string[] = [
+  ...new Set([...PROXY_VARIABLES["http:"], ...PROXY_VARIABLES["https:"], ...EXCEPTION_VARIABLES]),
+];
+
+const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g;
+
+/** Returns the first variable that is set, with its name. On Deno one may not be allowed to know. */
+function readVariable(names: readonly string[]): readonly [name: string, value: string] | undefined {
+  for (const name of names) {
+    try {
+      const value = process.env[name]?.trim();
+      if (value) return [name, value];
+    } catch {
+      // as if it were not set
+    }
+  }
+  return undefined;
+}
+
+/** Returns the certificates in the text of a PEM file; none if one of them can't be read. */
+function toCertificates(text: string): string[] {
+  try {
+    return Array.from(text.matchAll(CERTIFICATE), ([pem]) => new X509Certificate(pem).toString());
+  } catch {
+    return [];
+  }
+}
+
+/** Reads the settings of one provider, and collects the mistakes in what they name. */
+class EgressReader {
+  readonly #path: string;
+  readonly #directory: string;
+  readonly issues: ConfigIssue[] = [];
+
+  constructor(path: string, directory: string) {
+    this.#path = path;
+    this.#directory = directory;
+  }
+
+  #report(setting: keyof EgressConfig, message: string, source: string): void {
+    this.issues.push({ path: `${this.#path}.${setting}`, message, source });
+  }
+
+  #read(setting: "ca" | "cert" | "key" | "credentials", file: string): string | undefined {
+    const path = resolve(this.#directory, file);
+    try {
+      return readFileSync(path, "utf8");
+    } catch (error) {
+      const why = error instanceof Error ? "code" in error ? error.code : error.name : "unknown";
+      this.#report(setting, `cannot read the file (${why})`, path);
+      return undefined;
+    }
+  }
+
+  /** Reads the file of credentials: one line, and a line break that editors add. */
+  #credentials(file: string | undefined): string | undefined {
+    if (file === undefined) return undefined;
+    const text = this.#read("credentials", file)?.replace(/\r?\n$/, "");
+    if (text === undefined || /^[^:\n\r]+:[^\n\r]*$/.test(text)) return text;
+    this.#report("credentials", "expected one line, user:password", resolve(this.#directory, file));
+    return undefined;
+  }
+
+  #toProxy(url: string, credentials: string | undefined, source?: string): Proxy | undefined {
+    // curl takes a name without a scheme for a proxy over http.
+    const address = readProxyUrl(source === undefined || url.includes("://") ? url : `http://${url}`);
+    if (typeof address !== "string") {
+      return { url: address.url.href, credentials: address.credentials ?? credentials };
+    }
+    this.#report("fromEnvironment", address, source ?? "");
+    return undefined;
+  }
+
+  #route({ proxy, credentials: file, fromEnvironment }: EgressConfig): Pick<Egress, "proxies" | "noProxy"> {
+    const credentials = this.#credentials(file);
+    if (proxy !== undefined) {
+      const same = this.#toProxy(proxy, credentials);
+      return { proxies: { "http:": same, "https:": same } };
+    }
+    if (fromEnvironment === undefined) return { proxies: {} };
+    const named = (scheme: keyof typeof PROXY_VARIABLES): Proxy | undefined => {
+      const [name, value] = readVariable(PROXY_VARIABLES[scheme]) ?? [];
+      return value === undefined ? undefined : this.#toProxy(value, credentials, name);
+    };
+    const [, noProxy] = readVariable(EXCEPTION_VARIABLES) ?? [];
+    return { proxies: { "http:": named("http:"), "https:": named("https:") }, noProxy };
+  }
+
+  /** Reads what the settings name. */
+  read(config: EgressConfig): Egress {
+    const { ca: files, caOnly, cert: certFile, key: keyFile } = config;
+    const ca = files?.flatMap((file) => {
+      const text = this.#read("ca", file);
+      const found = text === undefined ? [] : toCertificates(text);
+      if (text !== undefined && found.length === 0) {
+        this.#report("ca", "expected a PEM file with certificates", resolve(this.#directory, file));
+      }
+      return found;
+    });
+    const [cert, key] = [certFile && this.#read("cert", certFile), keyFile && this.#read("key", keyFile)];
+    if (cert && key) {
+      const paths = { cert: certFile, key: keyFile };
+      for (const [name, message] of checkTls({ cert, key })) {
+        this.#report(name, message, resolve(this.#directory, paths[name] ?? ""));
+      }
+    }
+    return { ...this.#route(config), ca, isCaOnly: caOnly, cert, key };
+  }
+}
+
+/**
+ * Reads the way out to each provider that has one.
+ *
+ * @param config The configuration
+ * @param directory Directory that relative paths start from
+ * @returns The ways out, by the names of the providers
+ * @throws {ConfigError} For every file that can't be read, and whatever else is not as expected
+ */
+export function readEgress({ providers }: Pick<Config, "providers">, directory: string): Map<string, Egress> {
+  const found = new Map<string, Egress>();
+  const issues: ConfigIssue[] = [];
+  for (const [name, { egress }] of Object.entries(providers)) {
+    if (egress === undefined) continue;
+    const reader = new EgressReader(`providers.${name}.egress`, directory);
+    found.set(name, reader.read(egress));
+    issues.push(...reader.issues);
+  }
+  if (issues.length > 0) throw new ConfigError(issues);
+  return found;
+}

@@ -1,0 +1,61 @@
+/**
+ * Transports of this runtime: the one that most providers share, and those of providers with a way out of their own.
+ *
+ * @module
+ */
+import { createHash } from "node:crypto";
+import type { Config } from "../config/config.ts";
+import { runtime } from "../runtime.ts";
+import { createHttp1Transport } from "../upstream/http1/client.ts";
+import { dialBun } from "../upstream/http1/dial_bun.ts";
+import { createEgressDial } from "../upstream/http1/dial_egress.ts";
+import { dialNode } from "../upstream/http1/dial_node.ts";
+import type { Egress } from "../upstream/http1/egress.ts";
+import type { Transport } from "../upstream/transport.ts";
+import { readEgress } from "./egress.ts";
+import type { EngineReferences } from "./engines.ts";
+
+const ownDial = runtime === "bun" ? dialBun : dialNode;
+
+/**
+ * Creates a transport.
+ *
+ * @param egress The way out; a direct one, with the trust of the runtime, if left out
+ */
+export function createTransport(egress?: Egress): Transport {
+  return createHttp1Transport(egress === undefined ? ownDial : createEgressDial(egress, ownDial));
+}
+
+/**
+ * Creates the transports of the providers that have a way out of their own.
+ *
+ * @param config The configuration
+ * @param directory Directory that relative paths start from
+ * @returns The transports by the names of the providers
+ * @throws {ConfigError} For a file that can't be used
+ */
+export function createTransports(config: Config, directory: string): Record<string, Transport> {
+  return Object.fromEntries(
+    Array.from(readEgress(config, directory), ([name, egress]) => [name, createTransport(egress)]),
+  );
+}
+
+/**
+ * Does the same for a process whose configuration can change: while a way out stays the same, with the content of its
+ * files, its connections stay open.
+ *
+ * @param references The references of this configuration
+ */
+export async function openTransports(
+  config: Config,
+  directory: string,
+  references: EngineReferences,
+): Promise<Record<string, Transport>> {
+  const transports: Record<string, Transport> = {};
+  for (const [name, egress] of readEgress(config, directory)) {
+    const digest = createHash("sha256").update(JSON.stringify(egress)).digest("hex");
+    const open = () => Promise.resolve(createTransport(egress));
+    transports[name] = await references.use(`egress ${digest}`, open, () => Promise.resolve());
+  }
+  return transports;
+}

@@ -1,0 +1,47 @@
+/**
+ * Connections by a configured way out: through a proxy or not, with authorities and a client certificate of its own.
+ *
+ * @module
+ */
+import { createSecureContext, rootCertificates, type SecureContext } from "node:tls";
+import type { Dial } from "./connection.ts";
+import { createNodeDial, type Security } from "./dial_node.ts";
+import { Tunnel } from "./dial_proxy.ts";
+import { type Egress, findProxy } from "./egress.ts";
+import { TlsSessions } from "./tls_sessions.ts";
+
+/** Makes the settings of TLS. @param identity The client certificate, for those that are shown one */
+function toContext({ ca, isCaOnly }: Egress, identity: Pick<Egress, "cert" | "key">): SecureContext | undefined {
+  const { cert, key } = identity;
+  if (ca === undefined && cert === undefined) return undefined;
+  return createSecureContext({
+    ...(ca !== undefined && { ca: isCaOnly ? [...ca] : [...rootCertificates, ...ca] }),
+    ...(cert !== undefined && key !== undefined && { cert, key }),
+  });
+}
+
+/**
+ * Makes settings of TLS with sessions of their own.
+ *
+ * @param egress Its authorities
+ * @param identity The client certificate, if it is to be shown
+ */
+export function toSecurity(egress: Egress, identity: Pick<Egress, "cert" | "key">): Security {
+  return { context: toContext(egress, identity), sessions: new TlsSessions() };
+}
+
+/**
+ * Creates the connections of a way out.
+ *
+ * @param egress The way out
+ * @param ownDial Connects without one, where no setting of it applies to an upstream
+ */
+export function createEgressDial(egress: Egress, ownDial: Dial): Dial {
+  const upstream = toSecurity(egress, egress);
+  const security = { upstream, proxy: toSecurity(egress, {}) };
+  const direct = upstream.context === undefined ? ownDial : createNodeDial(upstream);
+  return (url, events) => {
+    const proxy = findProxy(egress, url);
+    return proxy === undefined ? direct(url, events) : new Tunnel(url, proxy, security, events);
+  };
+}

@@ -1,0 +1,47 @@
+/**
+ * The way out to upstreams, as the client needs it: proxies with their exceptions, authorities, a client certificate.
+ *
+ * @module
+ */
+import { Buffer } from "node:buffer";
+import { isExcepted } from "./no_proxy.ts";
+
+/** A proxy. */
+export interface Proxy {
+  /** Its URL: scheme, host and port. */
+  readonly url: string;
+  /** `user:password`, if it wants that. */
+  readonly credentials?: string | undefined;
+}
+
+/** The way out. Two that are equal as JSON are equal. */
+export interface Egress {
+  /** Proxies by the scheme of upstreams. */
+  readonly proxies: { readonly [scheme in "http:" | "https:"]?: Proxy | undefined };
+  /** Upstreams without a proxy, in the form of `NO_PROXY`. */
+  readonly noProxy?: string | undefined;
+  /** Texts of PEM files with authorities. */
+  readonly ca?: readonly string[] | undefined;
+  /** True if no other authorities are trusted. */
+  readonly isCaOnly?: boolean | undefined;
+  /** Text of the PEM file with the client certificate. */
+  readonly cert?: string | undefined;
+  /** Text of the PEM file with its private key. */
+  readonly key?: string | undefined;
+}
+
+/**
+ * Returns the proxy for an upstream.
+ *
+ * @param egress The way out
+ * @param url URL of the upstream
+ */
+export function findProxy({ proxies, noProxy = "" }: Egress, url: URL): Proxy | undefined {
+  const proxy = proxies[url.protocol === "https:" ? "https:" : "http:"];
+  return proxy === undefined || isExcepted(url, noProxy) ? undefined : proxy;
+}
+
+/** Returns the value of `Proxy-Authorization`, RFC 7617: UTF-8 in Base64. */
+export function toBasic(credentials: string): string {
+  return `Basic ${Buffer.from(credentials, "utf8").toString("base64")}`;
+}

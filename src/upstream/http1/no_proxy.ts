@@ -1,0 +1,62 @@
+/**
+ * Exceptions from a proxy, as `NO_PROXY` lists them: hosts with all below them, addresses, networks and ports.
+ *
+ * @module
+ */
+import { isIPv4, isIPv6 } from "node:net";
+
+/** Bits of an address of IPv4, and of IPv6. */
+const [BITS_4, BITS_6] = [32, 128];
+const GROUP_BITS = 16n;
+/** An entry: a host, an address or a network, with or without a port. An address of IPv6 with a port is in brackets. */
+const ENTRY = /^(?:\[([^\]]+)\]|([^:]*)|(.*:.*:.*))(?::(\d+))?$/;
+
+/** Converts an address to a number. @returns `undefined` for what is no address */
+function toNumber(address: string): { readonly value: bigint; readonly bits: number } | undefined {
+  if (isIPv4(address)) {
+    return { value: address.split(".").reduce((sum, part) => sum * 256n + BigInt(part), 0n), bits: BITS_4 };
+  }
+  if (!isIPv6(address) || address.includes("%")) return undefined;
+  const [, plain = ""] = /^\[(.*)\]$/.exec(new URL(`http://[${address}]`).hostname) ?? []; // hexadecimal groups only
+  const [head = "", tail] = plain.split("::");
+  const groups = (text: string) => text === "" ? [] : text.split(":");
+  const missing = 8 - groups(head).length - groups(tail ?? "").length;
+  const all = [...groups(head), ...Array(tail === undefined ? 0 : missing).fill("0"), ...groups(tail ?? "")];
+  return { value: all.reduce((sum, group) => (sum << GROUP_BITS) + BigInt(`0x${group}`), 0n), bits: BITS_6 };
+}
+
+/** Returns whether an address is that of an entry, or in its network. */
+function isInNetwork(address: string, entry: string): boolean {
+  const [network = "", length] = entry.split("/");
+  const [one, other] = [toNumber(address), toNumber(network)];
+  if (one === undefined || other === undefined || one.bits !== other.bits) return false;
+  if (length === undefined) return one.value === other.value;
+  if (!/^\d{1,3}$/.test(length) || Number(length) > one.bits) return false;
+  const rest = BigInt(one.bits - Number(length));
+  return one.value >> rest === other.value >> rest;
+}
+
+/** Returns whether a name is that of an entry, or below it. A dot, or `*.`, before an entry changes nothing. */
+function isBelow(name: string, entry: string): boolean {
+  const plain = entry.replace(/^\*?\./, "").replace(/\.$/, "");
+  return plain !== "" && (name === plain || name.endsWith(`.${plain}`));
+}
+
+/**
+ * Returns whether an upstream is an exception, by the rules of curl, and of Go for ports.
+ *
+ * @param url URL of the upstream
+ * @param list Entries, separated by commas or blanks; `*` is every host
+ */
+export function isExcepted({ hostname, port, protocol }: URL, list: string): boolean {
+  const host = hostname.replace(/^\[|\]$/g, "").replace(/\.$/, "").toLowerCase();
+  const ownPort = port || (protocol === "https:" ? "443" : "80");
+  const isAddress = toNumber(host) !== undefined;
+  return list.toLowerCase().split(/[\s,]+/).some((entry) => {
+    if (entry === "" || entry === "*") return entry === "*";
+    const [, bracketed, name, bare, wantedPort] = ENTRY.exec(entry) ?? [];
+    if (wantedPort !== undefined && wantedPort !== ownPort) return false;
+    const wanted = bracketed ?? name ?? bare ?? "";
+    return isAddress ? isInNetwork(host, wanted) : isBelow(host, wanted);
+  });
+}

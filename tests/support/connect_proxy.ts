@@ -1,0 +1,74 @@
+/** A proxy that tunnels, or answers `CONNECT` as a test likes. It keeps what it was asked. */
+import type { Buffer } from "node:buffer";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { createServer as createTlsServer } from "node:tls";
+
+/** One that listens. */
+export interface ConnectProxy {
+  /** Such as `http://127.0.0.1:3128`. */
+  readonly url: string;
+  /** Everything that came before a tunnel, one text for each connection. */
+  readonly heads: string[];
+  /** Connections to it that are open. */
+  readonly open: Set<Socket>;
+  /** Cuts every connection, and listens no more. */
+  close(): Promise<void>;
+}
+
+/** How it differs from a proxy that tunnels for everybody. */
+export interface ConnectProxyOptions {
+  /** Answers a target such as `127.0.0.1:443`; `undefined` opens the tunnel. */
+  readonly answer?: (target: string, socket: Socket) => string | undefined;
+  /** Certificate and key of a proxy over https. */
+  readonly identity?: { readonly cert: string; readonly key: string };
+}
+
+const TARGET = /^CONNECT \[?([^\]\s]+?)\]?:(\d+) HTTP\/1\.1\r\n/;
+
+/** Starts one on a free port of loopback. */
+export async function startConnectProxy({ answer, identity }: ConnectProxyOptions = {}): Promise<ConnectProxy> {
+  const heads: string[] = [];
+  const open = new Set<Socket>();
+  const onConnection = (socket: Socket) => {
+    open.add(socket);
+    socket.on("error", () => {}).on("close", () => open.delete(socket));
+    let head = "";
+    const onData = (bytes: Buffer) => {
+      head += bytes.toString("latin1");
+      if (!head.includes("\r\n\r\n")) return;
+      socket.off("data", onData);
+      heads.push(head);
+      const [, host = "", port] = TARGET.exec(head) ?? [];
+      const text = answer?.(`${host}:${port}`, socket);
+      if (text !== undefined) return socket.write(text, "latin1");
+      const upstream = connect(
+        { host: /^localhost$|\.test$/.test(host) ? "127.0.0.1" : host, port: Number(port) },
+        () => {
+          socket.write("HTTP/1.1 200 Connection established\r\nproxy-agent: test\r\n\r\n");
+          socket.pipe(upstream);
+          upstream.pipe(socket);
+        },
+      );
+      let isTunnel = false;
+      upstream.on("connect", () => isTunnel = true);
+      // What breaks behind it, it tells in front: a reset as one.
+      upstream.on("error", () => isTunnel ? socket.resetAndDestroy() : socket.end("HTTP/1.1 502 Bad Gateway\r\n\r\n"));
+      socket.on("close", () => upstream.destroy());
+    };
+    socket.on("data", onData);
+  };
+  const server = identity === undefined ? createServer(onConnection) : createTlsServer(identity, onConnection);
+  server.on("tlsClientError", () => {});
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  return {
+    url: `${identity === undefined ? "http" : "https"}://127.0.0.1:${port}`,
+    heads,
+    open,
+    close: () =>
+      new Promise((resolve) => {
+        for (const socket of open) socket.destroy();
+        server.close(() => resolve());
+      }),
+  };
+}
