@@ -12,7 +12,7 @@
  */
 import assert from "node:assert/strict";
 import { type ChildProcessByStdio, spawn } from "node:child_process";
-import { closeSync, existsSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
+import { chmodSync, closeSync, existsSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import process from "node:process";
 import type { Writable } from "node:stream";
@@ -36,6 +36,8 @@ const PROGRAMS: readonly (readonly [RegExp, DebianPackage])[] = [
   [/^curl /m, "curl"],
   [/^redis-server /m, "redis-server"],
   [/^nginx /m, "nginx"],
+  [/\bopenssl /, "openssl"],
+  [/^squid /m, "squid"],
 ];
 
 /** The Debian packages whose programs a page's commands start. */
@@ -101,6 +103,7 @@ class TaskRun {
   static async open(tell: (text: string) => void = () => {}): Promise<TaskRun> {
     const run = new TaskRun(tell);
     run.#provider = await startStandIn();
+    chmodSync(run.#folder.path, 0o755); // a server that root starts becomes another user, who reads here
     mkdirSync(run.#home);
     run.#writePrograms();
     run.#startShell();
