@@ -14,7 +14,13 @@ import { GatewayError, toErrorResponse } from "./errors/gateway_error.ts";
 import { ClientClosed, type Exchange, type Settlement, toSettlement } from "./exchange/exchange.ts";
 import type { ExchangeObserver, Tracer } from "./exchange/observer.ts";
 import type { OpenExchanges } from "./exchange/open_exchanges.ts";
-import { type ByteSource, type GatewayRequest, type GatewayResponse, isDrainable } from "./http/message.ts";
+import {
+  type ByteSource,
+  type GatewayRequest,
+  type GatewayResponse,
+  isDrainable,
+  type PushedBody,
+} from "./http/message.ts";
 import { type BodyMemory, readBody, type RequestBody } from "./inbound/body.ts";
 import {
   type Credentials,
@@ -35,7 +41,8 @@ import { askForUsage, CONTENT_TYPES, readFacts } from "./steps/request_body.ts";
 import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
 import { hasLooped, type HeaderRules, listWithheld, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
 import { filterModelList } from "./upstream/model_list.ts";
-import { isSmall, readWhole, Relay } from "./upstream/relay.ts";
+import { isSmall, readWhole } from "./upstream/read_whole.ts";
+import { Relay } from "./upstream/relay.ts";
 import type { UpstreamResponse } from "./upstream/transport.ts";
 import { UsageChunkFilter } from "./upstream/usage_chunk.ts";
 
@@ -243,7 +250,7 @@ function watch(
   { isMetered, isEvents }: { isMetered: boolean; isEvents: boolean },
   { operation: { dialect }, provider: { deadlines, keepAliveMs }, choices, askedUsage }: Call,
   { exchange, gateway: { clock, limits: { writeStallMs } } }: Flow,
-): ByteSource {
+): PushedBody {
   const scanner = isEvents && exchange.status === 200 ? dialect.createScanner(choices) : undefined;
   const meter = isMetered && !isEvents ? dialect.createMeter() : undefined;
   const options = { exchange, scanner, meter, isMetered, ...deadlines, keepAliveMs, writeStallMs, clock };

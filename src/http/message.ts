@@ -4,7 +4,44 @@
  * @module
  */
 
-/** A body that is pulled. One `read` at a time. */
+/** Receiver of a body that is pushed. */
+export interface ByteSink {
+  /**
+   * Takes bytes.
+   *
+   * @param bytes The next bytes; nobody else writes to them
+   * @returns False if nothing more should come, not even the end, until it asks for it
+   */
+  write(bytes: Uint8Array): boolean;
+  /** Reports that the body is complete. */
+  end(): void;
+  /** Reports that the body broke off. @param error Why */
+  fail(error: unknown): void;
+}
+
+/** A body that pushes itself to its receiver. */
+export interface PushedBody {
+  /**
+   * Pushes the body: at once what is there, the rest as it comes.
+   *
+   * @param sink Receives it
+   * @returns A function that asks for more after a `write` that returned false; without effect after any other
+   */
+  pushTo(sink: ByteSink): () => void;
+  /**
+   * Gives the rest up and frees what is behind it: nothing is pushed any more. Never throws; safe to call again.
+   *
+   * @param reason Why
+   */
+  cancel(reason?: unknown): void;
+  /**
+   * Sends bytes without a meaning before the first ones, if the body's format has any: for listeners that send the
+   * headers only together with the first bytes.
+   */
+  announce?(): void;
+}
+
+/** A body that is pulled: one `read` at a time. */
 export interface ByteSource {
   /** True if the first `read` brings all of it. */
   readonly isWhole?: boolean;
@@ -24,19 +61,41 @@ export interface ByteSource {
    * @throws Whatever broke the body
    */
   read(): Promise<Uint8Array | undefined>;
+  /** Pushes the body, instead of being read. Left out where it can only be read: `push` does that then. */
+  pushTo?(sink: ByteSink): () => void;
   /**
    * Gives the rest up and frees what is behind it. Never throws; safe to call again.
    *
    * @param reason Why
    */
   cancel(reason?: unknown): void;
-  /**
-   * Ends the wait for the first bytes by bytes without a meaning, if the body's format has any: for listeners that send
-   * the headers only together with the first bytes.
-   */
-  announce?(): void;
-  /** Callback of the writer of the body: called when the body must break off although nobody reads it. */
-  onBroken?: () => void;
+}
+
+const ignore = (): void => {};
+
+/**
+ * Pushes a body into a sink; one that can only be read is read for it.
+ *
+ * @param source The body
+ * @param sink Receives it
+ * @returns A function that asks for more after a `write` that returned false
+ */
+export function push(source: ByteSource | PushedBody, sink: ByteSink): () => void {
+  if (!("read" in source)) return source.pushTo(sink);
+  if (source.pushTo !== undefined) return source.pushTo(sink);
+  let wake = ignore;
+  const run = async () => {
+    try {
+      for (let chunk = await source.read(); chunk !== undefined; chunk = await source.read()) {
+        if (!sink.write(chunk)) await new Promise<void>((resolve) => wake = resolve);
+      }
+      sink.end();
+    } catch (error) {
+      sink.fail(error);
+    }
+  };
+  void run();
+  return () => wake();
 }
 
 /** A request, as narrow as the gateway needs it. A `Request` converts to it, and so does Node's `IncomingMessage`. */
@@ -67,8 +126,8 @@ export interface GatewayResponse {
   status: number;
   /** Headers, with names in lower case. */
   headers: Record<string, string>;
-  /** Text, bytes, a body that is pulled, or nothing. */
-  body: string | Uint8Array | ByteSource | null;
+  /** Text, bytes, a body that is pushed or pulled, or nothing. */
+  body: string | Uint8Array | PushedBody | ByteSource | null;
 }
 
 /** Methods of requests that an operation can have. */

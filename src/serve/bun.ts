@@ -5,11 +5,11 @@
  */
 import process from "node:process";
 import { setImmediate } from "node:timers";
-import { type ByteSource, isWhole, SMALL_BODY_BYTES } from "../http/message.ts";
+import { type ByteSource, isWhole } from "../http/message.ts";
 import { fromRequest, type Handler, toResponse, WebRequest } from "../http/web.ts";
 import { systemClock } from "../exchange/clock.ts";
+import { toDirectBody } from "./direct_stream.ts";
 import { bodyLeft, endLate, HEADERS_MS, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
-import { takeAhead } from "./take_ahead.ts";
 
 interface BunServer {
   readonly port: number;
@@ -110,10 +110,13 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
       const { body: relayed } = answer;
       const rest = answer.headers.connection === "close" ? bodyLeft(request, body) : null;
       if (!isWhole(relayed)) {
-        // A stream in JavaScript costs Bun as much as the rest of the exchange.
-        answer.body = await takeAhead(relayed, SMALL_BODY_BYTES);
-        if (!isWhole(answer.body)) systemClock.timer(HEADER_MS, () => relayed.announce?.());
-      } else if (relayed !== null && rest !== null) answer.body = endLate(relayed, rest);
+        const content = toDirectBody(relayed);
+        if (!(content instanceof Uint8Array)) {
+          systemClock.timer(HEADER_MS, () => "announce" in relayed && relayed.announce?.());
+        }
+        return toResponse(answer, content);
+      }
+      if (relayed !== null && rest !== null) answer.body = endLate(relayed, rest);
       return toResponse(answer);
     },
     error: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default shows the error

@@ -5,7 +5,7 @@
  */
 import type { ByteSource } from "../http/message.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import { readWhole, type ReadWholeOptions } from "./relay.ts";
+import { readWhole, type ReadWholeOptions } from "./read_whole.ts";
 import type { UpstreamResponse } from "./transport.ts";
 
 /** Four times the longest list known, OpenRouter's. Bytes. */

@@ -8,10 +8,8 @@ import type { AnswerMeter, StreamScanner } from "../dialects/dialect.ts";
 import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { ClientClosed, type Exchange, type Settlement, toSettlement } from "../exchange/exchange.ts";
-import { type ByteSource, SMALL_BODY_BYTES } from "../http/message.ts";
-import { readAll, type ReadAllOptions } from "../http/read_all.ts";
+import { type ByteSink, type ByteSource, push, type PushedBody } from "../http/message.ts";
 import { toUpstreamError } from "./failure_cause.ts";
-import type { UpstreamResponse } from "./transport.ts";
 
 /** Options of a relay. */
 export interface RelayOptions {
@@ -40,63 +38,23 @@ export interface RelayOptions {
 // A line that starts with a colon is a comment (WHATWG HTML §9.2.6 names this very use for it).
 const KEEP_ALIVE = new TextEncoder().encode(": keep-alive\n\n");
 
-/**
- * Tells whether a plain answer is small enough to go to the caller in one piece, and so does an error in its place.
- *
- * @param headers The upstream's headers: the length of a packed body says nothing
- * @param body The upstream's body
- * @returns Whether it has arrived already, or its announced length is small
- */
-export function isSmall(headers: UpstreamResponse["headers"], body: ByteSource): boolean {
-  if ((headers.get("content-encoding") ?? "") !== "") return false;
-  return body.isWhole === true || Number(headers.get("content-length") ?? Infinity) <= SMALL_BODY_BYTES;
-}
+const ignore = (): void => {};
 
-/** Conditions of a read. */
-export type ReadWholeOptions = Pick<RelayOptions, "exchange" | "idleMs" | "clock"> & Pick<ReadAllOptions, "accept">;
-
-/**
- * Reads a plain answer to its end.
- *
- * @param body The upstream's body
- * @param options As for a relay; the exchange is left open
- * @returns The body
- * @throws {GatewayError} `upstream_disconnected`, `upstream_idle_timeout`, or why the exchange was aborted
- */
-export async function readWhole(
-  body: ByteSource,
-  { exchange, idleMs, clock, accept }: ReadWholeOptions,
-): Promise<Uint8Array> {
-  try {
-    return await readAll(body, {
-      accept,
-      exchange,
-      deadline: { ms: idleMs, isOfSilence: true, code: "upstream_idle_timeout", clock },
-      toError: (cause) => toUpstreamError("upstream_disconnected", cause),
-    });
-  } catch (error) {
-    body.cancel();
-    throw error;
-  }
-}
-
-/** A body that settles its exchange. */
-export class Relay implements ByteSource {
-  onBroken?: () => void;
-
+/** A body that settles its exchange. It is pushed by the upstream, and pushes on. */
+export class Relay implements PushedBody, ByteSink {
   readonly #body: ByteSource;
   readonly #options: RelayOptions;
-  #cancelTimer = (): void => {};
-  /** The read that waits for the upstream; it outlives a read that a comment answered. */
-  #pending: Promise<Uint8Array | undefined> | undefined;
-  /** Answers the caller's read with a comment. */
-  #sayAlive: (() => void) | undefined;
-  /** True while the caller waits for more: then it is the upstream's turn. */
-  #isReading = false;
-  /** Monotonic times at which the pending read began, and at which the last byte was sent. */
-  #pendingSince: number;
+  #cancelTimer = ignore;
+  /** Receiver of the answer; `undefined` until the caller's side is ready for it. */
+  #sink: ByteSink | undefined;
+  #askForMore = ignore;
+  /** True while the caller takes what comes: then it is the upstream's turn. */
+  #isFlowing = false;
+  /** Monotonic times at which the upstream's turn began or its last bytes came, and at which the last byte was sent. */
+  #waitingSince: number;
   #lastSentAt: number;
-  /** Milliseconds waited for payload in earlier turns. */
+  /** Milliseconds waited for bytes in earlier turns since the last ones, and in all since the last payload. */
+  #heldMs = 0;
   #waitedMs = 0;
   #isOver = false;
 
@@ -107,45 +65,56 @@ export class Relay implements ByteSource {
   constructor(body: ByteSource, options: RelayOptions) {
     this.#body = body;
     this.#options = options;
-    this.#pendingSince = this.#lastSentAt = options.clock.monotonic();
+    this.#waitingSince = this.#lastSentAt = options.clock.monotonic();
     options.exchange.onAbort(() => this.#aborted());
     options.exchange.onSettled(() => this.#cancelTimer());
     this.#watch();
   }
 
   /**
-   * Waits for the next bytes.
-   *
-   * @returns The next bytes; an error event, when a stream of events can't be completed; `undefined` at the end
-   * @throws When a plain answer can't be completed: the adapter then breaks the connection
+   * Pushes the answer: an error event, when a stream of events can't be completed. A plain answer then fails, and the
+   * listener breaks the connection.
    */
-  async read(): Promise<Uint8Array | undefined> {
-    const { exchange, clock } = this.#options;
-    if (this.#isOver) return undefined;
-    if (exchange.reason !== undefined) return this.#fail(exchange.reason);
-    this.#isReading = true;
-    let chunk: Uint8Array | undefined;
-    try {
-      if (this.#pending === undefined) {
-        this.#pendingSince = clock.monotonic();
-        this.#pending = this.#body.read();
-      }
-      chunk = await this.#next(this.#pending);
-      if (chunk === KEEP_ALIVE) return this.#send(chunk);
-    } catch (cause) {
-      return this.#fail(exchange.reason ?? toUpstreamError("upstream_disconnected", cause));
-    } finally {
-      this.#isReading = false;
-    }
-    this.#pending = undefined;
-    this.#waitedMs += clock.monotonic() - this.#pendingSince;
-    if (this.#isOver) return undefined;
-    if (exchange.reason !== undefined) return this.#fail(exchange.reason);
-    return chunk === undefined ? this.#end() : this.#pass(chunk);
+  pushTo(sink: ByteSink): () => void {
+    if (this.#isOver) sink.end();
+    this.#sink = sink;
+    this.#flow();
+    if (!this.#isOver) this.#askForMore = push(this.#body, this);
+    return () => {
+      if (this.#isFlowing || this.#isOver) return;
+      this.#flow();
+      if (!this.#isOver) this.#askForMore();
+    };
   }
 
-  get isReady(): boolean {
-    return this.#isOver || (this.#pending === undefined && this.#body.isReady === true);
+  write(chunk: Uint8Array): boolean {
+    const { scanner, meter, exchange, clock } = this.#options;
+    if (this.#isOver) return false;
+    const now = clock.monotonic();
+    this.#waitedMs += this.#heldMs + (this.#isFlowing ? now - this.#waitingSince : 0);
+    this.#heldMs = 0;
+    this.#waitingSince = now;
+    const before = scanner?.payloads;
+    scanner?.push(chunk);
+    meter?.push(chunk);
+    if (scanner === undefined || scanner.payloads !== before) this.#waitedMs = 0;
+    if (before === 0 && scanner?.payloads !== 0) exchange.markFirstToken();
+    return this.#send(chunk, now);
+  }
+
+  end(): void {
+    const { scanner } = this.#options;
+    if (this.#isOver) return;
+    scanner?.end();
+    const ended = scanner === undefined ? { outcome: "ok" } as const : this.#ended;
+    if (ended === undefined) return this.#fail(new GatewayError("upstream_stream_truncated"));
+    this.#isOver = true;
+    this.#settle(ended);
+    this.#sink?.end();
+  }
+
+  fail(cause: unknown): void {
+    if (!this.#isOver) this.#fail(this.#options.exchange.reason ?? toUpstreamError("upstream_disconnected", cause));
   }
 
   /** Ends the relay after the caller left. A complete answer counts as complete: client libraries close at `[DONE]`. */
@@ -156,9 +125,9 @@ export class Relay implements ByteSource {
     this.#body.cancel();
   }
 
-  /** Answers a waiting read with a comment, if nothing came yet of a stream that is sent comments at all. */
+  /** Sends a comment, if nothing came yet of a stream that is sent comments at all. */
   announce(): void {
-    if (this.#options.exchange.bytesOut === 0 && this.#isReading) this.#sayAlive?.();
+    if (this.#options.exchange.bytesOut === 0 && this.#isFlowing) this.#sendComment();
   }
 
   /** Outcome of a stream, as its own content tells it; `undefined` while it goes on. */
@@ -178,78 +147,61 @@ export class Relay implements ByteSource {
     exchange.settle(settlement);
   }
 
-  /** Waits for the upstream's next bytes, or for the comment that {@link #sayAlive} sends before them. */
-  #next(pending: Promise<Uint8Array | undefined>): Promise<Uint8Array | undefined> {
-    const { scanner, keepAliveMs } = this.#options;
-    if (scanner === undefined || keepAliveMs === 0) return pending;
-    return new Promise((resolve, reject) => {
-      this.#sayAlive = () => resolve(KEEP_ALIVE);
-      pending.then(resolve, reject);
-    });
-  }
-
-  #send(chunk: Uint8Array): Uint8Array {
+  /** Gives the upstream its turn, unless the exchange was aborted meanwhile: the caller learns that now. */
+  #flow(): void {
     const { exchange, clock } = this.#options;
-    exchange.bytesOut += chunk.byteLength;
-    this.#lastSentAt = clock.monotonic();
-    return chunk;
+    if (exchange.reason !== undefined) return this.#fail(exchange.reason);
+    this.#isFlowing = true;
+    this.#waitingSince = clock.monotonic();
   }
 
-  #pass(chunk: Uint8Array): Uint8Array {
-    const { scanner, meter, exchange } = this.#options;
-    const before = scanner?.payloads;
-    scanner?.push(chunk);
-    meter?.push(chunk);
-    if (scanner === undefined || scanner.payloads !== before) this.#waitedMs = 0;
-    if (before === 0 && scanner?.payloads !== 0) exchange.markFirstToken();
-    return this.#send(chunk);
+  #send(chunk: Uint8Array, now: number): boolean {
+    this.#options.exchange.bytesOut += chunk.byteLength;
+    this.#lastSentAt = now;
+    if (this.#sink?.write(chunk) === false && this.#isFlowing) {
+      this.#isFlowing = false;
+      this.#heldMs += now - this.#waitingSince;
+    }
+    return this.#isFlowing;
   }
 
-  #end(): Uint8Array | undefined {
-    const { scanner } = this.#options;
-    scanner?.end();
-    const ended = scanner === undefined ? { outcome: "ok" } as const : this.#ended;
-    if (ended === undefined) return this.#fail(new GatewayError("upstream_stream_truncated"));
-    this.#isOver = true;
-    this.#settle(ended);
-    return undefined;
+  #sendComment(): void {
+    const { scanner, keepAliveMs, clock } = this.#options;
+    if (scanner !== undefined && keepAliveMs > 0) this.#send(KEEP_ALIVE, clock.monotonic());
   }
 
   /**
    * Ends with an error: as an event where there are events, else by throwing. A stream that had its end needs no event;
    * if its connection broke before `[DONE]`, so does the caller's, for usage or more may have been lost.
    */
-  #fail(reason: unknown): Uint8Array | undefined {
-    if (this.#isOver) return undefined;
-    if (reason instanceof ClientClosed) {
-      this.cancel();
-      return undefined;
-    }
+  #fail(reason: unknown): void {
+    if (this.#isOver) return;
+    if (reason instanceof ClientClosed) return this.cancel();
     this.#isOver = true;
     this.#body.cancel();
-    const { scanner } = this.#options;
+    const { scanner, clock } = this.#options;
     const ended = this.#ended;
     const isBroken = GatewayError.is(reason) && reason.code === "upstream_disconnected" && !scanner?.isDone;
     if (ended !== undefined && !isBroken) {
       this.#settle(ended);
-      return undefined;
+      return this.#sink?.end();
     }
     const event = scanner !== undefined && ended === undefined && GatewayError.is(reason)
-      ? this.#send(new TextEncoder().encode(scanner.boundary + scanner.toErrorEvent(reason)))
+      ? new TextEncoder().encode(scanner.boundary + scanner.toErrorEvent(reason))
       : undefined;
+    if (event !== undefined) this.#send(event, clock.monotonic());
     this.#settle(ended !== undefined && scanner?.hasError ? ended : toSettlement(reason));
-    if (event === undefined) throw reason;
-    return event;
+    if (event === undefined) this.#sink?.fail(reason);
+    else this.#sink?.end();
   }
 
-  /** Frees the upstream at once; a pending read then ends and tells the caller, else the next one does. */
+  /** Frees the upstream at once, and tells the caller; one that does not read learns it when it reads again. */
   #aborted(): void {
-    const { exchange } = this.#options;
-    const { reason } = exchange;
-    if (reason instanceof ClientClosed) return this.cancel();
+    const { reason } = this.#options.exchange;
+    if (this.#isFlowing || reason instanceof ClientClosed) return this.#fail(reason);
     this.#body.cancel();
     // A caller that has stopped reading must not keep the books open.
-    if (!this.#isReading) this.#settle(this.#ended ?? toSettlement(reason));
+    this.#settle(this.#ended ?? toSettlement(reason));
   }
 
   /** One timer for everything that time decides; it sleeps until the earliest of them can be due. */
@@ -257,15 +209,15 @@ export class Relay implements ByteSource {
     const { clock, keepAliveMs, writeStallMs, scanner } = this.#options;
     const now = clock.monotonic();
     const quietMs = now - this.#lastSentAt;
-    const due = this.#silence(this.#isReading ? now - this.#pendingSince : 0);
+    const due = this.#silence(this.#heldMs + (this.#isFlowing ? now - this.#waitingSince : 0));
     if (due.leftMs <= 0) return this.#options.exchange.abort(new GatewayError(due.code));
     let { leftMs } = due;
-    if (!this.#isReading) {
+    if (!this.#isFlowing) {
       if (quietMs >= writeStallMs) return this.#stall();
       leftMs = Math.min(leftMs, writeStallMs - quietMs);
     }
     if (scanner !== undefined && keepAliveMs > 0) {
-      if (quietMs >= keepAliveMs && this.#isReading && scanner.isAtBoundary) this.#sayAlive?.();
+      if (quietMs >= keepAliveMs && this.#isFlowing && scanner.isAtBoundary) this.#sendComment();
       leftMs = Math.min(leftMs, quietMs >= keepAliveMs ? keepAliveMs : keepAliveMs - quietMs);
     }
     this.#cancelTimer = clock.timer(Math.max(1, Math.ceil(leftMs)), () => this.#watch());
@@ -290,6 +242,6 @@ export class Relay implements ByteSource {
   /** Ends the relay, because the caller has stopped reading and counts as gone. */
   #stall(): void {
     this.cancel();
-    this.onBroken?.();
+    this.#sink?.fail(new Error("The caller has stopped reading"));
   }
 }

@@ -5,7 +5,7 @@
  * @module
  */
 import type { AskedUsage } from "../dialects/dialect.ts";
-import type { ByteSource } from "../http/message.ts";
+import type { ByteSink, PushedBody } from "../http/message.ts";
 import { joinChunks } from "../http/read_all.ts";
 
 const LF = 0x0a;
@@ -24,8 +24,8 @@ function endOfLine(bytes: Uint8Array, from: number): number {
 }
 
 /** A stream without that chunk. */
-export class UsageChunkFilter implements ByteSource {
-  readonly #source: ByteSource;
+export class UsageChunkFilter implements PushedBody {
+  readonly #source: PushedBody;
   readonly #exchange: { bytesOut: number };
   readonly #asked: AskedUsage;
   /** The unfinished event, if it may be the chunk. */
@@ -42,22 +42,24 @@ export class UsageChunkFilter implements ByteSource {
    * @param exchange Its count of bytes is corrected
    * @param asked The chunk
    */
-  constructor(source: ByteSource, exchange: { bytesOut: number }, asked: AskedUsage) {
+  constructor(source: PushedBody, exchange: { bytesOut: number }, asked: AskedUsage) {
     this.#source = source;
     this.#exchange = exchange;
     this.#asked = asked;
   }
 
   /** An event that is held back when the stream ends was never finished: it is a part of the chunk, or of nothing. */
-  async read(): Promise<Uint8Array | undefined> {
-    for (;;) {
-      const chunk = await this.#source.read();
-      if (chunk === undefined) return undefined;
-      if (chunk.length === 0) continue;
-      const rest = this.#filter(chunk);
-      this.#exchange.bytesOut += rest.length - chunk.length;
-      if (rest.length > 0) return rest;
-    }
+  pushTo(sink: ByteSink): () => void {
+    return this.#source.pushTo({
+      write: (chunk) => {
+        if (chunk.length === 0) return true;
+        const rest = this.#filter(chunk);
+        this.#exchange.bytesOut += rest.length - chunk.length;
+        return rest.length === 0 || sink.write(rest);
+      },
+      end: () => sink.end(),
+      fail: (error) => sink.fail(error),
+    });
   }
 
   cancel(reason?: unknown): void {
@@ -67,10 +69,6 @@ export class UsageChunkFilter implements ByteSource {
   /** Passes the call on, unless a comment would stand within the event that is held back. */
   announce(): void {
     if (this.#held.length === 0) this.#source.announce?.();
-  }
-
-  set onBroken(act: () => void) {
-    this.#source.onBroken = act;
   }
 
   /** Returns the bytes that pass, of those that were held back and of the next ones. */

@@ -94,7 +94,8 @@ describe("the table of settings", () => {
   };
 
   /** Names of files, hosts and users, and passwords: any text is one. */
-  const ANY_TEXT = /^(?:keys\.(?:file|snapshot)|redis\.(?:sentinel|tls)\..*|redis\.(?:username|password))$/;
+  const ANY_TEXT =
+    /^(?:keys\.(?:file|snapshot)|redis\.(?:sentinel|tls)\..*|redis\.(?:username|password)|(?:.*\.)?egress\.(?:ca|cert|key|credentials))$/;
 
   it("has a word about every setting that the schema has", () => {
     const settings = listSettings();

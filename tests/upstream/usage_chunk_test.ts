@@ -5,34 +5,41 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import { STREAM_OPTIONS } from "../../src/dialects/asked_usage.ts";
-import type { ByteSource } from "../../src/http/message.ts";
+import type { ByteSink, PushedBody } from "../../src/http/message.ts";
 import { UsageChunkFilter } from "../../src/upstream/usage_chunk.ts";
 
 const USAGE = '{"id":"x","choices":[],"usage":{"total_tokens":3}}';
 const chunkOf = (data: string) => `data: ${data}\n\n`;
 
 /** Filters a text that comes in such pieces. Returns what passed of each. */
-async function filter(pieces: readonly Uint8Array[]): Promise<{ passed: string[]; bytesOut: number }> {
+function filter(pieces: readonly Uint8Array[]): { passed: string[]; bytesOut: number } {
   const exchange = { bytesOut: 0 };
-  const left = pieces.map((piece) => new Uint8Array(piece));
-  let last: Uint8Array | undefined;
-  const source: ByteSource = {
-    read() {
-      last?.fill(0x78); // a runtime may use its buffer again
-      last = left.shift();
-      exchange.bytesOut += last?.length ?? 0;
-      return Promise.resolve(last);
+  const source: PushedBody = {
+    pushTo(sink) {
+      for (const each of pieces) {
+        const piece = new Uint8Array(each);
+        exchange.bytesOut += piece.length;
+        sink.write(piece);
+        piece.fill(0x78); // a runtime may use its buffer again
+      }
+      sink.end();
+      return () => {};
     },
     cancel() {},
   };
-  const filtered = new UsageChunkFilter(source, exchange, STREAM_OPTIONS);
   const passed: string[] = [];
-  for (;;) {
-    const piece = await filtered.read();
-    if (piece === undefined) return { passed, bytesOut: exchange.bytesOut };
-    assert.ok(piece.length > 0, "nothing passed");
-    passed.push(Buffer.from(piece).toString("latin1"));
-  }
+  let isOver = false;
+  new UsageChunkFilter(source, exchange, STREAM_OPTIONS).pushTo({
+    write(piece) {
+      assert.ok(piece.length > 0, "nothing passed");
+      passed.push(Buffer.from(piece).toString("latin1"));
+      return true;
+    },
+    end: () => isOver = true,
+    fail: assert.fail,
+  });
+  assert.equal(isOver, true);
+  return { passed, bytesOut: exchange.bytesOut };
 }
 
 function toPieces(text: string, size: number): Uint8Array[] {
@@ -69,11 +76,11 @@ const events = fc.array(fc.array(line, { maxLength: 3 }), { maxLength: 6 });
 const lineEnd = fc.constantFrom("\n", "\r\n", "\r");
 
 describe("a stream whose usage was asked for by the gateway", () => {
-  it("loses the chunk with it and nothing else, however it is written and cut", async () => {
-    await fc.assert(
-      fc.asyncProperty(events, lineEnd, fc.constantFrom(1, 2, 3, 7, 17, 1e6), async (all, end, size) => {
+  it("loses the chunk with it and nothing else, however it is written and cut", () => {
+    fc.assert(
+      fc.property(events, lineEnd, fc.constantFrom(1, 2, 3, 7, 17, 1e6), (all, end, size) => {
         const text = all.map((lines) => lines.map((each) => each + end).join("") + end).join("");
-        const { passed, bytesOut } = await filter(toPieces(text, size));
+        const { passed, bytesOut } = filter(toPieces(text, size));
         assert.equal(passed.join(""), reference(text));
         assert.equal(bytesOut, reference(text).length);
       }),
@@ -81,7 +88,7 @@ describe("a stream whose usage was asked for by the gateway", () => {
     );
   });
 
-  it("passes each piece at once, but for the beginning of what may be that chunk", async () => {
+  it("passes each piece at once, but for the beginning of what may be that chunk", () => {
     const held = 'data: {"id":"x","choices" : [';
     const cases: readonly [pieces: string[], passed: string[]][] = [
       [["data: {", '"choices":[{"a":1}', "]}\n", "\n"], ['data: {"choices":[{"a":1}', "]}\n", "\n"]],
@@ -100,45 +107,51 @@ describe("a stream whose usage was asked for by the gateway", () => {
       [[held, "", "{"], [`${held}{`]],
     ];
     for (const [pieces, passed] of cases) {
-      assert.deepEqual((await filter(pieces.map((piece) => Buffer.from(piece)))).passed, passed);
+      assert.deepEqual(filter(pieces.map((piece) => Buffer.from(piece))).passed, passed);
     }
   });
 
-  it("holds back no more than a few kilobytes", async () => {
+  it("holds back no more than a few kilobytes", () => {
     const pieces = [
       `data: {"a":"${"x".repeat(5000)}`,
       "x".repeat(5000),
       "x".repeat(5000),
       `","choices":[],"usage":{}}\n\n`,
     ];
-    const { passed } = await filter(pieces.map((piece) => Buffer.from(piece)));
+    const { passed } = filter(pieces.map((piece) => Buffer.from(piece)));
     assert.deepEqual(passed.map(({ length }) => length), [10_012, 5000, 28]);
     assert.equal(passed.join(""), pieces.join(""));
   });
 
-  it("is announced by its source, unless that would stand within an event", async () => {
+  it("is announced by its source, unless that would stand within an event", () => {
     const calls: string[] = [];
-    const left = [Buffer.from('data: {"id"'), Buffer.from(":1}\n\n")];
-    let go = () => {};
-    const source: ByteSource = {
-      async read() {
-        if (left.length === 1) await new Promise<void>((resolve) => go = resolve);
-        return left.shift();
+    let into: ByteSink | undefined;
+    const source: PushedBody = {
+      pushTo(sink) {
+        into = sink;
+        return () => void calls.push("more");
       },
       cancel: (reason) => void calls.push(`cancel ${reason}`),
       announce: () => void calls.push("announce"),
     };
     const filtered = new UsageChunkFilter(source, { bytesOut: 0 }, STREAM_OPTIONS);
+    const askForMore = filtered.pushTo({
+      write(bytes) {
+        calls.push(Buffer.from(bytes).toString());
+        return false;
+      },
+      end: () => void calls.push("end"),
+      fail: (error) => void calls.push(`fail ${error}`),
+    });
     filtered.announce();
-    const reading = filtered.read();
-    await Promise.resolve().then(() => {}).then(() => {});
+    assert.equal(into?.write(Buffer.from('data: {"id"')), true, "what is held back asks for more");
     filtered.announce();
-    go();
-    assert.equal(Buffer.from(await reading ?? "").toString(), 'data: {"id":1}\n\n');
+    assert.equal(into?.write(Buffer.from(":1}\n\n")), false);
     filtered.announce();
+    askForMore();
+    into?.fail("broken");
     filtered.cancel("x");
-    filtered.onBroken = () => void calls.push("broken");
-    source.onBroken?.();
-    assert.deepEqual(calls, ["announce", "announce", "cancel x", "broken"]);
+    const event = 'data: {"id":1}\n\n';
+    assert.deepEqual(calls, ["announce", event, "announce", "more", "fail broken", "cancel x"]);
   });
 });

@@ -7,7 +7,8 @@
 import { Buffer } from "node:buffer";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { type Clock, systemClock } from "../../exchange/clock.ts";
-import type { ByteSource } from "../../http/message.ts";
+import type { ByteSink, ByteSource } from "../../http/message.ts";
+import { joinChunks } from "../../http/read_all.ts";
 import { NeverSent, type Transport, type UpstreamCall, type UpstreamResponse } from "../transport.ts";
 import { type Connection, type ConnectionCall, ConnectionPool, type Dial, PIECE_BYTES } from "./connection.ts";
 import { unpackNode } from "./unpack.ts";
@@ -67,6 +68,10 @@ class Call implements ByteSource, ConnectionCall {
   #isOver = false;
   #failure: Error | undefined;
   #wake = ignore;
+  /** Receiver of the body, once it is pushed; `undefined` again after its end. */
+  #sink: ByteSink | undefined;
+  /** True while the receiver wants no more. */
+  #isHeld = false;
 
   /**
    * @param call The call
@@ -111,11 +116,13 @@ class Call implements ByteSource, ConnectionCall {
   data(chunk: Uint8Array): void {
     this.#chunks.push(chunk);
     this.#queuedBytes += chunk.byteLength;
-    if (this.#queuedBytes >= PIECE_BYTES && !this.#isPaused) {
-      this.#isPaused = true;
-      this.#connection.pause();
-    }
-    this.#wake();
+  }
+
+  fed(): void {
+    this.#deliver();
+    if (this.#queuedBytes < PIECE_BYTES || this.#isPaused || this.#isOver) return;
+    this.#isPaused = true;
+    this.#connection.pause();
   }
 
   end(): void {
@@ -128,13 +135,13 @@ class Call implements ByteSource, ConnectionCall {
     this.#over();
     if (this.#request.length === 0) this.sent(); // else none of it was sent, and it may be sent elsewhere
     this.#reject(error);
+    this.#deliver();
   }
 
   #over(): void {
     this.#isOver = true;
     this.#cancelConnectTimer();
     this.#forgetAbort();
-    this.#wake();
   }
 
   get isWhole(): boolean {
@@ -152,19 +159,46 @@ class Call implements ByteSource, ConnectionCall {
       if (this.#isOver) return undefined;
       await new Promise<void>((resolve) => this.#wake = resolve);
     }
-    const [first] = this.#chunks;
-    const bytes = this.#chunks.length === 1 ? first : Buffer.concat(this.#chunks, this.#queuedBytes);
+    return this.#take();
+  }
+
+  pushTo(sink: ByteSink): () => void {
+    this.#sink = sink;
+    this.#deliver();
+    return () => {
+      this.#isHeld = false;
+      this.#deliver();
+    };
+  }
+
+  /** Hands over what has arrived, and the end. Not from within the parser: the receiver may begin another call. */
+  #deliver(): void {
+    const sink = this.#sink;
+    if (sink === undefined) return this.#wake();
+    if (this.#isHeld) return;
+    if (this.#chunks.length > 0) {
+      this.#isHeld = !sink.write(this.#take());
+      if (this.#isHeld) return;
+    }
+    if (!this.#isOver || this.#sink === undefined) return;
+    this.#sink = undefined;
+    if (this.#failure === undefined) sink.end();
+    else sink.fail(this.#failure);
+  }
+
+  /** Takes all bytes that have arrived, in one piece. */
+  #take(): Uint8Array {
+    const bytes = joinChunks(this.#chunks);
     this.#chunks = [];
     this.#queuedBytes = 0;
-    if (this.#isPaused && !this.#isOver) {
-      this.#isPaused = false;
-      this.#connection.resume();
-    }
+    if (this.#isPaused && !this.#isOver) this.#connection.resume();
+    this.#isPaused = false;
     return bytes;
   }
 
   cancel(): void {
     this.#chunks = [];
+    this.#sink = undefined;
     this.#stop(new Error("The rest of the response is not wanted"));
     this.#failure = undefined;
   }

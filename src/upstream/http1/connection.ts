@@ -67,6 +67,8 @@ export interface ConnectionCall extends ResponseSink {
   takeRequest(): readonly Uint8Array[];
   /** Reports that no byte of the request waits to be sent. */
   sent(): void;
+  /** Reports that all of what was received at once has been handed over. */
+  fed(): void;
   /** Reports that no complete response will come. */
   fail(error: Error): void;
 }
@@ -164,18 +166,22 @@ export class Connection implements SocketEvents, ResponseSink {
   }
 
   received(bytes: Buffer): void {
-    if (this.#call === undefined || !this.#isOpen) return this.#fail(new Error("Bytes came that no call asked for"));
+    const call = this.#call;
+    if (call === undefined || !this.#isOpen) return this.#fail(new Error("Bytes came that no call asked for"));
     try {
       this.#parser.feed(bytes);
     } catch (error) {
       if (!(error instanceof MalformedResponse)) throw error;
       this.#fail(new GatewayError("upstream_bad_response", { cause: error }));
     }
+    call.fed();
   }
 
   ended(): void {
+    const call = this.#call;
     // It may still wait for something to be written before it closes: no response comes any more.
     if (!this.#parser.close()) this.#fail(new CallFailed("closed", "The connection ended before the response"));
+    call?.fed();
   }
 
   closed(error: Error | undefined): void {

@@ -1,0 +1,56 @@
+/**
+ * Plain answers that go to the caller in one piece.
+ *
+ * @module
+ */
+import type { Clock } from "../exchange/clock.ts";
+import type { Exchange } from "../exchange/exchange.ts";
+import { type ByteSource, SMALL_BODY_BYTES } from "../http/message.ts";
+import { readAll, type ReadAllOptions } from "../http/read_all.ts";
+import { toUpstreamError } from "./failure_cause.ts";
+import type { UpstreamResponse } from "./transport.ts";
+
+/**
+ * Tells whether a plain answer is small enough to go to the caller in one piece, and so does an error in its place.
+ *
+ * @param headers The upstream's headers: the length of a packed body says nothing
+ * @param body The upstream's body
+ * @returns Whether it has arrived already, or its announced length is small
+ */
+export function isSmall(headers: UpstreamResponse["headers"], body: ByteSource): boolean {
+  if ((headers.get("content-encoding") ?? "") !== "") return false;
+  return body.isWhole === true || Number(headers.get("content-length") ?? Infinity) <= SMALL_BODY_BYTES;
+}
+
+/** Conditions of a read. */
+export interface ReadWholeOptions extends Pick<ReadAllOptions, "accept"> {
+  readonly exchange: Exchange;
+  /** The longest time without a byte, milliseconds. */
+  readonly idleMs: number;
+  readonly clock: Clock;
+}
+
+/**
+ * Reads a plain answer to its end.
+ *
+ * @param body The upstream's body
+ * @param options As for a relay; the exchange is left open
+ * @returns The body
+ * @throws {GatewayError} `upstream_disconnected`, `upstream_idle_timeout`, or why the exchange was aborted
+ */
+export async function readWhole(
+  body: ByteSource,
+  { exchange, idleMs, clock, accept }: ReadWholeOptions,
+): Promise<Uint8Array> {
+  try {
+    return await readAll(body, {
+      accept,
+      exchange,
+      deadline: { ms: idleMs, isOfSilence: true, code: "upstream_idle_timeout", clock },
+      toError: (cause) => toUpstreamError("upstream_disconnected", cause),
+    });
+  } catch (error) {
+    body.cancel();
+    throw error;
+  }
+}
