@@ -4,12 +4,14 @@
  * @module
  */
 import * as v from "valibot";
-import type { JWTPayload } from "jose";
 import { matchesGlob } from "../../config/glob.ts";
 import type { ClaimRule, IdentityConfig, MappedClaim } from "../../config/identity.ts";
 import { type KeyConfig, TOKEN_ID_PREFIX } from "../../config/key.ts";
 import { GROUPS, type OperationGroup, type WrittenGroup } from "../../config/operation_groups.ts";
 import type { Digest } from "../key_format.ts";
+
+/** Claims of a token (RFC 7519 §4). The package's types name none of jose's, which is not installed with it. */
+export type Claims = Readonly<Record<string, unknown>>;
 
 /** Role at the admin listener: a viewer reads, an admin changes things too. */
 export type AdminRole = "viewer" | "admin";
@@ -48,7 +50,7 @@ export function toTokenId(issuer: string, name: string, digest: Digest): string 
 }
 
 /** Reads a claim: one at the top by its whole name, else a nested one by its names with dots between them. */
-function readClaim(claims: JWTPayload, name: string): unknown {
+function readClaim(claims: Claims, name: string): unknown {
   if (Object.hasOwn(claims, name)) return claims[name];
   let value: unknown = claims;
   for (const step of name.split(".")) {
@@ -66,7 +68,7 @@ function toTexts(value: unknown): string[] {
 }
 
 /** Applies a rule. @returns The values; none where the claim is absent and has no default */
-function apply({ claim, map, value, default: fallback }: ClaimRule, claims: JWTPayload): string[] {
+function apply({ claim, map, value, default: fallback }: ClaimRule, claims: Claims): string[] {
   if (claim === undefined) return toTexts(value);
   const given = toTexts(readClaim(claims, claim)).filter((text) => text !== "");
   const found = map === undefined
@@ -76,7 +78,7 @@ function apply({ claim, map, value, default: fallback }: ClaimRule, claims: JWTP
 }
 
 /** Checks the claims that the configuration requires. @throws {ClaimsRefused} */
-function assertRequired(claims: JWTPayload, required: IdentityConfig["require"]): void {
+function assertRequired(claims: Claims, required: IdentityConfig["require"]): void {
   for (const [name, accepted] of Object.entries(required)) {
     const given = toTexts(readClaim(claims, name));
     if (given.some((text) => accepted.some((pattern) => matchesGlob(text, pattern)))) continue;
@@ -103,7 +105,7 @@ export interface KnownNames {
  * @throws {ClaimsRefused} If a claim is missing, or names something that is not configured
  */
 export function toTokenKey(
-  claims: JWTPayload,
+  claims: Claims,
   config: IdentityConfig,
   { digest, teams }: { readonly digest: Digest } & KnownNames,
 ): KeyConfig {
@@ -134,7 +136,7 @@ export function toTokenKey(
 }
 
 /** Returns the name of a caller in a token. @throws {ClaimsRefused} If it is missing */
-function toOneName(claims: JWTPayload, { claims: { id: rule = { claim: "sub" } } }: IdentityConfig): string {
+function toOneName(claims: Claims, { claims: { id: rule = { claim: "sub" } } }: IdentityConfig): string {
   const [id] = apply(rule, claims);
   if (id === undefined) throw new ClaimsRefused("claims.id yields nothing");
   return id;
@@ -148,7 +150,7 @@ function toOneName(claims: JWTPayload, { claims: { id: rule = { claim: "sub" } }
  * @param digest SHA-256
  * @returns The id; `undefined` if the claims yield none
  */
-export function toIdOf(claims: JWTPayload, config: IdentityConfig, digest: Digest): string | undefined {
+export function toIdOf(claims: Claims, config: IdentityConfig, digest: Digest): string | undefined {
   try {
     return toTokenId(config.name, toOneName(claims, config), digest);
   } catch {
@@ -165,7 +167,7 @@ const RoleSchema = v.picklist(["viewer", "admin"]);
  * @param config Its issuer
  * @returns The higher one of its roles; `undefined` if it has none
  */
-export function toRole(claims: JWTPayload, { admin }: IdentityConfig): AdminRole | undefined {
+export function toRole(claims: Claims, { admin }: IdentityConfig): AdminRole | undefined {
   if (admin === undefined) return undefined;
   try {
     assertRequired(claims, admin.require);

@@ -17,7 +17,7 @@ export type ReadKeySet = () => Promise<string>;
 
 /** The keys that are in force. A new object means that they have changed. */
 export interface KeySet {
-  /** Finds the key of a token by its header. */
+  /** @internal Finds the key of a token by its header. Its type is jose's, which is not installed with the package. */
   readonly find: JWTVerifyGetKey;
   readonly size: number;
 }
