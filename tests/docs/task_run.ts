@@ -51,10 +51,11 @@ function toChunks(text: string): string[] {
   return text.split(/(?<=[^&]&(?: \w+=\$!)?\n|^sallyport init .*\n)/m).filter((chunk) => chunk.trim() !== "");
 }
 
-/** Lines in their order, with anything between them. */
+/** Lines in their order, with anything between them. A mere number, such as a status, is a whole line. */
 function toPattern(text: string): RegExp {
-  const lines = text.trim().split("\n").map((line) =>
-    line.trim().split("…").map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&").replace(/\s+/g, "\\s+")).join(".*")
+  const escape = (part: string) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&").replace(/\s+/g, "\\s+");
+  const lines = text.trim().split("\n").map((each) => each.trim()).map((line) =>
+    /^\d+$/.test(line) ? `(?<![^\n])${line}(?!.)` : line.split("…").map(escape).join(".*")
   );
   return new RegExp(lines.join("[^]*?\n.*?"));
 }
