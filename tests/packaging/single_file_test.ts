@@ -87,6 +87,7 @@ describe("the one file", () => {
       "$schema",
       "listen",
       "providers",
+      "egress",
       "keys",
       "teams",
       "identity",
