@@ -35,6 +35,11 @@ export const PAGES: readonly string[] = [
   ...readdirSync("docs").filter((name) => name.endsWith(".md")).sort().map((name) => join("docs", name)),
 ];
 
+/** The pages by task, each performed from its first command to its last. */
+export const TASKS: readonly string[] = readdirSync(join("docs", "tasks"))
+  .filter((name) => name.endsWith(".md")).sort()
+  .map((name) => join("docs", "tasks", name));
+
 /** The sources with an `@example`: each is a page too, whose blocks are those of its docstrings. */
 export const EXAMPLES: readonly string[] = ["mod.ts", ...globSync("src/**/*.ts").sort()]
   .filter((file) => / \* @example\b/.test(readFileSync(file, "utf8")));

@@ -13,13 +13,13 @@ import { spawn } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import process from "node:process";
-import { findRuntimes } from "../../scripts/runtimes.ts";
 import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
 import { freePort } from "../support/free_port.ts";
-import { cleanEnvironment, makeFolder } from "../support/program.ts";
-import { answerStream, chunk, COMPLETION, type Provider, startProvider } from "../support/provider.ts";
+import { makeFolder } from "../support/program.ts";
+import { COMPLETION, type Provider } from "../support/provider.ts";
 import { until } from "../support/until.ts";
 import { type Block, readBlocks } from "./blocks.ts";
+import { callersEnvironment, FreePorts, startStandIn, withUpstream, writePrograms } from "./stage.ts";
 
 /** What a page's folder has of the checkout. */
 const COPIED: readonly string[] = [
@@ -41,36 +41,6 @@ const PORTS = /\b(?:3000|4318|8000|8080|878[789]|8790)\b/g;
 const COLLECTOR = "4318";
 /** A block that takes longer is stuck. Milliseconds. */
 const BLOCK_MS = 30_000;
-const KEY_VARIABLES = ["OPENAI_API_KEY", "GROQ_API_KEY", "SALLYPORT_UPSTREAM_KEY"];
-
-const STOP = chunk(null, "stop");
-const USAGE = `data: ${
-  JSON.stringify({ choices: [], usage: { prompt_tokens: 2, completion_tokens: 3, total_tokens: 5 } })
-}\n\n`;
-
-/** A provider that has every model and says the same of all; a long answer is told until its caller leaves. */
-async function startStandIn(): Promise<Provider> {
-  return await startProvider((response, { method, body }) => {
-    const { stream = false, messages = [] } = method === "POST" ? readJson(body.toString()) : {};
-    if (method === "POST" && stream === true) {
-      if (!String(messages[0]?.content).startsWith("Count")) {
-        return answerStream(response, `${chunk("Hello")}${STOP}${USAGE}data: [DONE]\n\n`);
-      }
-      return response.writeHead(200, { "content-type": "text/event-stream" }).write(chunk("one"));
-    }
-    response.writeHead(200, { "content-type": "application/json" });
-    response.end(method === "POST" ? COMPLETION : '{"object":"list","data":[{"id":"gpt-4o-mini","object":"model"}]}');
-  });
-}
-
-/** What a collector is sent is no JSON. */
-function readJson(text: string): { stream?: unknown; messages?: { content?: unknown }[] } {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return {};
-  }
-}
 
 /** Functions and wrappers that blocks find. */
 const PRELUDE = `
@@ -118,7 +88,7 @@ function toServing(command: string): string {
 export class PageRun {
   readonly #folder = makeFolder();
   readonly #home: string;
-  readonly #ports = new Map<string, string>();
+  readonly #ports = new FreePorts(PORTS);
   readonly #path: string;
   #provider!: Provider; // set by open
   #modules = "";
@@ -143,7 +113,7 @@ export class PageRun {
     run.#provider = await startStandIn();
     run.#ports.set(COLLECTOR, new URL(run.#provider.url).port);
     run.#copy();
-    run.#writePrograms();
+    writePrograms(join(run.#folder.path, "bin"), join(run.#home, "dist", "sallyport.js"));
     const example = readBlocks("README.md").find(({ text }) => text.startsWith("// gateway.jsonc"));
     await run.#configure(example?.text ?? assert.fail("the README shows no configuration"));
     return run;
@@ -170,30 +140,9 @@ export class PageRun {
     writeFileSync(join(this.#home, "b.key"), key);
   }
 
-  /** `deno`, `bun`, the newest `node`, and `sallyport` as it is when it is installed. */
-  #writePrograms(): void {
-    const folder = join(this.#folder.path, "bin");
-    mkdirSync(folder);
-    const write = (name: string, command: string) =>
-      writeFileSync(join(folder, name), `#!/bin/sh\nexec ${command} "$@"\n`, { mode: 0o755 });
-    for (const { kind, command } of findRuntimes().filter(({ runsTypeScript }) => runsTypeScript)) {
-      write(kind, command);
-    }
-    write("sallyport", `node ${join(this.#home, "dist", "sallyport.js")}`);
-  }
-
-  /** Every port that a page names as one that is free, the same one throughout the page. */
-  async #withPorts(text: string): Promise<string> {
-    for (const port of text.match(PORTS) ?? []) {
-      if (!this.#ports.has(port)) this.#ports.set(port, String(await freePort()));
-    }
-    return text.replace(PORTS, (port) => this.#ports.get(port) ?? port);
-  }
-
   /** Every provider as the stand-in. */
   async #toRunnable(text: string): Promise<string> {
-    const upstream = /("?upstream"?: *)(?:"[^"]*"|\[[^\]]*\])/g;
-    return (await this.#withPorts(text)).replace(upstream, `$1"${this.#provider.url}"`);
+    return withUpstream(await this.#ports.replaceIn(text), this.#provider.url);
   }
 
   async #configure(text: string): Promise<void> {
@@ -202,11 +151,9 @@ export class PageRun {
   }
 
   #environment(): Record<string, string> {
-    const own = Object.entries(cleanEnvironment()).filter((pair): pair is [string, string] => pair[1] !== undefined);
     const certificate = join(this.#home, "b.crt");
     return {
-      ...Object.fromEntries(own),
-      ...Object.fromEntries(KEY_VARIABLES.map((name) => [name, "sk-a-key-at-the-provider"])),
+      ...callersEnvironment(),
       PATH: this.#path,
       ...(this.#hasCertificate &&
         { NODE_EXTRA_CA_CERTS: certificate, CURL_CA_BUNDLE: certificate, DENO_CERT: certificate }),
@@ -248,7 +195,7 @@ export class PageRun {
 
   /** @param block Runs to its end without a failure; what it serves goes on */
   async runShell({ text }: Block): Promise<void> {
-    const commands = toCommands(await this.#withPorts(text)).map(toServing);
+    const commands = toCommands(await this.#ports.replaceIn(text)).map(toServing);
     if (!commands.some((command) => command.startsWith("serve_beside"))) await this.#serveFor(text);
     await this.#shell(`${commands.join("\n")}\nexport -p >.variables`);
   }

@@ -16,7 +16,9 @@ const runtimes = findRuntimes();
 const commandOf = (name: string) =>
   runtimes.find(({ kind, runsTypeScript }) => kind === name && runsTypeScript)?.command;
 const node = commandOf("node") ?? assert.fail("no Node that runs TypeScript");
-const pages = readdirSync("docs").filter((name) => name.endsWith(".md")).map((name) => `docs/${name}`);
+const pages = ["docs", "docs/tasks"].flatMap((folder) =>
+  readdirSync(folder).filter((name) => name.endsWith(".md")).map((name) => `${folder}/${name}`)
+);
 const TSC = resolve("node_modules", "typescript", "bin", "tsc");
 /** Turns `require` of modules off that are none of CommonJS. */
 const ONLY_COMMONJS = "--no-experimental-require-module";
