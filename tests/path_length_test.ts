@@ -17,7 +17,7 @@ import { cleanEnvironment, makeFolder, SOURCE } from "./support/program.ts";
 import { answerPlain, answerStream, type Provider, startProvider, stream } from "./support/provider.ts";
 
 /** Lines of code on the path of a call, and files that they stand in. A higher limit needs a reason in its commit. */
-const MAX_PLAIN_LINES = 1850;
+const MAX_PLAIN_LINES = 1870;
 const MAX_STREAMED_LINES = 2215;
 const MAX_FILES = 50;
 

@@ -289,7 +289,7 @@ describe("callers with identity tokens", () => {
     assert.equal((await call(gateway, await issuer.token())).status, 200);
   });
 
-  it.notOn("workers", "a Worker takes no parts", "can be revoked by an embedder", async () => {
+  it.notOn("workers", "a Worker takes no parts of a test", "can be revoked by an embedder", async () => {
     const revoked = new Set<string | undefined>();
     const isRevoked = ({ jti }: RevocableToken) => revoked.has(jti);
     const gateway = await start({}, { parts: { isRevoked } });

@@ -65,7 +65,6 @@ const MISTAKES: Readonly<Record<string, readonly [right: string, wrong: string]>
   "integers are not exact": ["MAX_DIGITS = 15", "MAX_DIGITS = 17"],
   "numbers need no digits after a point": ["(?:\\.[0-9]+)?", "(?:\\.[0-9]*)?"],
   "literals are not read to the end": ["index < text.length; index++", "index < text.length - 1; index++"],
-  "the last byte of a known text counts in part": ["(1 << (8 * bytes)) - 1", "(1 << (7 * bytes)) - 1"],
   "the end of a known text is not compared": [" && textWords[at + 3] === d", ""],
   "the start of a known text is not compared": ["textWords[at] === a && ", ""],
   "a text of another key is left out": ['"content", "text"', '"content", "role"'],

@@ -125,6 +125,9 @@ const KEYS = [
   "01",
   "",
   "role",
+  "contenT",
+  "stream_options",
+  "stream_option2", // at the same place of the table of known texts
   "a",
   "b",
 ];

@@ -225,7 +225,14 @@ function Summary({ report }: { report: FleetReport }): JSX.Element {
 export function Fleet(): JSX.Element {
   const report = useFleet();
   const [turn, setTurn] = useState<Turn | undefined>(undefined);
-  if (report === undefined) return <p class="empty">Asking for the gateways.</p>;
+  if (report === undefined) {
+    return (
+      <>
+        <h1 class="sr">Fleet</h1>
+        <p class="empty">Asking for the gateways.</p>
+      </>
+    );
+  }
   const here = report.gateways.filter(({ presence }) => presence === "serving");
   const onTurn = ({ id, name, state }: FleetGateway) => setTurn({ gateway: id, name, verb: wordOf(state) });
   const all = (verb: Turn["verb"]) => (
