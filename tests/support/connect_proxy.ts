@@ -52,7 +52,12 @@ export async function startConnectProxy({ answer, identity }: ConnectProxyOption
       let isTunnel = false;
       upstream.on("connect", () => isTunnel = true);
       // What breaks behind it, it tells in front: a reset as one.
-      upstream.on("error", () => isTunnel ? socket.resetAndDestroy() : socket.end("HTTP/1.1 502 Bad Gateway\r\n\r\n"));
+      upstream.on("error", () => {
+        if (!isTunnel) return socket.end("HTTP/1.1 502 Bad Gateway\r\n\r\n");
+        // Node can't reset a socket whose end is under way, and would keep it open for ever.
+        if (socket.writableEnded) socket.destroy();
+        else socket.resetAndDestroy();
+      });
       socket.on("close", () => upstream.destroy());
     };
     socket.on("data", onData);
