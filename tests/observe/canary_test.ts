@@ -71,6 +71,7 @@ describe("canaries", () => {
         own: { upstream: provider.url, hosts: ["own.localhost"], credential: "x-api-key", combinedKey: true },
       },
       admin: { port: 0, token: TOKEN },
+      metrics: { byKey: true },
       limits: { body: "2MB", bodyTime: "500ms" },
       drain: { delay: "0s" },
     });
