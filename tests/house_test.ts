@@ -38,6 +38,7 @@ const SHARED_WITH_PAGE = [
   "src/observe/live/exchange_filter.ts",
   "src/errors/explanations.ts",
   "src/observe/fleet/fleet_report.ts",
+  "src/usage/counts.ts",
   "src/usage/csv.ts",
 ];
 const sources = all.filter((file) => !isPage(file) && file !== "src/admin/page_assets.ts");

@@ -24,6 +24,25 @@ function toData(points: readonly Point[], lines: readonly Line[]): uPlot.Aligned
   return [points.map(({ at }) => at), ...lines.map(({ read }) => points.map(read))];
 }
 
+/** Returns the colour of each element of a legend, by its index. */
+export function colorsOf(swatches: () => (Element | null)[]): (index: number) => string {
+  return (index) => {
+    const swatch = swatches()[index];
+    return swatch ? getComputedStyle(swatch).backgroundColor : "";
+  };
+}
+
+/** Returns what the axes of all charts share: the colours are those of the element that the chart stands in. */
+export function axisOf(home: HTMLElement): uPlot.Axis {
+  return {
+    stroke: () => getComputedStyle(home).color,
+    grid: { stroke: () => getComputedStyle(home).borderTopColor, width: 1 },
+    ticks: { show: false },
+    font: "11px system-ui, sans-serif",
+    gap: 4,
+  };
+}
+
 /** Creates a chart. Its colours are those of the legend's elements, which the style sheet sets for light and dark. */
 function create(
   home: HTMLElement,
@@ -34,17 +53,8 @@ function create(
     onPoint: (index: number | undefined) => void;
   },
 ): uPlot {
-  const colorOf = (index: number) => {
-    const swatch = swatches()[index];
-    return swatch ? getComputedStyle(swatch).backgroundColor : "";
-  };
-  const axis = {
-    stroke: () => getComputedStyle(home).color,
-    grid: { stroke: () => getComputedStyle(home).borderTopColor, width: 1 },
-    ticks: { show: false },
-    font: "11px system-ui, sans-serif",
-    gap: 4,
-  };
+  const colorOf = colorsOf(swatches);
+  const axis = axisOf(home);
   return new uPlot(
     {
       width: Math.max(home.clientWidth, 100),

@@ -4,32 +4,20 @@
  * @module
  */
 
+import type { UsageCount } from "../../usage/counts.ts";
+
 /** Steps of time. */
 export type TimePart = "month" | "day" | "hour";
 
-/** Names of the counts, in the order of the API's own CSV. */
-export const COUNTS = [
-  "requests",
-  "partial",
-  "unmetered",
-  "failed",
-  "input",
-  "cached",
-  "output",
-  "reasoning",
-  "other",
-  "estimated",
-] as const;
-
 /** Sums by which the API orders rows. */
 export type UsageOrder =
-  | Exclude<typeof COUNTS[number], "partial" | "unmetered" | "other">
+  | Exclude<UsageCount, "partial" | "unmetered" | "other">
   | "tokens"
   | "cost"
   | "unpriced";
 
 /** Sums of usage. */
-export type UsageSums = Readonly<Record<typeof COUNTS[number] | "tokens" | "unpriced", number>> & {
+export type UsageSums = Readonly<Record<UsageCount | "tokens" | "unpriced", number>> & {
   /** A decimal number; `null` where no token has a price. */
   readonly cost: string | null;
 };

@@ -6,6 +6,7 @@
 import type { JSX } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
+import { axisOf, colorsOf } from "./chart.tsx";
 import type { TimePart } from "./usage_api.ts";
 import { MAX_SERIES, type Series } from "./usage_data.ts";
 
@@ -47,17 +48,8 @@ function create(
   swatches: () => (Element | null)[],
   onPoint: (index: number | undefined) => void,
 ): uPlot {
-  const colorOf = (index: number) => {
-    const swatch = swatches()[index];
-    return swatch ? getComputedStyle(swatch).backgroundColor : "";
-  };
-  const axis = {
-    stroke: () => getComputedStyle(home).color,
-    grid: { stroke: () => getComputedStyle(home).borderTopColor, width: 1 },
-    ticks: { show: false },
-    font: "11px system-ui, sans-serif",
-    gap: 4,
-  };
+  const colorOf = colorsOf(swatches);
+  const axis = axisOf(home);
   const { bars } = uPlot.paths;
   const paths = bars?.({ size: [0.84, 56], gap: 1 });
   return new uPlot(

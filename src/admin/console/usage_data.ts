@@ -6,7 +6,8 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { toCsvLine } from "../../usage/csv.ts";
 import { call } from "./client.ts";
-import { COUNTS, type TimePart, type UsageLine, type UsageReport, type UsageSums } from "./usage_api.ts";
+import { USAGE_COUNTS } from "../../usage/counts.ts";
+import { type TimePart, type UsageLine, type UsageReport, type UsageSums } from "./usage_api.ts";
 import {
   type Dimension,
   labelOf,
@@ -135,7 +136,7 @@ export function useUsage(shown: Shown): { data: UsageData | undefined; error: un
 /** Writes rows as they are shown as CSV, with the same columns as `sallyport usage --csv`. */
 export function toCsv({ by, currency }: UsageReport, rows: readonly UsageLine[]): string {
   const texts = by.flatMap((part) => part === "key" ? [part, "name" as const] : [part]);
-  const names: (keyof UsageLine)[] = [...texts, ...COUNTS, "tokens", "unpriced", "cost"];
+  const names: (keyof UsageLine)[] = [...texts, ...USAGE_COUNTS, "tokens", "unpriced", "cost"];
   const lines = rows.map((row) => [...names.map((name) => row[name]), row.cost === null ? "" : currency]);
   return [[...names, "currency"], ...lines].map(toCsvLine).join("");
 }

@@ -3,19 +3,28 @@
  *
  * @module
  */
-import { createSecureContext, rootCertificates, type SecureContext } from "node:tls";
+import tls, { createSecureContext, type SecureContext } from "node:tls";
 import type { Dial } from "./connection.ts";
 import { createNodeDial, type Security } from "./dial_node.ts";
 import { Tunnel } from "./dial_proxy.ts";
 import { type Egress, findProxy } from "./egress.ts";
 import { TlsSessions } from "./tls_sessions.ts";
 
+/**
+ * Returns the authorities that the runtime trusts, those of `NODE_EXTRA_CA_CERTS` and `--use-system-ca` among them. Node
+ * has the function from 22.15 on; before that they are left out.
+ */
+function ownRoots(): readonly string[] {
+  const { getCACertificates } = tls as Partial<typeof tls>;
+  return getCACertificates?.("default") ?? tls.rootCertificates;
+}
+
 /** Makes the settings of TLS. @param identity The client certificate, for those that are shown one */
 function toContext({ ca, isCaOnly }: Egress, identity: Pick<Egress, "cert" | "key">): SecureContext | undefined {
   const { cert, key } = identity;
   if (ca === undefined && cert === undefined) return undefined;
   return createSecureContext({
-    ...(ca !== undefined && { ca: isCaOnly ? [...ca] : [...rootCertificates, ...ca] }),
+    ...(ca !== undefined && { ca: isCaOnly ? [...ca] : [...ownRoots(), ...ca] }),
     ...(cert !== undefined && key !== undefined && { cert, key }),
   });
 }
