@@ -98,6 +98,7 @@ const FLOORS: Readonly<Record<string, number>> = {
   config: 1,
   dialects: 2,
   storage: 2,
+  durable: 3,
   operations: 3,
   inbound: 3,
   keys: 3,

@@ -1,0 +1,227 @@
+/**
+ * Port: a store of recordings. A recording is the answer of a durable exchange: a log of sealed entries, which one
+ * gateway writes while the exchange runs, and which any gateway reads, then and for some time after.
+ *
+ * A store sees ciphertext and the few facts that operators need. The gateway that writes a recording holds a lease, which
+ * the store renews for it. When that gateway dies, the lease ends, and another one may take the recording over: each
+ * holder has an epoch, and a store refuses entries of an earlier one.
+ *
+ * @module
+ */
+
+/** Kind of an entry. Of two entries at the same offset, the one of the lower kind comes first. */
+export const ENTRY_KIND = { head: 1, bytes: 2, end: 3 } as const;
+
+/** Kind of an entry: the answer's status and headers, a part of its body, or its end. */
+export type EntryKind = (typeof ENTRY_KIND)[keyof typeof ENTRY_KIND];
+
+/** Time after which the lease of a gateway that died ends, and its recordings can be taken over. Milliseconds. */
+export const RECORDING_LEASE_MS = 8000;
+
+/** An entry of a recording. */
+export interface SealedEntry {
+  readonly kind: EntryKind;
+  /** Offset in the answer's body of its first byte; of the end, the length of the body. */
+  readonly offset: number;
+  /** Epoch of the holder that wrote it. */
+  readonly epoch: number;
+  /** Ciphertext with its authentication tag. */
+  readonly sealed: Uint8Array<ArrayBuffer>;
+}
+
+/** Facts of a recording that a store keeps in the clear. */
+export interface RecordingFacts {
+  /** Tag of its owner: nobody can make it without both keys. */
+  readonly owner: string;
+  /** Tag of the request, by which a retry with another body is told. Without both keys it says nothing. */
+  readonly digest: string;
+  readonly provider: string;
+  readonly keyId: string;
+  readonly operation: string;
+  /** Wall clock at its begin. Milliseconds since 1970. */
+  readonly startedAt: number;
+  /** Time for which it is kept after its end. Milliseconds. */
+  readonly keepMs: number;
+}
+
+/**
+ * State of a recording: `running` until its end, `complete` when the provider's answer is there as a whole, `broken` when
+ * it ended otherwise, `expired` when its entries are gone.
+ */
+export type RecordingState = "running" | "complete" | "broken" | "expired";
+
+/** A recording as a store has it. */
+export interface StoredRecording {
+  readonly id: string;
+  readonly facts: RecordingFacts;
+  readonly state: RecordingState;
+  /** False if it runs and the lease of its holder has ended. */
+  readonly isHeld: boolean;
+  /** Number of bytes that are stored of the answer's body. */
+  readonly length: number;
+  /** Wall clock at which it expires; `undefined` while it runs. Milliseconds since 1970. */
+  readonly expiresAt: number | undefined;
+  /** The entry of kind `head`; `undefined` before the answer began. */
+  readonly head: SealedEntry | undefined;
+}
+
+/** Name by which a later request finds a recording. */
+export interface RecordingName {
+  /** Tag of both keys, the operation, and the idempotency key or the body. */
+  readonly text: string;
+  /**
+   * `key` for an idempotency key: one recording has it, until it is broken or expires. `body` for a request's body:
+   * several may have it, since callers send equal requests on purpose.
+   */
+  readonly kind: "key" | "body";
+  /** True for a request that a client library sends again: of a `body`, only such a one finds an earlier recording. */
+  readonly isRetry: boolean;
+}
+
+/** Request for a new recording. */
+export interface RecordingClaim {
+  /** Id of the new one, by {@link toRecordingId}. */
+  readonly id: string;
+  readonly name: RecordingName | undefined;
+  readonly facts: RecordingFacts;
+}
+
+/** Receiver of what others want from the holder of a recording. */
+export interface RecordingHolder {
+  /** Somebody stops the exchange. */
+  onStop(): void;
+  /** Another gateway has taken the recording over. */
+  onLost(): void;
+  /** A reader at another gateway has read lately, or waits for more. */
+  onRead(): void;
+}
+
+/** A recording that this gateway writes. The store renews its lease until it is ended or discarded. */
+export interface HeldRecording {
+  readonly id: string;
+  readonly epoch: number;
+  /**
+   * Appends an entry. An entry that is there already, since an earlier attempt arrived after all, is no error.
+   *
+   * @throws {RecordingLost} If another gateway has taken over, or the recording is gone
+   * @throws {RecordingsFull} If the store has no room for it
+   * @throws What the store failed with; the same entry may be appended again
+   */
+  append(entry: SealedEntry): Promise<void>;
+  /**
+   * Appends the entry of kind `end` and gives the recording up: it is kept for its time. The name of a broken one is free
+   * from then on.
+   *
+   * @throws As {@link append}
+   */
+  end(entry: SealedEntry, state: "complete" | "broken"): Promise<void>;
+  /** Deletes the entries and frees the name. The id is known as expired for some time. Never rejects. */
+  discard(): Promise<void>;
+  /** Says whether anybody at this gateway reads it: a retry by body prefers one that nobody reads. */
+  setRead(isRead: boolean): void;
+}
+
+/** Answer to a claim: a new recording, to be written, or one that the name belongs to. */
+export type Claimed =
+  | {
+    readonly held: HeldRecording;
+    /** True if the name belonged to one whose gateway has died: its call is made again. */
+    readonly isRestarted: boolean;
+  }
+  | { readonly found: StoredRecording };
+
+/** Entries of a recording from an offset on. */
+export interface RecordingPart {
+  /** Entries in order: first the one that has the offset's byte, at last perhaps the end. */
+  readonly entries: readonly SealedEntry[];
+  /** False if the recording runs and the lease of its holder has ended. */
+  readonly isHeld: boolean;
+}
+
+/** Options of a read. */
+export interface RecordingRead {
+  /** Offset of the first byte that is wanted; one of the length reads the end. */
+  readonly offset: number;
+  /** The longest time to wait for an entry if there is none yet. Milliseconds. */
+  readonly waitMs: number;
+  /** Ends the wait. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Port: a store of recordings. */
+export interface RecordingStore {
+  /**
+   * The longest time for which a writer gathers bytes for an entry; `undefined` where nobody else reads what this process
+   * writes, so that only size counts. Milliseconds.
+   */
+  readonly gatherMs: number | undefined;
+  /**
+   * Claims a name for a new recording, unless it belongs to one that runs or is complete. One that runs without a holder
+   * loses its name.
+   *
+   * @throws {RecordingsFull} If there is no room for another
+   * @throws What the store failed with
+   */
+  claim(claim: RecordingClaim, holder: RecordingHolder): Promise<Claimed>;
+  /** Finds a recording, also an expired one for some time. */
+  find(id: string): Promise<StoredRecording | undefined>;
+  /** Waits until a recording has its head or does not run any more, or for `waitMs`, and finds it then. */
+  waitForHead(id: string, waitMs: number, signal?: AbortSignal): Promise<StoredRecording | undefined>;
+  /**
+   * Reads entries, at most about 1 MB of them.
+   *
+   * @returns The part, without entries if none came in time; `undefined` if the recording is gone
+   */
+  read(id: string, read: RecordingRead): Promise<RecordingPart | undefined>;
+  /**
+   * Takes over a recording that runs without a holder.
+   *
+   * @returns The recording, to be ended; `undefined` if it has a holder, has ended or is gone
+   */
+  takeOver(id: string, holder: RecordingHolder): Promise<HeldRecording | undefined>;
+  /** Asks the holder of a recording, wherever it is, to stop the exchange. @returns Whether it runs */
+  stop(id: string): Promise<boolean>;
+  /** Lists recordings that run or are kept, newest first. @param limit The most that are returned */
+  list(limit: number): Promise<readonly StoredRecording[]>;
+  /** Gives up connections and timers. */
+  close(): Promise<void>;
+}
+
+/** Another gateway writes the recording now, or it is gone. */
+export class RecordingLost extends Error {
+  override readonly name = "RecordingLost";
+}
+
+/** The store has no room for more. */
+export class RecordingsFull extends Error {
+  override readonly name = "RecordingsFull";
+}
+
+const ID = /^[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{22}$/;
+
+/**
+ * Makes the id of a new recording: a tag of six characters, and 128 random bits. All recordings of a name have its tag,
+ * so that a sharded store keeps the name and its recordings in one place.
+ *
+ * @param name The name's text; a random tag if there is none
+ * @returns The id, in base64url with a full stop
+ */
+export function toRecordingId(name: string | undefined): string {
+  const random = toBase64Url(crypto.getRandomValues(new Uint8Array(21)));
+  return `${(name ?? random.slice(22)).slice(0, 6)}.${random.slice(0, 22)}`;
+}
+
+/** Returns the tag of an id, see {@link toRecordingId}. */
+export function tagOf(id: string): string {
+  return id.slice(0, 6);
+}
+
+/** Tells whether a text has the form of an id. */
+export function isRecordingId(text: string): boolean {
+  return ID.test(text);
+}
+
+/** Returns bytes in base64url without padding (RFC 4648 §5). */
+export function toBase64Url(bytes: Uint8Array): string {
+  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
