@@ -27,6 +27,7 @@ export {
   type RedisKeysInput,
 } from "./src/config/config.ts";
 export type { CorsConfig, CorsInput } from "./src/config/cors.ts";
+export type { DurableConfig, DurableInput } from "./src/config/durable.ts";
 export type { EgressConfig, EgressInput, EgressSettings } from "./src/config/egress.ts";
 export type { LimitsConfig, LimitsInput } from "./src/config/gateway_limits.ts";
 export type { HeadersConfig, HeadersInput } from "./src/config/headers.ts";
@@ -55,6 +56,7 @@ export type { ErrorSpec } from "./src/errors/error_spec.ts";
 export { type ErrorCode, ERRORS, GatewayError } from "./src/errors/gateway_error.ts";
 export { type Concern, concernOf, type FailureCause, type Outcome, type TokenFault } from "./src/errors/outcomes.ts";
 export type { ByteSink, ByteSource, GatewayRequest, GatewayResponse, PushedBody } from "./src/http/message.ts";
+export type { DurableErrorCode } from "./src/errors/durable_errors.ts";
 export type { RequestErrorCode } from "./src/errors/request_errors.ts";
 export type { UpstreamErrorCode } from "./src/errors/upstream_errors.ts";
 export type { Clock } from "./src/exchange/clock.ts";

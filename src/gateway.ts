@@ -28,6 +28,8 @@ import { BodyMemory } from "./inbound/body.ts";
 import { withCors } from "./inbound/cors.ts";
 import { createHostTable } from "./inbound/host.ts";
 import { OpenExchanges } from "./exchange/open_exchanges.ts";
+import { embedDurable } from "./steps/durable_parts.ts";
+import type { DurableExchanges } from "./durable/durable_exchanges.ts";
 import { answer, type Pipeline, type Provider } from "./pipeline.ts";
 import { createHeaderRules } from "./upstream/headers.ts";
 import { type ReplicaReport, Replicas } from "./upstream/replicas.ts";
@@ -59,6 +61,8 @@ export interface GatewayParts {
   readonly onlyTransport?: Transport | undefined;
   /** @internal Watch of budgets, which outlives a configuration, and who is told of messages that get lost. */
   readonly budgets?: { readonly watch: BudgetWatch; readonly report: (text: string) => void } | undefined;
+  /** @internal Durable exchanges, which outlive a configuration; those of this process's memory by default. */
+  readonly durable?: DurableExchanges | undefined;
   /** @internal Exchanges under earlier configurations of the same process. */
   readonly earlier?: EarlierExchanges | undefined;
 }
@@ -146,6 +150,11 @@ function toProviders({ providers }: Config, { clock, ...transports }: Transports
   }));
 }
 
+/** Returns the state of a provider's replicas. */
+function reportReplicas({ name, replicas }: Provider, clock: Clock): Gateway["replicas"] {
+  return replicas.report(clock.monotonic()).map((each) => ({ provider: name, ...each }));
+}
+
 /** Makes the table that finds a provider by the address that a caller used. */
 function toHostTable(providers: readonly Provider[]): Pipeline["resolveProvider"] {
   return createHostTable(
@@ -185,6 +194,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     limiter,
     accounting: new Accounting((name) => [config.providers[name]?.prices, config.prices], config.currency),
     teams: config.teams,
+    durable: overrides.durable ?? embedDurable(config, clock),
     budgets: createBudgetNotes({ alerts: config.alerts, ...overrides.budgets, limiter, digest, clock }),
     observers: overrides.observers ?? [],
     tracer: overrides.tracer,
@@ -211,9 +221,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
       return Array.from(open).filter(({ facts }) => facts.stream === true).length;
     },
     get replicas() {
-      return providers.flatMap(({ name, replicas }) =>
-        replicas.report(clock.monotonic()).map((each) => ({ provider: name, ...each }))
-      );
+      return providers.flatMap((provider) => reportReplicas(provider, clock));
     },
     drain() {
       isReady = false;
@@ -225,6 +233,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
         for (const exchange of open) exchange.abort(new GatewayError("gateway_draining"));
       });
       await open.whenEmpty();
+      await pipeline.durable?.whenRead();
       cancelTimer();
       pipeline.identity?.close();
     },

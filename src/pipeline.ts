@@ -29,6 +29,7 @@ import {
   toGatewayKeyError,
 } from "./inbound/credentials.ts";
 import { type Address, type HostTable, withoutPrefix } from "./inbound/host.ts";
+import type { DurableExchanges } from "./durable/durable_exchanges.ts";
 import type { Digest } from "./keys/key_format.ts";
 import { findGatewayKey, type KeyResolver } from "./keys/key_resolver.ts";
 import type { KeyStore } from "./keys/key_store.ts";
@@ -37,6 +38,8 @@ import { admitKey, admitModel, admitOperation, allowsModel } from "./keys/policy
 import { limitsAmounts, type LimitSubject, NO_RESERVATION } from "./limits/limiter.ts";
 import { dialectOfCaller, type ResolvedOperation, resolveOperation, toQuery } from "./operations/router.ts";
 import { NO_FACTS, type RequestFacts } from "./operations/request_facts.ts";
+import { answerDurable, askedDurable } from "./steps/durable.ts";
+import { answerRecorded } from "./steps/recorded_answer.ts";
 import { askForUsage, CONTENT_TYPES, readFacts } from "./steps/request_body.ts";
 import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
 import { hasLooped, type HeaderRules, listWithheld, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
@@ -65,6 +68,8 @@ export interface Pipeline extends AdmissionParts {
   /** Tells whether a text that is to leave the gateway contains a credential for it. */
   readonly holdsKey: (text: string) => boolean;
   readonly digest: Digest;
+  /** Durable exchanges; `undefined` where no provider has any. */
+  readonly durable: DurableExchanges | undefined;
   readonly observers: readonly ExchangeObserver[];
   readonly tracer: Tracer | undefined;
   readonly limits: Config["limits"];
@@ -87,6 +92,8 @@ interface Flow {
   dialect: Dialect;
   /** Headers with the caller's key at the provider; none before step 3. */
   credentials: Credentials;
+  /** True if the call goes on when its caller leaves: then its deadlines are the provider's alone. */
+  readonly isDurable?: boolean;
 }
 
 /** The call that a request asks for, with the facts of its body. */
@@ -127,7 +134,8 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   const { request: { method, url, headers }, exchange, gateway: { keys, digest, clock, identity } } = flow;
   const { provider, prefix } = address(flow); // 2
   const operation = await resolveOperation(method, prefix === "" ? url : withoutPrefix(url));
-  if (operation.group === undefined && !provider.operations.includes("all")) throw new GatewayError("not_found");
+  const { group = operation.isOwn } = operation;
+  if (group === undefined && !provider.operations.includes("all")) throw new GatewayError("not_found");
   flow.dialect = operation.dialect;
   exchange.facts.operation = operation.name;
   exchange.facts.isMetered = operation.cost === "tokens";
@@ -135,13 +143,20 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   const presentedKey = readGatewayCredential(headers, provider); // 3
   const storedKey = await findGatewayKey(presentedKey, keys, { digest, exchange, clock, identity });
   const key = identify({ presentedKey, storedKey }, { provider, operation }, flow);
+  if (operation.isOwn) return await answerRecorded({ provider, key, presentedKey }, operation, flow);
   const subjects = subjectsOf(key, provider, flow.gateway); // 4
-  const isReserved = operation.cost === "tokens" && subjects.some(limitsAmounts);
-  if (subjects.length > 0 && !isReserved) await admit(subjects, NO_RESERVATION, flow);
+  const asked = provider.durable && askedDurable(flow.request, operation, provider.durable);
+  const isLate = asked !== undefined || (operation.cost === "tokens" && subjects.some(limitsAmounts));
+  if (subjects.length > 0 && !isLate) await admit(subjects, NO_RESERVATION, flow);
   const call = await read({ provider, operation, key }, flow); // 5
-  if (operation.cost === "tokens") await reserve(subjects, call, flow); // 4, where the body decides
-  const upstream = await send(call, flow); // 6
-  return await relay(upstream, call, flow); // 7
+  const carryOn = (flow: Flow) => carry(call, isLate ? subjects : [], flow);
+  return await (asked === undefined ? carryOn(flow) : answerDurable(asked, { ...call, presentedKey }, flow, carryOn));
+}
+
+/** 4, for subjects that do not count the call yet, then 6 and 7. */
+async function carry(call: Call, subjects: readonly LimitSubject[], flow: Flow): Promise<GatewayResponse> {
+  if (call.operation.cost === "tokens") await reserve(subjects, call, flow);
+  return relay(await send(call, flow), call, flow);
 }
 
 /** 2: finds the provider by Host, which is checked before the URL is looked at, and by the path before `/v1`. */
@@ -172,7 +187,7 @@ function identify(
   if (method === "GET" && headers.get("upgrade")?.toLowerCase() === "websocket") {
     throw new GatewayError("websocket_not_supported");
   }
-  admitOperation(key, operation, provider);
+  if (!operation.isOwn) admitOperation(key, operation, provider);
   if (operation.modelId !== undefined) admitModel(key, operation.modelId);
   if (hasLooped(headers)) throw new GatewayError("upstream_loop");
   return key;
@@ -201,10 +216,10 @@ async function read(
 /** 6: forwards the original bytes, but for usage that was asked for, with the headers that may be forwarded. */
 function send(
   { provider, operation: { path }, body, isStream }: Call,
-  { request: { method, url, headers, isGone }, exchange, gateway: { listsWithheld }, credentials }: Flow,
+  { request: { method, url, headers, isGone }, exchange, gateway: { listsWithheld }, credentials, isDurable }: Flow,
 ): Promise<UpstreamResponse> {
   if (isGone) throw new ClientClosed();
-  const deadlines = shorten(provider.deadlines, headers, isStream ?? true);
+  const deadlines = isDurable ? provider.deadlines : shorten(provider.deadlines, headers, isStream ?? true);
   const sent = toUpstreamHeaders(headers, provider.headerRules, credentials);
   if (listsWithheld) exchange.facts.withheld = { request: listWithheld(headers, sent) };
   return forward({ path: path + toQuery(url), method, headers: sent, body, deadlines }, exchange, provider);

@@ -18,6 +18,8 @@ export interface LimitsConfig {
   readonly maxExchanges: number;
   /** Milliseconds for which a caller may leave its answer unread. */
   readonly writeStallMs: number;
+  /** Maximum size of all recordings of durable exchanges in this process's memory. Bytes. */
+  readonly maxRecordingsBytes: number;
 }
 
 /** These limits as they are written in the configuration. */
@@ -32,6 +34,8 @@ export interface LimitsInput {
   readonly exchanges?: number | undefined;
   /** Time for which a caller may leave its answer unread, such as `2m`. */
   readonly writeStall?: string | undefined;
+  /** Maximum size of all recordings of durable exchanges in memory, such as `256MB`. */
+  readonly recordings?: string | undefined;
 }
 
 /** @internal The schema of these limits. */
@@ -50,13 +54,15 @@ export const LimitsSchema: v.GenericSchema<LimitsInput, LimitsConfig> = v.pipe(
       10_000,
     ),
     writeStall: about(duration("2m"), "How long a caller may leave its answer unread"),
+    recordings: about(size("256MB"), "All recordings of durable exchanges, where they are kept in memory"),
   }, "expected an object"),
   v.forward(v.check(({ body, bodies }) => body <= bodies, "expected at most bodies"), ["body"]),
-  v.transform(({ body, bodyTime, bodies, exchanges, writeStall }) => ({
+  v.transform(({ body, bodyTime, bodies, exchanges, writeStall, recordings }) => ({
     maxBodyBytes: body,
     bodyTimeMs: bodyTime,
     maxBodiesBytes: bodies,
     maxExchanges: exchanges,
     writeStallMs: writeStall,
+    maxRecordingsBytes: recordings,
   })),
 );

@@ -6,6 +6,7 @@
 import * as v from "valibot";
 import { AddressSchema } from "./address.ts";
 import { CREDENTIAL_HEADERS, credentialOf } from "./credential.ts";
+import { type DurableConfig, type DurableInput, DurableSchema } from "./durable.ts";
 import { type EgressConfig, type EgressInput, ProviderEgressSchema, type StatedEgress } from "./egress.ts";
 import { type HeadersConfig, type HeadersInput, HeadersSchema } from "./headers.ts";
 import { type LimitSet, LimitSetSchema, type WrittenLimits } from "./limit_set.ts";
@@ -47,6 +48,8 @@ export interface ProviderConfig {
   readonly usage?: "ask" | undefined;
   /** Headers of its calls, beyond those that cross anyway. */
   readonly headers?: HeadersConfig | undefined;
+  /** Durable exchanges; none if left out. */
+  readonly durable?: DurableConfig | undefined;
   /** Limits that all keys share at this provider. */
   readonly limits?: LimitSet | undefined;
   /** The most tokens that one of its answers has, for strict limits. */
@@ -84,6 +87,8 @@ export interface ProviderInput {
   readonly usage?: "ask" | undefined;
   /** Headers of its calls, beyond those that cross anyway. */
   readonly headers?: HeadersInput | undefined;
+  /** Durable exchanges: answers that are recorded for callers that ask for it; none if left out. */
+  readonly durable?: DurableInput | undefined;
   /** Limits that all keys share at this provider. */
   readonly limits?: WrittenLimits | undefined;
   /** The most tokens that one of its answers has, for strict limits where the caller sets no maximum. */
@@ -222,6 +227,7 @@ const provider = v.strictObject({
     "With `ask` the gateway asks for the tokens of streamed completions whose callers do not, and removes the chunk that states them: the only change that it makes to bytes",
   )),
   headers: v.optional(HeadersSchema),
+  durable: v.optional(about(DurableSchema, "Records answers for callers that ask for it, who can then attach again")),
   limits: v.optional(about(LimitSetSchema, "What all keys together may take of it")),
   maxOutput: v.optional(about(
     v.pipe(v.number(countForm), v.integer(countForm), v.minValue(1, countForm), v.maxValue(1e9, countForm)),

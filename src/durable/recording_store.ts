@@ -168,7 +168,7 @@ export interface RecordingStore {
   /** Waits until a recording has its head or does not run any more, or for `waitMs`, and finds it then. */
   waitForHead(id: string, waitMs: number, signal?: AbortSignal): Promise<StoredRecording | undefined>;
   /**
-   * Reads entries, at most about 1 MB of them.
+   * Reads entries: at least one if there is any, and no more after about 64 kB.
    *
    * @returns The part, without entries if none came in time; `undefined` if the recording is gone
    */

@@ -81,6 +81,8 @@ export class Exchange {
   outputTokens: number | undefined;
   /** Completes the facts just before the record is made. */
   beforeSettled: ((settlement: Settlement) => void) | undefined;
+  /** Takes note that the caller left; `undefined` where that stops the work. */
+  leave: (() => void) | undefined;
   /** The trace that follows it, if there is a tracer. */
   trace: ExchangeTrace | undefined;
   /** Its index among the open exchanges, which `OpenExchanges` sets. */

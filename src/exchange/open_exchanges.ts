@@ -13,7 +13,7 @@ const WATCH_CALLER_MS = 20;
 
 /** A body breaks by itself when the caller leaves; this is for the time in which nothing goes to or fro. */
 function watchCaller(request: GatewayRequest, exchange: Exchange, clock: Clock): void {
-  const onGone = () => exchange.abort(new ClientClosed());
+  const onGone = () => exchange.leave === undefined ? exchange.abort(new ClientClosed()) : exchange.leave();
   let signal: AbortSignal | undefined;
   const cancelTimer = clock.timer(WATCH_CALLER_MS, () => {
     signal = request.signal;

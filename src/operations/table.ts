@@ -43,6 +43,8 @@ export interface Operation {
   readonly cost: "tokens" | "none";
   /** Usage that its streams state only when they are asked to; left out where they state it anyway, or never. */
   readonly askedUsage?: AskedUsage;
+  /** True if the gateway itself answers it: whoever may make a call may use it. */
+  readonly isOwn?: true;
   /** Kind of a model's work in traces and metrics; `undefined` for operations that ask no model for any. */
   readonly genAi?: GenAiOperation;
 }
@@ -65,6 +67,9 @@ const messages = { group: "messages", dialect: ANTHROPIC } as const;
 /** Anthropic's batches cost tokens that their answers do not state: they are off with all others. */
 const messageBatches = { group: "batches", dialect: ANTHROPIC } as const;
 const models = { group: "models", dialect: OPAQUE, body: "none", cost: "none" } as const;
+
+/** Way back to the answer of a durable exchange. */
+const recorded = { ...STORED, group: undefined, dialect: OPAQUE, isOwn: true } as const;
 
 const NAMED: readonly Operation[] = [
   {
@@ -181,6 +186,9 @@ const NAMED: readonly Operation[] = [
     method: "DELETE",
     path: "/models/:model+",
   },
+
+  { ...recorded, name: "exchange.attach", method: "GET", path: "/exchanges/:id" },
+  { ...recorded, name: "exchange.stop", method: "DELETE", path: "/exchanges/:id" },
 ];
 
 /** Paths whose operations are allowed together, whatever stands below them. */

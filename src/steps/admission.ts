@@ -22,6 +22,7 @@ import {
   limitsAmounts,
   type LimitSubject,
   NO_AMOUNTS,
+  NO_RESERVATION,
   type Reservation,
 } from "../limits/limiter.ts";
 import type { RequestFacts } from "../operations/request_facts.ts";
@@ -111,10 +112,10 @@ const toWhole = (max: number | undefined, choices: number): number | undefined =
   max && Math.min(Math.ceil(max * choices), Number.MAX_SAFE_INTEGER);
 
 /**
- * Opens the account of a call that costs tokens. Where they are limited, it is admitted now, since its body says how much
- * to reserve.
+ * Opens the account of a call that costs tokens, and admits it: where tokens are limited, its body says how much to
+ * reserve.
  *
- * @param subjects Subjects to count against
+ * @param subjects Subjects to count against; none if it was admitted before
  * @param call The call
  * @param asking The exchange, and the parts of its gateway
  * @throws {GatewayError} As {@link admit} and {@link Accounting.open} do
@@ -134,7 +135,8 @@ export async function reserve(
     maxOutput: exchange.facts.genAi === "embeddings" ? 0 : toWhole(maxOutput, choices),
   };
   accounting.watch(call, exchange);
-  if (!subjects.some(limitsAmounts)) return;
+  if (subjects.length === 0) return;
+  if (!subjects.some(limitsAmounts)) return admit(subjects, NO_RESERVATION, asking);
   const { reservation, toAmounts } = accounting.open(subjects, {
     ...call,
     outputBound: toWhole(provider.maxOutput, choices),

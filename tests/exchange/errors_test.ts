@@ -65,7 +65,7 @@ describe("errors", () => {
       if (code !== "upstream_first_event_timeout") assert.equal(`${events.shift()}\n\n`, chunk("Hel"));
       const [event, ...rest] = events;
       assert.deepEqual(JSON.parse(event?.replace(/^data: /, "") ?? ""), {
-        error: { message: ERRORS[code].message, type: "upstream_error", param: null, code },
+        error: { message: ERRORS[code].message, type: ERRORS[code].type, param: null, code },
       });
       assert.deepEqual(rest, [""]);
       assert.equal(record.outcome, ERRORS[code].outcome);

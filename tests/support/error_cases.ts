@@ -1,9 +1,12 @@
 /** Every error of the table, and how it is provoked through the front door. */
 import type { AdminErrorCode } from "../../src/errors/admin_errors.ts";
 import { type ErrorCode, GatewayError } from "../../src/errors/gateway_error.ts";
+import { systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
+import { createDurableExchanges } from "../../src/steps/durable_parts.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "./gateway.ts";
 import { type Answering, answerPlain, chunk, startProvider } from "./provider.ts";
+import { ObservedRecordings } from "./recordings.ts";
 import {
   callRaw,
   openRaw,
@@ -55,6 +58,8 @@ const limited = (limits: Record<string, unknown>): Case => ({
     await under.settled();
   },
 });
+const DURABLE: Case = { options: { provider: { durable: {} } } };
+const partsOf = (store: ObservedRecordings) => ({ durable: createDurableExchanges(store, systemClock) });
 /** Begins a stream with one event, then does something. */
 const begun = (then: (end: () => void, destroy: () => void) => void): Case => ({
   call: send(STREAM_BODY),
@@ -206,6 +211,45 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | PreflightC
   upstream_stream_truncated: begun((end) => end()),
   upstream_idle_timeout: { ...begun(() => {}), options: { provider: { deadlines: { idle: "200ms" } } } },
   upstream_disconnected: begun((_end, destroy) => destroy()),
+  invalid_idempotency_key: { ...DURABLE, call: change({ "idempotency-key": "a key" }) },
+  idempotency_key_reused: {
+    ...DURABLE,
+    before: (under) => callRaw(under.a, { headers: { ...under.headers, "idempotency-key": "one" }, body: GOOD_BODY }),
+    call: () => ({ headers: { "idempotency-key": "one" }, body: STREAM_BODY }),
+  },
+  exchange_not_found: { ...DURABLE, call: () => ({ method: "GET", path: "/v1/exchanges/nothing", body: "" }) },
+  exchange_expired: ((store) => ({
+    options: { provider: { durable: { keep: "1ms" } }, parts: partsOf(store) },
+    async before({ a, headers }) {
+      await callRaw(a, { headers: { ...headers, "idempotency-key": "one" }, body: GOOD_BODY });
+      await until(async () => (await store.find(store.ids[0] ?? ""))?.state === "expired", "the recording expires");
+    },
+    call: () => ({ method: "GET", path: `/v1/exchanges/${store.ids[0]}`, body: "" }),
+    notOnWorkers: "a Worker takes no parts of a test",
+  }))(new ObservedRecordings()),
+  invalid_offset: { ...DURABLE, call: () => ({ method: "GET", path: "/v1/exchanges/nothing?offset=x", body: "" }) },
+  recordings_unavailable: {
+    options: { provider: { durable: {} }, config: { limits: { recordings: "1KB" } } },
+    call: change({ "sallyport-durable": "?1" }),
+    notOnWorkers: "a Worker keeps recordings elsewhere",
+  },
+  exchange_stopped: ((store) => ({
+    options: { provider: { durable: {} }, parts: partsOf(store) },
+    upstream: answering((response) => {
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.write(chunk("Hel"));
+      const hasBegun = async () => (await store.find(store.ids[0] ?? ""))?.head !== undefined;
+      void until(hasBegun, "the answer").then(() => store.stop(store.ids[0] ?? ""));
+    }),
+    call: () => ({ headers: { "sallyport-durable": "?1" }, body: STREAM_BODY }),
+    notOnWorkers: "a Worker takes no parts of a test",
+  }))(new ObservedRecordings()),
+  exchange_lost: ((store) => ({
+    options: { provider: { durable: {} }, parts: partsOf(store) },
+    before: (under) => store.beginAndDie(under),
+    call: () => ({ method: "GET", path: `/v1/exchanges/${store.ids[0]}`, body: "" }),
+    notOnWorkers: "a Worker takes no parts of a test",
+  }))(new ObservedRecordings()),
 };
 
 /** They come when a stream has begun: as an event under the status of the stream. */
@@ -214,6 +258,8 @@ export const IN_STREAM: readonly (keyof typeof CASES)[] = [
   "upstream_stream_truncated",
   "upstream_idle_timeout",
   "upstream_disconnected",
+  "exchange_stopped",
+  "exchange_lost",
 ];
 
 /** Ends what was started. */

@@ -1,0 +1,70 @@
+/**
+ * Content of a recording's entries, in the clear: the answer's head, its bytes, and how it ended.
+ *
+ * @module
+ */
+import type { ErrorCode } from "../errors/codes.ts";
+import type { Outcome } from "../errors/outcomes.ts";
+import { joinChunks } from "../http/read_all.ts";
+import type { EntryCipher } from "./recording_keys.ts";
+import { ENTRY_KIND, type RecordingPart } from "./recording_store.ts";
+
+/** Head of a recorded answer. */
+export interface AnswerHead {
+  readonly status: number;
+  /** Headers with lower-case names, without those that belong to one exchange alone. */
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** End of a recorded answer. */
+export interface AnswerEnd {
+  /** Number of bytes of the answer's body. */
+  readonly length: number;
+  /** True if the body broke off where nothing could be added to it: its readers' connections break too. */
+  readonly isCut: boolean;
+  /** Outcome of the exchange. */
+  readonly outcome: Outcome;
+  /** Code of its error, if the gateway made one. */
+  readonly code?: ErrorCode | undefined;
+}
+
+/** The next of an answer: bytes, or its end. */
+export type AnswerPart = { readonly bytes: Uint8Array } | { readonly end: AnswerEnd };
+
+/** Writes the content of an entry. */
+export function writeContent(content: AnswerHead | AnswerEnd): Uint8Array<ArrayBuffer> {
+  return new TextEncoder().encode(JSON.stringify(content));
+}
+
+/** Reads the content of an entry that {@link writeContent} wrote. */
+export function readContent<Content extends AnswerHead | AnswerEnd>(bytes: Uint8Array): Content {
+  return JSON.parse(new TextDecoder().decode(bytes));
+}
+
+/**
+ * Opens the entries of a part.
+ *
+ * @param part Its entries; at least one
+ * @param offset Offset of the first byte that is wanted
+ * @param cipher Opens them
+ * @returns The bytes from the offset on, or the end if that is where it stands
+ * @throws {Error} If a byte between is missing, or an entry is not what its writer sealed
+ */
+export async function openPart({ entries }: RecordingPart, offset: number, cipher: EntryCipher): Promise<AnswerPart> {
+  const chunks: Uint8Array[] = [];
+  let reached = offset;
+  for (const entry of entries) {
+    if (entry.kind === ENTRY_KIND.head) continue;
+    const content = await cipher.open(entry);
+    if (entry.kind === ENTRY_KIND.end) {
+      if (chunks.length > 0) break;
+      const end = readContent<AnswerEnd>(content);
+      if (end.length !== offset) throw new Error("The recording has a gap before its end");
+      return { end };
+    }
+    if (entry.offset > reached) throw new Error("The recording has a gap");
+    chunks.push(content.subarray(reached - entry.offset));
+    reached = entry.offset + content.byteLength;
+  }
+  return { bytes: joinChunks(chunks) };
+}

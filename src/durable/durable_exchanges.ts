@@ -1,0 +1,250 @@
+/**
+ * Durable exchanges of a gateway: begins recordings, finds them again by idempotency key, by body or by id, and attaches
+ * callers to them, at whichever gateway they run.
+ *
+ * @module
+ */
+import type { DurableConfig } from "../config/durable.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
+import type { Clock } from "../exchange/clock.ts";
+import { type AnswerHead, readContent } from "./answer_log.ts";
+import { closeLost, type ToScanner } from "./lost_recording.ts";
+import { Recording } from "./recording.ts";
+import { isSameTag, type OwnerKeys } from "./recording_keys.ts";
+import { AnswerReader } from "./recording_reader.ts";
+import {
+  type Claimed,
+  isRecordingId,
+  type RecordingFacts,
+  type RecordingHolder,
+  type RecordingName,
+  type RecordingStore,
+  type StoredRecording,
+  toRecordingId,
+} from "./recording_store.ts";
+import { StoredAnswer } from "./stored_answer.ts";
+
+/** The longest time of one wait at the store. Milliseconds. */
+const WAIT_MS = 10_000;
+
+/** Parts of durable exchanges. */
+export interface DurableParts {
+  readonly store: RecordingStore;
+  readonly clock: Clock;
+  readonly toScanner: ToScanner;
+}
+
+/** Request for a recording of a call. */
+export interface AskedRecording {
+  readonly keys: OwnerKeys;
+  /** Name by which a retry finds it; `undefined` for one that is found by its id alone. */
+  readonly name: RecordingName | undefined;
+  /** Tag of the request. */
+  readonly digest: string;
+  readonly settings: DurableConfig;
+  /** The longest time in which a reader takes nothing of what is there. Milliseconds. */
+  readonly writeStallMs: number;
+  readonly facts: Pick<RecordingFacts, "provider" | "keyId" | "operation" | "startedAt">;
+}
+
+/** A recorded answer to which a caller is attached. */
+export interface Attachment {
+  readonly id: string;
+  readonly facts: RecordingFacts;
+  readonly head: AnswerHead;
+  readonly reader: AnswerReader;
+  /** True if the answer was complete before. */
+  readonly isComplete: boolean;
+  /** Wall clock before which it does not expire. Milliseconds since 1970. */
+  readonly expiresAt: number;
+}
+
+/** Recording of a new call, or an earlier one that the caller gets instead. */
+export type Begun = NewRecording | { readonly attachment: Attachment };
+
+/** Recording of a new call. */
+export interface NewRecording {
+  readonly recording: Recording;
+  /** True if an earlier call by this name was lost with its gateway. */
+  readonly isRestarted: boolean;
+}
+
+/** Durable exchanges of a gateway. */
+export class DurableExchanges {
+  readonly #parts: DurableParts;
+  /** Recordings that are written here, by id. */
+  readonly #running = new Map<string, Recording>();
+  /** Readers whose exchange has settled, or will before they have read it: those that made the call. */
+  readonly #readers = new Set<AnswerReader>();
+  readonly #onRead: (() => void)[] = [];
+
+  constructor(parts: DurableParts) {
+    this.#parts = parts;
+  }
+
+  /** The store of the recordings. */
+  get store(): RecordingStore {
+    return this.#parts.store;
+  }
+
+  /**
+   * Begins the recording of a call, unless an earlier one has its name.
+   *
+   * @param asked The recording that is asked for
+   * @param signal Aborted when the caller leaves
+   * @returns The new recording, or the caller's place at the earlier one, once that has an answer
+   * @throws {GatewayError} `idempotency_key_reused`, `recordings_unavailable`
+   */
+  async begin(asked: AskedRecording, signal?: AbortSignal): Promise<Begun> {
+    while (true) {
+      const begun = await this.#claim(asked);
+      if ("recording" in begun) return begun;
+      const { found } = begun;
+      if (!isSameTag(found.facts.digest, asked.digest)) throw new GatewayError("idempotency_key_reused");
+      const attachment = await this.#attach(found, { ...asked, offset: 0, signal });
+      if (attachment !== undefined) return { attachment };
+      // That call was refused or has failed: its name is free.
+      if (signal?.aborted) throw new GatewayError("exchange_stopped");
+    }
+  }
+
+  /**
+   * Attaches a caller to a recorded answer.
+   *
+   * @param id Id of the recording
+   * @param options Keys of the caller, and the offset of the first byte that it wants
+   * @returns The answer from there on
+   * @throws {GatewayError} `exchange_not_found`, `exchange_expired`, `invalid_offset`, `recordings_unavailable`
+   */
+  async attach(id: string, options: AttachOptions): Promise<Attachment> {
+    const found = await this.find(id, options.keys);
+    const attachment = await this.#attach(found, options);
+    if (attachment === undefined) throw new GatewayError("exchange_expired");
+    return attachment;
+  }
+
+  /**
+   * Finds a recording of a caller.
+   *
+   * @throws {GatewayError} `exchange_not_found` also for one of somebody else, `recordings_unavailable`
+   */
+  async find(id: string, keys: OwnerKeys): Promise<StoredRecording> {
+    const found = isRecordingId(id) ? await asked(this.#parts.store.find(id)) : undefined;
+    if (found === undefined || !isSameTag(found.facts.owner, keys.ownerTag(id))) {
+      throw new GatewayError("exchange_not_found");
+    }
+    return found;
+  }
+
+  /** Stops a caller's exchange, or deletes its recording. @throws {GatewayError} As {@link find} */
+  async stop(id: string, keys: OwnerKeys): Promise<void> {
+    await this.find(id, keys);
+    await asked(this.#parts.store.stop(id));
+  }
+
+  /** Attaches the caller that made the call of a recording. */
+  attachCaller(recording: Recording): AnswerReader {
+    const reader = recording.attach(0);
+    this.#readers.add(reader);
+    reader.onOver = () => {
+      this.#readers.delete(reader);
+      if (this.#readers.size === 0) { for (const tell of this.#onRead.splice(0)) tell(); }
+    };
+    return reader;
+  }
+
+  /** Resolves when no caller reads the answer of a call that it made. */
+  whenRead(): Promise<void> {
+    return this.#readers.size === 0 ? Promise.resolve() : new Promise((resolve) => this.#onRead.push(resolve));
+  }
+
+  async #claim(
+    { keys, name, digest, settings, facts, writeStallMs }: AskedRecording,
+  ): Promise<NewRecording | { readonly found: StoredRecording }> {
+    const { store, clock } = this.#parts;
+    const id = toRecordingId(name?.text);
+    const all = { ...facts, digest, owner: keys.ownerTag(id), keepMs: settings.keepMs };
+    const holder: RecordingHolder = {
+      onStop: () => this.#running.get(id)?.exchange.stop(),
+      onLost: () => this.#running.get(id)?.giveUp(),
+      onRead: () => this.#running.get(id)?.linger(),
+    };
+    const [cipher, claimed] = await Promise.all([
+      keys.cipher(id),
+      asked<Claimed>(store.claim({ id, name, facts: all }, holder)),
+    ]);
+    if ("found" in claimed) return claimed;
+    const { held, isRestarted } = claimed;
+    const recording = new Recording({ held, cipher, store, settings, clock, writeStallMs });
+    recording.onOver = () => void this.#running.delete(id);
+    this.#running.set(id, recording);
+    return { recording, isRestarted };
+  }
+
+  /** Attaches a caller, once there is an answer. @returns `undefined` if there is none, and will be none */
+  async #attach(
+    found: StoredRecording,
+    { keys, offset, signal, writeStallMs }: AttachOptions,
+  ): Promise<Attachment | undefined> {
+    const { id, facts } = found;
+    const here = this.#running.get(id);
+    const isRunning = here === undefined && found.state === "running";
+    if (!isRunning && offset > (here?.length ?? found.length)) throw new GatewayError("invalid_offset");
+    const reader = here?.attach(offset);
+    try {
+      const stored = here === undefined ? await this.#withHead(found, signal) : found;
+      const cipher = await keys.cipher(id);
+      const head = here === undefined
+        ? stored?.head && readContent<AnswerHead>(await cipher.open(stored.head))
+        : await here.head;
+      if (head === undefined || stored === undefined || stored.state === "expired") {
+        reader?.cancel();
+        return undefined;
+      }
+      const { clock } = this.#parts;
+      const source = new StoredAnswer(stored, { ...this.#parts, cipher, head });
+      return {
+        ...{ id, facts, head },
+        reader: reader ?? new AnswerReader({ source, offset, clock, writeStallMs }),
+        isComplete: stored.state === "complete",
+        expiresAt: stored.expiresAt ?? clock.now() + facts.keepMs,
+      };
+    } catch (error) {
+      reader?.cancel();
+      throw error;
+    }
+  }
+
+  /** Waits for the answer of a recording that runs elsewhere. @returns `undefined` if there will be none */
+  async #withHead(found: StoredRecording, signal: AbortSignal | undefined): Promise<StoredRecording | undefined> {
+    let now: StoredRecording | undefined = found;
+    while (now !== undefined && now.state === "running" && now.head === undefined && now.isHeld && !signal?.aborted) {
+      now = await asked(this.#parts.store.waitForHead(found.id, WAIT_MS, signal));
+    }
+    if (now?.state === "running" && now.head === undefined && !now.isHeld) {
+      await closeLost(now, undefined, this.#parts);
+      return undefined;
+    }
+    return now;
+  }
+}
+
+/** Options of an attachment. */
+export interface AttachOptions {
+  readonly keys: OwnerKeys;
+  /** Offset of the first byte that is wanted. */
+  readonly offset: number;
+  /** The longest time in which the caller takes nothing of what is there. Milliseconds. */
+  readonly writeStallMs: number;
+  /** Aborted when the caller leaves. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Awaits the store. @throws {GatewayError} `recordings_unavailable` for whatever it fails with */
+async function asked<Answer>(answer: Promise<Answer>): Promise<Answer> {
+  try {
+    return await answer;
+  } catch (cause) {
+    throw new GatewayError("recordings_unavailable", { cause });
+  }
+}

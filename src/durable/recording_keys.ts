@@ -1,0 +1,109 @@
+/**
+ * Keys of recordings, derived from both credentials of their owner: nobody who lacks one of them can find, recognize or
+ * read a recording, and neither can the operator.
+ *
+ * @module
+ */
+import { expand, extract } from "@noble/hashes/hkdf.js";
+import { sha256 } from "@noble/hashes/sha2.js";
+import { utf8ToBytes } from "@noble/hashes/utils.js";
+import { type SealedEntry, toBase64Url } from "./recording_store.ts";
+
+/** The credentials of a caller, and the provider that it calls. */
+export interface Owner {
+  /** The gateway key in plain text; of a caller with an identity token, its id, since its tokens change. */
+  readonly gatewayKey: string;
+  /** The upstream credentials: header names and values. */
+  readonly credentials: Readonly<Record<string, string>>;
+  readonly provider: string;
+}
+
+/** Domain of all that is derived here, as the salt of HKDF's first step (RFC 5869 §3.1). */
+const DOMAIN = utf8ToBytes("sallyport recordings 1");
+/** Size of an initialization vector of AES-GCM (NIST SP 800-38D §5.2.1.1). Bytes. */
+const IV_BYTES = 12;
+const KEY_BYTES = 32;
+
+/** Keys of the recordings of one owner. */
+export class OwnerKeys {
+  readonly #root: Uint8Array;
+
+  constructor({ gatewayKey, credentials, provider }: Owner) {
+    // JSON keeps the parts apart: no part can pass for the end of one and the beginning of the next.
+    const parts = JSON.stringify([gatewayKey, Object.entries(credentials).sort(), provider]);
+    this.#root = extract(sha256, utf8ToBytes(parts), DOMAIN);
+  }
+
+  /**
+   * Returns a tag that says nothing without both credentials.
+   *
+   * @param parts What it stands for
+   * @returns 256 bits in base64url
+   */
+  tag(...parts: readonly string[]): string {
+    return toBase64Url(this.#derive(parts));
+  }
+
+  /** Returns the tag by which the owner of a recording is recognized. */
+  ownerTag(id: string): string {
+    return this.tag("owner", id);
+  }
+
+  /** Imports the key that seals the entries of a recording. */
+  async cipher(id: string): Promise<EntryCipher> {
+    const bytes = new Uint8Array(this.#derive(["entries", id]));
+    return new EntryCipher(await crypto.subtle.importKey("raw", bytes, "AES-GCM", false, ["encrypt", "decrypt"]));
+  }
+
+  #derive(parts: readonly string[]): Uint8Array {
+    return expand(sha256, this.#root, utf8ToBytes(JSON.stringify(parts)), KEY_BYTES);
+  }
+}
+
+/** The place of an entry in its recording. It is the initialization vector: an entry that was moved can't be opened. */
+type Place = Pick<SealedEntry, "kind" | "offset" | "epoch">;
+
+/** Seals and opens the entries of one recording by AES-256-GCM. */
+export class EntryCipher {
+  readonly #key: CryptoKey;
+
+  /** @param key Key of the recording, see {@link OwnerKeys.cipher} */
+  constructor(key: CryptoKey) {
+    this.#key = key;
+  }
+
+  /** Seals the content of an entry. An epoch has no two entries of one kind at one offset, so that no vector repeats. */
+  async seal(place: Place, content: Uint8Array<ArrayBuffer>): Promise<SealedEntry> {
+    const params = { name: "AES-GCM", iv: toVector(place) };
+    return { ...place, sealed: new Uint8Array(await crypto.subtle.encrypt(params, this.#key, content)) };
+  }
+
+  /** Opens an entry. @throws For one that was changed, moved or sealed with another key */
+  async open(entry: SealedEntry): Promise<Uint8Array<ArrayBuffer>> {
+    const params = { name: "AES-GCM", iv: toVector(entry) };
+    return new Uint8Array(await crypto.subtle.decrypt(params, this.#key, entry.sealed));
+  }
+}
+
+/** Returns the initialization vector of an entry: its epoch, its kind and its offset (48 bits). */
+function toVector({ epoch, kind, offset }: Place): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(IV_BYTES);
+  const view = new DataView(bytes.buffer);
+  view.setUint32(0, epoch);
+  view.setUint16(4, kind);
+  view.setUint16(6, Math.floor(offset / 2 ** 32));
+  view.setUint32(8, offset % 2 ** 32);
+  return bytes;
+}
+
+/**
+ * Compares two tags in a time that does not tell where they differ.
+ *
+ * @param left A tag
+ * @param right Another one
+ */
+export function isSameTag(left: string, right: string): boolean {
+  let difference = left.length ^ right.length;
+  for (let index = 0; index < left.length; index++) difference |= left.charCodeAt(index) ^ right.charCodeAt(index);
+  return difference === 0;
+}

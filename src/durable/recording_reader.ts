@@ -1,0 +1,155 @@
+/**
+ * Readers of recorded answers: each a body from an offset on, with its own back-pressure.
+ *
+ * @module
+ */
+import type { Clock } from "../exchange/clock.ts";
+import type { ByteSink, PushedBody } from "../http/message.ts";
+import type { AnswerEnd, AnswerPart } from "./answer_log.ts";
+
+/** Source of an answer's bytes for one reader. */
+export interface AnswerSource {
+  /**
+   * Returns what is at hand from an offset on, without waiting. `none` says that the reader has all there is, and will be
+   * offered the next bytes and woken at the end; `undefined` that it has to read.
+   */
+  peek(offset: number): AnswerPart | "none" | undefined;
+  /** Reads from an offset on, and waits for what is still to come. */
+  read(offset: number, signal: AbortSignal): Promise<AnswerPart>;
+  /** Takes note that a reader has caught up with what there is. */
+  caughtUp(): void;
+  /** Takes note that a reader left or has the whole answer. */
+  left(reader: AnswerReader): void;
+  /** Sends bytes without a meaning to all readers, if there were none yet. */
+  announce?(): void;
+}
+
+/** Options of a reader. */
+export interface AnswerReaderOptions {
+  readonly source: AnswerSource;
+  /** Offset of its first byte. */
+  readonly offset: number;
+  readonly clock: Clock;
+  /** The longest time in which it takes nothing of what is there. Milliseconds. */
+  readonly writeStallMs: number;
+}
+
+/** The way in which a read ended: with the answer, as it ended, or without, since its caller or the store failed. */
+export type ReadOutcome = Pick<AnswerEnd, "outcome" | "code">;
+
+/** A reader of an answer. */
+export class AnswerReader implements PushedBody {
+  readonly #options: AnswerReaderOptions;
+  #offset: number;
+  #sink: ByteSink | undefined;
+  #isFull = false;
+  #isReading = false;
+  #isOver = false;
+  #reading: AbortController | undefined;
+  #cancelStall = (): void => {};
+  /** Told once, when it is over. */
+  onOver: (outcome: ReadOutcome) => void = () => {};
+  /** Bytes that it has pushed. */
+  bytesOut = 0;
+
+  constructor(options: AnswerReaderOptions) {
+    this.#options = options;
+    this.#offset = options.offset;
+  }
+
+  /** Offset of its next byte. */
+  get offset(): number {
+    return this.#offset;
+  }
+
+  /** True once nothing more is pushed. */
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  pushTo(sink: ByteSink): () => void {
+    this.#sink = sink;
+    this.wake();
+    return () => {
+      if (!this.#isFull) return;
+      this.#isFull = false;
+      this.#cancelStall();
+      this.wake();
+    };
+  }
+
+  announce(): void {
+    if (this.bytesOut === 0) this.#options.source.announce?.();
+  }
+
+  cancel(): void {
+    this.#end({ outcome: "client_closed" });
+  }
+
+  /** Offers bytes as they come: for a reader that has all before them. */
+  offer(bytes: Uint8Array, offset: number): void {
+    if (offset === this.#offset && !this.#isReading && !this.#isFull && this.#sink !== undefined) this.#push(bytes);
+  }
+
+  /** Reads what it can. */
+  wake(): void {
+    while (!this.#isFull && !this.#isReading && !this.#isOver && this.#sink !== undefined) {
+      const part = this.#options.source.peek(this.#offset);
+      if (part === "none") return this.#options.source.caughtUp();
+      if (part === undefined) return void this.#read();
+      this.#take(part);
+    }
+  }
+
+  /**
+   * Breaks the answer off.
+   *
+   * @param error Why
+   * @param outcome Outcome of the read
+   */
+  fail(error: unknown, outcome: ReadOutcome = { outcome: "failed" }): void {
+    if (this.#isOver) return;
+    this.#end(outcome);
+    this.#sink?.fail(error);
+  }
+
+  async #read(): Promise<void> {
+    this.#isReading = true;
+    this.#reading ??= new AbortController();
+    try {
+      const part = await this.#options.source.read(this.#offset, this.#reading.signal);
+      this.#isReading = false;
+      if (!this.#isOver) this.#take(part);
+      this.wake();
+    } catch (error) {
+      this.fail(error);
+    }
+  }
+
+  #take(part: AnswerPart): void {
+    if ("bytes" in part) return this.#push(part.bytes);
+    const { isCut, outcome, code } = part.end;
+    if (isCut) return this.fail(new Error("The answer broke off"), { outcome, code });
+    this.#end({ outcome, code });
+    this.#sink?.end();
+  }
+
+  #push(bytes: Uint8Array): void {
+    this.#offset += bytes.byteLength;
+    this.bytesOut += bytes.byteLength;
+    if (this.#sink?.write(bytes) !== false) return;
+    this.#isFull = true;
+    const { clock, writeStallMs } = this.#options;
+    const stalled = new Error("The caller has stopped reading");
+    this.#cancelStall = clock.timer(writeStallMs, () => this.fail(stalled, { outcome: "client_closed" }));
+  }
+
+  #end(outcome: ReadOutcome): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#cancelStall();
+    this.#reading?.abort();
+    this.#options.source.left(this);
+    this.onOver(outcome);
+  }
+}

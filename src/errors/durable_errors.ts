@@ -1,0 +1,70 @@
+/**
+ * Errors of durable exchanges: of their idempotency key, of the way back to their answers, and of calls that were stopped.
+ *
+ * @module
+ */
+import { type ErrorSpec, INVALID, UNAVAILABLE } from "./error_spec.ts";
+
+/** Codes of errors of durable exchanges. */
+export type DurableErrorCode =
+  | "invalid_idempotency_key"
+  | "idempotency_key_reused"
+  | "exchange_not_found"
+  | "exchange_expired"
+  | "invalid_offset"
+  | "recordings_unavailable"
+  | "exchange_stopped"
+  | "exchange_lost";
+
+/** The rows of these errors. */
+export const DURABLE_ERRORS: Readonly<Record<DurableErrorCode, ErrorSpec>> = {
+  invalid_idempotency_key: {
+    ...INVALID,
+    param: "Idempotency-Key",
+    message: "Cannot read the idempotency key: expected 1 to 256 visible ASCII characters, in double quotes or bare",
+  },
+  // draft-ietf-httpapi-idempotency-key-header-07 §2.7
+  idempotency_key_reused: {
+    ...INVALID,
+    status: 422,
+    param: "Idempotency-Key",
+    message: "Cannot use this idempotency key: it belongs to another request. Send the same body, or a new key",
+  },
+  exchange_not_found: {
+    ...INVALID,
+    status: 404,
+    message: "Cannot find this exchange: check its address, and send the same two keys as for its call",
+  },
+  exchange_expired: {
+    ...INVALID,
+    status: 410,
+    message: "Cannot read this exchange: its answer is not kept any more",
+  },
+  invalid_offset: {
+    ...INVALID,
+    param: "offset",
+    message: "Cannot read from this offset: expected the number of bytes that were read so far",
+  },
+  recordings_unavailable: {
+    ...UNAVAILABLE,
+    message:
+      "Cannot record the answer: the store of recordings does not answer or is full. Send the call again later, " +
+      "or without Idempotency-Key and Sallyport-Durable",
+  },
+  exchange_stopped: {
+    status: 409,
+    type: "invalid_request_error",
+    param: null,
+    shouldRetry: false,
+    outcome: "client_closed",
+    message: "The exchange was stopped before its end",
+  },
+  exchange_lost: {
+    status: 502,
+    type: "server_error",
+    param: null,
+    shouldRetry: false,
+    outcome: "failed",
+    message: "The exchange was lost with the gateway that held it. Sent again, the call is made and billed again",
+  },
+};

@@ -1,0 +1,175 @@
+/**
+ * Durable exchanges in the flow of a request: a call that is recorded runs on its own, and its caller reads the recording
+ * like those that attach to it later.
+ *
+ * @module
+ */
+import type { DurableConfig } from "../config/durable.ts";
+import type { NewRecording } from "../durable/durable_exchanges.ts";
+import { OwnerKeys } from "../durable/recording_keys.ts";
+import { type RecordingName, toBase64Url } from "../durable/recording_store.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
+import type { ExchangeRecord } from "../exchange/record.ts";
+import { type GatewayRequest, type GatewayResponse, isWhole, push } from "../http/message.ts";
+import type { RequestBody } from "../inbound/body.ts";
+import { type ResolvedOperation, toQuery } from "../operations/router.ts";
+import { addressOf, attachTo, type Caller, type DurableFlow, toOwner } from "./recorded_answer.ts";
+
+/** The wish of a request to be recorded. */
+export interface AskedDurable {
+  readonly settings: DurableConfig;
+  /** Key by which a retry finds its answer; `undefined` where the caller sent none. */
+  readonly idempotencyKey: string | undefined;
+  /** True if a client library sends the request again; `undefined` if that does not matter. */
+  readonly isRetry: boolean | undefined;
+}
+
+/** A call that is recorded. */
+interface RecordedCall extends Caller {
+  readonly operation: ResolvedOperation;
+  readonly body: RequestBody | null;
+}
+
+/** Header by which a caller asks for a recording without an idempotency key: a boolean of RFC 9651 §3.3.6. */
+const ASKING_HEADER = "sallyport-durable";
+/** Number of a retry, as the client libraries of OpenAI and others send it; 0 for the first attempt. */
+const RETRY_COUNT = "x-stainless-retry-count";
+const IDEMPOTENCY_KEY = /^(?:"([\x20\x21\x23-\x5b\x5d-\x7e]{1,256})"|([\x21\x23-\x7e]{1,256}))$/;
+
+/**
+ * Reads whether a request asks to be recorded.
+ *
+ * @param request The request
+ * @param operation Its operation: only calls that cost tokens are recorded
+ * @param settings Settings of its provider
+ * @throws {GatewayError} `invalid_idempotency_key`
+ */
+export function askedDurable(
+  { headers }: GatewayRequest,
+  { cost }: ResolvedOperation,
+  settings: DurableConfig,
+): AskedDurable | undefined {
+  if (cost !== "tokens") return undefined;
+  const sent = headers.get("idempotency-key");
+  const [, quoted, bare] = IDEMPOTENCY_KEY.exec(sent ?? "") ?? [];
+  const idempotencyKey = quoted ?? bare;
+  if (sent !== null && idempotencyKey === undefined) throw new GatewayError("invalid_idempotency_key");
+  const retries = settings.retries ? headers.get(RETRY_COUNT) : null;
+  if (idempotencyKey === undefined && retries === null && headers.get(ASKING_HEADER) !== "?1") return undefined;
+  return { settings, idempotencyKey, isRetry: retries === null ? undefined : Number(retries) > 0 };
+}
+
+/**
+ * Answers a call that is recorded: makes it, unless an earlier one has its name.
+ *
+ * @param asked The wish to be recorded
+ * @param call The call
+ * @param flow The request
+ * @param carry Makes the call, for a request whose caller can't leave
+ * @returns The provider's answer, from its first byte
+ * @throws {GatewayError} As `carry` does, and `idempotency_key_reused`, `recordings_unavailable`
+ */
+export async function answerDurable<Flow extends DurableFlow>(
+  asked: AskedDurable,
+  call: RecordedCall,
+  flow: Flow,
+  carry: (flow: Flow) => Promise<GatewayResponse>,
+): Promise<GatewayResponse> {
+  const { request, exchange, gateway: { durable, limits: { writeStallMs } } } = flow;
+  const { operation, provider, key } = call;
+  if (durable === undefined) return carry(flow);
+  const keys = new OwnerKeys(toOwner(call, flow));
+  const { digest, name } = await nameCall(keys, asked, call, request);
+  const facts = { provider: provider.name, keyId: key.id, operation: operation.name, startedAt: exchange.startedAt };
+  const claim = { keys, name, digest, settings: asked.settings, writeStallMs, facts };
+  let begun;
+  try {
+    begun = await durable.begin(claim, exchange.signal);
+  } catch (error) {
+    // Nobody asked for it in so many words: the call is made as ever.
+    const isNeeded = asked.idempotencyKey !== undefined || request.headers.get(ASKING_HEADER) === "?1";
+    if (isNeeded || !GatewayError.is(error) || error.code !== "recordings_unavailable") throw error;
+    return carry(flow);
+  }
+  if ("attachment" in begun) {
+    const { attachment } = begun;
+    return attachTo(attachment, exchange, attachment.isComplete ? { "idempotency-replayed": "true" } : {});
+  }
+  return makeCall(begun, claim.settings, { ...flow, request: detach(request), isDurable: true }, carry);
+}
+
+/** Makes a call and records its answer. Only 2xx ones are: after any other, the name is free. */
+async function makeCall<Flow extends DurableFlow>(
+  { recording, isRestarted }: NewRecording,
+  { keepMs }: DurableConfig,
+  flow: Flow,
+  carry: (flow: Flow) => Promise<GatewayResponse>,
+): Promise<GatewayResponse> {
+  const { exchange, gateway: { durable } } = flow;
+  const reader = durable?.attachCaller(recording) ?? recording.attach(0);
+  let settled: Pick<ExchangeRecord, "outcome" | "code"> = { outcome: "failed" };
+  exchange.onSettled(({ outcome, code }) => settled = { outcome, ...(code && { code }) });
+  exchange.leave = () => reader.cancel();
+  const stop = () => exchange.abort(new GatewayError("exchange_stopped"));
+  const recorded = { stop, outcome: () => settled, askForMore: () => {}, announce: () => {} };
+  recording.exchange = recorded;
+  try {
+    const answer = await carry(flow);
+    const { status, headers, body } = answer;
+    if (status < 200 || status > 299) {
+      exchange.leave = undefined;
+      giveBack();
+      return answer;
+    }
+    const own = ["x-request-id", "server-timing", ...Object.keys(exchange.headers)];
+    recording.begin({
+      status,
+      headers: Object.fromEntries(Object.entries(headers).filter(([name]) => !own.includes(name))),
+    });
+    Object.assign(headers, addressOf(recording.id, exchange.startedAt + keepMs));
+    if (isRestarted) headers["idempotency-restarted"] = "true";
+    if (isWhole(body)) {
+      if (body !== null) recording.write(typeof body === "string" ? new TextEncoder().encode(body) : body);
+      recording.end();
+      reader.cancel();
+      return answer;
+    }
+    recorded.announce = () => "announce" in body && body.announce?.();
+    recorded.askForMore = push(body, recording);
+    return { status, headers, body: reader };
+  } catch (error) {
+    giveBack();
+    throw error;
+  }
+
+  /** Frees the name: there is no answer to record. */
+  function giveBack(): void {
+    recording.discard();
+    reader.cancel();
+  }
+}
+
+/** Returns the request without its caller's connection, so that leaving does not end the call. */
+function detach({ method, url, headers }: GatewayRequest): GatewayRequest {
+  return { method, url, headers, body: null };
+}
+
+/** Names a call: by its idempotency key, by its body where retries of client libraries attach, or not at all. */
+async function nameCall(
+  keys: OwnerKeys,
+  { idempotencyKey, isRetry }: AskedDurable,
+  { operation, body }: RecordedCall,
+  { url }: GatewayRequest,
+): Promise<{ readonly digest: string; readonly name: RecordingName | undefined }> {
+  const bytes = body?.bytes ?? new Uint8Array();
+  const hash = toBase64Url(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes as Uint8Array<ArrayBuffer>)));
+  const digest = keys.tag("request", operation.path, toQuery(url), hash);
+  if (idempotencyKey !== undefined) {
+    const text = keys.tag("idempotency key", operation.name, idempotencyKey);
+    return { digest, name: { text, kind: "key", isRetry: true } };
+  }
+  return {
+    digest,
+    name: isRetry === undefined ? undefined : { text: keys.tag("body", digest), kind: "body", isRetry },
+  };
+}

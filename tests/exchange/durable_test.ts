@@ -1,0 +1,161 @@
+/** Durable exchanges at the front door: an answer that survives its connection, and a retry that is not made twice. */
+// runtimes: all
+import assert from "node:assert/strict";
+import type { ServerResponse } from "node:http";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
+import { answerPlain, chunk, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
+import { until } from "../support/until.ts";
+
+const DURABLE = { keep: "1m", linger: "1m" };
+
+/** Calls with an idempotency key. */
+function call(
+  under: UnderTest,
+  init: RequestInit & { path?: string; key?: string; headers?: Record<string, string> } = {},
+) {
+  const { path = "/v1/chat/completions", key, headers, ...rest } = init;
+  const named = key === undefined ? {} : { "idempotency-key": key };
+  const method = rest.method ?? "POST";
+  const body = method === "POST" ? STREAM_BODY : undefined;
+  return fetch(under.a + path, {
+    method,
+    ...(body && { body }),
+    headers: { ...under.headers, ...named, ...headers },
+    ...rest,
+  });
+}
+
+/** Reads so many bytes and leaves. */
+async function readSome(response: Response, bytes: number, leave: AbortController): Promise<string> {
+  const reader = response.body?.getReader();
+  let text = "";
+  while (reader !== undefined && text.length < bytes) {
+    const { value, done } = await reader.read();
+    if (done) break;
+    text += new TextDecoder().decode(value);
+  }
+  leave.abort();
+  await reader?.cancel().catch(() => {});
+  return text;
+}
+
+describe("durable exchanges", () => {
+  let provider: Provider;
+  let under: UnderTest;
+  let answering: (response: ServerResponse) => unknown = answerPlain;
+
+  beforeEach(async () => {
+    provider = await startProvider((response) => answering(response));
+    under = await startUnderTest({ upstreams: { a: provider.url }, provider: { durable: DURABLE } });
+  });
+
+  afterEach(async () => {
+    await under.close();
+    await provider.close();
+  });
+
+  /** Begins a stream; the test says when it goes on. */
+  function hold(first: string) {
+    const held: { response?: ServerResponse } = {};
+    answering = (response) => {
+      held.response = response;
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.write(first);
+    };
+    return held;
+  }
+
+  it("answers as ever, with an address at which the answer can be read again", async () => {
+    answering = answerPlain;
+    const answer = await call(under, { key: "one", body: GOOD_BODY });
+    assert.equal(answer.status, 200);
+    assert.equal(await answer.text(), COMPLETION);
+    assert.match(answer.headers.get("location") ?? "", /^\/v1\/exchanges\/[\w-]{6}\.[\w-]{22}$/);
+    assert.ok(Date.parse(answer.headers.get("exchange-expires") ?? "") > Date.now());
+    assert.equal(answer.headers.get("idempotency-replayed"), null);
+    const again = await call(under, { method: "GET", path: answer.headers.get("location") ?? "" });
+    assert.equal(again.headers.get("content-type"), "application/json");
+    assert.equal(await again.text(), COMPLETION);
+    assert.equal(provider.calls.length, 1);
+  });
+
+  it("gives the same answer to the same key, and makes one call", async () => {
+    answering = answerPlain;
+    await (await call(under, { key: '"one"', body: GOOD_BODY })).text();
+    const second = await call(under, { key: "one", body: GOOD_BODY });
+    assert.equal(await second.text(), COMPLETION);
+    assert.equal(second.headers.get("idempotency-replayed"), "true");
+    assert.equal(provider.calls.length, 1);
+    const other = await call(under, { key: "one", body: STREAM_BODY });
+    assert.equal(other.status, 422);
+    assert.equal((await other.json()).error.code, "idempotency_key_reused");
+  });
+
+  it("goes on when its caller leaves, and is read on from an offset", async () => {
+    const words = Array.from({ length: 50 }, (_, index) => `word-${index}`);
+    const whole = stream(...words);
+    const held = hold(chunk("word-0"));
+    const leave = new AbortController();
+    const first = await call(under, { key: "two", signal: leave.signal });
+    const location = first.headers.get("location") ?? "";
+    const start = await readSome(first, chunk("word-0").length, leave);
+    const reading = call(under, { method: "GET", path: `${location}?offset=${start.length}` });
+    held.response?.end(whole.slice(chunk("word-0").length));
+    assert.equal(start + await (await reading).text(), whole);
+    assert.equal(await (await call(under, { key: "two" })).text(), whole);
+    assert.equal(provider.calls.length, 1);
+    const record = under.records.find(({ operation }) => operation === "chat.completions");
+    assert.equal(record?.outcome, "ok");
+  });
+
+  it("attaches a retry to a call that runs, before its answer began", async () => {
+    let begin = () => {};
+    answering = (response) => begin = () => answerPlain(response);
+    const leave = new AbortController();
+    const first = call(under, { key: "three", signal: leave.signal, body: GOOD_BODY }).catch(() => {});
+    await until(() => provider.calls.length === 1, "the call at the provider");
+    leave.abort();
+    await first;
+    const second = call(under, { key: "three", body: GOOD_BODY });
+    await until(() => under.gateway.openExchanges === 2, "the retry");
+    begin();
+    assert.equal(await (await second).text(), COMPLETION);
+    assert.equal(provider.calls.length, 1);
+  });
+
+  it("frees the key after a refusal of the provider", async () => {
+    answering = (response) => response.writeHead(500, { "content-type": "application/json" }).end("{}");
+    const first = await call(under, { key: "four" });
+    assert.equal(first.status, 500);
+    assert.equal(first.headers.get("location"), null);
+    await first.text();
+    answering = answerPlain;
+    assert.equal((await call(under, { key: "four" })).status, 200);
+    assert.equal(provider.calls.length, 2);
+  });
+
+  it("is stopped from any connection", async () => {
+    hold(chunk("word"));
+    const first = await call(under, { key: "five" });
+    const path = first.headers.get("location") ?? "";
+    const stopped = await call(under, { method: "DELETE", path });
+    assert.equal(stopped.status, 204);
+    assert.match(await first.text(), /exchange_stopped/);
+    await until(() => provider.calls[0]?.isCut === true, "the end of the call at the provider");
+  });
+
+  it("is found by its owner only", async () => {
+    answering = answerPlain;
+    const first = await call(under, { key: "six", body: GOOD_BODY });
+    await first.text();
+    const path = first.headers.get("location") ?? "";
+    const stranger = await call(under, {
+      method: "GET",
+      path,
+      headers: { authorization: "Bearer sk-of-somebody-else" },
+    });
+    assert.equal(stranger.status, 404);
+    assert.equal((await call(under, { method: "GET", path: "/v1/exchanges/nothing" })).status, 404);
+  });
+});
