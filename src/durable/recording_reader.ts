@@ -37,6 +37,9 @@ export interface AnswerReaderOptions {
 /** The way in which a read ended: with the answer, as it ended, or without, since its caller or the store failed. */
 export type ReadOutcome = Pick<AnswerEnd, "outcome" | "code">;
 
+/** Outcome of a read that the store fails. */
+const UNREADABLE: ReadOutcome = { outcome: "shed", code: "recordings_unavailable" };
+
 /** A reader of an answer. */
 export class AnswerReader implements PushedBody {
   readonly #options: AnswerReaderOptions;
@@ -107,7 +110,7 @@ export class AnswerReader implements PushedBody {
    * @param error Why
    * @param outcome Outcome of the read
    */
-  fail(error: unknown, outcome: ReadOutcome = { outcome: "failed" }): void {
+  fail(error: unknown, outcome: ReadOutcome = UNREADABLE): void {
     if (this.#isOver) return;
     this.#end(outcome);
     this.#sink?.fail(error);

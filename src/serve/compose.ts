@@ -7,6 +7,7 @@ import nodeCrypto from "node:crypto";
 import { resolve } from "node:path";
 import type { RedisClient, RedisHealth, RedisTarget } from "../storage/redis_client.ts";
 import type { Digest } from "../keys/key_format.ts";
+import type { DurableExchanges } from "../durable/durable_exchanges.ts";
 import type { KeyRegistry } from "../keys/key_store.ts";
 import type { RedisKeyHealth } from "../keys/key_lookups_redis.ts";
 import { createInlineKeyStore } from "../keys/key_store_memory.ts";
@@ -26,6 +27,7 @@ import { type EngineReferences, Engines } from "./engines.ts";
 import { type Identity, openIdentity, type RedisPlace } from "./identity_engines.ts";
 import { keyFiles, openKeyFile, usageBeside } from "./key_files.ts";
 import { describeBug } from "./lifecycle.ts";
+import { openDurable } from "./recordings.ts";
 import type { Serve } from "./listener.ts";
 import { readRedisFiles } from "./redis_files.ts";
 import { createTransport, createTransports, openTransports } from "./transports.ts";
@@ -64,7 +66,7 @@ export interface Assembly {
   /** Parts to create the gateway with. */
   readonly parts: Pick<
     GatewayParts,
-    "transport" | "transports" | "digest" | "keys" | "identity" | "limiter" | "observers"
+    "transport" | "transports" | "digest" | "keys" | "identity" | "limiter" | "durable" | "observers"
   >;
   readonly keys: KeyRegistry;
   readonly limiter: Limiter;
@@ -194,6 +196,7 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   const all: EngineOptions = { ...options, engines, references };
   let engine: Engine;
   let identity: Identity | undefined;
+  let durable: DurableExchanges | undefined;
   let transports: Record<string, Transport>;
   try {
     if (options.engines === undefined) engines.list(config);
@@ -202,6 +205,7 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
       ? await localEngines(config, all)
       : await redisEngines(config, config.redis, all);
     identity = await openIdentity(config, { ...all, digest, redis: engine.place });
+    durable = await openDurable(config, all);
   } catch (error) {
     await references.release();
     throw error;
@@ -220,7 +224,7 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   const usage = engines.meter(store);
   const transport = engines.transport ??= runtimeParts().transport;
   const observers = [lastUse, bugReporter, usage];
-  const parts = { transport, transports, digest, keys, identity: identity?.verifier, limiter, observers };
+  const parts = { transport, transports, digest, keys, identity: identity?.verifier, limiter, durable, observers };
   const health = () => ({
     ...(redis && { redis: redis() }),
     ...(keyHealth && { keys: keyHealth() }),

@@ -7,6 +7,7 @@
 import { setImmediate } from "node:timers/promises";
 import type { Config } from "../config/config.ts";
 import { DEFAULT_RETENTION, type UsageConfig } from "../config/usage.ts";
+import type { RecordingStore } from "../durable/recording_store.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { MemoryLimiter } from "../limits/memory_limiter.ts";
 import { systemClock } from "../exchange/clock.ts";
@@ -22,6 +23,8 @@ export interface RemoteEngines {
   readonly limiter?: Limiter | undefined;
   /** Stores usage. Not used with Redis, where each process stores its own. */
   readonly usage?: UsageStore | undefined;
+  /** Stores recordings of durable exchanges. Not used with Redis. */
+  readonly recordings?: RecordingStore | undefined;
 }
 
 /** An open engine, and the number of configurations that use it. */
