@@ -64,7 +64,7 @@ export const DURABLE_ERRORS: Readonly<Record<DurableErrorCode, ErrorSpec>> = {
     type: "server_error",
     param: null,
     shouldRetry: false,
-    outcome: "drained",
+    outcome: "upstream_cut",
     message: "The exchange was lost with the gateway that held it. Sent again, the call is made and billed again",
   },
 };
