@@ -229,11 +229,8 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     async close(limitMs = config.drain.limitMs) {
       isReady = false;
       isClosing = true;
-      const cancelTimer = clock.timer(limitMs, () => {
-        for (const exchange of open) exchange.abort(new GatewayError("gateway_draining"));
-      });
+      const cancelTimer = clock.timer(limitMs, () => open.abort(new GatewayError("gateway_draining")));
       await open.whenEmpty();
-      await pipeline.durable?.whenRead();
       cancelTimer();
       pipeline.identity?.close();
     },

@@ -74,9 +74,6 @@ export class DurableExchanges {
   readonly #parts: DurableParts;
   /** Recordings that are written here, by id. */
   readonly #running = new Map<string, Recording>();
-  /** Readers whose exchange has settled, or will before they have read it: those that made the call. */
-  readonly #readers = new Set<AnswerReader>();
-  readonly #onRead: (() => void)[] = [];
 
   constructor(parts: DurableParts) {
     this.#parts = parts;
@@ -142,20 +139,10 @@ export class DurableExchanges {
     await asked(this.#parts.store.stop(id));
   }
 
-  /** Attaches the caller that made the call of a recording. */
-  attachCaller(recording: Recording): AnswerReader {
-    const reader = recording.attach(0);
-    this.#readers.add(reader);
-    reader.onOver = () => {
-      this.#readers.delete(reader);
-      if (this.#readers.size === 0) { for (const tell of this.#onRead.splice(0)) tell(); }
-    };
-    return reader;
-  }
-
-  /** Resolves when no caller reads the answer of a call that it made. */
-  whenRead(): Promise<void> {
-    return this.#readers.size === 0 ? Promise.resolve() : new Promise((resolve) => this.#onRead.push(resolve));
+  /** Closes the store, once it has what was recorded here. */
+  async close(): Promise<void> {
+    await Promise.all(Array.from(this.#running.values(), ({ stored }) => stored));
+    await this.#parts.store.close();
   }
 
   async #claim(

@@ -99,6 +99,11 @@ export class Recording implements ByteSink, AnswerSource {
     return this.#length;
   }
 
+  /** Resolves when the store has what was recorded so far, or can't have it. Never rejects. */
+  get stored(): Promise<void> {
+    return this.#appending;
+  }
+
   /** True once the answer is over. */
   get isEnded(): boolean {
     return this.#end !== undefined;

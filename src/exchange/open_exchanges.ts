@@ -34,6 +34,8 @@ function watchCaller(request: GatewayRequest, exchange: Exchange, clock: Clock):
  */
 export class OpenExchanges implements Iterable<Exchange> {
   readonly #all: Exchange[] = [];
+  /** Answers that are read after their exchange has settled: functions that break them off. */
+  readonly #held = new Set<(reason: Error) => void>();
   readonly #onEmpty: (() => void)[] = [];
 
   /** The number of open exchanges. */
@@ -67,13 +69,37 @@ export class OpenExchanges implements Iterable<Exchange> {
       this.#all[openIndex] = last;
       last.openIndex = openIndex;
     }
-    if (this.#all.length > 0) return;
+    this.#tell();
+  }
+
+  #tell(): void {
+    if (this.#all.length > 0 || this.#held.size > 0) return;
     for (const tell of this.#onEmpty.splice(0)) tell();
   }
 
-  /** Resolves when there are none. */
+  /**
+   * Holds the end of the gateway up for an answer that may be read for longer than its exchange lasts.
+   *
+   * @param end Breaks it off, when the gateway can wait no longer
+   * @returns Lets go of it
+   */
+  hold(end: (reason: Error) => void): () => void {
+    this.#held.add(end);
+    return () => {
+      if (this.#held.delete(end)) this.#tell();
+    };
+  }
+
+  /** Aborts all of them. @param reason Why */
+  abort(reason: Error): void {
+    for (const exchange of this) exchange.abort(reason);
+    for (const end of Array.from(this.#held)) end(reason);
+  }
+
+  /** Resolves when there are none, and no answer is held. */
   whenEmpty(): Promise<void> {
-    return this.size === 0 ? Promise.resolve() : new Promise((resolve) => this.#onEmpty.push(resolve));
+    const isEmpty = this.size === 0 && this.#held.size === 0;
+    return isEmpty ? Promise.resolve() : new Promise((resolve) => this.#onEmpty.push(resolve));
   }
 
   /** Iterates over a copy, so that exchanges may be settled meanwhile. */

@@ -36,6 +36,6 @@ export async function openDurable(
   return await references.use(
     "recordings",
     () => Promise.resolve(createDurableExchanges(open(), clock)),
-    ({ store }) => store.close(),
+    (durable) => durable.close(),
   );
 }

@@ -105,8 +105,9 @@ async function makeCall<Flow extends DurableFlow>(
   flow: Flow,
   carry: (flow: Flow) => Promise<GatewayResponse>,
 ): Promise<GatewayResponse> {
-  const { exchange, gateway: { durable } } = flow;
-  const reader = durable?.attachCaller(recording) ?? recording.attach(0);
+  const { exchange, gateway: { open } } = flow;
+  const reader = recording.attach(0);
+  reader.onOver = open.hold((reason) => reader.fail(reason));
   let settled: Pick<ExchangeRecord, "outcome" | "code"> = { outcome: "failed" };
   exchange.onSettled(({ outcome, code }) => settled = { outcome, ...(code && { code }) });
   exchange.leave = () => reader.cancel();

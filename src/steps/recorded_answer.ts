@@ -8,6 +8,7 @@ import type { Attachment, DurableExchanges } from "../durable/durable_exchanges.
 import { type Owner, OwnerKeys } from "../durable/recording_keys.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import { type Exchange, toSettlement } from "../exchange/exchange.ts";
+import type { OpenExchanges } from "../exchange/open_exchanges.ts";
 import type { GatewayRequest, GatewayResponse } from "../http/message.ts";
 import { type ResolvedOperation, toQuery } from "../operations/router.ts";
 
@@ -17,6 +18,7 @@ export interface DurableFlow {
   readonly exchange: Exchange;
   readonly gateway: {
     readonly durable: DurableExchanges | undefined;
+    readonly open: OpenExchanges;
     readonly limits: { readonly writeStallMs: number };
   };
   readonly credentials: Readonly<Record<string, string>>;
