@@ -1,0 +1,92 @@
+/** The `openai` client, whose timeout is shorter than the answer takes: its retries attach to the call that runs. */
+// runtimes: all
+import assert from "node:assert/strict";
+import type { ServerResponse } from "node:http";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import OpenAI from "openai";
+import { startUnderTest, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
+import { answerPlain, answerStream, type Provider, startProvider, stream } from "../support/provider.ts";
+import { until } from "../support/until.ts";
+
+const ask = (content: string): OpenAI.ChatCompletionCreateParamsNonStreaming => ({
+  model: "test-1",
+  messages: [{ role: "user", content }],
+});
+const HI = ask("Hi");
+/** Longer than Deno's listener looks at before it tells that a caller left. */
+const LONG = ask("Hi ".repeat(1000));
+const TIMEOUT_MS = 200;
+
+describe("retries of a client library", () => {
+  let provider: Provider;
+  let under: UnderTest;
+  let client: OpenAI;
+  const waiting: ServerResponse[] = [];
+
+  beforeEach(async () => {
+    waiting.length = 0;
+    provider = await startProvider((response) => waiting.push(response));
+    under = await startUnderTest({ upstreams: { a: provider.url }, provider: { durable: { retries: true } } });
+    const defaultHeaders = { "Gateway-Auth": `Bearer ${under.key}` };
+    client = new OpenAI({ apiKey: UPSTREAM_KEY, baseURL: `${under.a}/v1`, defaultHeaders, timeout: TIMEOUT_MS });
+  });
+
+  afterEach(async () => {
+    await under.close();
+    await provider.close();
+  });
+
+  /** Waits until the client has given its first attempt up and sent the call again. */
+  const retried = () =>
+    until(
+      () => under.gateway.openExchanges === 2 || under.records.some(({ operation }) => operation === "exchange.attach"),
+      "the retry",
+    );
+
+  for (const [name, body] of [["short", HI], ["long", LONG]] as const) {
+    it(`get the answer of the call that runs: plain, ${name}`, async () => {
+      const answer = client.chat.completions.create(body);
+      await retried();
+      for (const response of waiting) answerPlain(response);
+      assert.equal((await answer).choices[0]?.message.content, "Hello");
+      assert.equal(provider.calls.length, 1);
+    });
+  }
+
+  it("get the answer of the call that runs: streamed", async () => {
+    const answer = client.chat.completions.create({ ...HI, stream: true });
+    await retried();
+    for (const response of waiting) answerStream(response, stream("Hello", " you"));
+    let text = "";
+    for await (const chunk of await answer) text += chunk.choices[0]?.delta.content ?? "";
+    assert.equal(text, "Hello you");
+    assert.equal(provider.calls.length, 1);
+  });
+
+  it("are calls of their own where two equal ones run", async () => {
+    const once = new OpenAI({
+      apiKey: UPSTREAM_KEY,
+      baseURL: `${under.a}/v1`,
+      defaultHeaders: { "Gateway-Auth": `Bearer ${under.key}` },
+    });
+    const [left, right] = [once.chat.completions.create(HI), once.chat.completions.create(HI)];
+    await until(() => provider.calls.length === 2, "two calls");
+    const headers = { ...under.headers, "x-stainless-retry-count": "1" };
+    const retry = fetch(`${under.a}/v1/chat/completions`, { method: "POST", headers, body: JSON.stringify(HI) });
+    await until(() => provider.calls.length === 3, "a call of its own: both are read");
+    for (const response of waiting) answerPlain(response);
+    await Promise.all([left, right]);
+    assert.equal((await retry).headers.get("idempotency-replayed"), null);
+    await (await retry).text();
+  });
+
+  it("are calls of their own after a failure of the provider", async () => {
+    const answer = client.chat.completions.create(HI);
+    await until(() => provider.calls.length === 1, "the call");
+    waiting[0]?.writeHead(503, { "content-type": "application/json" }).end("{}");
+    await until(() => provider.calls.length === 2, "another call");
+    const last = waiting.at(-1);
+    if (last !== undefined) answerPlain(last);
+    assert.equal((await answer).choices[0]?.message.content, "Hello");
+  });
+});
