@@ -1,0 +1,126 @@
+/**
+ * Durable exchanges whose caller is cut off at every byte of the answer: what it reads before and after are together the
+ * provider's bytes, through the same gateway and through another one.
+ */
+// runtimes: all
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { systemClock } from "../../src/exchange/clock.ts";
+import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
+import { createDurableExchanges } from "../../src/steps/durable_parts.ts";
+import { IMAGE_EVENTS, MESSAGE_EVENTS, responseEvents, SPEECH_EVENTS, toStream } from "../support/event_streams.ts";
+import { startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
+import { COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
+
+const EVENTS = "text/event-stream";
+/** Answers of each dialect, with the paths of their operations. */
+const ANSWERS = [
+  { name: "chat completions", path: "/v1/chat/completions", type: EVENTS, text: stream("Hello 👋") },
+  { name: "a plain answer", path: "/v1/chat/completions", type: "application/json", text: COMPLETION },
+  { name: "responses", path: "/v1/responses", type: EVENTS, text: toStream(responseEvents()) },
+  { name: "images", path: "/v1/images/generations", type: EVENTS, text: toStream(IMAGE_EVENTS) },
+  { name: "audio", path: "/v1/audio/speech", type: EVENTS, text: toStream(SPEECH_EVENTS) },
+  { name: "messages", path: "/v1/messages", type: EVENTS, text: toStream(MESSAGE_EVENTS) },
+];
+/** Cuts that are under way at once. */
+const PARALLEL = 16;
+/** Cuts of an answer at most: each byte of a short one, and bytes at even distances of a long one, near its end all. */
+const MAX_CUTS = 300;
+
+/** Reads so many bytes of an answer, or all of them. */
+async function read(answer: Response, length = Infinity): Promise<Buffer> {
+  const reader = answer.body?.getReader();
+  const chunks: Uint8Array[] = [];
+  let read = 0;
+  while (reader !== undefined && read < length) {
+    const { value, done } = await reader.read();
+    if (done) break;
+    chunks.push(value);
+    read += value.length;
+  }
+  return Buffer.concat(chunks).subarray(0, length);
+}
+
+/** Returns the places of the cuts: after the first byte, since Bun sends no head before it. */
+function toCuts(length: number): number[] {
+  const step = Math.ceil(length / MAX_CUTS);
+  return Array.from({ length }, (_, index) => index + 1).filter((at) => at % step === 0 || at > length - 64);
+}
+
+describe("a caller that is cut off", () => {
+  let provider: Provider;
+  let gateways: UnderTest[];
+  /** Lets the provider send the rest of an answer, by the id of its call. */
+  const goOn = new Map<string, () => void>();
+  let bytes: Buffer;
+  let type: string;
+
+  beforeEach(async () => {
+    provider = await startProvider((response, { headers }) => {
+      const at = Number(headers["x-client-request-id"]);
+      response.writeHead(200, { "content-type": type });
+      response.write(bytes.subarray(0, at));
+      goOn.set(String(at), () => response.end(bytes.subarray(at)));
+    });
+    const durable = createDurableExchanges(
+      new MemoryRecordings({ clock: systemClock, maxBytes: 100_000_000 }),
+      systemClock,
+    );
+    const start = () =>
+      startUnderTest({
+        upstreams: { a: provider.url },
+        provider: { durable: {}, operations: ["all"] },
+        config: { keys: [{ id: "tester", key: "a-key-of-both-gateways" }], limits: { exchanges: 1000 } },
+        parts: { durable },
+      });
+    gateways = [await start(), await start()];
+  });
+
+  afterEach(async () => {
+    for (const gateway of gateways) await gateway.close();
+    await provider.close();
+    goOn.clear();
+  });
+
+  /** Makes a call, leaves after so many bytes, and reads on. */
+  async function cut(path: string, at: number): Promise<void> {
+    const [first, second] = gateways as [UnderTest, UnderTest];
+    const headers = {
+      ...first.headers,
+      "gateway-auth": "Bearer a-key-of-both-gateways",
+      "x-client-request-id": String(at),
+      "idempotency-key": `cut-${at}`,
+    };
+    const leave = new AbortController();
+    const call = { method: "POST", headers, body: STREAM_BODY };
+    const answer = await fetch(first.a + path, { ...call, signal: leave.signal });
+    const before = await read(answer, at);
+    leave.abort();
+    const reader = at % 2 === 0 ? first : second;
+    const goOnSoon = goOn.get(String(at)) ?? assert.fail("the provider was not called");
+    if (at % 3 === 0) goOnSoon(); // before or after the reader comes back
+    const after = fetch(`${reader.a}${answer.headers.get("location")}?offset=${at}`, { headers });
+    if (at % 3 === 1) setTimeout(goOnSoon, 20);
+    else if (at % 3 === 2) goOnSoon();
+    assert.equal(Buffer.concat([before, await read(await after)]).compare(bytes), 0, `cut at ${at}`);
+    const again = await fetch(reader.a + path, call);
+    assert.equal((await read(again)).compare(bytes), 0, `again after the cut at ${at}`);
+  }
+
+  for (const { name, path, type: contentType, text } of ANSWERS) {
+    it(`reads on at any byte: ${name}`, async () => {
+      bytes = Buffer.from(text);
+      type = contentType;
+      const cuts = toCuts(bytes.length);
+      const one = async () => {
+        for (let at = cuts.pop(); at !== undefined; at = cuts.pop()) await cut(path, at);
+      };
+      await Promise.all(Array.from({ length: PARALLEL }, one));
+      assert.equal(
+        new Set(provider.calls.map(({ headers }) => headers["idempotency-key"])).size,
+        provider.calls.length,
+      );
+    });
+  }
+});
