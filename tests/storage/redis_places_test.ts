@@ -1,10 +1,11 @@
 /** The connection to Redis in all places where one can be: a Cluster, behind Sentinels, by TLS, at a Unix socket. */
 // runtimes: all
 import assert from "node:assert/strict";
-import { afterEach, it } from "@std/testing/bdd";
+import { afterEach } from "@std/testing/bdd";
 import type { Redis } from "ioredis";
 import { RedisClient, type RedisTarget, RedisUnfit } from "../../src/storage/redis_client.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
+import { it } from "../support/cases.ts";
 import { startLink } from "../support/redis_link.ts";
 import {
   type AnyServer,
