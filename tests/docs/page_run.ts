@@ -69,6 +69,7 @@ npm() {
   case "$*" in
     ci) command npm ci --dry-run --offline --ignore-scripts --no-audit --no-fund ;;
     "run demo") command npm run demo -- --once ;;
+    "run build") command npm run build -- --no-types ;; # tests/packaging/tarball_test.ts builds and tries the types
     test) test -f scripts/test.ts ;; # it is what runs this
     *) command npm "$@" ;;
   esac

@@ -10,7 +10,7 @@ export type Place = RuntimeName | "workers";
 type Body = () => void | Promise<void>;
 
 /** Whether `npm test` runs the whole file on the newest Node, and here what can differ. */
-const isElsewhere = process.env.SALLYPORT_TEST_ONCE === "elsewhere";
+export const isElsewhere: boolean = process.env.SALLYPORT_TEST_ONCE === "elsewhere";
 
 /** Registers a case. */
 export interface Case {
