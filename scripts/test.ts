@@ -127,7 +127,7 @@ await runSideBySide(
   { least: 2 * cores, most: 4 * cores, idle: 0.2 },
   runTask,
 );
-await runSideBySide(tasks.filter(isForItself), { least: cores, most: 2 * cores, idle: 0.5 }, runTask);
+await runSideBySide(tasks.filter(isForItself), { least: cores, most: cores + 1, idle: 0.5 }, runTask);
 
 /** What became of files, all together. */
 function sumUp(of: readonly FileResult[]) {
