@@ -36,10 +36,16 @@ function nodeOf(command: string): RuntimeOnMachine {
   return { label: `node ${major}`, kind: "node", command, runsTypeScript };
 }
 
+let known: readonly RuntimeOnMachine[] | undefined;
+
 /**
  * @returns Each runtime once
  */
 export function findRuntimes(): RuntimeOnMachine[] {
+  return [...known ??= lookForRuntimes()];
+}
+
+function lookForRuntimes(): RuntimeOnMachine[] {
   const newest = nodeOf(fromNpm("node"));
   const machine = findMachineNode();
   const own = machine === undefined ? undefined : nodeOf(machine);

@@ -1,7 +1,7 @@
 /**
- * `npm test [-- --quick] [--runtime deno,bun,"node 26",workers] [FILE...]`: every test file on the runtimes that it names
+ * `npm test [-- --quick] [--runtime deno,bun,"node 26",workers] [--times] [FILE...]`: every test file on the runtimes that it names
  * ({@link ./test/plan.ts}), and a table of the counts. `--quick`: on the newest Node and Bun, what starts no programs
- * and measures no time.
+ * and measures no time. `--times`: also tells where the time goes.
  */
 import { globSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
@@ -10,8 +10,9 @@ import process from "node:process";
 import { parseArgs } from "node:util";
 import { build } from "esbuild";
 import { createSelfSignedCertificate } from "../src/cli/demo/certificate.ts";
-import { findTargets, isAlone, runsOn, startsPrograms, type Target, type Task } from "./test/plan.ts";
+import { findTargets, isAlone, isNewestNode, runsOn, startsPrograms, type Target, type Task } from "./test/plan.ts";
 import { type FileResult, REPORTS, run, runFile, TRANSPILED } from "./test/run_file.ts";
+import { runSideBySide } from "./test/side_by_side.ts";
 import { describeSkipped } from "./test/skipped.ts";
 
 const CACHE = ".cache";
@@ -19,10 +20,8 @@ const CACHE = ".cache";
 const COMPILED = join(process.cwd(), CACHE, "compiled");
 /** It is good for a week; a run that goes on beside this one keeps its own. */
 const MAX_CERTIFICATE_AGE_MS = 5 * 24 * 3_600_000;
-/** Files that run side by side for each core: tests wait more than they work. */
-const FILES_A_CORE = 2;
-/** Files whose time the table tells with `--verbose`. */
-const SLOWEST = 15;
+/** Files whose time is told with `--times`. */
+const SLOWEST = 20;
 
 /** A certificate that all runtimes trust in one and the same way, so that tests use https without a word of code. */
 function prepareTls(): Record<string, string> {
@@ -59,6 +58,7 @@ const { values, positionals } = parseArgs({
   options: {
     quick: { type: "boolean", default: false },
     runtime: { type: "string" },
+    times: { type: "boolean", default: false },
     verbose: { type: "boolean", default: false },
   },
   allowPositionals: true,
@@ -77,19 +77,30 @@ const named = positionals.flatMap((path) =>
 
 /** The files of a target. One that is named together with a runtime runs there, whatever it says itself. */
 function filesOf(target: Target): string[] {
-  if (positionals.length > 0 && wanted !== undefined && !target.isWorkers) return named;
+  if (isNamed && !target.isWorkers) return named;
   const all = positionals.length > 0 ? named : globSync("tests/**/*_test.ts").sort();
   return all.filter((file) => runsOn(target, file) && !(values.quick && (startsPrograms(file) || isAlone(file))));
 }
 
-const tasks: Task[] = findTargets().filter(isWanted)
-  .flatMap((target) => filesOf(target).map((file) => ({ target, file })))
+const targets = findTargets();
+const newest = targets.find(isNewestNode);
+const isNamed = positionals.length > 0 && wanted !== undefined;
+const tasks: Task[] = targets.filter(isWanted)
+  .flatMap((target) =>
+    filesOf(target).map((file) => ({
+      target,
+      file,
+      isElsewhere: !isNamed && newest !== undefined && target !== newest && runsOn(newest, file),
+    }))
+  )
   // What starts programs takes longest.
   .sort((one, other) => Number(startsPrograms(other.file)) - Number(startsPrograms(one.file)));
 if (tasks.length === 0) {
   console.error('test: nothing to run; --runtime takes deno, bun, node, workers, or a label such as "node 20"');
   process.exit(2);
 }
+/** Whether bash can tell the CPU of a file, in the units of Linux. */
+const isTimed = values.times && process.platform === "linux";
 const env = { ...prepareTls(), NODE_COMPILE_CACHE: COMPILED };
 for (const folder of [REPORTS, COMPILED]) rmSync(folder, { recursive: true, force: true });
 const builder = await run(process.execPath, ["scripts/build.ts", "--quiet", "--no-types"]);
@@ -101,23 +112,22 @@ const untyped = tasks.filter(({ target }) => !target.runsTypeScript).map(({ file
 if (untyped.length > 0) await transpile(untyped);
 
 const results: FileResult[] = [];
-/** Runs files, so many at once. */
-async function runAll(waiting: Task[], atOnce: number): Promise<void> {
-  const next = async () => {
-    for (let task = waiting.shift(); task !== undefined; task = waiting.shift()) {
-      const result = await runFile(task, env);
-      results.push(result);
-      const { target: { label }, file, counts, output, seconds } = result;
-      if (counts.failed > 0 || values.verbose) {
-        console.log(`---- ${file} on ${label}, ${seconds.toFixed(1)} s\n${output}`);
-      }
-    }
-  };
-  await Promise.all(Array.from({ length: atOnce }, next));
+async function runTask(task: Task): Promise<void> {
+  const result = await runFile(task, env, isTimed);
+  results.push(result);
+  const { target: { label }, file, counts, output, seconds } = result;
+  if (counts.failed > 0 || values.verbose) {
+    console.log(`---- ${file} on ${label}, ${seconds.toFixed(1)} s\n${output}`);
+  }
 }
 const cores = availableParallelism();
-await runAll(tasks.filter(({ file }) => !isAlone(file)), cores * FILES_A_CORE);
-await runAll(tasks.filter(({ file }) => isAlone(file)), cores);
+const isForItself = ({ file }: Task) => isAlone(file);
+await runSideBySide(
+  tasks.filter((task) => !isForItself(task)),
+  { least: 2 * cores, most: 4 * cores, idle: 0.2 },
+  runTask,
+);
+await runSideBySide(tasks.filter(isForItself), { least: cores, most: cores + 1, idle: 0.5 }, runTask);
 
 /** What became of files, all together. */
 function sumUp(of: readonly FileResult[]) {
@@ -130,12 +140,19 @@ function sumUp(of: readonly FileResult[]) {
   };
 }
 
-if (values.verbose) {
-  console.log("\nseconds  file");
-  for (const { target, file, seconds } of results.toSorted((a, b) => b.seconds - a.seconds).slice(0, SLOWEST)) {
-    console.log(`${seconds.toFixed(1).padStart(7)}  ${file} on ${target.label}`);
+/** Tells which files took longest, by the CPU where it is measured, and how much of the cores the run has used. */
+function tellTimes(): void {
+  const toCell = (seconds: number) => seconds.toFixed(1).padStart(7);
+  console.log("\n    CPU  seconds  file");
+  const slowest = results.toSorted((a, b) => b.cpuSeconds - a.cpuSeconds || b.seconds - a.seconds).slice(0, SLOWEST);
+  for (const { target, file, seconds, cpuSeconds } of slowest) {
+    console.log(`${toCell(cpuSeconds)}  ${toCell(seconds)}  ${file} on ${target.label}`);
   }
+  const used = results.reduce((sum, { cpuSeconds }) => sum + cpuSeconds, 0);
+  console.log(`${used | 0} s of CPU, ${(100 * used / (cores * performance.now() / 1000)) | 0} % of all cores`);
 }
+
+if (values.times) tellTimes();
 const byLabel = Map.groupBy(results, ({ target }) => target.label);
 const rows = findTargets().flatMap(({ label }) => {
   const of = byLabel.get(label);

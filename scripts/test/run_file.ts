@@ -4,6 +4,7 @@ import { spawn } from "node:child_process";
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
+import type { Readable } from "node:stream";
 import type { Target, Task } from "./plan.ts";
 import { hasReason, readTitle } from "./skipped.ts";
 
@@ -13,6 +14,9 @@ export const REPORTS: string = join(".cache", "tests");
 export const TRANSPILED: string = join(".cache", "node");
 /** Beyond this a file is stuck: its output so far is shown and it counts as failed. */
 const MAX_FILE_MS = 5 * 60_000;
+
+/** For bash: runs a command, then says on descriptor 3 how much CPU it and all that it started have used. */
+const TIMED = '"$0" "$@" 3>&-; code=$?; times >&3; exit $code';
 
 /** What became of the cases of a file, or of many. */
 export interface Counts {
@@ -27,6 +31,8 @@ export interface FileResult extends Task {
   readonly counts: Counts;
   readonly output: string;
   readonly seconds: number;
+  /** Seconds of the CPU, of all that the file has started too; 0 where it is not measured. */
+  readonly cpuSeconds: number;
 }
 
 function toArguments({ kind, runsTypeScript }: Target, file: string, report: string): string[] {
@@ -64,35 +70,61 @@ function count(report: string, isDeno: boolean): Counts {
   return counts;
 }
 
+/** Adds up what bash says of times, such as `0m1.500s 0m0.250s`. */
+function addTimes(text: string): number {
+  return Array.from(text.matchAll(/(\d+)m([\d.]+)s/g), ([, minutes, seconds]) => 60 * Number(minutes) + Number(seconds))
+    .reduce((sum, each) => sum + each, 0);
+}
+
+/** Ends a process that is stuck; where bash measures it, the program itself too. */
+function end(pid: number, isTimed: boolean): void {
+  const own = isTimed ? readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").map(Number) : [];
+  for (const each of [...own, pid]) process.kill(each, "SIGKILL");
+}
+
 /**
  * Runs a program to its end, which is forced when it takes too long.
  *
- * @returns Its status, and everything that it said
+ * @param isTimed Whether its CPU is measured, by bash on Linux
+ * @returns Its status, everything that it said, and the seconds of CPU
  */
-export function run(command: string, args: string[], env = {}): Promise<{ code: number; output: string }> {
+export function run(
+  command: string,
+  args: string[],
+  env = {},
+  isTimed = false,
+): Promise<{ code: number; output: string; cpuSeconds: number }> {
   return new Promise((resolve) => {
-    const child = spawn(command, args, { env: { ...process.env, ...env }, stdio: ["ignore", "pipe", "pipe"] });
+    const [program, all] = isTimed ? ["bash", ["-c", TIMED, command, ...args]] : [command, args];
+    const child = spawn(program, all, {
+      env: { ...process.env, ...env },
+      stdio: ["ignore", "pipe", "pipe", isTimed ? "pipe" : "ignore"],
+    });
     const chunks: Buffer[] = [];
-    child.stdout.on("data", (data: Buffer) => chunks.push(data));
-    child.stderr.on("data", (data: Buffer) => chunks.push(data));
-    const timer = setTimeout(() => child.kill("SIGKILL"), MAX_FILE_MS);
+    for (const stream of [child.stdout, child.stderr]) stream?.on("data", (data: Buffer) => chunks.push(data));
+    let times = "";
+    (child.stdio[3] as Readable | null)?.setEncoding("utf8").on("data", (text: string) => times += text);
+    const timer = setTimeout(() => child.pid !== undefined && end(child.pid, isTimed), MAX_FILE_MS);
     child.on("close", (code) => {
       clearTimeout(timer);
-      resolve({ code: code ?? 1, output: Buffer.concat(chunks).toString() });
+      resolve({ code: code ?? 1, output: Buffer.concat(chunks).toString(), cpuSeconds: addTimes(times) });
     });
   });
 }
 
-/** Runs a file. */
-export async function runFile({ target, file }: Task, env: Record<string, string>): Promise<FileResult> {
+/** Runs a file. @param isTimed Whether its CPU is measured */
+export async function runFile(task: Task, env: Record<string, string>, isTimed: boolean): Promise<FileResult> {
+  const { target, file, isElsewhere } = task;
   const folder = join(REPORTS, target.label);
   mkdirSync(folder, { recursive: true });
   const report = join(folder, `${file.replaceAll("/", "-")}.xml`);
   const started = performance.now();
-  const { code, output } = await run(target.command, toArguments(target, file, report), {
+  const variables = {
     ...env,
     ...(target.isWorkers && { SALLYPORT_UNDER_TEST: "workers" }),
-  });
+    ...(isElsewhere && { SALLYPORT_TEST_ONCE: "elsewhere" }), // see tests/support/cases.ts
+  };
+  const { code, output, cpuSeconds } = await run(target.command, toArguments(target, file, report), variables, isTimed);
   let counts: Counts = { passed: 0, failed: 0, skipped: [] };
   try {
     counts = count(readFileSync(report, "utf8"), target.kind === "deno");
@@ -100,5 +132,5 @@ export async function runFile({ target, file }: Task, env: Record<string, string
   // A run that died, or failed outside of any case, or that ran nothing, has failed too.
   const hasRun = code === 0 && counts.passed + counts.skipped.length > 0;
   if (!hasRun && counts.failed === 0) counts.failed = 1;
-  return { target, file, counts, output, seconds: (performance.now() - started) / 1000 };
+  return { ...task, counts, output, cpuSeconds, seconds: (performance.now() - started) / 1000 };
 }

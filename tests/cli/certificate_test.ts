@@ -5,7 +5,8 @@ import { X509Certificate } from "node:crypto";
 import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { request } from "node:https";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { afterEach, beforeEach, describe } from "@std/testing/bdd";
+import { it } from "../support/cases.ts";
 import { endPrograms, makeFolder, runProgram, startProgram } from "../support/program.ts";
 
 const KEY = "0123456789-secret-key";
@@ -51,7 +52,7 @@ describe("sallyport certificate", () => {
     assert.equal(await answer(), "not trusted");
   });
 
-  it("names hosts and addresses of each kind, for as long as it is told", async () => {
+  it.once("names hosts and addresses of each kind, for as long as it is told", async () => {
     const before = Date.now();
     const args = ["--hosts", "*.gw.example,gw.example,10.1.2.3,::1,2001:db8::5", "--expires", "30d"];
     assert.equal((await run(...args)).status, 0);
@@ -68,7 +69,7 @@ describe("sallyport certificate", () => {
     assert.match(read("gateway.key"), /^-----BEGIN PRIVATE KEY-----\n/);
   });
 
-  it("replaces nothing unless it is told to, and then leaves no old mode behind", async () => {
+  it.once("replaces nothing unless it is told to, and then leaves no old mode behind", async () => {
     writeFileSync(join(folder.path, "b.key"), "mine", { mode: 0o644 });
     const { status, stderr } = await run("b");
     assert.equal(status, 2);
@@ -80,7 +81,7 @@ describe("sallyport certificate", () => {
     assert.equal(modeOf("b.key"), 0o600);
   });
 
-  it("says what is wrong in one line, and writes nothing", async () => {
+  it.once("says what is wrong in one line, and writes nothing", async () => {
     const mistakes: [RegExp, ...string[]][] = [
       [/--hosts takes names and addresses without ports/, "--hosts", "localhost:8788"],
       [/--hosts takes names/, "--hosts", "a b"],

@@ -113,7 +113,7 @@ describe("sallyport doctor", () => {
     assert.ok(provider.calls.at(-1)?.isCut);
   });
 
-  it("sends the key in the header that the provider takes", async () => {
+  it.once("sends the key in the header that the provider takes", async () => {
     const provider = await start();
     configure(provider.url, { credential: "x-api-key" });
     await examine(0);
@@ -121,7 +121,7 @@ describe("sallyport doctor", () => {
     assert.ok(provider.calls.every(({ headers }) => headers["x-api-key"] === KEY && !("authorization" in headers)));
   });
 
-  it("prints a line each, with what to do beneath", async () => {
+  it.once("prints a line each, with what to do beneath", async () => {
     await start({ events: `: hi\n\n${chunk("Hello")}${STOP}` });
     const { status, stdout, stderr } = await run(["a", "--model", "test-1"]);
     assert.equal(status, 0, stderr);
@@ -134,21 +134,21 @@ describe("sallyport doctor", () => {
     assert.match(stdout, /\nwarning +\[DONE\], gateway +missing, but the answer says that it is finished\n +-> /);
   });
 
-  it("fails a stream without any end, which the gateway ends with an error", async () => {
+  it.once("fails a stream without any end, which the gateway ends with an error", async () => {
     await start({ events: chunk("Hello") });
     const found = await examine(1);
     assert.equal(found["[DONE], direct"]?.[0], "failure");
     assert.equal(found["[DONE], gateway"]?.[0], "failure");
   });
 
-  it("tells of answers that are packed though nobody asked", async () => {
+  it.once("tells of answers that are packed though nobody asked", async () => {
     await start({ isPacked: true });
     const found = await examine(0);
     assert.match(found["events, direct"]?.join() ?? "", /^warning,.*packed as gzip though nobody asked/);
     assert.match(found["events, gateway"]?.join() ?? "", /^ok,.*not packed/);
   });
 
-  it("fails what is no stream", async () => {
+  it.once("fails what is no stream", async () => {
     const provider = await startProvider(answerPlain);
     closers.push(() => provider.close());
     configure(provider.url);
@@ -161,7 +161,7 @@ describe("sallyport doctor", () => {
       /try later/,
     ]] as const
   ) {
-    it(`says what a ${status} means, and not what it says`, async () => {
+    it.once(`says what a ${status} means, and not what it says`, async () => {
       const provider = await start({ status });
       const found = await examine(1);
       assert.match(found["plain call, direct"]?.join() ?? "", new RegExp(`^failure,${status},.*${says.source}`));
@@ -267,7 +267,7 @@ describe("sallyport doctor", () => {
     assert.match((await examine(1)).TLS?.join() ?? "", /^failure,.*egress\.(?:cert|ca)/);
   });
 
-  it("examines each replica", async () => {
+  it.once("examines each replica", async () => {
     const provider = await start();
     configure([provider.url, `http://127.0.0.1:${await freePort()}/v1`]);
     const { status, stdout } = await run(["a", "--model", "test-1", "--json"]);
@@ -276,14 +276,14 @@ describe("sallyport doctor", () => {
     assert.deepEqual(reports.map(({ findings }: { findings: unknown[] }) => findings.length), [17, 2]);
   });
 
-  it("takes its key from the variable that is named", async () => {
+  it.once("takes its key from the variable that is named", async () => {
     const provider = await start();
     const { status } = await run(["a", "--model", "test-1", "--key-env", "MY_KEY"], { MY_KEY: KEY });
     assert.equal(status, 0);
     assert.equal(provider.calls[0]?.headers.authorization, `Bearer ${KEY}`);
   });
 
-  it("says what is missing", async () => {
+  it.once("says what is missing", async () => {
     configure("openai");
     const wrong: [args: string[], says: RegExp, env?: Record<string, string>][] = [
       [[], /doctor takes the name of a provider: a, b/],

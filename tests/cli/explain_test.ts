@@ -17,7 +17,7 @@ import { findFix, type RefusedFacts } from "../../src/admin/refusal_fix.ts";
 import { readWrittenRequest, toGatewayRequest } from "../../src/cli/explain/written_request.ts";
 import { parseConfig } from "../../src/config/config.ts";
 import { generateGatewayKey } from "../../src/keys/key_format.ts";
-import { it } from "../support/cases.ts";
+import { isElsewhere, it } from "../support/cases.ts";
 import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY, PROMPT, STREAM_BODY } from "../support/gateway.ts";
 import { cleanEnvironment, endPrograms, makeFolder, ONE_FILE, runProgram, startProgram } from "../support/program.ts";
@@ -150,7 +150,7 @@ describe("sallyport explain", () => {
     );
   });
 
-  it("says of every refusal what a gateway then answers, and what to do", async () => {
+  it.once("says of every refusal what a gateway then answers, and what to do", async () => {
     const operations = ["chat", "models"];
     await configure({ limits: { body: "2KB", bodyTime: "2s" } }, { operations });
     const other = generateGatewayKey();
@@ -202,7 +202,7 @@ describe("sallyport explain", () => {
   const useOf = ({ limits }: { limits: { subject: string; name: string; used: number }[] }) =>
     Object.fromEntries(limits.map(({ subject, name, used }) => [`${subject} ${name}`, used]));
 
-  it("shows limits as the running gateway counts them, what a request takes of them, and takes nothing", async () => {
+  it.once("shows limits as the running gateway counts them, what a request takes of them, and takes nothing", async () => {
     let told = 0;
     const hook = createServer((_request, response) => {
       told++;
@@ -243,7 +243,7 @@ describe("sallyport explain", () => {
     assert.equal(told, 0);
   });
 
-  it("says of a limit that only observes that it lets the request pass", async () => {
+  it.once("says of a limit that only observes that it lets the request pass", async () => {
     await configure({ keys: [{ id: "me", key: KEY, limits: { tokens: "10/h", mode: "observe" } }] });
     const explanation = await explain(write({}));
     assert.deepEqual([explanation.outcome, explanation.observedLimit], ["forwarded", undefined]);
@@ -253,7 +253,8 @@ describe("sallyport explain", () => {
     assert.match((await run(write({}))).stdout, /\nobserved +tokens is reached, and only observed\n/);
   });
 
-  withRedis.it("asks Redis, where there is one, for keys and for the use of limits", async () => {
+  const { it: onRedis } = isElsewhere ? { it: () => {} } : withRedis;
+  onRedis("asks Redis, where there is one, for keys and for the use of limits", async () => {
     const redis = await startRedis();
     closing.push(() => redis.stop());
     await configure({ ...limited, redis: redis.url });
@@ -268,7 +269,7 @@ describe("sallyport explain", () => {
     assert.equal(await send(url), 429);
   });
 
-  it("prints a fact a line", async () => {
+  it.once("prints a fact a line", async () => {
     await configure(limited);
     const { status, stdout } = await run(write({ headers: { "Cookie": "canary=1" } }));
     assert.equal(status, 0);
@@ -292,7 +293,7 @@ describe("sallyport explain", () => {
     assert.match(refused.stdout, /^refused +421 unknown_host\n +Cannot route the request.*\nto do +call one of these/);
   });
 
-  it("says that a preflight is answered by the gateway itself", async () => {
+  it.once("says that a preflight is answered by the gateway itself", async () => {
     await configure({ cors: { origins: ["https://a.example"] } });
     const preflight = (origin: string) =>
       write({
@@ -322,7 +323,7 @@ describe("sallyport explain", () => {
     }
   });
 
-  it("says what is missing", async () => {
+  it.once("says what is missing", async () => {
     await configure();
     const none = await runProgram(["explain"], { cwd: folder.path });
     assert.match(none.stderr, /explain takes a file with a request, or - for standard input/);
@@ -389,7 +390,7 @@ describe("requests that are written down", () => {
     "a whole HAR": "",
   };
   for (const [name, text] of Object.entries(FORMS)) {
-    it(`are read from ${name}`, async () => {
+    it.once(`are read from ${name}`, async () => {
       const given = text === "" ? `{"log":{"entries":[${FORMS["an entry of a HAR"]}]}}` : text;
       const found = read(given);
       assert.deepEqual(found, expected);
@@ -397,7 +398,7 @@ describe("requests that are written down", () => {
     });
   }
 
-  it("are a GET without a body, and a form where curl would send one", () => {
+  it.once("are a GET without a body, and a form where curl would send one", () => {
     assert.deepEqual(read("curl https://h/v1/models"), {
       method: "GET",
       url: "/v1/models",
@@ -412,7 +413,7 @@ describe("requests that are written down", () => {
 });
 
 describe("advice on refusals", () => {
-  it("tells the operator what no caller is told: the state of a key", () => {
+  it.once("tells the operator what no caller is told: the state of a key", () => {
     const facts = (key: Partial<NonNullable<RefusedFacts["key"]>>): RefusedFacts => ({
       config: parseConfig({ providers: { a: { upstream: "openai" } } }),
       provider: "a",

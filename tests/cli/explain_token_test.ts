@@ -1,5 +1,5 @@
 /** `sallyport explain` with identity tokens: whose one is, what its claims allow, and why it is refused. */
-// runtimes: all
+// runtimes: once
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";

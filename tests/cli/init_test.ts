@@ -7,7 +7,8 @@ import { dirname, join, relative } from "node:path";
 import process from "node:process";
 import { Ajv } from "ajv";
 import { parse } from "jsonc-parser";
-import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { afterEach, beforeEach, describe } from "@std/testing/bdd";
+import { it } from "../support/cases.ts";
 import { freePort } from "../support/free_port.ts";
 import { endPrograms, makeFolder, ONE_FILE, runProgram, startProgram } from "../support/program.ts";
 import { startProvider } from "../support/provider.ts";
@@ -49,7 +50,7 @@ describe("sallyport init", () => {
     assert.match((await run(["keys", "list"])).stdout, / first +active /);
   });
 
-  it("names the schema of its version, or the one that is installed beside it", async () => {
+  it.once("names the schema of its version, or the one that is installed beside it", async () => {
     await run(["init"]);
     const { version } = JSON.parse(readFileSync("package.json", "utf8"));
     assert.equal(config().$schema, `https://unpkg.com/sallyport@${version}/dist/gateway.schema.json`);
@@ -93,7 +94,7 @@ describe("sallyport init", () => {
     });
   }
 
-  it("replaces nothing unless it is told to, and adds to the keys that are there", async () => {
+  it.once("replaces nothing unless it is told to, and adds to the keys that are there", async () => {
     for (const name of ["gateway.jsonc", "gateway.key"]) writeFileSync(join(folder.path, name), "mine");
     for (
       const [args, name] of [[[], "gateway.jsonc"], [["--config", "b.jsonc", "--host", "x"], "gateway.key"]] as const
@@ -108,7 +109,7 @@ describe("sallyport init", () => {
     assert.equal((await run(["keys", "list"])).stdout.match(/ first +active /g)?.length, 2);
   });
 
-  it("writes all but a key while Redis is away, and says so", async () => {
+  it.once("writes all but a key while Redis is away, and says so", async () => {
     const { status, stdout, stderr } = await run(["init", "--keys", "redis://:pass-canary@127.0.0.1:1"]);
     assert.equal(status, 1);
     assert.match(stderr, /^sallyport: Cannot use the keys in Redis: .*All is written but a gateway key\n$/);
@@ -119,7 +120,7 @@ describe("sallyport init", () => {
     assert.equal((await run(["check"])).status, 0);
   });
 
-  it("says what is wrong with an option in one line, and writes nothing", async () => {
+  it.once("says what is wrong with an option in one line, and writes nothing", async () => {
     const mistakes: readonly [args: readonly string[], says: RegExp][] = [
       [["--upstream", "opnai"], /--upstream: expected/],
       [["--upstream", "http://user:pw@x/v1"], /--upstream: expected/],

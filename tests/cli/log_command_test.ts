@@ -7,7 +7,8 @@ import { once } from "node:events";
 import { createWriteStream, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
-import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { afterEach, beforeEach, describe } from "@std/testing/bdd";
+import { it } from "../support/cases.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
 import { cleanEnvironment, endPrograms, makeFolder, ONE_FILE, runProgram, startProgram } from "../support/program.ts";
 import { startProvider } from "../support/provider.ts";
@@ -88,7 +89,7 @@ describe("sallyport log", () => {
     return { child, told, ended: once(child, "close") };
   };
 
-  it("prints each exchange in columns, and lets pass what the log did not write", async () => {
+  it.once("prints each exchange in columns, and lets pass what the log did not write", async () => {
     const lines = await good(write([FOREIGN[0] ?? "", ...LINES, ...FOREIGN.slice(1)]));
     assert.equal(lines[0], FOREIGN[0]);
     const late =
@@ -100,7 +101,7 @@ describe("sallyport log", () => {
     assert.ok(lines.every((line) => !line.includes("\u001b")), "no colours into a pipe");
   });
 
-  it("filters by all that is asked, counts what it leaves out, and prints lines as they are as JSON", async () => {
+  it.once("filters by all that is asked, counts what it leaves out, and prints lines as they are as JSON", async () => {
     const file = write([...FOREIGN, ...LINES]);
     const found: readonly [args: readonly string[], ids: readonly string[]][] = [
       [["--key", "SEARCH"], ["0d6b4a3e-0000-4000-8000-000000000001", "streamed"]],
@@ -129,12 +130,12 @@ describe("sallyport log", () => {
     );
   });
 
-  it("reads lines that a collector has put something before", async () => {
+  it.once("reads lines that a collector has put something before", async () => {
     const lines = await good(write(LINES.map((line) => `gateway-1  | ${line}`)), "--json", "--outcome", "errors");
     assert.deepEqual(lines, [LINES[1]]);
   });
 
-  it("sums up calls, errors, tokens and percentiles, over several files", async () => {
+  it.once("sums up calls, errors, tokens and percentiles, over several files", async () => {
     const dropped = JSON.stringify({ time: "2025-01-31T10:00:00.000Z", dropped: 7 });
     const files = [write(LINES), write([...LINES, dropped], "second.log")];
     const { stdout, stderr } = await run("--sum", "key", ...files);
@@ -201,7 +202,7 @@ describe("sallyport log", () => {
     assert.equal(await program.ended, 0);
   });
 
-  it("says what is wrong with the command", async () => {
+  it.once("says what is wrong with the command", async () => {
     const file = write(LINES);
     const wrong: readonly [args: readonly string[], told: RegExp][] = [
       [["--outcome", "bad"], /--outcome: expected one of ok, errors, refused, cancelled/],

@@ -95,17 +95,27 @@ function assertNoOtherCode(page: string, index: number, lines: readonly string[]
   }
 }
 
+/** Folders of examples in which their own tests build meanwhile: they are none of the checkout. */
+const BUILT = ["node_modules", "dist", ".next", ".astro"];
+
+/** Whether a file or a folder of examples is made by a build. */
+export function isBuilt(path: string): boolean {
+  return path.startsWith("examples") && path.split(/[/\\]/).some((name) => BUILT.includes(name));
+}
+
+function readAll(folder: string): string[] {
+  return readdirSync(folder, { withFileTypes: true }).flatMap((entry) => {
+    const path = join(folder, entry.name);
+    if (isBuilt(path)) return [];
+    return entry.isDirectory() ? readAll(path) : [readFileSync(path, "utf8")];
+  });
+}
+
 let known: string | undefined;
 
 /** All that stands in the folders that have tests of their own. */
 function readTested(): string {
-  const files = ["examples", "ops"].flatMap((folder) =>
-    readdirSync(folder, { recursive: true, withFileTypes: true })
-      // What their own tests build meanwhile is none of them.
-      .filter((entry) => entry.isFile() && !/[/\\](?:node_modules|dist)(?:[/\\]|$)/.test(entry.parentPath))
-      .map((entry) => readFileSync(join(entry.parentPath, entry.name), "utf8"))
-  );
-  return known ??= files.join("\n\0\n");
+  return known ??= ["examples", "ops"].flatMap(readAll).join("\n\0\n");
 }
 
 /**

@@ -18,7 +18,7 @@ import { freePort } from "../support/free_port.ts";
 import { makeFolder } from "../support/program.ts";
 import { COMPLETION, type Provider } from "../support/provider.ts";
 import { until } from "../support/until.ts";
-import { type Block, readBlocks } from "./blocks.ts";
+import { type Block, isBuilt, readBlocks } from "./blocks.ts";
 import { callersEnvironment, FreePorts, startStandIn, withUpstream, writePrograms } from "./stage.ts";
 
 /** What a page's folder has of the checkout. */
@@ -69,6 +69,7 @@ npm() {
   case "$*" in
     ci) command npm ci --dry-run --offline --ignore-scripts --no-audit --no-fund ;;
     "run demo") command npm run demo -- --once ;;
+    "run build") command npm run build -- --no-types ;; # tests/packaging/tarball_test.ts builds and tries the types
     test) test -f scripts/test.ts ;; # it is what runs this
     *) command npm "$@" ;;
   esac
@@ -128,7 +129,8 @@ export class PageRun {
 
   #copy(): void {
     mkdirSync(this.#home);
-    for (const name of COPIED) cpSync(name, join(this.#home, name), { recursive: true });
+    const filter = (path: string) => !isBuilt(path);
+    for (const name of COPIED) cpSync(name, join(this.#home, name), { recursive: true, filter });
     symlinkSync(resolve("node_modules"), join(this.#home, "node_modules"));
     // Node and Bun find the package of this folder by its name; for Deno, it is installed elsewhere in real life.
     const manifest = JSON.parse(readFileSync("deno.json", "utf8"));

@@ -90,6 +90,8 @@ class TaskRun {
   #output = "";
   /** Where the output of the last block of commands begins. */
   #start = 0;
+  /** Whether a command has gone on in the background: it may still say something when those behind it have ended. */
+  #hasBackground = false;
 
   private constructor(tell: (text: string) => void) {
     this.#tell = tell;
@@ -203,6 +205,7 @@ done`,
     this.#shell.stdin.write(`. '${file}' </dev/null; printf '\\n%s\\n' ${END_OF_CHUNK}\n`);
     await until(() => said().includes(END_OF_CHUNK) || this.#isOver(), `the end of ${chunk}`, CHUNK_MS);
     if (this.#isOver()) assert.fail(`A command failed:\n${chunk}\n${said()}`);
+    if (/&\s*$/m.test(chunk)) this.#hasBackground = true;
     const background = /(?: >([\w.]+))? &(?: \w+=\$!)?\n$/.exec(chunk);
     if (background !== null) {
       const log = background[1] && join(this.#home, background[1]); // what it says into a file is read there
@@ -222,7 +225,7 @@ done`,
     const pattern = toPattern(await this.#ports.replaceIn(text));
     const seen = () => this.#listen(this.#start);
     try {
-      await until(() => pattern.test(seen()), "what the page shows is seen", SEEN_MS);
+      await until(() => pattern.test(seen()), "what the page shows is seen", this.#hasBackground ? SEEN_MS : 0);
     } catch {
       assert.fail(`The page shows\n${text}\nand what is seen is\n${seen()}`);
     }

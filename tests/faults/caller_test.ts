@@ -7,7 +7,6 @@ import { MemoryKeyStore } from "../../src/keys/key_store_memory.ts";
 import { it } from "../support/cases.ts";
 import { type Answering, answerPlain, chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
-import { runtime } from "../support/runtimes.ts";
 import { callRaw, openRaw, parseAnswer, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
@@ -143,35 +142,6 @@ describe("faults of callers", () => {
       const headers = { ...under.headers, "gateway-auth": "Bearer wrong-but-well-formed-key" };
       assert.equal((await callRaw(under.a, { headers, body: GOOD_BODY })).status, 401);
       assert.equal(lookups, 1);
-    },
-  );
-
-  it.notOn(
-    "workers",
-    "workerd or the edge reads the bytes first",
-    "row 37: half a header, a dripping header and a dripping body end in bounded time, and nobody else notices",
-    async () => {
-      // Deno's own server has no defence against the first two: there node:http serves, as `--server node` does.
-      const { provider, under } = await start(answerPlain, {
-        server: runtime === "deno" ? "node" : "native",
-        config: { limits: { bodyTime: "2s" } },
-      });
-      const silent = openRaw(under.a, "");
-      const half = openRaw(under.a, "POST /v1/chat/completions HTTP/1.1\r\nhost: a.localhost\r\nx-half: ");
-      const drip = openRaw(under.a, "POST /v1/chat/completions HTTP/1.1\r\nhost: a.localhost\r\n");
-      const head = toRawRequest(under.a, { headers: { ...under.headers, "content-length": "10000" } });
-      const body = openRaw(under.a, head);
-      const timer = setInterval(() => {
-        for (const { socket } of [drip, body]) {
-          if (!socket.destroyed) socket.write(socket === drip.socket ? "x: 1\r\n" : " ");
-        }
-      }, 500);
-      await until(() => body.received().includes("body_timeout"), "408 for the dripping body", 10_000);
-      await until(() => half.isClosed() && drip.isClosed() && body.isClosed(), "all are closed", 30_000);
-      clearInterval(timer);
-      assert.equal((await callRaw(under.a, { headers: under.headers, body: GOOD_BODY })).status, 200);
-      assert.equal(provider.calls.length, 1);
-      silent.socket.destroy();
     },
   );
 

@@ -1,4 +1,4 @@
-/** Connections and bytes that a listener has to deal with before, behind or beside a request; rows 52, 58 and 59 of the list. */
+/** Connections and bytes that a listener has to deal with before, behind or beside a request; rows 37, 52, 58 and 59 of the list. */
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
@@ -175,6 +175,24 @@ describe("the listener", () => {
     const { outcome, status } = await under.settled();
     assert.deepEqual([outcome, status], ["client_closed", 499]);
     await until(caller.isClosed, "the connection is closed");
+  });
+
+  it("row 37: half a header, a dripping header and a dripping body end in bounded time, and nobody else notices", async () => {
+    const { provider, under } = await start(answerPlain, { server, config: { limits: { bodyTime: "2s" } } });
+    open(under.a, "");
+    const half = open(under.a, "POST /v1/chat/completions HTTP/1.1\r\nhost: a.localhost\r\nx-half: ");
+    const drip = open(under.a, "POST /v1/chat/completions HTTP/1.1\r\nhost: a.localhost\r\n");
+    const body = open(under.a, toRawRequest(under.a, { headers: { ...under.headers, "content-length": "10000" } }));
+    const timer = setInterval(() => {
+      for (const { socket } of [drip, body]) {
+        if (!socket.destroyed) socket.write(socket === drip.socket ? "x: 1\r\n" : " ");
+      }
+    }, 500);
+    await until(() => body.received().includes("body_timeout"), "408 for the dripping body", 10_000);
+    await until(() => half.isClosed() && drip.isClosed() && body.isClosed(), "all are closed", 30_000);
+    clearInterval(timer);
+    assert.equal((await callRaw(under.a, { headers: under.headers, body: GOOD_BODY })).status, 200);
+    assert.equal(provider.calls.length, 1);
   });
 
   it("an offer to speak h2c is left aside, as RFC 9110 allows", async () => {

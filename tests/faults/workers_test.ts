@@ -222,7 +222,7 @@ describe("workers", () => {
     await until(
       () => {
         for (const pid of childrenOf(program.pid)) {
-          process.kill(pid, "SIGKILL");
+          if (!killed.has(pid)) process.kill(pid, "SIGKILL"); // killed already, it may be gone by now
           killed.add(pid);
         }
         return killed.size >= 4;

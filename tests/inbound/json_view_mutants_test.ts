@@ -92,8 +92,8 @@ describe("a mistake in the one pass over a body is found", () => {
     it(name, async () => {
       const readView = await plant(index, right, wrong);
       assert.throws(() => {
+        fuzzBodies(readView, CASES, SEED, true); // it finds most of them, and soon
         compareEdges(readView);
-        fuzzBodies(readView, CASES, SEED);
       });
     });
   }

@@ -173,10 +173,18 @@ export function toRawRequest(url: string, { method = "POST", path, headers = {},
 /** One request over plain TCP, exactly as written, and its answer: up to its content-length, or to the close. */
 export async function callRaw(url: string, call: RawCall): Promise<RawAnswer> {
   const { socket, received, closed } = openRaw(url, toRawRequest(url, call));
-  socket.on("data", () => {
-    if (!received().includes("\r\n\r\n")) return;
-    const { headers, body } = parseAnswer(received());
-    if (body.length >= Number(headers["content-length"] ?? Infinity)) socket.destroy();
+  let size = 0;
+  /** Of the whole answer in bytes, once its head has come. */
+  let whole: number | undefined;
+  socket.on("data", (data: Buffer) => {
+    size += data.length;
+    if (whole === undefined) {
+      const head = received();
+      const end = head.indexOf("\r\n\r\n");
+      if (end === -1) return;
+      whole = end + 4 + Number(parseAnswer(head).headers["content-length"] ?? Infinity);
+    }
+    if (size >= whole) socket.destroy();
   });
   return parseAnswer(await closed);
 }

@@ -1,15 +1,20 @@
 /** Waits for a condition instead of sleeping. */
 import assert from "node:assert/strict";
 
+/** Shortest and longest time between two looks. Milliseconds. */
+const LEAST_MS = 5;
+const MOST_MS = 50;
+
 /**
- * @param condition Polled every few milliseconds
+ * @param condition Polled every few milliseconds, and less often as time goes on: a look may cost a call
  * @param what Named when it does not come true in time
  * @param ms How long to wait
  */
 export async function until(condition: () => boolean | Promise<boolean>, what: string, ms = 5000): Promise<void> {
-  const end = performance.now() + ms;
+  const start = performance.now();
   while (!(await condition())) {
-    if (performance.now() > end) assert.fail(`waited ${ms} ms in vain: ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 5));
+    const waited = performance.now() - start;
+    if (waited > ms) assert.fail(`waited ${ms} ms in vain: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, Math.min(MOST_MS, Math.max(LEAST_MS, waited / 20))));
   }
 }
