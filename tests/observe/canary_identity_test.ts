@@ -17,6 +17,7 @@ import { findMarks, MARKS, startMarkedProvider } from "../support/marks.ts";
 import { startOtlpReceiver } from "../support/otlp_receiver.ts";
 import { type Program, runProgram, startProgram } from "../support/program.ts";
 import { runtime } from "../support/runtimes.ts";
+import { callRaw } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
 const CLAIM = "canary-claim-3b9e";
@@ -206,12 +207,11 @@ describe("canaries of identity, egress and explain", () => {
     const answers: string[] = [];
     const statuses: number[] = [];
     for (const name of Object.keys(config.providers)) {
-      const headers = { ...JSON_TYPE, "gateway-auth": `Bearer ${key}`, authorization: `Bearer ${MARKS.upstreamKey}` };
-      const to = url.replace(/\/\/[^:]+/, `//${name}.localhost`);
-      const answer = await fetch(`${to}/v1/chat/completions`, { method: "POST", headers, body: BODY });
-      const text = await answer.text();
-      statuses.push(answer.status);
-      if (answer.status !== 200) answers.push(text);
+      const credentials = { "gateway-auth": `Bearer ${key}`, "authorization": `Bearer ${MARKS.upstreamKey}` };
+      const headers = { host: `${name}.localhost`, ...JSON_TYPE, ...credentials };
+      const { status, headers: told, body } = await callRaw(url, { headers, body: BODY });
+      statuses.push(status);
+      if (status !== 200) answers.push(JSON.stringify([told, body]));
     }
     assert.deepEqual(statuses, [200, 200, 502, 502]);
     const encoded = [password, filed].map((text) => btoa(`team:${text}`));
