@@ -1,27 +1,32 @@
 /**
- * Reports of budgets: what keys and teams have used of each, when it begins anew, and when it will be used up at the
- * pace of late.
+ * Reports of budgets: what keys, teams and callers with identity tokens have used of each, when it begins anew, and when
+ * it will be used up at the pace of late.
  *
  * @module
  */
+import type { IdentityConfig } from "../config/identity.ts";
+import { TOKEN_ID_PREFIX } from "../config/key.ts";
 import type { LimitMode, LimitSet } from "../config/limit_set.ts";
 import type { TeamConfig } from "../config/team.ts";
 import { type Budget, formatMoney, periodEnd } from "../config/units.ts";
 import type { GatewayKey, KeyRegistry } from "../keys/key_store.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { DAY_MS, HOUR_MS, UsageUnavailable } from "../usage/counts.ts";
+import { readRecentCallers, type RecentCaller } from "../usage/recent_callers.ts";
 import { readRecentUse, type RecentUse } from "../usage/recent_use.ts";
 import type { UsageReportParts } from "../usage/report.ts";
 
 /** One budget as administrators see it. */
 export interface BudgetView {
   readonly of: "key" | "team";
-  /** Id of the key, or name of the team. */
+  /** Id of the key or of the caller with an identity token, or name of the team. */
   readonly id: string;
   /** Name of the key. */
   readonly name?: string;
   /** Team of the key. */
   readonly team?: string;
+  /** Plan of the caller with an identity token. */
+  readonly plan?: string;
   /** `tokens`, or the currency. */
   readonly unit: string;
   readonly limit: number;
@@ -41,9 +46,9 @@ export interface BudgetView {
 
 /** A query for budgets. */
 export interface BudgetQuery {
-  /** Maximum number of keys with a budget. */
+  /** Maximum number of keys and callers with a budget. */
   readonly limit: number;
-  /** Id of a key: only budgets of the keys after it. */
+  /** Id of a key or caller: only budgets of those after it. */
   readonly after?: string | undefined;
   /** Only the budgets of the key with this id. */
   readonly key?: string | undefined;
@@ -63,6 +68,8 @@ export interface BudgetReportParts extends UsageReportParts {
   readonly keys: Pick<KeyRegistry, "get" | "list">;
   readonly limiter: Limiter;
   readonly teams: Readonly<Record<string, TeamConfig>>;
+  /** Issuers of identity tokens, whose plans may have budgets. */
+  readonly identity?: readonly IdentityConfig[] | undefined;
 }
 
 /** Number of keys that are looked through for a page: most may have no budget. */
@@ -71,17 +78,20 @@ const MAX_SCANNED = 1000;
 const ASKED_AT_ONCE = 50;
 /** Times by which the pace is computed: a week has each of its days once, a day each of its hours. Milliseconds. */
 const PACE_MS: Readonly<Record<Budget["period"], number>> = { day: DAY_MS, month: 7 * DAY_MS };
+/** Time in which a caller with an identity token was in use, for its budgets to be listed. Milliseconds. */
+const LATELY_MS = 7 * DAY_MS;
 /** The least time by which the pace is computed: a single call must not be taken for the pace of a day. Milliseconds. */
 const MIN_PACE_MS = HOUR_MS;
 /** Units of 10^-12 of a currency, in which costs are computed, in one of 10^-9, in which budgets are. */
 const COST_UNIT = 1000n;
 
-/** A key or team with a budget. */
+/** A key, caller or team with a budget. */
 interface Subject {
   readonly of: "key" | "team";
   readonly id: string;
   readonly limits: LimitSet;
-  readonly key?: GatewayKey;
+  /** Facts about a key, or a caller. */
+  readonly about?: { readonly name?: string | undefined; readonly team?: string | undefined; readonly plan?: string };
 }
 
 /** A budget and its use. */
@@ -96,7 +106,7 @@ interface Standing {
 
 const hasBudget = ({ budget, spend }: LimitSet): boolean => budget !== undefined || spend !== undefined;
 
-/** Reports of the budgets of keys and teams. */
+/** Reports of the budgets of keys, callers and teams. */
 export class BudgetReports {
   readonly #parts: BudgetReportParts;
 
@@ -107,7 +117,8 @@ export class BudgetReports {
 
   /**
    * @param query Which budgets
-   * @returns Those of teams first, in the order of the configuration, then those of keys, the newest first
+   * @returns Those of teams first, in the order of the configuration, then those of keys, the newest first, then those
+   * of callers with identity tokens that were in use in the last week, by their ids
    * @throws {KeyStoreError} When the keys can't be read
    */
   async list(query: BudgetQuery): Promise<BudgetList> {
@@ -123,17 +134,21 @@ export class BudgetReports {
     return { budgets: standings.map((standing, at) => toView(standing, recent?.[at], now)), next };
   }
 
-  /** Finds the keys and teams of a page. */
-  async #find({ limit, after, key: id, team }: BudgetQuery): Promise<{ subjects: Subject[]; next: string | null }> {
+  /** Finds the keys, callers and teams of a page. */
+  async #find(
+    { limit, after, key: id, team }: BudgetQuery,
+  ): Promise<{ subjects: readonly Subject[]; next: string | null }> {
     const { keys, teams } = this.#parts;
     const isWhole = id === undefined && team === undefined;
     const subjects = Object.entries(after === undefined ? teams : {})
       .filter(([name, { limits }]) => hasBudget(limits) && (isWhole || name === team))
       .map(([name, { limits }]): Subject => ({ of: "team", id: name, limits }));
+    if (id?.startsWith(TOKEN_ID_PREFIX)) return await this.#findCallers(subjects, { limit: 1, id });
     if (!isWhole) {
       const key = id === undefined ? undefined : await keys.get(id);
       return { subjects: [...subjects, ...toSubjects(key)], next: null };
     }
+    if (after?.startsWith(TOKEN_ID_PREFIX)) return await this.#findCallers(subjects, { limit, after });
     const listed = await keys.list({ limit: MAX_SCANNED, after });
     let found = 0;
     for (const key of listed) {
@@ -141,7 +156,34 @@ export class BudgetReports {
       subjects.push(...some);
       if ((found += some.length) >= limit) return { subjects, next: key.id };
     }
-    return { subjects, next: listed.length === MAX_SCANNED ? listed.at(-1)?.id ?? null : null };
+    if (listed.length === MAX_SCANNED) return { subjects, next: listed.at(-1)?.id ?? null };
+    return await this.#findCallers(subjects, { limit: limit - found });
+  }
+
+  /** Adds the callers with identity tokens that were in use of late; none where usage can't be read. */
+  async #findCallers(
+    subjects: readonly Subject[],
+    { limit, after, id }: Pick<BudgetQuery, "limit" | "after"> & { id?: string },
+  ): Promise<{ subjects: readonly Subject[]; next: string | null }> {
+    const { identity = [], now, config: { usage: { hoursMs } } } = this.#parts;
+    const plans = new Map(
+      identity.flatMap(({ name, plans }) =>
+        Object.entries(plans).filter(([, limits]) => hasBudget(limits))
+          .map(([plan, limits]): [string, LimitSet] => [`${TOKEN_ID_PREFIX}${name}:${plan}`, limits])
+      ),
+    );
+    const limitsOf = (caller: string, plan: string) => plans.get(caller.split(":", 2).join(":") + `:${plan}`);
+    if (plans.size === 0) return { subjects, next: null };
+    const isWanted = (caller: string, plan: string) => limitsOf(caller, plan) !== undefined;
+    const query = { from: now() - Math.min(LATELY_MS, hoursMs), limit: limit + 1, after, id, isWanted };
+    const found = await readRecentCallers(query, this.#parts).catch((error): readonly RecentCaller[] => {
+      if (error instanceof UsageUnavailable) return [];
+      throw error;
+    });
+    const callers = found.slice(0, limit).map(({ id, team, plan }): Subject => {
+      return { of: "key", id, limits: limitsOf(id, plan) ?? {}, about: { team, plan } };
+    });
+    return { subjects: [...subjects, ...callers], next: found.length > limit ? callers.at(-1)?.id ?? null : null };
   }
 
   async #standingsOf(subject: Subject): Promise<Standing[]> {
@@ -180,12 +222,12 @@ export class BudgetReports {
 /** Returns a key that has a budget and can be used. */
 function toSubjects(key: GatewayKey | undefined): Subject[] {
   if (key?.limits === undefined || key.revokedAt !== undefined || !hasBudget(key.limits)) return [];
-  return [{ of: "key", id: key.id, limits: key.limits, key }];
+  return [{ of: "key", id: key.id, limits: key.limits, about: { name: key.name, team: key.team } }];
 }
 
 /** Describes a budget. */
 function toView(
-  { subject: { of, id, key, limits: { mode = "enforce" } }, name, budget: { limit, period }, unit, used }: Standing,
+  { subject: { of, id, about, limits: { mode = "enforce" } }, name, budget: { limit, period }, unit, used }: Standing,
   recent: RecentUse | undefined,
   now: number,
 ): BudgetView {
@@ -198,8 +240,9 @@ function toView(
   return {
     of,
     id,
-    ...(key?.name !== undefined && { name: key.name }),
-    ...(key?.team !== undefined && { team: key.team }),
+    ...(about?.name !== undefined && { name: about.name }),
+    ...(about?.team !== undefined && { team: about.team }),
+    ...(about?.plan !== undefined && { plan: about.plan }),
     unit,
     limit: toAmount(limit),
     used: toAmount(used),

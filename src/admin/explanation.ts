@@ -233,7 +233,7 @@ function toExplainedCall(
   ]);
   return {
     method,
-    url: base.origin + target.replace(/(?<=[?&][^=&]*=)[^&]+/g, MASK),
+    url: base.origin + target.replace(/(?<=[?&][^=&]*=)[^&]+|(?<=[?&])[^=&]+(?=&|$)/g, MASK),
     headers: Object.fromEntries(shown),
     bodyBytes,
     deadlines: shorten(deadlines as Deadlines, request.headers, stream ?? true),

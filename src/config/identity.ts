@@ -241,5 +241,12 @@ export const IdentitySchema: v.GenericSchema<readonly IdentityInput[], readonly 
     (all) => new Set(all.map(({ name }) => name)).size === all.length,
     "expected names that differ: set name where two have the same host",
   ),
+  v.check(
+    (all) => {
+      const pairs = all.flatMap(({ issuer, audience }) => audience.map((each) => `${issuer} ${each}`));
+      return new Set(pairs).size === pairs.length;
+    },
+    "expected audiences that differ where two have the same issuer: only the first one would be asked",
+  ),
   v.description("Issuers of identity tokens (JWT) that are accepted in the place of gateway keys"),
 ) as v.GenericSchema<readonly IdentityInput[], readonly IdentityConfig[]>;

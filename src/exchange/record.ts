@@ -50,6 +50,10 @@ export interface ExchangeRecord {
   readonly provider?: string;
   /** Id of the gateway key. */
   readonly keyId?: string;
+  /** Team that the claims of the caller's identity token named: one of the configuration. */
+  readonly team?: string;
+  /** Plan that they named, likewise. */
+  readonly plan?: string;
   /** Name of the operation, such as `chat.completions`. */
   readonly operation?: string;
   /** `gen_ai.operation.name` by OpenTelemetry's GenAI conventions, if the operation asks a model for something. */
@@ -99,8 +103,10 @@ export type ExchangeFacts = {
         | "firstTokenMs"
         | "limit"
         | "observedLimit"
+        | "plan"
         | "replica"
         | "retryCause"
+        | "team"
         | "withheld"
       )
   ]?: ExchangeRecord[Name];

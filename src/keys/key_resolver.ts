@@ -87,7 +87,12 @@ function findByToken(
   { facts }: Exchange,
 ): KeyConfig | Promise<KeyConfig> {
   const toKey = (resolved: ResolvedToken): KeyConfig => {
-    if (resolved.fault === undefined) return resolved.key;
+    if (resolved.fault === undefined) {
+      const { key: { team }, plan } = resolved;
+      if (team !== undefined) facts.team = team;
+      if (plan !== undefined) facts.plan = plan;
+      return resolved.key;
+    }
     if (resolved.keyId !== undefined) facts.keyId = resolved.keyId;
     throw new GatewayError("invalid_gateway_key", { failureCause: resolved.fault });
   };

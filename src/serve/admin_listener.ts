@@ -120,23 +120,33 @@ export class AdminListener {
     for (const listener of this.#listeners.close()) listener.kill();
   }
 
-  #createHandler({ config, assembly: { parts: { digest }, keys, limiter, usage, identity } }: Prepared): Handler {
+  #createHandler(prepared: Prepared): Handler {
+    const { config, assembly: { parts: { digest }, keys, limiter, usage, identity } } = prepared;
     const { admin, providers } = config;
     const reported = { usage, config, keys, now: Date.now, rest: setImmediate };
     const { served, fleet, state, version, inForce, logs, log = config.log } = this.#options;
-    const { verifier, revocations } = identity ?? {};
+    // What was opened before the configuration changed is judged by the one in force.
+    const credentials = () => {
+      const { config: { admin }, assembly: { identity } } = this.#current ?? prepared;
+      return { token: admin?.token, verifier: identity?.verifier };
+    };
     return createAdminHandler({
       gateway: served,
       fleet,
       keys: new KeyAdministration({ keys, limiter, digest, now: Date.now, config }),
       teams: new TeamReports(config.teams, limiter),
       providerReports: new ProviderReports(providers, limiter),
-      budgets: new BudgetReports({ ...reported, limiter, teams: config.teams }),
+      budgets: new BudgetReports({ ...reported, limiter, teams: config.teams, identity: config.identity }),
       usage: new UsageReports(reported),
-      tokens: new TokenAdministration({ identity: config.identity, revocations, now: Date.now }),
+      tokens: new TokenAdministration({ identity: config.identity, revocations: identity?.revocations, now: Date.now }),
       audit: (entry) => logs.audit(log, entry),
-      token: admin?.token,
-      signIn: verifier?.hasOperators ? (token) => verifier.signIn(token) : undefined,
+      get token() {
+        return credentials().token;
+      },
+      get signIn() {
+        const { verifier } = credentials();
+        return verifier?.hasOperators ? (token: string) => verifier.signIn(token) : undefined;
+      },
       hostname: admin?.hostname,
       digest,
       version,

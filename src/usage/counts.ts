@@ -59,6 +59,9 @@ export interface UsageNames {
   readonly model: string;
   /** Name of the operation. */
   readonly operation: string;
+  /** Team and plan that the claims of an identity token named; left out for keys, whose team is looked up. */
+  readonly team?: string | undefined;
+  readonly plan?: string | undefined;
 }
 
 /** The only operation that was counted while rows named none. */

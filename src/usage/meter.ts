@@ -103,8 +103,9 @@ export class UsageMeter implements ExchangeObserver {
     const endedAt = record.startedAt + record.durationMs;
     const hour = endedAt - endedAt % HOUR_MS;
     const isAnswered = status === 200;
-    const names = { key: keyId, provider, model: this.#nameOf(provider, model, isAnswered), operation };
-    const counts = this.#tableOf(hour).counts(names);
+    const { team, plan } = record;
+    const known = this.#nameOf(provider, model, isAnswered);
+    const counts = this.#tableOf(hour).counts({ key: keyId, provider, model: known, operation, team, plan });
     counts.requests++;
     if (usage !== undefined && isSound(usage)) {
       if (isEstimated === true) counts.estimated++;

@@ -77,7 +77,7 @@ export async function readRecentUse(
     if (ofTeams.size > 0) await teams.learn(rows);
     for (const row of rows) {
       add(ofKeys.get(row.key), row);
-      if (ofTeams.size > 0) add(ofTeams.get(teams.of(row.key)), row);
+      if (ofTeams.size > 0) add(ofTeams.get(teams.of(row)), row);
     }
     sinceRest += rows.length;
     if (sinceRest < ROWS_A_TURN) continue;

@@ -52,6 +52,7 @@ export type UsageExportRow = UsageSums & {
   readonly provider: string;
   readonly model: string;
   readonly operation: string;
+  readonly team: string;
   readonly currency: string;
 };
 
@@ -71,7 +72,7 @@ export interface UsageReportParts {
 const MAX_GROUPS = 1_000_000;
 
 function nameOf(part: UsagePart, row: UsageRow, teams: Teams): string {
-  if (part === "team") return teams.of(row.key);
+  if (part === "team") return teams.of(row);
   if (!isTimePart(part)) return row[part];
   const time = new Date(row.at).toISOString();
   return part === "hour" ? `${time.slice(0, 13)}:00Z` : time.slice(0, part === "day" ? 10 : 7);
@@ -150,7 +151,8 @@ export class UsageReports {
     const teams = new Teams(keys);
     for await (const rows of usage.read(range)) {
       const asked = rows.filter((row) => isWanted(row, query));
-      const wanted = query.team === undefined ? asked : await teams.ofTeam(asked, query.team);
+      await teams.learn(asked);
+      const wanted = query.team === undefined ? asked : asked.filter((row) => teams.of(row) === query.team);
       if (wanted.length > 0) {
         yield wanted.map((row) => {
           const { at, key, provider, model, operation } = row;
@@ -163,6 +165,7 @@ export class UsageReports {
             provider,
             model,
             operation,
+            team: teams.of(row),
             ...toSums(group),
             currency,
           };

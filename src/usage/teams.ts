@@ -1,5 +1,6 @@
 /**
- * Teams of keys, for reports. Usage is kept by key: a report shows the team that the key has when it is made.
+ * Teams of keys, for reports. Usage is kept by key: a report shows the team that the key has when it is made. An
+ * identity token has the team that its claims named when it was used, which is kept.
  *
  * @module
  */
@@ -10,7 +11,7 @@ import { WideMap } from "./wide_map.ts";
 /** Team of keys that are there no more, and of those that have none. */
 const REMOVED = "(removed)";
 const NONE = "(none)";
-/** Team of all identity tokens: which one their claims name is not kept. */
+/** Team of identity tokens that named none, and of those that were used before it was kept. */
 const TOKENS = "(identity tokens)";
 
 /** Source of the names and the teams of keys. */
@@ -34,7 +35,9 @@ export class Teams {
    * @throws {UsageUnavailable} When one can't be looked up: sums by team would be wrong
    */
   async learn(rows: readonly UsageRow[]): Promise<void> {
-    const unknown = new Set(rows.map(({ key }) => key).filter((key) => this.#teams.get(key) === undefined));
+    const unknown = new Set(
+      rows.flatMap(({ key, team }) => team === undefined && this.#teams.get(key) === undefined ? [key] : []),
+    );
     const found = await Promise.all(Array.from(unknown, async (id) => {
       if (id === OTHER) return [id, OTHER] as const;
       if (id.startsWith(TOKEN_ID_PREFIX)) return [id, TOKENS] as const;
@@ -53,11 +56,11 @@ export class Teams {
    */
   async ofTeam(rows: readonly UsageRow[], team: string): Promise<readonly UsageRow[]> {
     await this.learn(rows);
-    return rows.filter(({ key }) => this.of(key) === team);
+    return rows.filter((row) => this.of(row) === team);
   }
 
-  /** Returns the team of a key that was looked up. */
-  of(key: string): string {
-    return this.#teams.get(key) ?? NONE;
+  /** Returns the team of a row whose key was looked up. */
+  of({ key, team }: Pick<UsageRow, "key" | "team">): string {
+    return team ?? this.#teams.get(key) ?? NONE;
   }
 }

@@ -1,5 +1,6 @@
 /**
- * Lines of the usage file: `["hour", start, key, provider, model, [counts], operation]`, or `"day"`.
+ * Lines of the usage file: `["hour", start, key, provider, model, [counts], operation]`, or `"day"`. Those of identity
+ * tokens end with the team and the plan that their claims named, of which one may be `null`.
  *
  * Each version reads the files of the others. The first versions wrote no operation and nine counts. A later version
  * may add counts at the end of the list, and kinds of lines; both are kept as they are. One that changes more begins
@@ -31,6 +32,7 @@ export type UsageLineRead =
   | { readonly step: UsageStep; readonly row: UsageRow }
   | { readonly step: "unknown"; readonly line: string };
 
+const isNameOrNone = (value: unknown): value is string | null => value === null || typeof value === "string";
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) >= 0;
 
 function readCounts(list: readonly number[]): { counts: UsageCounts; later: readonly number[] | undefined } {
@@ -50,13 +52,16 @@ function readCounts(list: readonly number[]): { counts: UsageCounts; later: read
 export function readLine(line: string): UsageLineRead {
   const content: unknown = JSON.parse(line);
   if (!Array.isArray(content) || typeof content[0] !== "string") throw new TypeError("no line of usage");
-  const [step, at, key, provider, model, list, operation = UNNAMED_OPERATION]: unknown[] = content;
+  const [step, at, key, provider, model, list, operation = UNNAMED_OPERATION, team = null, plan = null]: unknown[] =
+    content;
   if (step === "version" && isCount(at) && at > VERSION) throw new LaterVersion();
   if (step !== "hour" && step !== "day") return { step: "unknown", line };
   const isRow = isCount(at) && typeof key === "string" && typeof provider === "string" && typeof model === "string" &&
-    typeof operation === "string" && Array.isArray(list) && list.length >= FIRST_COUNTS && list.every(isCount);
+    typeof operation === "string" && isNameOrNone(team) && isNameOrNone(plan) && Array.isArray(list) &&
+    list.length >= FIRST_COUNTS && list.every(isCount);
   if (!isRow) throw new TypeError("no row of usage");
-  return { step, row: { at, key, provider, model, operation, ...readCounts(list) } };
+  const ofToken = { team: team ?? undefined, plan: plan ?? undefined };
+  return { step, row: { at, key, provider, model, operation, ...ofToken, ...readCounts(list) } };
 }
 
 /**
@@ -67,8 +72,10 @@ export function readLine(line: string): UsageLineRead {
  * @param row The row
  * @returns The line without its end
  */
-export function toLine(step: UsageStep, { at, key, provider, model, operation, counts, later = [] }: UsageRow): string {
+export function toLine(step: UsageStep, row: UsageRow): string {
+  const { at, key, provider, model, operation, team, plan, counts, later = [] } = row;
   const list = [...USAGE_COUNTS.map((name) => counts[name]), ...later];
   while (list.length > FIRST_COUNTS && list.at(-1) === 0) list.pop();
-  return JSON.stringify([step, at, key, provider, model, list, operation]);
+  const ofToken = team === undefined && plan === undefined ? [] : [team ?? null, plan ?? null];
+  return JSON.stringify([step, at, key, provider, model, list, operation, ...ofToken]);
 }

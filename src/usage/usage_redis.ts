@@ -1,8 +1,8 @@
 /**
  * Usage in Redis, which many gateways share: small hashes for each hour and each day, which Redis expires by itself. A
- * field is the names of a row, as JSON: `["key","provider","model","operation"]`; its value are the counts in the order
- * of `USAGE_COUNTS`, with spaces between them and without zeros at the end. Counts that a later version adds stay where
- * they are.
+ * field is the names of a row, as JSON: `["key","provider","model","operation"]`, and for an identity token the team and
+ * the plan that its claims named, of which one may be `null`. Its value are the counts in the order of `USAGE_COUNTS`,
+ * with spaces between them and without zeros at the end. Counts that a later version adds stay where they are.
  *
  * A batch of rows is sent as a few short scripts, each with its number: one that Redis ran although its answer was lost
  * is not counted again.
@@ -18,6 +18,7 @@ import {
   STEP_MS,
   USAGE_COUNTS,
   type UsageBatch,
+  type UsageNames,
   type UsageRange,
   type UsageRow,
   type UsageStore,
@@ -107,17 +108,25 @@ function readNames(field: string): readonly unknown[] {
   }
 }
 
+/** Returns the field of a row. That of a stored key is the same in all versions. */
+function toField({ key, provider, model, operation, team, plan }: UsageNames): string {
+  const ofToken = team === undefined && plan === undefined ? [] : [team ?? null, plan ?? null];
+  return JSON.stringify([key, provider, model, operation, ...ofToken]);
+}
+
+const isNameOrNone = (value: unknown): value is string | null => value === null || typeof value === "string";
+
 /** Reads a field. One that another version writes in a form of its own is none of the rows: `undefined`. */
 function readRow(at: number, field: string, value: string): UsageRow | undefined {
   if (!field.startsWith("[") || !/^\d+(?: \d+)*$/.test(value)) return undefined;
-  const [key, provider, model, operation] = readNames(field);
+  const [key, provider, model, operation, team = null, plan = null] = readNames(field);
   const isRow = typeof key === "string" && typeof provider === "string" && typeof model === "string" &&
-    typeof operation === "string";
+    typeof operation === "string" && isNameOrNone(team) && isNameOrNone(plan);
   if (!isRow) return undefined;
   const counts = noCounts();
   const list = value.split(" ");
   for (const [index, name] of USAGE_COUNTS.entries()) counts[name] = Number(list[index] ?? 0);
-  return { at, key, provider, model, operation, counts };
+  return { at, key, provider, model, operation, team: team ?? undefined, plan: plan ?? undefined, counts };
 }
 
 /** Usage in Redis. */
@@ -204,7 +213,8 @@ export class RedisUsage implements UsageStore {
     const keys = [markName(group, this.#name), indexName(group, "hour", at), indexName(group, "day", day)];
     const args = [script, MARK_MS, expiryOf("hour", at, hoursMs), expiryOf("day", day, daysMs)];
     const indexes = new Map<number, number>();
-    const texts = rows.flatMap(({ key, provider, model, operation, counts }) => {
+    const texts = rows.flatMap((row) => {
+      const { key, model, counts } = row;
       const place: Place = placeOf(key);
       let index = indexes.get(place.hash);
       if (index === undefined) {
@@ -215,8 +225,8 @@ export class RedisUsage implements UsageStore {
       const isListed = this.#listed.has(model) || model === OTHER;
       return [
         index,
-        JSON.stringify([key, provider, model, operation]),
-        isListed ? "" : JSON.stringify([key, provider, OTHER, operation]),
+        toField(row),
+        isListed ? "" : toField({ ...row, model: OTHER }),
         isListed ? "" : MODELS_OF + JSON.stringify(key),
         toCounts(counts),
       ];

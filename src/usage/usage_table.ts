@@ -17,6 +17,8 @@ interface Entry {
   readonly provider: string;
   readonly model: string;
   readonly operation: string;
+  readonly team: string | undefined;
+  readonly plan: string | undefined;
   readonly counts: UsageCounts;
   /** Counts of a later version. */
   later: readonly number[] | undefined;
@@ -34,20 +36,22 @@ interface KeyUse {
   index: Map<string, Entry> | undefined;
 }
 
-const indexOf = ({ provider, model, operation }: Omit<UsageNames, "key">): string =>
-  `${operation}\0${provider}\0${model}`;
+const indexOf = ({ provider, model, operation, team, plan }: Omit<UsageNames, "key">): string =>
+  `${operation}\0${provider}\0${model}\0${team}\0${plan}`;
 
 function find(use: KeyUse, names: UsageNames): Entry | undefined {
   if (use.index !== undefined) return use.index.get(indexOf(names));
-  const { provider, model, operation } = names;
+  const { provider, model, operation, team, plan } = names;
   for (let entry = use.first; entry !== undefined; entry = entry.next) {
-    if (entry.model === model && entry.provider === provider && entry.operation === operation) return entry;
+    const isSame = entry.model === model && entry.provider === provider && entry.operation === operation;
+    if (isSame && entry.team === team && entry.plan === plan) return entry;
   }
   return undefined;
 }
 
-function insert(use: KeyUse, { provider, model, operation }: Omit<UsageNames, "key">): Entry {
-  const entry: Entry = { provider, model, operation, counts: noCounts(), later: undefined, next: undefined };
+function insert(use: KeyUse, { provider, model, operation, team, plan }: Omit<UsageNames, "key">): Entry {
+  const counts = noCounts();
+  const entry: Entry = { provider, model, operation, team, plan, counts, later: undefined, next: undefined };
   if (use.last === undefined) use.first = entry;
   else use.last.next = entry;
   use.last = entry;
@@ -110,7 +114,7 @@ export class UsageTable {
       this.#keys.add(key, use = { first: undefined, last: undefined, rows: 0, models: 0, index: undefined });
     }
     const isListed = this.#listed.has(model) || model === OTHER;
-    if (!isListed && use.models >= MAX_MODELS) return this.#entry({ key, provider, model: OTHER, operation });
+    if (!isListed && use.models >= MAX_MODELS) return this.#entry({ ...names, model: OTHER });
     if (!isListed) use.models++;
     this.#rows++;
     return insert(use, names);
@@ -120,8 +124,8 @@ export class UsageTable {
   *rowsAt(at: number): Iterable<UsageRow> {
     for (const [key, { first }] of this.#keys) {
       for (let entry = first; entry !== undefined; entry = entry.next) {
-        const { provider, model, operation, counts, later } = entry;
-        yield { at, key, provider, model, operation, counts, later };
+        const { provider, model, operation, team, plan, counts, later } = entry;
+        yield { at, key, provider, model, operation, team, plan, counts, later };
       }
     }
   }

@@ -20,6 +20,7 @@ const COLUMNS: readonly (keyof UsageExportRow)[] = [
   "provider",
   "model",
   "operation",
+  "team",
   ...USAGE_COUNTS,
   "tokens",
   "unpriced",

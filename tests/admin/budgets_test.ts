@@ -231,4 +231,52 @@ describe("the pace of a budget", () => {
     assert.equal(perDay, 20 * ROWS_A_TURN * 24);
     assert.ok(rests.length >= 20, `${rests.length} turns`);
   });
+
+  it("is that of callers too, of whom a page holds as many as asked for, however many there are", async () => {
+    const caller = (number: number, ageMs: number): UsageRow => ({
+      ...row(ageMs, 1, `jwt:corp:${String(number).padStart(5, "0")}`),
+      plan: number % 2 === 0 ? "gold" : "none",
+    });
+    const reports = new BudgetReports({
+      usage: {
+        backend: "memory",
+        async *read() {
+          for (let from = 9999; from > 0; from -= 500) {
+            for (const ageMs of [0, HOUR_MS]) yield Array.from({ length: 500 }, (_, at) => caller(from - at, ageMs));
+          }
+          yield [row(0, 1), { ...row(0, 1, "k2"), plan: "gold" }];
+        },
+      },
+      config: parseConfig({ providers: { a: { upstream: "https://a.example" } } }),
+      keys: { get: () => Promise.resolve(undefined), list: () => Promise.resolve([]) },
+      limiter: {
+        acquire: () => assert.fail(),
+        status: (subject) => Promise.resolve([{ subject, name: "budget", limit: 1e6, used: 1, resetMs: 1 }]),
+      },
+      teams: {},
+      identity: parseConfig({
+        providers: { a: { upstream: "https://a.example" } },
+        identity: [{
+          name: "corp",
+          issuer: "https://id.example",
+          audience: "x",
+          plans: { gold: { budget: "1M/month" }, none: { requests: "1/s" } },
+        }],
+      }).identity,
+      now: () => NOON,
+      rest,
+    });
+    const ids: string[] = [];
+    let after: string | undefined;
+    for (let page = 0; page < 3; page++) {
+      const { budgets, next } = await reports.list({ limit: 10, after });
+      assert.equal(budgets.length, 10);
+      ids.push(...budgets.map(({ id }) => id));
+      assert.equal(next, ids.at(-1));
+      after = next ?? undefined;
+    }
+    assert.deepEqual([ids.length, new Set(ids).size, ids[0], ids.at(-1)], [30, 30, "jwt:corp:00000", "jwt:corp:00058"]);
+    const last = await reports.list({ limit: 1000, after: "jwt:corp:09990" });
+    assert.deepEqual([last.budgets.map(({ id }) => id.slice(-4)), last.next], [["9992", "9994", "9996", "9998"], null]);
+  });
 });

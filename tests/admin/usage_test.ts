@@ -157,10 +157,10 @@ describe("usage at the admin API", () => {
     const csv = await get(`key=${ids[0]}&format=csv&by=day`);
     assert.equal(csv.headers.get("content-type"), "text/csv; charset=utf-8");
     const [head, line, end, ...more] = (await csv.text()).split("\r\n");
-    assert.match(head ?? "", /^from,step,key,provider,model,operation,requests,/);
+    assert.match(head ?? "", /^from,step,key,provider,model,operation,team,requests,/);
     assert.match(
       line ?? "",
-      new RegExp(`^\\d{4}-\\d\\d-\\d\\dT00:00:00\\.000Z,day,${ids[0]},a,test-1,chat\\.completions,3,`),
+      new RegExp(`^\\d{4}-\\d\\d-\\d\\dT00:00:00\\.000Z,day,${ids[0]},a,test-1,chat\\.completions,\\(none\\),3,`),
     );
     assert.deepEqual([end, more], ["", []]);
     assert.equal(await (await get("key=nobody")).text(), "");

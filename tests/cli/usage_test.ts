@@ -182,8 +182,8 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     const day = new Date(HOUR - HOUR % DAY_MS).toISOString();
     assert.equal(
       await good("export", "--csv", "--by", "day", "--key", "k2"),
-      `from,step,key,provider,model,operation,${USAGE_COUNTS.join(",")},tokens,unpriced,cost,currency\r\n` +
-        `${day},day,k2,a,'=o3,chat.completions,1,0,0,0,0,0,1,0,0,1,1,1,,USD\r\n`,
+      `from,step,key,provider,model,operation,team,${USAGE_COUNTS.join(",")},tokens,unpriced,cost,currency\r\n` +
+        `${day},day,k2,a,'=o3,chat.completions,(removed),1,0,0,0,0,0,1,0,0,1,1,1,,USD\r\n`,
     );
     assert.equal(await good("export", "--key", "nobody"), "");
   });

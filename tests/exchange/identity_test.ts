@@ -277,6 +277,9 @@ describe("callers with identity tokens", () => {
       assert.equal((await call(gateway, await issuer.token({ claims: { aud } }))).status, 200);
     }
     assert.equal(await faultOf(gateway, await issuer.token({ claims: { aud: "people" } })), "token_issuer");
+    const twice = [{ name: "apps", audience: ["apps", "more"] }, { name: "people", audience: ["people", "more"] }];
+    const identity = twice.map((each) => ({ issuer: issuer.url, ...each }));
+    assert.throws(() => parseConfig({ providers: { a: { upstream: "openai" } }, identity }), /audiences that differ/);
   });
 
   it("cost one signature check each: a token is remembered until it ends, or until its key does", async () => {

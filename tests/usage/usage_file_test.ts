@@ -82,6 +82,40 @@ describe("usage in a file", () => {
     );
   });
 
+  it("tells teams and plans of identity tokens apart, and reads lines of before", async () => {
+    const ann = { keyId: "jwt:corp:ann" };
+    const line = (names: readonly unknown[], count: number, ...more: unknown[]) =>
+      JSON.stringify([
+        "hour",
+        NOON,
+        ...names,
+        "a",
+        "gpt-4o",
+        [count, 0, 0, 0, 0, 0, 0, 0, 0],
+        "chat.completions",
+        ...more,
+      ]);
+    writeFileSync(path, `${line([ann.keyId], 5)}\n${line([ann.keyId], 7, null, "gold")}\n`);
+    const { meter } = await open();
+    meter.settled(exchange({ ...ann, team: "search", plan: "gold" }));
+    meter.settled(exchange({ ...ann, team: "search", plan: "gold" }));
+    meter.settled(exchange({ ...ann, team: "ads" }));
+    meter.settled(exchange({ ...ann, plan: "gold" }));
+    meter.settled(exchange(ann));
+    await meter.close();
+    const { store } = await open();
+    const rows: unknown[] = [];
+    for await (const some of store.read({ step: "hour", ...ALL })) {
+      rows.push(...some.map(({ team, plan, counts }) => `${team} ${plan} ${counts.requests}`));
+    }
+    assert.deepEqual(rows.sort(), ["ads undefined 1", "search gold 2", "undefined gold 8", "undefined undefined 6"]);
+    const lines = readFileSync(path, "utf8");
+    assert.match(lines, /^\["hour",\d+,"jwt:corp:ann",.*,"chat\.completions","search","gold"\]$/m);
+    assert.match(lines, /^\["hour",\d+,"jwt:corp:ann",.*,"chat\.completions"\]$/m);
+    writeFileSync(path, `${line([ann.keyId], 1, 7)}\n`);
+    await assert.rejects(open(), ConfigError);
+  });
+
   it("is one sum for gateways that share it, each of which adds what it has counted", async () => {
     const [here, there] = [await open(), await open()];
     for (let turn = 0; turn < 3; turn++) {
@@ -161,7 +195,7 @@ describe("usage in a file", () => {
     const unknown = '["week",1,{"anything":true}]';
     writeFileSync(
       path,
-      `["hour",${HOUR},"team","a","gpt-4o",[1,0,0,0,3,0,4,0,0,1,5,6],"responses","eu"]\n${unknown}\n`,
+      `["hour",${HOUR},"team","a","gpt-4o",[1,0,0,0,3,0,4,0,0,1,5,6],"responses",null,null,"eu"]\n${unknown}\n`,
     );
     const { meter } = await open();
     assert.deepEqual(await requestsOf(meter), [["team", "responses", 1, 1]]);

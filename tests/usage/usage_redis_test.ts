@@ -71,6 +71,37 @@ withRedis.describe("usage in Redis", () => {
     assert.deepEqual(await content(), { ...odd, [field]: "3 0 1 0 6 0 8 0 0 1 9" });
   });
 
+  it("tells teams and plans of identity tokens apart, in fields that versions before read too", async () => {
+    const { use, meter, client, store } = await open();
+    const ann = { keyId: "jwt:corp:ann" };
+    use({ ...ann, team: "search", plan: "gold" });
+    use({ ...ann, team: "search", plan: "gold" });
+    use({ ...ann, plan: "gold" });
+    for (let made = 0; made < MAX_MODELS + 5; made++) use({ ...ann, team: "ads", model: `o${made}` });
+    await tell(meter, range);
+    const field = '["jwt:corp:ann","a","gpt-4o","chat.completions"]';
+    const hash = hashName(placeOf(ann.keyId), "hour", HOUR);
+    const odd = '["jwt:corp:ann","a","gpt-4o","chat.completions",7]';
+    await client.ask((redis) => redis.hset(hash, { [field]: "5", [odd]: "9" }), Number);
+    const sums = new Map<string, number>();
+    for await (const rows of store.read({ step: "hour", ...range })) {
+      for (const { team, plan, model, counts } of rows) {
+        const name = `${team} ${plan} ${model.replace(/^o\d+$/, "o")}`;
+        sums.set(name, (sums.get(name) ?? 0) + counts.requests);
+      }
+    }
+    assert.deepEqual(Object.fromEntries(sums), {
+      "search gold gpt-4o": 2,
+      "undefined gold gpt-4o": 1,
+      "undefined undefined gpt-4o": 5,
+      "ads undefined o": MAX_MODELS,
+      [`ads undefined ${OTHER}`]: 5,
+    });
+    const all = await client.ask((redis) => redis.hgetall(hash), (found) => Object.keys(found as object));
+    assert.ok(all.includes('["jwt:corp:ann","a","gpt-4o","chat.completions","search","gold"]'));
+    assert.ok(all.includes('["jwt:corp:ann","a","gpt-4o","chat.completions",null,"gold"]'));
+  });
+
   it("never adds up to more than is exact", async () => {
     const { use, meter, client } = await open();
     use();

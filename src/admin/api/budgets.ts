@@ -33,9 +33,10 @@ const amount = { type: "number", minimum: 0 };
 
 const properties = {
   of: { enum: ["key", "team"] },
-  id: { ...text, description: "Id of the key, or name of the team" },
+  id: { ...text, description: "Id of the key or of the caller with an identity token, or name of the team" },
   name: { ...text, description: "That of the key" },
   team: { ...text, description: "That of the key" },
+  plan: { ...text, description: "That of the caller with an identity token, when it was last in use" },
   unit: { ...text, description: "tokens, or the currency" },
   limit: amount,
   used: { ...amount, description: "With what open calls have reserved" },
@@ -66,7 +67,7 @@ export const budgetListSchema: Readonly<Record<string, unknown>> = {
       type: "array",
       items: {
         type: "object",
-        required: Object.keys(properties).filter((name) => name !== "name" && name !== "team"),
+        required: Object.keys(properties).filter((name) => !["name", "team", "plan"].includes(name)),
         additionalProperties: false,
         properties,
       },
@@ -80,14 +81,17 @@ export const BUDGET_ROUTES: readonly AdminRoute<BudgetReports>[] = [{
   method: "get",
   path: "/v1/budgets",
   operationId: "listBudgets",
-  summary: "List the budgets of teams and keys: what is used, when they renew, and when they will be used up",
+  summary:
+    "List the budgets of teams, of keys and of callers with identity tokens that were in use in the last 7 days: " +
+    "what is used, when they renew, and when they will be used up",
   query: {
     schema: BudgetQuerySchema,
     means: {
-      limit: `How many keys with a budget at most, up to ${MAX_LISTED}; ${DEFAULT_LISTED} if left out. A page ends ` +
+      limit:
+        `How many keys and callers with a budget at most, up to ${MAX_LISTED}; ${DEFAULT_LISTED} if left out. A page ends ` +
         "after 1000 keys in any case; the first one has the teams too",
       after: "The next of the page before",
-      key: "Only the budgets of the key with this id",
+      key: "Only the budgets of the key or caller with this id",
       team: "Only the budgets of this team",
     },
   },

@@ -18,9 +18,11 @@ export interface Operator {
   /** Id of the operator's token, or `admin token`. */
   readonly who: string;
   readonly role: AdminRole;
+  /** Tells whether the token would still be let in: for what goes on after the request was answered. */
+  readonly isStillGood: () => Promise<boolean>;
 }
 
-/** Parts of {@link Guard}. */
+/** Parts of {@link Guard}. They may change with the configuration: each is read when it is needed. */
 export interface GuardParts {
   /** The admin token. */
   readonly token?: string | undefined;
@@ -39,7 +41,7 @@ const REFUSAL_MS = 1000;
 /** Limit of refusals delayed at the same time, each with its connection and a timer; any further one is a 429. */
 const MAX_WAITING = 64;
 /** The operator who shows the admin token, whoever that is. */
-const BY_ADMIN_TOKEN: Operator = { who: "admin token", role: "admin" };
+const BY_ADMIN_TOKEN: TokenOperator = { id: "admin token", role: "admin" };
 /** Hosts that always stand for this machine, whatever the DNS answers. */
 const LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]"];
 
@@ -93,17 +95,25 @@ export class Guard {
    * @throws {GatewayError} For no token or a wrong one
    */
   async authenticate({ headers }: GatewayRequest, header = "Authorization"): Promise<Operator> {
-    const { token, signIn, digest } = this.#parts;
     if (!this.isGuarded) throw new GatewayError("no_admin_token");
     const presentedToken = parseBearer(headers.get(header.toLowerCase())) ?? "";
-    if (token !== undefined && equalDigests(digest(presentedToken), digest(token))) return BY_ADMIN_TOKEN;
-    const operator = await signIn?.(presentedToken);
-    if (operator !== undefined) return { who: operator.id, role: operator.role };
+    const operator = await this.#find(presentedToken);
+    if (operator !== undefined) {
+      const isStillGood = () => this.#find(presentedToken).then((found) => found !== undefined, () => false);
+      return { who: operator.id, role: operator.role, isStillGood };
+    }
     if (presentedToken !== "") await this.#slowDown();
     throw new GatewayError("invalid_admin_token", {
       detail: `send ${header}: Bearer <admin token>`,
       headers: { "www-authenticate": 'Bearer realm="admin"' },
     });
+  }
+
+  /** Finds the operator of a token. */
+  async #find(presentedToken: string): Promise<TokenOperator | undefined> {
+    const { token, signIn, digest } = this.#parts;
+    if (token !== undefined && equalDigests(digest(presentedToken), digest(token))) return BY_ADMIN_TOKEN;
+    return await signIn?.(presentedToken);
   }
 
   /** Delays the refusal of a wrong token after the first ones. All callers share the count: they are not told apart. */

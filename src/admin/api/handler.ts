@@ -184,7 +184,7 @@ function createRouter(parts: AdminParts, guard: Guard) {
       const target = provider || (new URL(url).searchParams.get("gateway") ?? "");
       return await supervise({ ...route, target }, operator, parts, () => {
         const query = route.query === undefined ? {} : readQuery(route.query, url) as FleetQuery;
-        return route.run(actions, { provider, query, inbound, readBytes: () => readBytes(inbound) });
+        return route.run(actions, { provider, operator, query, inbound, readBytes: () => readBytes(inbound) });
       });
     });
   }

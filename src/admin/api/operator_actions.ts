@@ -12,6 +12,8 @@ import { parseBearer } from "../../inbound/credentials.ts";
 import { createHostTable } from "../../inbound/host.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { toAnswer } from "./answers.ts";
+import { endWithToken } from "./end_with_token.ts";
+import type { Operator } from "./guard.ts";
 import type { AdminRoute } from "./keys.ts";
 import { createLiveEvents } from "../../observe/live/live_feed.ts";
 import type { Fleet } from "../../observe/fleet/fleet.ts";
@@ -97,6 +99,7 @@ export interface OperatorRoute {
 /** Arguments of a route. */
 export interface OperatorCall {
   readonly provider: string;
+  readonly operator: Operator;
   /** Gateways that the call is about. */
   readonly query: FleetQuery;
   readonly inbound: GatewayRequest;
@@ -115,7 +118,7 @@ export const OPERATOR_ROUTES: readonly OperatorRoute[] = [
     answers: "LiveReport",
     type: "text/event-stream",
     query: FLEET_QUERY,
-    run: (actions, { query }) => actions.watch(query.gateway),
+    run: (actions, { query, operator }) => actions.watch(query.gateway, operator),
   },
   {
     method: "post",
@@ -208,8 +211,12 @@ export class OperatorActions {
     return toAnswer(200, { state: this.state, openExchanges: gateway.openExchanges });
   }
 
-  /** Opens the live feed for one more watcher. @param named The gateways; this one if left out */
-  async watch(named: string | undefined): Promise<GatewayResponse> {
+  /**
+   * Opens the live feed for one more watcher. It ends when the watcher's token does.
+   *
+   * @param named The gateways; this one if left out
+   */
+  async watch(named: string | undefined, { isStillGood }: Operator): Promise<GatewayResponse> {
     const { fleet, exchanges: lists, health, version } = this.#parts;
     const { lagMs, look } = named === undefined ? { lagMs: 0, look: this.#parts.look } : await fleet.watch(named);
     if (this.#state.watchers >= MAX_WATCHERS) throw new GatewayError("too_many_watchers");
@@ -228,7 +235,7 @@ export class OperatorActions {
         "x-content-type-options": "nosniff",
         "x-accel-buffering": "no",
       },
-      body: createLiveEvents(report, clock, () => this.#state.watchers--),
+      body: endWithToken(createLiveEvents(report, clock, () => this.#state.watchers--), isStillGood, clock),
     };
   }
 

@@ -57,7 +57,7 @@ export const TOKEN_ROUTES: readonly AdminRoute<TokenAdministration>[] = [
     summary: "Show as whom this token signs in, and with which role",
     status: 200,
     answers: "Operator",
-    run: (_, { operator }) => Promise.resolve(operator),
+    run: (_, { operator: { who, role } }) => Promise.resolve({ who, role }),
   },
   {
     method: "get",

@@ -165,7 +165,7 @@ export const usageSchema: Readonly<Record<string, unknown>> = {
   },
 };
 
-const rowNames = ["key", "provider", "model", "operation"];
+const rowNames = ["key", "provider", "model", "operation", "team"];
 
 /** JSON Schema of a line of an export, for the description. */
 export const usageRowSchema: Readonly<Record<string, unknown>> = {
@@ -187,7 +187,8 @@ const SELECTION = {
   from: "The first day, such as 2027-01-31, or time, in UTC; instead of last",
   to: "The day or time at which it ends, which is no part of it; now if left out",
   key: "Only the usage of the key with this id",
-  team: "Only the usage of keys that are in this team now; (none) for those without, (removed) for keys that are gone",
+  team:
+    "Only the usage of keys that are in this team now, and of identity tokens that named it; (none) for keys without, (removed) for keys that are gone",
   provider: "Only the usage of this provider",
   model: "Only the usage of this model",
   operation: "Only the usage of this operation, such as embeddings",

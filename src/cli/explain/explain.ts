@@ -44,7 +44,9 @@ export async function explainCommand({ operand, config: file, json }: CommandOpt
   const { keys, identity, limiter, parts: { digest } } = assembly;
   const standing = createStanding(config, limiter);
   try {
-    await identity?.revocations.list(); // a command that ends follows no changes: this reads them once
+    // A command that ends follows no changes of files: this reads them once.
+    await keys.get("");
+    await identity?.revocations.list();
     const { status } = standing;
     const compose = composeGateway;
     explanation = await explain(request, { config, keys, identity: identity?.verifier, status, digest, compose });

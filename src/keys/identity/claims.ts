@@ -103,6 +103,12 @@ export interface KnownNames {
   readonly teams: Readonly<Record<string, unknown>>;
 }
 
+/** A caller's key, and the plan that its limits are of. */
+export interface TokenKey {
+  readonly key: KeyConfig;
+  readonly plan: string | undefined;
+}
+
 /**
  * Makes the key of a caller. A setting that comes from a claim is never left out: a token without the claim is refused,
  * since a setting that is left out means that everything is allowed.
@@ -110,14 +116,14 @@ export interface KnownNames {
  * @param claims The claims of a verified token
  * @param config Its issuer
  * @param parts SHA-256, and the teams
- * @returns The key, without an expiry
+ * @returns The key, without an expiry, and its plan
  * @throws {ClaimsRefused} If a claim is missing, or names something that is not configured
  */
 export function toTokenKey(
   claims: Claims,
   config: IdentityConfig,
   { digest, teams }: { readonly digest: Digest } & KnownNames,
-): KeyConfig {
+): TokenKey {
   const { plans, claims: rules } = config;
   assertRequired(claims, config.require);
   const list = (name: MappedClaim): string[] | undefined => {
@@ -133,7 +139,7 @@ export function toTokenKey(
   const [plan] = list("limits") ?? [];
   if (plan !== undefined && !Object.hasOwn(plans, plan)) throw new ClaimsRefused("claims.limits yields no plan");
   const [name] = rules.name === undefined ? [] : apply(rules.name, claims);
-  return {
+  const key: KeyConfig = {
     id: toTokenId(config.name, id, digest),
     name: name?.slice(0, MAX_NAME_LENGTH),
     providers: list("providers"),
@@ -142,6 +148,7 @@ export function toTokenKey(
     team,
     limits: plan === undefined ? undefined : plans[plan],
   };
+  return { key, plan };
 }
 
 /** Returns the name of a caller in a token. @throws {ClaimsRefused} If it is missing */
@@ -176,9 +183,10 @@ const RoleSchema = v.picklist(["viewer", "admin"]);
  * @param config Its issuer
  * @returns The higher one of its roles; `undefined` if it has none
  */
-export function toRole(claims: Claims, { admin }: IdentityConfig): AdminRole | undefined {
+export function toRole(claims: Claims, { require, admin }: IdentityConfig): AdminRole | undefined {
   if (admin === undefined) return undefined;
   try {
+    assertRequired(claims, require);
     assertRequired(claims, admin.require);
   } catch {
     return undefined;

@@ -36,20 +36,22 @@ export function peekClaims(token: string): Claims | undefined {
   }
 }
 
+/** The number of parts of a text that are decoded at most: a text may be long, and full of what looks like tokens. */
+const MAX_DECODED = 20;
+
 /**
- * Reads the claims of everything in a text that may be a token, whatever stands before and after it. Linear in its
- * length.
+ * Reads the claims of what in a text may be a token, whatever stands before and after it: of the first ones, if there
+ * are many.
  *
  * @param text Anything
  * @returns Claims of tokens, which may be of anybody
  */
 export function* findClaims(text: string): Generator<Claims> {
-  if (!text.includes(".e")) return;
-  for (const word of text.split(/[^\w.-]+/)) {
-    for (const part of word.split(".").slice(1)) {
-      if (part.length > MAX_TOKEN_LENGTH || !/^e[yw]/.test(part)) continue;
-      const claims = peekClaims(`e30.${part}.`);
-      if (claims !== undefined) yield claims;
-    }
+  let decoded = 0;
+  for (const [, part = ""] of text.matchAll(/\.(e[yw][\w-]*)/g)) {
+    if (part.length > MAX_TOKEN_LENGTH) continue;
+    if (decoded++ === MAX_DECODED) return;
+    const claims = peekClaims(`e30.${part}.`);
+    if (claims !== undefined) yield claims;
   }
 }

@@ -6,13 +6,13 @@
  */
 import { jwtVerify, type JWTVerifyGetKey, type JWTVerifyOptions } from "jose";
 import type { IdentityConfig } from "../../config/identity.ts";
-import type { KeyConfig } from "../../config/key.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import type { TokenFault } from "../../errors/outcomes.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import type { Digest } from "../key_format.ts";
 import { RecentMap } from "../recent_map.ts";
-import { type AdminRole, type Claims, ClaimsRefused, type KnownNames, toIdOf, toRole, toTokenKey } from "./claims.ts";
+import { type AdminRole, type Claims, ClaimsRefused, type KnownNames, type TokenKey } from "./claims.ts";
+import { toIdOf, toRole, toTokenKey } from "./claims.ts";
 import type { IssuerKeys, KeySet, KeySetHealth } from "./key_set.ts";
 import type { RevocableToken, RevocationRegistry } from "./revocations.ts";
 import { isMissingKey, TokenRefused, toRefused } from "./token_fault.ts";
@@ -27,7 +27,7 @@ const COMPLAINT_EVERY_MS = 60_000;
 
 /** A caller's token: the key that it stands for, or why it is refused. */
 export type ResolvedToken =
-  | { readonly key: KeyConfig; readonly fault?: undefined }
+  | TokenKey & { readonly fault?: undefined }
   | { readonly fault: TokenFault; readonly keyId: string | undefined };
 
 /** An operator who was signed in by a token. */
@@ -61,16 +61,17 @@ interface Issuer {
   readonly options: JWTVerifyOptions;
 }
 
-/** A token whose signature is good. */
+/** A token whose signature is good. Of its claims only those are kept that the gateway needs: the others may be large. */
 interface Verified extends RevocableToken {
   readonly source: Issuer;
-  readonly claims: Claims;
   /** The set of keys that it was verified by: with another one it is verified again. */
   readonly by: KeySet;
   /** Time from which it is refused, milliseconds since 1970. */
   readonly expiresAt: number;
   /** The caller's key; a fault where its claims yield none. */
   readonly resolved: ResolvedToken;
+  /** The operator's role; `undefined` where its claims yield none. */
+  readonly role: AdminRole | undefined;
 }
 
 /** Verifies the tokens of the configured issuers. */
@@ -163,8 +164,7 @@ export class TokenVerifier {
     if (!this.hasOperators || !hasTokenForm(token)) return undefined;
     try {
       const verified = this.#recall(token) ?? await this.#verify(token);
-      const { source: { config }, claims, id } = verified;
-      const role = toRole(claims, config);
+      const { id, role } = verified;
       if (id === undefined || role === undefined || this.#isRevoked(verified)) return undefined;
       return { id, role };
     } catch (thrown) {
@@ -249,7 +249,6 @@ export class TokenVerifier {
     const { exp = 0, iat = 0, jti, sub } = claims;
     const verified: Verified = {
       source,
-      claims,
       by,
       issuer: config.issuer,
       jti: typeof jti === "string" ? jti : undefined,
@@ -259,6 +258,7 @@ export class TokenVerifier {
       leewayMs: config.leewayMs,
       expiresAt: Math.min(exp * 1000, iat * 1000 + config.maxAgeMs) + config.leewayMs,
       resolved: this.#toResolved(claims, config),
+      role: toRole(claims, config),
     };
     this.#verified.set(digest(token), verified);
     return verified;
@@ -266,7 +266,7 @@ export class TokenVerifier {
 
   #toResolved(claims: Claims, config: IdentityConfig): ResolvedToken {
     try {
-      return { key: toTokenKey(claims, config, this.#parts) };
+      return toTokenKey(claims, config, this.#parts);
     } catch (error) {
       if (!(error instanceof ClaimsRefused)) throw error;
       if (config.callers) this.#complain(config.name, error.message);

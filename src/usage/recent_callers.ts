@@ -1,0 +1,72 @@
+/**
+ * Callers with identity tokens that were in use of late, from the hours that are kept: no store of keys lists them.
+ *
+ * @module
+ */
+import { TOKEN_ID_PREFIX } from "../config/key.ts";
+import { HOUR_MS, ROWS_A_TURN } from "./counts.ts";
+import type { UsageReportParts } from "./report.ts";
+
+/** A caller with an identity token, as its claims named its team and its plan when it was last in use. */
+export interface RecentCaller {
+  /** Id of the caller, such as `jwt:corp:ann`. */
+  readonly id: string;
+  readonly team: string | undefined;
+  readonly plan: string;
+}
+
+/** A query for callers. */
+export interface RecentCallerQuery {
+  /** Start of the time that counts, milliseconds since 1970; the whole hour counts in which it lies. */
+  readonly from: number;
+  /** Number of callers at most. */
+  readonly limit: number;
+  /** Only those whose ids come after this one. */
+  readonly after?: string | undefined;
+  /** Only the one with this id. */
+  readonly id?: string | undefined;
+  /** Tells whether a caller with this plan is asked for. */
+  readonly isWanted: (id: string, plan: string) => boolean;
+}
+
+/** A caller, and the hour in which it was last in use. */
+interface Seen extends RecentCaller {
+  readonly at: number;
+}
+
+const byId = (one: Seen, other: Seen): number => one.id < other.id ? -1 : one.id > other.id ? 1 : 0;
+
+/**
+ * Finds callers, in one pass and in turns. Memory is bounded by the limit, however many callers there are. Of two plans
+ * that are asked for, and were in use in the same hour, either may be told.
+ *
+ * @param query Which ones
+ * @param parts Where usage is known
+ * @returns The callers, by their ids
+ * @throws {UsageUnavailable} When usage can't be read
+ */
+export async function readRecentCallers(
+  { from, limit, after = TOKEN_ID_PREFIX, id, isWanted }: RecentCallerQuery,
+  { usage, now, rest }: Pick<UsageReportParts, "usage" | "now" | "rest">,
+): Promise<readonly RecentCaller[]> {
+  let found = new Map<string, Seen>();
+  const first = () => Array.from(found.values()).sort(byId).slice(0, limit);
+  const hourOf = (time: number) => Math.floor(time / HOUR_MS) * HOUR_MS;
+  let sinceRest = 0;
+  for await (
+    const rows of usage.read({ step: "hour", from: hourOf(from), to: hourOf(now()) + HOUR_MS, key: id })
+  ) {
+    for (const { at, key, team, plan } of rows) {
+      if (plan === undefined || key <= after || (id !== undefined && key !== id)) continue;
+      if (!key.startsWith(TOKEN_ID_PREFIX) || !isWanted(key, plan)) continue;
+      if (at >= (found.get(key)?.at ?? 0)) found.set(key, { id: key, team, plan, at });
+      // The first ones stay among the first: whoever is left out here has enough others before it.
+      if (found.size > 2 * limit) found = new Map(first().map((each) => [each.id, each]));
+    }
+    sinceRest += rows.length;
+    if (sinceRest < ROWS_A_TURN) continue;
+    sinceRest = 0;
+    await rest();
+  }
+  return first();
+}
