@@ -122,9 +122,6 @@ describe("the admin listener with identity tokens", () => {
     }
   });
 
-<<<<<<< HEAD
-  it.once("needs no admin token beside them, and is then closed without one", async () => {
-=======
   it("lets nobody in as an operator without what the issuer's tokens need in any case", async () => {
     const { call } = await start({ identity: identity({ require: { org: "mine" } }) });
     const admin = { roles: ["gw-admins"] };
@@ -134,8 +131,7 @@ describe("the admin listener with identity tokens", () => {
     }
   });
 
-  it("needs no admin token beside them, and is then closed without one", async () => {
->>>>>>> identity
+  it.once("needs no admin token beside them, and is then closed without one", async () => {
     const { call } = await start({ admin: { port: 0 } });
     assertRefusal(await call("GET", "/v1/keys", { authorization: "" }), 401, "invalid_admin_token");
     assert.equal((await call("GET", "/v1/keys", await bearer({ roles: ["gw-readers"] }))).status, 200);
