@@ -261,7 +261,7 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
 
 /** 7: watches an answer on its way: a stream of events for its end, and either kind for the tokens that it states. */
 function watch(
-  body: ByteSource,
+  body: ByteSource | PushedBody,
   { isMetered, isEvents }: { isMetered: boolean; isEvents: boolean },
   { operation: { dialect }, provider: { deadlines, keepAliveMs }, choices, askedUsage }: Call,
   { exchange, gateway: { clock, limits: { writeStallMs } } }: Flow,

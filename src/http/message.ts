@@ -21,6 +21,8 @@ export interface ByteSink {
 
 /** A body that pushes itself to its receiver. */
 export interface PushedBody {
+  /** True if all of it is there, so that it is pushed at once. Left out where that is not known. */
+  readonly isWhole?: boolean;
   /**
    * Pushes the body: at once what is there, the rest as it comes.
    *
@@ -45,8 +47,6 @@ export interface PushedBody {
 export interface ByteSource {
   /** True if the first `read` brings all of it. */
   readonly isWhole?: boolean;
-  /** True if the next `read` need not wait. Left out where that is not known. */
-  readonly isReady?: boolean;
   /**
    * Returns the same body in pieces, where it would come whole: for a reader that counts bytes as they arrive. To be
    * called before the first `read`, and read instead.
@@ -61,8 +61,6 @@ export interface ByteSource {
    * @throws Whatever broke the body
    */
   read(): Promise<Uint8Array | undefined>;
-  /** Pushes the body, instead of being read. Left out where it can only be read: `push` does that then. */
-  pushTo?(sink: ByteSink): () => void;
   /**
    * Gives the rest up and frees what is behind it. Never throws; safe to call again.
    *
@@ -74,20 +72,21 @@ export interface ByteSource {
 const ignore = (): void => {};
 
 /**
- * Pushes a body into a sink; one that can only be read is read for it.
+ * Pushes a body into a sink; one that is pulled is read for it.
  *
  * @param source The body
  * @param sink Receives it
  * @returns A function that asks for more after a `write` that returned false
  */
 export function push(source: ByteSource | PushedBody, sink: ByteSink): () => void {
-  if (!("read" in source)) return source.pushTo(sink);
-  if (source.pushTo !== undefined) return source.pushTo(sink);
+  if ("pushTo" in source) return source.pushTo(sink);
   let wake = ignore;
   const run = async () => {
     try {
-      for (let chunk = await source.read(); chunk !== undefined; chunk = await source.read()) {
+      let chunk = await source.read();
+      while (chunk !== undefined) {
         if (!sink.write(chunk)) await new Promise<void>((resolve) => wake = resolve);
+        chunk = source.isWhole ? undefined : await source.read();
       }
       sink.end();
     } catch (error) {

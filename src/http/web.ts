@@ -112,6 +112,11 @@ export function toReadableStream(source: ByteSource | PushedBody): ReadableStrea
   }, { highWaterMark: 0 });
 }
 
+/** Returns a body as one that is pulled, for a reader that takes it bit by bit. */
+export function toByteSource(body: ByteSource | PushedBody): ByteSource {
+  return "read" in body ? body : fromReadableStream(toReadableStream(body));
+}
+
 /**
  * Converts an answer to a web response.
  *

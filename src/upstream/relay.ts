@@ -42,7 +42,7 @@ const ignore = (): void => {};
 
 /** A body that settles its exchange. It is pushed by the upstream, and pushes on. */
 export class Relay implements PushedBody, ByteSink {
-  readonly #body: ByteSource;
+  readonly #body: ByteSource | PushedBody;
   readonly #options: RelayOptions;
   #cancelTimer = ignore;
   /** Receiver of the answer; `undefined` until the caller's side is ready for it. */
@@ -62,7 +62,7 @@ export class Relay implements PushedBody, ByteSink {
    * @param body The upstream's body
    * @param options Options of the relay
    */
-  constructor(body: ByteSource, options: RelayOptions) {
+  constructor(body: ByteSource | PushedBody, options: RelayOptions) {
     this.#body = body;
     this.#options = options;
     this.#waitingSince = this.#lastSentAt = options.clock.monotonic();

@@ -7,7 +7,7 @@
 import { Buffer } from "node:buffer";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { type Clock, systemClock } from "../../exchange/clock.ts";
-import type { ByteSink, ByteSource } from "../../http/message.ts";
+import type { ByteSink, PushedBody } from "../../http/message.ts";
 import { joinChunks } from "../../http/read_all.ts";
 import { NeverSent, type Transport, type UpstreamCall, type UpstreamResponse } from "../transport.ts";
 import { type Connection, type ConnectionCall, ConnectionPool, type Dial, PIECE_BYTES } from "./connection.ts";
@@ -50,7 +50,7 @@ function toRequest({ method, target, headers, body }: UpstreamCall, host: string
 }
 
 /** A call under way, and the body of its response. */
-class Call implements ByteSource, ConnectionCall {
+class Call implements PushedBody, ConnectionCall {
   readonly isHead: boolean;
   /** The response, as soon as its header is there. */
   readonly response: Promise<UpstreamResponse>;
@@ -67,7 +67,6 @@ class Call implements ByteSource, ConnectionCall {
   #isPaused = false;
   #isOver = false;
   #failure: Error | undefined;
-  #wake = ignore;
   /** Receiver of the body, once it is pushed; `undefined` again after its end. */
   #sink: ByteSink | undefined;
   /** True while the receiver wants no more. */
@@ -148,20 +147,6 @@ class Call implements ByteSource, ConnectionCall {
     return this.#isOver && this.#failure === undefined;
   }
 
-  get isReady(): boolean {
-    return this.#isOver || this.#chunks.length > 0;
-  }
-
-  /** Returns all bytes that have arrived, in one piece; waits if there are none. */
-  async read(): Promise<Uint8Array | undefined> {
-    while (this.#chunks.length === 0) {
-      if (this.#failure !== undefined) throw this.#failure;
-      if (this.#isOver) return undefined;
-      await new Promise<void>((resolve) => this.#wake = resolve);
-    }
-    return this.#take();
-  }
-
   pushTo(sink: ByteSink): () => void {
     this.#sink = sink;
     this.#deliver();
@@ -174,8 +159,7 @@ class Call implements ByteSource, ConnectionCall {
   /** Hands over what has arrived, and the end. Not from within the parser: the receiver may begin another call. */
   #deliver(): void {
     const sink = this.#sink;
-    if (sink === undefined) return this.#wake();
-    if (this.#isHeld) return;
+    if (sink === undefined || this.#isHeld) return;
     if (this.#chunks.length > 0) {
       this.#isHeld = !sink.write(this.#take());
       if (this.#isHeld) return;
@@ -200,7 +184,6 @@ class Call implements ByteSource, ConnectionCall {
     this.#chunks = [];
     this.#sink = undefined;
     this.#stop(new Error("The rest of the response is not wanted"));
-    this.#failure = undefined;
   }
 
   #stop(reason: Error): void {
