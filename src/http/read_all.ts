@@ -4,7 +4,7 @@
  * @module
  */
 import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
-import { type ByteSource, push, type PushedBody } from "./message.ts";
+import { type AnyBody, push } from "./message.ts";
 
 /** Deadline of a read. */
 export interface ReadDeadline {
@@ -55,7 +55,7 @@ const nothing = (): void => {};
  * @returns All of its bytes
  * @throws What `accept` threw, the reason of the exchange's abort, or what broke the body
  */
-export function readAll(source: ByteSource | PushedBody, options: ReadAllOptions = {}): Promise<Uint8Array> {
+export function readAll(source: AnyBody, options: ReadAllOptions = {}): Promise<Uint8Array> {
   const { accept, exchange, deadline, toError = (cause) => cause } = options;
   return new Promise((resolve, reject) => {
     if (exchange?.reason !== undefined) return reject(exchange.reason);
@@ -94,7 +94,6 @@ export function readAll(source: ByteSource | PushedBody, options: ReadAllOptions
         return true;
       },
       end() {
-        if (isOver) return;
         end();
         resolve(joinChunks(chunks));
       },

@@ -9,7 +9,7 @@ import { request as requestHttps } from "node:https";
 import { Readable } from "node:stream";
 import { createGunzip } from "node:zlib";
 import { OPENAI_CHAT } from "../../dialects/openai_chat.ts";
-import type { ByteSource, PushedBody } from "../../http/message.ts";
+import type { AnyBody } from "../../http/message.ts";
 import { toByteSource } from "../../http/web.ts";
 import type { Transport } from "../../upstream/transport.ts";
 import { failure, type Step, timed } from "./doctor_probe.ts";
@@ -128,7 +128,7 @@ const toAnswer = (response: IncomingMessage): Answer => ({
 });
 
 /** Returns a body as a stream; leaving it ends the call. */
-function toReadable(answered: ByteSource | PushedBody | null): Readable {
+function toReadable(answered: AnyBody | null): Readable {
   const body = answered && toByteSource(answered);
   return new Readable({
     read() {
