@@ -55,7 +55,7 @@ export type { AdminErrorCode } from "./src/errors/admin_errors.ts";
 export type { ErrorSpec } from "./src/errors/error_spec.ts";
 export { type ErrorCode, ERRORS, GatewayError } from "./src/errors/gateway_error.ts";
 export { type Concern, concernOf, type FailureCause, type Outcome, type TokenFault } from "./src/errors/outcomes.ts";
-export type { ByteSink, ByteSource, GatewayRequest, GatewayResponse, PushedBody } from "./src/http/message.ts";
+export type { AnyBody, ByteSink, ByteSource, GatewayRequest, GatewayResponse, PushedBody } from "./src/http/message.ts";
 export type { DurableErrorCode } from "./src/errors/durable_errors.ts";
 export type { RequestErrorCode } from "./src/errors/request_errors.ts";
 export type { UpstreamErrorCode } from "./src/errors/upstream_errors.ts";

@@ -196,7 +196,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     teams: config.teams,
     durable: overrides.durable ?? embedDurable(config, clock),
     budgets: createBudgetNotes({ alerts: config.alerts, ...overrides.budgets, limiter, digest, clock }),
-    observers: overrides.observers ?? [],
+    observers: overrides.observers?.map((observer) => (record) => observer.settled(record)) ?? [],
     tracer: overrides.tracer,
     clock,
     limits,

@@ -15,7 +15,7 @@ import { ClientClosed, type Exchange, type Settlement, toSettlement } from "./ex
 import type { ExchangeObserver, Tracer } from "./exchange/observer.ts";
 import type { OpenExchanges } from "./exchange/open_exchanges.ts";
 import {
-  type ByteSource,
+  type AnyBody,
   type GatewayRequest,
   type GatewayResponse,
   isDrainable,
@@ -70,7 +70,7 @@ export interface Pipeline extends AdmissionParts {
   readonly digest: Digest;
   /** Durable exchanges; `undefined` where no provider has any. */
   readonly durable: DurableExchanges | undefined;
-  readonly observers: readonly ExchangeObserver[];
+  readonly observers: readonly ExchangeObserver["settled"][];
   readonly tracer: Tracer | undefined;
   readonly limits: Config["limits"];
   readonly bodies: BodyMemory;
@@ -261,7 +261,7 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
 
 /** 7: watches an answer on its way: a stream of events for its end, and either kind for the tokens that it states. */
 function watch(
-  body: ByteSource,
+  body: AnyBody,
   { isMetered, isEvents }: { isMetered: boolean; isEvents: boolean },
   { operation: { dialect }, provider: { deadlines, keepAliveMs }, choices, askedUsage }: Call,
   { exchange, gateway: { clock, limits: { writeStallMs } } }: Flow,

@@ -40,8 +40,8 @@ class ChunkScanner extends EventScanner implements StreamScanner {
   isDone = false;
   usage: TokenUsage | undefined;
   readonly #hasSeveralChoices: boolean;
-  readonly #begun = new Set<number>();
-  readonly #finished = new Set<number>();
+  /** The choices that have begun, each with whether it has finished. */
+  readonly #choices = new Map<number, boolean>();
 
   constructor(choices: number) {
     super();
@@ -51,8 +51,8 @@ class ChunkScanner extends EventScanner implements StreamScanner {
   /** True after `[DONE]`, or once every choice that began has its finish reason. */
   get isComplete(): boolean {
     if (this.isDone) return true;
-    for (const index of this.#begun) if (!this.#finished.has(index)) return false;
-    return this.#finished.size > 0;
+    for (const hasFinished of this.#choices.values()) if (!hasFinished) return false;
+    return this.#choices.size > 0;
   }
 
   protected override readLine(bytes: Uint8Array, start: number, end: number): void {
@@ -69,10 +69,11 @@ class ChunkScanner extends EventScanner implements StreamScanner {
       this.usage = readUsage(chunk) ?? this.usage;
       for (const { index, finish_reason: reason, delta } of chunk.choices ?? []) {
         const choice = Number(index ?? 0);
-        if (this.#begun.size >= MAX_CHOICES && !this.#begun.has(choice)) continue;
-        this.#begun.add(choice);
+        const hadFinished = this.#choices.get(choice);
+        if (hadFinished === undefined && this.#choices.size >= MAX_CHOICES) continue;
         if (reason === "error") this.hasError = true;
-        if ((typeof reason === "string" && reason !== "") || isEndOfAudio(delta?.audio)) this.#finished.add(choice);
+        const isFinished = (typeof reason === "string" && reason !== "") || isEndOfAudio(delta?.audio);
+        this.#choices.set(choice, isFinished || hadFinished === true);
       }
     } catch {
       // No chat completion chunk: the provider's business, and no sign that anything was finished.

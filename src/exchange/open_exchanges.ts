@@ -3,27 +3,33 @@
  *
  * @module
  */
-import type { GatewayRequest } from "../http/message.ts";
+import { type GatewayRequest, whenGone } from "../http/message.ts";
 import type { Clock } from "./clock.ts";
 import { ClientClosed, Exchange } from "./exchange.ts";
-import type { ExchangeObserver } from "./observer.ts";
+import type { ExchangeRecord } from "./record.ts";
 
 /** The age at which an open exchange begins to watch whether its caller leaves. Milliseconds. */
 const WATCH_CALLER_MS = 20;
 
-/** A body breaks by itself when the caller leaves; this is for the time in which nothing goes to or fro. */
-function watchCaller(request: GatewayRequest, exchange: Exchange, clock: Clock): void {
-  const onGone = () => exchange.leave === undefined ? exchange.abort(new ClientClosed()) : exchange.leave();
-  let signal: AbortSignal | undefined;
-  const cancelTimer = clock.timer(WATCH_CALLER_MS, () => {
-    signal = request.signal;
-    if (signal?.aborted) onGone();
-    signal?.addEventListener("abort", onGone);
-  });
-  exchange.onSettled(() => {
-    cancelTimer();
-    signal?.removeEventListener("abort", onGone);
-  });
+/**
+ * Watches whether the caller leaves. A body breaks by itself then; this is for the time in which nothing goes to or fro.
+ */
+class CallerWatch {
+  /** The request, until it is watched: an exchange may be open for much longer than anybody needs it. */
+  #request: GatewayRequest | undefined;
+  #end: () => void;
+
+  constructor(request: GatewayRequest, exchange: Exchange, clock: Clock) {
+    this.#request = request;
+    this.#end = clock.timer(WATCH_CALLER_MS, () => this.#begin(exchange));
+    exchange.onSettled(() => this.#end());
+  }
+
+  #begin(exchange: Exchange): void {
+    const onGone = () => exchange.leave === undefined ? exchange.abort(new ClientClosed()) : exchange.leave();
+    if (this.#request !== undefined) this.#end = whenGone(this.#request, onGone);
+    this.#request = undefined;
+  }
 }
 
 /**
@@ -52,13 +58,13 @@ export class OpenExchanges implements Iterable<Exchange> {
    */
   begin(
     request: GatewayRequest,
-    { clock, observers }: { readonly clock: Clock; readonly observers: readonly ExchangeObserver[] },
+    { clock, observers }: { readonly clock: Clock; readonly observers: readonly ((record: ExchangeRecord) => void)[] },
   ): Exchange {
     const exchange = new Exchange(clock);
     exchange.openIndex = this.#all.push(exchange) - 1;
     exchange.onSettled(() => this.#delete(exchange));
-    watchCaller(request, exchange, clock);
-    for (const observer of observers) exchange.onSettled((record) => observer.settled(record));
+    new CallerWatch(request, exchange, clock);
+    for (const observer of observers) exchange.onSettled(observer);
     return exchange;
   }
 

@@ -21,6 +21,8 @@ export interface ByteSink {
 
 /** A body that pushes itself to its receiver. */
 export interface PushedBody {
+  /** True if all of it is there, so that it is pushed at once. Left out where that is not known. */
+  readonly isWhole?: boolean;
   /**
    * Pushes the body: at once what is there, the rest as it comes.
    *
@@ -45,8 +47,6 @@ export interface PushedBody {
 export interface ByteSource {
   /** True if the first `read` brings all of it. */
   readonly isWhole?: boolean;
-  /** True if the next `read` need not wait. Left out where that is not known. */
-  readonly isReady?: boolean;
   /**
    * Returns the same body in pieces, where it would come whole: for a reader that counts bytes as they arrive. To be
    * called before the first `read`, and read instead.
@@ -61,8 +61,6 @@ export interface ByteSource {
    * @throws Whatever broke the body
    */
   read(): Promise<Uint8Array | undefined>;
-  /** Pushes the body, instead of being read. Left out where it can only be read: `push` does that then. */
-  pushTo?(sink: ByteSink): () => void;
   /**
    * Gives the rest up and frees what is behind it. Never throws; safe to call again.
    *
@@ -71,23 +69,28 @@ export interface ByteSource {
   cancel(reason?: unknown): void;
 }
 
-const ignore = (): void => {};
+/** A body, pushed or pulled. */
+export type AnyBody = PushedBody | ByteSource;
 
 /**
- * Pushes a body into a sink; one that can only be read is read for it.
+ * Pushes a body into a sink; one that is pulled is read for it.
  *
  * @param source The body
  * @param sink Receives it
  * @returns A function that asks for more after a `write` that returned false
  */
-export function push(source: ByteSource | PushedBody, sink: ByteSink): () => void {
-  if (!("read" in source)) return source.pushTo(sink);
-  if (source.pushTo !== undefined) return source.pushTo(sink);
-  let wake = ignore;
+export function push(source: AnyBody, sink: ByteSink): () => void {
+  return "pushTo" in source ? source.pushTo(sink) : pull(source, sink);
+}
+
+function pull(source: ByteSource, sink: ByteSink): () => void {
+  let wake = (): void => {};
   const run = async () => {
     try {
-      for (let chunk = await source.read(); chunk !== undefined; chunk = await source.read()) {
+      let chunk = await source.read();
+      while (chunk !== undefined) {
         if (!sink.write(chunk)) await new Promise<void>((resolve) => wake = resolve);
+        chunk = source.isWhole ? undefined : await source.read();
       }
       sink.end();
     } catch (error) {
@@ -110,7 +113,7 @@ export interface GatewayRequest {
     forEach(act: (value: string, name: string) => void): void;
   };
   /** The body, unread. */
-  readonly body: ByteSource | null;
+  readonly body: AnyBody | null;
   /** True once the caller has left; `undefined` where it would cost much to find out. */
   readonly isGone?: boolean | undefined;
   /**
@@ -118,6 +121,28 @@ export interface GatewayRequest {
    * make a signal costs the runtimes more than most other work of the gateway.
    */
   readonly signal?: AbortSignal | undefined;
+  /**
+   * Calls a function once the caller is gone: where that costs less than a `signal`, and instead of it.
+   *
+   * @param act Called once, at once if the caller is gone already
+   * @returns Removes it
+   */
+  onGone?(act: () => void): () => void;
+}
+
+/**
+ * Calls a function once the caller of a request is gone, as far as the request tells.
+ *
+ * @param request The request
+ * @param act Called once; also after a complete answer
+ * @returns Removes it
+ */
+export function whenGone(request: GatewayRequest, act: () => void): () => void {
+  if (request.onGone !== undefined) return request.onGone(act);
+  const { signal } = request;
+  if (signal?.aborted) act();
+  signal?.addEventListener("abort", act);
+  return () => signal?.removeEventListener("abort", act);
 }
 
 /** A response: a `Response` on fetch runtimes, written straight to the socket on Node. */
@@ -127,7 +152,7 @@ export interface GatewayResponse {
   /** Headers, with names in lower case. */
   headers: Record<string, string>;
   /** Text, bytes, a body that is pushed or pulled, or nothing. */
-  body: string | Uint8Array | PushedBody | ByteSource | null;
+  body: string | Uint8Array | AnyBody | null;
 }
 
 /** Methods of requests that an operation can have. */

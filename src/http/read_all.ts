@@ -4,7 +4,7 @@
  * @module
  */
 import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
-import type { ByteSource } from "./message.ts";
+import { type AnyBody, push } from "./message.ts";
 
 /** Deadline of a read. */
 export interface ReadDeadline {
@@ -55,19 +55,22 @@ const nothing = (): void => {};
  * @returns All of its bytes
  * @throws What `accept` threw, the reason of the exchange's abort, or what broke the body
  */
-export function readAll(source: ByteSource, options: ReadAllOptions = {}): Promise<Uint8Array> {
+export function readAll(source: AnyBody, options: ReadAllOptions = {}): Promise<Uint8Array> {
   const { accept, exchange, deadline, toError = (cause) => cause } = options;
   return new Promise((resolve, reject) => {
     if (exchange?.reason !== undefined) return reject(exchange.reason);
-    const isWhole = source.isWhole === true;
     const chunks: Uint8Array[] = [];
     let byteLength = 0;
     let isOver = false;
-    const startTimer = () =>
-      deadline?.clock.timer(deadline.ms, () => exchange?.abort(new GatewayError(deadline.code))) ?? nothing;
+    let cancelTimer: (() => void) | undefined;
+    let forgetAbort = nothing;
+    const startTimer = () => {
+      cancelTimer?.();
+      cancelTimer = deadline?.clock.timer(deadline.ms, () => exchange?.abort(new GatewayError(deadline.code)));
+    };
     const end = () => {
       isOver = true;
-      cancelTimer();
+      cancelTimer?.();
       forgetAbort();
     };
     const fail = (reason: unknown) => {
@@ -76,32 +79,29 @@ export function readAll(source: ByteSource, options: ReadAllOptions = {}): Promi
       chunks.length = 0; // a read that never ends keeps this function's variables
       reject(reason);
     };
-    const onBroken = (cause: unknown) => fail(exchange?.reason ?? toError(cause));
-    const take = (chunk: Uint8Array | undefined): void => {
-      if (isOver) return;
-      try {
-        if (chunk !== undefined) {
-          byteLength += chunk.byteLength;
+    push(source, {
+      write(chunk) {
+        if (isOver) return false;
+        byteLength += chunk.byteLength;
+        try {
           accept?.(byteLength);
-          chunks.push(chunk);
-          if (!isWhole) return readOn();
+        } catch (refusal) {
+          fail(refusal);
+          return false;
         }
+        chunks.push(chunk);
+        if (deadline?.isOfSilence && cancelTimer !== undefined) startTimer();
+        return true;
+      },
+      end() {
         end();
         resolve(joinChunks(chunks));
-      } catch (refusal) {
-        fail(refusal);
-      }
-    };
-    const readOn = () => {
-      if (deadline?.isOfSilence) {
-        cancelTimer();
-        cancelTimer = startTimer();
-      }
-      source.read().then(take, onBroken);
-    };
-    const forgetAbort = exchange?.onAbort(() => fail(exchange.reason)) ?? nothing;
-    let cancelTimer = isWhole && source.isReady ? nothing : startTimer(); // what is there already can't be late
-    source.read().then(take, onBroken);
+      },
+      fail: (cause) => fail(exchange?.reason ?? toError(cause)),
+    });
+    if (isOver) return; // it was there already, and can't be late
+    startTimer();
+    forgetAbort = exchange?.onAbort(() => fail(exchange.reason)) ?? nothing;
   });
 }
 

@@ -4,12 +4,12 @@
  * @module
  */
 import {
+  type AnyBody,
   type ByteSource,
   type GatewayRequest,
   type GatewayResponse,
   isWhole,
   push,
-  type PushedBody,
   SMALL_BODY_BYTES,
 } from "./message.ts";
 
@@ -83,7 +83,7 @@ export function fromRequest(request: Request, wholeBytes: number = SMALL_BODY_BY
  * @param source The body
  * @returns A stream into which it is pushed, and which cancels it
  */
-export function toReadableStream(source: ByteSource | PushedBody): ReadableStream<Uint8Array> {
+export function toReadableStream(source: AnyBody): ReadableStream<Uint8Array> {
   let isOpen = true; // what comes after a cancel has nowhere to go
   let askForMore: (() => void) | undefined;
   return new ReadableStream<Uint8Array>({
@@ -110,6 +110,11 @@ export function toReadableStream(source: ByteSource | PushedBody): ReadableStrea
       source.cancel(reason);
     },
   }, { highWaterMark: 0 });
+}
+
+/** Returns a body as one that is pulled, for a reader that takes it bit by bit. */
+export function toByteSource(body: AnyBody): ByteSource {
+  return "read" in body ? body : fromReadableStream(toReadableStream(body));
 }
 
 /**

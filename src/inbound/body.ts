@@ -9,7 +9,7 @@ import { formatSize } from "../config/units.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { ClientClosed, type Exchange } from "../exchange/exchange.ts";
-import type { ByteSource, GatewayRequest } from "../http/message.ts";
+import type { AnyBody, GatewayRequest } from "../http/message.ts";
 import { readAll } from "../http/read_all.ts";
 import { isMultipart } from "./multipart.ts";
 
@@ -84,8 +84,8 @@ function checkHeaders(
 }
 
 /** Chooses whether a body is read in one piece or in several. Memory for one piece is reserved before it arrives. */
-function choosePieces(source: ByteSource, announced: number, body: RequestBody): ByteSource {
-  if (source.isWhole !== true) return source;
+function choosePieces(source: AnyBody, announced: number, body: RequestBody): AnyBody {
+  if (source.isWhole !== true || "pushTo" in source) return source;
   if (announced * SPARE_FACTOR > body.room) {
     const pieces = source.inPieces?.() ?? null;
     if (pieces !== null) return pieces;

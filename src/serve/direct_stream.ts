@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { type ByteSink, type ByteSource, push, type PushedBody, SMALL_BODY_BYTES } from "../http/message.ts";
+import { type AnyBody, type ByteSink, push, SMALL_BODY_BYTES } from "../http/message.ts";
 import { joinChunks } from "../http/read_all.ts";
 
 /** Controller of a direct stream (https://bun.com/docs/runtime/streams#direct-readablestream). */
@@ -24,7 +24,7 @@ interface DirectSource {
 
 /** A body that is pushed into a stream, once Bun wants it. */
 class DirectBody implements ByteSink {
-  readonly #source: ByteSource | PushedBody;
+  readonly #source: AnyBody;
   readonly #askForMore: () => void;
   /** Bytes that came before Bun wanted them. */
   #ahead: Uint8Array[] = [];
@@ -35,7 +35,7 @@ class DirectBody implements ByteSink {
   #resolve = (): void => {};
   #reject = (_error: unknown): void => {};
 
-  constructor(source: ByteSource | PushedBody) {
+  constructor(source: AnyBody) {
     this.#source = source;
     this.#askForMore = push(source, this);
   }
@@ -108,7 +108,7 @@ class DirectBody implements ByteSink {
  * @param source The body
  * @returns Its bytes, where all of it was there already, since Bun sends a whole body at far less cost; else a stream
  */
-export function toDirectBody(source: ByteSource | PushedBody): Uint8Array | ReadableStream<Uint8Array> {
+export function toDirectBody(source: AnyBody): Uint8Array | ReadableStream<Uint8Array> {
   const body = new DirectBody(source);
   return body.whole ?? body.toStream();
 }

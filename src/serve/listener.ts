@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { ByteSource } from "../http/message.ts";
+import { type AnyBody, type ByteSource, push } from "../http/message.ts";
 import { systemClock } from "../exchange/clock.ts";
 import { fromReadableStream, type Handler } from "../http/web.ts";
 
@@ -80,7 +80,7 @@ export function toListenerUrl({ hostname, tls }: ListenOptions, port: number): s
  * @param maxMs The longest time to read, milliseconds; less where nothing arrives
  * @returns Whether the body came to its end
  */
-export function discard(body: ByteSource, maxMs: number = DISCARD_MS): Promise<boolean> {
+export function discard(body: AnyBody, maxMs: number = DISCARD_MS): Promise<boolean> {
   return new Promise((resolve) => {
     let isOver = false;
     let isQuiet = false;
@@ -98,11 +98,12 @@ export function discard(body: ByteSource, maxMs: number = DISCARD_MS): Promise<b
       leftMs -= stepMs;
       cancelTimer = systemClock.timer(stepMs, watch);
     };
-    const read = async (): Promise<void> => {
-      while (!isOver && await body.read() !== undefined) isQuiet = false;
+    const write = (): boolean => {
+      isQuiet = false;
+      return !isOver;
     };
     watch();
-    read().then(() => end(true), () => end(true)); // broken: the caller left
+    push(body, { write, end: () => end(true), fail: () => end(true) }); // broken: the caller left
   });
 }
 
@@ -127,7 +128,7 @@ export function bodyLeft(request: Request, body: ByteSource | null): ByteSource 
  * @param rest What is left of the caller's body
  * @returns The same bytes as a source that ends late
  */
-export function endLate(answer: string | Uint8Array, rest: ByteSource): ByteSource {
+export function endLate(answer: string | Uint8Array, rest: AnyBody): ByteSource {
   let isSent = false;
   return {
     async read() {

@@ -4,14 +4,20 @@
  * @module
  */
 import { Buffer } from "node:buffer";
-import { createServer, type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
+import {
+  createServer,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  type ServerResponse,
+  STATUS_CODES,
+} from "node:http";
 import { createServer as createTlsServer } from "node:https";
 import { type AddressInfo, Server as NetServer } from "node:net";
 import type { Duplex } from "node:stream";
 import process from "node:process";
 import { Server as TlsServer } from "node:tls";
 import { type ErrorCode, GatewayError, toErrorResponse } from "../errors/gateway_error.ts";
-import { type ByteSource, type GatewayRequest, isWhole, push, type PushedBody } from "../http/message.ts";
+import { type AnyBody, type ByteSink, type GatewayRequest, isWhole, push, type PushedBody } from "../http/message.ts";
 import { systemClock } from "../exchange/clock.ts";
 import type { Handler } from "../http/web.ts";
 import { runtime } from "../runtime.ts";
@@ -29,50 +35,67 @@ const LAST_READ_MS = 1_000;
  */
 const KEEP_ALIVE_MS = 65_000;
 
-/**
- * Wraps a Node stream as a {@link ByteSource}. The stream is paused, so that a reader that stops also stops the sender.
- *
- * @param stream A request's or an answer's body
- * @returns The source
- */
-export function fromIncomingMessage(stream: IncomingMessage): ByteSource {
-  let isWatched = false;
-  let isOver = false;
-  let failure: Error | undefined;
-  let wake = (): void => {};
-  const end = (error?: Error | null) => {
-    isOver = true;
-    failure ??= error ?? undefined;
-    wake();
-  };
-  const onClose = () => end(stream.complete ? undefined : new Error("The connection closed before the end"));
-  /** Adds the listeners, at the first read only: the server never discards an unread body that has listeners. */
-  const watch = () => {
-    isWatched = true;
-    stream.on("readable", () => wake());
-    stream.on("end", () => end());
-    stream.on("error", end);
-    stream.on("close", onClose);
-    if (stream.destroyed) onClose();
-  };
-  return {
-    async read() {
-      if (!isWatched) watch();
-      while (true) {
-        const chunk: Uint8Array | null = isOver ? null : stream.read();
-        if (chunk !== null) return chunk;
-        if (failure !== undefined) throw failure;
-        if (isOver) return undefined;
-        await new Promise<void>((resolve) => wake = resolve);
-      }
-    },
-    cancel() {
-      isOver = true;
-      stream.on("error", () => {}); // destroying may report what nobody waits for
-      stream.destroy();
-      wake();
-    },
-  };
+/** The body of a request, or of an answer, that a Node stream receives. */
+export class IncomingBody implements PushedBody {
+  readonly #stream: IncomingMessage;
+  #isWatched = false;
+  /** Receiver of the body; `undefined` until there is one, and after its end. */
+  #sink: ByteSink | undefined;
+
+  /** @param stream Received by nobody else */
+  constructor(stream: IncomingMessage) {
+    this.#stream = stream;
+  }
+
+  /** Pushes what is left. May be called again: the former receiver then gets nothing more. */
+  pushTo(sink: ByteSink): () => void {
+    const stream = this.#stream;
+    this.#sink = sink;
+    if (!this.#isWatched) this.#watch();
+    if (stream.destroyed || stream.readableEnded) this.#end();
+    else stream.resume();
+    return () => void stream.resume();
+  }
+
+  cancel(): void {
+    this.#sink = undefined;
+    this.#stream.on("error", () => {}); // destroying may report what nobody waits for
+    this.#stream.destroy();
+  }
+
+  /** Adds the listeners, only when somebody wants the body: the server never discards an unread one that has listeners. */
+  #watch(): void {
+    const stream = this.#stream;
+    this.#isWatched = true;
+    stream.on("data", (chunk) => this.#sink?.write(chunk) === false && stream.pause());
+    stream.on("end", () => this.#end());
+    stream.on("error", (error) => this.#end(error));
+    stream.on("close", () => this.#end());
+  }
+
+  #end(error: Error | undefined = this.#stream.complete ? undefined : new Error("The connection closed early")): void {
+    const sink = this.#sink;
+    this.#sink = undefined;
+    if (error === undefined) sink?.end();
+    else sink?.fail(error);
+  }
+}
+
+/** Headers of a request, as Node has read them. */
+class NodeHeaders {
+  readonly #fields: IncomingHttpHeaders;
+
+  constructor(fields: IncomingHttpHeaders) {
+    this.#fields = fields;
+  }
+
+  get(name: string): string | null {
+    return (this.#fields[name] as string | undefined) ?? null; // joinDuplicateHeaders: no arrays asked for
+  }
+
+  forEach(act: (value: string, name: string) => void): void {
+    for (const name in this.#fields) act(String(this.#fields[name]), name);
+  }
 }
 
 /** A request of `node:http` as a {@link GatewayRequest}. */
@@ -80,23 +103,17 @@ class NodeRequest implements GatewayRequest {
   readonly method: string;
   readonly url: string;
   readonly headers: GatewayRequest["headers"];
-  readonly body: ByteSource | null;
+  readonly body: IncomingBody | null;
   readonly #request: IncomingMessage;
   readonly #response: ServerResponse;
-  #controller: AbortController | undefined;
 
   constructor(request: IncomingMessage, response: ServerResponse) {
     const { method = "", url = "", headers } = request;
     const hasBody = headers["content-length"] !== undefined || headers["transfer-encoding"] !== undefined;
     this.method = method;
     this.url = url;
-    this.headers = { // joinDuplicateHeaders: no arrays asked for
-      get: (name) => (headers[name] as string | undefined) ?? null,
-      forEach(act) {
-        for (const name in headers) act(String(headers[name]), name);
-      },
-    };
-    this.body = hasBody ? fromIncomingMessage(request) : null;
+    this.headers = new NodeHeaders(headers);
+    this.body = hasBody ? new IncomingBody(request) : null;
     this.#request = request;
     this.#response = response;
   }
@@ -105,32 +122,47 @@ class NodeRequest implements GatewayRequest {
     return this.#request.socket.destroyed;
   }
 
-  get signal(): AbortSignal {
-    if (this.#controller !== undefined) return this.#controller.signal;
-    const controller = this.#controller = new AbortController();
+  onGone(act: () => void): () => void {
     const response = this.#response;
     // One that waits behind another answer has no socket yet, and Deno does not tell it that the caller left.
     const told = response.socket === null ? this.#request.socket : response;
-    if (response.closed || this.isGone) controller.abort();
-    else told.once("close", () => controller.abort());
-    return controller.signal;
+    if (response.closed || this.isGone) act();
+    else told.on("close", act);
+    return () => void told.off("close", act);
+  }
+}
+
+/** The receiver of an answer's body: the caller. */
+class ResponseSink implements ByteSink {
+  readonly #response: ServerResponse;
+
+  constructor(response: ServerResponse) {
+    this.#response = response;
+  }
+
+  write(bytes: Uint8Array): boolean {
+    return this.#response.write(bytes);
+  }
+
+  end(): void {
+    this.#response.end();
+  }
+
+  /** A body that can't be completed must not look complete. */
+  fail(): void {
+    this.#response.destroy();
   }
 }
 
 /** Writes a body as fast as the caller reads it. */
-function writeBody(body: ByteSource | PushedBody, response: ServerResponse): void {
+function writeBody(body: AnyBody, response: ServerResponse): void {
   // Headers leave with those first bytes that are there already: a second write costs 8 % of a short stream (2026-11-22,
   // 8 starts by CPU), and the caller another packet.
   response.cork();
   process.nextTick(() => response.uncork());
   response.flushHeaders();
   response.on("close", () => body.cancel());
-  const askForMore = push(body, {
-    write: (chunk) => response.write(chunk),
-    end: () => response.end(),
-    fail: () => response.destroy(), // a body that can't be completed must not look complete
-  });
-  response.on("drain", askForMore);
+  response.on("drain", push(body, new ResponseSink(response)));
 }
 
 async function answer(
@@ -139,7 +171,8 @@ async function answer(
   response: ServerResponse,
   isListening: () => boolean,
 ): Promise<void> {
-  const { status, headers, body } = await handler.handle(new NodeRequest(request, response));
+  const inbound = new NodeRequest(request, response);
+  const { status, headers, body } = await handler.handle(inbound);
   if (response.closed) {
     if (!isWhole(body)) body.cancel();
     return;
@@ -151,7 +184,7 @@ async function answer(
     isWhole(body) && body !== null ? { ...headers, "content-length": Buffer.byteLength(body) } : headers,
   );
   if (!isWhole(body)) writeBody(body, response);
-  else if (body !== null && isRefusedEarly) writeBody(endLate(body, fromIncomingMessage(request)), response);
+  else if (body !== null && inbound.body !== null && isRefusedEarly) writeBody(endLate(body, inbound.body), response);
   else response.end(body ?? undefined);
 }
 

@@ -73,6 +73,8 @@ export function subjectsOf(
   return [...own, { name: `team:${team}`, limits: shared.limits }, ...subjects];
 }
 
+const toNoAmounts = () => NO_AMOUNTS;
+
 /**
  * Takes from all limits, or from none, and settles when the exchange is over.
  *
@@ -86,7 +88,7 @@ export async function admit(
   subjects: readonly LimitSubject[],
   reservation: Reservation,
   { exchange, gateway }: Asking,
-  toAmounts: (usage: TokenUsage | undefined) => Amounts = () => NO_AMOUNTS,
+  toAmounts: (usage: TokenUsage | undefined) => Amounts = toNoAmounts,
 ): Promise<void> {
   const { limiter, clock } = gateway;
   const budgets = subjects.some(limitsAmounts) ? gateway.budgets : undefined;

@@ -5,7 +5,7 @@
  */
 import type { Clock } from "../exchange/clock.ts";
 import type { Exchange } from "../exchange/exchange.ts";
-import { type ByteSource, SMALL_BODY_BYTES } from "../http/message.ts";
+import { type AnyBody, SMALL_BODY_BYTES } from "../http/message.ts";
 import { readAll, type ReadAllOptions } from "../http/read_all.ts";
 import { toUpstreamError } from "./failure_cause.ts";
 import type { UpstreamResponse } from "./transport.ts";
@@ -17,7 +17,7 @@ import type { UpstreamResponse } from "./transport.ts";
  * @param body The upstream's body
  * @returns Whether it has arrived already, or its announced length is small
  */
-export function isSmall(headers: UpstreamResponse["headers"], body: ByteSource): boolean {
+export function isSmall(headers: UpstreamResponse["headers"], body: AnyBody): boolean {
   if ((headers.get("content-encoding") ?? "") !== "") return false;
   return body.isWhole === true || Number(headers.get("content-length") ?? Infinity) <= SMALL_BODY_BYTES;
 }
@@ -39,7 +39,7 @@ export interface ReadWholeOptions extends Pick<ReadAllOptions, "accept"> {
  * @throws {GatewayError} `upstream_disconnected`, `upstream_idle_timeout`, or why the exchange was aborted
  */
 export async function readWhole(
-  body: ByteSource,
+  body: AnyBody,
   { exchange, idleMs, clock, accept }: ReadWholeOptions,
 ): Promise<Uint8Array> {
   try {

@@ -8,7 +8,7 @@ import type { AnswerMeter, StreamScanner } from "../dialects/dialect.ts";
 import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { ClientClosed, type Exchange, type Settlement, toSettlement } from "../exchange/exchange.ts";
-import { type ByteSink, type ByteSource, push, type PushedBody } from "../http/message.ts";
+import { type AnyBody, type ByteSink, push, type PushedBody } from "../http/message.ts";
 import { toUpstreamError } from "./failure_cause.ts";
 
 /** Options of a relay. */
@@ -42,7 +42,7 @@ const ignore = (): void => {};
 
 /** A body that settles its exchange. It is pushed by the upstream, and pushes on. */
 export class Relay implements PushedBody, ByteSink {
-  readonly #body: ByteSource;
+  readonly #body: AnyBody;
   readonly #options: RelayOptions;
   #cancelTimer = ignore;
   /** Receiver of the answer; `undefined` until the caller's side is ready for it. */
@@ -62,7 +62,7 @@ export class Relay implements PushedBody, ByteSink {
    * @param body The upstream's body
    * @param options Options of the relay
    */
-  constructor(body: ByteSource, options: RelayOptions) {
+  constructor(body: AnyBody, options: RelayOptions) {
     this.#body = body;
     this.#options = options;
     this.#waitingSince = this.#lastSentAt = options.clock.monotonic();

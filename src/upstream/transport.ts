@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { ByteSource } from "../http/message.ts";
+import type { AnyBody, ByteSource } from "../http/message.ts";
 import { fromReadableStream } from "../http/web.ts";
 import type { FailureCause } from "../errors/outcomes.ts";
 
@@ -57,8 +57,8 @@ export interface UpstreamResponse {
     get(name: string): string | null | undefined;
     forEach(act: (value: string, name: string) => void): void;
   };
-  /** The body, unread. */
-  readonly body: ByteSource | null;
+  /** The body, unread: one that is pushed, or that is pulled. */
+  readonly body: AnyBody | null;
 }
 
 /** The error of a transport when no byte of the call can have reached the upstream: the call may be made again. */

@@ -5,7 +5,7 @@
  * @module
  */
 import type { ByteSource } from "../http/message.ts";
-import { fromReadableStream, toReadableStream } from "../http/web.ts";
+import { fromReadableStream, toByteSource, toReadableStream } from "../http/web.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Transport, UpstreamResponse } from "./transport.ts";
 
@@ -80,7 +80,8 @@ export function toIdentityCoding(response: UpstreamResponse, transport: Pick<Tra
   const coding = headers.get("content-encoding")?.trim().toLowerCase() ?? "";
   if (coding === "" || coding === "identity" || body === null) return response;
   const known = coding === "x-gzip" ? "gzip" : coding; // RFC 9110 §8.4.1.3
-  const unpacked = transport.unpack ? transport.unpack(known, body) : unpackGzip(known, body);
+  const packed = toByteSource(body);
+  const unpacked = transport.unpack ? transport.unpack(known, packed) : unpackGzip(known, packed);
   if (unpacked !== undefined) return { status, headers, body: unpacked };
   body.cancel();
   throw new GatewayError("upstream_unsupported_encoding", CODINGS.test(coding) ? { detail: coding } : {});

@@ -16,6 +16,7 @@ import { afterEach, beforeEach, describe } from "@std/testing/bdd";
 import { findFix, type RefusedFacts } from "../../src/admin/refusal_fix.ts";
 import { readWrittenRequest, toGatewayRequest } from "../../src/cli/explain/written_request.ts";
 import { parseConfig } from "../../src/config/config.ts";
+import { readAll } from "../../src/http/read_all.ts";
 import { generateGatewayKey } from "../../src/keys/key_format.ts";
 import { isElsewhere, it } from "../support/cases.ts";
 import { freePort } from "../support/free_port.ts";
@@ -358,7 +359,7 @@ describe("requests that are written down", () => {
   };
   const textOf = async (text: string) => {
     const { body } = toGatewayRequest(readWrittenRequest(Buffer.from(text)));
-    return Buffer.from(await body?.read() ?? []).toString();
+    return body === null ? "" : Buffer.from(await readAll(body)).toString();
   };
   const expected = {
     method: "POST",

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { type ByteSource, push, type PushedBody } from "../../src/http/message.ts";
+import { type AnyBody, type ByteSource, push, type PushedBody } from "../../src/http/message.ts";
 import { toReadableStream } from "../../src/http/web.ts";
 
 type Step = { bytes: number[]; isLate: boolean };
@@ -34,7 +34,7 @@ const pushing = (source: ByteSource): PushedBody => ({
 
 /** A receiver that wants no more after some of the bytes, and asks for them later. */
 function receive(
-  source: ByteSource | PushedBody,
+  source: AnyBody,
   holds: readonly boolean[],
 ): Promise<{ bytes: number[]; end: string }> {
   const bytes: number[] = [];
@@ -67,7 +67,7 @@ function receive(
   });
 }
 
-async function readAll(source: ByteSource | PushedBody): Promise<{ bytes: number[]; end: string }> {
+async function readAll(source: AnyBody): Promise<{ bytes: number[]; end: string }> {
   const bytes: number[] = [];
   try {
     for await (const chunk of toReadableStream(source)) bytes.push(...chunk);

@@ -192,7 +192,7 @@ async function readOwn(url: string): Promise<ReadResponse> {
     const response = await runtimeParts().transport.send(toUpstreamCall(url, { method: "GET" }));
     const headers: Record<string, string> = {};
     response.headers.forEach((value, name) => headers[`${name}:`] = value);
-    return { status: response.status, headers, body: (await bytesOf(response)).toString("latin1") };
+    return { status: response.status, headers, body: Buffer.from(await bytesOf(response)).toString("latin1") };
   } catch {
     return undefined;
   }

@@ -1,5 +1,8 @@
 /** Calls to a transport, and their answers, without a gateway around them. */
-import { Buffer } from "node:buffer";
+import assert from "node:assert/strict";
+import type { ByteSource } from "../../src/http/message.ts";
+import { readAll } from "../../src/http/read_all.ts";
+import { toByteSource } from "../../src/http/web.ts";
 import type { UpstreamCall, UpstreamResponse } from "../../src/upstream/transport.ts";
 
 /** What of a call a test may choose. */
@@ -41,14 +44,18 @@ export function toUpstreamCall(url: string, options: CallOptions = {}): Upstream
   };
 }
 
+/** The body of an answer, to be read bit by bit. */
+export function sourceOf({ body }: UpstreamResponse): ByteSource {
+  assert.ok(body !== null, "there is a body");
+  return toByteSource(body);
+}
+
 /** The whole body of an answer. */
-export async function bytesOf({ body }: UpstreamResponse): Promise<Buffer> {
-  const chunks: Uint8Array[] = [];
-  for (let chunk = await body?.read(); chunk !== undefined; chunk = await body?.read()) chunks.push(chunk);
-  return Buffer.concat(chunks);
+export async function bytesOf({ body }: UpstreamResponse): Promise<Uint8Array> {
+  return body === null ? new Uint8Array() : await readAll(body);
 }
 
 /** The same as text. */
 export async function textOf(answer: UpstreamResponse): Promise<string> {
-  return (await bytesOf(answer)).toString();
+  return new TextDecoder().decode(await bytesOf(answer));
 }

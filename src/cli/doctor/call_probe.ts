@@ -9,7 +9,8 @@ import { request as requestHttps } from "node:https";
 import { Readable } from "node:stream";
 import { createGunzip } from "node:zlib";
 import { OPENAI_CHAT } from "../../dialects/openai_chat.ts";
-import type { ByteSource } from "../../http/message.ts";
+import type { AnyBody } from "../../http/message.ts";
+import { toByteSource } from "../../http/web.ts";
 import type { Transport } from "../../upstream/transport.ts";
 import { failure, type Step, timed } from "./doctor_probe.ts";
 
@@ -127,7 +128,8 @@ const toAnswer = (response: IncomingMessage): Answer => ({
 });
 
 /** Returns a body as a stream; leaving it ends the call. */
-function toReadable(body: ByteSource | null): Readable {
+function toReadable(answered: AnyBody | null): Readable {
+  const body = answered && toByteSource(answered);
   return new Readable({
     read() {
       Promise.resolve(body?.read()).then((bytes) => this.push(bytes ?? null), (error) => this.destroy(error));

@@ -147,7 +147,6 @@ function toSource(bytes: Uint8Array): ByteSource {
   let isRead = false;
   return {
     isWhole: true,
-    isReady: true,
     read() {
       const chunk = isRead ? undefined : bytes;
       isRead = true;

@@ -8,8 +8,9 @@ import { type IncomingMessage, request as requestHttp } from "node:http";
 import { request as requestHttps } from "node:https";
 import { PLAYGROUND_HEADERS } from "../../admin/api/operator_actions.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
-import type { ByteSource, GatewayRequest, GatewayResponse } from "../../http/message.ts";
-import { fromIncomingMessage } from "../node.ts";
+import { type GatewayRequest, type GatewayResponse, type PushedBody, whenGone } from "../../http/message.ts";
+import { readAll } from "../../http/read_all.ts";
+import { IncomingBody } from "../node.ts";
 
 /** Headers of the connection, which are no part of the answer. */
 const CONNECTION_HEADERS = ["connection", "keep-alive", "transfer-encoding"];
@@ -22,7 +23,7 @@ function toLoopback(url: string): URL {
   return target;
 }
 
-function toAnswer(response: IncomingMessage, body: ByteSource): GatewayResponse {
+function toAnswer(response: IncomingMessage, body: PushedBody): GatewayResponse {
   const headers = Object.entries(response.headers).filter(([name]) => !CONNECTION_HEADERS.includes(name));
   return {
     status: response.statusCode ?? 502,
@@ -48,7 +49,7 @@ export async function callListener(url: string, request: GatewayRequest): Promis
       return value === null ? [] : [[name, value]];
     }),
   );
-  const body = await request.body?.read();
+  const body = request.body === null ? undefined : await readAll(request.body);
   const send = target.protocol === "https:" ? requestHttps : requestHttp;
   return await new Promise<GatewayResponse>((resolve, reject) => {
     const call = send(new URL(path, target), {
@@ -57,14 +58,14 @@ export async function callListener(url: string, request: GatewayRequest): Promis
       agent: false,
       rejectUnauthorized: false,
     }, (response) => {
-      const source = fromIncomingMessage(response);
+      const source = new IncomingBody(response);
       const cancel = () => {
         source.cancel();
         call.destroy();
       };
-      resolve(toAnswer(response, { read: () => source.read(), cancel }));
+      resolve(toAnswer(response, { pushTo: (sink) => source.pushTo(sink), cancel }));
     });
-    request.signal?.addEventListener("abort", () => call.destroy());
+    whenGone(request, () => call.destroy());
     call.on("error", () => reject(new GatewayError("unreachable")));
     call.end(body);
   });

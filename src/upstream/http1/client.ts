@@ -7,9 +7,9 @@
 import { Buffer } from "node:buffer";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { type Clock, systemClock } from "../../exchange/clock.ts";
-import type { ByteSink, ByteSource } from "../../http/message.ts";
+import type { ByteSink, PushedBody } from "../../http/message.ts";
 import { joinChunks } from "../../http/read_all.ts";
-import { NeverSent, type Transport, type UpstreamCall, type UpstreamResponse } from "../transport.ts";
+import { type HeldBody, NeverSent, type Transport, type UpstreamCall, type UpstreamResponse } from "../transport.ts";
 import { type Connection, type ConnectionCall, ConnectionPool, type Dial, PIECE_BYTES } from "./connection.ts";
 import { unpackNode } from "./unpack.ts";
 
@@ -50,11 +50,9 @@ function toRequest({ method, target, headers, body }: UpstreamCall, host: string
 }
 
 /** A call under way, and the body of its response. */
-class Call implements ByteSource, ConnectionCall {
+class Call implements PushedBody, ConnectionCall {
   readonly isHead: boolean;
-  /** The response, as soon as its header is there. */
-  readonly response: Promise<UpstreamResponse>;
-  readonly #call: UpstreamCall;
+  readonly #body: HeldBody | null;
   readonly #connection: Connection;
   /** The request, until it is handed to the connection. */
   #request: readonly Uint8Array[];
@@ -67,8 +65,7 @@ class Call implements ByteSource, ConnectionCall {
   #isPaused = false;
   #isOver = false;
   #failure: Error | undefined;
-  #wake = ignore;
-  /** Receiver of the body, once it is pushed; `undefined` again after its end. */
+  /** Receiver of the body; `undefined` until there is one, and after its end. */
   #sink: ByteSink | undefined;
   /** True while the receiver wants no more. */
   #isHeld = false;
@@ -80,37 +77,44 @@ class Call implements ByteSource, ConnectionCall {
    * @param clock Watches the connect deadline
    */
   constructor(call: UpstreamCall, request: readonly Uint8Array[], connection: Connection, clock: Clock) {
-    const { exchange, connectMs } = call;
-    this.#call = call;
-    this.isHead = call.method === "HEAD";
+    const { method, body, exchange, connectMs } = call;
+    this.isHead = method === "HEAD";
+    this.#body = body;
     this.#request = request;
     this.#connection = connection;
-    this.response = new Promise((resolve, reject) => {
-      this.#resolve = resolve;
-      this.#reject = reject;
-    });
     this.#forgetAbort = exchange.onAbort(() => this.#stop(exchange.reason ?? new Error("The call was aborted")));
     if (!connection.isOpen) {
       const onLate = () =>
         exchange.abort(new GatewayError("upstream_connect_timeout", { failureCause: connection.lateCause }));
       this.#cancelConnectTimer = clock.timer(connectMs, onLate);
     }
-    connection.run(this);
+  }
+
+  /** Sends the request. @returns The response, as soon as its header is there */
+  send(): Promise<UpstreamResponse> {
+    const response = new Promise<UpstreamResponse>((resolve, reject) => {
+      this.#resolve = resolve;
+      this.#reject = reject;
+    });
+    this.#connection.run(this);
+    return response;
   }
 
   takeRequest(): readonly Uint8Array[] {
     this.#cancelConnectTimer();
+    this.#cancelConnectTimer = ignore;
     const request = this.#request;
     this.#request = [];
     return request;
   }
 
   sent(): void {
-    this.#call.body?.release();
+    this.#body?.release();
   }
 
   head(status: number, headers: Map<string, string>): void {
     this.#resolve({ status, headers, body: this });
+    this.#resolve = this.#reject = ignore; // these would keep the header as long as its body goes on
   }
 
   data(chunk: Uint8Array): void {
@@ -148,20 +152,6 @@ class Call implements ByteSource, ConnectionCall {
     return this.#isOver && this.#failure === undefined;
   }
 
-  get isReady(): boolean {
-    return this.#isOver || this.#chunks.length > 0;
-  }
-
-  /** Returns all bytes that have arrived, in one piece; waits if there are none. */
-  async read(): Promise<Uint8Array | undefined> {
-    while (this.#chunks.length === 0) {
-      if (this.#failure !== undefined) throw this.#failure;
-      if (this.#isOver) return undefined;
-      await new Promise<void>((resolve) => this.#wake = resolve);
-    }
-    return this.#take();
-  }
-
   pushTo(sink: ByteSink): () => void {
     this.#sink = sink;
     this.#deliver();
@@ -174,8 +164,7 @@ class Call implements ByteSource, ConnectionCall {
   /** Hands over what has arrived, and the end. Not from within the parser: the receiver may begin another call. */
   #deliver(): void {
     const sink = this.#sink;
-    if (sink === undefined) return this.#wake();
-    if (this.#isHeld) return;
+    if (sink === undefined || this.#isHeld) return;
     if (this.#chunks.length > 0) {
       this.#isHeld = !sink.write(this.#take());
       if (this.#isHeld) return;
@@ -200,7 +189,6 @@ class Call implements ByteSource, ConnectionCall {
     this.#chunks = [];
     this.#sink = undefined;
     this.#stop(new Error("The rest of the response is not wanted"));
-    this.#failure = undefined;
   }
 
   #stop(reason: Error): void {
@@ -228,7 +216,7 @@ export function createHttp1Transport(dial: Dial, clock: Clock = systemClock): Tr
       let pool = pools.get(origin);
       if (pool === undefined) pools.set(origin, pool = new ConnectionPool(dial, base, clock));
       try {
-        return new Call(call, toRequest(call, pool.host), pool.acquire(), clock).response;
+        return new Call(call, toRequest(call, pool.host), pool.acquire(), clock).send();
       } catch (error) {
         return Promise.reject(new NeverSent(error));
       }

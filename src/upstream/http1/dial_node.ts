@@ -16,6 +16,7 @@ export const KEEP_ALIVE_MS = 60_000;
 
 /** Buffer for one read, shared by all connections: its bytes are copied before the next read. */
 const shared = new Uint8Array(PIECE_BYTES);
+const sharedBuffer = (): Uint8Array => shared;
 
 /**
  * Time after which the next address of a host is tried, beside or in place of one that does not answer: RFC 8305 §5
@@ -82,7 +83,7 @@ function open(url: URL, security: Security, onOpen: () => void, onData: (bytes: 
   const options = {
     ...connectionOptions(url),
     onread: {
-      buffer: () => shared,
+      buffer: sharedBuffer,
       callback(length: number) {
         const bytes = Buffer.allocUnsafe(length);
         bytes.set(shared.subarray(0, length));
