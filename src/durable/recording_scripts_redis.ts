@@ -37,12 +37,16 @@ const MAX_READ_ENTRIES = 512;
 const PAGE = 16;
 
 // ARGV[1] is the id of the recording in all scripts of one.
-const BEGIN = `local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local function tell(gateway, word, id)
+const TELL = `local function tell(gateway, word, id)
   redis.call('PUBLISH', '${CHANNEL}' .. gateway, word .. ' ' .. id)
 end
 `;
+
+const NOW = `local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+`;
+
+const BEGIN = `${TELL}${NOW}`;
 
 // The state at this time; 'd' (dead) of one that runs without a holder.
 const STATE = `local function stateOf(s, u, x, m)
@@ -139,7 +143,7 @@ return {'+', isRestarted}`;
  * Finds a recording. KEYS: recording. ARGV: id, gateway that waits for its head (`-` for none). Answer: the recording, or
  * none.
  */
-export const FIND: string = `${BEGIN}${STATE}${WAIT}${DESCRIBE}
+export const FIND: string = `${NOW}${STATE}${WAIT}${DESCRIBE}
 local reply = describe(ARGV[1])
 if reply and reply[1] == 'r' and not reply[13] and ARGV[2] ~= '-' then
   wait(redis.call('HGET', KEYS[1], 'w'), ARGV[2])
@@ -196,7 +200,7 @@ end
  * Appends an entry. KEYS: recording, log. ARGV: id, epoch, id of the entry, offset, ciphertext, kind, length after it,
  * life of the log. Answer: 1, or 0 if the recording is lost, or 2 if it is full; and 1 if somebody stops it.
  */
-export const APPEND: string = `${BEGIN}${NAME}${WAKE}${ADD}
+export const APPEND: string = `${TELL}${WAKE}${ADD}
 if r[1] ~= 'r' or r[2] ~= epoch then return {0} end
 local isHead = ARGV[6] == '1'
 if offset < tonumber(r[3]) or isHead then
@@ -245,7 +249,7 @@ return 1`;
  * Renews a lease. KEYS: recording, log. ARGV: id, epoch, lease, life of the hash, that of log and
  * name, 1 if the holder has readers. Answer: 1, or 0 if the recording is lost; and 1 if somebody stops it.
  */
-export const RENEW: string = `${BEGIN}${NAME}
+export const RENEW: string = `${NOW}${NAME}
 local r = redis.call('HMGET', KEYS[1], 's', 'e', 'p', 'n')
 if r[1] ~= 'r' or r[2] ~= ARGV[2] then return {0} end
 redis.call('HSET', KEYS[1], 'u', now + ARGV[3], 'i', ARGV[6])
