@@ -205,7 +205,7 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
       ? await localEngines(config, all)
       : await redisEngines(config, config.redis, all);
     identity = await openIdentity(config, { ...all, digest, redis: engine.place });
-    durable = await openDurable(config, all);
+    durable = await openDurable(config, { ...all, redis: engine.place });
   } catch (error) {
     await references.release();
     throw error;

@@ -10,12 +10,15 @@ import { MemoryRecordings } from "../durable/recording_store_memory.ts";
 import { systemClock } from "../exchange/clock.ts";
 import { createDurableExchanges } from "../steps/durable_parts.ts";
 import type { EngineReferences, Engines } from "./engines.ts";
+import type { RedisPlace } from "./identity_engines.ts";
 
 /** Engines to open durable exchanges with. */
 export interface DurableEngines {
   readonly engines: Engines;
   /** References of the configuration, through which a change of it keeps what runs. */
   readonly references: EngineReferences;
+  /** Redis, where the configuration names one: all of its gateways share the recordings. */
+  readonly redis: RedisPlace | undefined;
 }
 
 /**
@@ -27,15 +30,20 @@ export interface DurableEngines {
  */
 export async function openDurable(
   { providers, limits }: Config,
-  { engines, references }: DurableEngines,
+  { engines, references, redis }: DurableEngines,
 ): Promise<DurableExchanges | undefined> {
   if (Object.values(providers).every(({ durable }) => durable === undefined)) return undefined;
   const clock = systemClock;
-  const open = (): RecordingStore =>
-    engines.remote.recordings ?? new MemoryRecordings({ clock, maxBytes: limits.maxRecordingsBytes });
+  const open = async (): Promise<RecordingStore> => {
+    if (redis !== undefined) {
+      const { RedisRecordings } = await import("../durable/recording_store_redis.ts");
+      return new RedisRecordings({ client: redis.client, clock });
+    }
+    return engines.remote.recordings ?? new MemoryRecordings({ clock, maxBytes: limits.maxRecordingsBytes });
+  };
   return await references.use(
-    "recordings",
-    () => Promise.resolve(createDurableExchanges(open(), clock)),
+    redis === undefined ? "recordings" : `recordings ${redis.name}`,
+    async () => createDurableExchanges(await open(), clock),
     (durable) => durable.close(),
   );
 }

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { Buffer } from "node:buffer";
 import type { Redis } from "ioredis";
 import type { Clock } from "../exchange/clock.ts";
 import type { RedisTarget } from "./redis_connect.ts";
@@ -87,12 +88,18 @@ export class RedisClient {
    *
    * @param name A name for the command
    * @param lua The script
+   * @param options `isBinary` if it answers with bytes that are no text: all texts of the answer are buffers then
    * @returns A function that calls the script with its keys, which a Cluster has to have in one slot, and its arguments
    */
-  script(name: string, lua: string): (redis: Redis, keys: string[], args: (string | number)[]) => Promise<unknown> {
+  script(
+    name: string,
+    lua: string,
+    { isBinary = false }: { readonly isBinary?: boolean } = {},
+  ): (redis: Redis, keys: string[], args: (string | number | Buffer)[]) => Promise<unknown> {
     this.#servers.redis.defineCommand(name, { lua });
+    const command = isBinary ? `${name}Buffer` : name;
     return (redis, keys, args) =>
-      (redis as unknown as Record<string, (...all: unknown[]) => Promise<unknown>>)[name]?.(
+      (redis as unknown as Record<string, (...all: unknown[]) => Promise<unknown>>)[command]?.(
         keys.length,
         ...keys,
         ...args,

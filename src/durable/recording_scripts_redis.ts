@@ -1,0 +1,288 @@
+/**
+ * Scripts of the recordings in Redis. Each touches the keys of one tag: one slot of a Cluster.
+ *
+ * A recording is a hash of its facts and a stream of its entries. The id of an entry in the stream is made of its offset
+ * and its kind, so that Redis keeps the order; its only field has the epoch as its name. All times are those of the server.
+ *
+ * Fields of the hash: `s` state (`r` running, `c` complete, `b` broken, `x` expired), `e` epoch, `g` gateway that holds
+ * it, `u` end of the lease, `l` length, `x` expiry, `i` 1 if the holder has readers, `a` last read at another gateway,
+ * `p` 1 if somebody stops it, `w` gateways that wait for more, `n` name; and of the facts `o` owner, `d` digest, `v`
+ * provider, `k` key, `t` operation, `b` begin, `m` time for which it is kept. The names are short and no value is in JSON: a small
+ * hash of short values takes Redis a third of the memory.
+ *
+ * @module
+ */
+
+/** Begin of the names of channels: each gateway hears one of its own. */
+export const CHANNEL = "sallyport:recordings:";
+/** Name of the set of all recordings, for lists. */
+export const INDEX = "sallyport:recordings";
+
+/** Minimum interval between two messages to a holder that a recording is read. Milliseconds. */
+const TELL_EVERY_MS = 1000;
+/** Time for which a recording counts as read after a read at another gateway. Milliseconds. */
+const READ_LATELY_MS = 3000;
+/**
+ * Bound of the entries of one recording. XADD's own bound would drop the first ones; half an hour of entries every 20 ms
+ * is less.
+ */
+const MAX_ENTRIES = 131_072;
+/** Recordings of one name that a retry by body may find. */
+const MAX_NAMED = 64;
+/** The most ciphertext that one read returns, beyond its first entry. Bytes. */
+const MAX_READ_BYTES = 65_536;
+/** The most entries that one read returns, about. */
+const MAX_READ_ENTRIES = 512;
+/** Entries that a read takes from the stream at once. */
+const PAGE = 16;
+
+// ARGV[1] is the id of the recording in all scripts of one.
+const TELL = `local function tell(gateway, word, id)
+  redis.call('PUBLISH', '${CHANNEL}' .. gateway, word .. ' ' .. id)
+end
+`;
+
+const NOW = `local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+`;
+
+const BEGIN = `${TELL}${NOW}`;
+
+// The state at this time; 'd' (dead) of one that runs without a holder.
+const STATE = `local function stateOf(s, u, x, m)
+  if not s or s == 'x' then return s end
+  if s ~= 'r' then return tonumber(x) > now and s or 'x' end
+  if tonumber(u) > now then return 'r' end
+  return u + m > now and 'd' or 'x'
+end
+`;
+
+const NOTE_READ = `local function noteRead(key, id, holder, reader, last)
+  if now - (last or 0) < ${TELL_EVERY_MS} then return end
+  redis.call('HSET', key, 'a', now)
+  if holder ~= reader then tell(holder, 'read', id) end
+end
+`;
+
+const WAIT = `local function wait(waiting, gateway)
+  waiting = waiting or ''
+  if string.find(waiting, gateway, 1, true) then return end
+  redis.call('HSET', KEYS[1], 'w', waiting .. gateway .. ' ')
+end
+`;
+
+const WAKE = `local function wake(waiting)
+  if not waiting then return end
+  redis.call('HDEL', KEYS[1], 'w')
+  for gateway in string.gmatch(waiting, '%S+') do tell(gateway, 'more', ARGV[1]) end
+end
+`;
+
+const NAME = `local function nameOf(name)
+  return 'sallyport:{' .. string.sub(ARGV[1], 1, 6) .. '}:name:' .. name
+end
+`;
+
+// Keys of recordings that a name leads to can't be known before: they have the slot of the name.
+const DESCRIBE = `local function keyOf(part, id)
+  return 'sallyport:{' .. string.sub(id, 1, 6) .. '}:' .. part .. ':' .. string.sub(id, 8)
+end
+local function describe(id)
+  local r = redis.call('HMGET', keyOf('recording', id), 's', 'u', 'x', 'm', 'l', 'o', 'd', 'v', 'k', 't', 'b')
+  local state = stateOf(r[1], r[2], r[3], r[4])
+  if not state then return false end
+  local reply = {state, id, r[2] - now, r[3] or '', r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11]}
+  if state == 'x' then return reply end
+  local head = redis.call('XRANGE', keyOf('log', id), '1-1', '1-1')[1]
+  if head then reply[13], reply[14] = head[2][1], head[2][2] end
+  return reply
+end
+`;
+
+/**
+ * Claims a name. KEYS: recording, its name if it has one. ARGV: id, gateway, kind of the name (`-` for none), 1 for a
+ * retry, lease, life of the hash, life of the name, facts: owner, digest, provider, key, operation, begin, time to keep;
+ * name, if it has one. Answer: the recording that the name belongs to; or `+` for a new one, and 1 if it is made again.
+ */
+export const CLAIM: string = `${BEGIN}${STATE}${NOTE_READ}${DESCRIBE}
+local isRestarted, newest, running, unread = 0, nil, {}, nil
+local ids = {}
+if ARGV[3] == 'key' or ARGV[4] == '1' then ids = redis.call('LRANGE', KEYS[2], 0, -1) end
+for _, id in ipairs(ids) do
+  local r = redis.call('HMGET', keyOf('recording', id), 's', 'u', 'x', 'm', 'i', 'a')
+  local state = stateOf(r[1], r[2], r[3], r[4])
+  if state == 'r' then
+    running[#running + 1] = id
+    if r[5] ~= '1' and now - (r[6] or 0) >= ${READ_LATELY_MS} then unread = id end
+  elseif state ~= 'c' then
+    redis.call('LREM', KEYS[2], 1, id)
+  end
+  if state == 'd' then isRestarted = 1 end
+  if not newest and (state == 'r' or state == 'c' or state == 'd') then newest = state ~= 'd' and id or '' end
+end
+local found = #running == 1 and running[1] or unread
+if #running == 0 and newest ~= '' then found = newest end
+if found then
+  local key = keyOf('recording', found)
+  local r = redis.call('HMGET', key, 's', 'g', 'a')
+  if r[1] == 'r' then noteRead(key, found, r[2], ARGV[2], r[3]) end
+  return describe(found)
+end
+redis.call('HSET', KEYS[1], 's', 'r', 'e', 1, 'g', ARGV[2], 'u', now + ARGV[5], 'l', 0, 'i', 1, 'o', ARGV[8],
+  'd', ARGV[9], 'v', ARGV[10], 'k', ARGV[11], 't', ARGV[12], 'b', ARGV[13], 'm', ARGV[14])
+redis.call('PEXPIRE', KEYS[1], ARGV[6])
+if KEYS[2] then
+  redis.call('HSET', KEYS[1], 'n', ARGV[15])
+  redis.call('LPUSH', KEYS[2], ARGV[1])
+  redis.call('LTRIM', KEYS[2], 0, ${MAX_NAMED - 1})
+  if redis.call('PTTL', KEYS[2]) < tonumber(ARGV[7]) then redis.call('PEXPIRE', KEYS[2], ARGV[7]) end
+end
+return {'+', isRestarted}`;
+
+/**
+ * Finds a recording. KEYS: recording. ARGV: id, gateway that waits for its head (`-` for none). Answer: the recording, or
+ * none.
+ */
+export const FIND: string = `${NOW}${STATE}${WAIT}${DESCRIBE}
+local reply = describe(ARGV[1])
+if reply and reply[1] == 'r' and not reply[13] and ARGV[2] ~= '-' then
+  wait(redis.call('HGET', KEYS[1], 'w'), ARGV[2])
+end
+return reply`;
+
+/**
+ * Reads entries. KEYS: recording, log. ARGV: id, gateway, 1 to wait if there are none, offset + 1. Answer: the state, the
+ * rest of the lease, and of each entry its id, its epoch and its ciphertext; none if the recording is gone.
+ */
+export const READ: string = `${BEGIN}${STATE}${NOTE_READ}${WAIT}
+local r = redis.call('HMGET', KEYS[1], 's', 'u', 'x', 'm', 'l', 'g', 'a', 'w')
+local state = stateOf(r[1], r[2], r[3], r[4])
+if not state or state == 'x' then return false end
+if state == 'r' then noteRead(KEYS[1], ARGV[1], r[6], ARGV[2], r[7]) end
+local reply, size, from = {state, r[2] - now}, 0, ARGV[4] .. '-2'
+local function add(entries)
+  for _, entry in ipairs(entries) do
+    local epoch, sealed = entry[2][1], entry[2][2]
+    if #reply > 2 and size + #sealed > ${MAX_READ_BYTES} then return false end
+    size, from = size + #sealed, '(' .. entry[1]
+    reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = entry[1], epoch, sealed
+  end
+  return #entries > 0
+end
+if tonumber(ARGV[4]) <= tonumber(r[5]) and not add(redis.call('XREVRANGE', KEYS[2], from, '1-2', 'COUNT', 1)) then
+  return false
+end
+repeat
+  local entries = redis.call('XRANGE', KEYS[2], from, '+', 'COUNT', ${PAGE})
+until not add(entries) or #entries < ${PAGE} or #reply > ${3 * MAX_READ_ENTRIES}
+if #reply == 2 and (state == 'c' or state == 'b') and not add(redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)) then
+  return false
+end
+if #reply == 2 and state == 'r' and ARGV[3] == '1' then wait(r[8], ARGV[2]) end
+return reply`;
+
+// A log that was lost is never begun anew in the middle, and an entry never follows a gap: both look like a whole then.
+const ADD = `local id, epoch, offset = ARGV[3], ARGV[2], tonumber(ARGV[4])
+local function isThere()
+  local entry = redis.call('XRANGE', KEYS[2], id, id)[1]
+  return entry and entry[2][1] == epoch
+end
+local r = redis.call('HMGET', KEYS[1], 's', 'e', 'l', 'w', 'p', 'm', 'n')
+local function add(mayBegin)
+  if redis.call('XLEN', KEYS[2]) >= ${MAX_ENTRIES} then return 2 end
+  local mode = mayBegin and offset == 0 and {id} or {'NOMKSTREAM', id}
+  mode[#mode + 1], mode[#mode + 2] = epoch, ARGV[5]
+  return redis.call('XADD', KEYS[2], unpack(mode)) and 1 or 0
+end
+`;
+
+/**
+ * Appends an entry. KEYS: recording, log. ARGV: id, epoch, id of the entry, offset, ciphertext, kind, length after it,
+ * life of the log. Answer: 1, or 0 if the recording is lost, or 2 if it is full; and 1 if somebody stops it.
+ */
+export const APPEND: string = `${TELL}${WAKE}${ADD}
+if r[1] ~= 'r' or r[2] ~= epoch then return {0} end
+local isHead = ARGV[6] == '1'
+if offset < tonumber(r[3]) or isHead then
+  if isThere() then return {1, r[5] or 0} end
+  if not isHead then return {0} end
+end
+if offset ~= tonumber(r[3]) then return {0} end
+local added = add(isHead)
+if added ~= 1 then return {added} end
+if isHead then redis.call('PEXPIRE', KEYS[2], ARGV[8]) end
+redis.call('HSET', KEYS[1], 'l', ARGV[7])
+wake(r[4])
+return {1, r[5] or 0}`;
+
+/**
+ * Ends a recording. KEYS: recording, log. ARGV: id, epoch, id of the entry, offset, ciphertext,
+ * state, time for which the id is known after it expired. Answer: as {@link APPEND}.
+ */
+export const END: string = `${BEGIN}${NAME}${WAKE}${ADD}
+if r[2] ~= epoch then return {0} end
+if r[1] == ARGV[6] and isThere() then return {1} end
+if r[1] ~= 'r' or offset ~= tonumber(r[3]) then return {0} end
+local added = add(ARGV[6] == 'b')
+if added ~= 1 then return {added} end
+redis.call('HSET', KEYS[1], 's', ARGV[6], 'x', now + r[6])
+redis.call('PEXPIRE', KEYS[1], r[6] + ARGV[7])
+redis.call('PEXPIRE', KEYS[2], r[6])
+if ARGV[6] == 'b' and r[7] then redis.call('LREM', nameOf(r[7]), 1, ARGV[1]) end
+wake(r[4])
+return {1}`;
+
+/**
+ * Discards a recording. KEYS: recording, log. ARGV: id, epoch, time for which the id is known. Answer: 1.
+ */
+export const DISCARD: string = `${BEGIN}${NAME}${WAKE}
+local r = redis.call('HMGET', KEYS[1], 's', 'e', 'w', 'n')
+if not r[1] or r[1] == 'x' or r[2] ~= ARGV[2] then return 1 end
+redis.call('HSET', KEYS[1], 's', 'x', 'x', now)
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+redis.call('DEL', KEYS[2])
+if r[4] then redis.call('LREM', nameOf(r[4]), 1, ARGV[1]) end
+wake(r[3])
+return 1`;
+
+/**
+ * Renews a lease. KEYS: recording, log. ARGV: id, epoch, lease, life of the hash, that of log and
+ * name, 1 if the holder has readers. Answer: 1, or 0 if the recording is lost; and 1 if somebody stops it.
+ */
+export const RENEW: string = `${NOW}${NAME}
+local r = redis.call('HMGET', KEYS[1], 's', 'e', 'p', 'n')
+if r[1] ~= 'r' or r[2] ~= ARGV[2] then return {0} end
+redis.call('HSET', KEYS[1], 'u', now + ARGV[3], 'i', ARGV[6])
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+redis.call('PEXPIRE', KEYS[2], ARGV[5])
+local name = r[4] and nameOf(r[4])
+if name and redis.call('PTTL', name) < tonumber(ARGV[5]) then redis.call('PEXPIRE', name, ARGV[5]) end
+return {1, r[3] or 0}`;
+
+/**
+ * Takes over a recording without a holder. KEYS: recording. ARGV: id, gateway, lease. Answer: the new epoch, begin, and
+ * time to keep; or 0.
+ */
+export const TAKE_OVER: string = `${BEGIN}${STATE}
+local r = redis.call('HMGET', KEYS[1], 's', 'u', 'x', 'm', 'e', 'g', 'b')
+if stateOf(r[1], r[2], r[3], r[4]) ~= 'd' then return {0} end
+local epoch = r[5] + 1
+redis.call('HSET', KEYS[1], 'e', epoch, 'g', ARGV[2], 'u', now + ARGV[3], 'i', 1)
+redis.call('HDEL', KEYS[1], 'p')
+tell(r[6], 'lost', ARGV[1] .. ' ' .. epoch)
+return {epoch, r[7], r[4]}`;
+
+/** Asks the holder to stop. KEYS: recording. ARGV: id. Answer: 1 if it runs, else 0. */
+export const STOP: string = `${BEGIN}${STATE}
+local r = redis.call('HMGET', KEYS[1], 's', 'u', 'x', 'm', 'g')
+local state = stateOf(r[1], r[2], r[3], r[4])
+if state ~= 'r' and state ~= 'd' then return 0 end
+redis.call('HSET', KEYS[1], 'p', 1)
+tell(r[5], 'stop', ARGV[1])
+return 1`;
+
+/** Notes recordings in the set of all. KEYS: set. ARGV: its life, its bound, then begin and id of each. Answer: 1. */
+export const NOTE: string = `for i = 3, #ARGV, 2 do redis.call('ZADD', KEYS[1], ARGV[i], ARGV[i + 1]) end
+redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -1 - ARGV[2])
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[1]) then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
+return 1`;

@@ -1,0 +1,229 @@
+/**
+ * Recordings in Redis, for many gateways. A write is one script, fenced by the epoch of its holder. Gateways tell each
+ * other by messages what happens to a recording: a reader that waits is woken by the next entry, a holder is stopped.
+ *
+ * Messages can be lost. Whoever waits asks again once a second, and a holder learns all at its next write or renewal.
+ *
+ * Readers do not block in Redis (`XREAD BLOCK`): on a Cluster one connection can't wait for streams of several slots, and
+ * a connection that waits for a thousand streams would name all of them again after each entry. A message is sent only
+ * to gateways that wait, and all of a gateway come over one connection.
+ *
+ * @module
+ */
+import type { Redis } from "ioredis";
+import type { Clock } from "../exchange/clock.ts";
+import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
+import { gather } from "../storage/redis_gather.ts";
+import { HeldRecordings, PATIENT_MS, type RecordingTimes, toFailure } from "./held_recordings_redis.ts";
+import {
+  type FoundPart,
+  type FoundRecording,
+  readFound,
+  readNew,
+  readPart,
+  readTakenOver,
+  toLogKey,
+  toNameKey,
+  toRecordingKey,
+} from "./recording_replies_redis.ts";
+import { CHANNEL, CLAIM, FIND, INDEX, READ, STOP, TAKE_OVER } from "./recording_scripts_redis.ts";
+import {
+  type Claimed,
+  type HeldRecording,
+  RECORDING_LEASE_MS,
+  type RecordingClaim,
+  type RecordingHolder,
+  type RecordingPart,
+  type RecordingRead,
+  type RecordingStore,
+  type StoredRecording,
+} from "./recording_store.ts";
+import { Waits } from "./recording_waits.ts";
+
+/** The longest time for which bytes are gathered for an entry. Milliseconds. */
+const GATHER_MS = 20;
+/** Time for which the id of an expired recording is known. Milliseconds. */
+const TOMBSTONE_MS = 600_000;
+/** Time after which a reader that waits asks again: its message may be lost. Milliseconds. */
+const ASK_AGAIN_MS = 1000;
+/** Recordings that are looked up at once for a list. */
+const PAGE = 200;
+
+/** Options of {@link RedisRecordings}. */
+export interface RedisRecordingsOptions extends Partial<RecordingTimes> {
+  readonly client: RedisClient;
+  readonly clock: Clock;
+}
+
+type Script = ReturnType<RedisClient["script"]>;
+
+/** Recordings in Redis. */
+export class RedisRecordings implements RecordingStore {
+  readonly gatherMs: number = GATHER_MS;
+  readonly #client: RedisClient;
+  readonly #clock: Clock;
+  readonly #gateway = crypto.randomUUID().slice(0, 8);
+  readonly #scripts: Readonly<Record<"claim" | "find" | "read" | "stop" | "takeOver", Script>>;
+  readonly #held: HeldRecordings;
+  readonly #waits = new Waits();
+  #isClosed = false;
+
+  /** @param options The connection, and times where they are others than usual */
+  constructor({ client, clock, leaseMs = RECORDING_LEASE_MS, tombstoneMs = TOMBSTONE_MS }: RedisRecordingsOptions) {
+    this.#client = client;
+    this.#clock = clock;
+    this.#held = new HeldRecordings({ client, clock, times: { leaseMs, tombstoneMs } });
+    this.#scripts = {
+      claim: client.script("sallyportRecordingClaim", CLAIM, { isBinary: true }),
+      find: client.script("sallyportRecordingFind", FIND, { isBinary: true }),
+      read: client.script("sallyportRecordingRead", READ, { isBinary: true }),
+      stop: client.script("sallyportRecordingStop", STOP),
+      takeOver: client.script("sallyportRecordingTakeOver", TAKE_OVER),
+    };
+    client.listen(CHANNEL + this.#gateway, (message) => this.#hear(message));
+  }
+
+  async claim({ id, name, facts }: RecordingClaim, holder: RecordingHolder): Promise<Claimed> {
+    const { leaseMs, tombstoneMs } = this.#held.times;
+    const { owner, digest, provider, keyId, operation, startedAt, keepMs } = facts;
+    const life = leaseMs + keepMs;
+    const keys = [toRecordingKey(id), ...(name === undefined ? [] : [toNameKey(id, name.text)])];
+    const args = [
+      ...[id, this.#gateway, name?.kind ?? "-", name?.isRetry === true ? 1 : 0, leaseMs, life + tombstoneMs, life],
+      ...[owner, digest, provider, keyId, operation, startedAt, keepMs, name?.text ?? ""],
+    ];
+    const claim = (redis: Redis) => this.#scripts.claim(redis, keys, args);
+    const read = (answer: unknown) => {
+      const isRestarted = readNew(answer);
+      return isRestarted === undefined ? readFound(answer) : { isRestarted };
+    };
+    try {
+      const claimed = await this.#client.run(claim, read);
+      if (claimed === undefined) throw new RedisFailed("no answer to a claim");
+      if ("stored" in claimed) return { found: claimed.stored };
+      return { ...claimed, held: this.#held.add({ id, epoch: 1, facts, holder }) };
+    } catch (error) {
+      const late = error instanceof RedisFailed ? error.late : undefined;
+      // Redis may have begun it after all; nobody writes it.
+      late?.catch(() => {}).then(() => this.#held.discard(id, 1));
+      throw toFailure(error);
+    }
+  }
+
+  async find(id: string): Promise<StoredRecording | undefined> {
+    return (await this.#find(id, false))?.stored;
+  }
+
+  async waitForHead(id: string, waitMs: number, signal?: AbortSignal): Promise<StoredRecording | undefined> {
+    const found = await this.#waitFor(id, { waitMs, signal }, async (isWaiting) => {
+      const answer = await this.#find(id, isWaiting);
+      const { stored, leaseMs = 0 } = answer ?? {};
+      const isThere = stored?.state !== "running" || !stored.isHeld || stored.head !== undefined;
+      return { answer, restMs: isThere ? undefined : leaseMs };
+    });
+    return found?.stored;
+  }
+
+  async read(id: string, { offset, waitMs, signal }: RecordingRead): Promise<RecordingPart | undefined> {
+    const found = await this.#waitFor(id, { waitMs, signal }, async (isWaiting) => {
+      const answer = await this.#read(id, offset, isWaiting);
+      const isThere = answer === undefined || answer.part.entries.length > 0 || !answer.isRunning ||
+        !answer.part.isHeld;
+      return { answer, restMs: isThere ? undefined : answer.leaseMs };
+    });
+    return found?.part;
+  }
+
+  async takeOver(id: string, holder: RecordingHolder): Promise<HeldRecording | undefined> {
+    const args = [id, this.#gateway, this.#held.times.leaseMs];
+    const takeOver = (redis: Redis) => this.#scripts.takeOver(redis, [toRecordingKey(id)], args);
+    const taken = await this.#client.run(takeOver, readTakenOver, PATIENT_MS);
+    return taken && this.#held.add({ id, epoch: taken.epoch, facts: taken, holder });
+  }
+
+  async stop(id: string): Promise<boolean> {
+    const stop = (redis: Redis) => this.#scripts.stop(redis, [toRecordingKey(id)], [id]);
+    return await this.#client.run(stop, Number, PATIENT_MS) === 1;
+  }
+
+  async list(limit: number): Promise<readonly StoredRecording[]> {
+    const listed: StoredRecording[] = [];
+    const gone: string[] = [];
+    for (let start = 0; listed.length < limit; start += PAGE) {
+      const ids = await this.#client.ask((redis) => redis.zrevrange(INDEX, start, start + PAGE - 1), readIds);
+      const all = await Promise.all(ids.map((id) => this.find(id)));
+      for (const [index, stored] of all.entries()) {
+        if (stored !== undefined && stored.state !== "expired") listed.push(stored);
+        else gone.push(ids[index] ?? "");
+      }
+      if (ids.length < PAGE) break;
+    }
+    if (gone.length > 0) await this.#client.ask((redis) => redis.zrem(INDEX, ...gone), () => {});
+    return listed.slice(0, limit);
+  }
+
+  close(): Promise<void> {
+    this.#isClosed = true;
+    this.#held.close();
+    this.#waits.wakeAll();
+    return Promise.resolve();
+  }
+
+  /**
+   * Asks until there is what is waited for, or the time is over. A failure ends no wait: Redis may be back in time.
+   *
+   * @param ask Asks; `restMs` is `undefined` if there is what is waited for, else the rest of the lease
+   */
+  async #waitFor<Answer>(
+    id: string,
+    { waitMs, signal }: Pick<RecordingRead, "waitMs" | "signal">,
+    ask: (isWaiting: boolean) => Promise<{ answer: Answer; restMs: number | undefined }>,
+  ): Promise<Answer> {
+    const until = this.#clock.monotonic() + waitMs;
+    for (;;) {
+      const leftMs = until - this.#clock.monotonic();
+      const isWaiting = leftMs > 0 && signal?.aborted !== true && !this.#isClosed;
+      // It is there before the question: a message may come before the answer.
+      const wait = isWaiting ? this.#waits.add(id) : undefined;
+      try {
+        const { answer, restMs } = await ask(isWaiting);
+        if (restMs === undefined || wait === undefined) return answer;
+        await wait.until(this.#clock, Math.min(leftMs, restMs + 1, ASK_AGAIN_MS), signal);
+        if (signal?.aborted === true) return answer;
+      } catch (error) {
+        if (wait === undefined) throw error;
+        await wait.until(this.#clock, Math.min(leftMs, ASK_AGAIN_MS), signal);
+      } finally {
+        if (wait !== undefined) this.#waits.delete(id, wait);
+      }
+    }
+  }
+
+  async #find(id: string, isWaiting: boolean): Promise<FoundRecording | undefined> {
+    const find = (redis: Redis) => {
+      gather(redis);
+      return this.#scripts.find(redis, [toRecordingKey(id)], [id, isWaiting ? this.#gateway : "-"]);
+    };
+    return await this.#client.run(find, readFound, PATIENT_MS);
+  }
+
+  async #read(id: string, offset: number, isWaiting: boolean): Promise<FoundPart | undefined> {
+    const args = [id, this.#gateway, isWaiting ? 1 : 0, offset + 1];
+    const read = (redis: Redis) => {
+      gather(redis);
+      return this.#scripts.read(redis, [toRecordingKey(id), toLogKey(id)], args);
+    };
+    return await this.#client.run(read, readPart, PATIENT_MS);
+  }
+
+  #hear(message: string): void {
+    const [word = "", id = "", epoch = "0"] = message.split(" ");
+    if (word === "more") this.#waits.wake(id);
+    else this.#held.tell(word, id, Number(epoch));
+  }
+}
+
+function readIds(answer: unknown): string[] {
+  if (!Array.isArray(answer)) throw new Error("no list");
+  return answer.map(String);
+}

@@ -1,0 +1,70 @@
+/**
+ * Waits for recordings that change: any number of readers of one process, woken by one message.
+ *
+ * @module
+ */
+import type { Clock } from "../exchange/clock.ts";
+
+/** A wait that is prepared: it is woken by what happens from then on, also before it begins to wait. */
+export class Wait {
+  /** Called once it is woken or its time is over. */
+  #resolve: (() => void) | undefined;
+  #isWoken = false;
+
+  /** Ends the wait, or the next one. */
+  wake(): void {
+    this.#isWoken = true;
+    this.#resolve?.();
+  }
+
+  /**
+   * Waits until it is woken.
+   *
+   * @param clock Source of time
+   * @param ms The longest time. Milliseconds
+   * @param signal Ends the wait
+   */
+  async until(clock: Clock, ms: number, signal: AbortSignal | undefined): Promise<void> {
+    if (this.#isWoken || signal?.aborted === true) return;
+    let cancelTimer = (): void => {};
+    const wake = () => this.#resolve?.();
+    await new Promise<void>((resolve) => {
+      this.#resolve = resolve;
+      cancelTimer = clock.timer(ms, resolve, { isBackground: true });
+      signal?.addEventListener("abort", wake);
+    });
+    cancelTimer();
+    signal?.removeEventListener("abort", wake);
+  }
+}
+
+/** The waits of one process. */
+export class Waits {
+  readonly #waits = new Map<string, Set<Wait>>();
+
+  /** Prepares a wait for a recording. */
+  add(id: string): Wait {
+    const wait = new Wait();
+    const waits = this.#waits.get(id);
+    if (waits === undefined) this.#waits.set(id, new Set([wait]));
+    else waits.add(wait);
+    return wait;
+  }
+
+  /** Gives a wait up. */
+  delete(id: string, wait: Wait): void {
+    const waits = this.#waits.get(id);
+    waits?.delete(wait);
+    if (waits?.size === 0) this.#waits.delete(id);
+  }
+
+  /** Wakes all that wait for a recording. */
+  wake(id: string): void {
+    for (const wait of this.#waits.get(id) ?? []) wait.wake();
+  }
+
+  /** Wakes all. */
+  wakeAll(): void {
+    for (const id of Array.from(this.#waits.keys())) this.wake(id);
+  }
+}

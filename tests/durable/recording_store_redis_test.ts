@@ -1,0 +1,299 @@
+/** Recordings in Redis: the suite of all stores, and what Redis adds. */
+// runtimes: all
+import assert from "node:assert/strict";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, it } from "@std/testing/bdd";
+import { Redis } from "ioredis";
+import { ENTRY_KIND, type HeldRecording, RecordingLost, RecordingsFull } from "../../src/durable/recording_store.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
+import { until } from "../support/until.ts";
+import {
+  claimOf,
+  describeRecordings,
+  endOf,
+  entryOf,
+  freshName,
+  headOf,
+  NotedHolder,
+  readAll,
+  write,
+} from "./recording_store_suite.ts";
+import { type RecordingGateway, RedisRecordingsFleet } from "./recordings_redis.ts";
+
+const KEEP_MS = 60_000;
+
+let server: RedisServer;
+let raw: Redis;
+
+/** Starts a recording. */
+async function begin({ store }: RecordingGateway, holder = new NotedHolder()): Promise<HeldRecording> {
+  const claimed = await store.claim(claimOf(freshName("key"), KEEP_MS), holder);
+  return "held" in claimed ? claimed.held : assert.fail("a new recording");
+}
+
+/** Closes the connections over which gateways hear messages. */
+async function deafen(): Promise<void> {
+  await raw.call("CLIENT", "KILL", "TYPE", "pubsub");
+}
+
+withRedis.describe("recordings in Redis", () => {
+  beforeAll(async () => {
+    server = await startRedis();
+    raw = new Redis(server.url, { retryStrategy: () => 20 });
+    raw.on("error", () => {});
+  });
+  afterAll(async () => {
+    raw.disconnect();
+    await server.stop();
+  });
+
+  describeRecordings("in Redis", () => Promise.resolve(new RedisRecordingsFleet(server.url, [raw])), {
+    hasGateways: true,
+  });
+  describe("recordings and failures of Redis", () => {
+    let fleet: RedisRecordingsFleet;
+    let near: RecordingGateway;
+    let far: RecordingGateway;
+    beforeEach(async () => {
+      fleet = new RedisRecordingsFleet(server.url, [raw]);
+      near = await fleet.join();
+      far = await fleet.join();
+    });
+    afterEach(async () => {
+      server.resume();
+      await fleet.close();
+    });
+    const get = () => ({ fleet, near, far });
+    describeLoss(get);
+    describeMessages(get);
+    describeRoom(get);
+  });
+});
+
+type Get = () => { fleet: RedisRecordingsFleet; near: RecordingGateway; far: RecordingGateway };
+
+function describeLoss(get: Get): void {
+  it("refuses an entry after entries that a failover has lost", async () => {
+    const { near, far } = get();
+    const holder = new NotedHolder();
+    const held = await begin(near, holder);
+    await write(held, "one");
+    const keys = await raw.keys("sallyport:{*");
+    const before = await Promise.all(keys.map(async (key) => [key, await raw.dumpBuffer(key)] as const));
+    await held.append(entryOf(ENTRY_KIND.bytes, 3, "two"));
+    for (const [key, dump] of before) await raw.restore(key, 60_000, dump ?? assert.fail(), "REPLACE");
+    await assert.rejects(held.append(entryOf(ENTRY_KIND.bytes, 6, "three")), RecordingLost);
+    await assert.rejects(held.end(endOf(6), "complete"), RecordingLost);
+    assert.equal(holder.losses, 1);
+    assert.deepEqual(await readAll(far.store, held.id), { text: "one", isWhole: false });
+  });
+
+  it("refuses an entry when the recording or its entries are gone, and reads none after a gap", async () => {
+    const { near, far } = get();
+    const [first, second, third] = [await begin(near), await begin(near), await begin(near)];
+    for (const held of [first, second, third]) await write(held, "one");
+    const logOf = ({ id }: HeldRecording) => `sallyport:{${id.slice(0, 6)}}:log:${id.slice(7)}`;
+    await raw.del(logOf(first));
+    assert.equal(await far.store.read(first.id, { offset: 0, waitMs: 60_000 }), undefined);
+    await assert.rejects(first.append(entryOf(ENTRY_KIND.bytes, 3, "two")), RecordingLost);
+    await raw.del(logOf(second));
+    await assert.rejects(second.end(endOf(3), "complete"), RecordingLost);
+    await third.end(endOf(3), "complete");
+    await raw.del(logOf(third));
+    for (const offset of [0, 1, 3, 4]) {
+      assert.equal(await far.store.read(third.id, { offset, waitMs: 0 }), undefined, "it does not look complete");
+    }
+    const fourth = await begin(near);
+    await assert.rejects(fourth.append(entryOf(ENTRY_KIND.bytes, 0, "no head")), RecordingLost);
+    await server.restart();
+    await until(() => near.client.health.isUp && far.client.health.isUp, "Redis is back", 20_000);
+    const fifth = await begin(near);
+    await fifth.append(headOf());
+    await raw.flushall();
+    await assert.rejects(fifth.append(entryOf(ENTRY_KIND.bytes, 0, "one")), RecordingLost);
+  });
+
+  it("goes on after a time in which Redis stood still: entries that were sent again are there once", async () => {
+    const { fleet, near, far } = get();
+    const held = await begin(near);
+    await write(held, "one");
+    const waiting = far.store.read(held.id, { offset: 3, waitMs: 60_000 });
+    await far.store.find(held.id);
+    server.pause();
+    const two = entryOf(ENTRY_KIND.bytes, 3, "two");
+    await assert.rejects(held.append(two), (error) => !(error instanceof RecordingLost));
+    await assert.rejects(far.store.read(held.id, { offset: 3, waitMs: 0 }));
+    server.resume();
+    await until(() => near.client.health.isUp && far.client.health.isUp, "Redis is back", 20_000);
+    await held.append(two);
+    await fleet.pass(2000);
+    assert.deepEqual((await waiting)?.entries, [two]);
+    await held.end(endOf(6), "complete");
+    assert.deepEqual(await readAll(far.store, held.id), { text: "onetwo", isWhole: true });
+  });
+
+  it("lets a read wait for Redis too, and end by its signal meanwhile", async () => {
+    const { fleet, near, far } = get();
+    const held = await begin(near);
+    await write(held, "one");
+    server.pause();
+    const leaving = new AbortController();
+    const [left, waiting] = [leaving.signal, undefined].map((signal) =>
+      far.store.read(held.id, { offset: 0, waitMs: 1_000_000, signal })
+    );
+    await until(() => !far.client.health.isUp, "Redis is silent", 60_000);
+    leaving.abort();
+    await assert.rejects(left ?? assert.fail());
+    server.resume();
+    await until(() => far.client.health.isUp, "Redis is back", 20_000);
+    await fleet.pass(2000);
+    assert.equal((await waiting)?.entries.length, 1);
+  });
+
+  it("gives a name free that was claimed by a call without an answer in time", async () => {
+    const { fleet, near, far } = get();
+    const name = freshName("key");
+    server.pause();
+    await assert.rejects(near.store.claim(claimOf(name, KEEP_MS), new NotedHolder()));
+    server.resume();
+    await until(() => near.client.health.isUp && far.client.health.isUp, "Redis is back", 20_000);
+    await fleet.pass(fleet.leaseMs / 2);
+    const claimed = await far.store.claim(claimOf(name, KEEP_MS), new NotedHolder());
+    assert.ok("held" in claimed && !claimed.isRestarted, "before its lease is over");
+  });
+}
+
+function describeMessages(get: Get): void {
+  it("wakes a reader soon although its message was lost", async () => {
+    const { fleet, near, far } = get();
+    const held = await begin(near);
+    await write(held, "one");
+    const read = far.store.read(held.id, { offset: 3, waitMs: 60_000 });
+    await far.store.find(held.id);
+    await deafen();
+    const two = entryOf(ENTRY_KIND.bytes, 3, "two");
+    await held.append(two);
+    await fleet.pass(2000);
+    assert.deepEqual((await read)?.entries, [two]);
+  });
+
+  it("stops a holder that hears no message at its next entry, or at its next renewal", async () => {
+    const { fleet, near, far } = get();
+    const holders = [new NotedHolder(), new NotedHolder()];
+    const [first, second] = [await begin(near, holders[0]), await begin(near, holders[1])];
+    await deafen();
+    for (const { id } of [first, second]) assert.equal(await far.store.stop(id), true);
+    await first.append(headOf());
+    assert.deepEqual(holders.map(({ stops }) => stops), [1, 0]);
+    await fleet.pass(fleet.leaseMs / 4);
+    assert.deepEqual(holders.map(({ stops }) => stops), [1, 1]);
+    await fleet.pass(fleet.leaseMs / 4);
+    assert.deepEqual(holders.map(({ stops }) => stops), [1, 1], "each is told once");
+  });
+
+  it("needs no connection for a reader: a thousand wait over those of the gateway", async () => {
+    const { near, far } = get();
+    const recordings = await Promise.all(Array.from({ length: 100 }, () => begin(near)));
+    await Promise.all(recordings.map((held) => write(held, "one")));
+    const connections = async () => String(await raw.client("LIST")).trim().split("\n").length;
+    const before = await connections();
+    const reads = recordings.flatMap(({ id }) =>
+      Array.from({ length: 10 }, () => far.store.read(id, { offset: 3, waitMs: 60_000 }))
+    );
+    await far.store.find(recordings[0]?.id ?? "");
+    assert.equal(await connections(), before);
+    await Promise.all(recordings.map((held) => held.append(entryOf(ENTRY_KIND.bytes, 3, held.id))));
+    const parts = await Promise.all(reads);
+    for (const [index, part] of parts.entries()) {
+      assert.deepEqual(part?.entries, [entryOf(ENTRY_KIND.bytes, 3, recordings[Math.floor(index / 10)]?.id)]);
+    }
+  });
+
+  it("sends no message for a recording that nobody reads elsewhere", async () => {
+    const { near } = get();
+    const messages: string[] = [];
+    const listener = raw.duplicate();
+    await listener.psubscribe("sallyport:recordings:*");
+    listener.on("pmessage", (...[, , message]) => messages.push(message));
+    const held = await begin(near);
+    const length = await write(held, "one", "two");
+    await near.store.read(held.id, { offset: 0, waitMs: 0 });
+    await held.end(endOf(length), "complete");
+    await raw.publish("sallyport:recordings:last", "last");
+    await until(() => messages.includes("last"), "the last one is heard");
+    assert.deepEqual(messages, ["last"]);
+    listener.disconnect();
+  });
+}
+
+function describeRoom(get: Get): void {
+  it("tells a Redis without room from one that fails", async () => {
+    const { near } = get();
+    const held = await begin(near);
+    await held.append(headOf());
+    await raw.config("SET", "maxmemory", "1mb");
+    try {
+      await assert.rejects(held.append(entryOf(ENTRY_KIND.bytes, 0, "x")), RecordingsFull);
+      await assert.rejects(begin(near), RecordingsFull);
+    } finally {
+      await raw.config("SET", "maxmemory", "0");
+    }
+    await held.append(entryOf(ENTRY_KIND.bytes, 0, "x"));
+  });
+
+  it("bounds the entries of one recording, and drops none", async () => {
+    const { near } = get();
+    const held = await begin(near);
+    await held.append(headOf());
+    const log = (await raw.keys("*:log:*"))[0] ?? assert.fail();
+    const fill = "for i = 1, 131071 do redis.call('XADD', KEYS[1], '1-' .. (i + 3), '1', 'x') end";
+    await raw.eval(fill, 1, log);
+    await assert.rejects(held.append(entryOf(ENTRY_KIND.bytes, 0, "x")), RecordingsFull);
+    assert.equal(await raw.xlen(log), 131_072);
+  });
+
+  it("leaves nothing behind, whichever way recordings end", async () => {
+    const { fleet, near, far } = get();
+    const before = await raw.dbsize();
+    for (let number = 0; number < 20; number++) {
+      const held = await begin(number % 2 === 0 ? near : far);
+      const length = await write(held, "one", "two");
+      if (number % 4 === 0) await held.end(endOf(length), "complete");
+      if (number % 4 === 1) await held.end(endOf(length), "broken");
+      if (number % 4 === 2) await held.discard();
+    }
+    for (const { store } of [near, far]) fleet.freeze(store);
+    for (const key of await raw.keys("*")) assert.ok(await raw.pttl(key) > 0, `${key} has an end`);
+    await fleet.pass(KEEP_MS + fleet.tombstoneMs + 2 * fleet.leaseMs);
+    assert.equal(await raw.dbsize(), before);
+  });
+
+  it("forgets in its list what is gone", async () => {
+    const { fleet, near, far } = get();
+    const short = await near.store.claim(claimOf(undefined, 1000, 1), new NotedHolder());
+    assert.ok("held" in short);
+    await short.held.end(endOf(await write(short.held, "x")), "complete");
+    const long = await begin(near);
+    await fleet.pass(2000);
+    assert.deepEqual((await far.store.list(10)).map(({ id }) => id), [long.id]);
+    assert.equal(await raw.zcard("sallyport:recordings"), 1);
+  });
+
+  it("is served as a user of the server's ACL who needs few rights", async () => {
+    const rights = ["+@read", "+@write", "+@pubsub", "+@connection", "+eval", "+evalsha", "+time", "+info", "+role"];
+    await raw.acl("SETUSER", "gateway", "on", ">secret", "~*", "&*", ...rights);
+    const { far } = get();
+    const poor = new RedisRecordingsFleet({ url: server.url, username: "gateway", password: "secret", timeoutMs: 50 }, [
+      raw,
+    ]);
+    const gateway = await poor.join();
+    const held = await begin(gateway);
+    const read = far.store.read(held.id, { offset: 0, waitMs: 60_000 });
+    await far.store.find(held.id);
+    const length = await write(held, "one");
+    assert.equal((await read)?.entries.length, 1);
+    await held.end(endOf(length), "complete");
+    assert.deepEqual((await gateway.store.list(10)).map(({ id }) => id), [held.id]);
+    await gateway.store.close();
+    gateway.client.close();
+  });
+}
