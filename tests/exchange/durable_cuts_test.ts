@@ -6,11 +6,16 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { Redis } from "ioredis";
 import { systemClock } from "../../src/exchange/clock.ts";
+import type { DurableExchanges } from "../../src/durable/durable_exchanges.ts";
+import type { RecordingStore } from "../../src/durable/recording_store.ts";
 import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
 import { createDurableExchanges } from "../../src/steps/durable_parts.ts";
 import { IMAGE_EVENTS, MESSAGE_EVENTS, responseEvents, SPEECH_EVENTS, toStream } from "../support/event_streams.ts";
 import { startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
+import { RedisRecordingsFleet } from "../durable/recordings_redis.ts";
 import { COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
 
 const EVENTS = "text/event-stream";
@@ -63,25 +68,34 @@ describe("a caller that is cut off", () => {
       response.write(bytes.subarray(0, at));
       goOn.set(String(at), () => response.end(bytes.subarray(at)));
     });
-    const durable = createDurableExchanges(
-      new MemoryRecordings({ clock: systemClock, maxBytes: 100_000_000 }),
-      systemClock,
-    );
-    const start = () =>
+  });
+
+  afterEach(async () => {
+    await provider.close();
+    goOn.clear();
+  });
+
+  /** Starts two gateways over these stores, and cuts answers through them. */
+  async function cutAll(text: string, path: string, stores: readonly RecordingStore[]): Promise<void> {
+    bytes = Buffer.from(text);
+    const all = stores.map((store) => createDurableExchanges(store, systemClock));
+    const start = (durable: DurableExchanges | undefined) =>
       startUnderTest({
         upstreams: { a: provider.url },
         provider: { durable: {}, operations: ["all"] },
         config: { keys: [{ id: "tester", key: "a-key-of-both-gateways" }], limits: { exchanges: 1000 } },
         parts: { durable },
       });
-    gateways = [await start(), await start()];
-  });
-
-  afterEach(async () => {
+    gateways = [await start(all[0]), await start(all.at(-1))];
+    const cuts = toCuts(bytes.length);
+    const one = async () => {
+      for (let at = cuts.pop(); at !== undefined; at = cuts.pop()) await cut(path, at);
+    };
+    await Promise.all(Array.from({ length: PARALLEL }, one));
+    assert.equal(new Set(provider.calls.map(({ headers }) => headers["idempotency-key"])).size, provider.calls.length);
     for (const gateway of gateways) await gateway.close();
-    await provider.close();
-    goOn.clear();
-  });
+    for (const durable of all) await durable.close();
+  }
 
   /** Makes a call, leaves after so many bytes, and reads on. */
   async function cut(path: string, at: number): Promise<void> {
@@ -109,18 +123,34 @@ describe("a caller that is cut off", () => {
   }
 
   for (const { name, path, type: contentType, text } of ANSWERS) {
-    it(`reads on at any byte: ${name}`, async () => {
-      bytes = Buffer.from(text);
+    it(`reads on at any byte: ${name}`, () => {
       type = contentType;
-      const cuts = toCuts(bytes.length);
-      const one = async () => {
-        for (let at = cuts.pop(); at !== undefined; at = cuts.pop()) await cut(path, at);
-      };
-      await Promise.all(Array.from({ length: PARALLEL }, one));
-      assert.equal(
-        new Set(provider.calls.map(({ headers }) => headers["idempotency-key"])).size,
-        provider.calls.length,
-      );
+      return cutAll(text, path, [new MemoryRecordings({ clock: systemClock, maxBytes: 100_000_000 })]);
     });
   }
+
+  withRedis.describe("over Redis", () => {
+    let server: RedisServer;
+    let raw: Redis;
+    let fleet: RedisRecordingsFleet;
+
+    beforeEach(async () => {
+      server = await startRedis();
+      raw = new Redis(server.url);
+      fleet = new RedisRecordingsFleet(server.url, [raw]);
+    });
+
+    afterEach(async () => {
+      await fleet.close();
+      raw.disconnect();
+      await server.stop();
+    });
+
+    for (const { name, path, type: contentType, text } of ANSWERS) {
+      it(`reads on at any byte, also through another gateway: ${name}`, async () => {
+        type = contentType;
+        await cutAll(text, path, [(await fleet.join()).store, (await fleet.join()).store]);
+      });
+    }
+  });
 });
