@@ -43,6 +43,7 @@ export async function answerRecorded(
   flow: DurableFlow,
 ): Promise<GatewayResponse> {
   const { request, exchange, gateway: { durable, limits: { writeStallMs } } } = flow;
+  const { url, headers, method: sent } = request;
   exchange.headers = { ...exchange.headers, ...PRIVATE };
   if (durable === undefined) throw new GatewayError("not_found");
   const keys = new OwnerKeys(toOwner(caller, flow));
@@ -51,9 +52,9 @@ export async function answerRecorded(
     await durable.stop(id, keys);
     return answerWhole(204, {}, exchange);
   }
-  const read = toStreamRead(toQuery(request.url), request.headers.get("last-event-id"));
+  const read = toStreamRead(toQuery(url), headers.get("last-event-id"));
   const { signal } = exchange;
-  if (request.method === "HEAD") {
+  if (sent === "HEAD") {
     const answer = await durable.describe(id, keys, signal);
     return answerWhole(200, { ...describeStream(answer), ...addressOf(id, answer.expiresAt, request) }, exchange);
   }

@@ -21,6 +21,12 @@ interface Attached {
   readonly attach: Attach;
 }
 
+/**
+ * Content type of a stream of events where it is not sent as such: the protocol's client takes `text/event-stream` for
+ * the events of the protocol itself.
+ */
+const EVENTS_AS_TEXT = "text/plain; charset=utf-8";
+
 /** Tells whether an answer is a stream of events. */
 export function isEvents({ headers }: AnswerHead): boolean {
   return (headers["content-type"] ?? "").toLowerCase().startsWith("text/event-stream");
@@ -58,6 +64,7 @@ function answerSnapshot(
   const isClosed = isEnded && !isCut;
   const tag = `"${id}:${reader.offset}:${to}${isClosed ? ":closed" : ""}"`;
   const own: Record<string, string> = {
+    ...(isEvents(head) && { "content-type": EVENTS_AS_TEXT }),
     "stream-next-offset": toToken(to),
     ...(!isCut && { "stream-up-to-date": "true" }),
     ...(isClosed && { "stream-closed": "true" }),
@@ -85,6 +92,9 @@ function answerSnapshot(
 function answerEvents({ cursor }: StreamRead, attachment: Attachment, flow: DurableFlow): GatewayResponse {
   const { head, reader, length, isEnded } = attachment;
   const form = formOf(head);
+  const { exchange } = flow;
+  // As is usual for events, beside what holds for all of these answers.
+  exchange.headers = { ...exchange.headers, "cache-control": "no-store, no-cache" };
   const answer = attachTo(attachment, flow, {
     "content-type": "text/event-stream",
     ...(form === "base64" && { "stream-sse-data-encoding": "base64" }),
