@@ -94,10 +94,9 @@ describe("reads of a recorded answer by the protocol", () => {
     const text = 'data: {"a":"\u{1f600}"}\r\n\r\n leading\rend\n';
     const bytes = new TextEncoder().encode(text);
     for (let cut = 1; cut < bytes.length; cut++) {
-      const { get, upstream, answer } = await stage.begin("text/plain; charset=utf-8");
-      const reading = get("?offset=-1&live=sse").then((response) => response.text());
-      upstream.write(bytes.subarray(0, cut));
+      const { get, upstream, answer } = await stage.begin("text/plain; charset=utf-8", bytes.subarray(0, cut));
       await (await get("?offset=-1&live=long-poll")).arrayBuffer();
+      const reading = get("?offset=-1&live=sse").then((response) => response.text());
       upstream.end(bytes.subarray(cut));
       const events = parseEvents(await reading);
       assert.equal(dataOf(events).join(""), text.replaceAll("\r\n", "\n").replaceAll("\r", "\n"), `cut at ${cut}`);
@@ -118,24 +117,24 @@ describe("reads of a recorded answer by the protocol", () => {
   it("come as events in base64 where they are no text, and say so at once when there is nothing yet", async () => {
     stage = await startDurableStage();
     const bytes = Uint8Array.from({ length: 40_000 }, (_, index) => index % 256);
-    const { get, upstream, answer } = await stage.begin("audio/mpeg");
-    const response = await get("?offset=-1&live=sse");
+    const { get, upstream, answer } = await stage.begin("audio/mpeg", bytes.subarray(0, 10));
+    await (await get("?offset=-1&live=long-poll")).arrayBuffer();
+    const response = await get("?offset=now&live=sse");
     assert.equal(response.headers.get("content-type"), "text/event-stream");
     assert.equal(response.headers.get("stream-sse-data-encoding"), "base64");
-    upstream.end(bytes);
+    upstream.end(bytes.subarray(10));
     const events = parseEvents(await response.text());
     assert.equal(controlsOf(events)[0].upToDate, true);
-    assert.equal(controlsOf(events)[0].streamNextOffset, token(0));
+    assert.equal(controlsOf(events)[0].streamNextOffset, token(10));
     const got = dataOf(events).flatMap((data) => Array.from(atob(data), (one) => one.charCodeAt(0)));
-    assert.deepEqual(Uint8Array.from(got), bytes);
+    assert.deepEqual(Uint8Array.from(got), bytes.subarray(10));
     await answer.arrayBuffer();
   });
 
   it("have JSON as one message, once it is there", async () => {
     stage = await startDurableStage();
     const json = JSON.stringify(JSON.parse(COMPLETION), null, 2).replaceAll("\n", "\r\n");
-    const { get, upstream, answer } = await stage.begin("application/json");
-    upstream.write(json.slice(0, 40));
+    const { get, upstream, answer } = await stage.begin("application/json", json.slice(0, 40));
     const early = await get("?offset=-1");
     assert.equal(await early.text(), "[]");
     assert.deepEqual(stated(early), { next: token(0), upToDate: "true", closed: null });

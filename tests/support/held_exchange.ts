@@ -21,7 +21,7 @@ export interface HeldExchange {
 export interface DurableStage {
   readonly under: UnderTest;
   readonly provider: Provider;
-  /** Begins an exchange. @param type Content type of its answer. @param first What the provider says at once */
+  /** Begins an exchange. Its first bytes should not be missing: Bun sends the head of an answer together with them. */
   begin(type?: string, first?: string | Uint8Array, headers?: Record<string, string>): Promise<HeldExchange>;
   close(): Promise<void>;
 }
