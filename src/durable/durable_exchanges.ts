@@ -7,11 +7,11 @@
 import type { DurableConfig } from "../config/durable.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { type AnswerHead, readContent } from "./answer_log.ts";
+import { type AnswerEnd, type AnswerHead, readContent } from "./answer_log.ts";
 import { closeLost, type ToScanner } from "./lost_recording.ts";
 import { Recording } from "./recording.ts";
 import { isSameTag, type OwnerKeys } from "./recording_keys.ts";
-import { AnswerReader } from "./recording_reader.ts";
+import { AnswerReader, type AnswerSource } from "./recording_reader.ts";
 import {
   type Claimed,
   isRecordingId,
@@ -47,16 +47,26 @@ export interface AskedRecording {
   readonly facts: Pick<RecordingFacts, "provider" | "keyId" | "operation" | "startedAt">;
 }
 
-/** A recorded answer to which a caller is attached. */
-export interface Attachment {
+/** A recorded answer. */
+export interface RecordedAnswer {
   readonly id: string;
   readonly facts: RecordingFacts;
   readonly head: AnswerHead;
-  readonly reader: AnswerReader;
+  /** Number of bytes of its body; of an answer that runs at another gateway, as the store had it when it was found. */
+  readonly length: () => number;
+  /** True if it had ended. */
+  readonly isEnded: boolean;
+  /** True if it has ended where nothing could be added to it: it is not complete, and does not say so itself. */
+  readonly isCut: boolean;
   /** True if the answer was complete before. */
   readonly isComplete: boolean;
   /** Wall clock before which it does not expire. Milliseconds since 1970. */
   readonly expiresAt: number;
+}
+
+/** A recorded answer to which a caller is attached. */
+export interface Attachment extends RecordedAnswer {
+  readonly reader: AnswerReader;
 }
 
 /** Recording of a new call, or an earlier one that the caller gets instead. */
@@ -133,10 +143,29 @@ export class DurableExchanges {
     return found;
   }
 
-  /** Stops a caller's exchange, or deletes its recording. @throws {GatewayError} As {@link find} */
+  /**
+   * Describes a recorded answer, without attaching to it.
+   *
+   * @throws {GatewayError} As {@link attach}
+   */
+  async describe(id: string, keys: OwnerKeys, signal?: AbortSignal): Promise<RecordedAnswer> {
+    const opened = await this.#open(await this.find(id, keys), keys, signal);
+    if (opened === undefined) throw new GatewayError("exchange_expired");
+    return opened.answer;
+  }
+
+  /**
+   * Stops a caller's exchange; one that has ended, or was lost, is deleted.
+   *
+   * @throws {GatewayError} As {@link find}, and `exchange_expired`
+   */
   async stop(id: string, keys: OwnerKeys): Promise<void> {
-    await this.find(id, keys);
-    await asked(this.#parts.store.stop(id));
+    const { store } = this.#parts;
+    const { state, isHeld } = await this.find(id, keys);
+    if (state === "expired") throw new GatewayError("exchange_expired");
+    const here = this.#running.get(id);
+    if (here?.isEnded) await here.stored;
+    if (!isHeld || !await asked(store.stop(id))) await asked(store.delete(id));
   }
 
   /** Closes the store, once it has what was recorded here. */
@@ -171,35 +200,51 @@ export class DurableExchanges {
   /** Attaches a caller, once there is an answer. @returns `undefined` if there is none, and will be none */
   async #attach(
     found: StoredRecording,
-    { keys, offset, signal, writeStallMs }: AttachOptions,
+    { keys, offset: wanted, signal, writeStallMs }: AttachOptions,
   ): Promise<Attachment | undefined> {
-    const { id, facts } = found;
-    const here = this.#running.get(id);
+    const here = this.#running.get(found.id);
     const isRunning = here === undefined && found.state === "running";
+    const offset = wanted === "now" ? here?.length ?? found.length : wanted;
     if (!isRunning && offset > (here?.length ?? found.length)) throw new GatewayError("invalid_offset");
     const reader = here?.attach(offset);
     try {
-      const stored = here === undefined ? await this.#withHead(found, signal) : found;
-      const cipher = await keys.cipher(id);
-      const head = here === undefined
-        ? stored?.head && readContent<AnswerHead>(await cipher.open(stored.head))
-        : await here.head;
-      if (head === undefined || stored === undefined || stored.state === "expired") {
+      const opened = await this.#open(found, keys, signal);
+      if (opened === undefined) {
         reader?.cancel();
         return undefined;
       }
       const { clock } = this.#parts;
-      const source = new StoredAnswer(stored, { ...this.#parts, cipher, head });
-      return {
-        ...{ id, facts, head },
-        reader: reader ?? new AnswerReader({ source, offset, clock, writeStallMs }),
-        isComplete: stored.state === "complete",
-        expiresAt: stored.expiresAt ?? clock.now() + facts.keepMs,
-      };
+      const { answer, source } = opened;
+      return { ...answer, reader: reader ?? new AnswerReader({ source, offset, clock, writeStallMs }) };
     } catch (error) {
       reader?.cancel();
       throw error;
     }
+  }
+
+  /** Opens the head of an answer, once there is one. @returns `undefined` if there is none, and will be none */
+  async #open(
+    found: StoredRecording,
+    keys: OwnerKeys,
+    signal: AbortSignal | undefined,
+  ): Promise<{ readonly answer: RecordedAnswer; readonly source: AnswerSource } | undefined> {
+    const { id, facts } = found;
+    const here = this.#running.get(id);
+    const stored = here === undefined ? await this.#withHead(found, signal) : found;
+    const cipher = await keys.cipher(id);
+    const head = here === undefined
+      ? stored?.head && readContent<AnswerHead>(await cipher.open(stored.head))
+      : await here.head;
+    if (head === undefined || stored === undefined || stored.state === "expired") return undefined;
+    const source = here ?? new StoredAnswer(stored, { ...this.#parts, cipher, head });
+    const length = () => here?.length ?? stored.length;
+    const isEnded = here?.isEnded ?? stored.state !== "running";
+    const isStored = stored.state === "complete";
+    const end = isEnded && !isStored ? await asked(readEnd(source, length())) : undefined;
+    const isCut = end?.isCut === true;
+    const isComplete = isStored || (end?.outcome === "ok" && !isCut);
+    const expiresAt = stored.expiresAt ?? this.#parts.clock.now() + facts.keepMs;
+    return { answer: { id, facts, head, length, isEnded, isCut, isComplete, expiresAt }, source };
   }
 
   /** Waits for the answer of a recording that runs elsewhere. @returns `undefined` if there will be none */
@@ -219,12 +264,18 @@ export class DurableExchanges {
 /** Options of an attachment. */
 export interface AttachOptions {
   readonly keys: OwnerKeys;
-  /** Offset of the first byte that is wanted. */
-  readonly offset: number;
+  /** Offset of the first byte that is wanted; `now` for the end of what there is. */
+  readonly offset: number | "now";
   /** The longest time in which the caller takes nothing of what is there. Milliseconds. */
   readonly writeStallMs: number;
   /** Aborted when the caller leaves. */
   readonly signal?: AbortSignal | undefined;
+}
+
+/** Reads how an answer has ended. */
+async function readEnd(source: AnswerSource, length: number): Promise<AnswerEnd | undefined> {
+  const part = source.peek(length) ?? await source.read(length, new AbortController().signal);
+  return typeof part === "object" && "end" in part ? part.end : undefined;
 }
 
 /** Awaits the store. @throws {GatewayError} `recordings_unavailable` for whatever it fails with */

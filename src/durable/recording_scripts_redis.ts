@@ -245,6 +245,14 @@ if r[4] then redis.call('LREM', nameOf(r[4]), 1, ARGV[1]) end
 wake(r[3])
 return 1`;
 
+/** Deletes a recording in any state. KEYS: recording, log. ARGV: id. Answer: 1. */
+export const DELETE: string = `${BEGIN}${NAME}${WAKE}
+local r = redis.call('HMGET', KEYS[1], 'w', 'n')
+redis.call('DEL', KEYS[1], KEYS[2])
+if r[2] then redis.call('LREM', nameOf(r[2]), 1, ARGV[1]) end
+wake(r[1])
+return 1`;
+
 /**
  * Renews a lease. KEYS: recording, log. ARGV: id, epoch, lease, life of the hash, that of log and
  * name, 1 if the holder has readers. Answer: 1, or 0 if the recording is lost; and 1 if somebody stops it.

@@ -181,6 +181,11 @@ export interface RecordingStore {
   takeOver(id: string, holder: RecordingHolder): Promise<HeldRecording | undefined>;
   /** Asks the holder of a recording, wherever it is, to stop the exchange. @returns Whether it runs */
   stop(id: string): Promise<boolean>;
+  /**
+   * Deletes a recording with its name, whatever its state: its id is unknown from then on. Readers find it gone, and so
+   * does its holder, if it has one.
+   */
+  delete(id: string): Promise<void>;
   /** Lists recordings that run or are kept, newest first. @param limit The most that are returned */
   list(limit: number): Promise<readonly StoredRecording[]>;
   /** Gives up connections and timers. */

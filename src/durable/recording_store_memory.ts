@@ -117,6 +117,16 @@ export class MemoryRecordings implements RecordingStore {
     return Promise.resolve(isRunning);
   }
 
+  delete(id: string): Promise<void> {
+    const stored = this.#all.get(id);
+    if (stored !== undefined) {
+      this.#expire(stored);
+      stored.cancelTimer();
+      this.#all.delete(id);
+    }
+    return Promise.resolve();
+  }
+
   list(limit: number): Promise<readonly StoredRecording[]> {
     const kept = Array.from(this.#all.values()).filter(({ state }) => state !== "expired");
     return Promise.resolve(kept.reverse().slice(0, limit).map((stored) => this.#describe(stored)));

@@ -26,7 +26,7 @@ import {
   toNameKey,
   toRecordingKey,
 } from "./recording_replies_redis.ts";
-import { CHANNEL, CLAIM, FIND, INDEX, READ, STOP, TAKE_OVER } from "./recording_scripts_redis.ts";
+import { CHANNEL, CLAIM, DELETE, FIND, INDEX, READ, STOP, TAKE_OVER } from "./recording_scripts_redis.ts";
 import {
   type Claimed,
   type HeldRecording,
@@ -63,7 +63,7 @@ export class RedisRecordings implements RecordingStore {
   readonly #client: RedisClient;
   readonly #clock: Clock;
   readonly #gateway = crypto.randomUUID().slice(0, 8);
-  readonly #scripts: Readonly<Record<"claim" | "find" | "read" | "stop" | "takeOver", Script>>;
+  readonly #scripts: Readonly<Record<"claim" | "find" | "read" | "stop" | "delete" | "takeOver", Script>>;
   readonly #held: HeldRecordings;
   readonly #waits = new Waits();
   #isClosed = false;
@@ -78,6 +78,7 @@ export class RedisRecordings implements RecordingStore {
       find: client.script("sallyportRecordingFind", FIND, { isBinary: true }),
       read: client.script("sallyportRecordingRead", READ, { isBinary: true }),
       stop: client.script("sallyportRecordingStop", STOP),
+      delete: client.script("sallyportRecordingDelete", DELETE),
       takeOver: client.script("sallyportRecordingTakeOver", TAKE_OVER),
     };
     client.listen(CHANNEL + this.#gateway, (message) => this.#hear(message));
@@ -144,6 +145,11 @@ export class RedisRecordings implements RecordingStore {
   async stop(id: string): Promise<boolean> {
     const stop = (redis: Redis) => this.#scripts.stop(redis, [toRecordingKey(id)], [id]);
     return await this.#client.run(stop, Number, PATIENT_MS) === 1;
+  }
+
+  async delete(id: string): Promise<void> {
+    const remove = (redis: Redis) => this.#scripts.delete(redis, [toRecordingKey(id), toLogKey(id)], [id]);
+    await this.#client.run(remove, () => {}, PATIENT_MS);
   }
 
   async list(limit: number): Promise<readonly StoredRecording[]> {

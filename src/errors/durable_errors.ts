@@ -12,6 +12,8 @@ export type DurableErrorCode =
   | "exchange_not_found"
   | "exchange_expired"
   | "invalid_offset"
+  | "invalid_read"
+  | "exchange_broken"
   | "recordings_unavailable"
   | "exchange_stopped"
   | "exchange_lost";
@@ -44,6 +46,16 @@ export const DURABLE_ERRORS: Readonly<Record<DurableErrorCode, ErrorSpec>> = {
     ...INVALID,
     param: "offset",
     message: "Cannot read from this offset: expected the number of bytes that were read so far",
+  },
+  invalid_read: {
+    ...INVALID,
+    param: "live",
+    message: "Cannot read in this way: expected live=long-poll or live=sse, or neither",
+  },
+  exchange_broken: {
+    ...INVALID,
+    status: 410,
+    message: "Cannot read on: the answer broke off here, and is not complete",
   },
   recordings_unavailable: {
     ...UNAVAILABLE,

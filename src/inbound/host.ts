@@ -47,6 +47,11 @@ export function withoutPrefix(url: string): string {
   return url.replace(BEFORE_V1, "");
 }
 
+/** Returns the path of an address that {@link withoutPrefix} removes; empty if there is none. */
+export function prefixOf(url: string): string {
+  return BEFORE_V1.exec(url)?.[1] ?? "";
+}
+
 /** Builds the look-up of hosts that have the same path. */
 function createHostFinder<Provider>(entries: Iterable<[string, Address<Provider>]>): HostFinder<Provider> {
   const exact = new Map<string, Address<Provider>>();

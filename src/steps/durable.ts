@@ -13,7 +13,8 @@ import type { ExchangeRecord } from "../exchange/record.ts";
 import { type GatewayRequest, type GatewayResponse, isWhole, push } from "../http/message.ts";
 import type { RequestBody } from "../inbound/body.ts";
 import { type ResolvedOperation, toQuery } from "../operations/router.ts";
-import { addressOf, attachTo, type Caller, type DurableFlow, toOwner } from "./recorded_answer.ts";
+import { addressOf, attachTo, type DurableFlow } from "./attached_answer.ts";
+import { type Caller, toOwner } from "./recorded_answer.ts";
 
 /** The wish of a request to be recorded. */
 export interface AskedDurable {
@@ -93,7 +94,7 @@ export async function answerDurable<Flow extends DurableFlow>(
   }
   if ("attachment" in begun) {
     const { attachment } = begun;
-    return attachTo(attachment, exchange, attachment.isComplete ? { "idempotency-replayed": "true" } : {});
+    return attachTo(attachment, flow, attachment.isComplete ? { "idempotency-replayed": "true" } : {});
   }
   return makeCall(begun, claim.settings, { ...flow, request: detach(request), isDurable: true }, carry);
 }
@@ -127,7 +128,7 @@ async function makeCall<Flow extends DurableFlow>(
       status,
       headers: Object.fromEntries(Object.entries(headers).filter(([name]) => !own.includes(name))),
     });
-    Object.assign(headers, addressOf(recording.id, exchange.startedAt + keepMs));
+    Object.assign(headers, addressOf(recording.id, exchange.startedAt + keepMs, flow.request));
     if (isRestarted) headers["idempotency-restarted"] = "true";
     if (isWhole(body)) {
       if (body !== null) recording.write(typeof body === "string" ? new TextEncoder().encode(body) : body);

@@ -597,6 +597,24 @@ function describeEnds(get: () => Given): void {
     assert.equal(await under.size?.(), before);
   });
 
+  it("deletes a recording whatever its state, with its name: its id is unknown from then on", async () => {
+    const { near, far, keepMs } = get();
+    for (const isEnded of [true, false]) {
+      const name = freshName("key");
+      const { held } = await begin(near, { name, keepMs });
+      const end = endOf(await write(held, "hello"));
+      if (isEnded) await held.end(end, "complete");
+      await far.delete(held.id);
+      await far.delete(held.id);
+      assert.equal(await near.find(held.id), undefined);
+      assert.equal(await far.read(held.id, { offset: 0, waitMs: 60_000 }), undefined);
+      if (!isEnded) await assert.rejects(held.end(end, "complete"), RecordingLost);
+      const again = await begin(far, { name, keepMs });
+      assert.equal(again.isRestarted, false);
+      await again.held.discard();
+    }
+  });
+
   it("keeps a recording that runs for as long as its holder lives", async () => {
     const { under, near, far, keepMs } = get();
     const name = freshName("key");

@@ -228,6 +228,22 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | PreflightC
     notOnWorkers: "a Worker takes no parts of a test",
   }))(new ObservedRecordings()),
   invalid_offset: { ...DURABLE, call: () => ({ method: "GET", path: "/v1/exchanges/nothing?offset=x", body: "" }) },
+  invalid_read: { ...DURABLE, call: () => ({ method: "GET", path: "/v1/exchanges/nothing?live=x", body: "" }) },
+  exchange_broken: ((store) => ({
+    options: { provider: { durable: {} }, parts: partsOf(store) },
+    upstream: answering((response) => {
+      response.writeHead(200, { "content-type": "application/octet-stream" });
+      response.write("Hel");
+      void until(async () => (await store.find(store.ids[0] ?? ""))?.head !== undefined, "the answer")
+        .then(() => response.destroy());
+    }),
+    async before({ a, headers }) {
+      await callRaw(a, { headers: { ...headers, "sallyport-durable": "?1" }, body: GOOD_BODY }).catch(() => {});
+      await until(async () => (await store.find(store.ids[0] ?? ""))?.state === "broken", "the end");
+    },
+    call: () => ({ method: "GET", path: `/v1/exchanges/${store.ids[0]}?offset=now`, body: "" }),
+    notOnWorkers: "a Worker takes no parts of a test",
+  }))(new ObservedRecordings()),
   recordings_unavailable: {
     options: { provider: { durable: {} }, config: { limits: { recordings: "1KB" } } },
     call: change({ "sallyport-durable": "?1" }),

@@ -1,0 +1,68 @@
+/**
+ * Ids of events: each event of a stream gets a line `id:` with the offset after it, so that an `EventSource` that
+ * connects again says where it was.
+ *
+ * @module
+ */
+import type { ByteSink, PushedBody } from "../http/message.ts";
+import { joinChunks } from "../http/read_all.ts";
+
+const LF = 0x0a;
+const CR = 0x0d;
+
+/** A stream of events with ids. */
+export class EventIds implements PushedBody {
+  readonly #source: PushedBody;
+  /** Offset of the next byte. */
+  #offset: number;
+  /** True at the begin of a line. A stream that is read from within a line has no event there that could be read. */
+  #isLineStart = true;
+  #isAfterCr = false;
+
+  /**
+   * @param source The stream
+   * @param offset Offset of its first byte
+   */
+  constructor(source: PushedBody, offset: number) {
+    this.#source = source;
+    this.#offset = offset;
+  }
+
+  pushTo(sink: ByteSink): () => void {
+    return this.#source.pushTo({
+      write: (bytes) => sink.write(this.#number(bytes)),
+      end: () => sink.end(),
+      fail: (error) => sink.fail(error),
+    });
+  }
+
+  cancel(reason?: unknown): void {
+    this.#source.cancel(reason);
+  }
+
+  announce(): void {
+    this.#source.announce?.();
+  }
+
+  /** Inserts the ids: each before the empty line that ends its event, and thereby after any id of the provider's own. */
+  #number(bytes: Uint8Array): Uint8Array {
+    const parts: Uint8Array[] = [];
+    let passed = 0;
+    for (let at = 0; at < bytes.length; at++) {
+      const byte = bytes[at];
+      const isSecondOfTwo = byte === LF && this.#isAfterCr;
+      this.#isAfterCr = byte === CR;
+      if (isSecondOfTwo) continue;
+      const isLineEnd = byte === LF || byte === CR;
+      if (isLineEnd && this.#isLineStart) {
+        const after = at + (byte === CR && bytes[at + 1] === LF ? 2 : 1);
+        parts.push(bytes.subarray(passed, at), new TextEncoder().encode(`id: ${this.#offset + after}\n`));
+        passed = at;
+      }
+      this.#isLineStart = isLineEnd;
+    }
+    this.#offset += bytes.length;
+    parts.push(bytes.subarray(passed));
+    return joinChunks(parts);
+  }
+}

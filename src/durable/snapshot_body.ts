@@ -1,0 +1,75 @@
+/**
+ * The part of a recorded answer that there is at the time of a request, as a body with an end.
+ *
+ * @module
+ */
+import type { ByteSink, PushedBody } from "../http/message.ts";
+import { joinChunks } from "../http/read_all.ts";
+import type { AnswerReader } from "./recording_reader.ts";
+
+/** Options of a snapshot. */
+export interface SnapshotOptions {
+  /** Reads from the first byte on. */
+  readonly reader: AnswerReader;
+  /** Offset after the last byte; beyond that of the first one. */
+  readonly to: number;
+  /** Bytes before and after, that are not the answer's own. */
+  readonly around?: readonly [string, string] | undefined;
+  /** Called when all of it was pushed, before the reader is told to leave. */
+  readonly onComplete: () => void;
+}
+
+const NOTHING_AROUND = ["", ""] as const;
+
+/** A part of a recorded answer. */
+export class SnapshotBody implements PushedBody {
+  readonly #options: SnapshotOptions;
+  #missing: number;
+  #hasBegun = false;
+  /** True if the sink has all but the end, which it did not want yet. */
+  #isEndDue = false;
+
+  constructor(options: SnapshotOptions) {
+    this.#options = options;
+    this.#missing = options.to - options.reader.offset;
+  }
+
+  pushTo(sink: ByteSink): () => void {
+    const askForMore = this.#options.reader.pushTo({
+      write: (bytes) => {
+        const isLast = bytes.byteLength >= this.#missing;
+        const own = isLast ? bytes.subarray(0, this.#missing) : bytes;
+        this.#missing -= own.byteLength;
+        const isTaken = sink.write(this.#frame(own, isLast));
+        if (!isLast) return isTaken;
+        if (isTaken) this.#end(sink);
+        else this.#isEndDue = true;
+        return isTaken;
+      },
+      end: () => sink.fail(new Error("The answer is shorter than it was")),
+      fail: (error) => sink.fail(error),
+    });
+    return () => this.#isEndDue ? this.#end(sink) : askForMore();
+  }
+
+  cancel(): void {
+    this.#options.reader.cancel();
+  }
+
+  /** Adds the bytes around, to the first and the last of the answer. */
+  #frame(bytes: Uint8Array, isLast: boolean): Uint8Array {
+    const { around: [before, after] = NOTHING_AROUND } = this.#options;
+    const isFirst = !this.#hasBegun;
+    this.#hasBegun = true;
+    const encoder = new TextEncoder();
+    return joinChunks([encoder.encode(isFirst ? before : ""), bytes, encoder.encode(isLast ? after : "")]);
+  }
+
+  #end(sink: ByteSink): void {
+    const { reader, onComplete } = this.#options;
+    this.#isEndDue = false;
+    onComplete();
+    reader.cancel();
+    sink.end();
+  }
+}

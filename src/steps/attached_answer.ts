@@ -1,0 +1,72 @@
+/**
+ * Answers to callers that attach to a recorded one, and the address at which it can be read again.
+ *
+ * @module
+ */
+import type { Attachment, DurableExchanges } from "../durable/durable_exchanges.ts";
+import type { Clock } from "../exchange/clock.ts";
+import { type Exchange, toSettlement } from "../exchange/exchange.ts";
+import type { OpenExchanges } from "../exchange/open_exchanges.ts";
+import type { GatewayRequest, GatewayResponse } from "../http/message.ts";
+import { prefixOf } from "../inbound/host.ts";
+
+/** The request, its exchange and the parts of its gateway. */
+export interface DurableFlow {
+  readonly request: GatewayRequest;
+  readonly exchange: Exchange;
+  readonly gateway: {
+    readonly durable: DurableExchanges | undefined;
+    readonly open: OpenExchanges;
+    readonly clock: Clock;
+    readonly limits: { readonly writeStallMs: number };
+  };
+  readonly credentials: Readonly<Record<string, string>>;
+}
+
+/** Makes the answer for a caller that attaches. Its exchange counts no tokens: that of the call does. */
+export function attachTo(
+  { id, head: { status, headers }, reader, expiresAt }: Attachment,
+  { request, exchange }: Pick<DurableFlow, "request" | "exchange">,
+  own: Readonly<Record<string, string>> = {},
+): GatewayResponse {
+  exchange.facts.operation = "exchange.attach";
+  exchange.facts.isMetered = false;
+  delete exchange.facts.genAi;
+  exchange.status = status;
+  exchange.leave = () => reader.cancel();
+  exchange.onAbort(() => reader.fail(exchange.reason, toSettlement(exchange.reason)));
+  reader.onOver = ({ outcome, code }) => {
+    exchange.bytesOut = reader.bytesOut;
+    exchange.settle({ outcome, ...(code && { code }) });
+  };
+  const address = addressOf(id, expiresAt, request);
+  return { status, headers: exchange.addHeaders({ ...headers, ...own, ...address }), body: reader };
+}
+
+/**
+ * Makes an answer that is there whole, and settles its exchange.
+ *
+ * @param status Status of the answer
+ * @param headers Its headers
+ * @param exchange The exchange
+ * @param body Its body, if it has one
+ */
+export function answerWhole(
+  status: number,
+  headers: Readonly<Record<string, string>>,
+  exchange: Exchange,
+  body: string | null = null,
+): GatewayResponse {
+  exchange.status = status;
+  exchange.bytesOut = body?.length ?? 0;
+  exchange.settle({ outcome: "ok" });
+  return { status, headers: exchange.addHeaders({ ...headers }), body };
+}
+
+/**
+ * Returns the headers that say where an answer can be read again, and until when at least. The address has no host: a
+ * proxy in front may have another one. It begins with the path by which the caller addressed the provider.
+ */
+export function addressOf(id: string, expiresAt: number, { url }: GatewayRequest): Record<string, string> {
+  return { "location": `${prefixOf(url)}/v1/exchanges/${id}`, "exchange-expires": new Date(expiresAt).toUTCString() };
+}

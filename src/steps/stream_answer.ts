@@ -1,0 +1,188 @@
+/**
+ * Recorded answers by the read side of the durable-streams protocol: what there is, the next of it, or events.
+ *
+ * @module
+ */
+import type { AnswerHead } from "../durable/answer_log.ts";
+import type { Attachment, RecordedAnswer } from "../durable/durable_exchanges.ts";
+import { type EventForm, ProtocolEvents } from "../durable/protocol_events.ts";
+import { SnapshotBody } from "../durable/snapshot_body.ts";
+import { matchesTag, type StreamRead, toCursor, toToken, type WantedOffset } from "../durable/stream_read.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
+import type { GatewayResponse } from "../http/message.ts";
+import { addressOf, answerWhole, attachTo, type DurableFlow } from "./attached_answer.ts";
+
+/** Attaches the caller to the answer at an offset. */
+export type Attach = (offset: WantedOffset) => Promise<Attachment>;
+
+/** The caller's place at the answer, and the way to another one. */
+interface Attached {
+  readonly attachment: Attachment;
+  readonly attach: Attach;
+}
+
+/**
+ * Content type of a stream of events where it is not sent as such: the protocol's client takes `text/event-stream` for
+ * the events of the protocol itself.
+ */
+const EVENTS_AS_TEXT = "text/plain; charset=utf-8";
+
+/** Tells whether an answer is a stream of events. */
+export function isEvents({ headers }: AnswerHead): boolean {
+  return (headers["content-type"] ?? "").toLowerCase().startsWith("text/event-stream");
+}
+
+/**
+ * Answers a read by the protocol.
+ *
+ * @param read The read
+ * @param attached The caller's place at the answer
+ * @param flow The request
+ * @throws {GatewayError} `exchange_broken` at the end of an answer that is not complete, `invalid_offset`
+ */
+export async function answerStream(read: StreamRead, attached: Attached, flow: DurableFlow): Promise<GatewayResponse> {
+  const offset = startOf(read, attached.attachment);
+  let attachment = await atOffset(offset, attached);
+  const isWaiting = read.mode === "long-poll" && !attachment.isEnded && offset >= tailOf(attachment);
+  if (isWaiting) attachment = await waitForMore({ ...attached, attachment }, read.waitMs, flow);
+  if (attachment.isCut && tailOf(attachment) <= offset) {
+    attachment.reader.cancel();
+    throw new GatewayError("exchange_broken");
+  }
+  return read.mode === "sse" ? answerEvents(read, attachment, flow) : answerSnapshot(read, attachment, flow);
+}
+
+/** Answers with what there is. */
+function answerSnapshot(
+  { mode, offset, cursor }: StreamRead,
+  attachment: Attachment,
+  flow: DurableFlow,
+): GatewayResponse {
+  const { request, exchange, gateway: { clock } } = flow;
+  const { reader, head, isEnded, isCut, id, expiresAt } = attachment;
+  const to = Math.max(tailOf(attachment), reader.offset);
+  const isClosed = isEnded && !isCut;
+  const tag = `"${id}:${reader.offset}:${to}${isClosed ? ":closed" : ""}"`;
+  const own: Record<string, string> = {
+    ...(isEvents(head) && { "content-type": EVENTS_AS_TEXT }),
+    "stream-next-offset": toToken(to),
+    ...(!isCut && { "stream-up-to-date": "true" }),
+    ...(isClosed && { "stream-closed": "true" }),
+    ...(mode === "long-poll" ? { "stream-cursor": toCursor(clock.now(), cursor) } : offset !== "now" && { etag: tag }),
+  };
+  const isEmpty = to === reader.offset || (offset === "now" && mode === "catch-up");
+  const isKnown = own.etag !== undefined && matchesTag(request.headers.get("if-none-match"), own.etag);
+  const isJson = formOf(head) === "json";
+  if (isEmpty || isKnown) {
+    reader.cancel();
+    if (isKnown) return answerWhole(304, own, exchange);
+    if (mode === "long-poll") return answerWhole(204, own, exchange);
+    const headers = { ...head.headers, ...own, ...addressOf(id, expiresAt, request) };
+    return answerWhole(200, headers, exchange, isJson ? "[]" : null);
+  }
+  const onComplete = () => {
+    exchange.bytesOut = reader.bytesOut;
+    exchange.settle({ outcome: "ok" });
+  };
+  const body = new SnapshotBody({ reader, to, around: isJson ? ["[", "]"] : undefined, onComplete });
+  return { ...attachTo(attachment, flow, own), status: 200, body };
+}
+
+/** Answers with events of the protocol. */
+function answerEvents({ cursor }: StreamRead, attachment: Attachment, flow: DurableFlow): GatewayResponse {
+  const { head, reader, length, isEnded } = attachment;
+  const form = formOf(head);
+  const { exchange } = flow;
+  // As is usual for events, beside what holds for all of these answers.
+  exchange.headers = { ...exchange.headers, "cache-control": "no-store, no-cache" };
+  const answer = attachTo(attachment, flow, {
+    "content-type": "text/event-stream",
+    ...(form === "base64" && { "stream-sse-data-encoding": "base64" }),
+  });
+  const options = { reader, form, length, isEnded, cursor: toCursor(flow.gateway.clock.now(), cursor) };
+  return { ...answer, status: 200, body: new ProtocolEvents(options) };
+}
+
+/** Returns the headers that describe a recorded answer. */
+export function describeStream(answer: RecordedAnswer): Record<string, string> {
+  return {
+    ...answer.head.headers,
+    "stream-next-offset": toToken(tailOf(answer)),
+    ...(answer.isEnded && !answer.isCut && { "stream-closed": "true" }),
+  };
+}
+
+/** Returns the offset after what can be read of an answer now: JSON is one message, which comes as a whole. */
+function tailOf({ head, length, isEnded, isCut }: RecordedAnswer): number {
+  return formOf(head) !== "json" || (isEnded && !isCut) ? length() : 0;
+}
+
+/** Returns the offset from which an answer is read. @throws {GatewayError} `invalid_offset` within a message */
+function startOf({ offset }: StreamRead, attachment: Attachment): number {
+  const { head, reader } = attachment;
+  if (formOf(head) !== "json") return reader.offset;
+  const tail = tailOf(attachment);
+  if (offset === "now" || offset === tail || offset === 0) return offset === "now" ? tail : offset;
+  reader.cancel();
+  throw new GatewayError("invalid_offset");
+}
+
+/** Attaches the caller at an offset, if it is not there already. */
+async function atOffset(offset: number, { attachment, attach }: Attached): Promise<Attachment> {
+  return attachment.reader.offset === offset ? attachment : await moveTo(offset, { attachment, attach });
+}
+
+/** Attaches the caller anew, before it leaves the place that it had: it is a reader all the while. */
+async function moveTo(offset: number, { attachment, attach }: Attached): Promise<Attachment> {
+  try {
+    return await attach(offset);
+  } finally {
+    attachment.reader.cancel();
+  }
+}
+
+/**
+ * Waits until there is more, or the answer has ended, or for a time.
+ *
+ * @param attached The caller's place, which has all there is
+ * @param waitMs The longest time
+ * @param flow The request
+ * @returns The caller's place then
+ * @throws Why the exchange was aborted
+ */
+async function waitForMore(
+  attached: Attached,
+  waitMs: number,
+  { exchange, gateway: { clock } }: DurableFlow,
+): Promise<Attachment> {
+  const { reader, head } = attached.attachment;
+  const { offset } = reader;
+  const isJson = formOf(head) === "json";
+  await new Promise<void>((resolve) => {
+    const wake = () => {
+      cancelTimer();
+      forgetAbort();
+      resolve();
+    };
+    const cancelTimer = clock.timer(waitMs, wake, { isBackground: true });
+    const forgetAbort = exchange.onAbort(wake);
+    const write = () => {
+      if (!isJson) wake();
+      return isJson; // a message is there when its answer has ended
+    };
+    reader.pushTo({ write, end: wake, fail: wake });
+  });
+  if (exchange.reason === undefined) return moveTo(offset, attached);
+  reader.cancel();
+  throw exchange.reason;
+}
+
+/** Returns the form in which an answer stands in events: text only if it is UTF-8. */
+function formOf({ headers }: AnswerHead): EventForm {
+  const [type = "", ...parameters] = (headers["content-type"] ?? "").toLowerCase().split(";").map((part) =>
+    part.trim()
+  );
+  if (type === "application/json") return "json";
+  const charset = parameters.find((one) => one.startsWith("charset="))?.slice(8).replaceAll('"', "") ?? "utf-8";
+  return type.startsWith("text/") && (charset === "utf-8" || charset === "us-ascii") ? "text" : "base64";
+}

@@ -1,0 +1,221 @@
+/** Ways back to a recorded answer: its address, ids of its events, its end, and from pages in browsers. */
+// runtimes: all
+import assert from "node:assert/strict";
+import { afterEach, describe } from "@std/testing/bdd";
+import { it } from "../support/cases.ts";
+import { GOOD_BODY } from "../support/gateway.ts";
+import { type DurableStage, type HeldExchange, startDurableStage } from "../support/held_exchange.ts";
+import { chunk, stream } from "../support/provider.ts";
+import { callRaw, openRaw, toRawRequest } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+
+/** Ends an exchange with the rest of its answer, and reads it. */
+async function finish({ upstream, answer }: HeldExchange, rest = ""): Promise<void> {
+  upstream.end(rest);
+  await answer.arrayBuffer();
+}
+
+/** Waits until a recording has ended at its store. */
+async function untilEnded({ get }: HeldExchange): Promise<void> {
+  await until(async () => {
+    const { headers, status } = await get("", {}, { method: "HEAD" });
+    return status !== 200 || headers.get("stream-closed") === "true";
+  }, "the end");
+}
+
+describe("the way back to a recorded answer", () => {
+  let stage: DurableStage;
+
+  afterEach(() => stage.close());
+
+  it("begins with the path by which the provider was addressed, and names no host", async () => {
+    stage = await startDurableStage({ prefix: "/team/a" });
+    const exchange = await stage.begin("text/plain", "x");
+    assert.match(exchange.location, /^\/team\/a\/v1\/exchanges\/[\w-]{6}\.[\w-]{22}$/);
+    await finish(exchange);
+    for (const init of [{}, { method: "HEAD" }]) {
+      const again = await exchange.get("", {}, init);
+      assert.equal(await again.text(), init.method === "HEAD" ? "" : "x");
+      assert.equal(again.headers.get("location"), exchange.location);
+    }
+  });
+
+  it("gives events ids that say where to read on, for callers that ask for them", async () => {
+    stage = await startDurableStage();
+    const whole = `: hello\n\nid: own\ndata: 1\r\n\r\ndata: \u{1f600}\r\rdata: 3\n\n${stream("a", "b")}`;
+    const bytes = new TextEncoder().encode(whole);
+    const exchange = await stage.begin("text/event-stream", bytes);
+    const { get } = exchange;
+    await finish(exchange);
+    const text = await (await get("?ids=1")).text();
+    assert.equal(text.replaceAll(/^id: \d+\n/gm, ""), whole, "nothing else is changed");
+    const ids = Array.from(text.matchAll(/^id: (\d+)$/gm), ([, id]) => Number(id));
+    assert.equal(ids.at(-1), bytes.length);
+    for (const id of ids) {
+      const rest = await get("?ids=1", { "last-event-id": String(id) });
+      if (id === bytes.length) {
+        assert.equal(rest.status, 204, "an EventSource stops at the end");
+        continue;
+      }
+      const got = (await rest.text()).replaceAll(/^id: \d+\n/gm, "");
+      assert.equal(got, new TextDecoder().decode(bytes.subarray(id)));
+      assert.match(new TextDecoder().decode(bytes.subarray(0, id)), /(\n\n|\r\r|\r\n\r\n)$/);
+    }
+    assert.equal(await (await get("", { "last-event-id": "5" })).text(), whole, "without ids=1 it says nothing");
+    assert.equal(await (await get("?ids=1&offset=9")).text(), text.slice(text.indexOf("id: 9\n\n") + 7));
+    const junk = await get("?ids=1", { "last-event-id": "own" });
+    assert.equal((await junk.json()).error.code, "invalid_offset");
+  });
+
+  it("gives the same ids wherever a chunk ends, to several readers at once", async () => {
+    stage = await startDurableStage();
+    const whole = "data: 1\r\n\r\ndata: 2\n\n: c\r\rdata: [DONE]\n\n";
+    const exchange = await stage.begin("text/event-stream", whole.slice(0, 1));
+    const readings = [1, 2, 3].map(() => exchange.get("?ids=1"));
+    const readers = (await Promise.all(readings)).map((response) => response.text());
+    for (const [index, byte] of Array.from(whole).entries().drop(1)) {
+      exchange.upstream.write(byte);
+      await until(async () => {
+        const { headers } = await exchange.get("", {}, { method: "HEAD" });
+        return parseInt(headers.get("stream-next-offset") ?? "", 10) > index;
+      }, "the byte");
+    }
+    await finish(exchange);
+    const [one, ...others] = await Promise.all(readers);
+    for (const other of others) assert.equal(other, one);
+    const events = (text = "") => Array.from(text.matchAll(/^data: (.*)\r?$/gm), ([, data]) => data?.trim());
+    assert.deepEqual(events(one), ["1", "2", "[DONE]"]);
+    const ids = Array.from((one ?? "").matchAll(/^id: (\d+)$/gm), ([, id]) => Number(id));
+    for (const id of ids) {
+      const rest = await (await exchange.get(`?offset=${id}`)).text();
+      const had = (one ?? "").slice(0, (one ?? "").indexOf(`id: ${id}\n`));
+      assert.deepEqual([...events(had), ...events(rest)], ["1", "2", "[DONE]"], `after ${id}`);
+    }
+  });
+
+  it("is closed by DELETE: a running exchange is stopped, a recording is gone, and its key is free", async () => {
+    stage = await startDurableStage();
+    const { under, provider } = stage;
+    const exchange = await stage.begin("text/event-stream", chunk("one"), { "idempotency-key": "k" });
+    const { get, answer } = exchange;
+    assert.equal((await get("", {}, { method: "DELETE" })).status, 204);
+    assert.match(await answer.text(), /exchange_stopped/);
+    await until(() => provider.calls[0]?.isCut === true, "the end of the call at the provider");
+    await untilEnded(exchange);
+    assert.match(await (await get()).text(), /exchange_stopped/, "it says how it ended");
+    const stranger = await get("", { authorization: "Bearer sk-of-somebody-else" }, { method: "DELETE" });
+    assert.equal(stranger.status, 404);
+    const deleted = await get("", {}, { method: "DELETE" });
+    assert.equal(deleted.status, 204);
+    assert.equal(await deleted.text(), "");
+    for (const method of ["GET", "HEAD", "DELETE"]) assert.equal((await get("", {}, { method })).status, 404);
+
+    const second = await stage.begin("text/plain", "two", { "idempotency-key": "k" });
+    await finish(second);
+    await untilEnded(second);
+    assert.equal((await second.get("", {}, { method: "DELETE" })).status, 204);
+    const third = await stage.begin("text/plain", "three", { "idempotency-key": "k" });
+    assert.equal(provider.calls.length, 3);
+    await finish(third);
+    const stops = under.records.filter(({ operation }) => operation === "exchange.stop");
+    assert.deepEqual(stops.map(({ outcome, status }) => [outcome, status]), [
+      ["ok", 204],
+      ["refused", 404],
+      ["ok", 204],
+      ["refused", 404],
+      ["ok", 204],
+    ]);
+  });
+
+  it("ends at 410 when the time is over, and at 404 where there never was one", async () => {
+    stage = await startDurableStage({ durable: { keep: "1ms", linger: "1m" } });
+    const exchange = await stage.begin("text/plain", "x");
+    await finish(exchange);
+    await until(async () => (await exchange.get("", {}, { method: "HEAD" })).status === 410, "it expires");
+    for (const query of ["", "?offset=-1", "?offset=0&live=sse", "?offset=now&live=long-poll"]) {
+      const refused = await exchange.get(query);
+      assert.equal(refused.status, 410);
+      assert.equal((await refused.json()).error.code, "exchange_expired");
+    }
+    assert.equal((await exchange.get("", {}, { method: "HEAD" })).status, 410);
+    assert.equal((await exchange.get("", {}, { method: "DELETE" })).status, 410);
+    const unknown = exchange.location.replace(/.{22}$/, "A".repeat(22));
+    const { status, headers } = await fetch(stage.under.a + unknown, { headers: stage.under.headers });
+    assert.deepEqual([status, headers.get("x-content-type-options")], [404, "nosniff"]);
+  });
+
+  it("breaks off when the recording goes while it is read: never with a clean end", async () => {
+    const size = 32_000_000;
+    stage = await startDurableStage({
+      provider: { durable: { keep: "1m", size: "64MB" } },
+      config: { limits: { recordings: "128MB" } },
+    });
+    const { under } = stage;
+    const exchange = await stage.begin("application/octet-stream", new Uint8Array(size).fill(65));
+    await finish(exchange);
+    await untilEnded(exchange);
+    const held = ["", "?offset=-1", "?offset=-1&live=sse"].map((query) => {
+      const headers = { ...under.headers, "content-length": undefined };
+      const call = { method: "GET", path: exchange.location + query, headers, body: "" };
+      const peer = openRaw(under.a, toRawRequest(under.a, call));
+      peer.socket.once("data", () => peer.socket.pause());
+      return peer;
+    });
+    for (const { received } of held) await until(() => received().includes("200 OK"), "the head");
+    await exchange.get("", {}, { method: "DELETE" });
+    for (const { socket } of held) socket.resume();
+    for (const { closed } of held) {
+      const received = await closed;
+      assert.ok(received.length < size);
+      assert.ok(!received.endsWith("\r\n0\r\n\r\n"), "the last chunk");
+    }
+  });
+
+  it("is open to pages of allowed origins, with all of its methods and headers", async () => {
+    const page = "https://app.example.com";
+    stage = await startDurableStage({ config: { cors: { origins: [page] } } });
+    const { under } = stage;
+    const exchange = await stage.begin("text/event-stream", chunk("one"), { "idempotency-key": "k", origin: page });
+    const exposed = ({ headers }: Response) =>
+      (headers.get("access-control-expose-headers") ?? "").split(",").map((name) => name.trim().toLowerCase());
+    for (const name of ["location", "exchange-expires"]) assert.ok(exposed(exchange.answer).includes(name), name);
+    const requested = "authorization,gateway-auth,idempotency-key,if-none-match,last-event-id,sallyport-durable";
+    for (const method of ["GET", "HEAD", "DELETE", "POST"]) {
+      const preflight = await callRaw(under.a, {
+        method: "OPTIONS",
+        path: method === "POST" ? "/v1/chat/completions" : exchange.location,
+        headers: {
+          origin: page,
+          "access-control-request-method": method,
+          "access-control-request-headers": requested,
+          "content-length": undefined,
+        },
+        body: "",
+      });
+      assert.equal(preflight.status, 204);
+      assert.equal(preflight.headers["access-control-allow-origin"], page);
+      assert.match(preflight.headers["access-control-allow-methods"] ?? "", new RegExp(`\\b${method}\\b`));
+      const allowed = preflight.headers["access-control-allow-headers"]?.split(", ") ?? [];
+      assert.deepEqual(allowed.toSorted(), requested.split(",").toSorted());
+    }
+    await finish(exchange, stream());
+    const read = await exchange.get("?offset=-1", { origin: page });
+    await read.text();
+    assert.equal(read.headers.get("access-control-allow-origin"), page);
+    for (const name of ["stream-next-offset", "stream-up-to-date", "stream-closed", "etag", "location"]) {
+      assert.ok(exposed(read).includes(name), name);
+    }
+    const polled = await exchange.get("?offset=now&live=long-poll", { origin: page });
+    for (const name of ["stream-next-offset", "stream-cursor"]) assert.ok(exposed(polled).includes(name), name);
+    const replayed = await fetch(`${under.a}/v1/chat/completions`, {
+      method: "POST",
+      headers: { ...under.headers, "idempotency-key": "k", origin: page },
+      body: GOOD_BODY,
+    });
+    await replayed.text();
+    assert.ok(exposed(replayed).includes("idempotency-replayed"));
+    await untilEnded(exchange);
+    const gone = await exchange.get("", { origin: page }, { method: "DELETE" });
+    assert.deepEqual([gone.status, gone.headers.get("access-control-allow-origin")], [204, page]);
+  });
+});

@@ -1,0 +1,130 @@
+/**
+ * A durable-streams server in front of a gateway, for the protocol's own conformance tests: the suite creates, appends
+ * and closes by HTTP, and each of its streams becomes a durable exchange whose provider says exactly these bytes. All
+ * reads go to the gateway as they are, but for one: a read without an offset, which the gateway answers natively with
+ * the rest and what is still to come, asks for `-1`, which the protocol makes the same.
+ */
+import assert from "node:assert/strict";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { Buffer } from "node:buffer";
+import { type DurableStage, type HeldExchange, startDurableStage } from "./held_exchange.ts";
+import { until } from "./until.ts";
+
+/** A server that listens. */
+export interface DurableStreamsServer {
+  readonly url: string;
+  close(): Promise<void>;
+}
+
+/** An address of the gateway at which there is nothing. */
+const NOTHING = `/v1/exchanges/AAAAAA.${"A".repeat(22)}`;
+/** Headers of an answer that belong to its connection. */
+const HOP = new Set(["connection", "keep-alive", "transfer-encoding", "content-length", "date"]);
+
+interface CreatedStream {
+  readonly exchange: HeldExchange;
+  readonly type: string;
+  length: number;
+}
+
+async function readBody(request: IncomingMessage): Promise<Buffer> {
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of request) chunks.push(chunk);
+  return Buffer.concat(chunks);
+}
+
+/** Appends to a stream, and waits until the gateway has it: the suite reads what it has written. */
+async function append(stream: CreatedStream, bytes: Uint8Array, isLast: boolean): Promise<Response> {
+  const { upstream, get } = stream.exchange;
+  // A message of JSON is there when its answer has ended.
+  const isAwaited = isLast || !stream.type.includes("json");
+  stream.length += bytes.length;
+  if (isLast) upstream.end(bytes);
+  else if (bytes.length > 0) upstream.write(bytes);
+  const has: { head?: Response } = {};
+  await until(async () => {
+    const { headers, status } = has.head = await get("", {}, { method: "HEAD" });
+    const isThere = parseInt(headers.get("stream-next-offset") ?? "0", 10) >= stream.length;
+    return !isAwaited || status !== 200 || (isThere && (!isLast || headers.has("stream-closed")));
+  }, "the gateway has what was appended");
+  return has.head ?? assert.fail();
+}
+
+/** Passes an answer of the gateway on. */
+async function pass(answer: Response, response: ServerResponse): Promise<void> {
+  const headers = Object.fromEntries(Array.from(answer.headers).filter(([name]) => !HOP.has(name)));
+  response.writeHead(answer.status, headers);
+  if (answer.body === null) return void response.end();
+  response.flushHeaders();
+  for await (const chunk of answer.body) response.write(chunk);
+  response.end();
+}
+
+async function write(stage: DurableStage, streams: Map<string, CreatedStream>, request: IncomingMessage) {
+  const { method, url = "", headers } = request;
+  const { pathname } = new URL(url, "http://server");
+  const body = await readBody(request);
+  const isLast = headers["stream-closed"] === "true";
+  const known = streams.get(pathname);
+  if (method === "POST") {
+    if (known === undefined) return { status: 404, headers: {} };
+    return { status: 204, headers: Object.fromEntries((await append(known, body, isLast)).headers) };
+  }
+  if (known !== undefined) return { status: 200, headers: {} };
+  const type = headers["content-type"] ?? "application/octet-stream";
+  const exchange = await stage.begin(type);
+  void exchange.answer.arrayBuffer().catch(() => {});
+  const stream = { exchange, type, length: 0 };
+  streams.set(pathname, stream);
+  const head = await append(stream, body, isLast);
+  return { status: 201, headers: { ...Object.fromEntries(head.headers), location: pathname } };
+}
+
+/** Starts one, with a gateway of its own. */
+export async function startDurableStreamsServer(): Promise<DurableStreamsServer> {
+  const stage = await startDurableStage({
+    provider: { durable: { keep: "1m", linger: "1m", size: "16MB" } },
+    config: { cors: { origins: ["*"] } },
+  });
+  const streams = new Map<string, CreatedStream>();
+  const read = async (request: IncomingMessage, response: ServerResponse) => {
+    const { method = "", url = "", headers } = request;
+    const { pathname, searchParams, search } = new URL(url, "http://server");
+    const { location } = streams.get(pathname)?.exchange ?? { location: NOTHING };
+    const isCatchUp = method === "GET" && !searchParams.has("offset") && !searchParams.has("live");
+    const query = isCatchUp ? `${search === "" ? "?" : `${search}&`}offset=-1` : search;
+    // Without a time of its own the gateway waits longer than a test of the suite.
+    const wait = searchParams.get("live") === "long-poll" ? "&timeout=2" : "";
+    const leave = new AbortController();
+    response.on("close", () => leave.abort());
+    const sent = Object.entries(headers).filter(([name]) => /^(?:if-none-match|origin|access-control-.*)$/.test(name));
+    const answer = await fetch(stage.under.a + location + query + wait, {
+      method,
+      headers: { ...stage.under.headers, ...Object.fromEntries(sent) as Record<string, string> },
+      signal: leave.signal,
+    });
+    await pass(answer, response);
+  };
+  const server = createServer(async (request, response) => {
+    try {
+      if (request.method !== "PUT" && request.method !== "POST") return await read(request, response);
+      const { status, headers } = await write(stage, streams, request);
+      const own = Object.entries(headers).filter(([name]) => !HOP.has(name));
+      response.writeHead(status, Object.fromEntries(own)).end();
+    } catch {
+      response.destroy();
+    }
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    async close() {
+      for (const { exchange } of streams.values()) exchange.upstream.destroy();
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+      await stage.close();
+    },
+  };
+}
