@@ -5,6 +5,7 @@
  */
 import { realpathSync } from "node:fs";
 import { dirname, resolve } from "node:path";
+import process from "node:process";
 import type { Config } from "../config/config.ts";
 import { type KeysConfig, keysInRedis } from "../config/keys.ts";
 import { readRedisUrl, readSentinelNode, type RedisAddress, type RedisConfig } from "../config/redis.ts";
@@ -64,9 +65,17 @@ function providerPeers({ upstreams }: ProviderConfig, egress: Egress | undefined
 function egressSources({ providers }: Config, directory: string): { files: string[]; variables: readonly string[] } {
   const all = Object.values(providers).flatMap(({ egress }) => egress ?? []);
   const files = all.flatMap(({ ca = [], cert, key, credentials }) => [...ca, cert, key, credentials]);
+  // What Deno itself trusts is trusted beside ca, and must be read again for that.
+  const { DENO_CERT: roots } = all.some(({ ca, caOnly }) => ca !== undefined && !caOnly) ? process.env : {};
   return {
-    files: files.filter((file) => file !== undefined).map((file) => resolve(directory, file)),
-    variables: all.some(({ fromEnvironment }) => fromEnvironment) ? EGRESS_VARIABLES : [],
+    files: [
+      ...files.filter((file) => file !== undefined).map((file) => resolve(directory, file)),
+      ...(roots === undefined ? [] : [resolve(roots)]),
+    ],
+    variables: [
+      ...(all.some(({ fromEnvironment }) => fromEnvironment) ? EGRESS_VARIABLES : []),
+      ...(roots === undefined ? [] : ["DENO_CERT"]),
+    ],
   };
 }
 
