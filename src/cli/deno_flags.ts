@@ -62,18 +62,26 @@ function providerPeers({ upstreams }: ProviderConfig, egress: Egress | undefined
 }
 
 /** Lists the files and the variables that the ways out to providers are made of. */
-function egressSources({ providers }: Config, directory: string): { files: string[]; variables: readonly string[] } {
+function egressSources({ providers }: Config, directory: string): {
+  files: string[];
+  variables: readonly string[];
+  /** True if authorities are added to those of Deno, for which it has to tell those. */
+  addsRoots: boolean;
+} {
   const all = Object.values(providers).flatMap(({ egress }) => egress ?? []);
   const files = all.flatMap(({ ca = [], cert, key, credentials }) => [...ca, cert, key, credentials]);
   // What Deno itself trusts is trusted beside ca, and must be read again for that.
-  const { DENO_CERT: roots } = all.some(({ ca, caOnly }) => ca !== undefined && !caOnly) ? process.env : {};
+  const addsRoots = all.some(({ ca, caOnly }) => ca !== undefined && !caOnly);
+  const { DENO_CERT: roots } = addsRoots ? process.env : {};
   return {
+    addsRoots,
     files: [
       ...files.filter((file) => file !== undefined).map((file) => resolve(directory, file)),
       ...(roots === undefined ? [] : [resolve(roots)]),
     ],
     variables: [
       ...(all.some(({ fromEnvironment }) => fromEnvironment) ? EGRESS_VARIABLES : []),
+      ...(addsRoots ? ["NODE_USE_SYSTEM_CA"] : []), // read by Deno itself, with a permission all the same
       ...(roots === undefined ? [] : ["DENO_CERT"]),
     ],
   };
@@ -134,6 +142,7 @@ function toDenoFlags(loaded: LoadedConfig, variables: readonly string[], envFile
       ...folders,
     ]),
     ...toFlag("write", [...folders, ...sockets]),
+    ...toFlag("sys", egress.addsRoots ? ["ca"] : []),
     // Names of providers stand in names of variables: without a file that tells them, all must be looked through.
     ...(file === undefined && variables.length > 0
       ? ["--allow-env"]

@@ -230,7 +230,7 @@ describe("sallyport check --deno-flags", () => {
     const identity = createSelfSignedCertificate(["localhost"]);
     const contents = ["user:password", identity.cert, identity.cert, identity.cert, identity.key];
     for (const [index, name] of names.entries()) writeFileSync(join(folder.path, name), contents[index] ?? "");
-    assert.equal((await permissions()).flags.length, 3, "no variable");
+    assert.deepEqual((await permissions()).flags.slice(3), ["--allow-sys=ca", "--allow-env=NODE_USE_SYSTEM_CA"]);
     const env = { DENO_CERT: join(folder.path, "roots.pem") };
     writeFileSync(env.DENO_CERT, identity.cert);
     const { flags } = await permissions(env);
@@ -238,7 +238,14 @@ describe("sallyport check --deno-flags", () => {
     const read = (flags[2] ?? "").replace("--allow-read=", "").split(",");
     const all = [file(), env.DENO_CERT, ...names.map((name) => join(folder.path, name))];
     assert.deepEqual(read.toSorted(), all.toSorted());
-    assert.deepEqual(flags.slice(3), ["--allow-env=DENO_CERT"]);
+    assert.deepEqual(flags.slice(3), ["--allow-sys=ca", "--allow-env=DENO_CERT,NODE_USE_SYSTEM_CA"]);
+    const barred = flags.filter((flag) => !flag.startsWith("--allow-sys"));
+    const refused = await runProgram(["serve", "--config", file()], { permissions: barred, env });
+    assert.equal(refused.status, 2);
+    assert.match(
+      refused.stderr,
+      /providers\.[ab]\.egress\.ca: cannot read the authorities .* sallyport check --deno-flags/,
+    );
     await startProgram(["serve", "--config", file()], { permissions: flags, env }).waitFor(/listening on (http:\S+)/);
 
     write({
