@@ -221,7 +221,7 @@ export async function takeScreenshots(
         await page.goto(`${gateway.admin}/#${view}`);
         if (view === "traffic") await page.getByRole("button", { name: "1 min" }).click();
         if (view === "exchanges") {
-          await page.getByRole("button", { name: "Hold" }).click();
+          await page.getByRole("button", { name: "Pause" }).click();
           await page.locator("tbody tr").nth(2).getByRole("button").click();
           await page.evaluate(() => scrollTo(0, 0));
         }

@@ -4,6 +4,7 @@
  * @module
  */
 import type { KeyQuery } from "../keys/key_store.ts";
+import type { FleetPage } from "../observe/fleet/fleet.ts";
 import type { ExchangePage, ExchangeQuery } from "../observe/live/exchange_page.ts";
 import type { LiveExchange } from "../observe/live/live_report.ts";
 
@@ -15,8 +16,10 @@ export interface KeyNameSource {
 
 /** Parts of {@link ExchangeLists}. */
 export interface ExchangeListParts {
-  /** Finds exchanges at all processes. */
+  /** Finds exchanges at all processes of this gateway. */
   readonly find: (query: ExchangeQuery) => Promise<ExchangePage>;
+  /** Finds exchanges of gateways of the fleet. */
+  readonly findInFleet: (gateway: string, query: ExchangeQuery) => Promise<FleetPage>;
   readonly keys: KeyNameSource;
   /** Wall clock, milliseconds since 1970. */
   readonly now: () => number;
@@ -40,11 +43,19 @@ export class ExchangeLists {
     this.#parts = parts;
   }
 
-  /** Finds exchanges that are kept. @param query Which, and from where on @returns A page of them, the newest first */
-  async find(query: ExchangeQuery): Promise<ExchangePage> {
+  /**
+   * Finds exchanges that are kept.
+   *
+   * @param query Which, and from where on
+   * @param gateway Id or name of a gateway, or `all`; this one if left out
+   * @returns A page of them, the newest first
+   */
+  async find(query: ExchangeQuery, gateway?: string): Promise<ExchangePage & Partial<FleetPage>> {
     const { key, search } = query.filter;
     const [keyIds, searchKeyIds] = await Promise.all([this.#idsOf(key), this.#idsOf(search)]);
-    const page = await this.#parts.find({ ...query, filter: { ...query.filter, keyIds, searchKeyIds } });
+    const meant = { ...query, filter: { ...query.filter, keyIds, searchKeyIds } };
+    const { find, findInFleet } = this.#parts;
+    const page = gateway === undefined ? await find(meant) : await findInFleet(gateway, meant);
     return { ...page, exchanges: await this.withNames(page.exchanges) };
   }
 

@@ -5,6 +5,7 @@
  */
 import { realpathSync } from "node:fs";
 import { dirname, resolve } from "node:path";
+import process from "node:process";
 import type { Config } from "../config/config.ts";
 import { type KeysConfig, keysInRedis } from "../config/keys.ts";
 import { readRedisUrl, readSentinelNode, type RedisAddress, type RedisConfig } from "../config/redis.ts";
@@ -61,12 +62,28 @@ function providerPeers({ upstreams }: ProviderConfig, egress: Egress | undefined
 }
 
 /** Lists the files and the variables that the ways out to providers are made of. */
-function egressSources({ providers }: Config, directory: string): { files: string[]; variables: readonly string[] } {
+function egressSources({ providers }: Config, directory: string): {
+  files: string[];
+  variables: readonly string[];
+  /** True if authorities are added to those of Deno, for which it has to tell those. */
+  addsRoots: boolean;
+} {
   const all = Object.values(providers).flatMap(({ egress }) => egress ?? []);
   const files = all.flatMap(({ ca = [], cert, key, credentials }) => [...ca, cert, key, credentials]);
+  // What Deno itself trusts is trusted beside ca, and must be read again for that.
+  const addsRoots = all.some(({ ca, caOnly }) => ca !== undefined && !caOnly);
+  const { DENO_CERT: roots } = addsRoots ? process.env : {};
   return {
-    files: files.filter((file) => file !== undefined).map((file) => resolve(directory, file)),
-    variables: all.some(({ fromEnvironment }) => fromEnvironment) ? EGRESS_VARIABLES : [],
+    addsRoots,
+    files: [
+      ...files.filter((file) => file !== undefined).map((file) => resolve(directory, file)),
+      ...(roots === undefined ? [] : [resolve(roots)]),
+    ],
+    variables: [
+      ...(all.some(({ fromEnvironment }) => fromEnvironment) ? EGRESS_VARIABLES : []),
+      ...(addsRoots ? ["NODE_USE_SYSTEM_CA"] : []), // read by Deno itself, with a permission all the same
+      ...(roots === undefined ? [] : ["DENO_CERT"]),
+    ],
   };
 }
 
@@ -125,6 +142,7 @@ function toDenoFlags(loaded: LoadedConfig, variables: readonly string[], envFile
       ...folders,
     ]),
     ...toFlag("write", [...folders, ...sockets]),
+    ...toFlag("sys", egress.addsRoots ? ["ca"] : []),
     // Names of providers stand in names of variables: without a file that tells them, all must be looked through.
     ...(file === undefined && variables.length > 0
       ? ["--allow-env"]

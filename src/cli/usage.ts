@@ -29,9 +29,11 @@ const MAX_NAME = 40;
 const ASKED = ["by", "last", "from", "to", "key", "team", "provider", "model", "operation", "limit"] as const;
 
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
+const money = v.nullable(v.pipe(v.string(), v.regex(/^[0-9]+(?:\.[0-9]{1,12})?$/)));
 const sums = {
   ...v.entriesFromList([...USAGE_COUNTS, "tokens", "unpriced"], count),
-  cost: v.nullable(v.pipe(v.string(), v.regex(/^[0-9]+(?:\.[0-9]{1,12})?$/))),
+  cost: money,
+  estimatedCost: money,
 };
 /** Schema of a gateway's answer. */
 const ReportSchema = v.object({
@@ -95,6 +97,16 @@ const NOTES: readonly [keyof UsageSums, string][] = [
 /** Sums that hold estimated tokens too. */
 const ESTIMATED: ReadonlySet<keyof UsageSums> = new Set(["input", "output", "other", "tokens", "unpriced", "cost"]);
 
+/** Counts that have no column of their own: a note tells their sum. */
+const UNSHOWN: ReadonlySet<string> = new Set(["estimatedInput", "estimatedOutput"]);
+
+/** States how much of the sums is estimated. Counts of earlier versions know the number of calls alone. */
+function toEstimatedNote({ tokens, estimatedInput, estimatedOutput, cost, estimatedCost }: UsageSums): string {
+  if (estimatedInput + estimatedOutput === 0) return "";
+  const ofCost = cost === null ? "" : `, ${toMoney(estimatedCost)} of ${toMoney(cost)}`;
+  return `: ${toCount(estimatedInput + estimatedOutput)} of ${toCount(tokens)} tokens${ofCost}`;
+}
+
 function toDay(time: string): string {
   return time.slice(0, 16).replace("T", " ");
 }
@@ -106,7 +118,7 @@ function toTable({ from, to, by, currency, backend, rows, left, totals }: UsageR
   const texts = [...by, ...(rows.some(({ name }) => name !== undefined) ? ["name" as const] : [])];
   const isPlain = new Set<string>(["requests", "input", "output", "tokens"]);
   const numbers = [...USAGE_COUNTS, "tokens" as const, "unpriced" as const]
-    .filter((name) => isPlain.has(name) || totals[name] > 0);
+    .filter((name) => isPlain.has(name) || (totals[name] > 0 && !UNSHOWN.has(name)));
   const toRow = (line: UsageLine) => {
     const mark = (name: keyof UsageSums) => line.estimated > 0 && ESTIMATED.has(name) ? "~" : "";
     return [
@@ -126,7 +138,9 @@ function toTable({ from, to, by, currency, backend, rows, left, totals }: UsageR
     bold(sum),
     ...(left > 0 ? ["", `${toCount(left)} more rows are part of the total: --limit N shows more`] : []),
     "",
-    ...NOTES.filter(([name]) => Number(totals[name]) > 0).map(([, note]) => note),
+    ...NOTES.filter(([name]) => Number(totals[name]) > 0).map(([name, note]) =>
+      name === "estimated" ? note + toEstimatedNote(totals) : note
+    ),
   ].join("\n").trimEnd() + kept;
 }
 
@@ -135,7 +149,7 @@ function toCsv({ by, currency, rows }: UsageReport): string {
   const texts = USAGE_PARTS.filter((part) => by.includes(part)).flatMap((part) =>
     part === "key" ? [part, "name"] : part
   );
-  const names = [...texts, ...USAGE_COUNTS, "tokens", "unpriced", "cost"] as (keyof UsageLine)[];
+  const names = [...texts, ...USAGE_COUNTS, "tokens", "unpriced", "cost", "estimatedCost"] as (keyof UsageLine)[];
   const lines = [
     [...names, "currency"],
     ...rows.map((row) => [...names.map((name) => row[name]), row.cost === null ? "" : currency]),

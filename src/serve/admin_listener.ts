@@ -152,7 +152,12 @@ export class AdminListener {
       version,
       metrics: async (format) => toMetricsText(await served.snapshot(), format),
       look: (from, to) => served.look(from, to),
-      exchanges: new ExchangeLists({ find: (query) => served.find(query), keys, now: Date.now }),
+      exchanges: new ExchangeLists({
+        find: (query) => served.find(query),
+        findInFleet: (gateway, query) => fleet.exchanges(gateway, query),
+        keys,
+        now: Date.now,
+      }),
       handle: (request) => served.handle(request),
       providers,
       clock: systemClock,

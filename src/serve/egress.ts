@@ -9,7 +9,7 @@ import { resolve } from "node:path";
 import process from "node:process";
 import { type Config, ConfigError, type ConfigIssue } from "../config/config.ts";
 import { type EgressConfig, readProxyUrl } from "../config/egress.ts";
-import type { Egress, Proxy } from "../upstream/http1/egress.ts";
+import { type Egress, type Proxy, splitPem } from "../upstream/http1/egress.ts";
 import { checkTls } from "./load_config.ts";
 
 /** Variables that name a proxy, by the scheme of upstreams. As in curl, the lower case comes first. */
@@ -23,8 +23,6 @@ const EXCEPTION_VARIABLES = ["no_proxy", "NO_PROXY"] as const;
 export const EGRESS_VARIABLES: readonly string[] = [
   ...new Set([...PROXY_VARIABLES["http:"], ...PROXY_VARIABLES["https:"], ...EXCEPTION_VARIABLES]),
 ];
-
-const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g;
 
 /** Returns the first variable that is set, with its name. On Deno one may not be allowed to know. */
 function readVariable(names: readonly string[]): readonly [name: string, value: string] | undefined {
@@ -42,7 +40,7 @@ function readVariable(names: readonly string[]): readonly [name: string, value: 
 /** Returns the certificates in the text of a PEM file; none if one of them can't be read. */
 function toCertificates(text: string): string[] {
   try {
-    return Array.from(text.matchAll(CERTIFICATE), ([pem]) => new X509Certificate(pem).toString());
+    return splitPem(text).map((pem) => new X509Certificate(pem).toString());
   } catch {
     return [];
   }

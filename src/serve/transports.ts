@@ -4,7 +4,7 @@
  * @module
  */
 import { createHash } from "node:crypto";
-import type { Config } from "../config/config.ts";
+import { type Config, ConfigError } from "../config/config.ts";
 import { runtime } from "../runtime.ts";
 import { createHttp1Transport } from "../upstream/http1/client.ts";
 import { dialBun } from "../upstream/http1/dial_bun.ts";
@@ -26,6 +26,18 @@ export function createTransport(egress?: Egress): Transport {
   return createHttp1Transport(egress === undefined ? ownDial : createEgressDial(egress, ownDial));
 }
 
+/** Creates the transport of a provider. @throws {ConfigError} Where the runtime does not tell whom it trusts */
+function createProviderTransport(name: string, egress: Egress): Transport {
+  try {
+    return createTransport(egress);
+  } catch (error) {
+    const why = error instanceof Error ? error.name : "unknown";
+    const hint = why === "NotCapable" ? ": take the flags of sallyport check --deno-flags, or set caOnly" : "";
+    const message = `cannot read the authorities of the runtime (${why})${hint}`;
+    throw new ConfigError([{ path: `providers.${name}.egress.ca`, message, source: undefined }]);
+  }
+}
+
 /**
  * Creates the transports of the providers that have a way out of their own.
  *
@@ -36,7 +48,7 @@ export function createTransport(egress?: Egress): Transport {
  */
 export function createTransports(config: Config, directory: string): Record<string, Transport> {
   return Object.fromEntries(
-    Array.from(readEgress(config, directory), ([name, egress]) => [name, createTransport(egress)]),
+    Array.from(readEgress(config, directory), ([name, egress]) => [name, createProviderTransport(name, egress)]),
   );
 }
 
@@ -54,7 +66,7 @@ export async function openTransports(
   const transports: Record<string, Transport> = {};
   for (const [name, egress] of readEgress(config, directory)) {
     const digest = createHash("sha256").update(JSON.stringify(egress)).digest("hex");
-    const open = () => Promise.resolve(createTransport(egress));
+    const open = () => Promise.resolve(createProviderTransport(name, egress));
     transports[name] = await references.use(`egress ${digest}`, open, () => Promise.resolve());
   }
   return transports;

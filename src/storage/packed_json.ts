@@ -19,10 +19,21 @@ export async function packJson(value: unknown): Promise<Uint8Array> {
   return await deflate(Buffer.from(JSON.stringify(value)), { level: LEVEL });
 }
 
-/** Unpacks a value. @returns `undefined` for what is no packed JSON */
-export async function unpackJson(packed: Uint8Array): Promise<unknown> {
+/**
+ * Unpacks a value.
+ *
+ * @param packed From {@link packJson}
+ * @param maxBytes Limit of what it may take
+ * @returns The value, and what its JSON takes; `undefined` for what is no packed JSON, or takes more
+ */
+export async function unpackJson(
+  packed: Uint8Array,
+  maxBytes: number = MAX_UNPACKED_BYTES,
+): Promise<{ readonly value: unknown; readonly bytes: number } | undefined> {
   try {
-    return JSON.parse((await inflate(packed, { maxOutputLength: MAX_UNPACKED_BYTES })).toString());
+    const maxOutputLength = Math.max(1, Math.min(maxBytes, MAX_UNPACKED_BYTES));
+    const json = await inflate(packed, { maxOutputLength });
+    return { value: JSON.parse(json.toString()), bytes: json.byteLength };
   } catch {
     return undefined;
   }

@@ -29,6 +29,9 @@ export const USAGE_COUNTS = [
   "other",
   /** Calls whose tokens the gateway estimated, because the provider stated none. */
   "estimated",
+  /** Tokens of those calls, which are part of the input and the output. */
+  "estimatedInput",
+  "estimatedOutput",
 ] as const;
 /** Name of one of the counts. */
 export type UsageCount = typeof USAGE_COUNTS[number];
@@ -48,6 +51,8 @@ export function noCounts(): UsageCounts {
     reasoning: 0,
     other: 0,
     estimated: 0,
+    estimatedInput: 0,
+    estimatedOutput: 0,
   };
 }
 

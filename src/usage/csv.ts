@@ -7,7 +7,7 @@
 /** Formats one field of a CSV (RFC 4180 §2). A value that a spreadsheet would take for a formula is made a text. */
 function toField(value: unknown): string {
   const text = String(value ?? "").replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\ufffd");
-  const safe = /^[=+\-@]/.test(text) ? `'${text}` : text;
+  const safe = /^[=+\-@\uff1d\uff0b\uff0d\uff20]/.test(text) ? `'${text}` : text;
   return /[",]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 

@@ -34,15 +34,15 @@ const NEVER_SENT: ReadonlySet<string | undefined> = new Set(["upstream_unreachab
 const isSound = ({ total, input = 0, output = 0, cached = 0, reasoning = 0 }: TokenUsage): boolean =>
   Math.max(total, input, output, cached, reasoning) <= MAX_TOKENS;
 
-function addTokens(
-  counts: UsageCounts,
-  { total, input = 0, output = 0, cached = 0, reasoning = 0 }: TokenUsage,
-): void {
+function addTokens(counts: UsageCounts, usage: TokenUsage, isEstimated: boolean): void {
+  const { total, input = 0, output = 0, cached = 0, reasoning = 0 } = usage;
   counts.input += input;
   counts.cached += Math.min(cached, input);
   counts.output += output;
   counts.reasoning += Math.min(reasoning, output);
   counts.other += Math.max(0, total - input - output);
+  counts.estimatedInput += isEstimated ? input : 0;
+  counts.estimatedOutput += isEstimated ? output : 0;
 }
 
 /** Options of the usage meter. */
@@ -110,7 +110,7 @@ export class UsageMeter implements ExchangeObserver {
     if (usage !== undefined && isSound(usage)) {
       if (isEstimated === true) counts.estimated++;
       else if (outcome !== "ok") counts.partial++;
-      addTokens(counts, usage);
+      addTokens(counts, usage, isEstimated === true);
     } else if ((outcome === "upstream_error" && !isAnswered) || NEVER_SENT.has(code)) counts.failed++;
     else counts.unmetered++;
     this.#flushLater();

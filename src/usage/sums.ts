@@ -17,6 +17,8 @@ export type UsageSums = Readonly<UsageCounts> & {
   readonly unpriced: number;
   /** Exact cost of the other tokens, as a decimal number; `null` where none has a price. */
   readonly cost: string | null;
+  /** The part of that cost which is for tokens that the gateway estimated. */
+  readonly estimatedCost: string | null;
 };
 
 /** The sums of one row of a report. */
@@ -26,6 +28,7 @@ export interface Group {
   readonly counts: UsageCounts;
   unpriced: number;
   cost: bigint | undefined;
+  estimatedCost: bigint;
 }
 
 /** Returns a function that finds the price of a row, and looks for each only once. */
@@ -56,25 +59,36 @@ export function valueOf({ counts, unpriced, cost }: Group, order: UsageOrder): n
 }
 
 /** Adds the sums of another group. */
-export function addGroup(group: Group, { counts, unpriced, cost }: Group): void {
+export function addGroup(group: Group, { counts, unpriced, cost, estimatedCost }: Group): void {
   addCounts(group.counts, counts);
   group.unpriced += unpriced;
   if (cost !== undefined) group.cost = (group.cost ?? 0n) + cost;
+  group.estimatedCost += estimatedCost;
 }
 
 /** Returns sums of zero. @param names Values of the dimensions */
 export function newGroup(names: readonly string[]): Group {
-  return { names, counts: noCounts(), unpriced: 0, cost: undefined };
+  return { names, counts: noCounts(), unpriced: 0, cost: undefined, estimatedCost: 0n };
 }
 
 /** Adds a row to sums. */
 export function addRow(group: Group, { counts }: UsageRow, price: Price | undefined): void {
   addCounts(group.counts, counts);
   group.unpriced += price === undefined ? tokensOf(counts) : counts.other;
-  if (price !== undefined && counts.input + counts.output > 0) group.cost = (group.cost ?? 0n) + costOf(price, counts);
+  if (price === undefined || counts.input + counts.output === 0) return;
+  group.cost = (group.cost ?? 0n) + costOf(price, counts);
+  if (counts.estimated === 0) return;
+  const estimated = { input: counts.estimatedInput, cached: 0, output: counts.estimatedOutput };
+  group.estimatedCost += costOf(price, estimated);
 }
 
 /** Returns sums as a report states them. */
-export function toSums({ counts, unpriced, cost }: Group): UsageSums {
-  return { ...counts, tokens: tokensOf(counts), unpriced, cost: cost === undefined ? null : formatCost(cost) };
+export function toSums({ counts, unpriced, cost, estimatedCost }: Group): UsageSums {
+  return {
+    ...counts,
+    tokens: tokensOf(counts),
+    unpriced,
+    cost: cost === undefined ? null : formatCost(cost),
+    estimatedCost: cost === undefined ? null : formatCost(estimatedCost),
+  };
 }

@@ -25,6 +25,7 @@ const COLUMNS: readonly (keyof UsageExportRow)[] = [
   "tokens",
   "unpriced",
   "cost",
+  "estimatedCost",
   "currency",
 ];
 

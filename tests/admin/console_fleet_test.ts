@@ -120,7 +120,7 @@ needs(["chromium", "redis-server"]).describe("the console's view of the fleet", 
     await page.getByRole("heading", { name: "Exchanges per second" }).waitFor();
     await scope.selectOption("all");
     await open(page, "Providers");
-    await page.getByText("in service").waitFor();
+    await page.getByText("in service", { exact: true }).waitFor();
     redis.pause();
     await page.getByText("Redis does not answer: other gateways are missing here").waitFor();
     await open(page, "Fleet");
@@ -128,6 +128,39 @@ needs(["chromium", "redis-server"]).describe("the console's view of the fleet", 
     assert.equal(await rowOf(page, "oslo-1").count(), 1, "as it was");
     redis.resume();
     await page.getByText("stale", { exact: true }).waitFor({ state: "detached" });
+  });
+
+  /** Waits for a text; a gateway that is too busy to answer in three seconds is asked again, as its operator would. */
+  const settled = (page: Page, text: string) => {
+    const again = page.getByRole("button", { name: "Try again" });
+    return until(
+      async () => {
+        if (await again.isVisible()) await again.click();
+        return await page.getByText(text, { exact: true }).isVisible();
+      },
+      text,
+      AGREE_MS,
+    );
+  };
+
+  it("fetches older exchanges of another gateway, and says which gateway did not answer", async () => {
+    const [one, two, three] = await startFleet();
+    const count = 320; // more than what a gateway publishes for somebody who has just come
+    for (let sent = 0; sent < count; sent++) assert.equal(await two.chat(), 200);
+    const page = await openFleet(one);
+    await open(page, "Exchanges");
+    await page.getByLabel("Gateway", { exact: true }).selectOption("berlin-2");
+    for (const shown of [100, 300]) {
+      await settled(page, `${shown} shown`);
+      await page.getByRole("button", { name: "Show older" }).click();
+    }
+    await settled(page, `${count} shown, all that are kept`);
+    assert.equal(await page.locator("tbody tr").count(), count, "each once");
+    process.kill(three.program.pid, "SIGSTOP");
+    await page.getByLabel("Gateway", { exact: true }).selectOption("all");
+    await page.getByText("older ones of oslo-1 are missing: no answer").waitFor();
+    process.kill(three.program.pid, "SIGCONT");
+    watched.assertClean(one.admin);
   });
 
   it("without Redis shows this gateway and its workers", async () => {

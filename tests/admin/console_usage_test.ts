@@ -75,7 +75,16 @@ needs(["chromium"]).describe("the view of usage", () => {
     await started.make(LONG, { team: "search" });
     await started.make("banner", { team: "ads" });
     keep(
-      ["web", "gpt-5", { requests: 7, input: 6000, output: 1000, cached: 500, reasoning: 100, estimated: 2 }],
+      ["web", "gpt-5", {
+        requests: 7,
+        input: 6000,
+        output: 1000,
+        cached: 500,
+        reasoning: 100,
+        estimated: 2,
+        estimatedInput: 900,
+        estimatedOutput: 70,
+      }],
       ["web", "llama", { requests: 2, input: 300, failed: 1 }],
       [LONG, "gpt-5", { requests: 3, input: 2000 }],
       ["banner", "gpt-5", { requests: 1, output: 400 }],
@@ -88,6 +97,11 @@ needs(["chromium"]).describe("the view of usage", () => {
   const rowsOf = (page: Page) =>
     page.locator("table.usage tbody tr").evaluateAll((rows) =>
       rows.map((row) => Array.from(row.children, (cell) => (cell.textContent ?? "").trim()))
+    );
+  /** What is told of the marks of a row: how much of each amount is estimated. */
+  const rowOf = (page: Page, name: string) =>
+    page.locator("table.usage tbody tr", { hasText: name }).locator("abbr").evaluateAll((marks) =>
+      marks.map((mark) => (mark.getAttribute("title") ?? "").replace(" estimated by the gateway", ""))
     );
   const tile = (page: Page, name: string) =>
     page.locator(".tile", { has: page.getByText(name, { exact: true }) }).locator("dd").first();
@@ -110,7 +124,9 @@ needs(["chromium"]).describe("the view of usage", () => {
     ]);
     await page.getByText("300 tokens have no price").waitFor();
     await page.getByText("no part of the cost, most of them of llama").waitFor();
-    await page.getByText("~ marks amounts").waitFor();
+    assert.equal(await tile(page, "Estimated").innerText(), "10 %");
+    await page.getByText("those of 2 of 13 calls, 970 of 9700 tokens, 1.04 of 10.80 in cost.").waitFor();
+    assert.deepEqual(await rowOf(page, "search"), ["1.04", "970", "900", "70"]);
     const legend = page.getByRole("list", { name: "Series" });
     assert.deepEqual(await legend.locator("li").allInnerTexts(), ["search 9300", "ads 400"]);
     assert.equal(await page.locator(".usage-chart canvas").count(), 1);
@@ -127,6 +143,15 @@ needs(["chromium"]).describe("the view of usage", () => {
     await page.locator("th[aria-sort='ascending']", { hasText: "Team" }).waitFor();
     assert.deepEqual(await names(), ["ads", "search"]);
     watched.assertClean(running.admin);
+  });
+
+  it("says of what earlier versions counted that the tokens of estimates are unknown", async () => {
+    const { page, view } = await start();
+    keep(["k1", "gpt-5", { requests: 4, input: 300, estimated: 1 }]);
+    await view();
+    await page.getByText("those of 1 of 4 calls. How many tokens that are is not known").waitFor();
+    assert.equal(await tile(page, "Estimated").innerText(), "25 %");
+    assert.deepEqual(await rowOf(page, "300"), ["in part", "in part", "in part", "in part"]);
   });
 
   it("leads from a team to its keys and their models by keyboard, and back", async () => {
@@ -189,13 +214,13 @@ needs(["chromium"]).describe("the view of usage", () => {
     await page.getByLabel("By", { exact: true }).selectOption("key");
     await page.getByRole("row", { name: "banner" }).waitFor();
     await page.getByLabel("Filter rows").fill("web");
-    const columns = `${USAGE_COUNTS.join(",")},tokens,unpriced,cost,currency`;
+    const columns = `${USAGE_COUNTS.join(",")},tokens,unpriced,cost,estimatedCost,currency`;
     assert.equal(
       await download(page, "CSV of these rows"),
-      `key,name,${columns}\r\n${ids.web},web,9,0,0,1,6300,500,1000,100,0,2,7300,300,8,USD\r\n`,
+      `key,name,${columns}\r\n${ids.web},web,9,0,0,1,6300,500,1000,100,0,2,900,70,7300,300,8,1.04,USD\r\n`,
     );
     const [head, ...lines] = (await download(page, "Full export")).trimEnd().split("\r\n");
-    assert.equal(head, `from,step,key,provider,model,operation,${columns}`);
+    assert.equal(head, `from,step,key,provider,model,operation,team,${columns}`);
     assert.equal(lines.length, 4);
     watched.assertClean(running.admin);
   });

@@ -253,6 +253,22 @@ describe("reports of usage", () => {
     const { report } = await ask(rows);
     assert.deepEqual(lines(report, "requests", "estimated", "tokens"), [[3, 1, 15]]);
     assert.equal(report.totals.estimated, 1);
+    assert.equal(report.totals.estimatedCost, "0", "what was counted before tokens of estimates were");
+  });
+
+  it("state how many tokens, and how much money, the gateway estimated", async () => {
+    const some = { input: 10, output: 6, estimated: 1, estimatedInput: 4, estimatedOutput: 2 };
+    const rows = [row(some), row({ input: 5, requests: 2 }), row(some, { model: "claude-4" })];
+    const { report } = await ask(rows, { by: "model" });
+    assert.deepEqual(
+      lines(report, "model", "estimated", "estimatedInput", "estimatedOutput", "cost", "estimatedCost"),
+      [
+        ["gpt-4o", 1, 4, 2, "0.0000975", "0.00003"],
+        ["claude-4", 1, 4, 2, null, null],
+      ],
+    );
+    const { estimatedInput, estimatedOutput, estimatedCost } = report.totals;
+    assert.deepEqual([estimatedInput, estimatedOutput, estimatedCost], [8, 4, "0.00003"]);
   });
 
   it("add up by team: the one that a key has now", async () => {

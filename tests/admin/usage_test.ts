@@ -55,6 +55,9 @@ describe("usage at the admin API", () => {
       reasoning: 0,
       other: 0,
       estimated: 0,
+      estimatedInput: 0,
+      estimatedOutput: 0,
+      estimatedCost: "0",
       tokens: 6,
       unpriced: 0,
     };

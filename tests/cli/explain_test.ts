@@ -338,6 +338,8 @@ describe("sallyport explain", () => {
         "",
         "Hello",
         "{}",
+        '{"method":"GET","url":"/v1/models","headers":[null]}',
+        '{"method":"GET","url":"/v1/models","headers":[{"name":{},"value":5}]}',
         "curl -d x",
         `${CHAT}\nno field\n\n`,
         `${CHAT}\nTransfer-Encoding: chunked\n\n0\n\n`,

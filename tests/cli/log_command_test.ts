@@ -157,6 +157,16 @@ describe("sallyport log", () => {
     assert.equal(sums.rows[2].firstTokenMs.p50, undefined);
   });
 
+  it("sums up names as one that are longer than any of the access log, so that no log takes much memory", async () => {
+    const long = "x".repeat(500_000);
+    const file = write([entry({ model: long }), entry({ model: `${long}y` }), entry()]);
+    const sums = JSON.parse((await good("--sum", "model", "--json", file)).join(""));
+    assert.deepEqual(
+      sums.rows.map(({ model, calls }: Record<string, unknown>) => [model, calls]),
+      [["(other)", 2], ["gpt-4o", 1]],
+    );
+  });
+
   it("follows a pipe: what was written is there at once, and broken lines end nothing", async () => {
     const { child, told, ended } = startPiped();
     for (const [index, line] of [...LINES, "{", "\u0000\uffff", LINES[0] ?? ""].entries()) {
@@ -248,7 +258,7 @@ describe("sallyport log", () => {
   const { it: atTerminal } = needs(["bsdutils"]); // its `script` runs a command at a terminal of its own
   for (const plain of ["", "1"]) {
     atTerminal(plain === "" ? "has titles and colours at a terminal" : "has no colours with NO_COLOR", async () => {
-      const file = join(folder.path, write(LINES));
+      const file = join(folder.path, write([...LINES, "of another program: \u001b[2J\ta name that clears the screen"]));
       const command = [process.execPath, ...(runtime === "deno" ? ["run", "-A"] : []), ONE_FILE, "log", file].join(" ");
       const on = { kind: "node", command: "script" } as const;
       const program = startProgram([command, "/dev/null"], {
@@ -258,6 +268,7 @@ describe("sallyport log", () => {
       });
       await program.waitFor(/(denied)/);
       assert.match(program.stdout(), /TIME \(UTC\)/);
+      await program.waitFor(/(of another program: \ufffd\[2J {2}a name)/);
       assert.equal(program.stdout().includes("\u001b[31m"), plain === "");
     });
   }

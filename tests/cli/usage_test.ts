@@ -137,12 +137,12 @@ unpriced: tokens without a price, which are no part of the cost; see prices in t
     assert.equal(
       await good("--csv", "--by", "key,model"),
       [
-        "key,name,model,requests,partial,unmetered,failed,input,cached,output,reasoning,other,estimated,tokens,unpriced,cost,currency",
-        `${id},"a ""b"", c","'=HYPERLINK(""http://x.example"")",1,0,0,0,9,0,0,0,0,0,9,9,,`,
-        "k2,,'+1,1,0,0,0,8,0,0,0,0,0,8,8,,",
-        "k3,,'@SUM(1),1,0,0,0,7,0,0,0,0,0,7,7,,",
-        "k4,,'-2,1,0,0,0,6,0,0,0,0,0,6,6,,",
-        "k5,,gpt-4o,2,0,0,0,4,0,1,0,0,0,5,0,0.00002,USD",
+        "key,name,model,requests,partial,unmetered,failed,input,cached,output,reasoning,other,estimated,estimatedInput,estimatedOutput,tokens,unpriced,cost,estimatedCost,currency",
+        `${id},"a ""b"", c","'=HYPERLINK(""http://x.example"")",1,0,0,0,9,0,0,0,0,0,0,0,9,9,,,`,
+        "k2,,'+1,1,0,0,0,8,0,0,0,0,0,0,0,8,8,,,",
+        "k3,,'@SUM(1),1,0,0,0,7,0,0,0,0,0,0,0,7,7,,,",
+        "k4,,'-2,1,0,0,0,6,0,0,0,0,0,0,0,6,6,,,",
+        "k5,,gpt-4o,2,0,0,0,4,0,1,0,0,0,0,0,5,0,0.00002,0,USD",
         "",
       ].join("\r\n"),
     );
@@ -152,18 +152,23 @@ unpriced: tokens without a price, which are no part of the cost; see prices in t
 
   it("marks what the gateway estimated", async () => {
     at.configure({ prices: PRICES });
-    keep(["k1", "gpt-4o", { requests: 2, estimated: 1, input: 4, output: 1 }], ["k2", "gpt-4o", { input: 3 }]);
-    assert.equal(
-      await table(),
-      `
+    const some = { requests: 2, estimated: 1, input: 4, output: 1 };
+    const known = { ...some, estimatedInput: 2, estimatedOutput: 1 };
+    // Earlier versions counted calls alone.
+    for (const [counts, note] of [[some, ""], [known, ": 3 of 8 tokens, <0.0001 of <0.0001"]] as const) {
+      keep(["k1", "gpt-4o", counts], ["k2", "gpt-4o", { input: 3 }]);
+      assert.equal(
+        await table(),
+        `
 KEY    REQUESTS  INPUT  OUTPUT  ESTIMATED  TOKENS  COST USD
 k1            2     ~4      ~1          1      ~5  ~<0.0001
 k2            1      3       0          0       3   <0.0001
 total         3     ~7      ~1          1      ~8  ~<0.0001
 
-estimated: the provider stated no tokens; ~ marks sums with what the gateway estimated
+estimated: the provider stated no tokens; ~ marks sums with what the gateway estimated${note}
 `,
-    );
+      );
+    }
   });
 
   it("is exported row by row, also to a reader that leaves", async () => {
@@ -182,8 +187,10 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     const day = new Date(HOUR - HOUR % DAY_MS).toISOString();
     assert.equal(
       await good("export", "--csv", "--by", "day", "--key", "k2"),
-      `from,step,key,provider,model,operation,team,${USAGE_COUNTS.join(",")},tokens,unpriced,cost,currency\r\n` +
-        `${day},day,k2,a,'=o3,chat.completions,(removed),1,0,0,0,0,0,1,0,0,1,1,1,,USD\r\n`,
+      `from,step,key,provider,model,operation,team,${
+        USAGE_COUNTS.join(",")
+      },tokens,unpriced,cost,estimatedCost,currency\r\n` +
+        `${day},day,k2,a,'=o3,chat.completions,(removed),1,0,0,0,0,0,1,0,0,1,0,0,1,1,,,USD\r\n`,
     );
     assert.equal(await good("export", "--key", "nobody"), "");
   });

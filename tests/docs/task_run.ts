@@ -8,7 +8,7 @@
  * - any other block begins with a comment that names its file.
  *
  * Ports are replaced by free ones and providers by a stand-in. `npm install` links what the checkout has installed, and
- * `npx wrangler` is a stand-in over miniflare.
+ * `npx wrangler` is the one of the checkout.
  */
 import assert from "node:assert/strict";
 import { type ChildProcessByStdio, spawn } from "node:child_process";
@@ -152,7 +152,9 @@ done`,
     );
     writeProgram(
       join(folder, "npx"),
-      `[ "$1" = wrangler ] && shift && exec node "${resolve("tests", "docs", "wrangler.ts")}" "$@"; exit 2`,
+      `[ "$1" = wrangler ] && shift || exit 2
+export WRANGLER_SEND_METRICS=false
+exec node "${resolve("node_modules", "wrangler", "bin", "wrangler.js")}" "$@"`,
     );
     // At a terminal curl shows no progress of short answers; into a pipe it does.
     writeFileSync(join(this.#folder.path, ".curlrc"), "silent\nshow-error\nmax-time = 20\n");

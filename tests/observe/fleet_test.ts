@@ -2,8 +2,9 @@
 // runtimes: all
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
+import { readAnswer, readQuestion } from "../../src/observe/fleet/exchange_questions.ts";
 import { compact, LastMinute } from "../../src/observe/fleet/fleet_figures.ts";
-import { toFleetMetricsText } from "../../src/observe/fleet/fleet_metrics.ts";
+import { toFleetMetricsText, toMetrics } from "../../src/observe/fleet/fleet_metrics.ts";
 import {
   mergeGateways,
   PublishedParts,
@@ -75,17 +76,17 @@ const replica = (url: string) => ({ url, inService: 1, ejected: 0, ejectedMs: 0,
 describe("records of gateways", () => {
   it("come back as they were written, with their presence", () => {
     const read = (silentMs: number, hasLeft = false) =>
-      readRecord({ id: "x", silentMs, text: writeRecord(FIGURES, hasLeft) });
-    assert.deepEqual(read(5), { ...FIGURES, id: "x", presence: "serving", silentMs: 5, isSelf: false });
+      readRecord({ id: "1f", silentMs, text: writeRecord(FIGURES, hasLeft) });
+    assert.deepEqual(read(5), { ...FIGURES, id: "1f", presence: "serving", silentMs: 5, isSelf: false });
     assert.deepEqual([read(LOST_MS + 1)?.presence, read(5, true)?.presence], ["lost", "left"]);
   });
 
   it("of another version lose what is unknown, and nonsense is no record", () => {
-    const read = (text: string) => readRecord({ id: "x", silentMs: 0, text });
+    const read = (text: string) => readRecord({ id: "1f", silentMs: 0, text });
     const later = JSON.stringify({ ...FIGURES, v: 7, colour: "blue", state: "dreaming", rate: "fast" });
     assert.deepEqual(read(later), {
       ...FIGURES,
-      id: "x",
+      id: "1f",
       presence: "serving",
       silentMs: 0,
       isSelf: false,
@@ -98,18 +99,35 @@ describe("records of gateways", () => {
     assert.equal(read(JSON.stringify({ name: "n".repeat(5000) }))?.name.length, 100);
   });
 
+  it("never stand for all gateways, and their names can stand in metrics, queries and pages", () => {
+    const read = (id: string, name: string) =>
+      readRecord({ id, silentMs: 0, text: JSON.stringify({ ...FIGURES, name }) });
+    const id = crypto.randomUUID().slice(0, 13);
+    for (const bad of ["all", "", "../x", "a b", "x".repeat(50)]) assert.equal(read(bad, "one"), undefined, bad);
+    assert.equal(read(id, "all")?.name, `gateway-${id}`);
+    assert.equal(read(id, "")?.name, `gateway-${id}`);
+    assert.equal(read(id, 'x"} 1\n<script>')?.name, "x___1__script_");
+    assert.equal(read(id, "host.example:8787")?.name, "host.example:8787");
+    const endless = readRecord({
+      id,
+      silentMs: 0,
+      text: JSON.stringify({ ...FIGURES }).replace('"p50":12', '"p50":1e999'),
+    });
+    assert.equal(endless?.p50, null);
+  });
+
   it("are in order, without those that a younger one of their name has taken over from", () => {
     const gateway = (name: string, id: string, startedAt: number, silentMs = 0, hasLeft = false) =>
       readRecord({ id, silentMs, text: writeRecord({ ...FIGURES, name, startedAt }, hasLeft) }) ?? assert.fail();
     const all = arrange([
-      gateway("b", "lost", 1, 9000),
-      gateway("b", "left", 2, 0, true),
-      gateway("b", "new", 3),
-      gateway("a", "twin", 5),
-      gateway("a", "other", 4),
-      gateway("c", "gone", 9, 9000),
+      gateway("b", "a1", 1, 9000),
+      gateway("b", "a2", 2, 0, true),
+      gateway("b", "a3", 3),
+      gateway("a", "a4", 5),
+      gateway("a", "a5", 4),
+      gateway("c", "a6", 9, 9000),
     ]);
-    assert.deepEqual(all.map(({ id }) => id), ["other", "twin", "new", "gone"]);
+    assert.deepEqual(all.map(({ id }) => id), ["a5", "a4", "a3", "a6"]);
   });
 });
 
@@ -161,6 +179,47 @@ describe("traffic of gateways", () => {
     assert.deepEqual([seconds.length, seconds[0]?.exchanges], [1, 1]);
   });
 
+  it("that is hostile breaks neither a merge nor a page, and what is sound of it stays", () => {
+    const good = exchange("good", 1);
+    const json = `{
+      "since": 1e999, "openExchanges": -5, "openStreams": "7",
+      "providers": [{ "name": {}, "hosts": [], "replicas": [] }, { "name": "a", "hosts": 5, "replicas": [null, { "url": 1 }] }],
+      "parts": [{
+        "at": 1,
+        "seconds": [
+          { "at": "1" },
+          { "at": 1, "exchanges": "9".repeat, "errors": {} }
+        ],
+        "exchanges": []
+      }]
+    }`.replace('"9".repeat', '"999"');
+    const hostile = JSON.parse(json);
+    hostile.parts[0].seconds[1].errors = JSON.parse('{"__proto__": 3, "constructor": "x", "tls": 2}');
+    hostile.parts[0].seconds[1].duration = [1, {}];
+    hostile.parts[0].seconds[1].providers = { a: "no", b: [1, 1] };
+    hostile.parts[0].seconds[1].times = { a: null, b: { duration: 5 } };
+    hostile.parts[0].exchanges = [
+      null,
+      { ...good, id: {} },
+      { ...good, startedAt: 1e300 }, // no Date can be made of it
+      { ...good, outcome: "constructor" },
+      { ...good, durationMs: "1" },
+      { ...good, id: "x".repeat(1_000_000) },
+      { ...good, model: { html: 1 }, provider: ["a"], usage: { total: "5" }, gateway: "another", evil: true },
+    ];
+    const read = readPublished(hostile, 0, 9) ?? assert.fail();
+    assert.deepEqual([read.since, read.openExchanges, read.openStreams], [0, 0, 0]);
+    assert.deepEqual(read.exchanges, [good]);
+    assert.deepEqual(read.providers, [{ name: "a", hosts: [], replicas: [] }]);
+    const merged = mergeGateways([["bad", read], ["two", part({ seconds: [second(1)] })]]);
+    const [only] = merged.seconds;
+    assert.equal(merged.seconds.length, 1);
+    assert.deepEqual([only?.exchanges, only?.duration, only?.providers], [1, [binOf(10), 1], { b: [1, 1], a: [1, 0] }]);
+    assert.deepEqual(Object.entries(only?.errors ?? {}), [["__proto__", 3], ["tls", 2]]);
+    assert.equal(Object.getPrototypeOf(only?.errors), Object.prototype);
+    assert.deepEqual(only?.times, { b: { duration: [], firstToken: [] } });
+  });
+
   it("of gateways with different providers is merged by their names", () => {
     const a = (url: string) => ({ name: "a", hosts: ["a.test"], replicas: [replica(url), replica("http://same")] });
     const merged = mergeGateways([
@@ -186,7 +245,64 @@ describe("traffic of gateways", () => {
   });
 });
 
+describe("questions for exchanges", () => {
+  const question = { id: "1f-2", query: { filter: { model: "gpt", keyIds: ["k"] }, limit: 5 } };
+
+  it("are read as they were asked, and nothing else is one", () => {
+    assert.deepEqual(readQuestion(JSON.stringify(question)), question);
+    const { id, query } = question;
+    const before = { settledAt: 5.5, id: "x" };
+    assert.deepEqual(readQuestion(JSON.stringify({ id, query: { ...query, before } }))?.query.before, before);
+    const wrong: unknown[] = [
+      null,
+      { id: "../live", query },
+      { id, query: { ...query, limit: 1e9 } },
+      { id, query: { ...query, limit: "5" } },
+      { id, query: { ...query, filter: { colour: "blue" } } }, // of a later version: what passes is not known here
+      { id, query: { ...query, filter: { status: 5 } } },
+      { id, query: { ...query, filter: JSON.parse('{"__proto__":{}}') } },
+      { id, query: { ...query, filter: { outcome: "constructor" } } },
+      { id, query: { ...query, before: { settledAt: "now", id } } },
+      { id, query: { ...query, filter: { keyIds: Array(20_000).fill("abcdef") } } },
+    ];
+    for (const each of ["", "{", ...wrong.map((value) => JSON.stringify(value))]) {
+      assert.equal(readQuestion(each), undefined, each.slice(0, 200));
+    }
+  });
+
+  it("have answers with the name of the gateway, whatever they say themselves", () => {
+    const one = exchange("1", 1);
+    assert.deepEqual(
+      readAnswer({ exchanges: [{ ...one, gateway: "two" }, null], reached: { settledAt: 1, id: "1" } }, "one"),
+      {
+        exchanges: [{ ...one, gateway: "one" }],
+        reached: { settledAt: 1, id: "1" },
+      },
+    );
+    assert.deepEqual(readAnswer({ exchanges: [], reached: { settledAt: "1" } }, "one"), { exchanges: [] });
+    assert.equal(readAnswer({ exchanges: Array(1000).fill(one) }, "one")?.exchanges.length, 500);
+    for (const none of [undefined, null, 5, [], { exchanges: {} }]) assert.equal(readAnswer(none, "one"), undefined);
+  });
+});
+
 describe("metrics of gateways", () => {
+  it("are taken from Redis only where they are no more than metrics", () => {
+    const good = { name: "x_total", help: "X", type: "counter", aggregation: "sum", series: { 'x_total{a="1"}': 1 } };
+    const bad = [
+      null,
+      { ...good, name: "x\nevil 1" },
+      { ...good, name: ["x"] },
+      { ...good, help: "X\nevil 1" },
+      { ...good, type: "summary\n" },
+      { ...good, aggregation: "constructor" },
+      { ...good, series: { "x_total 1\nevil": 1 } },
+      { ...good, series: { 'x_total{a="1"} 1\nevil{}': 1 } },
+      { ...good, series: { x_total: "1\nevil 1" } },
+    ];
+    assert.deepEqual(toMetrics([...bad, good]), [good]);
+    assert.deepEqual(toMetrics({ length: 1 }), []);
+  });
+
   it("have the name of the gateway as instance, one family for all", () => {
     const counter = (value: number) => ({
       name: "x_total",
@@ -217,7 +333,13 @@ describe("metrics of gateways", () => {
 
 describe("packed JSON", () => {
   it("comes back, and neither nonsense nor a bomb does harm", async () => {
-    assert.deepEqual(await unpackJson(await packJson({ a: [1] })), { a: [1] });
+    const packed = await packJson({ a: [1] });
+    assert.deepEqual(await unpackJson(packed), { value: { a: [1] }, bytes: 9 });
+    assert.deepEqual([await unpackJson(packed, 9), await unpackJson(packed, 8), await unpackJson(packed, -1)], [
+      { value: { a: [1] }, bytes: 9 },
+      undefined,
+      undefined,
+    ]);
     assert.equal(await unpackJson(new Uint8Array([1, 2, 3])), undefined);
     const bomb = await packJson("x".repeat(9_000_000));
     assert.ok(bomb.byteLength < 100_000);

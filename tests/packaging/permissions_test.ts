@@ -7,6 +7,7 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import process from "node:process";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
+import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
 import { it } from "../support/cases.ts";
 import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
@@ -209,6 +210,57 @@ describe("sallyport check --deno-flags", () => {
       `--allow-read=${file()},/run/redis.sock`,
       "--allow-write=/run/redis.sock",
     ]);
+  });
+
+  it("names proxies instead of the upstreams behind them, and the files and variables of the way out", async () => {
+    const proxied = { hosts: ["a"], upstream: "openai" };
+    const listen = [{ port: await freePort() }];
+    const own = `127.0.0.1:${listen[0]?.port}`;
+    write({
+      listen,
+      egress: { proxy: "http://proxy.example:3128", credentials: "proxy-credentials", ca: ["one.pem", "two.pem"] },
+      providers: {
+        a: { ...proxied, egress: { cert: "a.crt", key: "a.key" } },
+        b: { ...proxied, hosts: ["b"], egress: { proxy: "https://user:secret@other.example" } },
+        c: { upstream: "http://inside.example/v1", egress: "off" },
+      },
+      keys: [{ id: "team", key: KEY }],
+    });
+    const names = ["proxy-credentials", "one.pem", "two.pem", "a.crt", "a.key"];
+    const identity = createSelfSignedCertificate(["localhost"]);
+    const contents = ["user:password", identity.cert, identity.cert, identity.cert, identity.key];
+    for (const [index, name] of names.entries()) writeFileSync(join(folder.path, name), contents[index] ?? "");
+    assert.deepEqual((await permissions()).flags.slice(3), ["--allow-sys=ca", "--allow-env=NODE_USE_SYSTEM_CA"]);
+    const env = { DENO_CERT: join(folder.path, "roots.pem") };
+    writeFileSync(env.DENO_CERT, identity.cert);
+    const { flags } = await permissions(env);
+    assert.equal(flags[1], `--allow-net=${own},proxy.example:3128,other.example:443,inside.example:80`);
+    const read = (flags[2] ?? "").replace("--allow-read=", "").split(",");
+    const all = [file(), env.DENO_CERT, ...names.map((name) => join(folder.path, name))];
+    assert.deepEqual(read.toSorted(), all.toSorted());
+    assert.deepEqual(flags.slice(3), ["--allow-sys=ca", "--allow-env=DENO_CERT,NODE_USE_SYSTEM_CA"]);
+    const barred = flags.filter((flag) => !flag.startsWith("--allow-sys"));
+    const refused = await runProgram(["serve", "--config", file()], { permissions: barred, env });
+    assert.equal(refused.status, 2);
+    assert.match(
+      refused.stderr,
+      /providers\.[ab]\.egress\.ca: cannot read the authorities .* sallyport check --deno-flags/,
+    );
+    await startProgram(["serve", "--config", file()], { permissions: flags, env }).waitFor(/listening on (http:\S+)/);
+
+    write({
+      listen,
+      egress: { fromEnvironment: true },
+      providers: { a: proxied, c: { upstream: "http://inside.example/v1" } },
+      keys: [{ id: "team", key: KEY }],
+    });
+    const variables = { HTTPS_PROXY: "proxy.example:3128", NO_PROXY: "inside.example" };
+    const told = (await permissions(variables)).flags;
+    assert.equal(told[1], `--allow-net=${own},proxy.example:3128,inside.example:80`);
+    const asked = (told.at(-1) ?? "").replace("--allow-env=", "").split(",");
+    for (const name of ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY", "no_proxy"]) {
+      assert.ok(asked.includes(name), name);
+    }
   });
 
   it("names variables where they say something, all of them only where they name providers", async () => {

@@ -127,6 +127,46 @@ withRedis.describe("a fleet on one Redis", () => {
     assert.deepEqual([own[0]?.scope, new Set(namesOf(own))], [undefined, new Set([undefined])], "as without a fleet");
   });
 
+  it("lists the exchanges that one gateway keeps, or all, page by page", async () => {
+    const [deno, bun, node] = await startThree();
+    for (let count = 0; count < 3; count++) {
+      for (const member of [deno, bun, node]) await chat(member, 1);
+    }
+    const list = async (query: string) => {
+      const answer = await node.ask(`/v1/exchanges?${query}`);
+      return { status: answer.status, ...await answer.json() };
+    };
+    const gatewaysOf = ({ exchanges }: { exchanges: { gateway?: string }[] }) =>
+      exchanges.map(({ gateway }) => gateway);
+    const one = await list("gateway=gw-bun");
+    assert.deepEqual([one.status, gatewaysOf(one), one.next, one.missing], [200, Array(3).fill("gw-bun"), null, []]);
+    const own = await list("");
+    assert.deepEqual([gatewaysOf(own), own.missing], [Array(3).fill(undefined), undefined], "as without a fleet");
+    const seen: { id: string; settledAt: number; gateway: string }[] = [];
+    for (let next = ""; next !== null;) {
+      const page = await list(`gateway=all&limit=4${next === "" ? "" : `&after=${next}`}`);
+      assert.ok(page.exchanges.length <= 4);
+      seen.push(...page.exchanges);
+      next = page.next;
+    }
+    assert.equal(new Set(seen.map(({ id }) => id)).size, 9, "each once");
+    assert.deepEqual(
+      seen.map(({ settledAt }) => settledAt),
+      seen.map(({ settledAt }) => settledAt).toSorted().reverse(),
+    );
+    assert.deepEqual(new Set(seen.map(({ gateway }) => gateway)), new Set(["gw-bun", "gw-deno", "gw-node"]));
+    assert.equal(seen.every((each) => "keyName" in each || "keyId" in each), true);
+    const [{ id = "" } = {}] = one.exchanges;
+    assert.deepEqual((await list(`gateway=all&id=${id}`)).exchanges.map((each: { id: string }) => each.id), [id]);
+    assert.equal((await list("gateway=nobody")).status, 404);
+
+    process.kill(bun.program.pid, "SIGSTOP");
+    const [part, silent] = await Promise.all([list("gateway=all"), list("gateway=gw-bun")]);
+    process.kill(bun.program.pid, "SIGCONT");
+    assert.deepEqual([part.missing, new Set(gatewaysOf(part))], [["gw-bun"], new Set(["gw-deno", "gw-node"])]);
+    assert.deepEqual([silent.status, silent.error?.code], [503, "fleet_unavailable"]);
+  });
+
   it("gives the metrics of one gateway or all, each series with its instance", async () => {
     const [deno, bun, node] = await startThree();
     await chat(deno, 3);

@@ -2,7 +2,7 @@
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { createServer as createHttpsServer } from "node:https";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import process from "node:process";
@@ -15,7 +15,6 @@ import { readEgress } from "../../src/serve/egress.ts";
 import { type Authority, createAuthority, readIdentity } from "../support/authority.ts";
 import { type ConnectProxy, type ConnectProxyOptions, startConnectProxy } from "../support/connect_proxy.ts";
 import { freePort } from "../support/free_port.ts";
-import { startProxy } from "../support/front_proxy.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
 import { makeFolder } from "../support/program.ts";
 import { type Answering, answerPlain, chunk, type Provider, startProvider, stream } from "../support/provider.ts";
@@ -23,6 +22,7 @@ import { needs } from "../support/requires.ts";
 import { runtime } from "../support/runtimes.ts";
 import { type Squid, startSquid, withSquid } from "../support/squid.ts";
 import { openRaw, toRawRequest } from "../support/tcp_peer.ts";
+import { startTlsFront } from "../support/tls_front.ts";
 import { until } from "../support/until.ts";
 
 /** Characters that a URL has to encode. */
@@ -69,49 +69,9 @@ const statusOf = async (under: UnderTest): Promise<number> => {
   return answer.status;
 };
 
-/**
- * nginx with TLS in front of a provider, which it tells whether a session was resumed, and whose certificate it saw.
- *
- * @param verify Whether it wants a certificate of the authority
- */
-async function startSecure(provider: Provider, authority: Authority, verify: "on" | "off"): Promise<string> {
-  const port = await freePort();
-  const { cert, key } = authority.sign("upstream");
-  const file = join(folder.path, "nginx.conf");
-  for (const name of ["body", "proxy"]) mkdirSync(join(folder.path, name), { recursive: true });
-  writeFileSync(
-    file,
-    `daemon off;
-pid ${folder.path}/nginx.pid;
-error_log /dev/null;
-events {}
-http {
-  access_log off;
-  ${
-      ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map((name) => `${name}_temp_path ${folder.path}/${name};`)
-        .join(" ")
-    }
-  server {
-    listen 127.0.0.1:${port} ssl;
-    ssl_certificate ${cert};
-    ssl_certificate_key ${key};
-    ssl_session_cache shared:a:1m;
-    ssl_client_certificate ${authority.ca};
-    ssl_verify_client ${verify};
-    location / {
-      proxy_pass ${new URL(provider.url).origin};
-      proxy_buffering off;
-      proxy_set_header x-resumed $ssl_session_reused;
-      proxy_set_header x-subject $ssl_client_s_dn;
-    }
-  }
-}
-`,
-  );
-  const stop = await startProxy("nginx", ["-p", folder.path, "-c", file], port);
-  closing.push(stop);
-  return `https://localhost:${port}/v1`;
-}
+/** nginx with TLS in front of a provider. @param verify Whether it wants a certificate of the authority */
+const startSecure = async (provider: Provider, authority: Authority, verify: "on" | "off"): Promise<string> =>
+  keep(await startTlsFront(folder.path, provider, authority, verify)).url;
 
 describe("through a proxy", () => {
   for (

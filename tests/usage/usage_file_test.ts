@@ -188,21 +188,30 @@ describe("usage in a file", () => {
     next.meter.settled(exchange({ isEstimated: true }));
     assert.deepEqual((await requestsOf(next.meter))[0], ["team", "chat.completions", 4, 1]);
     await next.meter.close();
-    assert.match(readFileSync(path, "utf8"), /"team","a","gpt-4o",\[4,0,0,0,12,0,16,0,0,1\],"chat\.completions"\]/);
+    assert.match(readFileSync(path, "utf8"), /"team","a","gpt-4o",\[4,0,0,0,12,0,16,0,0,1,3,4\],"chat\.completions"\]/);
+  });
+
+  it("is read as it was before the tokens of estimates were counted", async () => {
+    writeFileSync(path, `["hour",${HOUR},"team","a","gpt-4o",[2,0,0,0,6,0,8,0,0,1],"chat.completions"]\n`);
+    const { meter } = await open();
+    assert.deepEqual(await tell(meter), { "team a gpt-4o": { requests: 2, estimated: 1, input: 6, output: 8 } });
+    meter.settled(exchange({ isEstimated: true }));
+    await meter.close();
+    assert.match(readFileSync(path, "utf8"), /\[3,0,0,0,9,0,12,0,0,2,3,4\]/);
   });
 
   it("keeps what a later version has added: counts, and lines of another kind", async () => {
     const unknown = '["week",1,{"anything":true}]';
     writeFileSync(
       path,
-      `["hour",${HOUR},"team","a","gpt-4o",[1,0,0,0,3,0,4,0,0,1,5,6],"responses",null,null,"eu"]\n${unknown}\n`,
+      `["hour",${HOUR},"team","a","gpt-4o",[1,0,0,0,3,0,4,0,0,1,3,4,5,6],"responses",null,null,"eu"]\n${unknown}\n`,
     );
     const { meter } = await open();
     assert.deepEqual(await requestsOf(meter), [["team", "responses", 1, 1]]);
     meter.settled(exchange({ operation: "responses" }));
     await meter.close();
     const lines = readFileSync(path, "utf8").trim().split("\n");
-    assert.equal(lines[0], `["hour",${HOUR},"team","a","gpt-4o",[2,0,0,0,6,0,8,0,0,1,5,6],"responses"]`);
+    assert.equal(lines[0], `["hour",${HOUR},"team","a","gpt-4o",[2,0,0,0,6,0,8,0,0,1,3,4,5,6],"responses"]`);
     assert.equal(lines.at(-1), unknown);
   });
 

@@ -56,19 +56,29 @@ withRedis.describe("usage in Redis", () => {
     const field = '["team","a","gpt-4o","chat.completions"]';
     const content = () => client.ask((redis) => redis.hgetall(hash), (all) => ({ ...all as Record<string, string> }));
     assert.deepEqual(await content(), { [field]: "2 0 1 0 3 0 4" });
-    // A later version has an eleventh count, and fields of another form.
+    // The version before had ten counts; a later one has a thirteenth, and fields of another form.
     const odd = {
       "!version": "2",
       '["team"]': "1",
       [`["team","a","o3","responses"]`]: "none",
-      [field]: "2 0 1 0 3 0 4 0 0 0 9",
+      [field]: "2 0 1 0 3 0 4 0 0 0 0 0 9",
+      '["before","a","gpt-4o","chat.completions"]': "2 0 0 0 6 0 8 0 0 1",
     };
     await client.ask((redis) => redis.hset(hash, odd), Number);
     use({ isEstimated: true });
     assert.deepEqual(await tell(meter, range), {
-      "team a gpt-4o": { requests: 3, unmetered: 1, estimated: 1, input: 6, output: 8 },
+      "before a gpt-4o": { requests: 2, estimated: 1, input: 6, output: 8 },
+      "team a gpt-4o": {
+        requests: 3,
+        unmetered: 1,
+        estimated: 1,
+        estimatedInput: 3,
+        estimatedOutput: 4,
+        input: 6,
+        output: 8,
+      },
     });
-    assert.deepEqual(await content(), { ...odd, [field]: "3 0 1 0 6 0 8 0 0 1 9" });
+    assert.deepEqual(await content(), { ...odd, [field]: "3 0 1 0 6 0 8 0 0 1 3 4 9" });
   });
 
   it("tells teams and plans of identity tokens apart, in fields that versions before read too", async () => {

@@ -47,12 +47,16 @@ const COUNTED: readonly [what: string, more: Partial<ExchangeRecord>, counts: Re
   ["an estimate like a statement, and marks it", { isEstimated: true }, {
     requests: 1,
     estimated: 1,
+    estimatedInput: 3,
+    estimatedOutput: 4,
     input: 3,
     output: 4,
   }],
   ["an estimate of what broke off", { isEstimated: true, outcome: "client_closed", stream: true }, {
     requests: 1,
     estimated: 1,
+    estimatedInput: 3,
+    estimatedOutput: 4,
     input: 3,
     output: 4,
   }],

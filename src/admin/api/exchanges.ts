@@ -8,6 +8,7 @@ import { END_KINDS, type ExchangeFilter, readDuration } from "../../observe/live
 import type { ExchangePlace } from "../../observe/live/exchange_page.ts";
 import { KEPT_EXCHANGES } from "../../observe/live/live_report.ts";
 import type { ExchangeLists } from "../exchange_lists.ts";
+import { gateway } from "./fleet.ts";
 import type { AdminRoute } from "./keys.ts";
 
 const MAX_LISTED = 500;
@@ -69,6 +70,7 @@ const limitForm = `expected a whole number from 1 to ${MAX_LISTED}`;
 
 const QuerySchema = v.strictObject({
   ...FILTER_ENTRIES,
+  gateway,
   limit: v.optional(
     v.pipe(v.string(), v.regex(/^[1-9][0-9]{0,2}$/, limitForm), v.transform(Number), v.maxValue(MAX_LISTED, limitForm)),
     String(DEFAULT_LISTED),
@@ -102,6 +104,7 @@ export const EXCHANGE_ROUTES: readonly AdminRoute<ExchangeLists>[] = [{
       stream: "true for streams, false for the others",
       minDuration: "Those that took at least so long, such as 2s, or milliseconds",
       minFirstToken: "Those whose first token took at least so long",
+      gateway: "Those of the gateway with this id or name, or of all; of this one if left out",
       limit: `How many at most, up to ${MAX_LISTED}; ${DEFAULT_LISTED} if left out`,
       after: "The next of the page before, with the rest of the query as it was",
     },
@@ -109,8 +112,9 @@ export const EXCHANGE_ROUTES: readonly AdminRoute<ExchangeLists>[] = [{
   status: 200,
   answers: "ExchangeList",
   async run(lists, { query }) {
-    const { limit, after, ...parts } = query as v.InferOutput<typeof QuerySchema>; // as its schema leaves it
-    const { exchanges, reached } = await lists.find({ filter: toFilter(parts), limit, before: after });
-    return { exchanges, next: reached === undefined ? null : `${reached.settledAt}_${reached.id}` };
+    const { limit, after, gateway, ...parts } = query as v.InferOutput<typeof QuerySchema>; // as its schema leaves it
+    const found = await lists.find({ filter: toFilter(parts), limit, before: after }, gateway);
+    const { exchanges, reached, missing } = found;
+    return { exchanges, next: reached === undefined ? null : `${reached.settledAt}_${reached.id}`, missing };
   },
 }];

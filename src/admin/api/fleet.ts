@@ -14,7 +14,10 @@ export interface FleetQuery {
 }
 
 const gatewayForm = "expected the id or the name of a gateway, or all";
-const gateway = v.optional(v.pipe(v.string(gatewayForm), v.nonEmpty(gatewayForm)));
+/** @internal The schema of the gateways that a call is about. */
+export const gateway: v.OptionalSchema<v.GenericSchema<string, string>, undefined> = v.optional(
+  v.pipe(v.string(gatewayForm), v.nonEmpty(gatewayForm)),
+);
 
 /** The query of what can be seen of all gateways. */
 export const FLEET_QUERY: NonNullable<AdminRoute["query"]> = {

@@ -156,7 +156,8 @@ export const liveSchemas: Readonly<Record<string, unknown>> = {
   ExchangeList: object({
     exchanges: { ...list(exchange), description: "The newest first" },
     next: { type: ["string", "null"], description: "What to give as after for the next page; null after the last" },
-  }),
+    missing: { ...list(text), description: "With gateway: the names of those that did not answer" },
+  }, ["missing"]),
   ChatCompletionRequest: {
     type: "object",
     description: "As callers send it; with stream: true the answer is a text/event-stream",

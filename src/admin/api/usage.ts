@@ -122,6 +122,8 @@ const MEANINGS: Readonly<Record<typeof USAGE_COUNTS[number], string>> = {
   reasoning: "Those of them that the caller does not see",
   other: "Tokens that were stated in sum only",
   estimated: "Those whose tokens the gateway estimated, because the provider stated none",
+  estimatedInput: "Tokens of their prompts, as estimated; part of input",
+  estimatedOutput: "Tokens of their answers, as estimated; part of output",
 };
 
 const sums = {
@@ -132,6 +134,11 @@ const sums = {
     type: ["string", "null"],
     pattern: "^[0-9]+(\\.[0-9]+)?$",
     description: "What the other tokens cost, exactly; null where none has a price",
+  },
+  estimatedCost: {
+    type: ["string", "null"],
+    pattern: "^[0-9]+(\\.[0-9]+)?$",
+    description: "The part of the cost which is for tokens that the gateway estimated",
   },
 };
 

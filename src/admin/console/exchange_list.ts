@@ -9,6 +9,7 @@ import { createTest } from "../../observe/live/exchange_filter.ts";
 import type { LiveExchange } from "../../observe/live/live_report.ts";
 import { call } from "./client.ts";
 import { type FilterTexts, toFilter, toUsable } from "./exchange_filter.ts";
+import type { Scope } from "./fleet_switch.tsx";
 import type { Snapshot } from "./store.ts";
 
 /** Exchanges without a gap, the newest first; `gaps` changes when they begin anew. */
@@ -46,6 +47,8 @@ export function useHold({ exchanges, gaps }: Snapshot): Hold {
 interface Page {
   readonly exchanges: readonly LiveExchange[];
   readonly next: string | null;
+  /** Names of the gateways that did not answer. */
+  readonly missing?: readonly string[];
 }
 
 /** Older exchanges that were asked for. */
@@ -58,6 +61,8 @@ interface Older {
   readonly rest: readonly LiveExchange[];
   /** The place to go on from; `null` when nothing older is kept. */
   readonly next: string | null;
+  /** Names of the gateways that did not answer the last question. */
+  readonly missing: readonly string[];
 }
 
 /** Exchanges of one page. */
@@ -66,16 +71,34 @@ const PAGE = 200;
 const TYPING_MS = 250;
 const GAP_MS = 2000;
 
-/** Asks for the page that comes next. @param from The place to go on from; the newest exchange if left out */
-async function askForOlder(texts: FilterTexts, from: string | undefined, before: Omit<Older, "next">): Promise<Older> {
-  const query = new URLSearchParams({ ...texts, limit: String(PAGE), ...(from !== undefined && { after: from }) });
-  const { exchanges, next } = await call<Page>("GET", `v1/exchanges?${query}`);
+/**
+ * Asks for the page that comes next.
+ *
+ * @param texts The filter
+ * @param scope The gateways whose exchanges are wanted
+ * @param from The place to go on from; the newest exchange if left out
+ * @param before What is known so far
+ */
+async function askForOlder(
+  texts: FilterTexts,
+  scope: Scope,
+  from: string | undefined,
+  before: Omit<Older, "next" | "missing">,
+): Promise<Older> {
+  const query = new URLSearchParams({
+    ...texts,
+    limit: String(PAGE),
+    ...(from !== undefined && { after: from }),
+    ...(scope !== "" && { gateway: scope }),
+  });
+  const { exchanges, next, missing = [] } = await call<Page>("GET", `v1/exchanges?${query}`);
   const reached = next === null ? -Infinity : Number.parseFloat(next);
   return {
     ...before,
     exchanges: [...before.exchanges, ...exchanges],
     rest: before.rest.filter(({ settledAt }) => settledAt < reached),
     next,
+    missing,
   };
 }
 
@@ -86,20 +109,21 @@ export interface ExchangeList {
   /** True when no older one is kept. */
   readonly isAll: boolean;
   readonly error: unknown;
+  /** Names of the gateways that did not answer: their older exchanges are missing. */
+  readonly missing: readonly string[];
   /** Asks again after an error. */
   retry(): void;
 }
 
 /**
- * Lists the exchanges that pass a filter. Where fewer than wanted have streamed in, older ones of this gateway are asked
- * for; those of others are known only while they stream.
+ * Lists the exchanges that pass a filter. Where fewer than wanted have streamed in, older ones are asked for.
  *
  * @param streamed Those that streamed in
  * @param texts The filter
  * @param wanted Number of exchanges that are shown at most
- * @param isOwn True for those of this gateway
+ * @param scope The gateways whose exchanges they are
  */
-export function useExchangeList(streamed: Streamed, texts: FilterTexts, wanted: number, isOwn: boolean): ExchangeList {
+export function useExchangeList(streamed: Streamed, texts: FilterTexts, wanted: number, scope: Scope): ExchangeList {
   const usable = toUsable(texts);
   const key = JSON.stringify(usable);
   const passes = useMemo(() => createTest(toFilter(usable)), [key]);
@@ -114,7 +138,7 @@ export function useExchangeList(streamed: Streamed, texts: FilterTexts, wanted: 
   const matched = streamed.exchanges.filter(passes);
   const ids = new Set(matched.map(({ id }) => id));
   const found = [...matched, ...[...fitting?.exchanges ?? [], ...fitting?.rest ?? []].filter(({ id }) => !ids.has(id))];
-  const isAll = !isOwn || current?.next === null;
+  const isAll = current?.next === null;
   const isShort = matched.length + (current?.exchanges.length ?? 0) < wanted;
   const load = async () => {
     const last = streamed.exchanges.at(-1);
@@ -123,7 +147,7 @@ export function useExchangeList(streamed: Streamed, texts: FilterTexts, wanted: 
     setLoading(true);
     askedAt.current = Date.now();
     try {
-      const got = await askForOlder(usable, from, current ?? { key, gaps: streamed.gaps, exchanges: [], rest });
+      const got = await askForOlder(usable, scope, from, current ?? { key, gaps: streamed.gaps, exchanges: [], rest });
       if (latestKey.current === key) setOlder(got);
     } catch (thrown) {
       setError(thrown);
@@ -141,5 +165,5 @@ export function useExchangeList(streamed: Streamed, texts: FilterTexts, wanted: 
     const timer = setTimeout(load, Math.max(0, pauseMs));
     return () => clearTimeout(timer);
   });
-  return { found, isLoading, isAll, error, retry: () => setError(undefined) };
+  return { found, isLoading, isAll, error, missing: current?.missing ?? [], retry: () => setError(undefined) };
 }

@@ -114,13 +114,8 @@ function Legend(): JSX.Element {
 }
 
 /** Explains an empty list. */
-function tellWhyEmpty({ isAll, error }: ExchangeList, isFiltered: boolean, scope: Scope): string {
+function tellWhyEmpty({ isAll, error }: ExchangeList, isFiltered: boolean): string {
   if (error !== undefined) return "None so far.";
-  if (scope !== "") {
-    return isFiltered
-      ? "None of those that came while this was watched. A gateway's own page has the last 10,000 of it."
-      : "None of the last ones. A gateway's own page has the last 10,000 of it.";
-  }
   if (!isAll) return "Looking through those that are kept…";
   return isFiltered
     ? "None of those that are kept. Change the filter; for older ones there is sallyport log."
@@ -162,17 +157,19 @@ interface FootProps {
   readonly shown: number;
   /** Number of exchanges that are shown at most. */
   readonly count: number;
-  readonly isOwn: boolean;
   readonly onMore: () => void;
 }
 
 /** Legend of the timelines, number of rows, and the way to older ones. */
-function Foot({ list: { found, isAll }, shown, count, isOwn, onMore }: FootProps): JSX.Element {
+function Foot({ list: { found, isAll, missing }, shown, count, onMore }: FootProps): JSX.Element {
   const isThereMore = found.length > count || (!isAll && shown >= count);
   return (
     <div class="toolbar">
       <Legend />
-      <span class="hint">{shown} shown{isAll && isOwn && shown === found.length ? ", all that are kept" : ""}</span>
+      <span class="hint">
+        {shown} shown{isAll && shown === found.length ? ", all that are kept" : ""}
+        {missing.length > 0 && `; older ones of ${missing.join(", ")} are missing: no answer`}
+      </span>
       {isThereMore && <button type="button" onClick={onMore}>Show older</button>}
     </div>
   );
@@ -184,7 +181,7 @@ export function Exchanges({ snapshot, scope }: { snapshot: Snapshot; scope: Scop
   const hold = useHold(snapshot);
   const [open, setOpen] = useState("");
   const [count, setCount] = useState(SHOWN_AT_ONCE);
-  const list = useExchangeList(hold.streamed, texts, count, scope === "");
+  const list = useExchangeList(hold.streamed, texts, count, scope);
   const begin = useHoldWhileScrolled(hold, open !== "");
   const shown = list.found.slice(0, count);
   const latest = useRef(hold);
@@ -218,7 +215,7 @@ export function Exchanges({ snapshot, scope }: { snapshot: Snapshot; scope: Scop
       <section ref={begin} class="card flush">
         {shown.length > 0
           ? <Table shown={shown} open={open} onToggle={onToggle} hold={hold} />
-          : <p class="empty">{tellWhyEmpty(list, Object.values(texts).some((text) => text !== ""), scope)}</p>}
+          : <p class="empty">{tellWhyEmpty(list, Object.values(texts).some((text) => text !== ""))}</p>}
       </section>
       {list.error !== undefined && (
         <div class="toolbar">
@@ -230,7 +227,6 @@ export function Exchanges({ snapshot, scope }: { snapshot: Snapshot; scope: Scop
         list={list}
         shown={shown.length}
         count={count}
-        isOwn={scope === ""}
         onMore={() => setCount(count + SHOWN_AT_ONCE * 2)}
       />
     </>

@@ -11,7 +11,7 @@ export type TimePart = "month" | "day" | "hour";
 
 /** Sums by which the API orders rows. */
 export type UsageOrder =
-  | Exclude<UsageCount, "partial" | "unmetered" | "other">
+  | Exclude<UsageCount, "partial" | "unmetered" | "other" | "estimatedInput" | "estimatedOutput">
   | "tokens"
   | "cost"
   | "unpriced";
@@ -20,6 +20,8 @@ export type UsageOrder =
 export type UsageSums = Readonly<Record<UsageCount | "tokens" | "unpriced", number>> & {
   /** A decimal number; `null` where no token has a price. */
   readonly cost: string | null;
+  /** The part of it which is for tokens that the gateway estimated. */
+  readonly estimatedCost: string | null;
 };
 
 /** One row of a report: its values of the dimensions, and its sums. */

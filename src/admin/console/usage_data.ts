@@ -136,7 +136,7 @@ export function useUsage(shown: Shown): { data: UsageData | undefined; error: un
 /** Writes rows as they are shown as CSV, with the same columns as `sallyport usage --csv`. */
 export function toCsv({ by, currency }: UsageReport, rows: readonly UsageLine[]): string {
   const texts = by.flatMap((part) => part === "key" ? [part, "name" as const] : [part]);
-  const names: (keyof UsageLine)[] = [...texts, ...USAGE_COUNTS, "tokens", "unpriced", "cost"];
+  const names: (keyof UsageLine)[] = [...texts, ...USAGE_COUNTS, "tokens", "unpriced", "cost", "estimatedCost"];
   const lines = rows.map((row) => [...names.map((name) => row[name]), row.cost === null ? "" : currency]);
   return [[...names, "currency"], ...lines].map(toCsvLine).join("");
 }

@@ -21,8 +21,16 @@ const COLUMNS: readonly [name: UsageOrder & keyof UsageSums, title: string, abou
   ["output", "Output", "Tokens of answers"],
   ["reasoning", "Reasoning", "Output tokens that the caller does not see"],
 ];
-/** Sums that hold estimated tokens too. */
-const WITH_ESTIMATES: ReadonlySet<string> = new Set(["input", "output", "tokens"]);
+/** Returns the number of tokens that the gateway estimated. */
+export const estimatedTokens = ({ estimatedInput, estimatedOutput }: UsageSums): number =>
+  estimatedInput + estimatedOutput;
+
+/** Sums that hold estimated tokens too, and how many of them. */
+const ESTIMATES: Readonly<Partial<Record<keyof UsageSums, (sums: UsageSums) => number>>> = {
+  input: ({ estimatedInput }) => estimatedInput,
+  output: ({ estimatedOutput }) => estimatedOutput,
+  tokens: estimatedTokens,
+};
 
 /** Formats an amount of money; one above zero is never shown as zero. */
 export function cost(value: number): string {
@@ -36,9 +44,16 @@ export function shareText(share: number): string {
   return share > 0 && share < 0.0005 ? "<0.1 %" : percent(share);
 }
 
-/** The mark of an amount that holds estimated tokens. */
-export function Estimated({ of: { estimated } }: { of: UsageSums }): JSX.Element | null {
-  return estimated === 0 ? null : <abbr title="in part estimated by the gateway">~</abbr>;
+/** The mark of an amount that holds estimated tokens. Rows of earlier versions don't know how many. */
+function Estimated({ of: sums, part, toText }: {
+  of: UsageSums;
+  part: number;
+  toText: (part: number) => string;
+}): JSX.Element | null {
+  if (sums.estimated === 0) return null;
+  const isKnown = estimatedTokens(sums) > 0;
+  if (isKnown && part === 0) return null;
+  return <abbr title={`${isKnown ? toText(part) : "in part"} estimated by the gateway`}>~</abbr>;
 }
 
 /** The cost of a row, as far as its tokens have a price. */
@@ -46,7 +61,7 @@ export function Cost({ of: sums }: { of: UsageSums }): JSX.Element {
   if (sums.cost === null) return <span class="hint">{sums.tokens > 0 ? "no price" : "–"}</span>;
   return (
     <>
-      <Estimated of={sums} />
+      <Estimated of={sums} part={Number(sums.estimatedCost)} toText={cost} />
       {cost(Number(sums.cost))}
       {sums.unpriced > 0 && <span class="hint">{amount(sums.unpriced)} unpriced</span>}
     </>
@@ -61,9 +76,10 @@ function Numbers({ of: sums }: { of: UsageSums }): JSX.Element {
       </td>
       {COLUMNS.map(([name]) => {
         const value = Number(sums[name]);
+        const part = ESTIMATES[name]?.(sums);
         return (
           <td key={name} class={`number${name === "failed" && value > 0 ? " failed" : ""}`}>
-            {WITH_ESTIMATES.has(name) && <Estimated of={sums} />}
+            {part !== undefined && <Estimated of={sums} part={part} toText={amount} />}
             {amount(value)}
           </td>
         );

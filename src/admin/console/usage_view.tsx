@@ -7,10 +7,10 @@ import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { BudgetGauges } from "./budget_gauges.tsx";
 import { fetchFile } from "./client.ts";
-import { amount, percent } from "./format.ts";
+import { amount } from "./format.ts";
 import { Problem, useAct } from "./parts.tsx";
 import type { Snapshot } from "./store.ts";
-import type { UsageLine } from "./usage_api.ts";
+import type { UsageLine, UsageSums } from "./usage_api.ts";
 import { UsageChart } from "./usage_chart.tsx";
 import { hasText, saveFile, toBuckets, toCsv, toSeries, type UsageData, useUsage } from "./usage_data.ts";
 import { DimensionFields, NarrowedList, RangeFields } from "./usage_fields.tsx";
@@ -25,7 +25,7 @@ import {
   type Shown,
   toExportQuery,
 } from "./usage_query.ts";
-import { cost, type Order, UsageTable } from "./usage_table.tsx";
+import { cost, estimatedTokens, type Order, shareText, UsageTable } from "./usage_table.tsx";
 
 /** Number of rows that are shown at first. */
 const SHOWN_AT_ONCE = 50;
@@ -38,12 +38,16 @@ let left: Shown | undefined;
 function Tiles({ of: { table: { totals, currency } } }: { of: UsageData }): JSX.Element {
   const { requests, tokens, input, output, estimated, failed } = totals;
   const mark = estimated > 0 ? "~" : "";
+  const known = estimatedTokens(totals);
+  // Rows of earlier versions know the number of calls alone.
+  const share = known > 0 ? known / tokens : estimated / Math.max(requests, 1);
+  const calls = `${amount(estimated)} calls`;
   const spent = totals.cost === null ? "–" : mark + cost(Number(totals.cost));
   const tiles: [label: string, value: string, more: string][] = [
     [`Cost ${currency}`, spent, totals.unpriced > 0 ? "without unpriced tokens" : "by current prices"],
     ["Tokens", mark + amount(tokens), `${amount(input)} input, ${amount(output)} output`],
     ["Calls", amount(requests), `${amount(failed)} failed`],
-    ["Estimated", percent(requests === 0 ? 0 : estimated / requests), `${amount(estimated)} calls`],
+    ["Estimated", shareText(share), known > 0 ? `${amount(known)} tokens, ${calls}` : calls],
   ];
   return (
     <dl class="tiles usage-tiles">
@@ -56,6 +60,16 @@ function Tiles({ of: { table: { totals, currency } } }: { of: UsageData }): JSX.
       ))}
     </dl>
   );
+}
+
+/** Tells how much is estimated: of calls, tokens and money, as far as it is known. */
+function tellEstimated(totals: UsageSums): string {
+  const { estimated, requests, tokens, estimatedCost } = totals;
+  const calls = `those of ${amount(estimated)} of ${amount(requests)} calls`;
+  const known = estimatedTokens(totals);
+  if (known === 0) return `${calls}. How many tokens that are is not known of what earlier versions counted.`;
+  const money = totals.cost === null ? "" : `, ${cost(Number(estimatedCost))} of ${cost(Number(totals.cost))} in cost`;
+  return `${calls}, ${amount(known)} of ${amount(tokens)} tokens${money}.`;
 }
 
 /** Hints on what the amounts do not say by themselves. */
@@ -72,8 +86,8 @@ function Hints({ of: { table: { totals, backend }, unpriced } }: { of: UsageData
       )}
       {totals.estimated > 0 && (
         <p class="hint">
-          ~ marks amounts with tokens that the gateway estimated, because the provider stated none: those of{" "}
-          {amount(totals.estimated)} of {amount(totals.requests)} calls.
+          ~ marks amounts with tokens that the gateway estimated, because the provider stated none:{" "}
+          {tellEstimated(totals)}
         </p>
       )}
       {totals.unmetered > 0 && (

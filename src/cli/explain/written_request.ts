@@ -65,10 +65,12 @@ function readHar(text: string): WrittenRequest {
   const entry = content?.log?.entries?.[0] ?? content;
   const { method, url, headers, postData }: Har = entry?.request ?? entry ?? {};
   if (typeof method !== "string" || typeof url !== "string") return refuse("its JSON has no method and url");
-  const fields = (Array.isArray(headers) ? headers : []).map(({ name, value }): [string, string] => [
-    String(name),
-    String(value),
-  ]);
+  const fields = (Array.isArray(headers) ? headers : []).map((field): [string, string] => {
+    const { name, value } = Object(field);
+    return typeof name === "string" && typeof value === "string"
+      ? [name, value]
+      : refuse("a header of its JSON has no name and value");
+  });
   const authority = fields.find(([name]) => name === ":authority")?.[1]; // HTTP/2 has no Host
   const hasHost = fields.some(([name]) => /^host$/i.test(name));
   return {

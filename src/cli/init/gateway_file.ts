@@ -38,7 +38,7 @@ function findSchema(directory: string): string {
  * @param upstream The upstream as chosen
  */
 export function nameProvider(upstream: string): string {
-  return upstream in PRESETS ? upstream.replace(/[^a-z0-9]+/g, "-") : "main";
+  return Object.hasOwn(PRESETS, upstream) ? upstream.replace(/[^a-z0-9]+/g, "-") : "main";
 }
 
 function toListen({ host, port }: NewGateway): string {

@@ -12,6 +12,7 @@ import { createTest } from "../../observe/live/exchange_filter.ts";
 import { CommandLineError, report } from "../command.ts";
 import type { CommandOptions } from "../options.ts";
 import { printParts } from "../print_parts.ts";
+import { toPlain } from "../table.ts";
 import { type LogEntry, parseLogLine } from "./log_entry.ts";
 import { LogSums, SUM_PARTS, type SumPart } from "./log_sums.ts";
 import { EntryPrinter, explainEntry } from "./print_entry.ts";
@@ -101,7 +102,8 @@ class LogReading {
   #toOutput(line: string): string {
     const read = parseLogLine(line);
     if (read === undefined) {
-      if (!this.#isSelecting) return `${line}\n`;
+      // At a terminal such a line must not move the cursor: what is in it, others have chosen.
+      if (!this.#isSelecting) return `${process.stdout.isTTY ? toPlain(line.replaceAll("\t", "  ")) : line}\n`;
       if (line.trim() !== "") this.#foreign++;
       return "";
     }

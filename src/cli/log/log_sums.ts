@@ -34,6 +34,8 @@ export const SUM_PARTS: readonly SumPart[] = Object.keys(PARTS) as SumPart[]; //
 
 /** Groups of their own, of 2 kB each; entries of any further ones are summed up as one. */
 const MAX_GROUPS = 10_000;
+/** The longest name of a group. The access log writes none that is longer; what else does counts as other. */
+const MAX_NAME = 300;
 const OTHER = "(other)";
 const NONE = "(none)";
 
@@ -100,7 +102,10 @@ export class LogSums {
   /** Adds an entry. */
   add(entry: LogEntry): void {
     this.#total.add(entry);
-    let names = this.#parts.map((part) => PARTS[part](entry) ?? NONE);
+    let names = this.#parts.map((part) => {
+      const name = PARTS[part](entry) ?? NONE;
+      return name.length > MAX_NAME ? OTHER : name;
+    });
     if (this.#groups.size >= MAX_GROUPS && !this.#groups.has(names.join("\0"))) names = names.map(() => OTHER);
     const name = names.join("\0");
     let group = this.#groups.get(name);

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { ExchangePage, ExchangeQuery } from "../live/exchange_page.ts";
 import type { MetricSnapshot } from "../metrics/metric_registry.ts";
 import type { FleetGateway, FleetPart, FleetReport } from "./fleet_report.ts";
 
@@ -12,6 +13,12 @@ export interface FleetWatch {
   readonly lagMs: number;
   /** Reads the exchanges that settled from the second `from` up to, but not including, `to`. Seconds since 1970. */
   look(from: number, to: number): Promise<FleetPart>;
+}
+
+/** A page of settled exchanges of several gateways, each with the name of its own. */
+export interface FleetPage extends ExchangePage {
+  /** Names of the gateways that did not answer: their exchanges are missing. */
+  readonly missing: readonly string[];
 }
 
 /** The metrics of the gateways of one name. */
@@ -43,6 +50,12 @@ export interface Fleet {
    * @throws {GatewayError} `gateway_not_found`
    */
   metrics(gateway: string): Promise<readonly GatewayMetrics[]>;
+  /**
+   * Finds settled exchanges that gateways keep. Waits for their answers, for a few seconds at most.
+   *
+   * @throws {GatewayError} `gateway_not_found`; `fleet_unavailable` if none of them answers
+   */
+  exchanges(gateway: string, query: ExchangeQuery): Promise<FleetPage>;
   /**
    * Drains gateways or resumes them, and waits until they have done so, for a few seconds at most.
    *

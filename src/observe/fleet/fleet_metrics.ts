@@ -9,6 +9,23 @@ import type { MetricSnapshot } from "../metrics/metric_registry.ts";
 import { type MetricsFormat, toMetricsText } from "../metrics/metrics_text.ts";
 import type { GatewayMetrics } from "./fleet.ts";
 
+/** Names of metrics, and of series with their labels, as Prometheus reads them. */
+const [METRIC, SERIES] = [/^[a-zA-Z_:][\w:]*$/, /^[a-zA-Z_:][\w:]*(?:\{[^\n\r]*\})?$/];
+
+/** Tells whether a value is a metric whose text is no more than that: whoever reaches Redis may have written it. */
+function isMetric(value: unknown): value is MetricSnapshot {
+  const { name = "", help = "\n", type = "", aggregation = "", series } = (value ?? {}) as Partial<MetricSnapshot>;
+  if (![name, help, type, aggregation].every((text) => typeof text === "string")) return false;
+  return METRIC.test(name) && /^[^\n\r]*$/.test(help) && ["counter", "gauge", "histogram"].includes(type) &&
+    ["sum", "max", "min", "average"].includes(aggregation) && typeof series === "object" && series !== null &&
+    Object.entries(series).every(([each, number]) => SERIES.test(each) && typeof number === "number");
+}
+
+/** Returns what a gateway has published as metrics, without what is none. */
+export function toMetrics(value: unknown): MetricSnapshot[] {
+  return Array.isArray(value) ? value.filter(isMetric) : [];
+}
+
 /** Adds the label to a series as Prometheus writes it. Names of gateways need no escape. */
 function label(series: string, instance: string): string {
   const brace = series.indexOf("{");

@@ -7,6 +7,7 @@
 import { type LiveExchange, type LivePart, type LiveSecond, mergeParts } from "../live/live_report.ts";
 import { compact } from "./fleet_figures.ts";
 import { FLEET_FORM } from "./fleet_report.ts";
+import { count, isObject, list, readPart, type Unknown } from "./foreign_part.ts";
 
 /** Seconds of traffic in what a gateway publishes each second, so that a reader who is late misses none. */
 export const PUBLISHED_SECONDS = 8;
@@ -59,53 +60,6 @@ export function toHistory(part: LivePart, asked: number): unknown {
   return { v: FLEET_FORM, asked, part: { ...part, seconds, exchanges: part.exchanges.slice(-HISTORY_EXCHANGES) } };
 }
 
-type Unknown<T> = { readonly [Name in keyof T]?: unknown };
-
-const list = (value: unknown): readonly never[] => Array.isArray(value) ? value as never[] : [];
-const count = (value: unknown): number => typeof value === "number" ? value : 0;
-const isObject = (value: unknown): value is object => typeof value === "object" && value !== null;
-
-const NO_TRAFFIC: Omit<LiveSecond, "at"> = {
-  exchanges: 0,
-  errors: {},
-  callers: {},
-  tokens: 0,
-  outputTokens: 0,
-  duration: [],
-  firstToken: [],
-  overhead: [],
-  providers: {},
-  times: {},
-};
-
-/** Completes a second that may be of another version: what has not the form that is known is empty. */
-function readSecond(second: LiveSecond): LiveSecond {
-  const known = Object.entries(NO_TRAFFIC).map(([name, empty]) => {
-    const value: unknown = second[name as keyof typeof NO_TRAFFIC];
-    const isAlike = typeof value === typeof empty && value !== null && Array.isArray(value) === Array.isArray(empty);
-    return [name, isAlike ? value : empty];
-  });
-  return { ...second, ...Object.fromEntries(known) };
-}
-
-function readSeconds(value: unknown): LiveSecond[] {
-  const isSecond = (second: unknown) => isObject(second) && typeof (second as LiveSecond).at === "number";
-  return list(value).filter(isSecond).map(readSecond);
-}
-
-function readPart({ since, openExchanges, openStreams, providers, seconds, exchanges }: Unknown<LivePart>): LivePart {
-  const isExchange = (each: LiveExchange) => isObject(each) && typeof each.settledAt === "number";
-  const isProvider = (each: LivePart["providers"][number]) => isObject(each) && Array.isArray(each.replicas);
-  return {
-    since: count(since),
-    openExchanges: count(openExchanges),
-    openStreams: count(openStreams),
-    providers: list(providers).filter(isProvider),
-    seconds: readSeconds(seconds),
-    exchanges: list(exchanges).filter(isExchange),
-  };
-}
-
 /**
  * Reads what a gateway has published.
  *
@@ -117,10 +71,9 @@ function readPart({ since, openExchanges, openStreams, providers, seconds, excha
 export function readPublished(value: unknown, from: number, to: number): LivePart | undefined {
   if (!isObject(value)) return undefined;
   const { parts, ...rest } = value as Unknown<LivePart> & { readonly parts?: unknown };
-  const wanted = list(parts).filter((part: unknown): part is never => {
-    const at = isObject(part) ? count((part as PublishedSecond).at) : -1;
-    return at >= from && at < to;
-  }) as readonly Unknown<PublishedSecond>[];
+  const wanted = list(parts).filter(isObject).filter(({ at }: Unknown<PublishedSecond>) =>
+    typeof at === "number" && at >= from && at < to
+  ) as readonly Unknown<PublishedSecond>[];
   return readPart({
     ...rest,
     seconds: wanted.flatMap(({ seconds }) => list(seconds)),

@@ -93,8 +93,26 @@ export const LOST_MS = 5000;
 
 const STATES: readonly unknown[] = ["starting", "ready", "draining", "leaving"];
 const text = (value: unknown): string => typeof value === "string" ? value.slice(0, 100) : "";
-const count = (value: unknown): number => typeof value === "number" && value >= 0 ? value : 0;
-const some = (value: unknown): number | null => typeof value === "number" ? value : null;
+/** The latest time of a `Date`. Milliseconds since 1970. */
+const MAX_NUMBER = 8.64e15;
+const some = (value: unknown): number | null =>
+  typeof value === "number" && value >= 0 && value <= MAX_NUMBER ? value : null;
+const count = (value: unknown): number => some(value) ?? 0;
+
+/** The form of ids: that of the processes of gateways. */
+const ID = /^[0-9a-f-]{1,40}$/;
+
+/**
+ * Returns a name that can stand in metrics, in queries and on the console, as `instance` of the configuration does: the
+ * host of a machine may have another one.
+ *
+ * @param name The name
+ * @param id Id of the gateway, for a name of which nothing is left, and for that of all gateways
+ */
+export function toGatewayName(name: string, id: string): string {
+  const safe = name.slice(0, 100).replace(/[^\w.:@-]/g, "_");
+  return safe === "" || safe === "all" ? `gateway-${id}` : safe;
+}
 
 /** A gateway's own record, as it was found. */
 export interface FleetRecord {
@@ -116,6 +134,7 @@ export function writeRecord(figures: FleetFigures, hasLeft = false): string {
  * @returns The gateway; `undefined` for what is no record
  */
 export function readRecord({ id, silentMs, text: json }: FleetRecord): FleetGateway | undefined {
+  if (!ID.test(id)) return undefined;
   let found: { readonly [Name in keyof FleetFigures | "hasLeft"]?: unknown };
   try {
     found = JSON.parse(json);
@@ -129,7 +148,7 @@ export function readRecord({ id, silentMs, text: json }: FleetRecord): FleetGate
     presence,
     silentMs,
     isSelf: false,
-    name: text(found.name),
+    name: toGatewayName(found.name, id),
     state: STATES.includes(found.state) ? found.state as FleetFigures["state"] : "starting",
     version: text(found.version),
     digest: text(found.digest),

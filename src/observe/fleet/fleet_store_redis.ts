@@ -10,6 +10,8 @@
  * | `sallyport:{fleet}:records`                      | hash: the record of each, as JSON                             |
  * | `sallyport:{fleet}:command:ID`                   | what a gateway is told to do, for five seconds                |
  * | `sallyport:{fleet}:watched`, `:scraped`          | the time of the last question for traffic, or for metrics     |
+ * | `sallyport:{fleet}:asked:ID`                     | list: questions for exchanges of a gateway, for five seconds  |
+ * | `sallyport:{fleet}:exchanges:QUESTION`           | the answer to one, as packed JSON                             |
  * | `sallyport:{fleet}:live:ID`, `:history:`, `:metrics:` | what a gateway publishes on such a question, as packed JSON |
  *
  * @module
@@ -32,8 +34,12 @@ export const COMMAND_MS = 5000;
 /** Time for which a question holds, and for which what was published for it is kept. Milliseconds. */
 const ASKED_MS = 5000;
 const PUBLISHED_MS = 10_000;
+/** Limit of the questions for exchanges that wait for a gateway: each takes it some milliseconds. */
+const MAX_ASKED = 8;
 /** Limit of a packed value; a larger one is not published. Bytes. */
 const MAX_PACKED_BYTES = 512_000;
+/** Limits of what is read: of one record, and of all values of a kind once they are unpacked. Bytes. */
+const [MAX_RECORD_BYTES, MAX_UNPACKED_BYTES] = [4000, 64_000_000];
 /** Number of packed values that are read at once: what follows them on the connection waits as long. */
 const READ_AT_ONCE = 4;
 /** Deadline of what no caller waits for. Milliseconds. */
@@ -43,8 +49,9 @@ const NOW = `local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 `;
 
-// KEYS: seen, records, this gateway's command, the two questions. ARGV: id, record, for how long it is kept, how many
-// are kept. Answer: the command or an empty text, and the times of the questions.
+// KEYS: seen, records, this gateway's command, the two questions, the questions to this gateway. ARGV: id, record, for
+// how long it is kept, how many are kept. Answer: the command or an empty text, the times of the questions to all, and
+// the questions to this one.
 const PUBLISH = `${NOW}redis.call('ZADD', KEYS[1], now, ARGV[1])
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 local gone = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[3])
@@ -57,13 +64,16 @@ redis.call('PEXPIRE', KEYS[1], ARGV[3])
 redis.call('PEXPIRE', KEYS[2], ARGV[3])
 local command = redis.call('GET', KEYS[3])
 if command then redis.call('DEL', KEYS[3]) end
-return {command or '', redis.call('GET', KEYS[4]) or '', redis.call('GET', KEYS[5]) or ''}`;
+local asked = redis.call('LRANGE', KEYS[6], 0, -1)
+if #asked > 0 then redis.call('DEL', KEYS[6]) end
+return {command or '', redis.call('GET', KEYS[4]) or '', redis.call('GET', KEYS[5]) or '', asked}`;
 
-// KEYS: seen, records. Answer: for each gateway its id, the time since it was heard of, and its record.
-const READ = `${NOW}local reply, found = {}, redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+// KEYS: seen, records. ARGV: how many gateways are read, and how long a record is at most. Answer: for each gateway its
+// id, the time since it was heard of, and its record.
+const READ = `${NOW}local reply, found = {}, redis.call('ZRANGE', KEYS[1], -ARGV[1], -1, 'WITHSCORES')
 for i = 1, #found, 2 do
   local record = redis.call('HGET', KEYS[2], found[i])
-  if record then
+  if record and #record <= tonumber(ARGV[2]) then
     reply[#reply + 1] = found[i]
     reply[#reply + 1] = tostring(math.max(0, now - found[i + 1]))
     reply[#reply + 1] = record
@@ -80,7 +90,7 @@ redis.call('SET', KEYS[1], now, 'PX', ARGV[1])
 return now`;
 
 /** Kinds of what gateways publish on a question. */
-export type Published = "live" | "history" | "metrics";
+export type Published = "live" | "history" | "metrics" | "exchanges";
 /** Questions that every gateway reads each second. */
 export type Question = "watched" | "scraped";
 /** Commands for a gateway. */
@@ -92,8 +102,11 @@ export interface Heard {
   /** Times of the last questions; 0 for none. */
   readonly watched: number;
   readonly scraped: number;
+  /** Questions for its exchanges, as JSON, the newest first. */
+  readonly asked: readonly string[];
 }
 
+const NOTHING = new Uint8Array();
 const texts = (answer: unknown): string[] => Array.isArray(answer) ? answer.map(String) : [];
 
 /** The records of gateways in Redis. Every method fails at once while Redis is left alone. */
@@ -113,17 +126,29 @@ export class FleetStore {
 
   /** Publishes the record of a gateway. @returns What it is told */
   publish(id: string, record: string): Promise<Heard> {
-    const keys = [SEEN, RECORDS, `${PREFIX}command:${id}`, `${PREFIX}watched`, `${PREFIX}scraped`];
+    const keys = [
+      SEEN,
+      RECORDS,
+      `${PREFIX}command:${id}`,
+      `${PREFIX}watched`,
+      `${PREFIX}scraped`,
+      `${PREFIX}asked:${id}`,
+    ];
     return this.#run((redis) => this.#publish(redis, keys, [id, record, KEPT_MS, MAX_GATEWAYS]), (answer) => {
-      const [command, watched, scraped] = texts(answer);
+      const [command, watched, scraped, asked] = answer as unknown[];
       const isKnown = command === "drain" || command === "resume"; // that of a later version is left undone
-      return { command: isKnown ? command : undefined, watched: Number(watched), scraped: Number(scraped) };
+      return {
+        command: isKnown ? command : undefined,
+        watched: Number(watched),
+        scraped: Number(scraped),
+        asked: texts(asked),
+      };
     });
   }
 
   /** Reads the records of all gateways. */
   read(): Promise<FleetRecord[]> {
-    return this.#run((redis) => this.#read(redis, [SEEN, RECORDS], []), (answer) => {
+    return this.#run((redis) => this.#read(redis, [SEEN, RECORDS], [MAX_GATEWAYS, MAX_RECORD_BYTES]), (answer) => {
       const all = texts(answer);
       return Array.from({ length: all.length / 3 }, (_, index) => {
         const [id = "", silent, text = ""] = all.slice(index * 3, index * 3 + 3);
@@ -147,15 +172,19 @@ export class FleetStore {
 
   /** Reads what gateways have published, a few at a time. @returns By id, without those that have published nothing */
   async *take(kind: Published, ids: readonly string[]): AsyncGenerator<readonly [id: string, value: unknown]> {
+    let left = MAX_UNPACKED_BYTES;
+    const last = MAX_PACKED_BYTES; // what is longer is cut there, and can't be unpacked
     for (let index = 0; index < ids.length; index += READ_AT_ONCE) {
       const some = ids.slice(index, index + READ_AT_ONCE);
       const packed = await this.#run(
-        (redis) => redis.mgetBuffer(some.map((id) => `${PREFIX}${kind}:${id}`)),
-        (answer) => answer as (Buffer | null)[],
+        (redis) => Promise.all(some.map((id) => redis.getrangeBuffer(`${PREFIX}${kind}:${id}`, 0, last))),
+        (answer) => answer as Buffer[],
       );
       for (const [place, id] of some.entries()) {
-        const bytes = packed[place];
-        if (bytes !== null && bytes !== undefined) yield [id, await unpackJson(bytes)];
+        const unpacked = await unpackJson(packed[place] ?? NOTHING, left);
+        if (unpacked === undefined) continue;
+        left -= unpacked.bytes;
+        yield [id, unpacked.value];
       }
     }
   }
@@ -166,6 +195,15 @@ export class FleetStore {
     const send = (redis: Redis) =>
       Promise.all(ids.map((id) => redis.set(`${PREFIX}command:${id}`, command, "PX", COMMAND_MS)));
     await this.#run(send, () => {});
+  }
+
+  /** Asks a gateway for exchanges. Where many ask at once, the last questions stay. @param question JSON */
+  async askExchanges(id: string, question: string): Promise<void> {
+    const key = `${PREFIX}asked:${id}`;
+    await this.#run(
+      (redis) => redis.multi().lpush(key, question).ltrim(key, 0, MAX_ASKED - 1).pexpire(key, ASKED_MS).exec(),
+      () => {},
+    );
   }
 
   #run<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T): Promise<T> {

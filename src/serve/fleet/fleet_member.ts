@@ -5,6 +5,7 @@
  * @module
  */
 import { systemClock } from "../../exchange/clock.ts";
+import { readQuestion } from "../../observe/fleet/exchange_questions.ts";
 import { PublishedParts, toHistory } from "../../observe/fleet/fleet_parts.ts";
 import { writeRecord } from "../../observe/fleet/fleet_report.ts";
 import { FleetStore, type Heard } from "../../observe/fleet/fleet_store_redis.ts";
@@ -19,7 +20,7 @@ const PUBLISH_MS = 1000;
 /** Gateways publish at different moments of each second, up to this late. Milliseconds. */
 const SPREAD_MS = 400;
 
-const NOTHING_HEARD: Heard = { command: undefined, watched: 0, scraped: 0 };
+const NOTHING_HEARD: Heard = { command: undefined, watched: 0, scraped: 0, asked: [] };
 
 /** Membership of this gateway. */
 export class FleetMember {
@@ -91,7 +92,7 @@ export class FleetMember {
   }
 
   /** Publishes what operators ask for. */
-  async #answer(store: FleetStore, { watched, scraped }: Heard): Promise<void> {
+  async #answer(store: FleetStore, { watched, scraped, asked }: Heard): Promise<void> {
     const { id, served, lookedTo } = this.#own;
     if (watched > this.#answered.watched) {
       const kept = await served.look(lookedTo - KEPT_SECONDS, lookedTo);
@@ -103,6 +104,9 @@ export class FleetMember {
     if (scraped > this.#answered.scraped) {
       await store.put("metrics", id, { asked: scraped, metrics: await served.snapshot() });
       this.#answered.scraped = scraped;
+    }
+    for (const { id: question, query } of asked.flatMap((json) => readQuestion(json) ?? [])) {
+      await store.put("exchanges", question, await served.find(query));
     }
   }
 

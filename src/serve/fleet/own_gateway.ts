@@ -7,7 +7,7 @@ import { hostname } from "node:os";
 import process from "node:process";
 import { type OperatorState, stateOf } from "../../admin/api/operator_actions.ts";
 import { LastMinute } from "../../observe/fleet/fleet_figures.ts";
-import type { FleetFigures } from "../../observe/fleet/fleet_report.ts";
+import { type FleetFigures, toGatewayName } from "../../observe/fleet/fleet_report.ts";
 import type { LivePart } from "../../observe/live/live_report.ts";
 import { runtime } from "../../runtime.ts";
 import type { Served } from "../admin_listener.ts";
@@ -50,7 +50,7 @@ export class OwnGateway {
   #settings: OwnSettings = { instance: undefined, redis: undefined };
   #lookedTo: number;
   #openStreams = 0;
-  readonly #host = machineName() ?? `gateway-${this.id}`;
+  readonly #host = toGatewayName(machineName() ?? "", this.id);
   /** Host and first port. */
   #address = this.#host;
 
@@ -66,7 +66,7 @@ export class OwnGateway {
     const { instance } = this.#settings;
     if (instance !== undefined) return instance;
     const [url] = this.served.urls; // there is none any more when it has left
-    if (url !== undefined) this.#address = `${this.#host}:${new URL(url).port}`.slice(-100);
+    if (url !== undefined) this.#address = toGatewayName(`${this.#host}:${new URL(url).port}`.slice(-100), this.id);
     return this.#address;
   }
 

@@ -5,7 +5,9 @@
  */
 import { systemClock } from "../../exchange/clock.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
-import type { Fleet, FleetWatch, GatewayMetrics, TurnedGateway } from "../../observe/fleet/fleet.ts";
+import { readAnswer } from "../../observe/fleet/exchange_questions.ts";
+import type { Fleet, FleetPage, FleetWatch, GatewayMetrics, TurnedGateway } from "../../observe/fleet/fleet.ts";
+import { toMetrics } from "../../observe/fleet/fleet_metrics.ts";
 import { mergeGateways, PUBLISHED_SECONDS, readHistory, readPublished } from "../../observe/fleet/fleet_parts.ts";
 import {
   arrange,
@@ -15,6 +17,7 @@ import {
   readRecord,
 } from "../../observe/fleet/fleet_report.ts";
 import type { FleetStore } from "../../observe/fleet/fleet_store_redis.ts";
+import { type ExchangePage, type ExchangeQuery, mergePages } from "../../observe/live/exchange_page.ts";
 import type { LivePart } from "../../observe/live/live_report.ts";
 import type { MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
 import { mergeMetrics } from "../../observe/metrics/metrics_text.ts";
@@ -103,6 +106,22 @@ export class SharedFleet implements Fleet {
       byName.set(name, [...byName.get(name) ?? [], ...(metrics === undefined ? [] : [metrics])]);
     }
     return Array.from(byName, ([name, all]) => ({ name, metrics: all.length === 0 ? undefined : mergeMetrics(all) }));
+  }
+
+  async exchanges(gateway: string, query: ExchangeQuery): Promise<FleetPage> {
+    const wanted = (await this.#find(gateway)).filter(({ presence }) => presence === "serving");
+    if (wanted.length === 0) throw new GatewayError("gateway_not_found");
+    const others = wanted.filter(({ isSelf }) => !isSelf);
+    const [own, found] = await Promise.all([
+      wanted.length > others.length ? this.#own.served.find(query) : undefined,
+      this.#askExchanges(others, query).catch(() => new Map<string, ExchangePage>()),
+    ]);
+    const missing = others.filter(({ id }) => !found.has(id)).map(({ name }) => name);
+    if (missing.length === wanted.length) {
+      throw new GatewayError("fleet_unavailable", { detail: `no answer from ${missing.join(", ")}` });
+    }
+    const ours = own && { ...own, exchanges: own.exchanges.map((each) => ({ ...each, gateway: this.#own.name })) };
+    return { ...mergePages([...found.values(), ...(ours === undefined ? [] : [ours])], query.limit), missing };
   }
 
   async turn(gateway: string, isDrained: boolean): Promise<readonly TurnedGateway[]> {
@@ -207,6 +226,23 @@ export class SharedFleet implements Fleet {
     return found;
   }
 
+  /** Asks gateways for exchanges. @returns The pages of those that answered in time, by id */
+  async #askExchanges(others: readonly FleetGateway[], query: ExchangeQuery): Promise<Map<string, ExchangePage>> {
+    const found = new Map<string, ExchangePage>();
+    const store = this.#member.store;
+    if (store === undefined || others.length === 0) return found;
+    // Each has a question of its own, so that nobody else's answer counts.
+    const asked = new Map<string, { id: string; name: string }>();
+    for (const { id, name } of others) asked.set(crypto.randomUUID(), { id, name });
+    await Promise.all(Array.from(asked, ([id, to]) => store.askExchanges(to.id, JSON.stringify({ id, query }))));
+    const questions = Array.from(asked, ([id, { name }]) => ({ id, name }));
+    await this.#await(store, "exchanges", questions, (name, value, question) => {
+      const page = readAnswer(value, name);
+      return page !== undefined && found.set(asked.get(question)?.id ?? "", page).size > 0;
+    });
+    return found;
+  }
+
   async #askMetrics(others: readonly FleetGateway[]): Promise<Map<string, readonly MetricSnapshot[]>> {
     const found = new Map<string, readonly MetricSnapshot[]>();
     const store = this.#member.store;
@@ -215,8 +251,8 @@ export class SharedFleet implements Fleet {
     const asked = await store.ask("scraped", true);
     await this.#await(store, "metrics", serving, (_name, value, id) => {
       const { asked: answered = 0, metrics } = (value ?? {}) as { asked?: number; metrics?: unknown };
-      if (answered < asked || !Array.isArray(metrics)) return false;
-      return found.set(id, metrics.filter(isMetric)).size > 0;
+      if (answered < asked) return false;
+      return found.set(id, toMetrics(metrics)).size > 0;
     });
     return found;
   }
@@ -224,8 +260,8 @@ export class SharedFleet implements Fleet {
   /** Waits for the answers of gateways. @param read Takes an answer; returns false for one to an earlier question */
   async #await(
     store: FleetStore,
-    kind: "history" | "metrics",
-    gateways: readonly FleetGateway[],
+    kind: "history" | "metrics" | "exchanges",
+    gateways: readonly Pick<FleetGateway, "id" | "name">[],
     read: (name: string, value: unknown, id: string) => boolean,
   ): Promise<void> {
     const missing = new Map(gateways.map(({ id, name }) => [id, name]));
@@ -237,12 +273,6 @@ export class SharedFleet implements Fleet {
       }
     }
   }
-}
-
-function isMetric(value: unknown): value is MetricSnapshot {
-  const { name, help, type, aggregation = "", series } = (value ?? {}) as Partial<MetricSnapshot>;
-  return typeof name === "string" && typeof help === "string" && typeof type === "string" &&
-    ["sum", "max", "min", "average"].includes(aggregation) && typeof series === "object" && series !== null;
 }
 
 /** A value that several readers want at about the same time: it is read once for all of them. */

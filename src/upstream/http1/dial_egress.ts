@@ -3,20 +3,48 @@
  *
  * @module
  */
+import { X509Certificate } from "node:crypto";
+import { readFileSync } from "node:fs";
+import process from "node:process";
 import tls, { createSecureContext, type SecureContext } from "node:tls";
+import { runtime } from "../../runtime.ts";
 import type { Dial } from "./connection.ts";
 import { createNodeDial, type Security } from "./dial_node.ts";
 import { Tunnel } from "./dial_proxy.ts";
-import { type Egress, findProxy } from "./egress.ts";
+import { type Egress, findProxy, splitPem } from "./egress.ts";
 import { TlsSessions } from "./tls_sessions.ts";
 
-/**
- * Returns the authorities that the runtime trusts, those of `NODE_EXTRA_CA_CERTS` and `--use-system-ca` among them. Node
- * has the function from 22.15 on; before that they are left out.
- */
+/** The variable whose file no function of the runtime tells of: that of Deno, and that of Node before 22.15. */
+export const UNTOLD_ROOTS: "DENO_CERT" | "NODE_EXTRA_CA_CERTS" | undefined = runtime === "deno"
+  ? "DENO_CERT"
+  : "getCACertificates" in tls
+  ? undefined
+  : "NODE_EXTRA_CA_CERTS";
+
+/** Reads the file of that variable. A runtime starts without one that can't be used, and so does the gateway. */
+function readUntoldRoots(): readonly string[] {
+  try {
+    const file = UNTOLD_ROOTS && process.env[UNTOLD_ROOTS];
+    return file ? splitPem(readFileSync(file, "utf8")) : [];
+  } catch {
+    return [];
+  }
+}
+
+/** Tells whether a certificate can be used: Deno 2.9 lists others too, and no handshake with one among them ever ends. */
+function isCertificate(pem: string): boolean {
+  try {
+    return new X509Certificate(pem).raw.byteLength > 0;
+  } catch {
+    return false;
+  }
+}
+
+/** Returns the authorities that the runtime trusts, those of `NODE_EXTRA_CA_CERTS` and `--use-system-ca` among them. */
 function ownRoots(): readonly string[] {
   const { getCACertificates } = tls as Partial<typeof tls>;
-  return getCACertificates?.("default") ?? tls.rootCertificates;
+  const told = getCACertificates?.("default") ?? tls.rootCertificates;
+  return [...told, ...readUntoldRoots()].filter(isCertificate);
 }
 
 /** Makes the settings of TLS. @param identity The client certificate, for those that are shown one */

@@ -41,6 +41,13 @@ export function findProxy({ proxies, noProxy = "" }: Egress, url: URL): Proxy | 
   return proxy === undefined || isExcepted(url, noProxy) ? undefined : proxy;
 }
 
+const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g;
+
+/** Returns each certificate in the text of a PEM file. */
+export function splitPem(text: string): string[] {
+  return Array.from(text.matchAll(CERTIFICATE), ([pem]) => pem);
+}
+
 /** Returns the value of `Proxy-Authorization`, RFC 7617: UTF-8 in Base64. */
 export function toBasic(credentials: string): string {
   return `Basic ${Buffer.from(credentials, "utf8").toString("base64")}`;

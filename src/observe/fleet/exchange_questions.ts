@@ -1,0 +1,73 @@
+/**
+ * Questions for settled exchanges from one gateway to another, and the answers. Both pass through Redis, where anybody
+ * who reaches it may have written them: what has another form is no question, and no answer.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { END_KINDS } from "../live/exchange_filter.ts";
+import type { ExchangePage, ExchangeQuery } from "../live/exchange_page.ts";
+import type { LiveExchange } from "../live/live_report.ts";
+import { isObject, list, readExchange } from "./foreign_part.ts";
+
+/** A question. */
+export interface ExchangeQuestion {
+  /** Names the answer to it. */
+  readonly id: string;
+  readonly query: ExchangeQuery;
+}
+
+/** The longest question: that for a name that stands for a thousand keys. Characters. */
+const MAX_QUESTION = 64_000;
+/** Number of exchanges in an answer, at most. */
+const MAX_EXCHANGES = 500;
+
+const text = v.optional(v.pipe(v.string(), v.maxLength(256)));
+const ms = v.optional(v.pipe(v.number(), v.minValue(0)));
+const ids = v.optional(v.array(v.pipe(v.string(), v.maxLength(256))));
+const place = v.strictObject({ settledAt: v.pipe(v.number(), v.finite()), id: v.pipe(v.string(), v.maxLength(256)) });
+
+/** A part of a filter that is not known would let pass what nobody asked for: such a question is left unanswered. */
+const QuestionSchema: v.GenericSchema<unknown, ExchangeQuestion> = v.strictObject({
+  id: v.pipe(v.string(), v.regex(/^[0-9a-f-]{1,40}$/)),
+  query: v.strictObject({
+    filter: v.strictObject({
+      ...v.entriesFromList(["search", "id", "key", "provider", "model", "operation", "code", "status"], text),
+      ...v.entriesFromList(["keyIds", "searchKeyIds"], ids),
+      ...v.entriesFromList(["minDurationMs", "minFirstTokenMs"], ms),
+      outcome: v.optional(v.picklist(END_KINDS)),
+      stream: v.optional(v.boolean()),
+    }),
+    limit: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(MAX_EXCHANGES)),
+    before: v.optional(place),
+  }),
+});
+
+/** Reads a question. @returns `undefined` for what is none, or one of a later version */
+export function readQuestion(json: string): ExchangeQuestion | undefined {
+  if (json.length > MAX_QUESTION) return undefined;
+  try {
+    const read = v.safeParse(QuestionSchema, JSON.parse(json));
+    return read.success ? read.output : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Reads an answer.
+ *
+ * @param value What was found
+ * @param gateway Name of the gateway that was asked
+ * @returns The page, each of its exchanges with that name; `undefined` for what is no answer
+ */
+export function readAnswer(value: unknown, gateway: string): ExchangePage | undefined {
+  if (!isObject(value)) return undefined;
+  const { exchanges, reached }: { readonly [Name in keyof ExchangePage]?: unknown } = value;
+  if (!Array.isArray(exchanges)) return undefined;
+  const found = list(exchanges).slice(0, MAX_EXCHANGES).flatMap((each): LiveExchange[] => {
+    const exchange = readExchange(each);
+    return exchange === undefined ? [] : [{ ...exchange, gateway }];
+  });
+  return { exchanges: found, ...(v.is(place, reached) && { reached }) };
+}

@@ -1,0 +1,129 @@
+/**
+ * Traffic as it was found in Redis. A gateway of another version wrote it, or anybody who reaches that Redis: whatever
+ * has not the form that is known is left out or empty, so that nothing of it breaks a merge or a page.
+ *
+ * @module
+ */
+import { OUTCOMES } from "../../errors/outcomes.ts";
+import type { Durations, LiveExchange, LivePart, LiveReplica, LiveSecond, ProviderTimes } from "../live/live_report.ts";
+
+/** A value that may have the form of `T`. */
+export type Unknown<T> = { readonly [Name in keyof T]?: unknown };
+
+/** The longest text: a name of a model has 256 characters, an address may have more. */
+const MAX_TEXT = 2000;
+/** The latest time of a `Date`. Milliseconds since 1970. */
+const MAX_TIME = 8.64e15;
+
+export const list = (value: unknown): readonly unknown[] => Array.isArray(value) ? value : [];
+export const isObject = (value: unknown): value is object => typeof value === "object" && value !== null;
+const isCount = (value: unknown): value is number => typeof value === "number" && value >= 0 && value <= MAX_TIME;
+export const count = (value: unknown): number => isCount(value) ? value : 0;
+const isText = (value: unknown): value is string => typeof value === "string" && value.length <= MAX_TEXT;
+const isFlag = (value: unknown): value is boolean => typeof value === "boolean";
+
+/** Reads an object by names; entries that are none are left out. */
+function readEntries<T>(value: unknown, read: (entry: unknown) => T | undefined): Record<string, T> {
+  const found = Object.entries(isObject(value) ? value : {}).map(([name, entry]) => [name, read(entry)] as const);
+  return Object.fromEntries(found.filter((entry): entry is [string, T] => isText(entry[0]) && entry[1] !== undefined));
+}
+
+const readCount = (value: unknown): number | undefined => isCount(value) ? value : undefined;
+const readCounts = (value: unknown): Record<string, number> => readEntries(value, readCount);
+
+function readDurations(value: unknown): Durations {
+  const all = list(value);
+  return all.every(isCount) ? all : [];
+}
+
+function readPair(value: unknown): readonly [number, number] | undefined {
+  const [one, other] = list(value);
+  return isCount(one) && isCount(other) ? [one, other] : undefined;
+}
+
+function readTimes(value: unknown): ProviderTimes | undefined {
+  if (!isObject(value)) return undefined;
+  const { duration, firstToken }: Unknown<ProviderTimes> = value;
+  return { duration: readDurations(duration), firstToken: readDurations(firstToken) };
+}
+
+function readSecond(value: unknown): LiveSecond | undefined {
+  if (!isObject(value)) return undefined;
+  const second: Unknown<LiveSecond> = value;
+  if (!isCount(second.at)) return undefined;
+  return {
+    at: second.at,
+    exchanges: count(second.exchanges),
+    errors: readCounts(second.errors),
+    callers: readCounts(second.callers),
+    tokens: count(second.tokens),
+    outputTokens: count(second.outputTokens),
+    duration: readDurations(second.duration),
+    firstToken: readDurations(second.firstToken),
+    overhead: readDurations(second.overhead),
+    providers: readEntries(second.providers, readPair),
+    times: readEntries(second.times, readTimes),
+  };
+}
+
+type Test = (value: unknown) => boolean;
+
+/** Facts that every exchange has. */
+const NEEDED: readonly (readonly [name: keyof LiveExchange, test: Test])[] = [
+  ["id", isText],
+  ["outcome", (value) => isText(value) && Object.hasOwn(OUTCOMES, value)],
+  ...(["startedAt", "settledAt", "durationMs", "overheadMs", "status", "bytesIn", "bytesOut", "retries"] as const)
+    .map((name) => [name, isCount] as const),
+];
+const isUsage = (value: unknown) =>
+  isObject(value) && isCount((value as { total?: unknown }).total) && Object.values(value).every(isCount);
+/** Facts that an exchange may have; one of another form is left out. */
+const ALLOWED: readonly (readonly [name: keyof LiveExchange, test: Test])[] = [
+  ...(["code", "cause", "retryCause", "provider", "keyId", "keyName", "operation", "genAi", "model"] as const)
+    .map((name) => [name, isText] as const),
+  ...(["limit", "observedLimit"] as const).map((name) => [name, isText] as const),
+  ...(["calledMs", "firstByteMs", "firstTokenMs", "replica"] as const).map((name) => [name, isCount] as const),
+  ...(["isMetered", "isEstimated", "stream"] as const).map((name) => [name, isFlag] as const),
+  ["usage", isUsage],
+];
+
+/** Reads an exchange. @returns `undefined` for what is none */
+export function readExchange(value: unknown): LiveExchange | undefined {
+  if (!isObject(value)) return undefined;
+  const given: Unknown<LiveExchange> = value;
+  if (!NEEDED.every(([name, test]) => test(given[name]))) return undefined;
+  const kept = [...NEEDED, ...ALLOWED].filter(([name, test]) => test(given[name]));
+  return Object.fromEntries(kept.map(([name]) => [name, given[name]])) as unknown as LiveExchange; // as tested
+}
+
+function readReplica(value: unknown): LiveReplica | undefined {
+  if (!isObject(value)) return undefined;
+  const { url, inService, ejected, ejectedMs, failures }: Unknown<LiveReplica> = value;
+  if (!isText(url)) return undefined;
+  return {
+    url,
+    inService: count(inService),
+    ejected: count(ejected),
+    ejectedMs: count(ejectedMs),
+    failures: count(failures),
+  };
+}
+
+function readProvider(value: unknown): LivePart["providers"][number] | undefined {
+  if (!isObject(value)) return undefined;
+  const { name, hosts, replicas }: Unknown<LivePart["providers"][number]> = value;
+  if (!isText(name) || !Array.isArray(replicas)) return undefined;
+  return { name, hosts: list(hosts).filter(isText), replicas: replicas.flatMap((each) => readReplica(each) ?? []) };
+}
+
+/** Reads the traffic of a gateway. */
+export function readPart(part: Unknown<LivePart>): LivePart {
+  return {
+    since: count(part.since),
+    openExchanges: count(part.openExchanges),
+    openStreams: count(part.openStreams),
+    providers: list(part.providers).flatMap((each) => readProvider(each) ?? []),
+    seconds: list(part.seconds).flatMap((each) => readSecond(each) ?? []),
+    exchanges: list(part.exchanges).flatMap((each) => readExchange(each) ?? []),
+  };
+}

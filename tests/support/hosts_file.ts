@@ -1,0 +1,104 @@
+/**
+ * A program with an `/etc/hosts` of its own, and addresses that never answer: what a host looks like one of whose
+ * addresses is gone.
+ */
+import { execFileSync, spawn } from "node:child_process";
+import { chmodSync, realpathSync, writeFileSync } from "node:fs";
+import { connect, type Socket } from "node:net";
+import { join } from "node:path";
+import process from "node:process";
+import { findProgram } from "../../scripts/browser.ts";
+import type { ProgramOptions } from "./program.ts";
+import { runtime } from "./runtimes.ts";
+
+/** What only Linux does: any address of 127.0.0.0/8 is this machine's. */
+const BIND = ["-rm", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"'];
+
+/** Why there can be no such program here; `undefined` where there can be. */
+export function findGap(): string | undefined {
+  if (process.platform !== "linux") return "needs Linux";
+  const unshare = findProgram("unshare");
+  if (unshare === undefined) return "needs unshare of Debian's util-linux";
+  try {
+    execFileSync(unshare, [...BIND, "/etc/hosts", "true"], { stdio: "ignore" });
+    return undefined;
+  } catch {
+    return "needs user namespaces (unshare -rm), which this machine does not allow";
+  }
+}
+
+/**
+ * Makes what starts a program with names of its own.
+ *
+ * @param folder Takes its files
+ * @param hosts Addresses in their order, by name
+ */
+export function withHosts(
+  folder: string,
+  hosts: Readonly<Record<string, readonly string[]>>,
+): NonNullable<ProgramOptions["on"]> {
+  const [file, command] = [join(folder, "hosts"), join(folder, "with-hosts")];
+  const lines = Object.entries(hosts).flatMap(([name, all]) => all.map((address) => `${address} ${name}\n`));
+  writeFileSync(file, `127.0.0.1 localhost\n${lines.join("")}`);
+  const quoted = [...BIND, file, process.execPath].map((word) => `'${word}'`).join(" ");
+  writeFileSync(command, `#!/bin/sh\nexec unshare ${quoted} "$@"\n`);
+  chmodSync(command, 0o755);
+  return { kind: runtime, command };
+}
+
+/** Time after which an attempt to connect that is still under way is taken for one that nobody answers. Milliseconds. */
+const SILENCE_MS = 300;
+
+/** Begins to connect. @returns The socket if nobody has answered */
+function attempt(host: string, port: number): Promise<[socket: Socket, isSilent: boolean]> {
+  const socket = connect(port, host).on("error", () => {});
+  return new Promise((resolve) => {
+    const timer = setTimeout(() => resolve([socket, true]), SILENCE_MS);
+    socket.once("connect", () => {
+      clearTimeout(timer);
+      resolve([socket, false]);
+    });
+  });
+}
+
+/**
+ * Has ports of an address swallow whatever comes: somebody listens there who takes nothing, and whose queue is full, so
+ * that the system drops each further SYN.
+ *
+ * @param host The address
+ * @param ports The ports
+ */
+export async function swallow(host: string, ports: readonly number[]): Promise<{ close(): Promise<void> }> {
+  // Node from npm on any runtime: it hands the length of the queue on, and does nothing while it waits.
+  const listening = `let left = ${ports.length};
+for (const port of ${JSON.stringify(ports)}) {
+  require("node:net").createServer().listen({ host: ${JSON.stringify(host)}, port, backlog: 1 }, () => {
+    if (--left > 0) return;
+    require("node:fs").writeSync(1, "up");
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+  });
+}`;
+  const child = spawn(realpathSync(join("node_modules", ".bin", "node")), ["-e", listening], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const ended = new Promise((resolve) => child.once("close", resolve));
+  await new Promise((resolve, reject) => {
+    child.stdout.once("data", resolve);
+    child.once("close", () => reject(new Error(`nobody listens at ${host}`)));
+  });
+  const sockets: Socket[] = [];
+  for (const port of ports) {
+    for (let isSilent = false; !isSilent;) {
+      const [socket, wasSilent] = await attempt(host, port);
+      sockets.push(socket);
+      isSilent = wasSilent;
+    }
+  }
+  return {
+    async close() {
+      for (const socket of sockets) socket.destroy();
+      child.kill("SIGKILL");
+      await ended;
+    },
+  };
+}
