@@ -6,16 +6,16 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { Redis } from "ioredis";
 import { systemClock } from "../../src/exchange/clock.ts";
 import type { DurableExchanges } from "../../src/durable/durable_exchanges.ts";
 import type { RecordingStore } from "../../src/durable/recording_store.ts";
+import { RedisRecordings } from "../../src/durable/recording_store_redis.ts";
+import { RedisClient } from "../../src/storage/redis_client.ts";
 import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
 import { createDurableExchanges } from "../../src/steps/durable_parts.ts";
 import { IMAGE_EVENTS, MESSAGE_EVENTS, responseEvents, SPEECH_EVENTS, toStream } from "../support/event_streams.ts";
 import { startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
-import { RedisRecordingsFleet } from "../durable/recordings_redis.ts";
 import { COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
 
 const EVENTS = "text/event-stream";
@@ -32,6 +32,8 @@ const ANSWERS = [
 const PARALLEL = 16;
 /** Cuts of an answer at most: each byte of a short one, and bytes at even distances of a long one, near its end all. */
 const MAX_CUTS = 300;
+/** Deadline of Redis, which a busy machine keeps too. Milliseconds. */
+const PATIENCE_MS = 5000;
 
 /** Reads so many bytes of an answer, or all of them. */
 async function read(answer: Response, length = Infinity): Promise<Buffer> {
@@ -109,6 +111,7 @@ describe("a caller that is cut off", () => {
     const leave = new AbortController();
     const call = { method: "POST", headers, body: STREAM_BODY };
     const answer = await fetch(first.a + path, { ...call, signal: leave.signal });
+    assert.equal(answer.status, 200, `${answer.headers.get("sallyport-error")} for the cut at ${at}`);
     const before = await read(answer, at);
     leave.abort();
     const reader = at % 2 === 0 ? first : second;
@@ -131,25 +134,24 @@ describe("a caller that is cut off", () => {
 
   withRedis.describe("over Redis", () => {
     let server: RedisServer;
-    let raw: Redis;
-    let fleet: RedisRecordingsFleet;
+    let clients: RedisClient[];
 
     beforeEach(async () => {
       server = await startRedis();
-      raw = new Redis(server.url);
-      fleet = new RedisRecordingsFleet(server.url, [raw]);
+      const join = () => new RedisClient({ url: server.url, timeoutMs: PATIENCE_MS }, systemClock, () => {});
+      clients = [join(), join()];
+      for (const client of clients) await client.ready();
     });
 
     afterEach(async () => {
-      await fleet.close();
-      raw.disconnect();
+      for (const client of clients) client.close();
       await server.stop();
     });
 
     for (const { name, path, type: contentType, text } of ANSWERS) {
       it(`reads on at any byte, also through another gateway: ${name}`, async () => {
         type = contentType;
-        await cutAll(text, path, [(await fleet.join()).store, (await fleet.join()).store]);
+        await cutAll(text, path, clients.map((client) => new RedisRecordings({ client, clock: systemClock })));
       });
     }
   });

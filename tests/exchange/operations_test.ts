@@ -5,12 +5,14 @@ import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { generateGatewayKey } from "../../src/keys/key_format.ts";
-import { type Operation, OPERATIONS } from "../../src/operations/table.ts";
+import { type Operation, OPERATIONS as ALL } from "../../src/operations/table.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
 import { startUnderTest, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
 import { callRaw, type RawAnswer, startTcpPeer } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
+/** Operations that go to the provider. */
+const OPERATIONS = ALL.filter(({ isOwn }) => !isOwn);
 const BOUNDARY = "----form-boundary-0123";
 const OWN_KEY = "own-key-of-a-team";
 
