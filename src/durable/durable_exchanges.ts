@@ -22,10 +22,12 @@ import {
   type StoredRecording,
   toRecordingId,
 } from "./recording_store.ts";
-import { StoredAnswer } from "./stored_answer.ts";
+import { StoredAnswer, WAIT_MS } from "./stored_answer.ts";
 
-/** The longest time of one wait at the store. Milliseconds. */
-const WAIT_MS = 10_000;
+/** Time after which a name is asked for again that still belongs to a recording without an answer. Milliseconds. */
+const AGAIN_MS = 250;
+/** The longest time in which the store is given what was recorded last, when the gateway closes. Milliseconds. */
+const LAST_WRITES_MS = 2000;
 
 /** Parts of durable exchanges. */
 export interface DurableParts {
@@ -84,6 +86,11 @@ export class DurableExchanges {
     return this.#parts.store;
   }
 
+  /** The number of recordings that are written here. */
+  get running(): number {
+    return this.#running.size;
+  }
+
   /**
    * Begins the recording of a call, unless an earlier one has its name.
    *
@@ -93,15 +100,25 @@ export class DurableExchanges {
    * @throws {GatewayError} `idempotency_key_reused`, `recordings_unavailable`
    */
   async begin(asked: AskedRecording, signal?: AbortSignal): Promise<Begun> {
+    const { clock } = this.#parts;
+    let before: string | undefined;
     while (true) {
       const begun = await this.#claim(asked);
       if ("recording" in begun) return begun;
       const { found } = begun;
       if (!isSameTag(found.facts.digest, asked.digest)) throw new GatewayError("idempotency_key_reused");
-      const attachment = await this.#attach(found, { ...asked, offset: 0, signal });
+      const here = this.#running.get(found.id);
+      const attachment = here?.endState === "broken"
+        ? undefined
+        : await this.#attach(found, { ...asked, offset: 0, signal });
       if (attachment !== undefined) return { attachment };
-      // That call was refused or has failed: its name is free.
-      if (signal?.aborted) throw new GatewayError("exchange_stopped");
+      // That call was refused, has failed or was given up: its name is free, now or soon.
+      const freed = here?.isGivenUp ? here.discarded : here?.stored;
+      if (freed !== undefined) await unlessAborted(freed, signal);
+      if (found.id === before) {
+        await unlessAborted(new Promise<void>((resolve) => clock.timer(AGAIN_MS, resolve)), signal);
+      }
+      before = found.id;
     }
   }
 
@@ -133,16 +150,23 @@ export class DurableExchanges {
     return found;
   }
 
-  /** Stops a caller's exchange, or deletes its recording. @throws {GatewayError} As {@link find} */
+  /** Stops a caller's exchange; one that is over stays as it ended. @throws {GatewayError} As {@link find} */
   async stop(id: string, keys: OwnerKeys): Promise<void> {
-    await this.find(id, keys);
-    await asked(this.#parts.store.stop(id));
+    const found = await this.find(id, keys);
+    const here = this.#running.get(id);
+    if (here !== undefined) here.stop();
+    else if (found.isHeld) await asked(this.#parts.store.stop(id));
+    else await asked(closeLost(found, undefined, this.#parts));
   }
 
-  /** Closes the store, once it has what was recorded here. */
+  /** Closes the store, once it has what was recorded here, or does not take it in time. */
   async close(): Promise<void> {
-    await Promise.all(Array.from(this.#running.values(), ({ stored }) => stored));
-    await this.#parts.store.close();
+    const { store, clock } = this.#parts;
+    const stored = Promise.all(Array.from(this.#running.values(), ({ stored }) => stored));
+    let cancelTimer = () => {};
+    await Promise.race([stored, new Promise<void>((resolve) => cancelTimer = clock.timer(LAST_WRITES_MS, resolve))]);
+    cancelTimer();
+    await store.close();
   }
 
   async #claim(
@@ -151,21 +175,24 @@ export class DurableExchanges {
     const { store, clock } = this.#parts;
     const id = toRecordingId(name?.text);
     const all = { ...facts, digest, owner: keys.ownerTag(id), keepMs: settings.keepMs };
-    const holder: RecordingHolder = {
-      onStop: () => this.#running.get(id)?.exchange.stop(),
-      onLost: () => this.#running.get(id)?.giveUp(),
-      onRead: () => this.#running.get(id)?.linger(),
-    };
-    const [cipher, claimed] = await Promise.all([
-      keys.cipher(id),
-      asked<Claimed>(store.claim({ id, name, facts: all }, holder)),
-    ]);
-    if ("found" in claimed) return claimed;
-    const { held, isRestarted } = claimed;
-    const recording = new Recording({ held, cipher, store, settings, clock, writeStallMs });
+    const recording = new Recording({ id, cipher: await keys.cipher(id), store, settings, clock, writeStallMs });
     recording.onOver = () => void this.#running.delete(id);
+    const holder: RecordingHolder = {
+      onStop: () => recording.stop(),
+      onLost: () => recording.giveUp(),
+      onRead: () => recording.readElsewhere(),
+    };
+    // Before the store has it, so that whoever finds it there finds it here too.
     this.#running.set(id, recording);
-    return { recording, isRestarted };
+    let claimed: Claimed | undefined;
+    try {
+      claimed = await asked<Claimed>(store.claim({ id, name, facts: all }, holder));
+    } finally {
+      if (claimed === undefined || "found" in claimed) recording.discard();
+    }
+    if ("found" in claimed) return claimed;
+    recording.hold(claimed.held);
+    return { recording, isRestarted: claimed.isRestarted };
   }
 
   /** Attaches a caller, once there is an answer. @returns `undefined` if there is none, and will be none */
@@ -175,15 +202,17 @@ export class DurableExchanges {
   ): Promise<Attachment | undefined> {
     const { id, facts } = found;
     const here = this.#running.get(id);
+    if (found.state === "expired" || here?.isGivenUp) return undefined;
     const isRunning = here === undefined && found.state === "running";
-    if (!isRunning && offset > (here?.length ?? found.length)) throw new GatewayError("invalid_offset");
+    if (!isRunning && offset > (here?.length ?? found.length)) throw toOffsetError(found);
     const reader = here?.attach(offset);
     try {
       const stored = here === undefined ? await this.#withHead(found, signal) : found;
       const cipher = await keys.cipher(id);
       const head = here === undefined
         ? stored?.head && readContent<AnswerHead>(await cipher.open(stored.head))
-        : await here.head;
+        : await unlessAborted(here.head, signal);
+      signal?.throwIfAborted();
       if (head === undefined || stored === undefined || stored.state === "expired") {
         reader?.cancel();
         return undefined;
@@ -193,7 +222,7 @@ export class DurableExchanges {
       return {
         ...{ id, facts, head },
         reader: reader ?? new AnswerReader({ source, offset, clock, writeStallMs }),
-        isComplete: stored.state === "complete",
+        isComplete: (here?.endState ?? stored.state) === "complete",
         expiresAt: stored.expiresAt ?? clock.now() + facts.keepMs,
       };
     } catch (error) {
@@ -225,6 +254,26 @@ export interface AttachOptions {
   readonly writeStallMs: number;
   /** Aborted when the caller leaves. */
   readonly signal?: AbortSignal | undefined;
+}
+
+/** Returns the error for an offset that a recording does not have. */
+function toOffsetError({ state }: StoredRecording): GatewayError {
+  // Readers of a gateway that died may have had more of the answer than the store.
+  return new GatewayError(state === "broken" ? "exchange_lost" : "invalid_offset");
+}
+
+/** Awaits something for as long as a caller waits for it. @throws The signal's reason when it is aborted */
+async function unlessAborted<Value>(value: Promise<Value>, signal: AbortSignal | undefined): Promise<Value> {
+  if (signal === undefined) return await value;
+  let onAbort = () => {};
+  const aborted = new Promise<never>((_, reject) => onAbort = () => reject(signal.reason));
+  signal.addEventListener("abort", onAbort);
+  try {
+    signal.throwIfAborted();
+    return await Promise.race([value, aborted]);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
 }
 
 /** Awaits the store. @throws {GatewayError} `recordings_unavailable` for whatever it fails with */
