@@ -51,6 +51,7 @@ export class FakeClock implements Clock {
 
   /** Passes time; whatever is due runs when it is. */
   async pass(ms: number): Promise<void> {
+    await quiet();
     const until = this.#now + ms;
     while (true) {
       const [next] = Array.from(this.#timers).filter(([, { at }]) => at <= until).sort(([, a], [, b]) => a.at - b.at);
@@ -106,6 +107,8 @@ export class ModelRecordings {
   readonly #names = new Map<string, string>();
   readonly #sealed = new Map<string, string>();
   readonly #faults: Fault[] = [];
+  /** True if nothing can be appended, by any gateway. */
+  failAppends = false;
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -150,9 +153,7 @@ export class ModelRecordings {
       await Promise.resolve();
       const fault = this.#faults[gateway];
       if (fault === "dead" || fault === "fails") throw new Error("The store fails");
-      const answer = act();
-      if (fault === "answers get lost") throw new Error("The answer got lost");
-      return answer;
+      return act();
     };
     const find = (id: string) => this.#describe(this.#all.get(id));
     const settled = async (id: string, isThere: (found: Recorded) => boolean, wait: Omit<RecordingRead, "offset">) => {
@@ -161,7 +162,7 @@ export class ModelRecordings {
     };
     return {
       gatherMs: 20,
-      claim: (claim, holder) => run(() => this.#claim(claim, { gateway, holder })),
+      claim: (claim, holder) => run(() => this.#lose(this.#claim(claim, { gateway, holder }), gateway)),
       find: (id) => run(() => find(id)),
       waitForHead: async (id, waitMs, signal) => {
         await settled(id, ({ entries }) => entries.length > 0, { waitMs, signal });
@@ -172,11 +173,20 @@ export class ModelRecordings {
         await settled(id, ({ entries }) => from(entries, read.offset).length > 0, read);
         return await run(() => this.#read(id, read));
       },
-      takeOver: (id, holder) => run(() => this.#takeOver(id, { gateway, holder })),
+      takeOver: (id, holder) => run(() => this.#lose(this.#takeOver(id, { gateway, holder }), gateway)),
       stop: (id) => run(() => this.#stop(id)),
       list: () => Promise.resolve([]),
       close: () => Promise.resolve(),
     };
+  }
+
+  /** Loses an answer, if it is to. Nobody renews the lease of which nobody has heard. */
+  #lose<Answer extends Claimed | HeldRecording | undefined>(answer: Answer, gateway: number): Answer {
+    if (this.#faults[gateway] !== "answers get lost") return answer;
+    const held = answer !== undefined && "held" in answer ? answer.held : answer;
+    const recorded = held !== undefined && "append" in held ? this.#all.get(held.id) : undefined;
+    if (recorded !== undefined) recorded.leaseUntil = this.#clock.monotonic() + RECORDING_LEASE_MS;
+    throw new Error("The answer got lost");
   }
 
   #claim({ id, name, facts }: RecordingClaim, owner: Pick<Recorded, "gateway" | "holder">): Claimed {
@@ -221,7 +231,7 @@ export class ModelRecordings {
       this.#look(id, entry);
       await Promise.resolve();
       const fault = this.#faults[gateway];
-      if (fault === "dead" || fault === "fails") throw new Error("The store fails");
+      if (this.failAppends || fault === "dead" || fault === "fails") throw new Error("The store fails");
       if (fault === "full") throw new RecordingsFull();
       const last = found.entries.at(-1);
       const isThere = found.epoch === epoch && last?.kind === entry.kind && last.offset === entry.offset;
