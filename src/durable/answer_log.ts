@@ -7,7 +7,7 @@ import type { ErrorCode } from "../errors/codes.ts";
 import type { Outcome } from "../errors/outcomes.ts";
 import { joinChunks } from "../http/read_all.ts";
 import type { EntryCipher } from "./recording_keys.ts";
-import { ENTRY_KIND, type RecordingPart } from "./recording_store.ts";
+import { ENTRY_KIND, FIRST_EPOCH, type RecordingPart } from "./recording_store.ts";
 
 /** Head of a recorded answer. */
 export interface AnswerHead {
@@ -29,7 +29,14 @@ export interface AnswerEnd {
 }
 
 /** The next of an answer: bytes, or its end. */
-export type AnswerPart = { readonly bytes: Uint8Array } | { readonly end: AnswerEnd };
+export type AnswerPart = AnswerBytes | { readonly end: AnswerEnd };
+
+/** The next bytes of an answer. */
+export interface AnswerBytes {
+  readonly bytes: Uint8Array;
+  /** Offset after them; their number after the reader's offset if left out. */
+  readonly next?: number;
+}
 
 /** Writes the content of an entry. */
 export function writeContent(content: AnswerHead | AnswerEnd): Uint8Array<ArrayBuffer> {
@@ -43,6 +50,10 @@ export function readContent<Content extends AnswerHead | AnswerEnd>(bytes: Uint8
 
 /**
  * Opens the entries of a part.
+ *
+ * A gateway that takes a recording over adds at most one event, which says that the answer was lost. Readers of the
+ * gateway that died may have more of the answer than the store: their offset then lies within that event, and they get
+ * all of it.
  *
  * @param part Its entries; at least one
  * @param offset Offset of the first byte that is wanted
@@ -63,8 +74,11 @@ export async function openPart({ entries }: RecordingPart, offset: number, ciphe
       return { end };
     }
     if (entry.offset > reached) throw new Error("The recording has a gap");
-    chunks.push(content.subarray(reached - entry.offset));
-    reached = entry.offset + content.byteLength;
+    const next = entry.offset + content.byteLength;
+    if (next <= reached) continue;
+    chunks.push(entry.epoch > FIRST_EPOCH ? content : content.subarray(reached - entry.offset));
+    reached = next;
   }
-  return { bytes: joinChunks(chunks) };
+  if (chunks.length === 0) throw new Error("The recording has nothing at this offset");
+  return { bytes: joinChunks(chunks), next: reached };
 }

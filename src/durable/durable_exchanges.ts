@@ -7,7 +7,9 @@
 import type { DurableConfig } from "../config/durable.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { type AnswerEnd, type AnswerHead, readContent } from "./answer_log.ts";
+import { type AnswerHead, readContent } from "./answer_log.ts";
+import { asked, unlessAborted } from "./answers_in_time.ts";
+import { type Attachment, type AttachOptions, readEnd, type RecordedAnswer, toOffsetError } from "./attachment.ts";
 import { closeLost, type ToScanner } from "./lost_recording.ts";
 import { Recording } from "./recording.ts";
 import { isSameTag, type OwnerKeys } from "./recording_keys.ts";
@@ -22,10 +24,12 @@ import {
   type StoredRecording,
   toRecordingId,
 } from "./recording_store.ts";
-import { StoredAnswer } from "./stored_answer.ts";
+import { StoredAnswer, WAIT_MS } from "./stored_answer.ts";
 
-/** The longest time of one wait at the store. Milliseconds. */
-const WAIT_MS = 10_000;
+/** Time after which a name is asked for again that still belongs to a recording without an answer. Milliseconds. */
+const AGAIN_MS = 250;
+/** The longest time in which the store is given what was recorded last, when the gateway closes. Milliseconds. */
+const LAST_WRITES_MS = 2000;
 
 /** Parts of durable exchanges. */
 export interface DurableParts {
@@ -45,28 +49,6 @@ export interface AskedRecording {
   /** The longest time in which a reader takes nothing of what is there. Milliseconds. */
   readonly writeStallMs: number;
   readonly facts: Pick<RecordingFacts, "provider" | "keyId" | "operation" | "startedAt">;
-}
-
-/** A recorded answer. */
-export interface RecordedAnswer {
-  readonly id: string;
-  readonly facts: RecordingFacts;
-  readonly head: AnswerHead;
-  /** Number of bytes of its body; of an answer that runs at another gateway, as the store had it when it was found. */
-  readonly length: () => number;
-  /** True if it had ended. */
-  readonly isEnded: boolean;
-  /** True if it has ended where nothing could be added to it: it is not complete, and does not say so itself. */
-  readonly isCut: boolean;
-  /** True if the answer was complete before. */
-  readonly isComplete: boolean;
-  /** Wall clock before which it does not expire. Milliseconds since 1970. */
-  readonly expiresAt: number;
-}
-
-/** A recorded answer to which a caller is attached. */
-export interface Attachment extends RecordedAnswer {
-  readonly reader: AnswerReader;
 }
 
 /** Recording of a new call, or an earlier one that the caller gets instead. */
@@ -94,6 +76,11 @@ export class DurableExchanges {
     return this.#parts.store;
   }
 
+  /** The number of recordings that are written here. */
+  get running(): number {
+    return this.#running.size;
+  }
+
   /**
    * Begins the recording of a call, unless an earlier one has its name.
    *
@@ -103,15 +90,25 @@ export class DurableExchanges {
    * @throws {GatewayError} `idempotency_key_reused`, `recordings_unavailable`
    */
   async begin(asked: AskedRecording, signal?: AbortSignal): Promise<Begun> {
+    const { clock } = this.#parts;
+    let before: string | undefined;
     while (true) {
       const begun = await this.#claim(asked);
       if ("recording" in begun) return begun;
       const { found } = begun;
       if (!isSameTag(found.facts.digest, asked.digest)) throw new GatewayError("idempotency_key_reused");
-      const attachment = await this.#attach(found, { ...asked, offset: 0, signal });
+      const here = this.#running.get(found.id);
+      const attachment = here?.endState === "broken"
+        ? undefined
+        : await this.#attach(found, { ...asked, offset: 0, signal });
       if (attachment !== undefined) return { attachment };
-      // That call was refused or has failed: its name is free.
-      if (signal?.aborted) throw new GatewayError("exchange_stopped");
+      // That call was refused, has failed or was given up: its name is free, now or soon.
+      const freed = here?.isGivenUp ? here.discarded : here?.stored;
+      if (freed !== undefined) await unlessAborted(freed, signal);
+      if (found.id === before) {
+        await unlessAborted(new Promise<void>((resolve) => clock.timer(AGAIN_MS, resolve)), signal);
+      }
+      before = found.id;
     }
   }
 
@@ -164,14 +161,19 @@ export class DurableExchanges {
     const { state, isHeld } = await this.find(id, keys);
     if (state === "expired") throw new GatewayError("exchange_expired");
     const here = this.#running.get(id);
-    if (here?.isEnded) await here.stored;
+    if (here !== undefined && here.endState === undefined) return here.stop();
+    await here?.stored;
     if (!isHeld || !await asked(store.stop(id))) await asked(store.delete(id));
   }
 
-  /** Closes the store, once it has what was recorded here. */
+  /** Closes the store, once it has what was recorded here, or does not take it in time. */
   async close(): Promise<void> {
-    await Promise.all(Array.from(this.#running.values(), ({ stored }) => stored));
-    await this.#parts.store.close();
+    const { store, clock } = this.#parts;
+    const stored = Promise.all(Array.from(this.#running.values(), ({ stored }) => stored));
+    let cancelTimer = () => {};
+    await Promise.race([stored, new Promise<void>((resolve) => cancelTimer = clock.timer(LAST_WRITES_MS, resolve))]);
+    cancelTimer();
+    await store.close();
   }
 
   async #claim(
@@ -180,21 +182,24 @@ export class DurableExchanges {
     const { store, clock } = this.#parts;
     const id = toRecordingId(name?.text);
     const all = { ...facts, digest, owner: keys.ownerTag(id), keepMs: settings.keepMs };
-    const holder: RecordingHolder = {
-      onStop: () => this.#running.get(id)?.exchange.stop(),
-      onLost: () => this.#running.get(id)?.giveUp(),
-      onRead: () => this.#running.get(id)?.linger(),
-    };
-    const [cipher, claimed] = await Promise.all([
-      keys.cipher(id),
-      asked<Claimed>(store.claim({ id, name, facts: all }, holder)),
-    ]);
-    if ("found" in claimed) return claimed;
-    const { held, isRestarted } = claimed;
-    const recording = new Recording({ held, cipher, store, settings, clock, writeStallMs });
+    const recording = new Recording({ id, cipher: await keys.cipher(id), store, settings, clock, writeStallMs });
     recording.onOver = () => void this.#running.delete(id);
+    const holder: RecordingHolder = {
+      onStop: () => recording.stop(),
+      onLost: () => recording.giveUp(),
+      onRead: () => recording.readElsewhere(),
+    };
+    // Before the store has it, so that whoever finds it there finds it here too.
     this.#running.set(id, recording);
-    return { recording, isRestarted };
+    let claimed: Claimed | undefined;
+    try {
+      claimed = await asked<Claimed>(store.claim({ id, name, facts: all }, holder));
+    } finally {
+      if (claimed === undefined || "found" in claimed) recording.discard();
+    }
+    if ("found" in claimed) return claimed;
+    recording.hold(claimed.held);
+    return { recording, isRestarted: claimed.isRestarted };
   }
 
   /** Attaches a caller, once there is an answer. @returns `undefined` if there is none, and will be none */
@@ -203,12 +208,14 @@ export class DurableExchanges {
     { keys, offset: wanted, signal, writeStallMs }: AttachOptions,
   ): Promise<Attachment | undefined> {
     const here = this.#running.get(found.id);
+    if (found.state === "expired" || here?.isGivenUp) return undefined;
     const isRunning = here === undefined && found.state === "running";
     const offset = wanted === "now" ? here?.length ?? found.length : wanted;
-    if (!isRunning && offset > (here?.length ?? found.length)) throw new GatewayError("invalid_offset");
+    if (!isRunning && offset > (here?.length ?? found.length)) throw toOffsetError(found);
     const reader = here?.attach(offset);
     try {
       const opened = await this.#open(found, keys, signal);
+      signal?.throwIfAborted();
       if (opened === undefined) {
         reader?.cancel();
         return undefined;
@@ -234,11 +241,11 @@ export class DurableExchanges {
     const cipher = await keys.cipher(id);
     const head = here === undefined
       ? stored?.head && readContent<AnswerHead>(await cipher.open(stored.head))
-      : await here.head;
+      : await unlessAborted(here.head, signal);
     if (head === undefined || stored === undefined || stored.state === "expired") return undefined;
     const source = here ?? new StoredAnswer(stored, { ...this.#parts, cipher, head });
     const length = () => here?.length ?? stored.length;
-    const isEnded = here?.isEnded ?? stored.state !== "running";
+    const isEnded = here === undefined ? stored.state !== "running" : here.endState !== undefined;
     const isStored = stored.state === "complete";
     const end = isEnded && !isStored ? await asked(readEnd(source, length())) : undefined;
     const isCut = end?.isCut === true;
@@ -258,31 +265,5 @@ export class DurableExchanges {
       return undefined;
     }
     return now;
-  }
-}
-
-/** Options of an attachment. */
-export interface AttachOptions {
-  readonly keys: OwnerKeys;
-  /** Offset of the first byte that is wanted; `now` for the end of what there is. */
-  readonly offset: number | "now";
-  /** The longest time in which the caller takes nothing of what is there. Milliseconds. */
-  readonly writeStallMs: number;
-  /** Aborted when the caller leaves. */
-  readonly signal?: AbortSignal | undefined;
-}
-
-/** Reads how an answer has ended. */
-async function readEnd(source: AnswerSource, length: number): Promise<AnswerEnd | undefined> {
-  const part = source.peek(length) ?? await source.read(length, new AbortController().signal);
-  return typeof part === "object" && "end" in part ? part.end : undefined;
-}
-
-/** Awaits the store. @throws {GatewayError} `recordings_unavailable` for whatever it fails with */
-async function asked<Answer>(answer: Promise<Answer>): Promise<Answer> {
-  try {
-    return await answer;
-  } catch (cause) {
-    throw new GatewayError("recordings_unavailable", { cause });
   }
 }

@@ -9,7 +9,13 @@ import { ERRORS, GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { type AnswerEnd, type AnswerHead, openPart, writeContent } from "./answer_log.ts";
 import type { EntryCipher } from "./recording_keys.ts";
-import { ENTRY_KIND, type RecordingHolder, type RecordingStore, type StoredRecording } from "./recording_store.ts";
+import {
+  ENTRY_KIND,
+  type HeldRecording,
+  type RecordingHolder,
+  type RecordingStore,
+  type StoredRecording,
+} from "./recording_store.ts";
 
 /** Creates the scanner of a recorded stream of events; `undefined` for any other answer. */
 export type ToScanner = (operation: string, head: AnswerHead) => StreamScanner | undefined;
@@ -32,34 +38,49 @@ const NOBODY: RecordingHolder = { onStop: () => {}, onLost: () => {}, onRead: ()
 
 /**
  * Closes a recording whose holder is gone. A stream of events gets the error event of its dialect, unless it had its end;
- * another answer is cut. Does nothing if another gateway was faster.
+ * another answer is cut. Does nothing if another gateway was faster. One that can't be closed is discarded: held on to,
+ * it would look as if it ran.
  *
  * @param recording The recording
  * @param opened Its answer; `undefined` if none had begun: then it is discarded
  * @param parts The store, and the dialects
  */
 export async function closeLost(
-  { id, facts }: StoredRecording,
+  recording: StoredRecording,
   opened: OpenedAnswer | undefined,
-  { store, toScanner }: LossParts,
+  parts: LossParts,
 ): Promise<void> {
-  const held = await store.takeOver(id, NOBODY);
+  const held = await parts.store.takeOver(recording.id, NOBODY);
   if (held === undefined) return;
   if (opened === undefined) return held.discard();
-  const { cipher, head } = opened;
+  try {
+    await close(held, recording, { ...parts, ...opened });
+  } catch (error) {
+    await held.discard();
+    throw error;
+  }
+}
+
+/** Writes the end of a recording. */
+async function close(
+  held: HeldRecording,
+  { id, facts }: StoredRecording,
+  { store, toScanner, cipher, head }: LossParts & OpenedAnswer,
+): Promise<void> {
   const scanner = toScanner(facts.operation, head);
   let length = 0;
   for (let part = await store.read(id, { offset: 0, waitMs: 0 }); part !== undefined && part.entries.length > 0;) {
     const next = await openPart(part, length, cipher);
-    if ("end" in next || next.bytes.byteLength === 0) break;
+    if ("end" in next) break;
     scanner?.push(next.bytes);
     length += next.bytes.byteLength;
     part = await store.read(id, { offset: length, waitMs: 0 });
   }
   scanner?.end();
   const isComplete = scanner?.isDone === true;
-  if (scanner !== undefined && !isComplete) {
-    const event = scanner.boundary + scanner.toErrorEvent(new GatewayError(LOST));
+  if (scanner !== undefined && !isComplete && !scanner.hasError) {
+    // Ends any line and event: of readers that have more of the answer than the store, nobody knows where they are.
+    const event = "\n\n" + scanner.toErrorEvent(new GatewayError(LOST));
     const bytes = new TextEncoder().encode(event);
     await held.append(await cipher.seal({ kind: ENTRY_KIND.bytes, offset: length, epoch: held.epoch }, bytes));
     length += bytes.byteLength;

@@ -12,26 +12,21 @@ import type { Clock } from "../exchange/clock.ts";
 import type { ByteSink } from "../http/message.ts";
 import { joinChunks } from "../http/read_all.ts";
 import { type AnswerEnd, type AnswerHead, type AnswerPart, openPart, writeContent } from "./answer_log.ts";
+import { AnswerTail } from "./answer_tail.ts";
+import { EntryWriter } from "./entry_writer.ts";
 import type { EntryCipher } from "./recording_keys.ts";
 import { AnswerReader, type AnswerSource } from "./recording_reader.ts";
-import {
-  ENTRY_KIND,
-  type EntryKind,
-  type HeldRecording,
-  RECORDING_LEASE_MS,
-  RecordingLost,
-  RecordingsFull,
-  type RecordingStore,
-} from "./recording_store.ts";
+import { ENTRY_KIND, type HeldRecording, type RecordingStore } from "./recording_store.ts";
+import { readPatiently, WAIT_MS } from "./stored_answer.ts";
 
 /** Size at which gathered bytes become an entry. Bytes. */
 const ENTRY_BYTES = 16_384;
-/** Time to the second attempt to append an entry; it doubles from one attempt to the next. Milliseconds. */
-const FIRST_RETRY_MS = 50;
+/** The shortest time after a read at another gateway in which its reader may still wait there. Milliseconds. */
+const READ_ELSEWHERE_MS = WAIT_MS + 2000;
 
 /** Options of a recording. */
 export interface RecordingOptions {
-  readonly held: HeldRecording;
+  readonly id: string;
   readonly cipher: EntryCipher;
   readonly store: Pick<RecordingStore, "read" | "gatherMs">;
   readonly settings: DurableConfig;
@@ -52,12 +47,6 @@ export interface RecordedExchange {
   outcome(): Pick<AnswerEnd, "outcome" | "code">;
 }
 
-/** Bytes in the clear, which the store does not have yet. */
-interface Piece {
-  readonly offset: number;
-  readonly bytes: Uint8Array;
-}
-
 const nothing = (): void => {};
 const UNKNOWN = { outcome: "failed" } as const;
 
@@ -65,15 +54,19 @@ const UNKNOWN = { outcome: "failed" } as const;
 export class Recording implements ByteSink, AnswerSource {
   readonly #options: RecordingOptions;
   readonly #readers = new Set<AnswerReader>();
-  /** Bytes that the store does not have yet, in order. */
-  #tail: Piece[] = [];
+  #held: HeldRecording | undefined;
+  #writer: EntryWriter | undefined;
+  /** Bytes that the store does not have yet. */
+  readonly #tail = new AnswerTail();
   /** Offset up to which bytes are in entries, on their way to the store or there. */
   #gatheredTo = 0;
-  #length = 0;
   #end: AnswerEnd | undefined;
-  /** Entries on their way to the store, one after another. */
-  #appending: Promise<void> = Promise.resolve();
+  #exchange: RecordedExchange | undefined;
+  #isStopAsked = false;
+  /** True until the call itself reads, which it does from its begin. */
+  #isNew = true;
   #isGivenUp = false;
+  #isDiscarded = false;
   #isSettled = false;
   #isGathering = false;
   #cancelGather = nothing;
@@ -81,9 +74,10 @@ export class Recording implements ByteSink, AnswerSource {
   #setHead: (head: AnswerHead | undefined) => void = nothing;
   /** Head of the answer; `undefined` if there will be none to record. */
   readonly head: Promise<AnswerHead | undefined> = new Promise((resolve) => this.#setHead = resolve);
-  /** The exchange that is recorded. */
-  exchange: RecordedExchange = { stop: nothing, askForMore: nothing, announce: nothing, outcome: () => UNKNOWN };
-  /** Called when nothing more happens here: the store has all of it, or it was given up. */
+  #setDiscarded: (discarding?: Promise<void>) => void = nothing;
+  /** Resolves when it was given up and the store has nothing of it any more. */
+  readonly discarded: Promise<void> = new Promise((resolve) => this.#setDiscarded = resolve);
+  /** Called when nothing more happens here: the store has all of it, or it was given up and nobody reads it. */
   onOver: () => void = nothing;
 
   constructor(options: RecordingOptions) {
@@ -91,35 +85,58 @@ export class Recording implements ByteSink, AnswerSource {
   }
 
   get id(): string {
-    return this.#options.held.id;
+    return this.#options.id;
   }
 
   /** Number of bytes of the answer's body so far. */
   get length(): number {
-    return this.#length;
+    return this.#tail.end;
   }
 
   /** Resolves when the store has what was recorded so far, or can't have it. Never rejects. */
   get stored(): Promise<void> {
-    return this.#appending;
+    return this.#writer?.stored ?? Promise.resolve();
   }
 
-  /** True once the answer is over. */
-  get isEnded(): boolean {
-    return this.#end !== undefined;
+  /** State of the recording once the answer is over, whether or not the store knows. */
+  get endState(): "complete" | "broken" | undefined {
+    return this.#end && (!this.#end.isCut && this.#end.outcome === "ok" ? "complete" : "broken");
+  }
+
+  /** True once it is that of an ordinary call: nobody can attach to it any more. */
+  get isGivenUp(): boolean {
+    return this.#isGivenUp;
+  }
+
+  /** Begins to write. @param held The recording in the store */
+  hold(held: HeldRecording): void {
+    this.#held = held;
+    const { cipher, clock } = this.#options;
+    this.#writer = new EntryWriter({ held, cipher, clock, onFailed: () => this.giveUp() });
+  }
+
+  /** Sets the exchange that is recorded. It is stopped at once if somebody has asked for that before. */
+  set exchange(exchange: RecordedExchange) {
+    this.#exchange = exchange;
+    if (this.#isStopAsked) exchange.stop();
+  }
+
+  /** Stops the exchange. */
+  stop(): void {
+    this.#isStopAsked = true;
+    this.#exchange?.stop();
   }
 
   /** Begins the answer. */
   begin(head: AnswerHead): void {
-    this.#append(ENTRY_KIND.head, 0, () => writeContent(head));
+    this.#writer?.write({ kind: ENTRY_KIND.head, offset: 0, content: () => writeContent(head) });
     this.#setHead(head);
   }
 
   async read(offset: number, signal: AbortSignal): Promise<AnswerPart> {
-    const { store, held, cipher } = this.#options;
-    const part = await store.read(held.id, { offset, waitMs: 0, signal });
-    const first = part?.entries[0];
-    if (part === undefined || first === undefined) throw new Error("The recording is gone");
+    const { store, id, cipher, clock } = this.#options;
+    const part = await readPatiently(store, clock, { id, offset, waitMs: 0, signal });
+    if (part === undefined || part.entries.length === 0) throw new Error("The recording is gone");
     return openPart(part, offset, cipher);
   }
 
@@ -127,19 +144,18 @@ export class Recording implements ByteSink, AnswerSource {
   attach(offset: number): AnswerReader {
     const { clock, writeStallMs } = this.#options;
     const reader = new AnswerReader({ source: this, offset, clock, writeStallMs });
+    this.#isNew = false;
     this.#readers.add(reader);
     this.#cancelLinger();
-    if (this.#readers.size === 1) this.#options.held.setRead(true);
+    if (this.#readers.size === 1) this.#held?.setRead(true);
     return reader;
   }
 
   write(bytes: Uint8Array): boolean {
-    const offset = this.#length;
-    this.#length += bytes.byteLength;
-    this.#tail.push({ offset, bytes });
+    const offset = this.#tail.push(bytes);
     for (const reader of this.#readers) reader.offer(bytes, offset);
     if (!this.#isGivenUp) {
-      if (this.#length > this.#options.settings.maxBytes) this.giveUp();
+      if (this.length > this.#options.settings.maxBytes) this.giveUp();
       else this.#gather();
     }
     return !this.#isGivenUp || this.#trim();
@@ -155,59 +171,64 @@ export class Recording implements ByteSink, AnswerSource {
 
   /** Gives the recording up before its answer began: its name is free for the next call. */
   discard(): void {
-    if (this.isEnded) return;
+    if (this.#end !== undefined) return;
     this.#end = { length: 0, isCut: true, ...UNKNOWN };
+    this.#isNew = false;
     this.giveUp();
   }
 
   peek(offset: number): AnswerPart | "none" | undefined {
-    if (offset === this.#length) return this.#end === undefined ? "none" : { end: this.#end };
-    const index = this.#tail.findLastIndex((piece) => piece.offset <= offset);
-    const piece = this.#tail[index];
-    if (piece === undefined) return undefined;
-    const rest = this.#tail.slice(index + 1).map(({ bytes }) => bytes);
-    return { bytes: joinChunks([piece.bytes.subarray(offset - piece.offset), ...rest]) };
+    if (offset === this.length) return this.#end === undefined ? "none" : { end: this.#end };
+    const bytes = this.#tail.from(offset);
+    return bytes && { bytes };
   }
 
   caughtUp(): void {
-    if (this.#isGivenUp && this.#trim()) this.exchange.askForMore();
+    if (this.#isGivenUp && this.#trim()) this.#exchange?.askForMore();
   }
 
   left(reader: AnswerReader): void {
-    if (!this.#readers.delete(reader) || this.#readers.size > 0) return;
-    this.#options.held.setRead(false);
-    if (!this.#isGivenUp) return this.linger();
-    if (this.isEnded) this.#settle();
-    else this.exchange.stop();
+    if (!this.#readers.delete(reader)) return;
+    // The others may have waited for the slowest.
+    if (this.#readers.size > 0) return this.caughtUp();
+    this.#held?.setRead(false);
+    if (this.#isGivenUp) this.#abandon();
+    else this.linger();
   }
 
-  /** Waits for readers, from now on; without any the exchange is stopped. */
-  linger(): void {
+  /** Waits for readers, from now on; without any the exchange is stopped. @param ms For so long */
+  linger(ms: number = this.#options.settings.lingerMs): void {
     this.#cancelLinger();
-    if (this.#readers.size > 0 || this.isEnded) return;
-    const { clock, settings: { lingerMs } } = this.#options;
-    this.#cancelLinger = clock.timer(lingerMs, () => this.exchange.stop());
+    if (this.#readers.size > 0 || this.#end !== undefined) return;
+    this.#cancelLinger = this.#options.clock.timer(ms, () => this.stop());
+  }
+
+  /** Takes note that somebody reads it at another gateway, and may wait there for more. */
+  readElsewhere(): void {
+    this.linger(Math.max(this.#options.settings.lingerMs, READ_ELSEWHERE_MS));
   }
 
   announce(): void {
-    this.exchange.announce();
+    this.#exchange?.announce();
   }
 
   #finish(isCut: boolean): void {
-    if (this.isEnded) return;
+    if (this.#end !== undefined) return;
     this.#cancelLinger();
-    const end = this.#end = { length: this.#length, isCut, ...this.exchange.outcome() };
+    const end = this.#end = { length: this.length, isCut, ...this.#exchange?.outcome() ?? UNKNOWN };
     this.#flush();
-    const state = !isCut && end.outcome === "ok" ? "complete" : "broken";
-    this.#append(ENTRY_KIND.end, this.#length, () => writeContent(end), state);
+    const { endState } = this;
+    this.#writer?.write({ kind: ENTRY_KIND.end, offset: this.length, content: () => writeContent(end), endState });
     for (const reader of this.#readers) reader.wake();
-    this.#appending.then(() => this.#settle());
+    void this.stored.then(() => {
+      if (!this.#isGivenUp) this.#settle();
+    });
   }
 
   /** Makes an entry of what was gathered, now if there is enough, else when its time is over. */
   #gather(): void {
     const { store: { gatherMs }, clock } = this.#options;
-    if (this.#length - this.#gatheredTo >= ENTRY_BYTES) return this.#flush();
+    if (this.length - this.#gatheredTo >= ENTRY_BYTES) return this.#flush();
     if (gatherMs === undefined || this.#isGathering) return;
     this.#isGathering = true;
     this.#cancelGather = clock.timer(gatherMs, () => this.#flush());
@@ -217,57 +238,27 @@ export class Recording implements ByteSink, AnswerSource {
     this.#cancelGather();
     this.#isGathering = false;
     const from = this.#gatheredTo;
-    if (this.#length === from || this.#isGivenUp) return;
-    const pieces = this.#tail.filter(({ offset }) => offset >= from);
-    this.#gatheredTo = this.#length;
-    this.#append(ENTRY_KIND.bytes, from, () => joinChunks(pieces.map(({ bytes }) => bytes)));
-  }
-
-  /** Seals an entry and appends it, after those before it. */
-  #append(kind: EntryKind, offset: number, content: () => Uint8Array, endState?: "complete" | "broken"): void {
-    const { held, cipher } = this.#options;
-    const { epoch } = held;
-    const append = async () => {
-      if (this.#isGivenUp) return;
-      const bytes = content();
-      const entry = await cipher.seal({ kind, offset, epoch }, bytes as Uint8Array<ArrayBuffer>);
-      await this.#persist(() => endState === undefined ? held.append(entry) : held.end(entry, endState));
-      if (kind === ENTRY_KIND.bytes) this.#stored(offset + bytes.byteLength);
-    };
-    this.#appending = this.#appending.then(append).catch(() => this.giveUp());
-  }
-
-  /** Repeats a write that fails for as long as the lease may last. */
-  async #persist(write: () => Promise<void>): Promise<void> {
-    const { clock } = this.#options;
-    const until = clock.monotonic() + RECORDING_LEASE_MS;
-    for (let waitMs = FIRST_RETRY_MS;; waitMs *= 2) {
-      try {
-        return await write();
-      } catch (error) {
-        const isFinal = error instanceof RecordingLost || error instanceof RecordingsFull;
-        if (isFinal || this.#isGivenUp || clock.monotonic() + waitMs > until) throw error;
-        await new Promise<void>((resolve) => clock.timer(waitMs, resolve));
-      }
-    }
-  }
-
-  /** Lets go of bytes that the store has. */
-  #stored(offset: number): void {
-    const first = this.#tail.findIndex((piece) => piece.offset >= offset);
-    this.#tail = first === -1 ? [] : this.#tail.slice(first);
+    if (this.length === from || this.#isGivenUp) return;
+    const pieces = this.#tail.piecesFrom(from);
+    this.#gatheredTo = this.length;
+    this.#writer?.write({
+      kind: ENTRY_KIND.bytes,
+      offset: from,
+      content: () => joinChunks(pieces),
+      // Once it was given up, its readers decide: they need what the store is to lose.
+      onStored: (bytes) => this.#isGivenUp || this.#tail.dropTo(from + bytes),
+    });
   }
 
   /** Gives the recording up: the store fails, is full or has given it to another gateway, or the answer is too large. */
   giveUp(): void {
     if (this.#isGivenUp || this.#isSettled) return;
     this.#isGivenUp = true;
+    this.#writer?.stop();
     this.#cancelGather();
     this.#setHead(undefined);
     this.#trim();
-    if (this.#readers.size > 0) return;
-    if (this.isEnded) this.#settle();
-    else this.exchange.stop();
+    if (this.#readers.size === 0 && !this.#isNew) this.#abandon();
   }
 
   /**
@@ -276,17 +267,33 @@ export class Recording implements ByteSink, AnswerSource {
    * @returns Whether every reader has all there is
    */
   #trim(): boolean {
-    const offset = Math.min(this.#length, ...Array.from(this.#readers, (reader) => reader.offset));
-    const first = this.#tail.findIndex((piece) => piece.offset + piece.bytes.byteLength > offset);
-    this.#tail = first === -1 ? [] : this.#tail.slice(first);
-    return offset === this.#length;
+    const offset = Math.min(this.length, ...Array.from(this.#readers, (reader) => reader.offset));
+    this.#tail.dropTo(offset);
+    if (offset >= this.#tail.start) this.#discardStored();
+    return offset === this.length;
   }
 
-  /** Ends it here, once the store has all of it, or nobody needs what the store can't have. */
+  /** Deletes the entries in the store, and frees the name: from now on, the call is an ordinary one. */
+  #discardStored(): void {
+    if (this.#isDiscarded) return;
+    this.#isDiscarded = true;
+    this.#setDiscarded(this.#held?.discard());
+  }
+
+  /** Ends a recording that was given up when its last reader is gone. */
+  #abandon(): void {
+    this.#cancelLinger();
+    this.#tail.dropTo(this.length);
+    this.#discardStored();
+    this.#settle();
+    if (this.#end !== undefined) return;
+    this.#end = { length: this.length, isCut: true, ...UNKNOWN };
+    this.stop();
+  }
+
   #settle(): void {
-    if (this.#isSettled || (this.#isGivenUp && this.#readers.size > 0)) return;
+    if (this.#isSettled) return;
     this.#isSettled = true;
-    if (this.#isGivenUp) void this.#options.held.discard();
     this.onOver();
   }
 }

@@ -5,7 +5,7 @@
  */
 import type { Clock } from "../exchange/clock.ts";
 import type { ByteSink, PushedBody } from "../http/message.ts";
-import type { AnswerEnd, AnswerPart } from "./answer_log.ts";
+import type { AnswerBytes, AnswerEnd, AnswerPart } from "./answer_log.ts";
 
 /** Source of an answer's bytes for one reader. */
 export interface AnswerSource {
@@ -48,6 +48,8 @@ export class AnswerReader implements PushedBody {
   #isFull = false;
   #isReading = false;
   #isOver = false;
+  /** Error with which the answer broke off before there was a receiver. */
+  #error: unknown;
   #reading: AbortController | undefined;
   #cancelStall = (): void => {};
   /** Told once, when it is over. */
@@ -72,6 +74,7 @@ export class AnswerReader implements PushedBody {
 
   pushTo(sink: ByteSink): () => void {
     this.#sink = sink;
+    if (this.#error !== undefined) sink.fail(this.#error);
     this.wake();
     return () => {
       if (!this.#isFull) return;
@@ -91,7 +94,7 @@ export class AnswerReader implements PushedBody {
 
   /** Offers bytes as they come: for a reader that has all before them. */
   offer(bytes: Uint8Array, offset: number): void {
-    if (offset === this.#offset && !this.#isReading && !this.#isFull && this.#sink !== undefined) this.#push(bytes);
+    if (offset === this.#offset && !this.#isReading && !this.#isFull && this.#sink !== undefined) this.#push({ bytes });
   }
 
   /** Reads what it can. */
@@ -113,7 +116,8 @@ export class AnswerReader implements PushedBody {
   fail(error: unknown, outcome: ReadOutcome = UNREADABLE): void {
     if (this.#isOver) return;
     this.#end(outcome);
-    this.#sink?.fail(error);
+    if (this.#sink === undefined) this.#error = error;
+    else this.#sink.fail(error);
   }
 
   async #read(): Promise<void> {
@@ -130,15 +134,15 @@ export class AnswerReader implements PushedBody {
   }
 
   #take(part: AnswerPart): void {
-    if ("bytes" in part) return this.#push(part.bytes);
+    if ("bytes" in part) return this.#push(part);
     const { isCut, outcome, code } = part.end;
     if (isCut) return this.fail(new Error("The answer broke off"), { outcome, code });
     this.#end({ outcome, code });
     this.#sink?.end();
   }
 
-  #push(bytes: Uint8Array): void {
-    this.#offset += bytes.byteLength;
+  #push({ bytes, next = this.#offset + bytes.byteLength }: AnswerBytes): void {
+    this.#offset = next;
     this.bytesOut += bytes.byteLength;
     if (this.#sink?.write(bytes) !== false) return;
     this.#isFull = true;

@@ -18,6 +18,9 @@ export type EntryKind = (typeof ENTRY_KIND)[keyof typeof ENTRY_KIND];
 /** Time after which the lease of a gateway that died ends, and its recordings can be taken over. Milliseconds. */
 export const RECORDING_LEASE_MS = 8000;
 
+/** Epoch of the gateway that begins a recording. */
+export const FIRST_EPOCH = 1;
+
 /** An entry of a recording. */
 export interface SealedEntry {
   readonly kind: EntryKind;

@@ -3,14 +3,21 @@
  *
  * @module
  */
+import type { Clock } from "../exchange/clock.ts";
 import type { AnswerSource } from "./recording_reader.ts";
 import { type AnswerHead, type AnswerPart, openPart } from "./answer_log.ts";
 import { closeLost, type LossParts } from "./lost_recording.ts";
 import type { EntryCipher } from "./recording_keys.ts";
-import { RECORDING_LEASE_MS, type RecordingPart, type StoredRecording } from "./recording_store.ts";
+import {
+  RECORDING_LEASE_MS,
+  type RecordingPart,
+  type RecordingRead,
+  type RecordingStore,
+  type StoredRecording,
+} from "./recording_store.ts";
 
 /** The longest time of one wait at the store. Milliseconds. */
-const WAIT_MS = 10_000;
+export const WAIT_MS = 10_000;
 /** Time between two attempts at a store that fails. Milliseconds. */
 const RETRY_MS = 250;
 
@@ -37,27 +44,38 @@ export class StoredAnswer implements AnswerSource {
   left(): void {}
 
   async read(offset: number, signal: AbortSignal): Promise<AnswerPart> {
-    const { cipher } = this.#parts;
+    const { cipher, store, clock } = this.#parts;
+    const read = { id: this.#recording.id, offset, waitMs: WAIT_MS, signal };
     while (!signal.aborted) {
-      const part = await this.#ask(offset, signal);
+      const part = await readPatiently(store, clock, read);
       if (part === undefined) throw new Error("The recording has expired");
       if (part.entries.length > 0) return openPart(part, offset, cipher);
       if (!part.isHeld) await closeLost(this.#recording, this.#parts, this.#parts);
     }
     throw new Error("The reader left");
   }
+}
 
-  /** Reads, again and again while the store fails, for as long as a lease lasts. */
-  async #ask(offset: number, signal: AbortSignal): Promise<RecordingPart | undefined> {
-    const { store, clock } = this.#parts;
-    const until = clock.monotonic() + WAIT_MS + RECORDING_LEASE_MS;
-    while (true) {
-      try {
-        return await store.read(this.#recording.id, { offset, waitMs: WAIT_MS, signal });
-      } catch (error) {
-        if (signal.aborted || clock.monotonic() > until) throw error;
-        await new Promise<void>((resolve) => clock.timer(RETRY_MS, resolve));
-      }
+/**
+ * Reads entries, again and again while the store fails, for as long as a lease lasts.
+ *
+ * @param store The store
+ * @param clock Source of the times
+ * @param read The recording, and the read
+ * @throws What the store failed with at last
+ */
+export async function readPatiently(
+  store: Pick<RecordingStore, "read">,
+  clock: Clock,
+  { id, ...read }: RecordingRead & { readonly id: string },
+): Promise<RecordingPart | undefined> {
+  const until = clock.monotonic() + read.waitMs + RECORDING_LEASE_MS;
+  while (true) {
+    try {
+      return await store.read(id, read);
+    } catch (error) {
+      if (read.signal?.aborted || clock.monotonic() > until) throw error;
+      await new Promise<void>((resolve) => clock.timer(RETRY_MS, resolve));
     }
   }
 }

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import type { Attachment, DurableExchanges } from "../durable/durable_exchanges.ts";
+import type { Attachment } from "../durable/attachment.ts";
+import type { DurableExchanges } from "../durable/durable_exchanges.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { type Exchange, toSettlement } from "../exchange/exchange.ts";
 import type { OpenExchanges } from "../exchange/open_exchanges.ts";

@@ -4,7 +4,7 @@
  * @module
  */
 import type { AnswerHead } from "../durable/answer_log.ts";
-import type { Attachment, RecordedAnswer } from "../durable/durable_exchanges.ts";
+import type { Attachment, RecordedAnswer } from "../durable/attachment.ts";
 import { type EventForm, ProtocolEvents } from "../durable/protocol_events.ts";
 import { SnapshotBody } from "../durable/snapshot_body.ts";
 import { matchesTag, type StreamRead, toCursor, toToken, type WantedOffset } from "../durable/stream_read.ts";

@@ -1,0 +1,55 @@
+/**
+ * Recorded answers as callers get them.
+ *
+ * @module
+ */
+import { GatewayError } from "../errors/gateway_error.ts";
+import type { AnswerEnd, AnswerHead } from "./answer_log.ts";
+import type { OwnerKeys } from "./recording_keys.ts";
+import type { AnswerReader, AnswerSource } from "./recording_reader.ts";
+import type { RecordingFacts, StoredRecording } from "./recording_store.ts";
+
+/** A recorded answer. */
+export interface RecordedAnswer {
+  readonly id: string;
+  readonly facts: RecordingFacts;
+  readonly head: AnswerHead;
+  /** Number of bytes of its body; of an answer that runs at another gateway, as the store had it when it was found. */
+  readonly length: () => number;
+  /** True if it had ended. */
+  readonly isEnded: boolean;
+  /** True if it has ended where nothing could be added to it: it is not complete, and does not say so itself. */
+  readonly isCut: boolean;
+  /** True if the answer was complete before. */
+  readonly isComplete: boolean;
+  /** Wall clock before which it does not expire. Milliseconds since 1970. */
+  readonly expiresAt: number;
+}
+
+/** A recorded answer to which a caller is attached. */
+export interface Attachment extends RecordedAnswer {
+  readonly reader: AnswerReader;
+}
+
+/** Options of an attachment. */
+export interface AttachOptions {
+  readonly keys: OwnerKeys;
+  /** Offset of the first byte that is wanted; `now` for the end of what there is. */
+  readonly offset: number | "now";
+  /** The longest time in which the caller takes nothing of what is there. Milliseconds. */
+  readonly writeStallMs: number;
+  /** Aborted when the caller leaves. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Reads how an answer has ended. */
+export async function readEnd(source: AnswerSource, length: number): Promise<AnswerEnd | undefined> {
+  const part = source.peek(length) ?? await source.read(length, new AbortController().signal);
+  return typeof part === "object" && "end" in part ? part.end : undefined;
+}
+
+/** Returns the error for an offset that a recording does not have. */
+export function toOffsetError({ state }: StoredRecording): GatewayError {
+  // Readers of a gateway that died may have had more of the answer than the store.
+  return new GatewayError(state === "broken" ? "exchange_lost" : "invalid_offset");
+}

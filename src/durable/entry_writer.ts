@@ -1,0 +1,92 @@
+/**
+ * Writer of a recording's entries: seals them and appends them to the store, one after another.
+ *
+ * @module
+ */
+import type { Clock } from "../exchange/clock.ts";
+import type { EntryCipher } from "./recording_keys.ts";
+import {
+  type EntryKind,
+  type HeldRecording,
+  RECORDING_LEASE_MS,
+  RecordingLost,
+  RecordingsFull,
+} from "./recording_store.ts";
+
+/** Time to the second attempt to append an entry; it doubles from one attempt to the next. Milliseconds. */
+const FIRST_RETRY_MS = 50;
+
+/** Options of a writer. */
+export interface EntryWriterOptions {
+  readonly held: HeldRecording;
+  readonly cipher: EntryCipher;
+  readonly clock: Clock;
+  /** Called when an entry can't be written: nothing is written after it. */
+  readonly onFailed: () => void;
+}
+
+/** An entry to be written. */
+export interface UnsealedEntry {
+  readonly kind: EntryKind;
+  readonly offset: number;
+  /** Makes its content when its turn has come. */
+  readonly content: () => Uint8Array;
+  /** State of the recording from then on, of the entry that ends it. */
+  readonly endState?: "complete" | "broken" | undefined;
+  /** Called when the store has it. */
+  readonly onStored?: (bytes: number) => unknown;
+}
+
+/** Writer of the entries of one recording. Every place of an epoch is sealed at most once. */
+export class EntryWriter {
+  readonly #options: EntryWriterOptions;
+  #writing: Promise<void> = Promise.resolve();
+  #isStopped = false;
+
+  constructor(options: EntryWriterOptions) {
+    this.#options = options;
+  }
+
+  /** Resolves when the store has what was written so far, or can't have it. Never rejects. */
+  get stored(): Promise<void> {
+    return this.#writing;
+  }
+
+  /** Writes an entry, after those before it. */
+  write(entry: UnsealedEntry): void {
+    const write = () => this.#write(entry);
+    this.#writing = this.#writing.then(write).catch(() => {
+      this.stop();
+      this.#options.onFailed();
+    });
+  }
+
+  /** Writes nothing more. */
+  stop(): void {
+    this.#isStopped = true;
+  }
+
+  async #write({ kind, offset, content, endState, onStored }: UnsealedEntry): Promise<void> {
+    if (this.#isStopped) return;
+    const { held, cipher } = this.#options;
+    const bytes = content();
+    const entry = await cipher.seal({ kind, offset, epoch: held.epoch }, bytes as Uint8Array<ArrayBuffer>);
+    await this.#persist(() => endState === undefined ? held.append(entry) : held.end(entry, endState));
+    onStored?.(bytes.byteLength);
+  }
+
+  /** Repeats a write that fails for as long as the lease may last. */
+  async #persist(write: () => Promise<void>): Promise<void> {
+    const { clock } = this.#options;
+    const until = clock.monotonic() + RECORDING_LEASE_MS;
+    for (let waitMs = FIRST_RETRY_MS;; waitMs *= 2) {
+      try {
+        return await write();
+      } catch (error) {
+        const isFinal = error instanceof RecordingLost || error instanceof RecordingsFull;
+        if (isFinal || this.#isStopped || clock.monotonic() + waitMs > until) throw error;
+        await new Promise<void>((resolve) => clock.timer(waitMs, resolve));
+      }
+    }
+  }
+}

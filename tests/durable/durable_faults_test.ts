@@ -1,0 +1,177 @@
+/** Durable exchanges at a fault: what each of their readers gets, and what the next call by the same name does. */
+// runtimes: node 26, bun, deno
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { describe, it } from "@std/testing/bdd";
+import { GatewayError } from "../../src/errors/gateway_error.ts";
+import { Caller, finish, KEYS, World } from "../support/durable_world.ts";
+import { quiet } from "../support/recording_model.ts";
+
+const LONG = 300;
+
+/** Makes a call whose answer has begun. */
+async function begin(world: World, length = LONG): Promise<Caller> {
+  void world.call(0, "the-name", length);
+  await quiet();
+  world.calls.at(-1)?.answer(true);
+  await quiet();
+  return world.callers.at(-1) ?? assert.fail("no caller");
+}
+
+/** Attaches another reader. */
+async function attach(world: World, gateway: number, { id }: Caller): Promise<Caller> {
+  void world.resume(gateway, new Caller(id, gateway, Buffer.alloc(0)));
+  await quiet();
+  return world.callers.at(-1) ?? assert.fail("no caller");
+}
+
+const send = async (world: World, count: number) => {
+  world.calls.at(-1)?.send(count);
+  await quiet();
+};
+
+describe("a durable exchange at a fault", () => {
+  it("goes on for its other readers when the slowest of one that was given up leaves", async () => {
+    const world = new World();
+    const slow = await begin(world);
+    const fast = await attach(world, 0, slow);
+    slow.isStalled = true;
+    world.store.setFault(0, "full");
+    await send(world, 20_000);
+    await world.clock.pass(25); // it is given up
+    await send(world, 1000);
+    assert.equal(fast.length, 21_000);
+    slow.leave("left");
+    await send(world, 1000);
+    assert.equal(fast.length, 22_000);
+    await finish(world);
+  });
+
+  it("gives readers that have more of it than the store the whole event that says that it was lost", async () => {
+    const world = new World();
+    const first = await begin(world);
+    await send(world, 1000);
+    await world.clock.pass(25);
+    await send(world, 77); // which the store does not get
+    assert.equal(first.length, 1077);
+    world.kill(0);
+    void world.resume(1, first);
+    await world.clock.pass(20_000);
+    const second = world.callers.at(-1);
+    assert.equal(second?.end_, "ended");
+    const text = second.bytes.toString();
+    assert.equal(text.slice(0, 1077), first.bytes.toString());
+    assert.match(text.slice(1077), /^\n\ndata: \{"error":.*"code":"exchange_lost"\}\}\n\n$/);
+    world.look();
+    await assert.rejects(
+      world.gateway(1).attach(first.id, { keys: KEYS, offset: 5000, writeStallMs: 1000 }),
+      (error) => GatewayError.is(error) && error.code === "exchange_lost",
+    );
+  });
+
+  it("is not attached to once it was given up, and frees its name when no reader needs the store", async () => {
+    const world = new World();
+    const slow = await begin(world);
+    slow.isStalled = true;
+    await send(world, 10);
+    await send(world, 20_000);
+    await world.clock.pass(25);
+    await send(world, 30_000); // more than is recorded
+    await assert.rejects(
+      world.gateway(0).attach(slow.id, { keys: KEYS, offset: 0, writeStallMs: 1000 }),
+      (error) => GatewayError.is(error) && error.code === "exchange_expired",
+    );
+    void world.call(0, "the-name", LONG);
+    await world.clock.pass(1000);
+    assert.equal(world.calls.length, 1, "the retry waits: the slow reader still needs the store");
+    slow.goOn();
+    await quiet();
+    assert.equal(slow.length, 50_010, "it got the rest from the store, and what the store has not");
+    await world.clock.pass(300);
+    assert.equal(world.calls.length, 2, "the name is free");
+    await finish(world);
+  });
+
+  it("waits no longer for an answer than its caller", async () => {
+    const world = new World();
+    void world.call(0, "the-name", LONG);
+    await quiet();
+    const leave = new AbortController();
+    const asked = {
+      ...{
+        keys: KEYS,
+        digest: "same",
+        writeStallMs: 1000,
+        name: { text: "the-name", kind: "key", isRetry: true } as const,
+      },
+      settings: { keepMs: 1000, lingerMs: 1000, maxBytes: 1000, retries: false },
+      facts: { provider: "a", keyId: "me", operation: "chat.completions", startedAt: 0 },
+    };
+    const retry = world.gateway(0).begin(asked, leave.signal);
+    await quiet();
+    const reason = new GatewayError("gateway_draining");
+    leave.abort(reason);
+    await assert.rejects(retry, (error) => error === reason);
+    await finish(world);
+  });
+
+  it("is discarded when it can't be closed for the gateway that died", async () => {
+    const world = new World();
+    const first = await begin(world);
+    await send(world, 1000);
+    await world.clock.pass(25);
+    world.kill(0);
+    void world.resume(1, first);
+    await world.clock.pass(7000);
+    world.store.failAppends = true;
+    await world.clock.pass(20_000);
+    assert.equal(world.callers.at(-1)?.end_, "failed");
+    assert.equal(world.store.running, 0, "nobody holds on to it");
+  });
+
+  it("is read by its local readers through a short fault of the store", async () => {
+    const world = new World();
+    const slow = await begin(world);
+    slow.isStalled = true;
+    await send(world, 10);
+    await send(world, 20_000);
+    await world.clock.pass(25);
+    world.store.setFault(0, "fails");
+    slow.goOn();
+    await world.clock.pass(1000);
+    world.store.setFault(0, "none");
+    await world.clock.pass(500);
+    assert.equal(slow.length, 20_010);
+    await finish(world);
+    assert.equal(slow.end_, "ended");
+  });
+
+  it("goes on while somebody at another gateway waits for it, however short it lingers", async () => {
+    const world = new World();
+    const first = await begin(world, 40);
+    await send(world, 100);
+    await world.clock.pass(25);
+    void world.resume(1, first);
+    await world.clock.pass(60_000); // a provider that thinks
+    await send(world, 100);
+    await world.clock.pass(25);
+    assert.equal(world.callers.at(-1)?.length, 200);
+    await finish(world);
+    assert.equal(world.callers.at(-1)?.end_, "ended");
+  });
+
+  it("is stopped by whoever finds it before its call has begun", async () => {
+    const world = new World();
+    void world.call(0, "the-name", LONG);
+    void world.call(0, "the-name", LONG);
+    await quiet();
+    assert.equal(world.calls.length, 1);
+    const [id = ""] = world.callOf.keys();
+    await world.gateway(0).stop(id, KEYS);
+    await quiet();
+    assert.ok(world.calls[0]?.isOver);
+    await quiet();
+    assert.equal(world.calls.length, 2, "the retry makes the call anew");
+    await finish(world);
+  });
+});
