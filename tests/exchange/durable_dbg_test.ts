@@ -101,7 +101,9 @@ describe("a caller that is cut off", () => {
 
   /** Makes a call, leaves after so many bytes, and reads on. */
   async function cut(path: string, at: number): Promise<void> {
-    const at0 = at; const timer = setTimeout(() => console.log("STUCK", at0, step), 10000); let step = "call";
+    const at0 = at;
+    const timer = setTimeout(() => console.log("STUCK", at0, step), 10000);
+    let step = "call";
     const done = () => clearTimeout(timer);
 
     const [first, second] = gateways as [UnderTest, UnderTest];
@@ -115,7 +117,9 @@ describe("a caller that is cut off", () => {
     const call = { method: "POST", headers, body: STREAM_BODY };
     const answer = await fetch(first.a + path, { ...call, signal: leave.signal });
     assert.equal(answer.status, 200, `${answer.headers.get("sallyport-error")} for the cut at ${at}`);
-    step="before"; const before = await read(answer, at); step = "after";
+    step = "before";
+    const before = await read(answer, at);
+    step = "after";
     leave.abort();
     const reader = at % 2 === 0 ? first : second;
     const goOnSoon = goOn.get(String(at)) ?? assert.fail("the provider was not called");
@@ -123,12 +127,17 @@ describe("a caller that is cut off", () => {
     const after = fetch(`${reader.a}${answer.headers.get("location")}?offset=${at}`, { headers });
     if (at % 3 === 1) setTimeout(goOnSoon, 20);
     else if (at % 3 === 2) goOnSoon();
-    const aft = await after; step = "afterbody " + aft.status + reader.a; assert.equal(Buffer.concat([before, await read(aft)]).compare(bytes), 0, `cut at ${at}`);
-    step = 'again'; const again = await fetch(reader.a + path, call);
-    step='againbody ' + again.status; assert.equal((await read(again)).compare(bytes), 0, `again after the cut at ${at}`); done();
+    const aft = await after;
+    step = "afterbody " + aft.status + reader.a;
+    assert.equal(Buffer.concat([before, await read(aft)]).compare(bytes), 0, `cut at ${at}`);
+    step = "again";
+    const again = await fetch(reader.a + path, call);
+    step = "againbody " + again.status;
+    assert.equal((await read(again)).compare(bytes), 0, `again after the cut at ${at}`);
+    done();
   }
 
-  for (const { name, path, type: contentType, text } of ANSWERS.slice(0,0)) {
+  for (const { name, path, type: contentType, text } of ANSWERS.slice(0, 0)) {
     it(`reads on at any byte: ${name}`, () => {
       type = contentType;
       return cutAll(text, path, [new MemoryRecordings({ clock: systemClock, maxBytes: 100_000_000 })]);
@@ -151,7 +160,7 @@ describe("a caller that is cut off", () => {
       await server.stop();
     });
 
-    for (const { name, path, type: contentType, text } of ANSWERS.filter(a => a.name === 'responses')) {
+    for (const { name, path, type: contentType, text } of ANSWERS.filter((a) => a.name === "responses")) {
       it(`reads on at any byte, also through another gateway: ${name}`, async () => {
         type = contentType;
         await cutAll(text, path, clients.map((client) => new RedisRecordings({ client, clock: systemClock })));
