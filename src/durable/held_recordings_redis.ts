@@ -177,6 +177,7 @@ class RedisHeldRecording implements HeldRecording {
   readonly #all: HeldRecordings;
   #isRead = true;
   #isStopped = false;
+  #isEnding = false;
   #isOver = false;
 
   constructor(all: HeldRecordings, begun: Begun) {
@@ -199,6 +200,7 @@ class RedisHeldRecording implements HeldRecording {
   }
 
   async end(entry: SealedEntry, state: "complete" | "broken"): Promise<void> {
+    this.#isEnding = true;
     await this.#write("end", [
       ...this.#toArguments(entry),
       state === "complete" ? "c" : "b",
@@ -249,7 +251,9 @@ class RedisHeldRecording implements HeldRecording {
     try {
       if (readWritten(await this.#all.run(script, this.id, args))) this.stop();
     } catch (error) {
-      if (error instanceof RecordingLost) this.lose();
+      // A renewal can come to Redis after the end: it finds a recording that does not run, and nothing is lost.
+      const isLate = script === "renew" && this.#isEnding;
+      if (error instanceof RecordingLost && !isLate) this.lose();
       throw toFailure(error);
     }
   }
