@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { NEVER_SENT } from "../errors/upstream_errors.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { ExchangeRecord, TokenUsage } from "../exchange/record.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
@@ -27,8 +28,6 @@ const FLUSH_MS = 1000;
 const MAX_TOKENS = 1e12;
 /** Maximum number of models that are remembered for each provider as ones that it has. */
 const MAX_KNOWN = 1000;
-/** Errors of calls that never reached the provider. */
-const NEVER_SENT: ReadonlySet<string | undefined> = new Set(["upstream_unreachable", "upstream_connect_timeout"]);
 
 /** Tells whether all numbers are plausible. */
 const isSound = ({ total, input = 0, output = 0, cached = 0, reasoning = 0 }: TokenUsage): boolean =>
