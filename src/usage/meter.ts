@@ -12,7 +12,7 @@ import {
   HOUR_MS,
   OTHER,
   type Rest,
-  ROWS_A_TURN,
+  ROWS_A_BATCH,
   type UsageBatch,
   type UsageCounts,
   type UsageRange,
@@ -189,7 +189,7 @@ export class UsageMeter implements ExchangeObserver {
         } catch {
           return this.#flushLater();
         }
-        if (this.#batch.rows.length === ROWS_A_TURN) await this.#options.rest();
+        if (this.#batch.rows.length === ROWS_A_BATCH) await this.#options.rest();
       }
       this.#leaving = undefined;
     }
@@ -202,7 +202,7 @@ export class UsageMeter implements ExchangeObserver {
       for (const [hour, table] of tables) yield* table.rowsAt(hour);
     };
     const rows = Array.from(tables.values()).reduce((sum, table) => sum + table.rows, 0);
-    return { rows, parts: inParts(all())[Symbol.iterator]() };
+    return { rows, parts: inParts(all(), ROWS_A_BATCH)[Symbol.iterator]() };
   }
 
   #nextBatch(): UsageBatch | undefined {
