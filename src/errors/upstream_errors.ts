@@ -80,3 +80,16 @@ export const UPSTREAM_ERRORS: Readonly<Record<UpstreamErrorCode, ErrorSpec>> = {
     message: "Cannot complete the answer: the connection to the provider broke",
   },
 };
+
+/** Codes of calls that never reached the provider. */
+export const NEVER_SENT: ReadonlySet<string | undefined> = new Set<UpstreamErrorCode>([
+  "upstream_unreachable",
+  "upstream_connect_timeout",
+]);
+
+/** Codes of calls that never reached the provider, or that it failed to answer: callers can't bring them about. */
+export const UNANSWERED: ReadonlySet<string | undefined> = new Set<string | undefined>([
+  ...NEVER_SENT,
+  "upstream_disconnected",
+  "upstream_bad_response",
+]);

@@ -11,7 +11,8 @@
 import type { Clock } from "../exchange/clock.ts";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
 import { gather } from "../storage/redis_gather.ts";
-import { type BorrowedShare, BorrowedShares, isBorrowed } from "./borrowed_shares_redis.ts";
+import type { Division } from "./borrowed_share_redis.ts";
+import { type Asked, BorrowedShares, DIVISION } from "./borrowed_shares_redis.ts";
 import { ExhaustedWindows } from "./exhausted_windows.ts";
 import { Membership } from "./fleet_redis.ts";
 import {
@@ -23,7 +24,7 @@ import {
   type Reservation,
   type Standing,
 } from "./limiter.ts";
-import { LocalDecisions, type LocalLease } from "./local_decisions.ts";
+import { LocalDecisions } from "./local_decisions.ts";
 import { OpenLeases } from "./open_leases_redis.ts";
 import {
   type Plan,
@@ -40,23 +41,6 @@ import { enforce, findRefusing } from "./verdict.ts";
 
 /** Interval at which a gateway renews its membership and its open exchanges. Milliseconds. */
 const RENEW_MS = 3000;
-
-/** Verdict about one subject of an exchange. */
-interface Asked {
-  readonly plan: Plan;
-  /** Id of the exchange, where concurrency is limited. */
-  readonly id: string | undefined;
-  /** Amounts that were reserved, in the order of {@link Plan.counted}. */
-  readonly reserved: readonly number[];
-  /** Answer of Redis; `undefined` if it failed. */
-  readonly taken: Taken | undefined;
-  /** Share of which it was taken. */
-  readonly share?: BorrowedShare;
-  /** Decision of this gateway, where Redis failed. */
-  local?: LocalLease;
-  /** True if Redis may have counted it all the same. */
-  isUnclear?: boolean;
-}
 
 /** Limiter that counts in Redis. */
 export class RedisLimiter implements Limiter {
@@ -79,8 +63,9 @@ export class RedisLimiter implements Limiter {
   /**
    * @param client The connection
    * @param clock Source of its times
+   * @param division Division of large limits into blocks
    */
-  constructor(client: RedisClient, clock: Clock) {
+  constructor(client: RedisClient, clock: Clock, division: Division = DIVISION) {
     this.#client = client;
     this.#clock = clock;
     this.#acquire = client.script("sallyportAcquire", ACQUIRE);
@@ -90,8 +75,9 @@ export class RedisLimiter implements Limiter {
     this.#open = new OpenLeases(client);
     this.#settlements = new Settlements(client);
     this.#exhausted = new ExhaustedWindows(clock);
-    const [count, settlements] = [this.#count, this.#settlements];
-    this.#shares = new BorrowedShares({ client, clock, count, settlements, gateways: () => this.#membership.gateways });
+    const [acquire, count, settlements] = [this.#acquire, this.#count, this.#settlements];
+    const gateways = () => this.#membership.gateways;
+    this.#shares = new BorrowedShares({ client, clock, acquire, count, settlements, gateways, division });
   }
 
   /** Decisions that were made without Redis. */
@@ -105,24 +91,16 @@ export class RedisLimiter implements Limiter {
     if (!this.#isClosed) this.#cancelRenewal = this.#clock.timer(RENEW_MS, () => void this.start());
   }
 
-  async acquire(subjects: readonly LimitSubject[], reservation: Reservation): Promise<Lease> {
+  acquire(subjects: readonly LimitSubject[], reservation: Reservation): Lease | Promise<Lease> {
     this.#membership.count();
     this.#exhausted.refuse(subjects);
     const asked: Asked[] = [];
     for (const subject of subjects) {
-      const one = this.#takeShare(subject) ?? await this.#ask(subject, reservation);
+      const one = this.#shares.take(subject, reservation);
+      if (one === undefined) return this.#askOthers(subjects, asked, reservation);
       asked.push(one);
-      if (one.taken?.isAdmitted === false) return await this.#refuse(subjects, asked, reservation);
     }
-    let hasEnd = false;
-    for (const { taken, plan, share } of asked) {
-      if (taken === undefined) return this.#decide(asked, reservation);
-      hasEnd ||= !plan.isCounter && share === undefined;
-    }
-    const [first] = asked;
-    const standings = asked.length === 1 ? first?.taken?.standings : undefined;
-    const terms = enforce(standings ?? asked.flatMap(({ taken }) => taken?.standings ?? []), reservation);
-    return { ...terms, release: hasEnd ? this.#toRelease(asked) : ignoreEnd };
+    return this.#admit(asked, reservation);
   }
 
   async status(subject: LimitSubject): Promise<Standing[]> {
@@ -139,25 +117,40 @@ export class RedisLimiter implements Limiter {
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancelRenewal();
+    this.#shares.end();
     await this.#payOwed();
     await this.#membership.leave();
   }
 
-  /** Takes a request of the share of a subject, if this gateway has one and something is left of it. */
-  #takeShare(subject: LimitSubject): Asked | undefined {
-    const share = this.#shares.find(subject);
-    const taken = share?.take();
-    return share && taken && { plan: share.plan, id: undefined, reserved: [], taken, share };
+  /** Asks the subjects that were not asked yet. */
+  async #askOthers(subjects: readonly LimitSubject[], asked: Asked[], reservation: Reservation): Promise<Lease> {
+    let isAnswered = true;
+    for (const subject of subjects.slice(asked.length)) {
+      const one = this.#shares.take(subject, reservation) ?? await this.#ask(subject, reservation);
+      asked.push(one);
+      if (one.taken?.isAdmitted === false) return await this.#refuse(subjects, asked, reservation);
+      isAnswered &&= one.taken !== undefined;
+    }
+    return isAnswered ? this.#admit(asked, reservation) : this.#decide(asked, reservation);
+  }
+
+  /** Admits an exchange that all subjects have admitted. */
+  #admit(asked: readonly Asked[], reservation: Reservation): Lease {
+    const hasEnd = asked.some(({ plan }) => !plan.isCounter);
+    const [first] = asked;
+    const standings = asked.length === 1 ? first?.taken?.standings : undefined;
+    const terms = enforce(standings ?? asked.flatMap(({ taken }) => taken?.standings ?? []), reservation);
+    return { ...terms, release: hasEnd ? this.#toRelease(asked) : ignoreEnd };
   }
 
   /** Asks Redis to admit an exchange to one subject. */
   async #ask(subject: LimitSubject, reservation: Reservation): Promise<Asked> {
     const plan = planOf(subject);
-    if (isBorrowed(plan)) return await this.#takeNextShare(plan);
+    if (this.#settlements.hasPending(subject.name)) void this.#settlements.flush();
+    if (this.#shares.divides(plan)) return await this.#takeNextShare(plan, reservation);
     const id = plan.concurrency === undefined ? undefined : `${this.#id}-${++this.#acquired}`;
     const reserved = toAmountsTaken(plan, reservation);
     const read = (answer: unknown) => readTaken(answer, plan);
-    if (this.#settlements.hasPending(subject.name)) void this.#settlements.flush();
     try {
       const taken = await this.#client.run((redis) => {
         gather(redis);
@@ -169,27 +162,35 @@ export class RedisLimiter implements Limiter {
       return { plan, id, reserved, taken };
     } catch (error) {
       const one: Asked = { plan, id, reserved, taken: undefined };
-      const late = error instanceof RedisFailed ? error.late : undefined;
       // Where Redis admits the exchange after all, it gets that back: the decision of this gateway is charged instead.
-      late?.then((answer) => this.#giveBack({ ...one, taken: read(answer) }, true)).catch((cause: unknown) => {
-        if (!mayBeDone(cause)) return;
-        one.isUnclear = true;
-        if (one.local !== undefined) this.#local.waive(plan, one.local);
-      });
+      this.#awaitLate(one, error, (answer) => this.#giveBack({ ...one, taken: read(answer) }, true));
       return one;
     }
   }
 
-  /** Takes a request of the next block of a share. */
-  async #takeNextShare(plan: Plan): Promise<Asked> {
+  /** Takes what an exchange needs of the next blocks of a share. */
+  async #takeNextShare(plan: Plan, reservation: Reservation): Promise<Asked> {
     const share = this.#shares.of(plan);
+    const reserved = toAmountsTaken(plan, reservation);
     try {
-      const taken = await share.takeNext();
+      const taken = await share.takeNext(reserved);
       if (taken.isAdmitted) this.#exhausted.forget(plan.subject);
-      return { plan, id: undefined, reserved: [], taken, share };
-    } catch {
-      return { plan, id: undefined, reserved: [1], taken: undefined };
+      return { plan, id: undefined, reserved, taken, share };
+    } catch (error) {
+      const one: Asked = { plan, id: undefined, reserved, taken: undefined };
+      this.#awaitLate(one, error, () => {});
+      return one;
     }
+  }
+
+  /** Waits for the answer to a call that failed. What Redis may have counted is not charged once more. */
+  #awaitLate(one: Asked, error: unknown, answered: (answer: unknown) => void): void {
+    const late = error instanceof RedisFailed ? error.late : undefined;
+    late?.then(answered).catch((cause: unknown) => {
+      if (!mayBeDone(cause)) return;
+      one.isUnclear = true;
+      if (one.local !== undefined) this.#local.waive(one.plan, one.local);
+    });
   }
 
   /** Reads the state of a subject's limits. */
@@ -239,7 +240,7 @@ export class RedisLimiter implements Limiter {
   }
 
   #release({ plan, id, taken, share, local, reserved: asked }: Asked, used: Amounts): void {
-    if (share !== undefined) return;
+    if (share !== undefined && taken !== undefined) return share.settle(taken, asked, used);
     if (id !== undefined) this.#open.delete(plan, id);
     const ends = local === undefined ? taken?.ends : local.ends;
     if (ends === undefined) {
@@ -259,13 +260,14 @@ export class RedisLimiter implements Limiter {
    */
   #giveBack({ plan, id, taken, share, reserved }: Asked, isLate = false): void {
     if (taken?.isAdmitted !== true) return;
-    if (share !== undefined) return share.giveBack();
+    if (share !== undefined) return share.giveBack(taken, reserved);
     if (id !== undefined && !isLate) this.#open.delete(plan, id);
     const isOver = id !== undefined && !this.#open.has(plan, id);
     this.#settlements.add(plan, isOver ? id : undefined, toUndoing(plan, taken, reserved));
   }
 
   async #renew(): Promise<void> {
+    this.#shares.giveBackIdle();
     try {
       await this.#settlements.flush();
       await this.#membership.renew();

@@ -93,7 +93,12 @@ export function planOf(subject: LimitSubject): Plan {
  * @param reservation Amounts to reserve
  */
 export function toAmountsTaken({ subject, counted }: Plan, reservation: Reservation): number[] {
-  return counted.map(({ name, limit }) => reservedOf({ subject, name, limit }, reservation));
+  const amounts: number[] = [];
+  for (let index = 0; index < counted.length; index++) {
+    const limit = counted[index];
+    if (limit !== undefined) amounts.push(reservedOf({ subject, name: limit.name, limit: limit.limit }, reservation));
+  }
+  return amounts;
 }
 
 /**
@@ -112,17 +117,22 @@ export function toCountArguments({ counted: [requests], isObserved }: Plan, want
  *
  * @param plan The plan of the subject
  * @param id Id of the exchange; empty to look only
- * @param taken Amounts to take
+ * @param amounts Amounts to take
+ * @param wanted The least of each with which a gateway can go on that takes them in advance; left out for one exchange,
+ * which takes all or nothing
  */
 export function toAcquireArguments(
   { counted, concurrency, isObserved }: Plan,
   id: string,
-  taken: readonly number[],
+  amounts: readonly number[],
+  wanted?: readonly { readonly least: number }[],
 ): (string | number)[] {
   const args: (string | number)[] = [id, LEASE_MS.redis, concurrency ?? -1, isObserved ? 1 : 0];
   for (let index = 0; index < counted.length; index++) {
     const limit = counted[index];
-    if (limit !== undefined) args.push(limit.field, limit.limit, taken[index] ?? 0, limit.window);
+    const amount = amounts[index] ?? 0;
+    if (limit === undefined) continue;
+    args.push(limit.field, limit.limit, wanted?.[index]?.least ?? Math.max(1, amount), amount, limit.window);
   }
   return args;
 }

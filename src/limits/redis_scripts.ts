@@ -73,16 +73,17 @@ return {granted, now, 0, used, ends}`;
 /**
  * Takes from all limits of a subject or from none; or only looks. KEYS: counts, open exchanges. ARGV: id (empty: only
  * look), life of a lease, limit of concurrency (-1: none), 1 to observe; then of each other limit its field, the limit,
- * the amount to take, its window. Answer: 1 if taken, now, exchanges open before, then of each other limit the used part
- * before and the end of its window, which is negative if the window has just begun.
+ * the room that it has to have (0: any), the amount to take, of which as much is taken as there is room for, its window.
+ * Answer: 1 if taken, now, exchanges open before, then of each other limit the used part before and the end of its
+ * window, which is negative if the window has just begun.
  */
 export const ACQUIRE: string = `${NOW}${KEEP}${END_OF}${CURRENT}
 local concurrency, isReached = tonumber(ARGV[3]), false
 local reply = {1, now, 0}
-for i = 5, #ARGV, 4 do
+for i = 5, #ARGV, 5 do
   local count = redis.call('HMGET', KEYS[1], ARGV[i], ARGV[i] .. 'u')
-  local used, ends, isNew = current(count[1], count[2], ARGV[i + 3])
-  if used + math.max(1, ARGV[i + 2]) > tonumber(ARGV[i + 1]) then isReached = true end
+  local used, ends, isNew = current(count[1], count[2], ARGV[i + 4])
+  if ARGV[i + 2] ~= '0' and used + ARGV[i + 2] > tonumber(ARGV[i + 1]) then isReached = true end
   reply[#reply + 1], reply[#reply + 2] = used, isNew and -ends or ends
 end
 if concurrency >= 0 then
@@ -94,14 +95,17 @@ if ARGV[1] == '' or (isReached and ARGV[4] ~= '1') then
   reply[1] = 0
   return reply
 end
-for i = 5, #ARGV, 4 do
-  local ends = -reply[(i + 5) / 2]
+local at = 4
+for i = 5, #ARGV, 5 do
+  local used, ends, amount = reply[at], -reply[at + 1], ARGV[i + 3]
+  if ARGV[4] ~= '1' and amount - ARGV[i + 1] + used > 0 then amount = math.max(0, ARGV[i + 1] - used) end
   if ends > 0 then
-    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 2], ARGV[i] .. 'u', ends)
+    redis.call('HSET', KEYS[1], ARGV[i], amount, ARGV[i] .. 'u', ends)
     keep(KEYS[1], ends)
-  elseif ARGV[i + 2] ~= '0' then
-    redis.call('HINCRBY', KEYS[1], ARGV[i], ARGV[i + 2])
+  elseif tonumber(amount) ~= 0 then
+    redis.call('HINCRBY', KEYS[1], ARGV[i], amount)
   end
+  at = at + 2
 end
 if concurrency >= 0 then
   redis.call('ZADD', KEYS[2], now + ARGV[2], ARGV[1])

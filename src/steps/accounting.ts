@@ -5,7 +5,8 @@
  * @module
  */
 import { costOf, findPrice, type Price, type Prices } from "../config/prices.ts";
-import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
+import { UNANSWERED } from "../errors/upstream_errors.ts";
 import type { Exchange, Settlement } from "../exchange/exchange.ts";
 import type { TokenUsage } from "../exchange/record.ts";
 import { type EstimatedCall, type EstimatedTokens, TokenEstimator } from "../limits/estimate.ts";
@@ -16,13 +17,6 @@ import { MAX_ADDED_TOKENS } from "../operations/request_size.ts";
 const COST_UNIT = 1000n;
 /** The most models of a provider whose price is remembered. */
 const MAX_PRICES = 1000;
-/** Errors of calls that never reached the provider, or that it failed to answer: callers can't bring them about. */
-const UNANSWERED: ReadonlySet<string | undefined> = new Set<ErrorCode | undefined>([
-  "upstream_unreachable",
-  "upstream_connect_timeout",
-  "upstream_disconnected",
-  "upstream_bad_response",
-]);
 
 /**
  * Share of what was relayed that a stream must have stated before it broke off, to be taken at its word. Some state

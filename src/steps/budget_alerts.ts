@@ -10,14 +10,27 @@ import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { Digest } from "../keys/key_format.ts";
 import { BudgetWatch, type OnReached, type ReachedBudget } from "../limits/budget_watch.ts";
-import type { Amounts, Lease, Limiter, LimitSubject, Reservation } from "../limits/limiter.ts";
+import {
+  type Amounts,
+  type Lease,
+  type Limiter,
+  type LimitSubject,
+  NO_AMOUNTS,
+  NO_RESERVATION,
+  type Reservation,
+} from "../limits/limiter.ts";
 import { type Post, Webhook, type WebhookMessage } from "../observe/alerts/webhook.ts";
 import { createFetchTransport } from "../upstream/transport.ts";
 
 /** Deadline of one attempt. Milliseconds. */
 const POST_MS = 10_000;
-/** A claim to one message takes the whole of its budget. */
-const CLAIM: Reservation = { expected: { tokens: 1, spend: 0 }, most: { tokens: 1, spend: 0 } };
+/** Amounts that a message takes when it was told: the whole of its budget. */
+const TOLD: Reservation = { expected: { tokens: 1, spend: 0 }, most: { tokens: 1, spend: 0 } };
+/** Interval at which a gateway looks whether a message was told that another one sends: that may have died. Milliseconds. */
+const LOOK_MS = 5000;
+
+/** Lease of a limit that could not be counted. */
+const UNCOUNTED: Lease = { headers: {}, observed: undefined, release() {} };
 
 /** Watch of the budgets that calls count against. */
 export interface BudgetNotes {
@@ -73,7 +86,7 @@ function createTeller(
   return (reached) => {
     const id = `budget_${digest(JSON.stringify(toIdentity(reached))).slice(0, 32)}`;
     const message = toMessage(reached, id, clock.now());
-    void claim(limiter, id, reached).then((isOurs) => isOurs ? webhook.send(message) : undefined);
+    void tellOnce(message, reached, { limiter, clock, send: () => webhook.send(message) });
   };
 }
 
@@ -83,18 +96,49 @@ function toIdentity({ subject, unit, limit, period, until, threshold }: ReachedB
 }
 
 /**
- * Claims a message: it has a budget of one for the period, which is counted, and kept, wherever limits are.
+ * Sends a message, unless it was told. While another gateway sends it, this one looks now and then whether that has
+ * died before it was done.
  *
- * @returns Whether it is this gateway's to send; also if nobody can tell, for its id shows a receiver that it came twice
+ * Both are limits of the message, which are counted, and kept, wherever limits are: it is told once in the period, and
+ * sent by one gateway at a time. Never rejects.
  */
-async function claim(limiter: Limiter, id: string, { period }: ReachedBudget): Promise<boolean> {
+async function tellOnce(
+  { id }: WebhookMessage,
+  { period, until }: ReachedBudget,
+  { limiter, clock, send }: { limiter: Limiter; clock: Clock; send(): Promise<void> },
+): Promise<void> {
+  const told = { name: `alert:${id}`, limits: { budget: { limit: 1, period } } };
+  const sending = { name: `alert:${id}:sending`, limits: { concurrency: 1 } };
+  while (clock.now() < until) {
+    if (await isTold(limiter, told)) return;
+    const lease = await take(limiter, sending, NO_RESERVATION);
+    // Another one may have told it between the two questions.
+    if (lease === undefined || await isTold(limiter, told)) {
+      lease?.release(NO_AMOUNTS);
+      await new Promise<void>((resolve) => clock.timer(LOOK_MS, resolve, { isBackground: true }));
+      continue;
+    }
+    await send();
+    (await take(limiter, told, TOLD))?.release(TOLD.expected);
+    return lease.release(NO_AMOUNTS);
+  }
+}
+
+/** Returns whether a message was told. If nobody can say, it was not: its id shows a receiver that it came twice. */
+async function isTold(limiter: Limiter, told: LimitSubject): Promise<boolean> {
   try {
-    const subject = { name: `alert:${id}`, limits: { budget: { limit: 1, period } } };
-    const lease = await limiter.acquire([subject], CLAIM);
-    lease.release(CLAIM.expected);
-    return true;
+    return (await limiter.status(told)).some(({ used, limit }) => used >= limit);
+  } catch {
+    return false;
+  }
+}
+
+/** Takes from a limit of a message. @returns The lease; `undefined` where the limit is reached */
+async function take(limiter: Limiter, subject: LimitSubject, amounts: Reservation): Promise<Lease | undefined> {
+  try {
+    return await limiter.acquire([subject], amounts);
   } catch (error) {
-    return !(GatewayError.is(error) && error.code === "budget_exceeded");
+    return GatewayError.is(error) ? undefined : UNCOUNTED;
   }
 }
 

@@ -94,10 +94,12 @@ export const HOUR_MS = 3_600_000;
 /** A day. Milliseconds. */
 export const DAY_MS = 86_400_000;
 /**
- * Rows that are worked on in one turn of the process, at most 10 µs each on a slow machine: streams must not wait for
- * more than 5 ms. A batch has at most as many, and a store yields at most as many at once.
+ * Rows that are worked on in one turn of the process, at most 25 µs each on a slow machine: streams must not wait for
+ * more than 5 ms. A store yields at most as many at once.
  */
-export const ROWS_A_TURN = 500;
+export const ROWS_A_TURN = 200;
+/** Rows of a batch at most: a store takes fewer larger ones with less work. */
+export const ROWS_A_BATCH = 500;
 
 /** Ends a turn of long work: resolves after other work of the process had its turn. */
 export type Rest = () => Promise<void>;
@@ -122,7 +124,7 @@ export interface UsageRange {
 export interface UsageBatch {
   /** Number of the batch, from 1 on, without gaps. */
   readonly number: number;
-  /** Rows of hours, at most {@link ROWS_A_TURN}. */
+  /** Rows of hours, at most {@link ROWS_A_BATCH}. */
   readonly rows: readonly UsageRow[];
 }
 

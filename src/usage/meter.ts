@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { NEVER_SENT } from "../errors/upstream_errors.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { ExchangeRecord, TokenUsage } from "../exchange/record.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
@@ -11,7 +12,7 @@ import {
   HOUR_MS,
   OTHER,
   type Rest,
-  ROWS_A_TURN,
+  ROWS_A_BATCH,
   type UsageBatch,
   type UsageCounts,
   type UsageRange,
@@ -27,8 +28,6 @@ const FLUSH_MS = 1000;
 const MAX_TOKENS = 1e12;
 /** Maximum number of models that are remembered for each provider as ones that it has. */
 const MAX_KNOWN = 1000;
-/** Errors of calls that never reached the provider. */
-const NEVER_SENT: ReadonlySet<string | undefined> = new Set(["upstream_unreachable", "upstream_connect_timeout"]);
 
 /** Tells whether all numbers are plausible. */
 const isSound = ({ total, input = 0, output = 0, cached = 0, reasoning = 0 }: TokenUsage): boolean =>
@@ -190,7 +189,7 @@ export class UsageMeter implements ExchangeObserver {
         } catch {
           return this.#flushLater();
         }
-        if (this.#batch.rows.length === ROWS_A_TURN) await this.#options.rest();
+        if (this.#batch.rows.length === ROWS_A_BATCH) await this.#options.rest();
       }
       this.#leaving = undefined;
     }
@@ -203,7 +202,7 @@ export class UsageMeter implements ExchangeObserver {
       for (const [hour, table] of tables) yield* table.rowsAt(hour);
     };
     const rows = Array.from(tables.values()).reduce((sum, table) => sum + table.rows, 0);
-    return { rows, parts: inParts(all())[Symbol.iterator]() };
+    return { rows, parts: inParts(all(), ROWS_A_BATCH)[Symbol.iterator]() };
   }
 
   #nextBatch(): UsageBatch | undefined {

@@ -24,7 +24,6 @@ import {
   type UsageStore,
   UsageUnavailable,
 } from "./counts.ts";
-import { readFirstForm } from "./first_form_redis.ts";
 import { scanHash, type UsageRedis } from "./scan_redis.ts";
 import { inParts } from "./usage_memory.ts";
 import { expiryOf, GROUPS, hashName, indexName, markName, type Place, placeOf, readIndex } from "./usage_shards.ts";
@@ -167,7 +166,6 @@ export class RedisUsage implements UsageStore {
 
   async *read(range: UsageRange): AsyncIterable<readonly UsageRow[]> {
     try {
-      yield* readFirstForm(this.#client, range);
       const places = range.key === undefined ? undefined : placeOf(range.key);
       for (let group = 0; group < GROUPS; group++) {
         if (places === undefined || places.group === group) yield* this.#readGroup(group, range, places?.hash);

@@ -14,6 +14,7 @@ import {
   type Reservation,
 } from "../../src/limits/limiter.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
+import type { Division } from "../../src/limits/borrowed_share_redis.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
 import { END_OF } from "../../src/limits/redis_scripts.ts";
@@ -66,21 +67,34 @@ class TimedClient extends RedisClient {
   }
 }
 
-async function join(url: string, clock: Clock): Promise<Member> {
+/** Division of all limits into blocks that are never larger than what exchanges wait for. */
+const ALL_DIVIDED: Division = { min: { requests: 1, tokens: 1, budget: 1, spend: 1 }, parts: Infinity };
+
+async function join(url: string, clock: Clock, division?: Division): Promise<Member> {
   const reports: string[] = [];
   const client = new TimedClient(url, clock, (text) => reports.push(text));
   await client.ready();
-  const limiter = new RedisLimiter(client, movedClock);
+  const limiter = new RedisLimiter(client, movedClock, division);
   await limiter.start();
   const close = () => limiter.close().finally(() => client.close());
   return { client, limiter, reports, renew: () => limiter.start(), close };
 }
 
+/** Acquires a lease; `undefined` where it is refused. */
+async function tryAcquire(limiter: Limiter, subject: LimitSubject, reservation = NO_RESERVATION) {
+  try {
+    return await limiter.acquire([subject], reservation);
+  } catch (error) {
+    assert.ok(GatewayError.is(error));
+    return undefined;
+  }
+}
+
 let server: RedisServer;
 let raw: Redis;
 const members: Member[] = [];
-const start = async (clock = patient): Promise<Member> => {
-  const member = await join(server.url, clock);
+const start = async (clock = patient, division?: Division): Promise<Member> => {
+  const member = await join(server.url, clock, division);
   members.push(member);
   return member;
 };
@@ -107,23 +121,29 @@ const passFor = ({ limiter }: Member) => async (ms: number): Promise<void> => {
 withRedis.describe("in Redis", () => {
   beforeAll(open);
   afterAll(close);
-  describeLimiter("in Redis", async () => {
-    const member = await join(server.url, patient);
-    return {
-      limiter: member.limiter,
-      now: () => Date.now() + passedMs,
-      pass: passFor(member),
-      close: member.close,
-    };
-  });
+  for (const [place, division] of [["in Redis"], ["in blocks of Redis", ALL_DIVIDED]] as const) {
+    describeLimiter(place, async () => {
+      const member = await join(server.url, patient, division);
+      return {
+        limiter: member.limiter,
+        now: () => Date.now() + passedMs,
+        pass: passFor(member),
+        close: member.close,
+      };
+    });
+  }
 });
 
 withRedis.describe("limits in Redis beside those in memory", () => {
   beforeAll(open);
   afterAll(close);
 
-  it("answer alike at each step", async () => {
-    const member = await start();
+  it("answer alike at each step", () => assertAlike());
+
+  it("answer alike at each step, in blocks", () => assertAlike(ALL_DIVIDED));
+
+  const assertAlike = async (division?: Division) => {
+    const member = await start(patient, division);
     const { limiter } = member;
     // New limits each time: nothing is known of their windows, so that Redis is asked about all of them.
     const forgetful: Limiter = {
@@ -167,7 +187,7 @@ withRedis.describe("limits in Redis beside those in memory", () => {
       { numRuns: 150 },
     );
     assert.equal(limiter.fallbacks, 0, "Redis was not asked");
-  });
+  };
 
   it("end days and months by the clock of Redis, however wrong that of a gateway is", async () => {
     for (const drift of [-40 * 24 * HOUR, -HOUR, HOUR, 40 * 24 * HOUR]) {
@@ -219,7 +239,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     await Promise.all(both.map(async ({ limiter }) => {
       while (!isOver()) {
         const answers = await Promise.allSettled(
-          Array.from({ length: 10 }, () => limiter.acquire([key], NO_RESERVATION)),
+          Array.from({ length: 10 }, async () => await limiter.acquire([key], NO_RESERVATION)),
         );
         taken += answers.filter(({ status }) => status === "fulfilled").length;
         const [count, end] = await raw.hmget(counts, "r", "ru");
@@ -473,7 +493,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     let [sum, most] = [0, 0];
     await Promise.all(three.map(async ({ limiter }, index) => {
       for (let number = 0; number < 40; number++) {
-        const taken = await limiter.acquire([key], { expected: tokens(1), most: tokens(100) }).catch(() => undefined);
+        const taken = await tryAcquire(limiter, key, { expected: tokens(1), most: tokens(100) });
         most = Math.max(most, (await used(three[(index + 1) % 3] ?? assert.fail(), key)).tokens ?? 0);
         if (taken === undefined) continue;
         const amount = number % 2 === 0 ? 100 : 10;
@@ -590,7 +610,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     const passedOf = async ({ limiter }: Member) => {
       const key = keyWith({ requests: { limit: 80, windowMs: HOUR } });
       for (let passed = 0;; passed++) {
-        if (await limiter.acquire([key], NO_RESERVATION).then(() => false, () => true)) return passed;
+        if (await tryAcquire(limiter, key) === undefined) return passed;
       }
     };
     assert.deepEqual([await passedOf(busy), await passedOf(idle)], [70, 10]);
@@ -602,7 +622,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     const passedOf = async ({ limiter }: Pick<Member, "limiter">) => {
       const key = keyWith({ requests: { limit: 80, windowMs: HOUR } });
       for (let passed = 0;; passed++) {
-        if (await limiter.acquire([key], NO_RESERVATION).then(() => false, () => true)) return passed;
+        if (await tryAcquire(limiter, key) === undefined) return passed;
       }
     };
     await server.restart();

@@ -99,4 +99,60 @@ describe("alerts of a program", () => {
     await until(async () => USED.test(await second.metrics()), "it knows that the budget is used up");
     assert.deepEqual(thresholds(), [0.8, 1]);
   });
+
+  const idsOf = (calls: Provider["calls"]) =>
+    Array.from(new Set(calls.map(({ headers }) => headers["webhook-id"]))).sort();
+  const refuseMessages = async () => {
+    await receiver.close();
+    receiver = await startProvider((response) => response.writeHead(isRefusing ? 503 : 200).end());
+    isRefusing = true;
+  };
+  let isRefusing = false;
+
+  for (const signal of ["SIGKILL", "SIGTERM"] as const) {
+    it(`what was not delivered before ${signal} is sent after it, once`, async () => {
+      await refuseMessages();
+      at.configure(settings());
+      const first = await serve();
+      assert.equal(await first.call(), 200);
+      await until(() => receiver.calls.length >= 2, "both messages were tried");
+      first.program.kill(signal);
+      await first.program.ended;
+      const tried = receiver.calls.splice(0);
+      isRefusing = false;
+      const second = await serve();
+      await second.call();
+      await until(() => receiver.calls.length >= 2, "both messages");
+      assert.deepEqual(idsOf(receiver.calls), idsOf(tried), "they have the ids by which a receiver knows them");
+      assert.deepEqual(thresholds(), [0.8, 1]);
+      second.program.kill("SIGTERM");
+      await second.program.ended;
+      const third = await serve();
+      await third.call();
+      await until(async () => USED.test(await third.metrics()) || receiver.calls.length > 2, "its use is known");
+      assert.equal(receiver.calls.length, 2);
+    });
+  }
+
+  withRedis.it("what a gateway that died had not delivered is sent by another one, once", async () => {
+    const redis = await startRedis();
+    try {
+      await refuseMessages();
+      at.configure({ ...settings(), redis: redis.url });
+      const [dying, other] = [await serve(), await serve()];
+      assert.equal(await dying.call(), 200);
+      await until(() => receiver.calls.length >= 2, "both messages were tried");
+      assert.equal(await other.call(), 429);
+      dying.program.kill("SIGKILL");
+      await dying.program.ended;
+      const tried = receiver.calls.splice(0);
+      isRefusing = false;
+      await until(() => receiver.calls.length >= 2, "both messages", 30_000);
+      assert.deepEqual(idsOf(receiver.calls), idsOf(tried));
+      assert.deepEqual(thresholds(), [0.8, 1]);
+    } finally {
+      await endPrograms();
+      await redis.stop();
+    }
+  });
 });

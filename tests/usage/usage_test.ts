@@ -14,7 +14,7 @@ import {
   MAX_MODELS,
   noCounts,
   OTHER,
-  ROWS_A_TURN,
+  ROWS_A_BATCH,
   type UsageBatch,
   type UsageRow,
 } from "../../src/usage/counts.ts";
@@ -275,8 +275,8 @@ describe("usage of 250,000 keys in an hour", () => {
     for (let key = 0; key < 250_000; key++) meter.settled(exchange({ keyId: `key-${key}` }));
     await meter.close();
     assert.equal(keys.size, 250_000);
-    assert.ok(batches.every((rows) => rows <= ROWS_A_TURN));
-    assert.equal(rests, 250_000 / ROWS_A_TURN);
+    assert.ok(batches.every((rows) => rows <= ROWS_A_BATCH));
+    assert.equal(rests, 250_000 / ROWS_A_BATCH);
   });
 });
 

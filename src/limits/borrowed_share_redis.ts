@@ -1,0 +1,249 @@
+/**
+ * A gateway's share of large limits: blocks of requests, tokens and money that it takes in advance and spends on its
+ * own. Redis counts a block as used from the moment it is lent, so that no limit is exceeded. What a gateway does not
+ * need of its blocks goes back.
+ *
+ * @module
+ */
+import type { Clock } from "../exchange/clock.ts";
+import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
+import { gather } from "../storage/redis_gather.ts";
+import { Block, roomFor } from "./block_redis.ts";
+import { type Amounts, type Standing, unitOf } from "./limiter.ts";
+import {
+  type CountedLimit,
+  type Plan,
+  readTaken,
+  type Taken,
+  toAcquireArguments,
+  toCountArguments,
+  type Windowed,
+} from "./redis_plan.ts";
+import { type Settlements, toUndoing } from "./settlements_redis.ts";
+
+/** Time after which a share that is not used is given back. Milliseconds. */
+const IDLE_MS = 2000;
+
+/** Division of limits into blocks. */
+export interface Division {
+  /** The smallest limits that are divided. */
+  readonly min: Readonly<Record<Windowed, number>>;
+  /** Number of parts of a limit of which a block is at most one. */
+  readonly parts: number;
+}
+
+/** Parts of a limiter that shares use. */
+export interface Lender {
+  readonly client: RedisClient;
+  readonly clock: Clock;
+  /** The script that counts requests. */
+  readonly count: ReturnType<RedisClient["script"]>;
+  /** The script that takes from all limits of a subject. */
+  readonly acquire: ReturnType<RedisClient["script"]>;
+  /** Number of gateways that share the limits. */
+  readonly gateways: () => number;
+  readonly settlements: Settlements;
+  readonly division: Division;
+}
+
+/** Share of the limits of one subject. */
+export class BorrowedShare {
+  /** The plan of the subject. Keys that are read anew have a new one, with the same limits. */
+  plan: Plan;
+  readonly #lender: Lender;
+  /** A block of each limit, in the order of {@link Plan.counted}. */
+  readonly #blocks: readonly Block[];
+  /** Amounts for which exchanges wait until the next blocks. */
+  readonly #waiting = new Set<readonly number[]>();
+  #borrowing: Promise<Taken> | undefined;
+  #usedAt = -Infinity;
+  #isOver = false;
+
+  /**
+   * @param plan The plan of the subject
+   * @param lender Source of its blocks
+   */
+  constructor(plan: Plan, lender: Lender) {
+    this.plan = plan;
+    this.#lender = lender;
+    this.#blocks = plan.counted.map(({ limit }) => new Block(limit, lender.division.parts));
+  }
+
+  /**
+   * Takes from the blocks, or returns `undefined` if too little is left of one.
+   *
+   * @param amounts Amounts to take, in the order of {@link Plan.counted}
+   * @param begun True for each window that began with the blocks, which were taken for this exchange
+   */
+  take(amounts: readonly number[], begun: readonly boolean[] = []): Taken | undefined {
+    const now = this.#lender.clock.monotonic();
+    const blocks = this.#blocks;
+    for (let index = 0; index < blocks.length; index++) {
+      if (blocks[index]?.hasRoom(roomFor(amounts[index]), now) !== true) return undefined;
+    }
+    const standings = this.#standings(now);
+    const ends: number[] = [];
+    for (let index = 0; index < blocks.length; index++) ends.push(blocks[index]?.take(amounts[index] ?? 0) ?? 0);
+    this.#usedAt = now;
+    return { isAdmitted: true, standings, ends, begun };
+  }
+
+  /**
+   * Takes from the next blocks, for which all who wait share one call.
+   *
+   * @param amounts Amounts to take, in the order of {@link Plan.counted}
+   */
+  async takeNext(amounts: readonly number[]): Promise<Taken> {
+    this.#waiting.add(amounts);
+    try {
+      for (let begun: readonly boolean[] = [];;) {
+        const taken = this.take(amounts, begun);
+        if (taken !== undefined) {
+          this.#reduceToLargest();
+          return taken;
+        }
+        this.#borrowing ??= this.#borrow().finally(() => this.#borrowing = undefined);
+        const borrowed = await this.#borrowing;
+        begun = borrowed.begun;
+        if (!this.#isReached(amounts)) continue;
+        const standings = this.#standings(this.#lender.clock.monotonic());
+        this.#reduceToLargest();
+        return { isAdmitted: false, standings, ends: [], begun: [] };
+      }
+    } finally {
+      this.#waiting.delete(amounts);
+      if (this.#isOver && this.#waiting.size === 0) this.#reduce(() => 0);
+    }
+  }
+
+  /**
+   * Settles what was taken for an exchange: blocks get back what it did not use, and pay what it used beyond.
+   *
+   * @param taken The verdict by which it was taken
+   * @param amounts Amounts that were taken
+   * @param used Amounts that were used
+   */
+  settle({ ends }: Taken, amounts: readonly number[], used: Amounts): void {
+    const { counted } = this.plan;
+    const now = this.#lender.clock.monotonic();
+    for (let index = 0; index < counted.length; index++) {
+      const limit = counted[index];
+      if (limit === undefined || limit.name === "requests") continue;
+      this.#correct(index, ends[index] ?? 0, used[unitOf(limit.name)] - (amounts[index] ?? 0), now);
+    }
+  }
+
+  /**
+   * Gives back what was taken in vain.
+   *
+   * @param taken The verdict by which it was taken
+   * @param amounts Amounts that were taken
+   */
+  giveBack({ ends, begun }: Taken, amounts: readonly number[]): void {
+    const now = this.#lender.clock.monotonic();
+    for (const [index, amount] of amounts.entries()) {
+      this.#correct(index, ends[index] ?? 0, -amount, now, begun[index] === true);
+    }
+  }
+
+  /** Gives back what is left, if nothing was taken for some time. */
+  giveBackIdle(): void {
+    if (this.#lender.clock.monotonic() - this.#usedAt >= IDLE_MS && this.#waiting.size === 0) this.#reduce(() => 0);
+  }
+
+  /** Ends the share: what is left goes back, and later what its exchanges do not use. */
+  end(): void {
+    this.#reduce(() => 0);
+    this.#isOver = true;
+  }
+
+  /** Gives back what is left beyond the largest blocks that may be taken now. */
+  #reduceToLargest(): void {
+    this.#reduce((block, now) => block.largest(this.#lender.gateways(), now));
+  }
+
+  /** Gives back what is left beyond an amount of each block. */
+  #reduce(mostOf: (block: Block, now: number) => number): void {
+    const now = this.#lender.clock.monotonic();
+    for (const [index, limit] of this.plan.counted.entries()) {
+      const block = this.#blocks[index];
+      if (block?.isLive(now)) this.#pay(limit, block.ends, -block.reduce(mostOf(block, now)));
+    }
+  }
+
+  /** Returns whether a limit has too little left, as Redis just said. */
+  #isReached(amounts: readonly number[]): boolean {
+    const now = this.#lender.clock.monotonic();
+    return !this.plan.isObserved && this.#blocks.some((block, index) => block.isReached(roomFor(amounts[index]), now));
+  }
+
+  /** Corrects what was taken of a block, in its own window; in Redis, where the block is of another one. */
+  #correct(index: number, ends: number, change: number, now: number, isUndone = false): void {
+    const [limit, block] = [this.plan.counted[index], this.#blocks[index]];
+    if (limit === undefined || block === undefined || (change === 0 && !isUndone)) return;
+    if (this.#isOver || block.ends !== ends || !block.isLive(now)) return this.#pay(limit, ends, change, isUndone);
+    const owed = block.correct(change);
+    const rest = owed > 0 ? owed : -block.reduce(block.largest(this.#lender.gateways(), now));
+    this.#pay(limit, ends, rest, isUndone);
+  }
+
+  /** Changes the count in Redis. */
+  #pay(limit: CountedLimit, ends: number, change: number, isUndone = false): void {
+    if (change === 0 && !isUndone) return;
+    this.#lender.settlements.add(this.plan, undefined, [{ limit, ends, change, isUndone }]);
+  }
+
+  /** State of the limits as this gateway knows it: its blocks are not used yet. */
+  #standings(now: number): Standing[] {
+    const { subject, counted } = this.plan;
+    const standings: Standing[] = [];
+    for (let index = 0; index < counted.length; index++) {
+      const [limit, block] = [counted[index], this.#blocks[index]];
+      if (limit === undefined || block === undefined) continue;
+      const { name } = limit;
+      standings.push({ subject, name, limit: limit.limit, used: block.used, resetMs: block.resetMs(now) });
+    }
+    return standings;
+  }
+
+  /** Takes blocks in advance: as much as is wanted or as there is room for. Those that come too late are given back. */
+  async #borrow(): Promise<Taken> {
+    const { plan } = this;
+    const { client, clock, count, acquire, settlements, gateways } = this.#lender;
+    const askedAt = clock.monotonic();
+    const wanted = this.#blocks.map((block, index) => {
+      return block.want(Array.from(this.#waiting, (amounts) => amounts[index] ?? 0), askedAt, gateways());
+    });
+    const read = (answer: unknown) => readTaken(answer, plan);
+    const grantedOf = ({ isAdmitted, standings }: Taken) =>
+      wanted.map(({ most }, index) => {
+        const { limit = 0, used = 0 } = standings[index] ?? {};
+        if (!isAdmitted) return 0;
+        return plan.isObserved ? most : Math.max(0, Math.min(most, limit - used));
+      });
+    try {
+      const taken = await client.run((redis) => {
+        gather(redis);
+        if (plan.isCounter) return count(redis, [plan.countsKey], toCountArguments(plan, wanted[0]?.most ?? 1));
+        return acquire(
+          redis,
+          [plan.countsKey, plan.openKey],
+          toAcquireArguments(plan, "-", wanted.map(({ most }) => most), wanted),
+        );
+      }, read);
+      const granted = grantedOf(taken);
+      for (const [index, block] of this.#blocks.entries()) {
+        const { used = 0, resetMs = 0 } = taken.standings[index] ?? {};
+        // By the time of asking: the window ends a little later in truth, never earlier.
+        block.add(granted[index] ?? 0, { used, ends: taken.ends[index] ?? 0, endsAt: askedAt + resetMs, askedAt });
+      }
+      return taken;
+    } catch (error) {
+      const late = error instanceof RedisFailed ? error.late : undefined;
+      late?.then(read).then((taken) => {
+        if (taken.isAdmitted) settlements.add(plan, undefined, toUndoing(plan, taken, grantedOf(taken)));
+      }).catch(() => {});
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,276 @@
+/** Blocks of large limits that gateways take in advance from Redis: what passes, what is charged, what goes back. */
+// runtimes: once
+import assert from "node:assert/strict";
+import { setImmediate } from "node:timers";
+import { afterAll, beforeAll, it } from "@std/testing/bdd";
+import fc from "fast-check";
+import { checkHistory, type HistoricCall } from "../../scripts/fleet/history.ts";
+import type { LimitSet } from "../../src/config/limit_set.ts";
+import { type Clock, systemClock } from "../../src/exchange/clock.ts";
+import type { Lease, LimitSubject } from "../../src/limits/limiter.ts";
+import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
+import { GatewayError } from "../../src/errors/gateway_error.ts";
+import { RedisClient } from "../../src/storage/redis_client.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
+import { until } from "../support/until.ts";
+import { expecting, keyWith, tokens, usedOf } from "./limits_suite.ts";
+
+const HOUR = 3_600_000;
+/** A limit that is divided, and the largest block of it. */
+const LIMIT = 1_000_000;
+const BLOCK = LIMIT / 100;
+/** The price of a token in 10^-9 of a currency. */
+const PRICE = 250_000;
+const hourly = { tokens: { limit: LIMIT, windowMs: HOUR } };
+
+/** Deadlines that a busy machine keeps too. */
+const patient: Clock = { ...systemClock, timer: (ms, fire) => systemClock.timer(20 * ms, fire) };
+/** The clock of limiters: it passes as tests want it, and fires no timer. */
+let passedMs = 0;
+const moved: Clock = { ...systemClock, monotonic: () => systemClock.monotonic() + passedMs, timer: () => () => {} };
+
+interface Member {
+  readonly client: RedisClient;
+  readonly limiter: RedisLimiter;
+  close(): Promise<void>;
+}
+
+withRedis.describe("blocks of large limits in Redis", () => {
+  let server: RedisServer;
+  let members: Member[] = [];
+  beforeAll(async () => {
+    server = await startRedis();
+    members = await Promise.all([join(), join(), join()]);
+    for (const { limiter } of members) await limiter.start(); // now each knows of all
+  });
+  afterAll(async () => {
+    for (const member of members) await member.close();
+    await server.stop();
+  });
+
+  async function join(): Promise<Member> {
+    const client = new RedisClient(server.url, patient, () => {});
+    await client.ready();
+    const limiter = new RedisLimiter(client, moved);
+    await limiter.start();
+    return { client, limiter, close: () => limiter.close().finally(() => client.close()) };
+  }
+  const one = (): RedisLimiter => members[0]?.limiter ?? assert.fail();
+  const other = (): RedisLimiter => members[1]?.limiter ?? assert.fail();
+  /** Lets the time pass after which gateways give back what they do not use. */
+  const rest = async () => {
+    passedMs += 3000;
+    for (const { limiter } of members) await limiter.start();
+  };
+  const scriptsFor = async (act: () => Promise<unknown>): Promise<number> => {
+    const count = () =>
+      members[2]?.client.ask(
+        (redis) => redis.info("commandstats"),
+        (text) => Number(/cmdstat_evalsha:calls=(\d+)/.exec(String(text))?.[1] ?? 0),
+      ) ?? 0;
+    const before = await count();
+    await act();
+    return await count() - before;
+  };
+
+  /** Calls of one key at three gateways, at random, until a part of them is refused. */
+  async function runCalls(key: LimitSubject, beside: LimitSubject, seed: readonly Call[]): Promise<HistoricCall[]> {
+    const calls: HistoricCall[] = [];
+    const queue = [...seed];
+    let now = 0;
+    const caller = async (gateway: number) => {
+      for (let call = queue.pop(); call !== undefined; call = queue.pop()) {
+        const begunAt = now++;
+        const { expected, actual, isBeside, turns } = call;
+        const reserved = { tokens: expected, spend: expected * PRICE };
+        const subjects = isBeside ? [key, beside] : [key];
+        let lease: Lease | undefined;
+        try {
+          lease = await members[gateway]?.limiter.acquire(subjects, { expected: reserved, most: reserved });
+        } catch (error) {
+          assert.ok(GatewayError.is(error));
+          if (error.limit === "team-requests") continue; // refused by the other one: it has used nothing
+        }
+        for (let turn = 0; lease !== undefined && turn < turns; turn++) await new Promise(setImmediate);
+        const used = lease === undefined ? 0 : key.limits.mode === "strict" ? Math.min(actual, expected) : actual;
+        calls.push({
+          gateway: String(gateway),
+          key: "k",
+          begunAt,
+          endedAt: now++,
+          answer: lease === undefined ? "429" : "200",
+          isRefused: lease === undefined,
+          actual: used,
+          reserved: { least: expected, most: expected },
+        });
+        lease?.release({ tokens: used, spend: used * PRICE });
+      }
+    };
+    await Promise.all(members.flatMap((_, gateway) => [0, 1, 2, 3].map(() => caller(gateway))));
+    return calls;
+  }
+
+  interface Call {
+    readonly expected: number;
+    readonly actual: number;
+    readonly isBeside: boolean;
+    readonly turns: number;
+  }
+  const call: fc.Arbitrary<Call> = fc.record({
+    expected: fc.oneof(fc.nat(6000), fc.constant(0)),
+    actual: fc.oneof(fc.nat(6000), fc.nat(20_000), fc.constant(0)),
+    isBeside: fc.boolean(),
+    turns: fc.nat(3),
+  });
+
+  it("charge the truth, and pass no more than the stated bound, whatever callers do", async () => {
+    let [passed, refused, scripts] = [0, 0, 0];
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(call, { minLength: 300, maxLength: 500, size: "max" }),
+        fc.constantFrom("enforce" as const, "strict" as const),
+        fc.constantFrom("tokens" as const, "spend" as const, "budget" as const),
+        async (seed, mode, kind) => {
+          const spend = { limit: LIMIT * PRICE, period: "month" as const, currency: "USD" };
+          const limits: Record<string, LimitSet> = {
+            tokens: { ...hourly, requests: { limit: 1e6, windowMs: HOUR } },
+            spend: { ...hourly, spend },
+            budget: { budget: { limit: LIMIT, period: "month" }, spend },
+          };
+          const key = keyWith({ ...limits[kind], mode });
+          const beside = {
+            name: key.name.replace("key:", "team:"),
+            limits: { requests: { limit: 60, windowMs: HOUR } },
+          };
+          let calls: HistoricCall[] = [];
+          scripts += await scriptsFor(async () => calls = await runCalls(key, beside, seed));
+          const limit = { key: "k", tokens: LIMIT, isStrict: mode === "strict", excused: 0 };
+          assert.deepEqual(checkHistory(calls, limit, true).violations, []);
+          // Two other gateways may hold a block each.
+          const lent = { ...limit, tokens: LIMIT - 2 * BLOCK, excused: Infinity };
+          assert.deepEqual(checkHistory(calls, lent).violations, []);
+          await rest();
+          const sum = calls.reduce((all, { actual }) => all + actual, 0);
+          const admitted = calls.filter(({ isRefused }) => !isRefused).length;
+          const all = { tokens: sum, budget: sum, spend: sum * PRICE, requests: admitted, concurrency: 0 };
+          for (const [name, used] of Object.entries(await usedOf(one(), key))) {
+            assert.equal(used, all[name as keyof typeof all], `${name} is not the truth`);
+          }
+          passed += admitted;
+          refused += calls.length - admitted;
+        },
+      ),
+      { numRuns: 30 },
+    );
+    assert.ok(refused > 100, `only ${refused} were refused`);
+    assert.ok(scripts < 2 * (passed + refused), `${scripts} scripts for ${passed + refused} calls`);
+    for (const { limiter } of members) assert.equal(limiter.fallbacks, 0, "Redis was not asked");
+  });
+
+  it("ask Redis for few of many calls, and leave nothing of a limit that busy gateways share", async () => {
+    const key = keyWith({ tokens: { limit: 10 * LIMIT, windowMs: HOUR } });
+    let [sum, refused] = [0, 0];
+    const caller = async ({ limiter }: Member) => {
+      for (let number = 0; number < 1500; number++) {
+        try {
+          (await limiter.acquire([key], expecting(tokens(1500)))).release(tokens(1000));
+          sum += 1000;
+        } catch {
+          refused++;
+        }
+      }
+    };
+    const scripts = await scriptsFor(() =>
+      Promise.all(members.flatMap((member) => [0, 1, 2].map(() => caller(member))))
+    );
+    assert.ok(sum <= 10 * LIMIT && sum > 10 * LIMIT - 1500, `${sum} tokens passed`);
+    const admitted = sum / 1000;
+    assert.ok(scripts - refused < admitted / 4, `${scripts - refused} scripts for ${admitted} calls`);
+    await rest();
+    assert.deepEqual(await usedOf(one(), key), { tokens: sum });
+  });
+
+  it("give back what a gateway does not use, when it rests, stops, or its limits change", async () => {
+    const key = keyWith(hourly);
+    const spent = async () => (await usedOf(other(), key)).tokens ?? 0;
+    const use = async (limiter: RedisLimiter, subject = key) => {
+      for (let number = 0; number < 30; number++) {
+        (await limiter.acquire([subject], expecting(tokens(500)))).release(tokens(100));
+      }
+    };
+    await use(one());
+    assert.ok(await spent() > 3000, "a block is lent");
+    await rest();
+    assert.equal(await spent(), 3000);
+    const leaving = await join();
+    await use(leaving.limiter);
+    assert.ok(await spent() > 6000, "a block is lent");
+    await leaving.close();
+    assert.equal(await spent(), 6000);
+    await use(one());
+    await use(one(), { name: key.name, limits: { tokens: { limit: 2 * LIMIT, windowMs: HOUR } } });
+    await rest();
+    assert.equal(await spent(), 12_000);
+  });
+
+  it("leave a gateway that dies its block, which is a hundredth of the limit at most", async () => {
+    const key = keyWith(hourly);
+    const dying = await join();
+    for (let number = 0; number < 100; number++) {
+      (await dying.limiter.acquire([key], expecting(tokens(100)))).release(tokens(100));
+    }
+    dying.client.close();
+    const { tokens: used = NaN } = await usedOf(one(), key);
+    assert.ok(used > 10_000 && used <= 10_000 + BLOCK, `${used} tokens`);
+  });
+
+  it("settle in a later window only what was not reserved", async () => {
+    const key = keyWith({ tokens: { limit: LIMIT, windowMs: 300 } });
+    const leases = await Promise.all([1, 2].map(() => one().acquire([key], expecting(tokens(1000)))));
+    await until(async () => (await usedOf(one(), key)).tokens === 0, "the window is over");
+    leases[0]?.release(tokens(400));
+    assert.deepEqual(await usedOf(one(), key), { tokens: 0 });
+    leases[1]?.release(tokens(1700));
+    const { tokens: used } = await usedOf(one(), key);
+    assert.ok(used === 700 || used === 0, `${used} tokens`); // the next window may be over too
+  });
+
+  it("tell what observed limits would have refused, and refuse nothing", async () => {
+    const key = keyWith({ ...hourly, mode: "observe" });
+    const take = async () => (await one().acquire([key], expecting(tokens(300_000)))).observed;
+    assert.deepEqual([await take(), await take(), await take(), await take()], [
+      undefined,
+      undefined,
+      undefined,
+      "tokens",
+    ]);
+    assert.deepEqual(await usedOf(one(), key), { tokens: 1_200_000 });
+  });
+
+  it("go on without Redis for what is left of them, and charge what goes beyond when it is back", async () => {
+    const own = await startRedis();
+    const client = new RedisClient(own.url, { ...patient, timer: systemClock.timer }, () => {});
+    await client.ready();
+    const limiter = new RedisLimiter(client, moved);
+    await limiter.start();
+    try {
+      const key = keyWith(hourly);
+      const call = async () => (await limiter.acquire([key], expecting(tokens(100)))).release(tokens(100));
+      for (let number = 0; number < 50; number++) await call();
+      own.pause();
+      for (let number = 0; number < 200; number++) await call();
+      assert.ok(limiter.fallbacks > 0 && limiter.fallbacks < 200, `${limiter.fallbacks} decisions without Redis`);
+      own.resume();
+      await until(() => client.health.isUp, "Redis answers again");
+      passedMs += 3000;
+      await until(async () => {
+        await limiter.start();
+        return (await usedOf(limiter, key)).tokens === 25_000;
+      }, "all is charged once");
+    } finally {
+      await limiter.close();
+      client.close();
+      await own.stop();
+    }
+  });
+});

@@ -1,0 +1,47 @@
+/**
+ * The build before this one, which tests run beside it: that of the last release, or of a commit before the first one. It
+ * is made from the history of the repository, once, in `.cache/`.
+ */
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, renameSync, rmSync, symlinkSync } from "node:fs";
+import { resolve } from "node:path";
+import process from "node:process";
+
+/** The build before this one, as long as nothing is released. */
+const BEFORE_RELEASES = "565159f93ccd7ac9d29d13ed7ed1dcfc8cf65b53";
+
+function git(...args: string[]): string | undefined {
+  try {
+    return execFileSync("git", args, { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).trim();
+  } catch {
+    return undefined;
+  }
+}
+
+/** The commit of the build before this one; `undefined` where the history is not there, as in an unpacked archive. */
+export const previousCommit: string | undefined = git(
+  "rev-parse",
+  "--verify",
+  "--quiet",
+  `${git("describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^") ?? BEFORE_RELEASES}^{commit}`,
+);
+
+/**
+ * Makes the build, unless it is there.
+ *
+ * @param commit Its commit
+ * @returns The path of its one file
+ */
+export function makePreviousBuild(commit: string): string {
+  const folder = resolve(".cache/previous", commit);
+  const file = resolve(folder, "dist/sallyport.js");
+  if (existsSync(file)) return file;
+  const made = `${folder}.${process.pid}`;
+  mkdirSync(made, { recursive: true });
+  execFileSync("sh", ["-c", 'git archive "$1" | tar -x -C "$2"', "sh", commit, made]);
+  symlinkSync(resolve("node_modules"), resolve(made, "node_modules"));
+  execFileSync(process.execPath, ["scripts/build.ts", "--quiet", "--no-types"], { cwd: made });
+  rmSync(folder, { recursive: true, force: true });
+  renameSync(made, folder);
+  return file;
+}
