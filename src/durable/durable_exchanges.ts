@@ -32,6 +32,8 @@ export interface DurableParts {
   readonly store: RecordingStore;
   readonly clock: Clock;
   readonly toScanner: ToScanner;
+  /** False where callers attach over the store alone, also to what runs in this process; true if left out. */
+  readonly isLocal?: boolean;
 }
 
 /** Request for a recording of a call. */
@@ -163,7 +165,7 @@ export class DurableExchanges {
     const { store } = this.#parts;
     const { state, isHeld } = await this.find(id, keys);
     if (state === "expired") throw new GatewayError("exchange_expired");
-    const here = this.#running.get(id);
+    const here = this.#here(id);
     if (here?.isEnded) await here.stored;
     if (!isHeld || !await asked(store.stop(id))) await asked(store.delete(id));
   }
@@ -172,6 +174,11 @@ export class DurableExchanges {
   async close(): Promise<void> {
     await Promise.all(Array.from(this.#running.values(), ({ stored }) => stored));
     await this.#parts.store.close();
+  }
+
+  /** Returns a recording that is written in this process, if others than its own request may use it. */
+  #here(id: string): Recording | undefined {
+    return this.#parts.isLocal === false ? undefined : this.#running.get(id);
   }
 
   async #claim(
@@ -202,7 +209,7 @@ export class DurableExchanges {
     found: StoredRecording,
     { keys, offset: wanted, signal, writeStallMs }: AttachOptions,
   ): Promise<Attachment | undefined> {
-    const here = this.#running.get(found.id);
+    const here = this.#here(found.id);
     const isRunning = here === undefined && found.state === "running";
     const offset = wanted === "now" ? here?.length ?? found.length : wanted;
     if (!isRunning && offset > (here?.length ?? found.length)) throw new GatewayError("invalid_offset");
@@ -229,7 +236,7 @@ export class DurableExchanges {
     signal: AbortSignal | undefined,
   ): Promise<{ readonly answer: RecordedAnswer; readonly source: AnswerSource } | undefined> {
     const { id, facts } = found;
-    const here = this.#running.get(id);
+    const here = this.#here(id);
     const stored = here === undefined ? await this.#withHead(found, signal) : found;
     const cipher = await keys.cipher(id);
     const head = here === undefined

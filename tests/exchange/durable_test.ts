@@ -1,5 +1,5 @@
 /** Durable exchanges at the front door: an answer that survives its connection, and a retry that is not made twice. */
-// runtimes: all
+// runtimes: all, workers
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
