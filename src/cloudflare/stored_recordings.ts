@@ -24,7 +24,13 @@ export class StoredRecordings {
    */
   constructor(storage: ObjectStorage, base: Clock, maxBytes: number) {
     this.#storage = storage;
-    const clock = this.#clock = new AlarmClock(base, (at) => void storage.setAlarm(at));
+    const timer: Clock["timer"] = (ms, fire) =>
+      base.timer(ms, () => {
+        fire();
+        void this.#clear();
+      });
+    const own = { now: () => base.now(), monotonic: () => base.now(), timer };
+    const clock = this.#clock = new AlarmClock(own, (at) => void storage.setAlarm(at));
     this.#store = new MemoryRecordings({ clock, maxBytes, journal: new KvJournal(storage) });
     this.#shared = new SharedRecordings(this.#store, clock);
   }
@@ -35,9 +41,14 @@ export class StoredRecordings {
     return this.#shared.handle(message);
   }
 
-  /** Ends leases and deletes recordings whose time is over; and with the last of them all that is stored. */
+  /** Ends leases and deletes recordings whose time is over. */
   async alarm(): Promise<void> {
     this.#clock.ring(true);
+    await this.#clear();
+  }
+
+  /** Deletes all that is stored, once the last recording is gone: an empty storage costs nothing. */
+  async #clear(): Promise<void> {
     if (this.#store.size === 0) await this.#storage.deleteAll();
   }
 }

@@ -7,6 +7,7 @@ import type { Clock } from "../exchange/clock.ts";
 import type { KeptRecording, LoadedRecording } from "./recording_journal.ts";
 import {
   ENTRY_KIND,
+  type HeldRecording,
   type RecordingFacts,
   type RecordingHolder,
   type RecordingName,
@@ -28,6 +29,14 @@ const NOBODY: RecordingHolder = { onStop: nothing, onLost: nothing, onRead: noth
 /** Returns the size that is counted for an entry; for a recording itself without one. Bytes. */
 export function sizeOf(entry?: SealedEntry): number {
   return entry === undefined ? RECORDING_BYTES : entry.sealed.byteLength + ENTRY_BYTES;
+}
+
+/** A recording whose holder may be in another process, which can end without this one. */
+export interface LeasedRecording extends HeldRecording {
+  /** Says that the lease of the holder has ended. */
+  lapse(): void;
+  /** Says that the holder lives. @returns False if the recording is another's, has ended or is gone */
+  renew(): boolean;
 }
 
 /** A recording in memory. */

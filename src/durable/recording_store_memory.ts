@@ -4,11 +4,10 @@
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
-import { MemoryRecording, sizeOf } from "./memory_recording.ts";
+import { type LeasedRecording, MemoryRecording, sizeOf } from "./memory_recording.ts";
 import type { LoadedRecording, RecordingJournal } from "./recording_journal.ts";
 import { RecordingNames } from "./recording_names.ts";
 import {
-  type HeldRecording,
   type RecordingClaim,
   type RecordingHolder,
   RecordingLost,
@@ -31,14 +30,6 @@ export interface MemoryRecordingsOptions {
   readonly maxBytes: number;
   /** Keeps what the store has beyond its process; without it all ends with the process. */
   readonly journal?: RecordingJournal | undefined;
-}
-
-/** A recording whose holder may be in another process, which can end without this one. */
-export interface LeasedRecording extends HeldRecording {
-  /** Says that the lease of the holder has ended. */
-  lapse(): void;
-  /** Says that the holder lives. @returns False if the recording is another's, has ended or is gone */
-  renew(): boolean;
 }
 
 /** Answer to a claim in memory. */

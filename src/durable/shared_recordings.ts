@@ -18,7 +18,8 @@ import {
   type SealedEntry,
   type StoredRecording,
 } from "./recording_store.ts";
-import type { LeasedRecording, MemoryRecordings } from "./recording_store_memory.ts";
+import type { LeasedRecording } from "./memory_recording.ts";
+import type { MemoryRecordings } from "./recording_store_memory.ts";
 
 /** A message of a gateway to {@link SharedRecordings}. */
 export type RecordingMessage =
