@@ -132,7 +132,7 @@ const BANNED: readonly { pattern: RegExp; home: RegExp; reason: string }[] = [
   { pattern: /(?:await|return|=>|=) fetch\(/, home: /upstream\/transport\.ts/, reason: "only a transport calls out" },
   {
     pattern: /\bsetTimeout\(/,
-    home: /exchange\/clock|upstream\/http1|^src\/serve\/|cloudflare\/entry|^src\/cli\//,
+    home: /exchange\/clock|upstream\/http1|^src\/serve\/|cloudflare\/worker_clock|^src\/cli\//,
     reason: "times come from the Clock, so that tests can pass their own",
   },
   {

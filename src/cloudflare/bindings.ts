@@ -6,9 +6,13 @@
 import { MemoryLimiter } from "../limits/memory_limiter.ts";
 import { RemoteLimiter, type SendToLimiter } from "../limits/remote_limiter.ts";
 import { checkConfig, type Config, ConfigError, type ConfigIssue } from "../config/config.ts";
+import type { DurableExchanges } from "../durable/durable_exchanges.ts";
+import { RECORDING_LEASE_MS, tagOf } from "../durable/recording_store.ts";
+import { RemoteRecordings, type SendToRecordings } from "../durable/recording_store_remote.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { GatewayParts } from "../gateway.ts";
 import { type Json, layVariable, PREFIX } from "../config/environment.ts";
+import { createDurableExchanges } from "../steps/durable_parts.ts";
 import { KvKeyStore, type KvNamespace } from "./keys_kv.ts";
 
 /** The part of a namespace of Durable Objects that is used. */
@@ -17,18 +21,24 @@ export interface ObjectNamespace {
   getByName(name: string): unknown;
 }
 
-/** The part of a Durable Object's state that is used. Its storage has to be SQLite. */
-export interface ObjectState {
-  readonly storage: {
-    readonly kv: {
-      get<T>(name: string): T | undefined;
-      put(name: string, value: unknown): void;
-      delete(name: string): boolean;
-      list<T>(): Iterable<[string, T]>;
-    };
-    /** Sets the alarm. @param at Milliseconds since 1970 */
-    setAlarm(at: number): Promise<void>;
+/** The part of a Durable Object's storage that is used. It has to be SQLite. */
+export interface ObjectStorage {
+  readonly kv: {
+    get<T>(name: string): T | undefined;
+    put(name: string, value: unknown): void;
+    delete(name: string): boolean;
+    /** Lists values in the order of their names. */
+    list<T>(options?: { readonly prefix?: string }): Iterable<[string, T]>;
   };
+  /** Sets the alarm. @param at Milliseconds since 1970 */
+  setAlarm(at: number): Promise<void>;
+  /** Deletes all values, and what the storage itself takes. */
+  deleteAll(): Promise<void>;
+}
+
+/** The part of a Durable Object's state that is used. */
+export interface ObjectState {
+  readonly storage: ObjectStorage;
 }
 
 /** The environment of a Worker: bindings, variables and secrets. Others than these are ignored. */
@@ -37,16 +47,18 @@ export interface Bindings {
   readonly KEYS?: KvNamespace;
   /** Namespace of the Durable Object `SallyportLimits`, which counts limits. */
   readonly LIMITS?: ObjectNamespace;
+  /** Namespace of the Durable Object `SallyportRecordings`, which keeps recordings of durable exchanges. */
+  readonly RECORDINGS?: ObjectNamespace;
   /** The content of `gateway.jsonc`, as an object or as JSON. The other `SALLYPORT_` variables override it. */
   readonly SALLYPORT_CONFIG?: unknown;
   readonly [name: string]: unknown;
 }
 
 /**
- * Default sizes of one body and of all bodies together. A Worker has 128 MB of memory (Cloudflare, "Limits"), and a
- * body is held as bytes, as text and parsed.
+ * Default sizes of one body, of all bodies together, and of the recordings of one Durable Object. A Worker has 128 MB of
+ * memory (Cloudflare, "Limits"), and a body is held as bytes, as text and parsed. Several objects may share an isolate.
  */
-const DEFAULT_LIMITS = { body: "8MB", bodies: "32MB" };
+const DEFAULT_LIMITS = { body: "8MB", bodies: "32MB", recordings: "16MB" };
 /** Settings that a Worker does not have, and what to do instead. */
 const ABSENT: Readonly<Record<string, string>> = {
   listen: "a Worker has routes: set them in the configuration of wrangler",
@@ -98,6 +110,14 @@ function needsCounting({ keys, teams, providers, identity = [] }: Config, { KEYS
     owners.some(({ limits }) => limits !== undefined);
 }
 
+/** Finds settings of durable exchanges, which need a place for their recordings: an isolate may end at any time. */
+function findDurable({ providers }: Config): ConfigIssue[] {
+  return Object.entries(providers).filter(([, { durable }]) => durable !== undefined).map(([name]) => ({
+    path: `providers.${name}.durable`,
+    message: "expected a binding RECORDINGS to the Durable Object SallyportRecordings: add it, or leave this out",
+  }));
+}
+
 /**
  * Reads the configuration of a Worker.
  *
@@ -133,6 +153,7 @@ export function readConfig(env: Bindings): Config {
       message: "expected a binding to the Durable Object SallyportLimits: something is limited",
     });
   }
+  if (config !== undefined && env.RECORDINGS === undefined) issues.push(...findDurable(config));
   if (config !== undefined && issues.length === 0) return config;
   throw new ConfigError(issues.map((issue) => {
     const [, source = issue.source] = Array.from(sources).find(([prefix]) => issue.path.startsWith(prefix)) ?? [];
@@ -140,7 +161,7 @@ export function readConfig(env: Bindings): Config {
   }));
 }
 
-/** Parts of the runtime that a Worker's limiter uses. */
+/** Parts of the runtime that the parts of a Worker's gateway use. */
 export interface WorkerRuntime {
   readonly clock: Clock;
   /** Takes work that has to be finished even when its exchange is over. */
@@ -151,6 +172,15 @@ export interface WorkerRuntime {
  * Longest wait for a Durable Object: one that was never called before may start on another continent. Milliseconds.
  */
 const OBJECT_MS = 2000;
+
+/** Waits for the answer of a Durable Object. @throws {Error} If it takes longer */
+async function inTime<Answer>(answer: Promise<Answer>, ms: number, clock: Clock): Promise<Answer> {
+  let cancel = (): void => {};
+  const tooLate = new Promise<never>((_, reject) => {
+    cancel = clock.timer(ms, () => reject(new Error("Cannot go on: the Durable Object does not answer")));
+  });
+  return await Promise.race([answer, tooLate]).finally(() => cancel());
+}
 
 /**
  * Creates the function that sends messages to Durable Objects.
@@ -168,16 +198,37 @@ export function createSend(
     const shared = message.subjects.at(-1);
     const answer = Promise.resolve(objectOf(shared?.name ?? "all").handle(message));
     keepAlive(answer.catch(() => {}));
-    let cancel = (): void => {};
-    const tooLate = new Promise<never>((_, reject) => {
-      cancel = clock.timer(OBJECT_MS, () => reject(new Error("Cannot count: the Durable Object does not answer")));
-    });
-    return await Promise.race([answer, tooLate]).finally(() => cancel());
+    return await inTime(answer, OBJECT_MS, clock);
   };
 }
 
 /**
- * Creates the key store and the limiter of a Worker.
+ * The longest time for which a writer gathers bytes for an entry: each is a call to an object, and is billed.
+ * Milliseconds.
+ */
+const GATHER_MS = 100;
+
+/**
+ * Creates the durable exchanges of a Worker. No request touches what another one has opened: each reads the recording,
+ * also where the same isolate writes it.
+ *
+ * @param namespace The namespace of the objects that keep recordings
+ * @param runtime The clock, and `keepAlive`
+ */
+function createDurable(namespace: ObjectNamespace, { clock, keepAlive }: WorkerRuntime): DurableExchanges {
+  const send: SendToRecordings = async (message) => {
+    if (message.type === "list") return {}; // nobody can ask all objects
+    const id = message.type === "claim" ? message.claim.id : message.id;
+    const object = namespace.getByName(tagOf(id)) as { handle: SendToRecordings };
+    const waitMs = "waitMs" in message ? message.waitMs : message.type === "attend" ? RECORDING_LEASE_MS : 0;
+    return await inTime(object.handle(message), OBJECT_MS + waitMs, clock);
+  };
+  const store = new RemoteRecordings({ send, clock, gatherMs: GATHER_MS, keepAlive });
+  return createDurableExchanges(store, clock, { isLocal: false });
+}
+
+/**
+ * Creates the key store, the limiter and the durable exchanges of a Worker.
  *
  * @param env The environment of the Worker
  * @param config Its configuration
@@ -185,7 +236,8 @@ export function createSend(
  * @returns Parts of a gateway
  */
 export function createParts(env: Bindings, config: Config, runtime: WorkerRuntime): Partial<GatewayParts> {
-  const { KEYS, LIMITS } = env;
+  const { KEYS, LIMITS, RECORDINGS } = env;
+  const isDurable = Object.values(config.providers).some(({ durable }) => durable !== undefined);
   // A provider's limits are for all keys together: then one object counts all. Else one counts a team with its keys, or
   // a key without a team. So a decision is one call, nobody's counts are divided, and a refusal has nothing to give back.
   const isOne = Object.values(config.providers).some(({ limits }) => limits !== undefined);
@@ -193,6 +245,7 @@ export function createParts(env: Bindings, config: Config, runtime: WorkerRuntim
     createSend((subject) => namespace.getByName(isOne ? "all" : subject) as { handle: SendToLimiter }, runtime);
   return {
     ...(KEYS !== undefined && { keys: new KvKeyStore(KEYS) }),
+    ...(RECORDINGS !== undefined && isDurable && { durable: createDurable(RECORDINGS, runtime) }),
     limiter: LIMITS === undefined ? new MemoryLimiter(runtime.clock) : new RemoteLimiter(toSend(LIMITS), runtime.clock),
   };
 }

@@ -1,5 +1,5 @@
 /**
- * The gateway as a Cloudflare Worker. `export { default, SallyportLimits } from "sallyport/workers"` is all of it.
+ * The gateway as a Cloudflare Worker. `ops/workers/main.js` is all of it.
  *
  * On that platform, objects of one request, such as timers and streams, must not be used by another request. Each
  * deadline is therefore a timer of its own, and an isolate keeps only plain data between requests.
@@ -7,10 +7,10 @@
  * @module
  */
 import { waitUntil } from "cloudflare:workers";
+import type { RecordingAnswer, RecordingMessage } from "../durable/shared_recordings.ts";
 import type { LimiterAnswer, LimiterMessage } from "../limits/shared_limiter.ts";
 import { type Config, ConfigError } from "../config/config.ts";
 import { GatewayError, toErrorResponse } from "../errors/gateway_error.ts";
-import type { Clock } from "../exchange/clock.ts";
 import type { ExchangeObserver, Tracer } from "../exchange/observer.ts";
 import { toResponse } from "../http/web.ts";
 import { createGateway, type Gateway, portableDigest } from "../gateway.ts";
@@ -18,9 +18,12 @@ import { embedIdentity } from "../steps/identity.ts";
 import { toJsonLine, toPrettyLine } from "../observe/access_log.ts";
 import { type Bindings, createParts, type ObjectState, readConfig } from "./bindings.ts";
 import { SallyportLimits as LimitsObject } from "./limits_object.ts";
+import { SallyportRecordings as RecordingsObject } from "./recordings_object.ts";
+import { clock } from "./worker_clock.ts";
 
 export type { Bindings, ObjectNamespace, ObjectState } from "./bindings.ts";
 export type { KvNamespace } from "./keys_kv.ts";
+export type { RecordingAnswer, RecordingMessage } from "../durable/shared_recordings.ts";
 export type { LimiterAnswer, LimiterMessage } from "../limits/shared_limiter.ts";
 
 /** The class of the Durable Object that counts limits. Its type does not refer to the platform's own types. */
@@ -28,18 +31,13 @@ export const SallyportLimits: new (ctx: ObjectState, env: unknown) => {
   handle(message: LimiterMessage): LimiterAnswer;
 } = LimitsObject;
 
+/** The class of the Durable Object that keeps recordings of durable exchanges. */
+export const SallyportRecordings: new (ctx: ObjectState, env: unknown) => {
+  handle(message: RecordingMessage): Promise<RecordingAnswer>;
+} = RecordingsObject;
+
 /** Compatibility flag without which the gateway does not learn that a caller left. */
 const FLAG = "enable_request_signal";
-
-/** The clock of the current request. */
-const clock: Clock = {
-  now: () => Date.now(),
-  monotonic: () => performance.now(),
-  timer(ms, fire) {
-    const handle = setTimeout(fire, ms);
-    return () => clearTimeout(handle);
-  },
-};
 
 /**
  * Keeps the runtime running until an exchange is over, also when its caller has left: otherwise the exchange would

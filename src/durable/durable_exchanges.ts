@@ -36,6 +36,8 @@ export interface DurableParts {
   readonly store: RecordingStore;
   readonly clock: Clock;
   readonly toScanner: ToScanner;
+  /** False where callers attach over the store alone, also to what runs in this process; true if left out. */
+  readonly isLocal?: boolean;
 }
 
 /** Request for a recording of a call. */
@@ -160,7 +162,7 @@ export class DurableExchanges {
     const { store } = this.#parts;
     const { state, isHeld } = await this.find(id, keys);
     if (state === "expired") throw new GatewayError("exchange_expired");
-    const here = this.#running.get(id);
+    const here = this.#here(id);
     if (here !== undefined && here.endState === undefined) return here.stop();
     await here?.stored;
     if (!isHeld || !await asked(store.stop(id))) await asked(store.delete(id));
@@ -174,6 +176,11 @@ export class DurableExchanges {
     await Promise.race([stored, new Promise<void>((resolve) => cancelTimer = clock.timer(LAST_WRITES_MS, resolve))]);
     cancelTimer();
     await store.close();
+  }
+
+  /** Returns a recording that is written in this process, if others than its own request may use it. */
+  #here(id: string): Recording | undefined {
+    return this.#parts.isLocal === false ? undefined : this.#running.get(id);
   }
 
   async #claim(
@@ -207,7 +214,7 @@ export class DurableExchanges {
     found: StoredRecording,
     { keys, offset: wanted, signal, writeStallMs }: AttachOptions,
   ): Promise<Attachment | undefined> {
-    const here = this.#running.get(found.id);
+    const here = this.#here(found.id);
     if (found.state === "expired" || here?.isGivenUp) return undefined;
     const isRunning = here === undefined && found.state === "running";
     const offset = wanted === "now" ? here?.length ?? found.length : wanted;
@@ -236,7 +243,7 @@ export class DurableExchanges {
     signal: AbortSignal | undefined,
   ): Promise<{ readonly answer: RecordedAnswer; readonly source: AnswerSource } | undefined> {
     const { id, facts } = found;
-    const here = this.#running.get(id);
+    const here = this.#here(id);
     const stored = here === undefined ? await this.#withHead(found, signal) : found;
     const cipher = await keys.cipher(id);
     const head = here === undefined

@@ -4,272 +4,293 @@
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
+import { type LeasedRecording, MemoryRecording, sizeOf } from "./memory_recording.ts";
+import type { LoadedRecording, RecordingJournal } from "./recording_journal.ts";
+import { RecordingNames } from "./recording_names.ts";
 import {
-  type Claimed,
-  ENTRY_KIND,
-  type HeldRecording,
   type RecordingClaim,
-  type RecordingFacts,
   type RecordingHolder,
   RecordingLost,
   type RecordingPart,
   type RecordingRead,
   RecordingsFull,
-  type RecordingState,
   type RecordingStore,
   type SealedEntry,
   type StoredRecording,
 } from "./recording_store.ts";
+import { entriesFrom } from "./sealed_log.ts";
 
-/** Size of a recording without its entries: facts, tags and what the runtime adds. Bytes. */
-const RECORDING_BYTES = 2048;
-/** Size of an entry beyond its ciphertext. Bytes. */
-const ENTRY_BYTES = 128;
-/** The most bytes of ciphertext that one read returns. */
-const MAX_READ_BYTES = 65_536;
 /** Time for which the id of an expired recording is known. Milliseconds. */
-const TOMBSTONE_MS = 600_000;
+export const TOMBSTONE_MS = 600_000;
 
 /** Options of the store. */
 export interface MemoryRecordingsOptions {
   readonly clock: Clock;
   /** Maximum size of all recordings together. Bytes. */
   readonly maxBytes: number;
+  /** Keeps what the store has beyond its process; without it all ends with the process. */
+  readonly journal?: RecordingJournal | undefined;
 }
 
-interface Stored {
-  readonly id: string;
-  readonly facts: RecordingFacts;
-  readonly name: RecordingClaim["name"];
-  readonly holder: RecordingHolder;
-  readonly waiting: Set<() => void>;
-  entries: SealedEntry[];
-  state: RecordingState;
-  length: number;
-  bytes: number;
-  expiresAt: number | undefined;
-  isRead: boolean;
-  cancelTimer: () => void;
-}
+/** Answer to a claim in memory. */
+export type ClaimedInMemory =
+  | { readonly held: LeasedRecording; readonly isRestarted: boolean }
+  | { readonly found: StoredRecording };
 
-const nothing = (): void => {};
-
-/** Store in memory. Its recordings always have a holder: they die with the process that writes them. */
+/**
+ * Store in memory. A holder in the same process has its recordings for as long as there is the store; of one elsewhere,
+ * somebody has to say when its lease ends, see {@link LeasedRecording}.
+ */
 export class MemoryRecordings implements RecordingStore {
   readonly gatherMs = undefined;
+  /** Maximum size of all recordings together. Bytes. */
+  maxBytes: number;
   readonly #clock: Clock;
-  readonly #maxBytes: number;
+  readonly #journal: RecordingJournal | undefined;
   #bytes = 0;
   /** By id, oldest first. */
-  readonly #all = new Map<string, Stored>();
-  /** Recordings of each name, oldest first. */
-  readonly #named = new Map<string, Stored[]>();
+  readonly #all = new Map<string, MemoryRecording>();
+  #names = new RecordingNames<MemoryRecording>();
 
-  constructor({ clock, maxBytes }: MemoryRecordingsOptions) {
+  constructor({ clock, maxBytes, journal }: MemoryRecordingsOptions) {
     this.#clock = clock;
-    this.#maxBytes = maxBytes;
+    this.maxBytes = maxBytes;
+    this.#journal = journal;
+    for (const loaded of journal?.load() ?? []) this.#restore(loaded);
   }
 
-  claim(claim: RecordingClaim, holder: RecordingHolder): Promise<Claimed> {
-    const found = this.#findNamed(claim.name);
-    if (found !== undefined) return Promise.resolve({ found: this.#describe(found) });
+  /** Number of recordings, with those that are known to be expired. */
+  get size(): number {
+    return this.#all.size;
+  }
+
+  /** Recordings that run and whose holder has a lease. */
+  get running(): readonly { readonly id: string; readonly epoch: number }[] {
+    return Array.from(this.#all.values()).filter(({ state, isHeld }) => state === "running" && isHeld);
+  }
+
+  claim(claim: RecordingClaim, holder: RecordingHolder): Promise<ClaimedInMemory> {
+    const found = this.#names.find(claim.name);
+    if (found?.isHeld) return Promise.resolve({ found: found.described });
     try {
-      return Promise.resolve({ held: this.#create(claim, holder), isRestarted: false });
+      return Promise.resolve({ held: this.#create(claim, holder, found), isRestarted: found !== undefined });
     } catch (error) {
       return Promise.reject(error);
     }
   }
 
   find(id: string): Promise<StoredRecording | undefined> {
-    const stored = this.#all.get(id);
-    return Promise.resolve(stored && this.#describe(stored));
+    return Promise.resolve(this.#all.get(id)?.described);
   }
 
   async waitForHead(id: string, waitMs: number, signal?: AbortSignal): Promise<StoredRecording | undefined> {
-    const stored = this.#all.get(id);
-    if (stored !== undefined && stored.state === "running" && stored.entries.length === 0) {
-      await this.#change(stored, waitMs, signal);
+    const recording = this.#all.get(id);
+    if (recording?.state === "running" && recording.isHeld && recording.entries.length === 0) {
+      await recording.change(this.#clock, waitMs, signal);
     }
     return this.find(id);
   }
 
   async read(id: string, { offset, waitMs, signal }: RecordingRead): Promise<RecordingPart | undefined> {
-    const stored = this.#all.get(id);
-    if (stored === undefined || stored.state === "expired") return undefined;
-    stored.holder.onRead();
-    let entries = entriesFrom(stored.entries, offset);
-    if (entries.length === 0 && stored.state === "running") {
-      await this.#change(stored, waitMs, signal);
+    const recording = this.#all.get(id);
+    if (recording === undefined || recording.state === "expired") return undefined;
+    recording.holder.onRead();
+    let entries = entriesFrom(recording.entries, offset);
+    if (entries.length === 0 && recording.state === "running" && recording.isHeld) {
+      await recording.change(this.#clock, waitMs, signal);
       if (this.#all.get(id)?.state === "expired") return undefined;
-      entries = entriesFrom(stored.entries, offset);
+      entries = entriesFrom(recording.entries, offset);
     }
-    return { entries, isHeld: true };
+    return { entries, isHeld: recording.isHeld };
   }
 
-  takeOver(): Promise<undefined> {
-    return Promise.resolve(undefined);
+  takeOver(id: string, holder: RecordingHolder): Promise<LeasedRecording | undefined> {
+    const recording = this.#all.get(id);
+    if (recording === undefined || recording.isHeld) return Promise.resolve(undefined);
+    const former = recording.holder;
+    recording.epoch++;
+    recording.holder = holder;
+    this.#lease(recording);
+    former.onLost();
+    return Promise.resolve(this.#toHeld(recording));
+  }
+
+  /**
+   * Gives a recording to its holder again, after the store was loaded from its journal or the lease has ended.
+   *
+   * @returns The recording; `undefined` if it is another's, or gone
+   */
+  resume(id: string, epoch: number, holder: RecordingHolder): LeasedRecording | undefined {
+    const recording = this.#all.get(id);
+    if (recording === undefined || recording.epoch !== epoch || recording.state === "expired") return undefined;
+    recording.holder = holder;
+    return this.#toHeld(recording);
   }
 
   stop(id: string): Promise<boolean> {
-    const stored = this.#all.get(id);
-    const isRunning = stored?.state === "running";
-    if (isRunning) stored.holder.onStop();
+    const recording = this.#all.get(id);
+    const isRunning = recording?.state === "running";
+    if (isRunning) recording.holder.onStop();
     return Promise.resolve(isRunning);
   }
 
   delete(id: string): Promise<void> {
-    const stored = this.#all.get(id);
-    if (stored !== undefined) {
-      this.#expire(stored);
-      stored.cancelTimer();
-      this.#all.delete(id);
+    const recording = this.#all.get(id);
+    if (recording !== undefined) {
+      this.#expire(recording);
+      recording.cancelTimer();
+      this.#forget(id);
     }
     return Promise.resolve();
   }
 
   list(limit: number): Promise<readonly StoredRecording[]> {
     const kept = Array.from(this.#all.values()).filter(({ state }) => state !== "expired");
-    return Promise.resolve(kept.reverse().slice(0, limit).map((stored) => this.#describe(stored)));
+    return Promise.resolve(kept.reverse().slice(0, limit).map(({ described }) => described));
   }
 
   close(): Promise<void> {
-    for (const stored of this.#all.values()) stored.cancelTimer();
+    for (const recording of this.#all.values()) {
+      recording.cancelTimer();
+      recording.wake();
+    }
+    this.#all.clear();
+    this.#names = new RecordingNames();
+    this.#bytes = 0;
     return Promise.resolve();
   }
 
-  /** Finds the recording that a request with this name gets. */
-  #findNamed(name: RecordingClaim["name"]): Stored | undefined {
-    const named = name && this.#named.get(name.text);
-    if (name === undefined || named === undefined) return undefined;
-    if (name.kind === "key") return named.at(-1);
-    return name.isRetry ? findRetried(named) : undefined;
+  /** Creates a recording. @param lost The one that loses its name to it */
+  #create({ id, name, facts }: RecordingClaim, holder: RecordingHolder, lost?: MemoryRecording): LeasedRecording {
+    const recording = new MemoryRecording(
+      { id, facts, name, epoch: 1, state: "running", expiresAt: undefined, lapsedAt: undefined, entries: [] },
+      holder,
+    );
+    this.#makeRoom(sizeOf());
+    this.#journal?.save(recording.kept);
+    this.#bytes += sizeOf();
+    this.#all.set(id, recording);
+    if (lost !== undefined) {
+      this.#names.free(lost);
+      this.#journal?.save(lost.kept);
+    }
+    this.#names.add(recording);
+    return this.#toHeld(recording);
   }
 
-  #create({ id, name, facts }: RecordingClaim, holder: RecordingHolder): HeldRecording {
-    const stored: Stored = {
-      ...{ id, facts, name, holder, waiting: new Set(), entries: [], state: "running", length: 0, bytes: 0 },
-      ...{ expiresAt: undefined, isRead: true, cancelTimer: nothing },
-    };
-    this.#take(stored, RECORDING_BYTES);
-    this.#all.set(id, stored);
-    if (name !== undefined) this.#named.set(name.text, [...this.#named.get(name.text) ?? [], stored]);
-    const append = (entry: SealedEntry) => Promise.resolve().then(() => this.#append(stored, entry));
+  /** Returns a recording as its holder has it: for as long as the epoch is the holder's. */
+  #toHeld(recording: MemoryRecording): LeasedRecording {
+    const { id, epoch } = recording;
+    const isMine = () => recording.epoch === epoch;
+    const append = (entry: SealedEntry) =>
+      Promise.resolve().then(() => {
+        if (!isMine()) throw new RecordingLost();
+        this.#append(recording, entry);
+      });
     return {
       id,
-      epoch: 1,
+      epoch,
       append,
-      end: (entry, state) => append(entry).then(() => this.#end(stored, state)),
-      discard: () => Promise.resolve(this.#expire(stored)),
-      setRead: (isRead) => stored.isRead = isRead,
+      end: (entry, state) => append(entry).then(() => this.#end(recording, state)),
+      discard: () => Promise.resolve(isMine() ? this.#expire(recording) : undefined),
+      setRead: (isRead) => void (isMine() && (recording.isRead = isRead)),
+      lapse: () => void (isMine() && this.#lapse(recording)),
+      renew: () => isMine() && this.#lease(recording),
     };
   }
 
-  /** Takes room for a recording, from others if there is none left. @throws {RecordingsFull} */
-  #take(stored: Stored, bytes: number): void {
+  #lease(recording: MemoryRecording): boolean {
+    if (recording.state !== "running") return false;
+    if (recording.lapsedAt === undefined) return true;
+    recording.cancelTimer();
+    recording.lapsedAt = undefined;
+    this.#journal?.save(recording.kept);
+    return true;
+  }
+
+  #lapse(recording: MemoryRecording): void {
+    if (recording.state !== "running" || !recording.isHeld) return;
+    recording.lapsedAt = this.#clock.now();
+    recording.isRead = false;
+    this.#journal?.save(recording.kept);
+    this.#expireIn(recording, recording.facts.keepMs);
+    recording.wake();
+  }
+
+  /** Makes room for bytes: the oldest that have ended expire. @throws {RecordingsFull} */
+  #makeRoom(bytes: number): void {
     for (const other of this.#all.values()) {
-      if (this.#bytes + bytes <= this.#maxBytes) break;
+      if (this.#bytes + bytes <= this.maxBytes) return;
       if (other.state === "complete" || other.state === "broken") this.#expire(other);
     }
-    if (this.#bytes + bytes > this.#maxBytes) throw new RecordingsFull();
-    this.#bytes += bytes;
-    stored.bytes += bytes;
+    if (this.#bytes + bytes > this.maxBytes) throw new RecordingsFull();
   }
 
-  #append(stored: Stored, entry: SealedEntry): void {
-    if (stored.state !== "running") throw new RecordingLost();
-    this.#take(stored, entry.sealed.byteLength + ENTRY_BYTES);
-    const last = stored.entries.at(-1);
-    if (last?.kind === entry.kind && last.offset === entry.offset) return;
-    stored.entries.push(entry);
-    if (entry.kind !== ENTRY_KIND.head) stored.length = lengthAfter(entry);
-    this.#wake(stored);
+  #append(recording: MemoryRecording, entry: SealedEntry): void {
+    if (recording.hasLast(entry)) return;
+    if (recording.state !== "running") throw new RecordingLost();
+    this.#makeRoom(sizeOf(entry));
+    this.#journal?.append(recording.id, recording.entries.length, entry);
+    this.#bytes += sizeOf(entry);
+    this.#lease(recording);
+    recording.push(entry);
+    recording.wake();
   }
 
-  #end(stored: Stored, state: "complete" | "broken"): void {
-    stored.state = state;
-    stored.expiresAt = this.#clock.now() + stored.facts.keepMs;
-    if (state === "broken") this.#forgetName(stored);
-    const expire = () => this.#expire(stored);
-    stored.cancelTimer = this.#clock.timer(stored.facts.keepMs, expire, { isBackground: true });
-    this.#wake(stored);
+  #end(recording: MemoryRecording, state: "complete" | "broken"): void {
+    if (recording.state !== "running") return;
+    const { keepMs } = recording.facts;
+    recording.state = state;
+    recording.expiresAt = this.#clock.now() + keepMs;
+    if (state === "broken") this.#names.free(recording);
+    this.#journal?.save(recording.kept);
+    this.#expireIn(recording, keepMs);
+    recording.wake();
+  }
+
+  #expireIn(recording: MemoryRecording, ms: number): void {
+    const expire = () => this.#expire(recording);
+    recording.cancelTimer = this.#clock.timer(Math.max(0, ms), expire, { isBackground: true });
   }
 
   /** Deletes the entries; the id stays for some time. */
-  #expire(stored: Stored): void {
-    if (stored.state === "expired") return;
-    stored.state = "expired";
-    stored.entries = [];
-    this.#bytes -= stored.bytes;
-    stored.bytes = 0;
-    this.#forgetName(stored);
-    stored.cancelTimer();
-    const forget = () => void this.#all.delete(stored.id);
-    stored.cancelTimer = this.#clock.timer(TOMBSTONE_MS, forget, { isBackground: true });
-    this.#wake(stored);
+  #expire(recording: MemoryRecording): void {
+    if (recording.state === "expired") return;
+    recording.state = "expired";
+    recording.expiresAt = this.#clock.now();
+    recording.entries = [];
+    this.#bytes -= recording.bytes;
+    recording.bytes = 0;
+    this.#names.free(recording);
+    this.#journal?.clear(recording.id);
+    this.#journal?.save(recording.kept);
+    recording.cancelTimer();
+    this.#forgetIn(recording, TOMBSTONE_MS);
+    recording.wake();
   }
 
-  #forgetName(stored: Stored): void {
-    if (stored.name === undefined) return;
-    const { text } = stored.name;
-    const others = this.#named.get(text)?.filter((other) => other !== stored) ?? [];
-    if (others.length === 0) this.#named.delete(text);
-    else this.#named.set(text, others);
+  #forgetIn(recording: MemoryRecording, ms: number): void {
+    const forget = () => this.#forget(recording.id);
+    recording.cancelTimer = this.#clock.timer(Math.max(0, ms), forget, { isBackground: true });
   }
 
-  #wake({ waiting }: Stored): void {
-    for (const wake of Array.from(waiting)) wake();
+  #forget(id: string): void {
+    this.#all.delete(id);
+    this.#journal?.forget(id);
   }
 
-  /** Waits for a change of a recording, or for a time, or for a signal. */
-  #change({ waiting }: Stored, waitMs: number, signal: AbortSignal | undefined): Promise<void> {
-    if (signal?.aborted || waitMs <= 0) return Promise.resolve();
-    return new Promise((resolve) => {
-      const wake = () => {
-        waiting.delete(wake);
-        cancelTimer();
-        signal?.removeEventListener("abort", wake);
-        resolve();
-      };
-      const cancelTimer = this.#clock.timer(waitMs, wake, { isBackground: true });
-      signal?.addEventListener("abort", wake);
-      waiting.add(wake);
-    });
+  /** Takes a recording from the journal. */
+  #restore(loaded: LoadedRecording): void {
+    const recording = new MemoryRecording(loaded);
+    const { id, state, bytes, expiresAt = 0, lapsedAt, facts: { keepMs } } = recording;
+    this.#all.set(id, recording);
+    if (state === "expired") {
+      recording.bytes = 0;
+      return this.#forgetIn(recording, expiresAt + TOMBSTONE_MS - this.#clock.now());
+    }
+    this.#bytes += bytes;
+    this.#names.add(recording);
+    const endsAt = state === "running" ? lapsedAt && lapsedAt + keepMs : expiresAt;
+    if (endsAt !== undefined) this.#expireIn(recording, endsAt - this.#clock.now());
   }
-
-  #describe({ id, facts, state, length, expiresAt, entries: [head] }: Stored): StoredRecording {
-    return { id, facts, state, isHeld: true, length, expiresAt, head };
-  }
-}
-
-/** Length of the tag with which AES-GCM authenticates an entry. Bytes. */
-const TAG_BYTES = 16;
-
-/** Returns the length of the body up to an entry's end. */
-function lengthAfter({ kind, offset, sealed }: SealedEntry): number {
-  return kind === ENTRY_KIND.bytes ? offset + sealed.byteLength - TAG_BYTES : offset;
-}
-
-/** Returns the entries from the one that has the byte at an offset on, within the size of a read. */
-function entriesFrom(entries: readonly SealedEntry[], offset: number): SealedEntry[] {
-  let start = entries.length;
-  while (start > 1 && reaches(entries[start - 1], offset)) start--;
-  let bytes = 0;
-  const isWithin = ({ sealed }: SealedEntry, index: number) =>
-    index === 0 || (bytes += sealed.byteLength) <= MAX_READ_BYTES;
-  return entries.slice(start).filter(isWithin);
-}
-
-/** Tells whether an entry has bytes from an offset on, or is the end. */
-function reaches(entry: SealedEntry | undefined, offset: number): boolean {
-  return entry !== undefined && (entry.kind === ENTRY_KIND.end || lengthAfter(entry) > offset);
-}
-
-/**
- * Finds the recording to which a retry by body belongs: the only one that runs, or one of several that nobody reads; if
- * none runs, the newest. Equal requests at the same time are no retries of each other.
- */
-function findRetried(named: readonly Stored[]): Stored | undefined {
-  const running = named.filter(({ state }) => state === "running");
-  if (running.length === 1) return running[0];
-  return running.length === 0 ? named.at(-1) : running.find(({ isRead }) => !isRead);
 }

@@ -8,6 +8,7 @@ import { setImmediate } from "node:timers/promises";
 import type { Config } from "../config/config.ts";
 import { DEFAULT_RETENTION, type UsageConfig } from "../config/usage.ts";
 import type { RecordingStore } from "../durable/recording_store.ts";
+import { MemoryRecordings } from "../durable/recording_store_memory.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { MemoryLimiter } from "../limits/memory_limiter.ts";
 import { systemClock } from "../exchange/clock.ts";
@@ -61,6 +62,8 @@ export class Engines {
   readonly retention: { -readonly [Name in keyof UsageConfig]: UsageConfig[Name] } = { ...DEFAULT_RETENTION };
   /** Counts limits where neither Redis nor another process does. */
   readonly limiter: MemoryLimiter = new MemoryLimiter(systemClock);
+  /** Stores recordings where neither Redis nor another process does. Their bound is that of the configuration in force. */
+  readonly recordings: MemoryRecordings = new MemoryRecordings({ clock: systemClock, maxBytes: 0 });
   /** Stores usage in memory where there is no other store. */
   readonly memoryUsage: MemoryUsage = new MemoryUsage(this.listed, systemClock.now, this.retention);
   /** Counts of identity tokens, for metrics. */
@@ -75,8 +78,9 @@ export class Engines {
     this.remote = remote;
   }
 
-  /** Takes over the models with a price, and the times of usage, of the configuration that comes into force. */
-  list({ prices, providers, usage }: Pick<Config, "prices" | "providers" | "usage">): void {
+  /** Takes over models with a price, times of usage and the bound of recordings of the configuration in force. */
+  list({ prices, providers, usage, limits }: Pick<Config, "prices" | "providers" | "usage" | "limits">): void {
+    this.recordings.maxBytes = limits.maxRecordingsBytes;
     const all = [prices, ...Object.values(providers).map((provider) => provider.prices ?? {})];
     this.listed.clear();
     for (const model of all.flatMap((some) => Object.keys(some))) this.listed.add(model);

@@ -6,7 +6,6 @@
 import type { Config } from "../config/config.ts";
 import type { DurableExchanges } from "../durable/durable_exchanges.ts";
 import type { RecordingStore } from "../durable/recording_store.ts";
-import { MemoryRecordings } from "../durable/recording_store_memory.ts";
 import { systemClock } from "../exchange/clock.ts";
 import { createDurableExchanges } from "../steps/durable_parts.ts";
 import type { EngineReferences, Engines } from "./engines.ts";
@@ -29,17 +28,15 @@ export interface DurableEngines {
  * @returns They; `undefined` where no provider has any
  */
 export async function openDurable(
-  { providers, limits }: Config,
+  { providers }: Config,
   { engines, references, redis }: DurableEngines,
 ): Promise<DurableExchanges | undefined> {
   if (Object.values(providers).every(({ durable }) => durable === undefined)) return undefined;
   const clock = systemClock;
   const open = async (): Promise<RecordingStore> => {
-    if (redis !== undefined) {
-      const { RedisRecordings } = await import("../durable/recording_store_redis.ts");
-      return new RedisRecordings({ client: redis.client, clock });
-    }
-    return engines.remote.recordings ?? new MemoryRecordings({ clock, maxBytes: limits.maxRecordingsBytes });
+    if (redis === undefined) return engines.remote.recordings ?? engines.recordings;
+    const { RedisRecordings } = await import("../durable/recording_store_redis.ts");
+    return new RedisRecordings({ client: redis.client, clock });
   };
   return await references.use(
     redis === undefined ? "recordings" : `recordings ${redis.name}`,

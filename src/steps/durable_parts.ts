@@ -29,9 +29,14 @@ function toScanner(name: string, { headers }: AnswerHead): StreamScanner | undef
  *
  * @param store Their store
  * @param clock Source of their times
+ * @param options `isLocal: false` where no request may use what another one has opened
  */
-export function createDurableExchanges(store: RecordingStore, clock: Clock): DurableExchanges {
-  return new DurableExchanges({ store, clock, toScanner });
+export function createDurableExchanges(
+  store: RecordingStore,
+  clock: Clock,
+  options: { readonly isLocal?: boolean } = {},
+): DurableExchanges {
+  return new DurableExchanges({ store, clock, toScanner, ...options });
 }
 
 /**

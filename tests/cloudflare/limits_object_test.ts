@@ -47,7 +47,8 @@ function createStorage() {
     delete: (name: string) => stored.delete(name),
     list: <T>() => stored.entries() as IterableIterator<[string, T]>,
   };
-  return { stored, alarms, storage: { kv, setAlarm: (at: number) => Promise.resolve(void alarms.push(at)) } };
+  const setAlarm = (at: number) => Promise.resolve(void alarms.push(at));
+  return { stored, alarms, storage: { kv, setAlarm, deleteAll: () => Promise.resolve() } };
 }
 
 describe("the Durable Object", () => {

@@ -45,6 +45,8 @@ export interface RecordingsUnderTest {
 export interface RecordingSuiteOptions {
   /** False for an engine that serves one process: no holder dies without it, and there is nobody else to take over. */
   readonly hasGateways: boolean;
+  /** False for an engine that can't list what it has. */
+  readonly isListed?: boolean;
 }
 
 /** Length of an authentication tag. Bytes. */
@@ -181,6 +183,7 @@ export function describeRecordings(
     describeRetries(get);
     describeEntries(get);
     describeReads(get);
+    if (options.isListed !== false) describeList(get);
     describeWaits(get);
     describeEnds(get);
     describeHolders(get);
@@ -423,7 +426,9 @@ function describeReads(get: () => Given): void {
     assert.equal(await near.takeOver(id, new NotedHolder()), undefined);
     assert.equal(await near.stop(id), false);
   });
+}
 
+function describeList(get: () => Given): void {
   it("lists recordings, newest first, as many as are wanted, without those that are gone", async () => {
     const { under, near, far, keepMs } = get();
     const started = under.now();

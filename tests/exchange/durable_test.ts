@@ -1,10 +1,11 @@
 /** Durable exchanges at the front door: an answer that survives its connection, and a retry that is not made twice. */
-// runtimes: all
+// runtimes: all, workers
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
 import { answerPlain, chunk, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
+import { isWorkers } from "../support/runtimes.ts";
 import { until } from "../support/until.ts";
 
 const DURABLE = { keep: "1m", linger: "1m" };
@@ -83,9 +84,14 @@ describe("durable exchanges", () => {
   it("gives the same answer to the same key, and makes one call", async () => {
     answering = answerPlain;
     await (await call(under, { key: '"one"', body: GOOD_BODY })).text();
-    const second = await call(under, { key: "one", body: GOOD_BODY });
-    assert.equal(await second.text(), COMPLETION);
-    assert.equal(second.headers.get("idempotency-replayed"), "true");
+    // Where a recording is kept elsewhere, it is complete a moment after its answer: until then a retry joins the call.
+    await until(async () => {
+      const second = await call(under, { key: "one", body: GOOD_BODY });
+      assert.equal(await second.text(), COMPLETION);
+      const isReplayed = second.headers.get("idempotency-replayed") === "true";
+      assert.ok(isReplayed || isWorkers);
+      return isReplayed;
+    }, "it is complete");
     assert.equal(provider.calls.length, 1);
     const other = await call(under, { key: "one", body: STREAM_BODY });
     assert.equal(other.status, 422);

@@ -58,18 +58,23 @@ describe("errors", () => {
   }
 
   for (const code of IN_STREAM) {
-    it(`${ROWS[code] ?? ""}${code} ends a stream that has begun with an error event and without [DONE]`, async () => {
-      const { answer, record } = await provoke(CASES[code]);
-      assert.equal(answer.status, 200);
-      const events = answer.body.split("\n\n").filter((event) => !event.startsWith(":"));
-      if (code !== "upstream_first_event_timeout") assert.equal(`${events.shift()}\n\n`, chunk("Hel"));
-      const [event, ...rest] = events;
-      assert.deepEqual(JSON.parse(event?.replace(/^data: /, "") ?? ""), {
-        error: { message: ERRORS[code].message, type: ERRORS[code].type, param: null, code },
-      });
-      assert.deepEqual(rest, [""]);
-      assert.equal(record.outcome, ERRORS[code].outcome);
-      assert.equal(record.code, code);
-    });
+    const gap = isWorkers ? CASES[code].notOnWorkers : undefined;
+    it.unless(
+      gap,
+      `${ROWS[code] ?? ""}${code} ends a stream that has begun with an error event and without [DONE]`,
+      async () => {
+        const { answer, record } = await provoke(CASES[code]);
+        assert.equal(answer.status, 200);
+        const events = answer.body.split("\n\n").filter((event) => !event.startsWith(":"));
+        if (code !== "upstream_first_event_timeout") assert.equal(`${events.shift()}\n\n`, chunk("Hel"));
+        const [event, ...rest] = events;
+        assert.deepEqual(JSON.parse(event?.replace(/^data: /, "") ?? ""), {
+          error: { message: ERRORS[code].message, type: ERRORS[code].type, param: null, code },
+        });
+        assert.deepEqual(rest, [""]);
+        assert.equal(record.outcome, ERRORS[code].outcome);
+        assert.equal(record.code, code);
+      },
+    );
   }
 });

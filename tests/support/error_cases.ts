@@ -247,7 +247,6 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | PreflightC
   recordings_unavailable: {
     options: { provider: { durable: {} }, config: { limits: { recordings: "1KB" } } },
     call: change({ "sallyport-durable": "?1" }),
-    notOnWorkers: "a Worker keeps recordings elsewhere",
   },
   exchange_stopped: ((store) => ({
     options: { provider: { durable: {} }, parts: partsOf(store) },

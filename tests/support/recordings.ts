@@ -2,17 +2,12 @@
 import { writeContent } from "../../src/durable/answer_log.ts";
 import { OwnerKeys } from "../../src/durable/recording_keys.ts";
 import {
-  type Claimed,
   ENTRY_KIND,
-  type HeldRecording,
   type RecordingClaim,
   type RecordingHolder,
-  type RecordingPart,
-  type RecordingRead,
-  type StoredRecording,
   toRecordingId,
 } from "../../src/durable/recording_store.ts";
-import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
+import { type ClaimedInMemory, MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import type { UnderTest } from "./gateway.ts";
 import { chunk } from "./provider.ts";
@@ -23,33 +18,15 @@ const NOBODY: RecordingHolder = { onStop() {}, onLost() {}, onRead() {} };
 export class ObservedRecordings extends MemoryRecordings {
   /** Ids of its recordings, oldest first. */
   readonly ids: string[] = [];
-  #dead: HeldRecording | undefined;
 
   constructor() {
     super({ clock: systemClock, maxBytes: 1_000_000 });
   }
 
-  override async claim(claim: RecordingClaim, holder: RecordingHolder): Promise<Claimed> {
+  override async claim(claim: RecordingClaim, holder: RecordingHolder): Promise<ClaimedInMemory> {
     const claimed = await super.claim(claim, holder);
     if ("held" in claimed) this.ids.push(claimed.held.id);
     return claimed;
-  }
-
-  override async find(id: string): Promise<StoredRecording | undefined> {
-    const found = await super.find(id);
-    return found && { ...found, isHeld: found.isHeld && this.#dead?.id !== id };
-  }
-
-  override async read(id: string, read: RecordingRead): Promise<RecordingPart | undefined> {
-    const isDead = this.#dead?.id === id;
-    const part = await super.read(id, isDead ? { ...read, waitMs: 0 } : read);
-    return part && { ...part, isHeld: !isDead };
-  }
-
-  override takeOver(): Promise<undefined> {
-    const dead = this.#dead;
-    this.#dead = undefined;
-    return Promise.resolve(dead as unknown as undefined);
   }
 
   /** Records the beginning of a stream of the tester, as a gateway that then dies. */
@@ -72,11 +49,11 @@ export class ObservedRecordings extends MemoryRecordings {
     };
     const claimed = await this.claim({ id, name: undefined, facts }, NOBODY);
     if (!("held" in claimed)) throw new Error("A recording without a name is new");
-    this.#dead = claimed.held;
     const { epoch } = claimed.held;
     const head = writeContent({ status: 200, headers: { "content-type": "text/event-stream" } });
     await claimed.held.append(await cipher.seal({ kind: ENTRY_KIND.head, offset: 0, epoch }, head));
     const bytes = new TextEncoder().encode(chunk("Hel"));
     await claimed.held.append(await cipher.seal({ kind: ENTRY_KIND.bytes, offset: 0, epoch }, bytes));
+    claimed.held.lapse();
   }
 }

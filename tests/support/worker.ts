@@ -14,6 +14,8 @@ export interface WorkerOptions {
   readonly keys?: Readonly<Record<string, string>>;
   /** Whether there is the Durable Object `LIMITS`. */
   readonly hasLimits?: boolean;
+  /** Whether there is the Durable Object `RECORDINGS`. */
+  readonly hasRecordings?: boolean;
   /** Of the http listener, which leads to the Worker alone; a free one if left out. */
   readonly port?: number;
   /** Of the https listener; a free one if left out. */
@@ -46,7 +48,7 @@ export const COMPATIBILITY_DATE = "2026-04-01";
 
 /** A module in front that says of each call that it has begun: a Worker tells nobody what is open. */
 export const COUNTING = `import worker from "./workers.js";
-export { SallyportLimits } from "./workers.js";
+export { SallyportLimits, SallyportRecordings } from "./workers.js";
 export default { fetch: (request, env) => (console.log("begun"), worker.fetch(request, env)) };
 `;
 
@@ -76,7 +78,12 @@ export async function namespaceOf(miniflare: Miniflare): Promise<TestNamespace> 
 
 /** Starts it. */
 export async function startWorker(options: WorkerOptions): Promise<TestWorker> {
-  const { variables, keys, hasLimits = true, tls, flags = ["enable_request_signal"], main, persist } = options;
+  const { variables, keys, tls, flags = ["enable_request_signal"], main, persist } = options;
+  const { hasLimits = true, hasRecordings = true } = options;
+  const durableObjects = {
+    ...(hasLimits && { LIMITS: { className: "SallyportLimits", useSQLite: true } }),
+    ...(hasRecordings && { RECORDINGS: { className: "SallyportRecordings", useSQLite: true } }),
+  };
   const [port, tlsPort] = [options.port ?? await freePort(), options.tlsPort ?? await freePort()];
   const records: ExchangeRecord[] = [];
   let told = "";
@@ -103,7 +110,7 @@ export async function startWorker(options: WorkerOptions): Promise<TestWorker> {
     compatibilityDate: COMPATIBILITY_DATE,
     compatibilityFlags: [...flags],
     bindings: variables as Record<string, never>,
-    ...(hasLimits && { durableObjects: { LIMITS: { className: "SallyportLimits", useSQLite: true } } }),
+    durableObjects,
     ...(persist !== undefined && { durableObjectsPersist: persist }),
     ...(keys !== undefined && { kvNamespaces: ["KEYS"] }),
     // Miniflare's own way in is a Worker in front: it hides from ours that a caller left.

@@ -11,6 +11,9 @@ import { type LivePart, mergeParts } from "../../observe/live/live_report.ts";
 import type { MemoryLimiter } from "../../limits/memory_limiter.ts";
 import { MetricRegistry, type MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
 import { addEnded, mergeMetrics } from "../../observe/metrics/metrics_text.ts";
+import { SharedRecordings } from "../../durable/shared_recordings.ts";
+import type { MemoryRecordings } from "../../durable/recording_store_memory.ts";
+import { systemClock } from "../../exchange/clock.ts";
 import { type Change, prepareAll } from "../change.ts";
 import type { Prepared } from "../prepare.ts";
 import type { Serving } from "../serving.ts";
@@ -18,7 +21,7 @@ import { WorkerChanges } from "./changes.ts";
 import { callListener } from "./loopback.ts";
 import { Poll } from "./poll.ts";
 import { spawnWorker } from "./spawn.ts";
-import { createWorker, toHealth, type Worker } from "./supervised_worker.ts";
+import { createWorker, say, toHealth, type Worker } from "./supervised_worker.ts";
 import type { SupervisorMessage, WorkerHealth, WorkerMessage } from "./worker.ts";
 import { addWorkerMetrics, memoryOf } from "./worker_metrics.ts";
 
@@ -28,6 +31,8 @@ export interface SuperviseOptions {
   readonly count: number;
   /** Counts limits for all workers, where these do not share another engine such as Redis. */
   readonly limiter: MemoryLimiter;
+  /** Keeps recordings for all workers, where these do not share another engine. */
+  readonly recordings: MemoryRecordings;
   /** Receives one-line messages for the operator. */
   readonly report: (text: string) => void;
 }
@@ -42,6 +47,8 @@ const GRACE_MS = 5000;
 /** The supervisor: serves callers through workers. */
 export class Workers implements Serving {
   readonly #options: SuperviseOptions;
+  /** Limits and recordings of all workers. */
+  readonly #shared: Parameters<typeof createWorker>[2];
   readonly #workers = new Set<Worker>();
   #ports: readonly string[] = [];
   #pauseMs = FIRST_PAUSE_MS;
@@ -64,6 +71,8 @@ export class Workers implements Serving {
   /** @param options Options of the supervisor */
   constructor(options: SuperviseOptions) {
     this.#options = options;
+    const { limiter, recordings } = options;
+    this.#shared = { limiter, recordings: new SharedRecordings(recordings, systemClock) };
     addWorkerMetrics(this.#registry, {
       serving: () => this.#serving.length,
       wanted: () => options.count,
@@ -201,7 +210,7 @@ export class Workers implements Serving {
   }
 
   #say({ child }: Worker, message: SupervisorMessage): void {
-    if (child.connected) child.send(message, () => {});
+    say(child, message);
   }
 
   /** Starts a worker. Resolves when it serves or has ended; rejects when it ended and no worker has ever served. */
@@ -213,6 +222,7 @@ export class Workers implements Serving {
           this.#workers.delete(worker);
           this.#ended = addEnded(this.#ended, worker.counts);
           worker.leases.leave();
+          worker.recordings.leave();
           settle();
           if (worker.isLeaving || this.#isClosing) return resolve();
           if (!this.#hasServed) return reject(new Error(`a worker ended with ${code ?? signal} before it listened`));
@@ -222,7 +232,7 @@ export class Workers implements Serving {
           this.#startAgain(worker);
         })
       );
-      const worker = createWorker(child, ended, this.#options.limiter);
+      const worker = createWorker(child, ended, this.#shared);
       this.#workers.add(worker);
       child.on("error", () => {});
       child.on("message", (message) => {
@@ -269,6 +279,9 @@ export class Workers implements Serving {
         return this.#watching.answered(message.call, message.part);
       case "found":
         return this.#finding.answered(message.call, message.page);
+      case "recordings":
+        // Nobody would renew the leases of a worker that has ended.
+        return this.#workers.has(worker) ? worker.recordings.handle(message.calls) : undefined;
       case "limits":
         return this.#count(worker, message);
     }

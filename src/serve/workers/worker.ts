@@ -4,6 +4,7 @@
  * @module
  */
 import process from "node:process";
+import type { RecordingStore } from "../../durable/recording_store.ts";
 import type { Limiter } from "../../limits/limiter.ts";
 import type { ExchangePage, ExchangeQuery } from "../../observe/live/exchange_page.ts";
 import type { LivePart } from "../../observe/live/live_report.ts";
@@ -13,7 +14,9 @@ import type { MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
 import { ConfigError } from "../../config/config.ts";
 import type { ListeningChange } from "../listener_set.ts";
 import type { Source } from "../prepare.ts";
+import type { RecordingAnswers, RecordingCalls } from "./recording_messages.ts";
 import { SupervisedLimiter } from "./supervised_limiter.ts";
+import { SupervisedRecordings } from "./supervised_recordings.ts";
 import { SupervisedUsage } from "./supervised_usage.ts";
 import type { LimitBatch, LimitStates } from "./worker_leases.ts";
 
@@ -37,6 +40,7 @@ export type WorkerMessage =
   | { readonly type: "live"; readonly call: number; readonly part: LivePart }
   | { readonly type: "found"; readonly call: number; readonly page: ExchangePage }
   | { readonly type: "limits"; readonly batch: LimitBatch }
+  | { readonly type: "recordings"; readonly calls: RecordingCalls }
   | { readonly type: "usage"; readonly batch: UsageBatch };
 
 /** The health of a worker. */
@@ -53,6 +57,7 @@ export interface WorkerHealth {
 export type SupervisorMessage =
   /** Answers to a batch that asks something. Batches are answered in their order. */
   | { readonly type: "limits"; readonly states: LimitStates }
+  | { readonly type: "recordings"; readonly answers: RecordingAnswers }
   | { readonly type: "configure"; readonly source: Source }
   /** Another configuration to prepare, which is applied or abandoned when all workers have answered. */
   | {
@@ -185,6 +190,7 @@ function report({ open: countOpen, isReady, counts, look, find }: WorkerState): 
 export interface Supervised {
   readonly limiter: Limiter;
   readonly usage: UsageStore;
+  readonly recordings: RecordingStore;
   /** The ports that the first worker got; empty for the first worker itself, and on Node. */
   readonly ports: readonly number[];
   /** The first configuration. */
@@ -216,6 +222,7 @@ export function connectToSupervisor(): Supervised | undefined {
   if (ports === undefined) return undefined;
   const limits = new SupervisedLimiter((batch) => say({ type: "limits", batch }));
   const usage = new SupervisedUsage((batch) => say({ type: "usage", batch }));
+  const recordings = new SupervisedRecordings((calls) => say({ type: "recordings", calls }));
   // The terminal signals all processes of a group; when to leave is the supervisor's to say.
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => {});
   const source = askForSource();
@@ -223,6 +230,7 @@ export function connectToSupervisor(): Supervised | undefined {
   const leave = new Promise<void>((resolve) => {
     const lost = () => {
       limits.close();
+      recordings.close();
       resolve();
     };
     process.on("disconnect", lost);
@@ -231,6 +239,7 @@ export function connectToSupervisor(): Supervised | undefined {
     if (!process.connected) lost(); // it has gone while this process was starting
     process.on("message", (message: SupervisorMessage) => {
       if (message.type === "limits") return limits.answered(message.states);
+      if (message.type === "recordings") return recordings.answered(message.answers);
       if (message.type === "counted") return usage.received(message.batch);
       if (message.type !== "close") return;
       clearInterval(watch);
@@ -240,6 +249,7 @@ export function connectToSupervisor(): Supervised | undefined {
   return {
     limiter: limits,
     usage,
+    recordings: recordings.store,
     source,
     ports: ports === "" ? [] : ports.split(",").map(Number),
     listening,

@@ -1,0 +1,35 @@
+/**
+ * The Durable Object that keeps recordings of durable exchanges.
+ *
+ * @module
+ */
+import { DurableObject } from "cloudflare:workers";
+import type { RecordingAnswer, RecordingMessage } from "../durable/shared_recordings.ts";
+import { type Bindings, type ObjectState, readConfig } from "./bindings.ts";
+import { StoredRecordings } from "./stored_recordings.ts";
+import { clock } from "./worker_clock.ts";
+
+/** Keeps the recordings of one tag, see `tagOf`. */
+export class SallyportRecordings extends DurableObject {
+  readonly #recordings: StoredRecordings;
+
+  /**
+   * @param ctx State of the object, given by the runtime
+   * @param env The environment of the Worker
+   */
+  constructor(ctx: ObjectState, env: unknown) {
+    super(ctx, env);
+    const { limits: { maxRecordingsBytes } } = readConfig(env as Bindings);
+    this.#recordings = new StoredRecordings(ctx.storage, clock, maxRecordingsBytes);
+  }
+
+  /** Handles a message of a gateway. */
+  handle(message: RecordingMessage): Promise<RecordingAnswer> {
+    return this.#recordings.handle(message);
+  }
+
+  /** Deletes what is over. */
+  async alarm(): Promise<void> {
+    await this.#recordings.alarm();
+  }
+}

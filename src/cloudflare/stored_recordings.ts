@@ -1,0 +1,54 @@
+/**
+ * Recordings in the storage of a Durable Object, of one tag: those of a name, or a single one without a name.
+ *
+ * @module
+ */
+import { MemoryRecordings } from "../durable/recording_store_memory.ts";
+import { type RecordingAnswer, type RecordingMessage, SharedRecordings } from "../durable/shared_recordings.ts";
+import type { Clock } from "../exchange/clock.ts";
+import { AlarmClock } from "./alarm_clock.ts";
+import type { ObjectStorage } from "./bindings.ts";
+import { KvJournal } from "./kv_journal.ts";
+
+/** Recordings that outlive the memory of their object. */
+export class StoredRecordings {
+  readonly #storage: ObjectStorage;
+  readonly #clock: AlarmClock;
+  readonly #store: MemoryRecordings;
+  readonly #shared: SharedRecordings;
+
+  /**
+   * @param storage The storage of the object
+   * @param base The clock of the runtime
+   * @param maxBytes Maximum size of all of its recordings together. Bytes
+   */
+  constructor(storage: ObjectStorage, base: Clock, maxBytes: number) {
+    this.#storage = storage;
+    const timer: Clock["timer"] = (ms, fire) =>
+      base.timer(ms, () => {
+        fire();
+        void this.#clear();
+      });
+    const own = { now: () => base.now(), monotonic: () => base.now(), timer };
+    const clock = this.#clock = new AlarmClock(own, (at) => void storage.setAlarm(at));
+    this.#store = new MemoryRecordings({ clock, maxBytes, journal: new KvJournal(storage) });
+    this.#shared = new SharedRecordings(this.#store, clock);
+  }
+
+  /** Handles a message of a gateway. See {@link SharedRecordings.handle}. */
+  handle(message: RecordingMessage): Promise<RecordingAnswer> {
+    this.#clock.ring();
+    return this.#shared.handle(message);
+  }
+
+  /** Ends leases and deletes recordings whose time is over. */
+  async alarm(): Promise<void> {
+    this.#clock.ring(true);
+    await this.#clear();
+  }
+
+  /** Deletes all that is stored, once the last recording is gone: an empty storage costs nothing. */
+  async #clear(): Promise<void> {
+    if (this.#store.size === 0) await this.#storage.deleteAll();
+  }
+}

@@ -1,0 +1,129 @@
+/**
+ * One recording in memory: its entries, its holder, and those that wait for it to change.
+ *
+ * @module
+ */
+import type { Clock } from "../exchange/clock.ts";
+import type { KeptRecording, LoadedRecording } from "./recording_journal.ts";
+import {
+  ENTRY_KIND,
+  type HeldRecording,
+  type RecordingFacts,
+  type RecordingHolder,
+  type RecordingName,
+  type RecordingState,
+  type SealedEntry,
+  type StoredRecording,
+} from "./recording_store.ts";
+import { lengthAfter } from "./sealed_log.ts";
+
+/** Size of a recording without its entries: facts, tags and what the runtime adds. Bytes. */
+const RECORDING_BYTES = 2048;
+/** Size of an entry beyond its ciphertext. Bytes. */
+const ENTRY_BYTES = 128;
+
+const nothing = (): void => {};
+/** Holder of a recording that was loaded, until its gateway asks for it. */
+const NOBODY: RecordingHolder = { onStop: nothing, onLost: nothing, onRead: nothing };
+
+/** Returns the size that is counted for an entry; for a recording itself without one. Bytes. */
+export function sizeOf(entry?: SealedEntry): number {
+  return entry === undefined ? RECORDING_BYTES : entry.sealed.byteLength + ENTRY_BYTES;
+}
+
+/** A recording whose holder may be in another process, which can end without this one. */
+export interface LeasedRecording extends HeldRecording {
+  /** Says that the lease of the holder has ended. */
+  lapse(): void;
+  /** Says that the holder lives. @returns False if the recording is another's, has ended or is gone */
+  renew(): boolean;
+}
+
+/** A recording in memory. */
+export class MemoryRecording {
+  readonly id: string;
+  readonly facts: RecordingFacts;
+  name: RecordingName | undefined;
+  holder: RecordingHolder;
+  epoch: number;
+  /** Wall clock at which the lease of its holder has ended; `undefined` while that lasts. */
+  lapsedAt: number | undefined;
+  entries: SealedEntry[];
+  state: RecordingState;
+  /** Number of bytes of the answer's body. */
+  length = 0;
+  /** Size that is counted for it. */
+  bytes: number = sizeOf();
+  expiresAt: number | undefined;
+  isRead: boolean;
+  /** Cancels the timer of its expiry. */
+  cancelTimer: () => void = nothing;
+  readonly #waiting = new Set<() => void>();
+
+  /** @param holder Its holder; left out for one that was loaded */
+  constructor({ entries, ...kept }: LoadedRecording, holder?: RecordingHolder) {
+    const { id, facts, name, epoch, state, expiresAt, lapsedAt } = kept;
+    this.id = id;
+    this.facts = facts;
+    this.name = name;
+    this.epoch = epoch;
+    this.state = state;
+    this.expiresAt = expiresAt;
+    this.lapsedAt = lapsedAt;
+    this.entries = [];
+    this.holder = holder ?? NOBODY;
+    this.isRead = holder !== undefined;
+    for (const entry of entries) this.push(entry);
+  }
+
+  /** Tells whether nobody may take it over: it has a holder, or needs none. */
+  get isHeld(): boolean {
+    return this.state !== "running" || this.lapsedAt === undefined;
+  }
+
+  /** The part of it that a journal keeps beside its entries. */
+  get kept(): KeptRecording {
+    const { id, facts, name, epoch, state, expiresAt, lapsedAt } = this;
+    return { id, facts, name, epoch, state, expiresAt, lapsedAt };
+  }
+
+  /** The recording as a store describes it. */
+  get described(): StoredRecording {
+    const { id, facts, state, isHeld, length, expiresAt, entries: [head] } = this;
+    return { id, facts, state, isHeld, length, expiresAt, head };
+  }
+
+  /** Tells whether an entry is the last one, which was sent again. */
+  hasLast({ kind, offset }: SealedEntry): boolean {
+    const last = this.entries.at(-1);
+    return last?.kind === kind && last.offset === offset;
+  }
+
+  /** Adds an entry. */
+  push(entry: SealedEntry): void {
+    this.entries.push(entry);
+    this.bytes += sizeOf(entry);
+    if (entry.kind !== ENTRY_KIND.head) this.length = lengthAfter(entry);
+  }
+
+  /** Wakes all that wait for a change. */
+  wake(): void {
+    for (const wake of Array.from(this.#waiting)) wake();
+  }
+
+  /** Waits for a change, or for a time, or for a signal. */
+  change(clock: Clock, waitMs: number, signal: AbortSignal | undefined): Promise<void> {
+    if (signal?.aborted || waitMs <= 0) return Promise.resolve();
+    return new Promise((resolve) => {
+      const wake = () => {
+        this.#waiting.delete(wake);
+        cancelTimer();
+        signal?.removeEventListener("abort", wake);
+        resolve();
+      };
+      const cancelTimer = clock.timer(waitMs, wake, { isBackground: true });
+      signal?.addEventListener("abort", wake);
+      this.#waiting.add(wake);
+    });
+  }
+}

@@ -1,0 +1,227 @@
+/**
+ * Recordings that are kept elsewhere, by {@link SharedRecordings} that are reached by messages.
+ *
+ * @module
+ */
+import type { Clock } from "../exchange/clock.ts";
+import {
+  type Claimed,
+  type HeldRecording,
+  type RecordingClaim,
+  type RecordingHolder,
+  RecordingLost,
+  type RecordingPart,
+  type RecordingRead,
+  RecordingsFull,
+  type RecordingStore,
+  type SealedEntry,
+  type StoredRecording,
+} from "./recording_store.ts";
+import type { HolderMessage, RecordingAnswer, RecordingMessage } from "./shared_recordings.ts";
+
+/**
+ * Sends a message to the place that keeps its recording, always the same one for ids with the same tag. Rejects if that
+ * can't be reached in time.
+ */
+export type SendToRecordings = (message: RecordingMessage) => Promise<RecordingAnswer>;
+
+/** Options of the store. */
+export interface RemoteRecordingsOptions {
+  readonly send: SendToRecordings;
+  readonly clock: Clock;
+  /** The longest time for which a writer gathers bytes for an entry. Milliseconds. */
+  readonly gatherMs: number;
+  /** Takes work that has to be finished even when its exchange is over. */
+  readonly keepAlive?: ((work: Promise<unknown>) => void) | undefined;
+}
+
+/** The longest time of one wait: so soon the other side learns that a reader left or still waits. Milliseconds. */
+const WAIT_MS = 1000;
+/** Time between two attempts to reach the other side. Milliseconds. */
+const RETRY_MS = 500;
+
+/** The holder's side of a message. */
+type HeldMessage = HolderMessage extends infer Message ? Message extends unknown ? Omit<Message, "id" | "epoch"> : never
+  : never;
+
+/** Store elsewhere. */
+export class RemoteRecordings implements RecordingStore {
+  readonly gatherMs: number;
+  readonly #options: RemoteRecordingsOptions;
+
+  constructor(options: RemoteRecordingsOptions) {
+    this.#options = options;
+    this.gatherMs = options.gatherMs;
+  }
+
+  async claim(claim: RecordingClaim, holder: RecordingHolder): Promise<Claimed> {
+    const { found, epoch, isRestarted = false } = await this.#send({ type: "claim", claim });
+    if (epoch !== undefined) return { held: this.#hold(claim.id, epoch, holder), isRestarted };
+    if (found === undefined) throw new Error("Cannot record: the store has not understood");
+    return { found };
+  }
+
+  async find(id: string): Promise<StoredRecording | undefined> {
+    return (await this.#send({ type: "find", id })).found;
+  }
+
+  async waitForHead(id: string, waitMs: number, signal?: AbortSignal): Promise<StoredRecording | undefined> {
+    const isOver = ({ found }: RecordingAnswer) =>
+      found === undefined || found.state !== "running" || !found.isHeld || found.head !== undefined;
+    const answer = await this.#wait((waitMs) => ({ type: "waitForHead", id, waitMs }), { waitMs, signal, isOver });
+    return answer === undefined ? await this.find(id) : answer.found;
+  }
+
+  async read(id: string, { offset, waitMs, signal }: RecordingRead): Promise<RecordingPart | undefined> {
+    const isOver = ({ part }: RecordingAnswer) => part === undefined || part.entries.length > 0 || !part.isHeld;
+    const answer = await this.#wait((waitMs) => ({ type: "read", id, offset, waitMs }), { waitMs, signal, isOver });
+    return answer === undefined ? { entries: [], isHeld: true } : answer.part;
+  }
+
+  async takeOver(id: string, holder: RecordingHolder): Promise<HeldRecording | undefined> {
+    const { epoch } = await this.#send({ type: "takeOver", id });
+    return epoch === undefined ? undefined : this.#hold(id, epoch, holder);
+  }
+
+  async stop(id: string): Promise<boolean> {
+    return (await this.#send({ type: "stop", id })).isRunning ?? false;
+  }
+
+  async delete(id: string): Promise<void> {
+    await this.#send({ type: "delete", id });
+  }
+
+  async list(limit: number): Promise<readonly StoredRecording[]> {
+    return (await this.#send({ type: "list", limit })).recordings ?? [];
+  }
+
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  #hold(id: string, epoch: number, holder: RecordingHolder): HeldRecording {
+    const held = new RemotelyHeld({ id, epoch, holder, clock: this.#options.clock, send: (each) => this.#send(each) });
+    this.#options.keepAlive?.(held.whenOver);
+    return held;
+  }
+
+  /** Sends a message. @throws {RecordingLost | RecordingsFull} As the store has it */
+  async #send(message: RecordingMessage): Promise<RecordingAnswer> {
+    const answer = await this.#options.send(message);
+    if (answer.failure === "lost") throw new RecordingLost();
+    if (answer.failure === "full") throw new RecordingsFull();
+    return answer;
+  }
+
+  /** Waits, by one message after another. @returns The last answer; `undefined` if the signal ended the wait */
+  async #wait(
+    toMessage: (waitMs: number) => RecordingMessage,
+    { waitMs, signal, isOver }: {
+      readonly waitMs: number;
+      readonly signal: AbortSignal | undefined;
+      readonly isOver: (answer: RecordingAnswer) => boolean;
+    },
+  ): Promise<RecordingAnswer | undefined> {
+    const { clock } = this.#options;
+    const until = clock.monotonic() + waitMs;
+    const left = () => (signal?.aborted ? 0 : Math.min(WAIT_MS, until - clock.monotonic()));
+    for (let waitMs = left();; waitMs = left()) {
+      const answer = await orAborted(this.#send(toMessage(Math.max(0, waitMs))), waitMs > 0 ? signal : undefined);
+      if (answer === undefined || isOver(answer) || left() <= 0) return answer;
+    }
+  }
+}
+
+/** A recording that this gateway writes. */
+class RemotelyHeld implements HeldRecording {
+  readonly id: string;
+  readonly epoch: number;
+  readonly #holder: RecordingHolder;
+  readonly #clock: Clock;
+  readonly #send: SendToRecordings;
+  #isOver = false;
+  #setOver = (): void => {};
+  /** Resolves when it is ended, discarded or lost. */
+  readonly whenOver: Promise<void> = new Promise((resolve) => this.#setOver = resolve);
+
+  constructor(
+    { id, epoch, holder, clock, send }: Pick<HeldRecording, "id" | "epoch"> & {
+      readonly holder: RecordingHolder;
+      readonly clock: Clock;
+      readonly send: SendToRecordings;
+    },
+  ) {
+    this.id = id;
+    this.epoch = epoch;
+    this.#holder = holder;
+    this.#clock = clock;
+    this.#send = send;
+    void this.#attend();
+  }
+
+  async append(entry: SealedEntry): Promise<void> {
+    await this.#say({ type: "append", entry });
+  }
+
+  async end(entry: SealedEntry, end: "complete" | "broken"): Promise<void> {
+    await this.#say({ type: "append", entry, end });
+    this.#over();
+  }
+
+  async discard(): Promise<void> {
+    const said = this.#say({ type: "discard" });
+    this.#isOver = true;
+    await said.catch(() => {}); // one that is not told expires without its holder
+    this.#setOver();
+  }
+
+  setRead(isRead: boolean): void {
+    this.#say({ type: "setRead", isRead }).catch(() => {});
+  }
+
+  /** Renews the lease, and hears what others want, until it is over. */
+  async #attend(): Promise<void> {
+    while (!this.#isOver) {
+      try {
+        const { wanted } = await this.#say({ type: "attend" });
+        if (this.#isOver || wanted === undefined) continue;
+        if (wanted.isLost) this.#lose();
+        if (wanted.isStopped) this.#holder.onStop();
+        if (wanted.isRead) this.#holder.onRead();
+      } catch {
+        if (!this.#isOver) await new Promise<void>((resolve) => this.#clock.timer(RETRY_MS, resolve));
+      }
+    }
+  }
+
+  async #say(message: HeldMessage): Promise<RecordingAnswer> {
+    const { id, epoch } = this;
+    try {
+      return await this.#send({ ...message, id, epoch });
+    } catch (error) {
+      if (error instanceof RecordingLost) this.#lose();
+      throw error;
+    }
+  }
+
+  #lose(): void {
+    if (this.#isOver) return;
+    this.#over();
+    this.#holder.onLost();
+  }
+
+  #over(): void {
+    this.#isOver = true;
+    this.#setOver();
+  }
+}
+
+/** Waits for an answer, or for a signal. */
+async function orAborted<Answer>(answer: Promise<Answer>, signal?: AbortSignal): Promise<Answer | undefined> {
+  if (signal === undefined) return await answer;
+  return await new Promise((resolve, reject) => {
+    const leave = () => resolve(undefined);
+    signal.addEventListener("abort", leave, { once: true });
+    answer.then(resolve, reject).finally(() => signal.removeEventListener("abort", leave));
+  });
+}

@@ -1,0 +1,65 @@
+/**
+ * Messages about recordings as they go from process to process: as JSON, for which sealed bytes are in base64.
+ *
+ * @module
+ */
+import { Buffer } from "node:buffer";
+import type { SealedEntry, StoredRecording } from "../../durable/recording_store.ts";
+import type { RecordingAnswer, RecordingMessage } from "../../durable/shared_recordings.ts";
+
+/** A value whose sealed bytes are in base64. */
+export type Packed<Value> = Value extends Uint8Array ? string
+  : Value extends object ? { readonly [Name in keyof Value]: Packed<Value[Name]> }
+  : Value;
+
+/** Messages of a worker, each with the number of its call. */
+export type RecordingCalls = readonly (readonly [call: number, message: Packed<RecordingMessage>])[];
+
+/** Answers to calls of a worker; `null` to a message that failed. */
+export type RecordingAnswers = readonly (readonly [call: number, answer: Packed<RecordingAnswer> | null])[];
+
+/** Makes what a process can be sent of a message. */
+export function packMessage(message: RecordingMessage): Packed<RecordingMessage> {
+  return message.type === "append" ? { ...message, entry: packEntry(message.entry) } : message;
+}
+
+/** Makes a message of what {@link packMessage} has made. */
+export function unpackMessage(message: Packed<RecordingMessage>): RecordingMessage {
+  return message.type === "append" ? { ...message, entry: unpackEntry(message.entry) } : message;
+}
+
+/** Makes what a process can be sent of an answer. */
+export function packAnswer({ found, part, recordings, ...rest }: RecordingAnswer): Packed<RecordingAnswer> {
+  return {
+    ...rest,
+    ...(found && { found: packRecording(found) }),
+    ...(part && { part: { ...part, entries: part.entries.map(packEntry) } }),
+    ...(recordings && { recordings: recordings.map(packRecording) }),
+  };
+}
+
+/** Makes an answer of what {@link packAnswer} has made. */
+export function unpackAnswer({ found, part, recordings, ...rest }: Packed<RecordingAnswer>): RecordingAnswer {
+  return {
+    ...rest,
+    ...(found && { found: unpackRecording(found) }),
+    ...(part && { part: { ...part, entries: part.entries.map(unpackEntry) } }),
+    ...(recordings && { recordings: recordings.map(unpackRecording) }),
+  };
+}
+
+function packEntry({ sealed, ...place }: SealedEntry): Packed<SealedEntry> {
+  return { ...place, sealed: Buffer.from(sealed.buffer, sealed.byteOffset, sealed.byteLength).toString("base64") };
+}
+
+function unpackEntry({ sealed, ...place }: Packed<SealedEntry>): SealedEntry {
+  return { ...place, sealed: new Uint8Array(Buffer.from(sealed, "base64")) };
+}
+
+function packRecording({ head, ...rest }: StoredRecording): Packed<StoredRecording> {
+  return { ...rest, head: head && packEntry(head) };
+}
+
+function unpackRecording({ head, ...rest }: Packed<StoredRecording>): StoredRecording {
+  return { ...rest, head: head && unpackEntry(head) };
+}

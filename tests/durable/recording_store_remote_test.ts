@@ -1,0 +1,77 @@
+/** Recordings that are kept elsewhere: the suite of all stores, for a process beside and for Durable Objects. */
+// runtimes: once
+import { StoredRecordings } from "../../src/cloudflare/stored_recordings.ts";
+import { tagOf } from "../../src/durable/recording_store.ts";
+import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
+import { SharedRecordings } from "../../src/durable/shared_recordings.ts";
+import { packAnswer, packMessage, unpackAnswer, unpackMessage } from "../../src/serve/workers/recording_messages.ts";
+import { createStorage, type TestStorage } from "../support/object_storage.ts";
+import { createPlaces, MovedClock, type Place } from "./recording_places.ts";
+import { describeRecordings } from "./recording_store_suite.ts";
+
+/** A process beside, which is sent JSON. */
+function besides(clock: MovedClock): Place {
+  const store = new MemoryRecordings({ clock, maxBytes: 10_000_000 });
+  const shared = new SharedRecordings(store, clock);
+  const cross = <Value>(value: Value): Value => JSON.parse(JSON.stringify(value));
+  return {
+    handle: async (message) =>
+      unpackAnswer(cross(packAnswer(await shared.handle(unpackMessage(cross(packMessage(message))))))),
+    size: () => store.size,
+  };
+}
+
+/** Durable Objects, one for each tag, which leave the memory after each time that passes, if nothing is under way. */
+class Objects implements Place {
+  readonly #clock: MovedClock;
+  readonly #storages = new Map<string, TestStorage>();
+  readonly #objects = new Map<string, StoredRecordings>();
+  #underWay = 0;
+
+  constructor(clock: MovedClock) {
+    this.#clock = clock;
+  }
+
+  async handle(message: Parameters<Place["handle"]>[0]) {
+    if (message.type === "list") return {};
+    const object = this.#open(tagOf(message.type === "claim" ? message.claim.id : message.id));
+    this.#underWay++;
+    try {
+      return structuredClone(await object.handle(structuredClone(message)));
+    } finally {
+      this.#underWay--;
+    }
+  }
+
+  afterPass(): void {
+    if (this.#underWay === 0) this.#objects.clear();
+  }
+
+  size(): number {
+    return Array.from(this.#storages.values()).reduce((sum, { stored }) => sum + stored.size, 0);
+  }
+
+  /** Returns an object, which is created anew from its storage if it is not in memory. */
+  #open(tag: string): StoredRecordings {
+    const storage = this.#storages.get(tag) ?? createStorage((storage) => this.#alarmLater(tag, storage));
+    this.#storages.set(tag, storage);
+    const object = this.#objects.get(tag) ?? new StoredRecordings(storage, this.#clock, 10_000_000);
+    this.#objects.set(tag, object);
+    return object;
+  }
+
+  #alarmLater(tag: string, storage: TestStorage): void {
+    const at = storage.alarmAt ?? 0;
+    this.#clock.timer(at - this.#clock.now(), () => {
+      if (storage.alarmAt !== at) return; // another time was set
+      storage.alarmAt = undefined;
+      void this.#open(tag).alarm();
+    });
+  }
+}
+
+describeRecordings("in a process beside", () => createPlaces(besides), { hasGateways: true });
+describeRecordings("in Durable Objects", () => createPlaces((clock) => new Objects(clock)), {
+  hasGateways: true,
+  isListed: false,
+});
