@@ -23,6 +23,8 @@ import {
 
 /** Size of a recording without its entries: facts, tags and what the runtime adds. Bytes. */
 const RECORDING_BYTES = 2048;
+/** Size of an expired recording. Bytes. */
+const TOMBSTONE_BYTES = 512;
 /** Size of an entry beyond its ciphertext. Bytes. */
 const ENTRY_BYTES = 128;
 /** The most bytes of ciphertext that one read returns. */
@@ -121,8 +123,7 @@ export class MemoryRecordings implements RecordingStore {
     const stored = this.#all.get(id);
     if (stored !== undefined) {
       this.#expire(stored);
-      stored.cancelTimer();
-      this.#all.delete(id);
+      this.#forget(stored);
     }
     return Promise.resolve();
   }
@@ -168,6 +169,10 @@ export class MemoryRecordings implements RecordingStore {
   #take(stored: Stored, bytes: number): void {
     for (const other of this.#all.values()) {
       if (this.#bytes + bytes <= this.#maxBytes) break;
+      if (other.state === "expired") this.#forget(other);
+    }
+    for (const other of this.#all.values()) {
+      if (this.#bytes + bytes <= this.#maxBytes) break;
       if (other.state === "complete" || other.state === "broken") this.#expire(other);
     }
     if (this.#bytes + bytes > this.#maxBytes) throw new RecordingsFull();
@@ -199,13 +204,19 @@ export class MemoryRecordings implements RecordingStore {
     if (stored.state === "expired") return;
     stored.state = "expired";
     stored.entries = [];
-    this.#bytes -= stored.bytes;
-    stored.bytes = 0;
+    this.#bytes += TOMBSTONE_BYTES - stored.bytes;
+    stored.bytes = TOMBSTONE_BYTES;
     this.#forgetName(stored);
     stored.cancelTimer();
-    const forget = () => void this.#all.delete(stored.id);
-    stored.cancelTimer = this.#clock.timer(TOMBSTONE_MS, forget, { isBackground: true });
+    stored.cancelTimer = this.#clock.timer(TOMBSTONE_MS, () => this.#forget(stored), { isBackground: true });
     this.#wake(stored);
+  }
+
+  /** Forgets the id of an expired recording. */
+  #forget(stored: Stored): void {
+    if (!this.#all.delete(stored.id)) return;
+    this.#bytes -= stored.bytes;
+    stored.cancelTimer();
   }
 
   #forgetName(stored: Stored): void {
