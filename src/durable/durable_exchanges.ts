@@ -161,9 +161,10 @@ export class DurableExchanges {
   async stop(id: string, keys: OwnerKeys): Promise<void> {
     const { store } = this.#parts;
     const { state, isHeld } = await this.find(id, keys);
-    if (state === "expired") throw new GatewayError("exchange_expired");
     const here = this.#here(id);
+    // Also one that was given up: its call goes on for those who read it.
     if (here !== undefined && here.endState === undefined) return here.stop();
+    if (state === "expired") throw new GatewayError("exchange_expired");
     await here?.stored;
     if (!isHeld || !await asked(store.stop(id))) await asked(store.delete(id));
   }
@@ -244,6 +245,7 @@ export class DurableExchanges {
   ): Promise<{ readonly answer: RecordedAnswer; readonly source: AnswerSource } | undefined> {
     const { id, facts } = found;
     const here = this.#here(id);
+    if (here?.isGivenUp) return undefined;
     const stored = here === undefined ? await this.#withHead(found, signal) : found;
     const cipher = await keys.cipher(id);
     const head = here === undefined

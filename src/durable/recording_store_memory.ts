@@ -22,6 +22,8 @@ import { entriesFrom } from "./sealed_log.ts";
 
 /** Time for which the id of an expired recording is known. Milliseconds. */
 export const TOMBSTONE_MS = 600_000;
+/** Size of an expired recording. Bytes. */
+const TOMBSTONE_BYTES = 512;
 
 /** Options of the store. */
 export interface MemoryRecordingsOptions {
@@ -138,8 +140,7 @@ export class MemoryRecordings implements RecordingStore {
     const recording = this.#all.get(id);
     if (recording !== undefined) {
       this.#expire(recording);
-      recording.cancelTimer();
-      this.#forget(id);
+      this.#forget(recording);
     }
     return Promise.resolve();
   }
@@ -221,6 +222,10 @@ export class MemoryRecordings implements RecordingStore {
   #makeRoom(bytes: number): void {
     for (const other of this.#all.values()) {
       if (this.#bytes + bytes <= this.maxBytes) return;
+      if (other.state === "expired") this.#forget(other);
+    }
+    for (const other of this.#all.values()) {
+      if (this.#bytes + bytes <= this.maxBytes) return;
       if (other.state === "complete" || other.state === "broken") this.#expire(other);
     }
     if (this.#bytes + bytes > this.maxBytes) throw new RecordingsFull();
@@ -259,8 +264,8 @@ export class MemoryRecordings implements RecordingStore {
     recording.state = "expired";
     recording.expiresAt = this.#clock.now();
     recording.entries = [];
-    this.#bytes -= recording.bytes;
-    recording.bytes = 0;
+    this.#bytes += TOMBSTONE_BYTES - recording.bytes;
+    recording.bytes = TOMBSTONE_BYTES;
     this.#names.free(recording);
     this.#journal?.clear(recording.id);
     this.#journal?.save(recording.kept);
@@ -270,12 +275,15 @@ export class MemoryRecordings implements RecordingStore {
   }
 
   #forgetIn(recording: MemoryRecording, ms: number): void {
-    const forget = () => this.#forget(recording.id);
+    const forget = () => this.#forget(recording);
     recording.cancelTimer = this.#clock.timer(Math.max(0, ms), forget, { isBackground: true });
   }
 
-  #forget(id: string): void {
-    this.#all.delete(id);
+  #forget(recording: MemoryRecording): void {
+    const { id, bytes } = recording;
+    if (!this.#all.delete(id)) return;
+    this.#bytes -= bytes;
+    recording.cancelTimer();
     this.#journal?.forget(id);
   }
 
@@ -285,7 +293,7 @@ export class MemoryRecordings implements RecordingStore {
     const { id, state, bytes, expiresAt = 0, lapsedAt, facts: { keepMs } } = recording;
     this.#all.set(id, recording);
     if (state === "expired") {
-      recording.bytes = 0;
+      this.#bytes += recording.bytes = TOMBSTONE_BYTES;
       return this.#forgetIn(recording, expiresAt + TOMBSTONE_MS - this.#clock.now());
     }
     this.#bytes += bytes;

@@ -5,6 +5,7 @@
  * @module
  */
 import { GatewayError } from "../errors/gateway_error.ts";
+import { joinChunks } from "../http/read_all.ts";
 
 const CR = 0x0d;
 const LF = 0x0a;
@@ -40,6 +41,28 @@ function indexOf(bytes: Uint8Array, sought: Uint8Array, from: number): number {
     if (length === sought.length) return at;
   }
   return -1;
+}
+
+/**
+ * Returns a body without its boundary, by which two bodies can be compared: a client library that sends one again makes a
+ * new boundary.
+ *
+ * @param bytes The whole body
+ * @param contentType Its `Content-Type`
+ * @returns The parts with a dash between them; the body itself if it is not a multipart one
+ */
+export function withoutBoundary(bytes: Uint8Array, contentType: string): Uint8Array {
+  const [, quoted, plain] = MULTIPART_TYPE.exec(contentType) ?? [];
+  const boundary = quoted ?? plain;
+  if (boundary === undefined) return bytes;
+  const delimiter = new TextEncoder().encode(`--${boundary}`);
+  const pieces: Uint8Array[] = [];
+  let from = 0;
+  for (let at = indexOf(bytes, delimiter, 0); at !== -1; at = indexOf(bytes, delimiter, from)) {
+    pieces.push(bytes.subarray(from, at), Uint8Array.of(DASH));
+    from = at + delimiter.length;
+  }
+  return joinChunks([...pieces, bytes.subarray(from)]);
 }
 
 /** Returns the name of a part, and whether it is a file. @throws {GatewayError} `invalid_body` for a header that could be read as another name */

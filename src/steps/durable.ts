@@ -12,6 +12,7 @@ import { GatewayError } from "../errors/gateway_error.ts";
 import type { ExchangeRecord } from "../exchange/record.ts";
 import { type GatewayRequest, type GatewayResponse, isWhole, push } from "../http/message.ts";
 import type { RequestBody } from "../inbound/body.ts";
+import { withoutBoundary } from "../inbound/multipart.ts";
 import { type ResolvedOperation, toQuery } from "../operations/router.ts";
 import { addressOf, attachTo, type DurableFlow } from "./attached_answer.ts";
 import { type Caller, toOwner } from "./recorded_answer.ts";
@@ -161,9 +162,9 @@ async function nameCall(
   keys: OwnerKeys,
   { idempotencyKey, isRetry }: AskedDurable,
   { operation, body }: RecordedCall,
-  { url }: GatewayRequest,
+  { url, headers }: GatewayRequest,
 ): Promise<{ readonly digest: string; readonly name: RecordingName | undefined }> {
-  const bytes = body?.bytes ?? new Uint8Array();
+  const bytes = withoutBoundary(body?.bytes ?? new Uint8Array(), headers.get("content-type") ?? "");
   const hash = toBase64Url(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes as Uint8Array<ArrayBuffer>)));
   const digest = keys.tag("request", operation.path, toQuery(url), hash);
   if (idempotencyKey !== undefined) {

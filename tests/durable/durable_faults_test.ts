@@ -5,7 +5,9 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { Caller, finish, KEYS, World } from "../support/durable_world.ts";
-import { quiet } from "../support/recording_model.ts";
+import { FakeClock, quiet } from "../support/recording_model.ts";
+import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
+import { toRecordingId } from "../../src/durable/recording_store.ts";
 
 const LONG = 300;
 
@@ -173,5 +175,40 @@ describe("a durable exchange at a fault", () => {
     await quiet();
     assert.equal(world.calls.length, 2, "the retry makes the call anew");
     await finish(world);
+  });
+
+  it("is stopped at its gateway also when it is not recorded any more, and not described", async () => {
+    const world = new World();
+    const { id } = await begin(world);
+    await send(world, 50_000); // more than is recorded
+    await assert.rejects(
+      world.gateway(0).describe(id, KEYS),
+      (error) => GatewayError.is(error) && error.code === "exchange_expired",
+    );
+    await world.gateway(0).stop(id, KEYS);
+    assert.ok(world.calls[0]?.isOver);
+    await finish(world);
+  });
+
+  it("leaves nothing in memory, and no more ids than there is room for", async () => {
+    const clock = new FakeClock();
+    const store = new MemoryRecordings({ clock, maxBytes: 100_000 });
+    const facts = { owner: "", digest: "", provider: "", keyId: "", operation: "", startedAt: 0, keepMs: 1000 };
+    const holder = { onStop() {}, onLost() {}, onRead() {} };
+    const ids: string[] = [];
+    for (let count = 0; count < 1000; count++) {
+      const claimed = await store.claim({ id: toRecordingId(undefined), name: undefined, facts }, holder);
+      assert.ok("held" in claimed);
+      ids.push(claimed.held.id);
+      await claimed.held.discard();
+    }
+    const known = await Promise.all(ids.map((id) => store.find(id)));
+    const left = known.filter((found) => found !== undefined).length;
+    assert.ok(left > 100 && left < 200, `${left} ids are known`);
+    assert.ok(known.at(-1) !== undefined, "the last ones");
+    assert.equal(clock.waiting, left, "no timer is left of the others");
+    await clock.pass(600_000);
+    assert.equal(clock.waiting, 0);
+    assert.equal(await store.find(ids.at(-1) ?? ""), undefined);
   });
 });

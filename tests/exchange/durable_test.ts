@@ -98,6 +98,66 @@ describe("durable exchanges", () => {
     assert.equal((await other.json()).error.code, "idempotency_key_reused");
   });
 
+  it("knows a form again that has a new boundary, and no other form", async () => {
+    answering = answerPlain;
+    const send = (text: string) => {
+      const form = new FormData();
+      form.set("model", "test-1");
+      form.set("file", new File([text], "speech.wav"));
+      const { "content-type": _, ...headers } = under.headers;
+      const named = { ...headers, "idempotency-key": "form" };
+      return fetch(`${under.a}/v1/audio/transcriptions`, { method: "POST", headers: named, body: form });
+    };
+    await (await send("one")).text();
+    const again = await send("one");
+    assert.equal(again.headers.get("idempotency-replayed"), "true");
+    await again.text();
+    assert.notEqual(provider.calls[0]?.headers["content-type"], undefined);
+    const other = await send("two");
+    assert.equal(other.status, 422);
+    await other.text();
+    assert.equal(provider.calls.length, 1);
+  });
+
+  it("belongs to one operation, query, provider and pair of keys", async () => {
+    answering = answerPlain;
+    const first = await call(under, { key: "seven", body: GOOD_BODY });
+    await first.text();
+    const query = await call(under, { key: "seven", body: GOOD_BODY, path: "/v1/chat/completions?a=b" });
+    assert.equal(query.status, 422);
+    await query.text();
+    const others = [{ path: "/v1/responses" }, { headers: { authorization: "Bearer sk-of-somebody-else" } }];
+    for (const other of others) {
+      const answer = await call(under, {
+        key: "seven",
+        body: JSON.stringify({ model: "test-1", input: "Hi", messages: [{ role: "user", content: "Hi" }] }),
+        ...other,
+      });
+      assert.equal(answer.headers.get("idempotency-replayed"), null);
+      assert.equal(answer.status, 200);
+      await answer.text();
+    }
+    assert.equal(provider.calls.length, 3);
+    const path = first.headers.get("location") ?? "";
+    for (const method of ["GET", "HEAD", "DELETE"]) {
+      for (
+        const [at, headers] of [[under.b, under.headers], [under.a, {
+          ...under.headers,
+          authorization: "Bearer sk-other",
+        }]] as const
+      ) {
+        const answer = await fetch(at + path, { method, headers });
+        assert.equal(answer.status, 404, `${method} ${at}`);
+        await answer.text();
+      }
+    }
+    for (const odd of ["a%2Fb", "..%2f..", "%00", "a".repeat(1000), "AAAAAA.AAAAAAAAAAAAAAAAAAAAAA"]) {
+      const answer = await call(under, { method: "GET", path: `/v1/exchanges/${odd}` });
+      assert.ok([400, 404].includes(answer.status), `${answer.status} for ${odd}`);
+      await answer.text();
+    }
+  });
+
   it("goes on when its caller leaves, and is read on from an offset", async () => {
     const words = Array.from({ length: 50 }, (_, index) => `word-${index}`);
     const whole = stream(...words);
