@@ -4,7 +4,7 @@
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
-import { type LeasedRecording, MemoryRecording, sizeOf } from "./memory_recording.ts";
+import { type LeasedRecording, MemoryRecording, sizeOf, TOMBSTONE_BYTES, TOMBSTONE_MS } from "./memory_recording.ts";
 import type { LoadedRecording, RecordingJournal } from "./recording_journal.ts";
 import { RecordingNames } from "./recording_names.ts";
 import {
@@ -19,11 +19,6 @@ import {
   type StoredRecording,
 } from "./recording_store.ts";
 import { entriesFrom } from "./sealed_log.ts";
-
-/** Time for which the id of an expired recording is known. Milliseconds. */
-export const TOMBSTONE_MS = 600_000;
-/** Size of an expired recording. Bytes. */
-const TOMBSTONE_BYTES = 512;
 
 /** Options of the store. */
 export interface MemoryRecordingsOptions {
