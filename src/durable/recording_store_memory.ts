@@ -70,6 +70,10 @@ export class MemoryRecordings implements RecordingStore {
     this.#maxBytes = maxBytes;
   }
 
+  get bytes(): number {
+    return this.#bytes;
+  }
+
   claim(claim: RecordingClaim, holder: RecordingHolder): Promise<Claimed> {
     const found = this.#findNamed(claim.name);
     if (found !== undefined) return Promise.resolve({ found: this.#describe(found) });

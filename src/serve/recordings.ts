@@ -4,6 +4,7 @@
  * @module
  */
 import type { Config } from "../config/config.ts";
+import { mayRecord } from "../config/durable.ts";
 import type { DurableExchanges } from "../durable/durable_exchanges.ts";
 import type { RecordingStore } from "../durable/recording_store.ts";
 import { MemoryRecordings } from "../durable/recording_store_memory.ts";
@@ -19,6 +20,8 @@ export interface DurableEngines {
   readonly references: EngineReferences;
   /** Redis, where the configuration names one: all of its gateways share the recordings. */
   readonly redis: RedisPlace | undefined;
+  /** False for a command that ends: it records nothing. */
+  readonly isServing: boolean;
 }
 
 /**
@@ -26,13 +29,14 @@ export interface DurableEngines {
  *
  * @param config The configuration
  * @param options The engines
- * @returns They; `undefined` where no provider has any
+ * @returns They; `undefined` where no call can be recorded
  */
 export async function openDurable(
-  { providers, limits }: Config,
-  { engines, references, redis }: DurableEngines,
+  config: Config,
+  { engines, references, redis, isServing }: DurableEngines,
 ): Promise<DurableExchanges | undefined> {
-  if (Object.values(providers).every(({ durable }) => durable === undefined)) return undefined;
+  if (!isServing || !mayRecord(config)) return undefined;
+  const { limits } = config;
   const clock = systemClock;
   const open = async (): Promise<RecordingStore> => {
     if (redis !== undefined) {
