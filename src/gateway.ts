@@ -194,7 +194,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     limiter,
     accounting: new Accounting((name) => [config.providers[name]?.prices, config.prices], config.currency),
     teams: config.teams,
-    durable: overrides.durable ?? embedDurable(config, clock),
+    durable: overrides.durable ?? embedDurable({ ...config, keys: overrides.keys ?? config.keys }, clock),
     budgets: createBudgetNotes({ alerts: config.alerts, ...overrides.budgets, limiter, digest, clock }),
     observers: overrides.observers?.map((observer) => (record) => observer.settled(record)) ?? [],
     tracer: overrides.tracer,

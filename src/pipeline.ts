@@ -68,7 +68,7 @@ export interface Pipeline extends AdmissionParts {
   /** Tells whether a text that is to leave the gateway contains a credential for it. */
   readonly holdsKey: (text: string) => boolean;
   readonly digest: Digest;
-  /** Durable exchanges; `undefined` where no provider has any. */
+  /** Durable exchanges; `undefined` where no call can be recorded. */
   readonly durable: DurableExchanges | undefined;
   readonly observers: readonly ExchangeObserver["settled"][];
   readonly tracer: Tracer | undefined;
@@ -145,7 +145,8 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   const key = identify({ presentedKey, storedKey }, { provider, operation }, flow);
   if (operation.isOwn) return await answerRecorded({ provider, key, presentedKey }, operation, flow);
   const subjects = subjectsOf(key, provider, flow.gateway); // 4
-  const asked = provider.durable && askedDurable(flow.request, operation, provider.durable);
+  const durable = key.durable ?? provider.durable;
+  const asked = durable ? askedDurable(flow.request, operation, durable) : undefined;
   const isLate = asked !== undefined || (operation.cost === "tokens" && subjects.some(limitsAmounts));
   if (subjects.length > 0 && !isLate) await admit(subjects, NO_RESERVATION, flow);
   const call = await read({ provider, operation, key }, flow); // 5
@@ -278,8 +279,7 @@ function refuse(thrown: unknown, { request, exchange, dialect }: Flow): GatewayR
   const settlement = toSettlement(thrown);
   if (thrown instanceof ClientClosed) return finish({ status: 499, headers: {}, body: null }, exchange, settlement);
   const error = GatewayError.is(thrown) ? thrown : new GatewayError("internal_error");
-  const { toErrorBody } = dialect === OPAQUE ? dialectOfCaller(request) : dialect;
-  const refusal = toErrorResponse(error, toErrorBody(error));
+  const refusal = toErrorResponse(error, (dialect === OPAQUE ? dialectOfCaller(request) : dialect).toErrorBody(error));
   exchange.addHeaders(refusal.headers);
   const isUnread = exchange.bytesIn === 0 && !isDrainable(request);
   if (error.code === "body_timeout" || isUnread) refusal.headers.connection = "close";

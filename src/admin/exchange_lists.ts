@@ -66,8 +66,10 @@ export class ExchangeLists {
     return found.map(({ id }) => id);
   }
 
-  /** Adds the names of keys to exchanges. Where keys can't be looked up, their ids have to do. */
-  async withNames(exchanges: readonly LiveExchange[]): Promise<readonly LiveExchange[]> {
+  /** Adds the names of keys to exchanges, settled or durable. Where keys can't be looked up, their ids have to do. */
+  async withNames<Each extends Pick<LiveExchange, "keyId">>(
+    exchanges: readonly Each[],
+  ): Promise<readonly (Each & { readonly keyName?: string })[]> {
     const now = this.#parts.now();
     if (now > this.#namesUntil || this.#names.size > MAX_NAMES) {
       this.#names = new Map();

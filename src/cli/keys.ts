@@ -11,6 +11,7 @@ import { KeyAdministration, type KeyView } from "../admin/key_administration.ts"
 import { DEFAULT_OVERLAP } from "../keys/lifecycle.ts";
 import { type KeyRegistry, KeyStoreError } from "../keys/key_store.ts";
 import { exportKeys, importKeys, readKeyLines } from "../keys/key_transfer.ts";
+import { readDurableText } from "../config/durable.ts";
 import { keysInRedis } from "../config/keys.ts";
 import { describeIssue } from "../config/issue.ts";
 import { KeyPatchSchema, type KeyPolicy } from "../config/key.ts";
@@ -32,7 +33,7 @@ const MAX_NAME = 40;
 /** The longest duration until a key expires, a hundred years: a longer one is a typing error. Milliseconds. */
 const MAX_EXPIRY_MS = 36_500 * 86_400_000;
 /** Options that say what a key may do. */
-const SETTINGS = ["name", "providers", "models", "operations", "team", "expires", "metadata"] as const;
+const SETTINGS = ["name", "providers", "models", "operations", "team", "durable", "expires", "metadata"] as const;
 const LIMITS = ["requests", "tokens", "concurrency", "budget", "mode"] as const;
 type SettingName = typeof SETTINGS[number] | typeof LIMITS[number];
 /** Messages for options that take another form than the configuration. */
@@ -73,6 +74,8 @@ function readOption(options: CommandOptions, name: SettingName): unknown {
       return splitList(name, text);
     case "expires":
       return toExpiry(text);
+    case "durable":
+      return readDurableText(text);
     case "metadata":
       return toMetadata(given);
     case "budget":

@@ -81,6 +81,11 @@ export const OPTIONS = {
     value: "observe|strict",
     text: "count, but refuse nothing; or refuse what could exceed a limit",
   },
+  "durable": {
+    type: "string",
+    value: "on|never|keep=1h",
+    text: "answers that callers can attach to again: `on`, `never`, or keep, linger, size and retries with commas",
+  },
   "metadata": { type: "string", multiple: true, value: "team=x", text: "a note of your own" },
   "expires": { type: "string", value: "90d", text: "the end of a key or a certificate" },
   "overlap": {

@@ -11,7 +11,7 @@ import { EgressSchema, type EgressSettings, withEgress } from "./egress.ts";
 import { type LimitsConfig, type LimitsInput, LimitsSchema } from "./gateway_limits.ts";
 import { type IdentityConfig, type IdentityInput, IdentitySchema } from "./identity.ts";
 import { InstanceSchema } from "./instance.ts";
-import { describeIssue, formatMistake } from "./issue.ts";
+import { describeIssue, expandUnion, formatMistake } from "./issue.ts";
 import type { KeyInput } from "./key.ts";
 import { type KeysConfig, keysInRedis, KeysSchema, type RedisKeysInput } from "./keys.ts";
 import {
@@ -219,16 +219,6 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
 /** A path as valibot gives it to its issues. */
 function toPath(input: unknown, keys: readonly (string | number)[]): [v.IssuePathItem, ...v.IssuePathItem[]] {
   return keys.map((key) => ({ type: "unknown", origin: "value", input, key, value: undefined })) as never;
-}
-
-/** Returns, for a setting with several forms, the mistakes inside the form that was meant, if that one is clear. */
-function expandUnion(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[] {
-  const isList = Array.isArray(issue.input);
-  const inner = (issue.issues ?? []).filter(({ path }) =>
-    path !== undefined && Number.isInteger(path[0].key) === isList
-  );
-  if (issue.type !== "union" || inner.length === 0) return [issue];
-  return inner.map((sub) => ({ ...sub, path: [...issue.path ?? [], ...sub.path ?? []] as never }));
 }
 
 /**

@@ -5,6 +5,7 @@
  */
 import * as v from "valibot";
 import { about, anyDuration, duration, size } from "./schema.ts";
+import { formatDuration, formatSize } from "./units.ts";
 
 /** Settings of durable exchanges. */
 export interface DurableConfig {
@@ -53,3 +54,60 @@ export const DurableSchema: v.GenericSchema<DurableInput, DurableConfig> = v.pip
     retries,
   })),
 );
+
+/** @internal The settings at a key, where `false` turns off what its providers have. */
+export const KeyDurableSchema: v.GenericSchema<DurableInput | false, DurableConfig | false> = v.union(
+  [v.literal(false), DurableSchema],
+  `${form}, or false`,
+);
+
+/**
+ * Writes settings as people write them.
+ *
+ * @param durable The settings
+ * @returns What {@link KeyDurableSchema} reads as the same settings
+ */
+export function toDurableJson(durable: DurableConfig | false): DurableInput | false {
+  if (durable === false) return false;
+  const { keepMs, lingerMs, maxBytes, retries } = durable;
+  return {
+    keep: formatDuration(keepMs),
+    linger: formatDuration(lingerMs),
+    size: formatSize(maxBytes).replace(" ", ""),
+    ...(retries && { retries }),
+  };
+}
+
+/**
+ * Reads settings that stand in one text, in a variable or at the command line.
+ *
+ * @param text `on` for the defaults, `never`, or some of them: `keep=10m,linger=60s,size=8MB,retries=true`
+ * @returns Settings, to be checked by the schema
+ */
+export function readDurableText(text: string): Record<string, unknown> | false {
+  if (text === "never") return false;
+  if (text === "on") return {};
+  return Object.fromEntries(
+    text.split(",").map((pair) => {
+      const [name = "", value = ""] = pair.split("=").map((side) => side.trim());
+      return [name, name === "retries" && /^(?:true|false)$/.test(value) ? value === "true" : value];
+    }),
+  );
+}
+
+/**
+ * Tells whether calls may be recorded: by the settings of a provider or of a key. Keys that are kept elsewhere may have
+ * such settings at any time.
+ *
+ * @param config The providers, and the keys or their store
+ */
+export function mayRecord({ providers, keys }: RecordingSettings): boolean {
+  if (Object.values(providers).some(({ durable }) => durable !== undefined)) return true;
+  return !Array.isArray(keys) || keys.some(({ durable }) => typeof durable === "object");
+}
+
+/** The parts of a configuration that say what is recorded. */
+export interface RecordingSettings {
+  readonly providers: Readonly<Record<string, { readonly durable?: DurableConfig | undefined }>>;
+  readonly keys: unknown;
+}

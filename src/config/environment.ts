@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { readDurableText } from "./durable.ts";
 
 /** Prefix of every variable. */
 export const PREFIX = "SALLYPORT_";
@@ -34,6 +35,14 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_COMBINED_KEY_", path: "providers.NAME.combinedKey", read: toBoolean },
   { name: "SALLYPORT_STREAM_USAGE_", path: "providers.NAME.usage" },
   { name: "SALLYPORT_HEADERS_", path: "providers.NAME.headers", read: toJson },
+  {
+    name: "SALLYPORT_DURABLE_",
+    path: "providers.NAME.durable",
+    read: (text, before) => {
+      const read = readDurableText(text);
+      return read && { ...toObject(before), ...read };
+    },
+  },
   { name: "SALLYPORT_SHARED_LIMITS_", path: "providers.NAME.limits", read: addPairs },
   { name: "SALLYPORT_MAX_OUTPUT_", path: "providers.NAME.maxOutput", read: Number },
   { name: "SALLYPORT_PRICES_", path: "providers.NAME.prices", read: toJson },
@@ -59,6 +68,7 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_LIMITS_BODY", path: "limits.body" },
   { name: "SALLYPORT_LIMITS_BODY_TIME", path: "limits.bodyTime" },
   { name: "SALLYPORT_LIMITS_BODIES", path: "limits.bodies" },
+  { name: "SALLYPORT_LIMITS_RECORDINGS", path: "limits.recordings" },
   { name: "SALLYPORT_LIMITS_EXCHANGES", path: "limits.exchanges", read: Number },
   { name: "SALLYPORT_LIMITS_WRITE_STALL", path: "limits.writeStall" },
   { name: "SALLYPORT_CORS_ORIGINS", path: "cors.origins", read: splitList },

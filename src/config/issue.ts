@@ -21,7 +21,7 @@ export interface Mistake {
  * @returns The mistake in words
  */
 export function describeIssue(issue: v.BaseIssue<unknown>, root = ""): Mistake {
-  const { path = [], type, expected, input, received, message } = issue;
+  const { path = [], type, expected, input, received, message } = expandUnion(issue)[0] ?? issue;
   const inner = path.map(({ key }) => typeof key === "number" ? `[${key}]` : `.${String(key)}`).join("");
   const isUnknown = type === "strict_object" && expected === "never";
   const isMissing = input === undefined && received === "undefined";
@@ -34,4 +34,19 @@ export function describeIssue(issue: v.BaseIssue<unknown>, root = ""): Mistake {
 /** Joins a mistake's path and its message. @returns Such as `keys[0].id: expected a string` */
 export function formatMistake({ path, message }: Mistake): string {
   return path === "" ? message : `${path}: ${message}`;
+}
+
+/**
+ * Finds, for a value that may have several forms, the mistakes inside the form that was meant, if that one is clear.
+ *
+ * @param issue The issue
+ * @returns Its mistakes; the issue itself if it is no such one
+ */
+export function expandUnion(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[] {
+  const isList = Array.isArray(issue.input);
+  const inner = (issue.issues ?? []).filter(({ path }) =>
+    path !== undefined && Number.isInteger(path[0].key) === isList
+  );
+  if (issue.type !== "union" || inner.length === 0) return [issue];
+  return inner.flatMap(expandUnion).map((sub) => ({ ...sub, path: [...issue.path ?? [], ...sub.path ?? []] as never }));
 }

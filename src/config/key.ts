@@ -4,6 +4,7 @@
  * @module
  */
 import * as v from "valibot";
+import { type DurableConfig, type DurableInput, KeyDurableSchema, toDurableJson } from "./durable.ts";
 import { LimitPatchSchema, type LimitSet, LimitSetSchema, toLimitsJson, type WrittenLimits } from "./limit_set.ts";
 import { OperationsSchema, type WrittenGroup } from "./operation_groups.ts";
 import { about, nonEmpty, patchOf, secret, shortText } from "./schema.ts";
@@ -31,6 +32,8 @@ export interface KeyConfig {
   readonly team?: string | undefined;
   /** Limits of the key. */
   readonly limits?: LimitSet | undefined;
+  /** Durable exchanges, instead of those of its provider; with `false` none. Left out, as the provider says. */
+  readonly durable?: DurableConfig | false | undefined;
   /** Milliseconds since 1970 from which on it is refused. */
   readonly expiresAt?: number | undefined;
   /** Refused as long as this is true. */
@@ -59,6 +62,8 @@ export interface ResolvedKey {
   readonly team?: string | undefined;
   /** Limits of the key, counted by {@link id}. */
   readonly limits?: WrittenLimits | undefined;
+  /** Durable exchanges, instead of those of its provider; with `false` none. Left out, as the provider says. */
+  readonly durable?: DurableInput | false | undefined;
   /** Date and time from which on it is refused, such as `2027-01-31T00:00:00Z`. */
   readonly expires?: string | undefined;
   /** Refused as long as this is true. */
@@ -131,6 +136,10 @@ const policy = {
   )),
   team: v.optional(about(TeamNameSchema, "Name of its team, whose limits hold for it too")),
   limits: v.optional(about(LimitSetSchema, "How much it may take")),
+  durable: v.optional(about(
+    KeyDurableSchema,
+    "Records answers for callers that ask for it, instead of as its provider says; `false` for never",
+  )),
   metadata: v.optional(
     about(v.record(v.string(), shortText, "expected an object of texts"), "The operator's own notes"),
   ),
@@ -209,10 +218,11 @@ const toTime = (ms: number | undefined): string | undefined =>
  * @returns What {@link KeySchema} reads as the same key
  */
 export function toKeyJson(key: KeyConfig): Record<string, unknown> {
-  const { limits, previous, expiresAt, revokedAt, createdAt, ...rest } = key;
+  const { limits, durable, previous, expiresAt, revokedAt, createdAt, ...rest } = key;
   return {
     ...rest,
     limits: limits && toLimitsJson(limits),
+    durable: durable === undefined ? undefined : toDurableJson(durable),
     previous: previous && { digest: previous.digest, expires: toTime(previous.expiresAt) },
     expires: toTime(expiresAt),
     revoked: toTime(revokedAt),

@@ -136,6 +136,14 @@ export function formatSize(bytes: number): string {
   return `${bytes} B`;
 }
 
+/** @returns What {@link parseDuration} reads as the same duration */
+export function formatDuration(ms: number): string {
+  for (const [unit, factor] of Object.entries(DURATIONS).reverse()) {
+    if (ms >= factor && ms % factor === 0) return `${ms / factor}${unit}`;
+  }
+  return `${ms}ms`;
+}
+
 /** @returns What {@link parseRate} reads as the same rate */
 export function formatRate({ limit, windowMs }: Rate): string {
   for (const [unit, factor] of Object.entries(WINDOWS).reverse()) {

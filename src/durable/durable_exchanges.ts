@@ -10,6 +10,7 @@ import type { Clock } from "../exchange/clock.ts";
 import { type AnswerHead, readContent } from "./answer_log.ts";
 import { asked, unlessAborted } from "./answers_in_time.ts";
 import { type Attachment, type AttachOptions, readEnd, type RecordedAnswer, toOffsetError } from "./attachment.ts";
+import { DurableCounts } from "./durable_counts.ts";
 import { closeLost, type ToScanner } from "./lost_recording.ts";
 import { Recording } from "./recording.ts";
 import { isSameTag, type OwnerKeys } from "./recording_keys.ts";
@@ -69,6 +70,8 @@ export class DurableExchanges {
   /** Recordings that are written here, by id. */
   readonly #running = new Map<string, Recording>();
 
+  readonly counts: DurableCounts = new DurableCounts();
+
   constructor(parts: DurableParts) {
     this.#parts = parts;
   }
@@ -103,7 +106,10 @@ export class DurableExchanges {
       const attachment = here?.endState === "broken"
         ? undefined
         : await this.#attach(found, { ...asked, offset: 0, signal });
-      if (attachment !== undefined) return { attachment };
+      if (attachment !== undefined) {
+        this.counts.attached[attachment.isComplete ? "replay" : "retry"]++;
+        return { attachment };
+      }
       // That call was refused, has failed or was given up: its name is free, now or soon.
       const freed = here?.isGivenUp ? here.discarded : here?.stored;
       if (freed !== undefined) await unlessAborted(freed, signal);
@@ -126,6 +132,7 @@ export class DurableExchanges {
     const found = await this.find(id, options.keys);
     const attachment = await this.#attach(found, options);
     if (attachment === undefined) throw new GatewayError("exchange_expired");
+    this.counts.attached.resume++;
     return attachment;
   }
 
@@ -191,11 +198,15 @@ export class DurableExchanges {
     const id = toRecordingId(name?.text);
     const all = { ...facts, digest, owner: keys.ownerTag(id), keepMs: settings.keepMs };
     const recording = new Recording({ id, cipher: await keys.cipher(id), store, settings, clock, writeStallMs });
-    recording.onOver = () => void this.#running.delete(id);
+    // The store keeps the holder: what these functions close over is kept as long, and must not hold the recording.
+    recording.onOver = (givenUpFor) => {
+      this.#running.delete(id);
+      this.counts.over(givenUpFor);
+    };
     const holder: RecordingHolder = {
-      onStop: () => recording.stop(),
-      onLost: () => recording.giveUp(),
-      onRead: () => recording.readElsewhere(),
+      onStop: () => this.#running.get(id)?.stop(),
+      onLost: () => this.#running.get(id)?.giveUp("lost"),
+      onRead: () => this.#running.get(id)?.readElsewhere(),
     };
     // Before the store has it, so that whoever finds it there finds it here too.
     this.#running.set(id, recording);
@@ -207,6 +218,7 @@ export class DurableExchanges {
     }
     if ("found" in claimed) return claimed;
     recording.hold(claimed.held);
+    if (claimed.isRestarted) this.counts.restarted++;
     return { recording, isRestarted: claimed.isRestarted };
   }
 

@@ -14,6 +14,7 @@ import { joinChunks } from "../http/read_all.ts";
 import { type AnswerEnd, type AnswerHead, type AnswerPart, openPart, writeContent } from "./answer_log.ts";
 import { AnswerTail } from "./answer_tail.ts";
 import { EntryWriter } from "./entry_writer.ts";
+import type { GiveUpCause } from "./durable_counts.ts";
 import type { EntryCipher } from "./recording_keys.ts";
 import { AnswerReader, type AnswerSource } from "./recording_reader.ts";
 import { ENTRY_KIND, type HeldRecording, type RecordingStore } from "./recording_store.ts";
@@ -65,7 +66,7 @@ export class Recording implements ByteSink, AnswerSource {
   #isStopAsked = false;
   /** True until the call itself reads, which it does from its begin. */
   #isNew = true;
-  #isGivenUp = false;
+  #givenUpFor: GiveUpCause | undefined;
   #isDiscarded = false;
   #isSettled = false;
   #isGathering = false;
@@ -78,7 +79,7 @@ export class Recording implements ByteSink, AnswerSource {
   /** Resolves when it was given up and the store has nothing of it any more. */
   readonly discarded: Promise<void> = new Promise((resolve) => this.#setDiscarded = resolve);
   /** Called when nothing more happens here: the store has all of it, or it was given up and nobody reads it. */
-  onOver: () => void = nothing;
+  onOver: (givenUpFor?: GiveUpCause) => void = nothing;
 
   constructor(options: RecordingOptions) {
     this.#options = options;
@@ -105,7 +106,7 @@ export class Recording implements ByteSink, AnswerSource {
 
   /** True once it is that of an ordinary call: nobody can attach to it any more. */
   get isGivenUp(): boolean {
-    return this.#isGivenUp;
+    return this.#givenUpFor !== undefined;
   }
 
   /** Begins to write. @param held The recording in the store */
@@ -154,11 +155,11 @@ export class Recording implements ByteSink, AnswerSource {
   write(bytes: Uint8Array): boolean {
     const offset = this.#tail.push(bytes);
     for (const reader of this.#readers) reader.offer(bytes, offset);
-    if (!this.#isGivenUp) {
-      if (this.length > this.#options.settings.maxBytes) this.giveUp();
+    if (!this.isGivenUp) {
+      if (this.length > this.#options.settings.maxBytes) this.giveUp("size");
       else this.#gather();
     }
-    return !this.#isGivenUp || this.#trim();
+    return !this.isGivenUp || this.#trim();
   }
 
   end(): void {
@@ -174,7 +175,7 @@ export class Recording implements ByteSink, AnswerSource {
     if (this.#end !== undefined) return;
     this.#end = { length: 0, isCut: true, ...UNKNOWN };
     this.#isNew = false;
-    this.giveUp();
+    this.giveUp("refused");
   }
 
   peek(offset: number): AnswerPart | "none" | undefined {
@@ -184,7 +185,7 @@ export class Recording implements ByteSink, AnswerSource {
   }
 
   caughtUp(): void {
-    if (this.#isGivenUp && this.#trim()) this.#exchange?.askForMore();
+    if (this.isGivenUp && this.#trim()) this.#exchange?.askForMore();
   }
 
   left(reader: AnswerReader): void {
@@ -192,7 +193,7 @@ export class Recording implements ByteSink, AnswerSource {
     // The others may have waited for the slowest.
     if (this.#readers.size > 0) return this.caughtUp();
     this.#held?.setRead(false);
-    if (this.#isGivenUp) this.#abandon();
+    if (this.isGivenUp) this.#abandon();
     else this.linger();
   }
 
@@ -221,7 +222,7 @@ export class Recording implements ByteSink, AnswerSource {
     this.#writer?.write({ kind: ENTRY_KIND.end, offset: this.length, content: () => writeContent(end), endState });
     for (const reader of this.#readers) reader.wake();
     void this.stored.then(() => {
-      if (!this.#isGivenUp) this.#settle();
+      if (!this.isGivenUp) this.#settle();
     });
   }
 
@@ -238,7 +239,7 @@ export class Recording implements ByteSink, AnswerSource {
     this.#cancelGather();
     this.#isGathering = false;
     const from = this.#gatheredTo;
-    if (this.length === from || this.#isGivenUp) return;
+    if (this.length === from || this.isGivenUp) return;
     const pieces = this.#tail.piecesFrom(from);
     this.#gatheredTo = this.length;
     this.#writer?.write({
@@ -246,14 +247,14 @@ export class Recording implements ByteSink, AnswerSource {
       offset: from,
       content: () => joinChunks(pieces),
       // Once it was given up, its readers decide: they need what the store is to lose.
-      onStored: (bytes) => this.#isGivenUp || this.#tail.dropTo(from + bytes),
+      onStored: (bytes) => this.isGivenUp || this.#tail.dropTo(from + bytes),
     });
   }
 
   /** Gives the recording up: the store fails, is full or has given it to another gateway, or the answer is too large. */
-  giveUp(): void {
-    if (this.#isGivenUp || this.#isSettled) return;
-    this.#isGivenUp = true;
+  giveUp(cause: GiveUpCause = "store"): void {
+    if (this.isGivenUp || this.#isSettled) return;
+    this.#givenUpFor = cause;
     this.#writer?.stop();
     this.#cancelGather();
     this.#setHead(undefined);
@@ -294,6 +295,6 @@ export class Recording implements ByteSink, AnswerSource {
   #settle(): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
-    this.onOver();
+    this.onOver(this.#givenUpFor);
   }
 }

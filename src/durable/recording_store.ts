@@ -153,6 +153,8 @@ export interface RecordingRead {
 
 /** Port: a store of recordings. */
 export interface RecordingStore {
+  /** Bytes that all recordings take in this process's memory; left out where they are elsewhere. */
+  readonly bytes?: number;
   /**
    * The longest time for which a writer gathers bytes for an entry; `undefined` where nobody else reads what this process
    * writes, so that only size counts. Milliseconds.

@@ -56,6 +56,10 @@ export class MemoryRecordings implements RecordingStore {
     for (const loaded of journal?.load() ?? []) this.#restore(loaded);
   }
 
+  get bytes(): number {
+    return this.#bytes;
+  }
+
   /** Number of recordings, with those that are known to be expired. */
   get size(): number {
     return this.#all.size;
@@ -209,7 +213,7 @@ export class MemoryRecordings implements RecordingStore {
     recording.lapsedAt = this.#clock.now();
     recording.isRead = false;
     this.#journal?.save(recording.kept);
-    this.#expireIn(recording, recording.facts.keepMs);
+    this.#endIn(recording, recording.facts.keepMs);
     recording.wake();
   }
 
@@ -244,13 +248,14 @@ export class MemoryRecordings implements RecordingStore {
     recording.expiresAt = this.#clock.now() + keepMs;
     if (state === "broken") this.#names.free(recording);
     this.#journal?.save(recording.kept);
-    this.#expireIn(recording, keepMs);
+    this.#endIn(recording, keepMs);
     recording.wake();
   }
 
-  #expireIn(recording: MemoryRecording, ms: number): void {
-    const expire = () => this.#expire(recording);
-    recording.cancelTimer = this.#clock.timer(Math.max(0, ms), expire, { isBackground: true });
+  /** Expires a recording after a time, or forgets one that has expired. */
+  #endIn(recording: MemoryRecording, ms: number): void {
+    const end = () => recording.state === "expired" ? this.#forget(recording) : this.#expire(recording);
+    recording.cancelTimer = this.#clock.timer(Math.max(0, ms), end, { isBackground: true });
   }
 
   /** Deletes the entries; the id stays for some time. */
@@ -265,13 +270,8 @@ export class MemoryRecordings implements RecordingStore {
     this.#journal?.clear(recording.id);
     this.#journal?.save(recording.kept);
     recording.cancelTimer();
-    this.#forgetIn(recording, TOMBSTONE_MS);
+    this.#endIn(recording, TOMBSTONE_MS);
     recording.wake();
-  }
-
-  #forgetIn(recording: MemoryRecording, ms: number): void {
-    const forget = () => this.#forget(recording);
-    recording.cancelTimer = this.#clock.timer(Math.max(0, ms), forget, { isBackground: true });
   }
 
   #forget(recording: MemoryRecording): void {
@@ -289,11 +289,11 @@ export class MemoryRecordings implements RecordingStore {
     this.#all.set(id, recording);
     if (state === "expired") {
       this.#bytes += recording.bytes = TOMBSTONE_BYTES;
-      return this.#forgetIn(recording, expiresAt + TOMBSTONE_MS - this.#clock.now());
+      return this.#endIn(recording, expiresAt + TOMBSTONE_MS - this.#clock.now());
     }
     this.#bytes += bytes;
     this.#names.add(recording);
     const endsAt = state === "running" ? lapsedAt && lapsedAt + keepMs : expiresAt;
-    if (endsAt !== undefined) this.#expireIn(recording, endsAt - this.#clock.now());
+    if (endsAt !== undefined) this.#endIn(recording, endsAt - this.#clock.now());
   }
 }

@@ -19,6 +19,7 @@ export type AdminErrorCode =
   | "refused"
   | "usage_unavailable"
   | "provider_not_found"
+  | "recording_not_found"
   | "gateway_not_found"
   | "fleet_unavailable"
   | "leaving"
@@ -85,6 +86,11 @@ export const ADMIN_ERRORS: Readonly<Record<AdminErrorCode, ErrorSpec>> = {
     ...INVALID,
     status: 404,
     message: "Cannot call this provider",
+  },
+  recording_not_found: {
+    ...INVALID,
+    status: 404,
+    message: "Cannot find a durable exchange with this id: GET /v1/recordings lists all that run or are kept",
   },
   gateway_not_found: {
     ...INVALID,

@@ -24,8 +24,8 @@ import type { GatewayKey, LaterPart } from "./key_store.ts";
 const VERSION = 2;
 /** Fields without which nobody can tell whose record it is. */
 const IDENTITY: readonly unknown[] = ["id", "key", "digest"];
-/** Fields that restrict nothing: a value that is not understood is ignored. */
-const HARMLESS: readonly unknown[] = ["name", "metadata", "created"];
+/** Fields that restrict nothing: a value that is not understood is ignored, and of `durable` the provider's holds. */
+const HARMLESS: readonly unknown[] = ["name", "metadata", "created", "durable"];
 /** Names that refusals list at most. */
 const MAX_NAMED = 3;
 

@@ -8,6 +8,7 @@ import { KeyAdministration } from "../admin/key_administration.ts";
 import { BudgetReports } from "../admin/budget_reports.ts";
 import { ProviderReports } from "../admin/provider_reports.ts";
 import { TeamReports } from "../admin/team_reports.ts";
+import { RecordingLists } from "../admin/recording_lists.ts";
 import { ExchangeLists } from "../admin/exchange_lists.ts";
 import { TokenAdministration } from "../admin/token_administration.ts";
 import type { Config } from "../config/config.ts";
@@ -121,7 +122,7 @@ export class AdminListener {
   }
 
   #createHandler(prepared: Prepared): Handler {
-    const { config, assembly: { parts: { digest }, keys, limiter, usage, identity } } = prepared;
+    const { config, assembly: { parts: { digest, durable }, keys, limiter, usage, identity } } = prepared;
     const { admin, providers } = config;
     const reported = { usage, config, keys, now: Date.now, rest: setImmediate };
     const { served, fleet, state, version, inForce, logs, log = config.log } = this.#options;
@@ -130,6 +131,12 @@ export class AdminListener {
       const { config: { admin }, assembly: { identity } } = this.#current ?? prepared;
       return { token: admin?.token, verifier: identity?.verifier };
     };
+    const exchanges = new ExchangeLists({
+      find: (query) => served.find(query),
+      findInFleet: (gateway, query) => fleet.exchanges(gateway, query),
+      keys,
+      now: Date.now,
+    });
     return createAdminHandler({
       gateway: served,
       fleet,
@@ -152,12 +159,8 @@ export class AdminListener {
       version,
       metrics: async (format) => toMetricsText(await served.snapshot(), format),
       look: (from, to) => served.look(from, to),
-      exchanges: new ExchangeLists({
-        find: (query) => served.find(query),
-        findInFleet: (gateway, query) => fleet.exchanges(gateway, query),
-        keys,
-        now: Date.now,
-      }),
+      exchanges,
+      recordings: new RecordingLists({ store: durable?.store, withNames: (all) => exchanges.withNames(all) }),
       handle: (request) => served.handle(request),
       providers,
       clock: systemClock,

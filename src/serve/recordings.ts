@@ -4,6 +4,7 @@
  * @module
  */
 import type { Config } from "../config/config.ts";
+import { mayRecord } from "../config/durable.ts";
 import type { DurableExchanges } from "../durable/durable_exchanges.ts";
 import type { RecordingStore } from "../durable/recording_store.ts";
 import { systemClock } from "../exchange/clock.ts";
@@ -18,6 +19,8 @@ export interface DurableEngines {
   readonly references: EngineReferences;
   /** Redis, where the configuration names one: all of its gateways share the recordings. */
   readonly redis: RedisPlace | undefined;
+  /** False for a command that ends: it records nothing. */
+  readonly isServing: boolean;
 }
 
 /**
@@ -25,13 +28,13 @@ export interface DurableEngines {
  *
  * @param config The configuration
  * @param options The engines
- * @returns They; `undefined` where no provider has any
+ * @returns They; `undefined` where no call can be recorded
  */
 export async function openDurable(
-  { providers }: Config,
-  { engines, references, redis }: DurableEngines,
+  config: Config,
+  { engines, references, redis, isServing }: DurableEngines,
 ): Promise<DurableExchanges | undefined> {
-  if (Object.values(providers).every(({ durable }) => durable === undefined)) return undefined;
+  if (!isServing || !mayRecord(config)) return undefined;
   const clock = systemClock;
   const open = async (): Promise<RecordingStore> => {
     if (redis === undefined) return engines.remote.recordings ?? engines.recordings;

@@ -28,6 +28,7 @@ import { closeListeners } from "./lifecycle.ts";
 import type { Serve } from "./listener.ts";
 import { ListenerSet, type ListeningChange } from "./listener_set.ts";
 import type { Prepared } from "./prepare.ts";
+import { addDurableMetrics } from "../observe/metrics/durable_metrics.ts";
 import { addProcessMetrics } from "./process_metrics.ts";
 import { RunningGateway } from "./running_gateway.ts";
 
@@ -101,6 +102,10 @@ export class ServingHere implements Serving {
     addIdentityMetrics(this.#registry, {
       issuers: () => this.#current?.assembly.identity?.verifier.health,
       tokens: () => this.#current?.assembly.identity?.verifier.counts,
+    });
+    addDurableMetrics(this.#registry, () => {
+      const durable = this.#current?.assembly.parts.durable;
+      return durable && { ...durable.counts, running: durable.running, bytes: durable.store.bytes };
     });
     addProcessMetrics(this.#registry, systemClock);
     this.#metrics = new Metrics(this.#registry);

@@ -4,6 +4,7 @@
  * @module
  */
 import type { Config } from "../config/config.ts";
+import { mayRecord, type RecordingSettings } from "../config/durable.ts";
 import type { StreamScanner } from "../dialects/dialect.ts";
 import type { AnswerHead } from "../durable/answer_log.ts";
 import { DurableExchanges } from "../durable/durable_exchanges.ts";
@@ -42,11 +43,15 @@ export function createDurableExchanges(
 /**
  * Creates the durable exchanges of a gateway that is given none: in memory.
  *
- * @param config The configuration
+ * @param config The configuration, and the source of its keys
  * @param clock Source of their times
- * @returns They; `undefined` where no provider has any
+ * @returns They; `undefined` where no call can be recorded
  */
-export function embedDurable({ providers, limits }: Config, clock: Clock): DurableExchanges | undefined {
-  if (Object.values(providers).every(({ durable }) => durable === undefined)) return undefined;
+export function embedDurable(
+  config: RecordingSettings & Pick<Config, "limits">,
+  clock: Clock,
+): DurableExchanges | undefined {
+  const { limits } = config;
+  if (!mayRecord(config)) return undefined;
   return createDurableExchanges(new MemoryRecordings({ clock, maxBytes: limits.maxRecordingsBytes }), clock);
 }

@@ -140,16 +140,26 @@ describe("the admin API of keys", () => {
       { ...left, name: "y", limits: { ...limits, requests: "1/s" } },
     );
     assert.deepEqual(
-      await patch({ limits: { requests: null, concurrency: null, budget: null }, metadata: { a: "b" } }),
+      await patch({
+        limits: { requests: null, concurrency: null, budget: null },
+        metadata: { a: "b" },
+        durable: false,
+      }),
       {
         name: "y",
         providers: ["a"],
+        durable: false,
         metadata: { a: "b" },
       },
     );
-    assert.deepEqual(await patch({ limits: { budget: "1/day" }, name: null, providers: null, metadata: null }), {
-      limits: { budget: "1/day" },
-    });
+    const without = { name: null, providers: null, metadata: null, durable: null };
+    assert.deepEqual(await patch({ limits: { budget: "1/day" }, ...without }), { limits: { budget: "1/day" } });
+    assertRefusal(
+      await call("PATCH", `/v1/keys/${id}`, { body: { durable: { keep: "long" } } }),
+      400,
+      "invalid_body",
+      "durable.keep",
+    );
     assert.deepEqual(await patch({ limits: null, expires: "2099-01-01T00:00:00+02:00" }), {
       expires: "2098-12-31T22:00:00.000Z",
     });

@@ -10,6 +10,7 @@ import type { UsageReports } from "../../src/usage/report.ts";
 import type { BudgetReports } from "../../src/admin/budget_reports.ts";
 import type { ProviderReports } from "../../src/admin/provider_reports.ts";
 import type { TokenAdministration } from "../../src/admin/token_administration.ts";
+import type { RecordingLists } from "../../src/admin/recording_lists.ts";
 import type { TeamReports } from "../../src/admin/team_reports.ts";
 import type { KeyAdministration } from "../../src/admin/key_administration.ts";
 
@@ -32,6 +33,7 @@ function ask(headers: Record<string, string>, token?: string): Promise<Response>
     usage: {} as UsageReports,
     fleet: {} as Fleet,
     exchanges: {} as ExchangeLists,
+    recordings: {} as RecordingLists,
     tokens: {} as TokenAdministration,
     audit: () => {},
     look: () => Promise.resolve(mergeParts([])),

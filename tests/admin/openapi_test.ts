@@ -10,6 +10,7 @@ import { FLEET_ROUTES } from "../../src/admin/api/fleet.ts";
 import { KEY_ROUTES } from "../../src/admin/api/keys.ts";
 import { OPERATOR_ROUTES } from "../../src/admin/api/operator_actions.ts";
 import { PROVIDER_ROUTES } from "../../src/admin/api/providers.ts";
+import { RECORDING_ROUTES } from "../../src/admin/api/recordings.ts";
 import { TEAM_ROUTES } from "../../src/admin/api/teams.ts";
 import { EXCHANGE_ROUTES } from "../../src/admin/api/exchanges.ts";
 import { TOKEN_ROUTES } from "../../src/admin/api/tokens.ts";
@@ -155,7 +156,7 @@ describe("the description of the admin API", () => {
       query: Object.keys(query?.means ?? {}).sort(),
       inPath: path.match(/\{\w+\}/g) ?? [],
     }));
-    const reportRoutes = [...BUDGET_ROUTES, ...USAGE_ROUTES, ...EXCHANGE_ROUTES, ...FLEET_ROUTES];
+    const reportRoutes = [...BUDGET_ROUTES, ...USAGE_ROUTES, ...EXCHANGE_ROUTES, ...RECORDING_ROUTES, ...FLEET_ROUTES];
     const keyRoutes = [...KEY_ROUTES, ...TOKEN_ROUTES, ...TEAM_ROUTES, ...PROVIDER_ROUTES, ...reportRoutes].map((
       { path, method, operationId, body, status, answers, query },
     ) => ({

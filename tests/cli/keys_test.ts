@@ -31,6 +31,8 @@ const ALL = [
   "5M/month",
   "--mode",
   "observe",
+  "--durable",
+  "keep=1h,retries=true",
   "--expires",
   "90d",
   "--metadata",
@@ -42,6 +44,7 @@ const ALL_POLICY = {
   name: "team-x",
   providers: ["a", "b"],
   models: ["gpt-*", "o3"],
+  durable: { keep: "1h", linger: "1m", size: "8MB", retries: true },
   metadata: { team: "x", mail: "a=b" },
   limits: { requests: "600/min", tokens: "2.3M/min", concurrency: 20, budget: "5M/month", mode: "observe" },
   state: "active",
@@ -179,8 +182,9 @@ for (const engine of ["a file", "Redis"]) {
       const limits = { requests: "7/s", concurrency: 20, budget: "5M/month" };
       assert.deepEqual(shown, { ...left, id, name: "y", limits });
       assert.equal(typeof expires, "string");
-      await at.good("update", id, "--metadata", "cost=1", "--expires", "off", "--providers", "b");
-      assert.deepEqual((await at.show(id)).metadata, { cost: "1" });
+      await at.good("update", id, "--metadata", "cost=1", "--expires", "off", "--durable", "never");
+      const { metadata, durable } = await at.show(id);
+      assert.deepEqual([metadata, durable], [{ cost: "1" }, false]);
       const off = [
         "--requests",
         "off",
@@ -191,6 +195,8 @@ for (const engine of ["a file", "Redis"]) {
         "--metadata",
         "off",
         "--providers",
+        "off",
+        "--durable",
         "off",
       ];
       await at.good("update", id, ...off, "--name", "off");

@@ -30,6 +30,7 @@ const MISTAKES: Readonly<Record<string, string>> = {
   SALLYPORT_HOSTS_A: "no host",
   SALLYPORT_DEADLINES_A: "idle=long",
   SALLYPORT_SHARED_LIMITS_A: "requests=many",
+  SALLYPORT_DURABLE_A: "keep=long",
 };
 
 describe("the pages", () => {

@@ -26,6 +26,8 @@ const LATER: readonly [more: Record<string, unknown>, refusal: RegExp | undefine
   [{ version: 7, color: { of: ["any", "form"] }, "__proto__x": 1 }, undefined],
   [{ name: 5, metadata: { nested: {} }, created: "long ago" }, undefined],
   [{ requires: [] }, undefined],
+  [{ durable: { keep: "1m", cipher: "later" } }, undefined],
+  [{ durable: "on Sundays" }, undefined],
   [{ limits: { images: "5/day" } }, /^limits\.images: unknown setting$/],
   [{ limits: { images: "5/day", requests: "6/min" } }, /^limits\.images/],
   [{ limits: { requests: "6/fortnight", tokens: "1k/min" } }, /^limits\.requests: expected a rate/],

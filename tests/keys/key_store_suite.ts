@@ -50,6 +50,7 @@ const FULL: GatewayKey = {
     budget: { limit: 5_000_000, period: "month" },
     mode: "observe",
   },
+  durable: { keepMs: 90_000, lingerMs: 0, maxBytes: 1_572_864, retries: true },
   previous: { digest: digest("full before"), expiresAt: SOME_DAY + HOUR_MS },
   expiresAt: SOME_DAY + 90 * 24 * HOUR_MS,
   disabled: true,

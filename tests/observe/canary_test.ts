@@ -29,7 +29,7 @@ describe("canaries", () => {
 
   const mark = ({ path = "/v1/chat/completions", headers, body = "", ...rest }: RawCall): RawCall => ({
     ...rest,
-    path: `${path}?q=${MARKS.query}`,
+    path: `${path}${path.includes("?") ? "&" : "?"}q=${MARKS.query}`,
     headers: { ...headers, "x-marked": MARKS.header, "user-agent": MARKS.header },
     body: body.includes('"user":') ? body : body.replace(/\}$/, `,"user":"${MARKS.user}"}`),
   });
@@ -66,7 +66,7 @@ describe("canaries", () => {
     const deadlines = { connect: "200ms", firstByte: "300ms", idle: "300ms" };
     at.configure({
       providers: {
-        a: { upstream: provider.url, hosts: ["a.localhost"], deadlines },
+        a: { upstream: provider.url, hosts: ["a.localhost"], deadlines, durable: {} },
         gone: { upstream: gone, hosts: ["gone.localhost"], deadlines },
         own: { upstream: provider.url, hosts: ["own.localhost"], credential: "x-api-key", combinedKey: true },
       },
@@ -127,6 +127,7 @@ describe("canaries", () => {
         "/v1/keys",
         `/v1/keys/${id}`,
         "/v1/exchanges?limit=500",
+        "/v1/recordings",
         ...usage,
       ];
       const answers = await Promise.all(paths.map((path) => read(path)));

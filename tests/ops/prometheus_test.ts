@@ -62,7 +62,7 @@ describe("what operators are given", () => {
         listen: [{ port: 0 }],
         admin: { port: 0 },
         providers: {
-          a: { hosts: ["*"], upstream: [provider.url, gone] },
+          a: { hosts: ["*"], upstream: [provider.url, gone], durable: {} },
           b: { hosts: ["b.localhost"], upstream: gone, limits: { requests: "2/h" } },
         },
         keys: [

@@ -15,6 +15,12 @@ export interface Policy {
   readonly providers: readonly string[];
   readonly models: readonly string[];
   readonly limits: Readonly<Record<"requests" | "tokens" | "budget" | "mode", string> & { concurrency: number }>;
+  readonly durable: {
+    readonly keep: string;
+    readonly linger: string;
+    readonly size: string;
+    readonly retries: boolean;
+  };
   readonly metadata: Readonly<Record<string, string>>;
   readonly expires: string;
 }
@@ -25,6 +31,7 @@ export const POLICY: Policy = {
   providers: ["a"],
   models: ["test-*", "o3"],
   limits: { requests: "600/min", tokens: "2.3M/min", concurrency: 20, budget: "5M/month", mode: "observe" },
+  durable: { keep: "1h", linger: "30s", size: "1.5MB", retries: true },
   metadata: { team: "x" },
   expires: "2099-01-31T00:00:00.000Z",
 };

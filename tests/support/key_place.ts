@@ -69,6 +69,7 @@ export function dumpRedis(redis: RedisServer): Promise<string> {
         if (type === "hash") return connection.hgetall(name);
         if (type === "zset") return connection.zrange(name, "0", "-1");
         if (type === "set") return connection.smembers(name);
+        if (type === "stream") return connection.xrange(name, "-", "+");
         return type === "list" ? connection.lrange(name, 0, -1) : connection.get(name);
       }, (answer) => answer);
       return [name, type, content];

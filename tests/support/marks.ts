@@ -84,6 +84,11 @@ function callsOf(
   return [
     ...["plain", "broken", "moved"].map((model) => ({ body: good(model) })),
     ...["whole", "cut", "ended", "silent"].map((model) => ({ body: good(model, { stream: true }) })),
+    ...["plain", "plain", "broken"].map((model) => ({
+      body: good(model),
+      headers: { "idempotency-key": MARKS.header },
+    })),
+    { body: good("whole", { stream: true }), headers: { "sallyport-durable": "?1" } },
     { body: good("plain", { messages: [{ role: "user", content: large.slice(0, LARGE_BYTES) }] }) },
     { body: good("plain", { messages: [{ role: "user", content: large.repeat(4) }] }) },
     { body: good("plain", { user: key }) },

@@ -21,6 +21,8 @@ import { type AdminCall, type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { toOpenApi } from "./openapi.ts";
 import { OPERATOR_ROUTES, OperatorActions, type OperatorParts } from "./operator_actions.ts";
 import { PAGE_PATHS, toPageAnswer } from "../page.ts";
+import type { RecordingLists } from "../recording_lists.ts";
+import { RECORDING_ROUTES } from "./recordings.ts";
 import { PROVIDER_ROUTES } from "./providers.ts";
 import { supervise, type SupervisionParts } from "./supervision.ts";
 import { TEAM_ROUTES } from "./teams.ts";
@@ -41,6 +43,7 @@ export interface AdminParts extends OperatorParts, GuardParts, SupervisionParts 
   readonly providerReports: ProviderReports;
   readonly usage: UsageReports;
   readonly tokens: TokenAdministration;
+  readonly recordings: RecordingLists;
   /** Returns the metrics in a format of Prometheus. */
   readonly metrics: (format: "text" | "openmetrics") => Promise<string>;
 }
@@ -129,7 +132,8 @@ function bind<Service>(routes: readonly AdminRoute<Service>[], service: Service)
 }
 
 /** Binds all routes that answer with JSON or text. */
-function bindAll({ keys, tokens, teams, providerReports, budgets, usage, exchanges, fleet }: AdminParts) {
+function bindAll(parts: AdminParts) {
+  const { keys, tokens, teams, providerReports, budgets, usage, exchanges, recordings, fleet } = parts;
   return [
     ...bind(KEY_ROUTES, keys),
     ...bind(TOKEN_ROUTES, tokens),
@@ -138,6 +142,7 @@ function bindAll({ keys, tokens, teams, providerReports, budgets, usage, exchang
     ...bind(BUDGET_ROUTES, budgets),
     ...bind(USAGE_ROUTES, usage),
     ...bind(EXCHANGE_ROUTES, exchanges),
+    ...bind(RECORDING_ROUTES, recordings),
     ...bind(FLEET_ROUTES, fleet),
   ];
 }

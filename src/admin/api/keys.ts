@@ -40,7 +40,7 @@ export interface AdminRoute<Service = KeyAdministration> {
   /** Name of the answer's schema in the description. */
   readonly answers:
     | ("Key" | "NewKey" | "KeyList" | "TeamList" | "ProviderList" | "BudgetList" | "UsageReport" | "UsageRow")
-    | ("ExchangeList" | "Fleet" | "Operator" | "Revocation" | "RevocationList");
+    | ("RecordingList" | "StoppedRecording" | "ExchangeList" | "Fleet" | "Operator" | "Revocation" | "RevocationList");
   /** Media types of the answer, where it is no single JSON. */
   readonly types?: readonly string[];
   run(service: Service, call: AdminCall): Promise<unknown>;

@@ -15,6 +15,7 @@ import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
 import { liveSchemas } from "./live_schemas.ts";
 import { OPERATOR_ROUTES, type OperatorRoute, TOKEN_HEADER } from "./operator_actions.ts";
 import { PROVIDER_ROUTES, providerListSchema } from "./providers.ts";
+import { RECORDING_ROUTES, recordingSchemas } from "./recordings.ts";
 import { RevokedTokensSchema, TOKEN_ROUTES, tokenSchemas } from "./tokens.ts";
 import { TEAM_ROUTES, teamListSchema, useSchema } from "./teams.ts";
 import { USAGE_ROUTES, usageRowSchema, usageSchema } from "./usage.ts";
@@ -60,6 +61,7 @@ function schemas(): Record<string, unknown> {
     },
     RevokedTokens: { type: "object", properties: propertiesOf(RevokedTokensSchema), additionalProperties: false },
     ...tokenSchemas,
+    ...recordingSchemas,
     Key: { type: "object", required: ["id", "state"], properties: key },
     NewKey: { type: "object", required: ["id", "state", "key"], properties: { ...key, ...whole } },
     KeyList: {
@@ -147,7 +149,7 @@ function describeAction(
  */
 export function toOpenApi(version: string): Record<string, unknown> {
   const paths: Record<string, Record<string, unknown>> = {};
-  const reports = [...BUDGET_ROUTES, ...USAGE_ROUTES, ...EXCHANGE_ROUTES, ...FLEET_ROUTES];
+  const reports = [...BUDGET_ROUTES, ...USAGE_ROUTES, ...EXCHANGE_ROUTES, ...RECORDING_ROUTES, ...FLEET_ROUTES];
   for (const route of [...KEY_ROUTES, ...TOKEN_ROUTES, ...TEAM_ROUTES, ...PROVIDER_ROUTES, ...reports]) {
     (paths[route.path] ??= {})[route.method] = describe(route);
   }

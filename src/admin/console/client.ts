@@ -196,6 +196,14 @@ export interface Provider {
   readonly use: readonly Use[];
 }
 
+/** Settings of durable exchanges, as they are written. */
+export interface Durable {
+  readonly keep?: string;
+  readonly linger?: string;
+  readonly size?: string;
+  readonly retries?: boolean;
+}
+
 /** A key as the admin API returns it. */
 export interface Key {
   readonly id: string;
@@ -207,6 +215,7 @@ export interface Key {
   readonly operations?: readonly string[];
   readonly team?: string;
   readonly limits?: Limits;
+  readonly durable?: Durable | false;
   readonly expires?: string;
   readonly previousExpires?: string;
   readonly lastUsed?: string;

@@ -6,6 +6,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { call, type Key, type MadeKey, type Team } from "./client.ts";
+import { type Bind, DurableFields, toDurableBody, toDurableDraft } from "./key_durable.tsx";
 import { findBudget } from "./limit_use.tsx";
 import { Check, Dialog, Field, useAct } from "./parts.tsx";
 
@@ -43,6 +44,7 @@ function toDraft(key: Key | undefined): Draft {
     budget: findBudget(key?.limits, false),
     spend: findBudget(key?.limits, true),
     mode: String(key?.limits?.mode ?? "enforce"),
+    ...toDurableDraft(key?.durable),
   };
 }
 
@@ -67,14 +69,10 @@ function toBody(draft: Draft, providers: readonly string[], isNew: boolean): Rec
     providers: toList(providers),
     ...Object.fromEntries(LISTS.map(([name]) => [name, toList(split(draft[name]))])),
     expires: draft.expires ? `${draft.expires}T00:00:00Z` : none,
+    durable: toDurableBody(draft) ?? none,
     limits: hasLimits ? { ...limits, mode: draft.mode === "enforce" ? none : draft.mode } : none,
   };
 }
-
-type Bind = (name: string) => {
-  value: string;
-  onInput: (event: { currentTarget: HTMLInputElement | HTMLSelectElement }) => void;
-};
 
 /** The models and operations that a key may use. */
 function Rights({ bind }: { bind: Bind }): JSX.Element {
@@ -202,6 +200,7 @@ export function KeyForm({ editing, providers, teams, onDone, onClose }: {
       <Rights bind={bind} />
       <TeamChoice bind={bind} teams={teams} />
       <Limits bind={bind} />
+      <DurableFields bind={bind} />
       <Field label="Expires" hint="At the beginning of that day, UTC; empty for never">
         {(attributes) => <input {...attributes} type="date" {...bind("expires")} />}
       </Field>

@@ -12,6 +12,7 @@ import { Fleet } from "./fleet_view.tsx";
 import { Keys } from "./keys.tsx";
 import { Playground } from "./playground.tsx";
 import { Providers } from "./providers.tsx";
+import { Recordings } from "./recordings.tsx";
 import { SignIn } from "./sign_in.tsx";
 import { type Snapshot, Store } from "./store.ts";
 import { readTheme, useTheme } from "./theme.tsx";
@@ -31,6 +32,7 @@ const VIEWS = {
   traffic: Traffic,
   usage: Usage,
   exchanges: Exchanges,
+  durable: Recordings,
   fleet: Fleet,
   providers: Providers,
   keys: Keys,

@@ -1,0 +1,84 @@
+/**
+ * The part of a key's form that says whether its answers are recorded, so that callers can attach to them again.
+ *
+ * @module
+ */
+import type { JSX } from "preact";
+import type { Key } from "./client.ts";
+import { Field } from "./parts.tsx";
+
+/** Contents of fields by name, as they are typed. */
+type Draft = Readonly<Record<string, string>>;
+
+const CHOICES = [
+  ["", "as its providers say"],
+  ["own", "recorded for callers that ask for it"],
+  ["never", "never recorded"],
+] as const;
+
+const FIELDS = [
+  ["keep", "Kept after its end", "such as 10m, which it is if empty"],
+  ["linger", "Goes on unread", "such as 60s, which it is if empty"],
+  ["size", "Largest answer", "such as 8MB, which it is if empty"],
+] as const;
+
+const RETRIES = [["", "make a call of their own"], ["true", "attach to the call that they repeat"]] as const;
+
+/** Returns the settings of a key as the fields of the form. */
+export function toDurableDraft(durable: Key["durable"]): Draft {
+  const { keep = "", linger = "", size = "", retries } = durable || {};
+  const choice = durable === undefined ? "" : durable === false ? "never" : "own";
+  return { durable: choice, keep, linger, size, retries: retries ? "true" : "" };
+}
+
+/** Returns the settings for the API; `undefined` where the providers' hold. */
+export function toDurableBody(draft: Draft): Key["durable"] {
+  if (draft.durable === "") return undefined;
+  if (draft.durable === "never") return false;
+  const given = FIELDS.map(([name]) => [name, draft[name]?.trim() ?? ""] as const).filter(([, text]) => text !== "");
+  return { ...Object.fromEntries(given), ...(draft.retries === "true" && { retries: true }) };
+}
+
+/** Gives a control the value of a field, and the field what is typed. */
+export type Bind = (name: string) => {
+  value: string;
+  onInput: (event: { currentTarget: HTMLInputElement | HTMLSelectElement }) => void;
+};
+
+function Choice({ label, choices, bound }: {
+  label: string;
+  choices: readonly (readonly [value: string, label: string])[];
+  bound: ReturnType<Bind>;
+}): JSX.Element {
+  return (
+    <Field label={label}>
+      {(attributes) => (
+        <select {...attributes} {...bound}>
+          {choices.map(([value, text]) => <option key={value} value={value}>{text}</option>)}
+        </select>
+      )}
+    </Field>
+  );
+}
+
+/** Fields of durable exchanges; the details only where the key has settings of its own. */
+export function DurableFields({ bind }: { bind: Bind }): JSX.Element {
+  return (
+    <fieldset>
+      <legend>Durable answers</legend>
+      <Choice label="Its answers are" choices={CHOICES} bound={bind("durable")} />
+      {bind("durable").value === "own" && (
+        <>
+          <div class="columns">
+            {FIELDS.map(([name, label, hint]) => (
+              <Field key={name} label={label} hint={hint}>
+                {(attributes) => <input {...attributes} autocomplete="off" {...bind(name)} />}
+              </Field>
+            ))}
+          </div>
+          <Choice label="Retries of client libraries" choices={RETRIES} bound={bind("retries")} />
+        </>
+      )}
+    </fieldset>
+  );
+}

@@ -1,0 +1,139 @@
+/**
+ * The view of durable exchanges: those that run and those that are kept, with what operators may know of them.
+ *
+ * @module
+ */
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { call, mayChange } from "./client.ts";
+import { ago, bytes, span } from "./format.ts";
+import { Confirm, Pill, Problem, usePolled } from "./parts.tsx";
+import type { Snapshot } from "./store.ts";
+
+/** A durable exchange as the admin API returns it. */
+interface Recording {
+  readonly id: string;
+  readonly state: "running" | "lost" | "complete" | "broken";
+  readonly key: string;
+  readonly keyName?: string;
+  readonly provider: string;
+  readonly operation: string;
+  readonly started: string;
+  readonly bytes: number;
+  readonly expires?: string;
+}
+
+const KINDS = { running: "good", lost: "bad", complete: "quiet", broken: "warn" } as const;
+const PAGE_SIZE = 100;
+
+function Row({ of: recording, now, onStop }: {
+  of: Recording;
+  now: number;
+  /** Left out for who may not stop it, and where nothing runs. */
+  onStop: (() => void) | undefined;
+}): JSX.Element {
+  const { id, state, key, keyName, provider, operation, started, bytes: length, expires } = recording;
+  return (
+    <tr>
+      <td class="who">
+        <b class="name">{keyName ?? key}</b>
+        <span class="mono hint">{id}</span>
+      </td>
+      <td class="state">
+        <Pill kind={KINDS[state]}>{state}</Pill>
+        {expires !== undefined && <span class="hint">for {span(Date.parse(expires) - now)}</span>}
+      </td>
+      <td class="may" data-label="Call">
+        <span>{operation}</span>
+        <span class="hint">{provider}</span>
+      </td>
+      <td class="used" data-label="Size">{bytes(length)}</td>
+      <td class="last" data-label="Began">{ago(started, now)}</td>
+      <td class="acts">
+        {onStop !== undefined && (
+          <button type="button" aria-haspopup="dialog" aria-label={`Stop ${id}`} onClick={onStop}>Stop</button>
+        )}
+      </td>
+    </tr>
+  );
+}
+
+function Stop({ of: { id, key, keyName, operation, provider }, onDone, onClose }: {
+  of: Recording;
+  onDone: () => void;
+  onClose: () => void;
+}): JSX.Element {
+  return (
+    <Confirm
+      title="Stop this exchange?"
+      act="Stop it"
+      isDangerous
+      onClose={onClose}
+      onAct={async () => {
+        await call("POST", `v1/recordings/${encodeURIComponent(id)}/stop`);
+        onDone();
+      }}
+    >
+      <p>
+        The call {operation} of {keyName ?? key} at {provider}{" "}
+        is cancelled. Whoever reads it is told so, and what came so far is kept for a while.
+      </p>
+    </Confirm>
+  );
+}
+
+/** The view. */
+export function Recordings({ snapshot: { report } }: { snapshot: Snapshot }): JSX.Element {
+  const [stopping, setStopping] = useState<Recording | undefined>(undefined);
+  const { value, error, reload } = usePolled(
+    () => call<{ recordings: readonly Recording[] }>("GET", `v1/recordings?limit=${PAGE_SIZE}`),
+    [],
+  );
+  const now = report?.now ?? Date.now();
+  const stopOf = (recording: Recording) =>
+    recording.state === "running" && mayChange() ? () => setStopping(recording) : undefined;
+  const onClose = () => setStopping(undefined);
+  const onDone = () => {
+    onClose();
+    reload();
+  };
+  return (
+    <>
+      <h1 class="sr">Durable</h1>
+      <p class="hint">
+        Exchanges that go on without their caller, and answers that are kept for callers who come back. Only who has
+        both keys can read them: neither this page nor the gateway's operator can.
+      </p>
+      <Problem error={error} />
+      <section class="card flush">
+        {value === undefined || value.recordings.length === 0
+          ? (
+            <p class="empty">
+              {value === undefined && error === undefined
+                ? "Loading…"
+                : "Nothing is recorded. Callers ask for it where durable is set, at their provider or key."}
+            </p>
+          )
+          : (
+            <div class="scroll" role="region" aria-label="Durable exchanges" tabIndex={0}>
+              <table class="keys">
+                <thead>
+                  <tr>
+                    {["Key", "State", "Call", "Size", "Began"].map((title) => <th key={title} scope="col">{title}</th>)}
+                    <th scope="col">
+                      <span class="sr">What can be done</span>
+                    </th>
+                  </tr>
+                </thead>
+                <tbody>
+                  {value.recordings.map((each) => <Row key={each.id} of={each} now={now} onStop={stopOf(each)} />)}
+                </tbody>
+              </table>
+            </div>
+          )}
+      </section>
+      {value?.recordings.length === PAGE_SIZE && <p class="hint">The newest {PAGE_SIZE}</p>}
+      {stopping !== undefined && <Stop of={stopping} onDone={onDone} onClose={onClose} />}
+    </>
+  );
+}

@@ -1,0 +1,95 @@
+/**
+ * Lists of durable exchanges for operators: facts of those that run and of those that are kept, never their content.
+ *
+ * @module
+ */
+import type { RecordingStore, StoredRecording } from "../durable/recording_store.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
+
+/** A durable exchange as administrators see it. */
+export interface RecordingView {
+  readonly id: string;
+  /** `lost` for one whose gateway has died, until somebody reads it. */
+  readonly state: "running" | "lost" | "complete" | "broken";
+  readonly key: string;
+  readonly keyName?: string | undefined;
+  readonly provider: string;
+  readonly operation: string;
+  readonly started: string;
+  /** Bytes of the answer that are stored. */
+  readonly bytes: number;
+  /** Time at which its bytes are deleted; left out while it runs. */
+  readonly expires?: string | undefined;
+}
+
+/** Parts of {@link RecordingLists}. */
+export interface RecordingListParts {
+  /** The store; `undefined` where no call can be recorded. */
+  readonly store: Pick<RecordingStore, "find" | "list" | "stop"> | undefined;
+  /** Adds the names of keys to things with ids of keys. */
+  readonly withNames: <Each extends { readonly keyId: string }>(
+    all: readonly Each[],
+  ) => Promise<readonly (Each & { readonly keyName?: string })[]>;
+}
+
+function toView({ id, facts, state, isHeld, length, expiresAt }: StoredRecording, keyName?: string): RecordingView {
+  const { keyId, provider, operation, startedAt } = facts;
+  return {
+    id,
+    state: state === "running" && !isHeld ? "lost" : state === "expired" ? "broken" : state,
+    key: keyId,
+    keyName,
+    provider,
+    operation,
+    started: new Date(startedAt).toISOString(),
+    bytes: length,
+    expires: expiresAt === undefined ? undefined : new Date(expiresAt).toISOString(),
+  };
+}
+
+/** Durable exchanges, to be listed and stopped. */
+export class RecordingLists {
+  readonly #parts: RecordingListParts;
+
+  /** @param parts The parts that it works with */
+  constructor(parts: RecordingListParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Lists those that run or are kept, the newest first.
+   *
+   * @param limit The most that are returned
+   * @throws {GatewayError} `recordings_unavailable`
+   */
+  async list(limit: number): Promise<RecordingView[]> {
+    const { store, withNames } = this.#parts;
+    const found = await orUnavailable(store?.list(limit)) ?? [];
+    const named = await withNames(found.map((recording) => ({ keyId: recording.facts.keyId, recording })));
+    return named.map(({ recording, keyName }) => toView(recording, keyName));
+  }
+
+  /**
+   * Stops one that runs, at whichever gateway. One that has ended stays as it is.
+   *
+   * @param id Its id
+   * @throws {GatewayError} `recording_not_found`, `recordings_unavailable`
+   */
+  async stop(id: string): Promise<{ readonly id: string; readonly stopped: boolean }> {
+    const { store } = this.#parts;
+    const found = await orUnavailable(store?.find(id));
+    if (store === undefined || found === undefined || found.state === "expired") {
+      throw new GatewayError("recording_not_found");
+    }
+    return { id, stopped: await orUnavailable(store.stop(id)) };
+  }
+}
+
+/** Awaits the store. @throws {GatewayError} `recordings_unavailable` for whatever it fails with */
+async function orUnavailable<Answer>(answer: Promise<Answer> | Answer): Promise<Answer> {
+  try {
+    return await answer;
+  } catch (cause) {
+    throw new GatewayError("recordings_unavailable", { cause });
+  }
+}

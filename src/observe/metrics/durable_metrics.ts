@@ -1,0 +1,66 @@
+/**
+ * Metrics of durable exchanges. Each call that attaches to one is an exchange of its own as well, by the operation
+ * `exchange.attach`.
+ *
+ * @module
+ */
+import type { MetricRegistry } from "./metric_registry.ts";
+
+/** Counts of durable exchanges. */
+export interface DurableReport {
+  /** Recordings that are written here. */
+  readonly running: number;
+  /** Bytes that all recordings take in this process's memory; `undefined` where they are elsewhere. */
+  readonly bytes: number | undefined;
+  /** Callers that were attached, by the way in which they asked. */
+  readonly attached: Readonly<Record<"replay" | "retry" | "resume", number>>;
+  /** Recordings that were given up while their exchange went on, by cause. */
+  readonly givenUp: Readonly<Record<"size" | "store" | "lost", number>>;
+  /** Calls that were made again, since the gateway of the first had died. */
+  readonly restarted: number;
+}
+
+/**
+ * Adds the metrics of durable exchanges.
+ *
+ * @param registry Receives them
+ * @param report Reads the counts; `undefined` where no call can be recorded
+ */
+export function addDurableMetrics(registry: MetricRegistry, report: () => DurableReport | undefined): void {
+  registry.read({
+    name: "sallyport_recordings_running",
+    help: "Durable exchanges that run",
+    type: "gauge",
+    read: () => report()?.running,
+  });
+  registry.read({
+    name: "sallyport_recordings_bytes",
+    help: "Memory that recordings of durable exchanges take; limits.recordings bounds it",
+    type: "gauge",
+    read: () => report()?.bytes,
+  });
+  registry.read({
+    name: "sallyport_recordings_attached_total",
+    help: "Callers attached to a durable exchange: by its address (resume), by a retry while it ran, by a replay after",
+    type: "counter",
+    labels: ["by"],
+    read: () => toSeries(report()?.attached),
+  });
+  registry.read({
+    name: "sallyport_recordings_given_up_total",
+    help:
+      "Recordings given up: the answer was too large, the store failed or was full, or another gateway took it over",
+    type: "counter",
+    labels: ["cause"],
+    read: () => toSeries(report()?.givenUp),
+  });
+  registry.read({
+    name: "sallyport_recordings_restarted_total",
+    help: "Calls made again, since the gateway of the first had died: these are billed twice",
+    type: "counter",
+    read: () => report()?.restarted,
+  });
+}
+
+const toSeries = (counts: Readonly<Record<string, number>> = {}) =>
+  Object.entries(counts).map(([label, count]) => [[label], count] as const);
