@@ -15,8 +15,13 @@ export const BUNDLE: BuildOptions = {
 /** First lines of a program: the Redis client is CommonJS and asks for the runtime's modules by `require`. */
 export const REQUIRE_BANNER: string = `import { createRequire as __createRequire } from "node:module";
 const require = __createRequire(import.meta.url);`;
-/** For a program. */
-export const PROGRAM_BUNDLE: BuildOptions = { ...BUNDLE, platform: "node", banner: { js: REQUIRE_BANNER } };
+/** For a program. The Redis client would print commands, keys and all, where the variable DEBUG asks for it. */
+export const PROGRAM_BUNDLE: BuildOptions = {
+  ...BUNDLE,
+  platform: "node",
+  banner: { js: REQUIRE_BANNER },
+  alias: { debug: "./scripts/silent_debug.cjs" },
+};
 
 /** Node 20 has no `import.meta.main`: there the module's URL is compared with the program's real path. */
 const MAIN_BANNER = `#!/usr/bin/env node

@@ -17,8 +17,8 @@ import { cleanEnvironment, makeFolder, SOURCE } from "./support/program.ts";
 import { answerPlain, answerStream, type Provider, startProvider, stream } from "./support/provider.ts";
 
 /** Lines of code on the path of a call, and files that they stand in. A higher limit needs a reason in its commit. */
-const MAX_PLAIN_LINES = 1877;
-const MAX_STREAMED_LINES = 2224;
+const MAX_PLAIN_LINES = 1880;
+const MAX_STREAMED_LINES = 2227;
 const MAX_FILES = 50;
 
 const WARM_UP_CALLS = 10;
