@@ -27,6 +27,8 @@ import {
 } from "./recording_store.ts";
 import { StoredAnswer, WAIT_MS } from "./stored_answer.ts";
 
+/** Age of a call up to which retries of client libraries attach to it. Milliseconds. */
+const RETRIED_MS = 600_000;
 /** Time after which a name is asked for again that still belongs to a recording without an answer. Milliseconds. */
 const AGAIN_MS = 250;
 /** The longest time in which the store is given what was recorded last, when the gateway closes. Milliseconds. */
@@ -96,11 +98,15 @@ export class DurableExchanges {
    */
   async begin(asked: AskedRecording, signal?: AbortSignal): Promise<Begun> {
     const { clock } = this.#parts;
+    const { name } = asked;
     let before: string | undefined;
     while (true) {
       const begun = await this.#claim(asked);
       if ("recording" in begun) return begun;
       const { found } = begun;
+      if (name?.kind === "body" && clock.now() - found.facts.startedAt > RETRIED_MS) {
+        return this.begin({ ...asked, name: { ...name, isRetry: false } }, signal);
+      }
       if (!isSameTag(found.facts.digest, asked.digest)) throw new GatewayError("idempotency_key_reused");
       const here = this.#running.get(found.id);
       const attachment = here?.endState === "broken"

@@ -1,8 +1,9 @@
 /** Durable exchanges at a fault: what each of their readers gets, and what the next call by the same name does. */
-// runtimes: node 26, bun, deno
+// runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
+import { DurableExchanges } from "../../src/durable/durable_exchanges.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { Caller, finish, KEYS, World } from "../support/durable_world.ts";
 import { FakeClock, quiet } from "../support/recording_model.ts";
@@ -188,6 +189,27 @@ describe("a durable exchange at a fault", () => {
     await world.gateway(0).stop(id, KEYS);
     assert.ok(world.calls[0]?.isOver);
     await finish(world);
+  });
+
+  it("is what a retry by body gets for ten minutes from its begin", async () => {
+    const clock = new FakeClock();
+    const store = new MemoryRecordings({ clock, maxBytes: 100_000 });
+    const durable = new DurableExchanges({ store, clock, toScanner: () => undefined });
+    const settings = { keepMs: 60_000, lingerMs: 60_000, maxBytes: 40_000, retries: true };
+    const ask = (isRetry: boolean) =>
+      durable.begin({
+        ...{ keys: KEYS, name: { text: "the-name-of-the-body", kind: "body", isRetry }, digest: "digest", settings },
+        facts: { provider: "a", keyId: "k", operation: "chat.completions", startedAt: clock.now() },
+        writeStallMs: 1000,
+      });
+    const first = await ask(false);
+    assert.ok("recording" in first);
+    first.recording.begin({ status: 200, headers: {} });
+    await clock.pass(590_000);
+    const retry = await ask(true);
+    assert.ok("attachment" in retry, "an attempt more of the same call");
+    await clock.pass(20_000);
+    assert.ok("recording" in await ask(true), "a call of its own");
   });
 
   it("leaves nothing in memory, and no more ids than there is room for", async () => {

@@ -3,7 +3,7 @@
  * stand still, stops, and gateways that die: no reader sees bytes twice or in another order, and none that looks complete
  * is not.
  */
-// runtimes: node 26
+// runtimes: all
 import assert from "node:assert/strict";
 import process from "node:process";
 import { describe, it } from "@std/testing/bdd";
