@@ -1,11 +1,13 @@
 /** Durable exchanges of gateways that share a Redis: what one of them records, another reads, repeats, stops and closes. */
 // runtimes: once
 import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, it } from "@std/testing/bdd";
+import { Redis } from "ioredis";
 import { endPrograms, type Program, startProgram } from "../support/program.ts";
 import { STREAM_BODY } from "../support/gateway.ts";
 import { chunk, type Provider, startProvider, stream } from "../support/provider.ts";
@@ -15,6 +17,8 @@ import { until } from "../support/until.ts";
 const KEY = "0123456789-fleet-key";
 /** The stream that the provider sends in pieces. */
 const WHOLE = stream(...Array.from({ length: 30 }, (_, index) => `word-${index}`));
+/** A stream that is larger than what lies between a gateway and a caller that does not read. */
+const LARGE = stream(...Array.from({ length: 60 }, (_, index) => `word-${index} ${"x".repeat(100_000)}`));
 
 interface Member {
   readonly program: Program;
@@ -36,16 +40,20 @@ withRedis.describe("durable exchanges of a fleet", () => {
   };
   beforeAll(async () => {
     redis = await startRedis();
-    provider = await startProvider((response) => {
+    provider = await startProvider((response, { headers }) => {
       open.push(response);
       response.on("close", () => closed++);
       response.writeHead(200, { "content-type": "text/event-stream" });
-      response.write(WHOLE.slice(0, chunk("word-0").length));
+      if (headers["x-client-request-id"] === "large") response.end(LARGE);
+      else response.write(WHOLE.slice(0, chunk("word-0").length));
     });
     folder = mkdtempSync(join(tmpdir(), "sallyport-durable-"));
     const config = {
       listen: [{ hostname: "127.0.0.1", port: 0 }],
-      providers: { a: { hosts: ["*"], upstream: provider.url, durable: { keep: "1m", linger: "1m" } } },
+      providers: {
+        a: { hosts: ["127.0.0.1"], upstream: provider.url, durable: { keep: "1m", linger: "1m" } },
+        short: { hosts: ["localhost"], upstream: provider.url, durable: { keep: "1s" } },
+      },
       keys: [{ id: "me", key: KEY }],
       redis: redis.url,
       drain: { delay: "0s" },
@@ -120,7 +128,108 @@ withRedis.describe("durable exchanges of a fleet", () => {
     assert.equal(await answer.text(), WHOLE);
     near = await start();
   });
+
+  it("goes on for the first caller while Redis stands still, and for others when it is back", async () => {
+    const first = await call(near, "four");
+    const reader = first.body?.getReader() ?? assert.fail("no body");
+    const other = readAll(await resume(far, addressOf(first)));
+    const half = WHOLE.length / 2;
+    let text = await readTo(reader, chunk("word-0").length);
+    redis.pause();
+    open[0]?.write(WHOLE.slice(text.length, half));
+    text += await readTo(reader, half - text.length);
+    redis.resume();
+    open[0]?.end(WHOLE.slice(half));
+    text += await readTo(reader, Infinity);
+    assert.equal(text, WHOLE);
+    assert.deepEqual(await other, { text: WHOLE, hasEnd: true });
+    assert.equal(provider.calls.length, 1);
+  });
+
+  it("goes on for the first caller when Redis loses everything, and looks complete to nobody who has not all", async () => {
+    const first = await call(near, "five");
+    const other = readAll(await resume(far, addressOf(first)));
+    await redis.restart();
+    open[0]?.end(WHOLE.slice(chunk("word-0").length));
+    assert.equal(await first.text(), WHOLE);
+    const { text, hasEnd } = await other;
+    assert.ok(text === WHOLE || !hasEnd || /exchange_(?:lost|expired)/.test(text), text.slice(-200));
+    assert.equal(provider.calls.length, 1);
+  });
+
+  it("lets a slow reader fall behind without slowing the others", async () => {
+    const large = { ...headers, "idempotency-key": "six", "x-client-request-id": "large" };
+    const url = `${near.url}/v1/chat/completions`;
+    const first = await fetch(url, { method: "POST", body: STREAM_BODY, headers: large });
+    const slow = await Promise.all([resume(near, addressOf(first)), resume(far, addressOf(first))]);
+    const quick = await Promise.all([first.text(), (await resume(far, addressOf(first))).text()]);
+    assert.deepEqual(quick.map((text) => text === LARGE), [true, true]);
+    const late = await Promise.all(slow.map((answer) => answer.text()));
+    assert.deepEqual(late.map((text) => text === LARGE), [true, true]);
+    assert.equal(provider.calls.length, 1);
+  });
+
+  it("breaks off for a reader when the answer expires while it reads", async () => {
+    const url = near.url.replace("127.0.0.1", "localhost");
+    const large = { ...headers, "idempotency-key": "seven", "x-client-request-id": "large" };
+    const first = await fetch(`${url}/v1/chat/completions`, { method: "POST", body: STREAM_BODY, headers: large });
+    assert.equal((await first.text()).length, LARGE.length);
+    const reader = await fetch(url + addressOf(first), { headers });
+    const isExpired = async () => (await fetch(url + addressOf(first), { method: "HEAD", headers })).status === 410;
+    await until(isExpired, "it expires", 10_000);
+    await assert.rejects(reader.text());
+  });
+
+  it("is nowhere in Redis in the clear", async () => {
+    const first = await call(near, "a-name-of-a-call");
+    open[0]?.end(WHOLE.slice(chunk("word-0").length));
+    assert.equal(await first.text(), WHOLE);
+    await until(async () => (await call(far, "a-name-of-a-call")).headers.has("idempotency-replayed"), "it is stored");
+    const raw = new Redis(redis.url);
+    const names = await raw.keys("*");
+    const reads = { hash: "HGETALL", stream: "XRANGE", list: "LRANGE", zset: "ZRANGE", set: "SMEMBERS", string: "GET" };
+    const contents = await Promise.all(names.map(async (name) => {
+      const type = await raw.type(name) as keyof typeof reads;
+      const range = { stream: ["-", "+"], list: ["0", "-1"], zset: ["0", "-1"] }[type as string] ?? [];
+      return latin1(await raw.callBuffer(reads[type], name, ...range));
+    }));
+    raw.disconnect();
+    const all = [...names, ...contents].join("\n");
+    assert.ok(all.length > WHOLE.length, "it is there");
+    for (const word of ["word-1", "chatcmpl", "canary-of-a-prompt", "sk-of-the-caller", KEY, "a-name-of-a-call"]) {
+      assert.ok(!all.includes(word), word);
+    }
+  });
 });
+
+/** Returns all texts of an answer of Redis, byte by byte. */
+function latin1(answer: unknown): string {
+  if (Array.isArray(answer)) return answer.map(latin1).join(" ");
+  return Buffer.isBuffer(answer) ? answer.toString("latin1") : String(answer);
+}
+
+/** Reads an answer that may break off. @returns What came, and whether it ended as a whole one does */
+async function readAll(answer: Response): Promise<{ readonly text: string; readonly hasEnd: boolean }> {
+  const decoder = new TextDecoder();
+  let text = "";
+  try {
+    for await (const bytes of answer.body ?? assert.fail("no body")) text += decoder.decode(bytes, { stream: true });
+  } catch {
+    return { text, hasEnd: false };
+  }
+  return { text, hasEnd: true };
+}
+
+/** Reads a stream up to so many bytes. */
+async function readTo(reader: ReadableStreamDefaultReader<Uint8Array>, length: number): Promise<string> {
+  let text = "";
+  while (text.length < length) {
+    const { value, done } = await reader.read();
+    if (done) break;
+    text += new TextDecoder().decode(value);
+  }
+  return text;
+}
 
 const headers = {
   "authorization": "Bearer sk-of-the-caller",
