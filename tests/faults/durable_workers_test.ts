@@ -106,6 +106,8 @@ describe("durable exchanges of workers", () => {
       assert.equal(body, WHOLE);
     }
     assert.equal(provider.calls.length, 1);
+    const metrics = await callRaw(admin, { method: "GET", path: "/metrics", headers: { connection: "close" } });
+    assert.match(metrics.body, /^sallyport_recordings_bytes \d{4,}$/m);
   });
 
   it("stop at the word of any worker", async () => {

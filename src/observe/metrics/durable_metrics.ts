@@ -20,6 +20,13 @@ export interface DurableReport {
   readonly restarted: number;
 }
 
+/** The metric of the memory that recordings take: in the process that keeps them. */
+export const RECORDING_BYTES = {
+  name: "sallyport_recordings_bytes",
+  help: "Memory that recordings of durable exchanges take; limits.recordings bounds it",
+  type: "gauge",
+} as const;
+
 /**
  * Adds the metrics of durable exchanges.
  *
@@ -33,12 +40,7 @@ export function addDurableMetrics(registry: MetricRegistry, report: () => Durabl
     type: "gauge",
     read: () => report()?.running,
   });
-  registry.read({
-    name: "sallyport_recordings_bytes",
-    help: "Memory that recordings of durable exchanges take; limits.recordings bounds it",
-    type: "gauge",
-    read: () => report()?.bytes,
-  });
+  registry.read({ ...RECORDING_BYTES, read: () => report()?.bytes });
   registry.read({
     name: "sallyport_recordings_attached_total",
     help: "Callers attached to a durable exchange: by its address (resume), by a retry while it ran, by a replay after",

@@ -77,6 +77,7 @@ export class Workers implements Serving {
       serving: () => this.#serving.length,
       wanted: () => options.count,
       deaths: () => this.#deaths,
+      recordingBytes: () => recordings.bytes || undefined,
     });
   }
 
