@@ -139,7 +139,7 @@ needs(["chromium", "redis-server"]).describe("the console's view of the fleet", 
         return await page.getByText(text, { exact: true }).isVisible();
       },
       text,
-      AGREE_MS,
+      3 * AGREE_MS,
     );
   };
 

@@ -119,6 +119,7 @@ describe("sallyport check", () => {
       maxBodiesBytes: 2 * 1024 * 1024,
       maxExchanges: 7,
       writeStallMs: 9000,
+      maxRecordingsBytes: 256 * 1024 * 1024,
     });
     assert.deepEqual(admin, { hostname: "127.0.0.1", port: 3 });
     assert.deepEqual(drain, { delayMs: 1000, limitMs: 2000 });

@@ -156,6 +156,7 @@ const TYPES: Readonly<Record<number, string>> = {
   405: "invalid_request_error",
   408: "invalid_request_error",
   409: "invalid_request_error",
+  410: "invalid_request_error",
   413: "request_too_large",
   415: "invalid_request_error",
   421: "invalid_request_error",

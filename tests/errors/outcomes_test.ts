@@ -11,6 +11,9 @@ import { callRaw } from "../support/tcp_peer.ts";
 
 const CONCERNS: readonly string[] = ["nobody", "caller", "operator"] satisfies Concern[];
 
+/** Outcomes that are the callers' own. */
+const CALLERS_OWN: readonly Outcome[] = ["refused", "client_closed"];
+
 describe("outcomes", () => {
   const closing: (() => Promise<void>)[] = [];
   afterEach(async () => {
@@ -73,11 +76,11 @@ describe("outcomes", () => {
     for (const status of [200, 499]) assert.equal(concernOf({ outcome: "client_closed", status }), "caller");
   });
 
-  it("of the gateway's own errors concern the operator exactly where they are not refusals", () => {
+  it("of the gateway's own errors concern the operator, but for refusals and for what callers stop", () => {
     for (
       const [code, { outcome, status }] of Object.entries(ERRORS) as [ErrorCode, { outcome: Outcome; status: number }][]
     ) {
-      assert.equal(concernOf({ outcome, status }), outcome === "refused" ? "caller" : "operator", code);
+      assert.equal(concernOf({ outcome, status }), CALLERS_OWN.includes(outcome) ? "caller" : "operator", code);
     }
   });
 

@@ -40,14 +40,17 @@ const REFUSED: Readonly<Record<string, [json: unknown, param: string | null, cod
   "a user with null": [withMessages({ role: "user", content: null }), "messages[0].content"],
   "content that is a number": [withMessages({ role: "user", content: 1 }), "messages[0].content"],
   "content without parts": [withMessages({ role: "user", content: [] }), "messages[0].content"],
-  "a part without a type": [withMessages({ role: "user", content: [{ text: "x" }] }), "messages[0].content"],
-  "a part that is a text": [withMessages({ role: "user", content: ["x"] }), "messages[0].content"],
-  "a part whose type is a number": [withMessages({ role: "user", content: [{ type: 1 }] }), "messages[0].content"],
-  "a part that is null": [withMessages({ role: "user", content: [null] }), "messages[0].content"],
-  "a part that is an array": [withMessages({ role: "user", content: [[]] }), "messages[0].content"],
+  "a part without a type": [withMessages({ role: "user", content: [{ text: "x" }] }), "messages[0].content[0].type"],
+  "a part that is a text": [withMessages({ role: "user", content: ["x"] }), "messages[0].content[0]"],
+  "a part whose type is a number": [
+    withMessages({ role: "user", content: [{ type: 1 }] }),
+    "messages[0].content[0].type",
+  ],
+  "a part that is null": [withMessages({ role: "user", content: [null] }), "messages[0].content[0]"],
+  "a part that is an array": [withMessages({ role: "user", content: [[]] }), "messages[0].content[0].type"],
   "a wrong part after a good one": [
     withMessages({ role: "user", content: [{ type: "text" }, { type: null }] }),
-    "messages[0].content",
+    "messages[0].content[1].type",
   ],
   "content that is an object": [withMessages({ role: "user", content: { type: "text" } }), "messages[0].content"],
   "content that is false": [withMessages({ role: "user", content: false }), "messages[0].content"],
@@ -202,7 +205,10 @@ describe("a chat completion request", () => {
           assert.ok(model.length > 0 && (isStream === undefined || typeof isStream === "boolean") && choices >= 1);
         } catch (error) {
           if (!GatewayError.is(error)) throw error;
-          assert.match(error.param ?? "", /^(?:|model|stream|messages(?:\[\d+\](?:\.(?:role|content))?)?)$/);
+          assert.match(
+            error.param ?? "",
+            /^(?:|model|stream|messages(?:\[\d+\](?:\.(?:role|content(?:\[\d+\](?:\.type)?)?))?)?)$/,
+          );
         }
       }),
       { numRuns: 2000 },
