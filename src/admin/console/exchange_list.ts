@@ -139,7 +139,8 @@ export function useExchangeList(streamed: Streamed, texts: FilterTexts, wanted: 
   const ids = new Set(matched.map(({ id }) => id));
   const found = [...matched, ...[...fitting?.exchanges ?? [], ...fitting?.rest ?? []].filter(({ id }) => !ids.has(id))];
   const isAll = current?.next === null;
-  const isShort = matched.length + (current?.exchanges.length ?? 0) < wanted;
+  const others = current?.exchanges.filter(({ id }) => !ids.has(id)) ?? []; // one may have streamed in since
+  const isShort = matched.length + others.length < wanted;
   const load = async () => {
     const last = streamed.exchanges.at(-1);
     const from = current?.next ?? (last && `${last.settledAt}_${last.id}`);
