@@ -17,8 +17,6 @@ import {
 } from "./recording_store.ts";
 import { lengthAfter } from "./sealed_log.ts";
 
-/** Time for which the id of an expired recording is known. Milliseconds. */
-export const TOMBSTONE_MS = 600_000;
 /** Size of an expired recording. Bytes. */
 export const TOMBSTONE_BYTES = 512;
 /** Size of a recording without its entries: facts, tags and what the runtime adds. Bytes. */

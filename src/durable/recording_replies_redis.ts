@@ -14,11 +14,9 @@ import {
   type RecordingState,
   type SealedEntry,
   type StoredRecording,
+  TAG_BYTES,
   tagOf,
 } from "./recording_store.ts";
-
-/** Length of the tag with which AES-GCM authenticates an entry. Bytes. */
-const TAG_BYTES = 16;
 
 const STATES: Readonly<Record<string, RecordingState>> = {
   r: "running",

@@ -12,6 +12,7 @@
  *
  * @module
  */
+import { MAX_READ_BYTES } from "./recording_store.ts";
 
 /** Begin of the names of channels: each gateway hears one of its own. */
 export const CHANNEL = "sallyport:recordings:";
@@ -29,8 +30,6 @@ const READ_LATELY_MS = 3000;
 const MAX_ENTRIES = 131_072;
 /** Recordings of one name that a retry by body may find. */
 const MAX_NAMED = 64;
-/** The most ciphertext that one read returns, beyond its first entry. Bytes. */
-const MAX_READ_BYTES = 65_536;
 /** The most entries that one read returns, about. */
 const MAX_READ_ENTRIES = 512;
 /** Entries that a read takes from the stream at once. */

@@ -15,6 +15,12 @@ export const ENTRY_KIND = { head: 1, bytes: 2, end: 3 } as const;
 /** Kind of an entry: the answer's status and headers, a part of its body, or its end. */
 export type EntryKind = (typeof ENTRY_KIND)[keyof typeof ENTRY_KIND];
 
+/** Length of the tag with which AES-GCM authenticates an entry. Bytes. */
+export const TAG_BYTES = 16;
+/** Size from which on a read returns no more entries. Bytes of ciphertext. */
+export const MAX_READ_BYTES = 65_536;
+/** Time for which the id of an expired recording is known. Milliseconds. */
+export const TOMBSTONE_MS = 600_000;
 /** Time after which the lease of a gateway that died ends, and its recordings can be taken over. Milliseconds. */
 export const RECORDING_LEASE_MS = 8000;
 

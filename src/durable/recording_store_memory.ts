@@ -4,7 +4,7 @@
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
-import { type LeasedRecording, MemoryRecording, sizeOf, TOMBSTONE_BYTES, TOMBSTONE_MS } from "./memory_recording.ts";
+import { type LeasedRecording, MemoryRecording, sizeOf, TOMBSTONE_BYTES } from "./memory_recording.ts";
 import type { LoadedRecording, RecordingJournal } from "./recording_journal.ts";
 import { RecordingNames } from "./recording_names.ts";
 import {
@@ -17,6 +17,7 @@ import {
   type RecordingStore,
   type SealedEntry,
   type StoredRecording,
+  TOMBSTONE_MS,
 } from "./recording_store.ts";
 import { entriesFrom } from "./sealed_log.ts";
 

@@ -37,13 +37,12 @@ import {
   type RecordingRead,
   type RecordingStore,
   type StoredRecording,
+  TOMBSTONE_MS,
 } from "./recording_store.ts";
 import { Waits } from "./recording_waits.ts";
 
 /** The longest time for which bytes are gathered for an entry. Milliseconds. */
 const GATHER_MS = 20;
-/** Time for which the id of an expired recording is known. Milliseconds. */
-const TOMBSTONE_MS = 600_000;
 /** Time after which a reader that waits asks again: its message may be lost. Milliseconds. */
 const ASK_AGAIN_MS = 1000;
 /** Recordings that are looked up at once for a list. */

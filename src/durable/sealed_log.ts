@@ -3,12 +3,7 @@
  *
  * @module
  */
-import { ENTRY_KIND, type SealedEntry } from "./recording_store.ts";
-
-/** The most bytes of ciphertext that one read returns. */
-const MAX_READ_BYTES = 65_536;
-/** Length of the tag with which AES-GCM authenticates an entry. Bytes. */
-const TAG_BYTES = 16;
+import { ENTRY_KIND, MAX_READ_BYTES, type SealedEntry, TAG_BYTES } from "./recording_store.ts";
 
 /** Returns the length of the body up to an entry's end. */
 export function lengthAfter({ kind, offset, sealed }: SealedEntry): number {

@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { readConfig } from "../../src/cloudflare/bindings.ts";
 import { StoredRecordings } from "../../src/cloudflare/stored_recordings.ts";
 import { RemoteRecordings } from "../../src/durable/recording_store_remote.ts";
-import { TOMBSTONE_MS } from "../../src/durable/memory_recording.ts";
+import { TOMBSTONE_MS } from "../../src/durable/recording_store.ts";
 import { MovedClock } from "../durable/recording_places.ts";
 import { claimOf, endOf, entryOf, headOf, NotedHolder, readAll } from "../durable/recording_store_suite.ts";
 import { STREAM_BODY } from "../support/gateway.ts";

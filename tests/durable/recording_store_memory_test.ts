@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { RecordingsFull } from "../../src/durable/recording_store.ts";
-import { TOMBSTONE_MS } from "../../src/durable/memory_recording.ts";
+import { TOMBSTONE_MS } from "../../src/durable/recording_store.ts";
 import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
 import { MovedClock } from "./recording_places.ts";
 import { claimOf, describeRecordings, endOf, freshName, NotedHolder, write } from "./recording_store_suite.ts";

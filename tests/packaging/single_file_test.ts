@@ -6,6 +6,7 @@ import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
 import { it } from "../support/cases.ts";
+import { freePort } from "../support/free_port.ts";
 import { makeFolder, ONE_FILE, runProgram, runsTypeScript, SOURCE } from "../support/program.ts";
 
 /**
@@ -56,6 +57,18 @@ describe("the one file", () => {
     for (const args of [["--version"], ["oops"]]) {
       assert.deepEqual(await runProgram(args, { file }), { status: 0, stdout: "object\n", stderr: "" });
     }
+  });
+
+  it("prints no commands of the Redis client, whatever DEBUG asks for", async () => {
+    const port = await freePort(); // nobody answers there: the client tells of its attempts all the same
+    const config = { redis: `redis://127.0.0.1:${port}`, keys: "redis", providers: { a: { upstream: "openai" } } };
+    writeFileSync(join(folder.path, "gateway.json"), JSON.stringify(config));
+    const { stderr } = await runProgram(["keys", "list"], {
+      ...{ file: ONE_FILE, cwd: folder.path },
+      env: { DEBUG: "ioredis:*", SALLYPORT_CONFIG: "gateway.json" },
+    });
+    assert.notEqual(stderr, "");
+    assert.doesNotMatch(stderr, /ioredis:/);
   });
 
   it("says its version and its help, also through a symlink", async () => {
