@@ -134,8 +134,8 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   const { request: { method, url, headers }, exchange, gateway: { keys, digest, clock, identity } } = flow;
   const { provider, prefix } = address(flow); // 2
   const operation = await resolveOperation(method, prefix === "" ? url : withoutPrefix(url));
-  const { group = operation.isOwn } = operation;
-  if (group === undefined && !provider.operations.includes("all")) throw new GatewayError("not_found");
+  const isKnown = operation.isOwn ?? operation.group !== undefined;
+  if (!isKnown && !provider.operations.includes("all")) throw new GatewayError("not_found");
   flow.dialect = operation.dialect;
   exchange.facts.operation = operation.name;
   exchange.facts.isMetered = operation.cost === "tokens";
