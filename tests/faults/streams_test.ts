@@ -109,7 +109,7 @@ describe("streams and deadlines", () => {
       if (drops-- > 0) return response.write(drop);
       clearInterval(timer);
       response.end(end);
-    }, 30);
+    }, 50);
     response.on("close", () => clearInterval(timer));
   };
   const isBroken = (received: string): boolean => !/\r\n0\r\n\r\n$/.test(received);
@@ -118,7 +118,7 @@ describe("streams and deadlines", () => {
     const { under } = await start((response) => {
       beginStream(response);
       dripping(response, ": queued\n\n", 25, stream("a"));
-    }, { provider: { deadlines: { idle: "400ms" } } });
+    }, { provider: { deadlines: { idle: "1s" } } });
     assert.equal((await call(under)).body.replaceAll(": queued\n\n", ""), stream("a"));
     assert.equal((await under.settled()).outcome, "ok");
   });
@@ -133,7 +133,7 @@ describe("streams and deadlines", () => {
     const { under } = await start((response) => {
       response.writeHead(200, { "content-type": "application/json" });
       dripping(response, "\n", 25, COMPLETION);
-    }, { provider: { deadlines: { idle: "400ms" } } });
+    }, { provider: { deadlines: { idle: "1s" } } });
     assert.deepEqual(JSON.parse((await call(under, GOOD_BODY)).body), JSON.parse(COMPLETION));
     const { outcome, usage } = await under.settled();
     assert.equal(outcome, "ok");

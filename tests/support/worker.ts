@@ -120,7 +120,10 @@ export async function startWorker(options: WorkerOptions): Promise<TestWorker> {
       listen(err);
     },
   });
-  const { origin: tlsUrl } = await miniflare.ready;
+  const { origin: tlsUrl } = await miniflare.ready.catch(async (error) => {
+    await miniflare.dispose().catch(() => {}); // else it keeps the process that failed to start it
+    throw error;
+  });
   if (keys !== undefined) {
     const namespace = await namespaceOf(miniflare);
     for (const [name, value] of Object.entries(keys)) await namespace.put(name, value);
