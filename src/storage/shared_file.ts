@@ -14,7 +14,7 @@ import { codeOf, FileUnavailable, findLeftovers, type HeldLock, keepOwner, withL
 export { codeOf, FileUnavailable };
 
 /** The longest time for which a starting gateway waits for writers, to clean up after killed ones. Milliseconds. */
-const TIDY_WAIT_MS = 1500;
+const TIDY_WAIT_MS = 3000;
 /** Mode of files: readable and writable for the owner only. */
 const FILE_MODE = 0o600;
 /** The size of the parts in which a file is read and written. Bytes. */

@@ -34,8 +34,8 @@ describe("canaries", () => {
     body: body.includes('"user":') ? body : body.replace(/\}$/, `,"user":"${MARKS.user}"}`),
   });
 
-  it("no error of the table tells a secret: not to the caller, not in the log, not in the metrics", async () => {
-    for (const [code, how] of Object.entries(CASES) as [ErrorCode, Case][]) {
+  for (const [code, how] of Object.entries(CASES) as [ErrorCode, Case][]) {
+    it(`the error ${code} tells no secret: not to the caller, not in the log, not in the metrics`, async () => {
       const { answer, record, under } = await provoke(how, mark);
       assert.equal(record.code, code);
       const told = await under.told();
@@ -51,10 +51,9 @@ describe("canaries", () => {
         "sk-proj-0123456789abcdef",
         "not-a-key-of-this-gateway",
       ];
-      assert.deepEqual(findMarks(told + JSON.stringify([answer, record]), secrets), [], code);
-      await endProvoked();
-    }
-  });
+      assert.deepEqual(findMarks(told + JSON.stringify([answer, record]), secrets), []);
+    });
+  }
 
   /** A gateway as a program, and everything that it has said and kept after marked calls. */
   async function start(redis?: RedisServer, env: Record<string, string> = {}) {

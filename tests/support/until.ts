@@ -10,7 +10,7 @@ const MOST_MS = 50;
  * @param what Named when it does not come true in time
  * @param ms How long to wait
  */
-export async function until(condition: () => boolean | Promise<boolean>, what: string, ms = 5000): Promise<void> {
+export async function until(condition: () => boolean | Promise<boolean>, what: string, ms = 15_000): Promise<void> {
   const start = performance.now();
   while (!(await condition())) {
     const waited = performance.now() - start;
