@@ -22,8 +22,11 @@ const MAX_STREAMED_LINES = 2227;
 const MAX_FILES = 50;
 
 const WARM_UP_CALLS = 10;
-/** The shortest path of so many calls counts: a timer that goes off during a call, such as the log's, is none of it. */
-const MEASURED_CALLS = 15;
+/**
+ * The shortest path of so many calls counts: a timer that goes off during a call, such as the log's, is none of it. Of
+ * more where that is too long, since on a busy machine one may go off in each.
+ */
+const [MEASURED_CALLS, MOST_MEASURED_CALLS] = [15, 150];
 const KEY = "a-gateway-key-of-mine";
 
 /** The path of a call: the files that hold functions that it entered, with their lines of code. */
@@ -126,9 +129,12 @@ describe("the path of a request", () => {
   ) {
     it(`a ${name} call can be followed by a reader`, async () => {
       for (let made = 0; made < WARM_UP_CALLS; made++) await call(body);
-      const paths: Path[] = [];
-      for (let made = 0; made < MEASURED_CALLS; made++) paths.push(await measure(body));
-      const { files, total } = paths.reduce((one, other) => other.total < one.total ? other : one);
+      let shortest = await measure(body);
+      for (let made = 1; made < (shortest.total > maxLines ? MOST_MEASURED_CALLS : MEASURED_CALLS); made++) {
+        const path = await measure(body);
+        if (path.total < shortest.total) shortest = path;
+      }
+      const { files, total } = shortest;
       const list = files.map(({ file, lines }) => `${String(lines).padStart(5)} ${file}`).join("\n");
       console.log(`${name}: ${total} lines in ${files.length} files\n${list}`);
       assert.ok(total <= maxLines, `a ${name} call runs through ${total} lines: shorten its way, or say why it grows`);

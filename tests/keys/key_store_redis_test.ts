@@ -175,15 +175,14 @@ withRedis.describe("keys in Redis", () => {
       member.stopTime();
       assert.equal(await member.say(ONE), "one");
       const random = (index: number) => ({ digest: digest(`flood ${index}`) });
+      // On a busy machine one may take longer than Redis is given: it is asked for again.
+      const isUnknown = (index: number) =>
+        until(async () => await member.say(random(index)) === "unknown", "nobody has it");
       for (let start = 0; start < FLOOD; start += 100) {
-        const said = await Promise.all(Array.from({ length: 100 }, (_, index) => member.say(random(start + index))));
-        // On a busy machine one may take longer than Redis is given.
-        for (const answer of said) assert.match(answer, /^(?:unknown|key_store_unavailable)$/);
+        await Promise.all(Array.from({ length: 100 }, (_, index) => isUnknown(start + index)));
         assert.equal((member.store.find(ONE.digest) as GatewayKey).id, "one", "a good key had to wait");
         await setImmediate();
       }
-      const isUnknown = (index: number) =>
-        until(async () => await member.say(random(index)) === "unknown", "nobody has it");
       for (let index = FLOOD - 100; index < FLOOD; index++) await isUnknown(index);
       const before = await fleet.scripts();
       for (let index = FLOOD - 100; index < FLOOD; index++) await isUnknown(index);

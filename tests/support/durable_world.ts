@@ -186,7 +186,8 @@ export class World {
       const { reader } = await this.gateway(number).attach(caller.id, options);
       this.#read(caller, reader);
     } catch (error) {
-      this.#accept(error);
+      if (GatewayError.is(error) && error.code === "exchange_not_found") assert.ok(this.store.deleted.has(caller.id));
+      else this.#accept(error);
     } finally {
       this.waiting.delete(leave);
     }

@@ -58,6 +58,9 @@ function readRedis(redis: RedisServer): Promise<string> {
   });
 }
 
+/** Far above what a gateway waits by default: on a busy machine a test must not see the rule for a slow Redis. */
+const REDIS_TIMEOUT = "3s";
+
 /** Everything that Redis holds, whatever its type. */
 export function dumpRedis(redis: RedisServer): Promise<string> {
   const list = (answer: unknown) => answer as string[];
@@ -87,7 +90,9 @@ export function makePlace(upstream: string, redis?: RedisServer): Place {
       JSON.stringify({
         listen: [{ port: 0 }],
         providers: { a: { upstream, hosts: ["*"] }, b: { upstream } },
-        ...(redis === undefined ? { keys: { file: "keys.json" } } : { keys: "redis", redis: redis.url }),
+        ...(redis === undefined
+          ? { keys: { file: "keys.json" } }
+          : { keys: "redis", redis: { url: redis.url, timeout: REDIS_TIMEOUT } }),
         ...more,
       }),
     );

@@ -107,6 +107,8 @@ export class ModelRecordings {
   readonly #names = new Map<string, string>();
   readonly #sealed = new Map<string, string>();
   readonly #faults: Fault[] = [];
+  /** Ids of recordings that somebody deleted: they are unknown from then on. */
+  readonly deleted: Set<string> = new Set();
   /** True if nothing can be appended, by any gateway. */
   failAppends = false;
 
@@ -175,7 +177,11 @@ export class ModelRecordings {
       },
       takeOver: (id, holder) => run(() => this.#lose(this.#takeOver(id, { gateway, holder }), gateway)),
       stop: (id) => run(() => this.#stop(id)),
-      delete: (id) => run(() => void this.#all.delete(id)),
+      delete: (id) =>
+        run(() => {
+          this.#all.delete(id);
+          this.deleted.add(id);
+        }),
       list: () => Promise.resolve([]),
       close: () => Promise.resolve(),
     };
