@@ -132,7 +132,7 @@ describe("limits of tokens", () => {
       if (isStream && FORMS[form].events === undefined) continue;
       it(`row 70: hold for ${form}: ${name}`, async () => {
         // Deno's own listener does not tell who left a call of more than 512 bytes that has no answer yet.
-        const ms = leavesAfter === undefined ? "150ms" : "400ms";
+        const ms = leavesAfter === undefined ? "250ms" : "400ms";
         const deadlines = { firstByte: ms, ...(leavesAfter === undefined && { idle: ms, firstEvent: ms }) };
         const gateway = await start({ tokens: `${LIMIT}/h` }, { deadlines });
         provider.conduct = { output: OUTPUT, isStated: false, ...conduct };
