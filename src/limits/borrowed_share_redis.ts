@@ -55,6 +55,8 @@ export class BorrowedShare {
   readonly #blocks: readonly Block[];
   /** Amounts for which exchanges wait until the next blocks. */
   readonly #waiting = new Set<readonly number[]>();
+  /** Their sums: what is lent for them does not go back before they have taken it. */
+  readonly #awaited: number[];
   #borrowing: Promise<Taken> | undefined;
   #usedAt = -Infinity;
   #isOver = false;
@@ -67,6 +69,7 @@ export class BorrowedShare {
     this.plan = plan;
     this.#lender = lender;
     this.#blocks = plan.counted.map(({ limit }) => new Block(limit, lender.division.parts));
+    this.#awaited = plan.counted.map(() => 0);
   }
 
   /**
@@ -78,8 +81,12 @@ export class BorrowedShare {
   take(amounts: readonly number[], begun: readonly boolean[] = []): Taken | undefined {
     const now = this.#lender.clock.monotonic();
     const blocks = this.#blocks;
+    const { isObserved } = this.plan;
     for (let index = 0; index < blocks.length; index++) {
-      if (blocks[index]?.hasRoom(roomFor(amounts[index]), now) !== true) return undefined;
+      const [block, room] = [blocks[index], roomFor(amounts[index])];
+      if (block?.hasRoom(room, now) !== true) return undefined;
+      // Exchanges that used more than they reserved may have used what is left here.
+      if (!isObserved && block.isReached(room, now)) return undefined;
     }
     const standings = this.#standings(now);
     const ends: number[] = [];
@@ -94,25 +101,21 @@ export class BorrowedShare {
    * @param amounts Amounts to take, in the order of {@link Plan.counted}
    */
   async takeNext(amounts: readonly number[]): Promise<Taken> {
-    this.#waiting.add(amounts);
+    this.#await(amounts, 1);
     try {
       for (let begun: readonly boolean[] = [];;) {
         const taken = this.take(amounts, begun);
-        if (taken !== undefined) {
-          this.#reduceToLargest();
-          return taken;
-        }
+        if (taken !== undefined) return taken;
         this.#borrowing ??= this.#borrow().finally(() => this.#borrowing = undefined);
         const borrowed = await this.#borrowing;
         begun = borrowed.begun;
         if (!this.#isReached(amounts)) continue;
         const standings = this.#standings(this.#lender.clock.monotonic());
-        this.#reduceToLargest();
         return { isAdmitted: false, standings, ends: [], begun: [] };
       }
     } finally {
-      this.#waiting.delete(amounts);
-      if (this.#isOver && this.#waiting.size === 0) this.#reduce(() => 0);
+      this.#await(amounts, -1);
+      this.#reduce((block, index, now) => this.#isOver ? this.#awaited[index] ?? 0 : this.#mostOf(block, index, now));
     }
   }
 
@@ -157,17 +160,26 @@ export class BorrowedShare {
     this.#isOver = true;
   }
 
-  /** Gives back what is left beyond the largest blocks that may be taken now. */
-  #reduceToLargest(): void {
-    this.#reduce((block, now) => block.largest(this.#lender.gateways(), now));
+  /** Begins (1) or ends (-1) the wait of an exchange. */
+  #await(amounts: readonly number[], count: 1 | -1): void {
+    if (count === 1) this.#waiting.add(amounts);
+    else this.#waiting.delete(amounts);
+    for (const [index, amount] of amounts.entries()) {
+      this.#awaited[index] = (this.#awaited[index] ?? 0) + count * roomFor(amount);
+    }
+  }
+
+  /** Returns the amount of a block beyond which it goes back: the largest that may be taken now, or what is awaited. */
+  #mostOf(block: Block, index: number, now: number): number {
+    return Math.max(this.#awaited[index] ?? 0, block.largest(this.#lender.gateways(), now));
   }
 
   /** Gives back what is left beyond an amount of each block. */
-  #reduce(mostOf: (block: Block, now: number) => number): void {
+  #reduce(mostOf: (block: Block, index: number, now: number) => number): void {
     const now = this.#lender.clock.monotonic();
     for (const [index, limit] of this.plan.counted.entries()) {
       const block = this.#blocks[index];
-      if (block?.isLive(now)) this.#pay(limit, block.ends, -block.reduce(mostOf(block, now)));
+      if (block?.isLive(now)) this.#pay(limit, block.ends, -block.reduce(mostOf(block, index, now)));
     }
   }
 
@@ -183,7 +195,7 @@ export class BorrowedShare {
     if (limit === undefined || block === undefined || (change === 0 && !isUndone)) return;
     if (this.#isOver || block.ends !== ends || !block.isLive(now)) return this.#pay(limit, ends, change, isUndone);
     const owed = block.correct(change);
-    const rest = owed > 0 ? owed : -block.reduce(block.largest(this.#lender.gateways(), now));
+    const rest = owed > 0 ? owed : -block.reduce(this.#mostOf(block, index, now));
     this.#pay(limit, ends, rest, isUndone);
   }
 
@@ -210,6 +222,8 @@ export class BorrowedShare {
   async #borrow(): Promise<Taken> {
     const { plan } = this;
     const { client, clock, count, acquire, settlements, gateways } = this.#lender;
+    // What goes back has to be there before Redis says what is left.
+    if (settlements.hasPending(plan.subject.name)) void settlements.flush();
     const askedAt = clock.monotonic();
     const wanted = this.#blocks.map((block, index) => {
       return block.want(Array.from(this.#waiting, (amounts) => amounts[index] ?? 0), askedAt, gateways());

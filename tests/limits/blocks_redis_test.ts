@@ -10,7 +10,7 @@ import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { Lease, LimitSubject } from "../../src/limits/limiter.ts";
 import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
-import { RedisClient } from "../../src/storage/redis_client.ts";
+import { REDIS_DEADLINE_MS as CALL_MS, RedisClient } from "../../src/storage/redis_client.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 import { expecting, keyWith, tokens, usedOf } from "./limits_suite.ts";
@@ -24,7 +24,7 @@ const PRICE = 250_000;
 const hourly = { tokens: { limit: LIMIT, windowMs: HOUR } };
 
 /** Deadlines that a busy machine keeps too. */
-const patient: Clock = { ...systemClock, timer: (ms, fire) => systemClock.timer(20 * ms, fire) };
+const patient: Clock = { ...systemClock, timer: (ms, fire) => systemClock.timer(ms === CALL_MS ? 10_000 : ms, fire) };
 /** The clock of limiters: it passes as tests want it, and fires no timer. */
 let passedMs = 0;
 const moved: Clock = { ...systemClock, monotonic: () => systemClock.monotonic() + passedMs, timer: () => () => {} };
@@ -77,7 +77,14 @@ withRedis.describe("blocks of large limits in Redis", () => {
   async function runCalls(key: LimitSubject, beside: LimitSubject, seed: readonly Call[]): Promise<HistoricCall[]> {
     const calls: HistoricCall[] = [];
     const queue = [...seed];
+    const settlements: Promise<void>[] = [];
     let now = 0;
+    // A call counts as open until Redis knows what it has used. One connection keeps the order.
+    const settle = async (call: { endedAt: number }, client?: RedisClient) => {
+      await new Promise(setImmediate);
+      await client?.ask((redis) => redis.ping(), () => {});
+      call.endedAt = now++;
+    };
     const caller = async (gateway: number) => {
       for (let call = queue.pop(); call !== undefined; call = queue.pop()) {
         const begunAt = now++;
@@ -93,7 +100,7 @@ withRedis.describe("blocks of large limits in Redis", () => {
         }
         for (let turn = 0; lease !== undefined && turn < turns; turn++) await new Promise(setImmediate);
         const used = lease === undefined ? 0 : key.limits.mode === "strict" ? Math.min(actual, expected) : actual;
-        calls.push({
+        const made = {
           gateway: String(gateway),
           key: "k",
           begunAt,
@@ -102,11 +109,14 @@ withRedis.describe("blocks of large limits in Redis", () => {
           isRefused: lease === undefined,
           actual: used,
           reserved: { least: expected, most: expected },
-        });
+        };
+        calls.push(made);
         lease?.release({ tokens: used, spend: used * PRICE });
+        if (lease !== undefined) settlements.push(settle(made, members[gateway]?.client));
       }
     };
     await Promise.all(members.flatMap((_, gateway) => [0, 1, 2, 3].map(() => caller(gateway))));
+    await Promise.all(settlements);
     return calls;
   }
 
