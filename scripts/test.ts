@@ -10,8 +10,17 @@ import process from "node:process";
 import { parseArgs } from "node:util";
 import { build } from "esbuild";
 import { createSelfSignedCertificate } from "../src/cli/demo/certificate.ts";
-import { findTargets, isAlone, isNewestNode, runsOn, startsPrograms, type Target, type Task } from "./test/plan.ts";
-import { type FileResult, REPORTS, run, runFile, TRANSPILED } from "./test/run_file.ts";
+import {
+  findTargets,
+  isAlone,
+  isNewestNode,
+  planTasks,
+  runsOn,
+  startsPrograms,
+  type Target,
+  type Task,
+} from "./test/plan.ts";
+import { REPORTS, run, runTask, type TaskResult, TRANSPILED, transpiledName } from "./test/run_task.ts";
 import { runSideBySide } from "./test/side_by_side.ts";
 import { describeSkipped } from "./test/skipped.ts";
 
@@ -21,7 +30,7 @@ const COMPILED = join(process.cwd(), CACHE, "compiled");
 /** It is good for a week; a run that goes on beside this one keeps its own. */
 const MAX_CERTIFICATE_AGE_MS = 5 * 24 * 3_600_000;
 /** Files whose time is told with `--times`. */
-const SLOWEST = 20;
+const SLOWEST = Number(process.env.SLOWEST ?? 20);
 
 /** A certificate that all runtimes trust in one and the same way, so that tests use https without a word of code. */
 function prepareTls(): Record<string, string> {
@@ -36,13 +45,12 @@ function prepareTls(): Record<string, string> {
   return { SALLYPORT_TEST_TLS: directory, NODE_EXTRA_CA_CERTS: join(directory, "cert.pem") };
 }
 
-/** Takes off the types of files, for a Node that can't do so itself. */
-async function transpile(files: string[]): Promise<void> {
+/** Takes off the types, for a Node that can't do so itself. */
+async function transpile(tasks: readonly Task[]): Promise<void> {
   rmSync(TRANSPILED, { recursive: true, force: true });
   await build({
-    entryPoints: files,
+    entryPoints: tasks.map((task) => ({ in: task.entry, out: transpiledName(task) })),
     outdir: TRANSPILED,
-    outbase: ".",
     bundle: true,
     packages: "external",
     format: "esm",
@@ -86,15 +94,12 @@ const targets = findTargets();
 const newest = targets.find(isNewestNode);
 const isNamed = positionals.length > 0 && wanted !== undefined;
 const tasks: Task[] = targets.filter(isWanted)
-  .flatMap((target) =>
-    filesOf(target).map((file) => ({
-      target,
-      file,
-      isElsewhere: !isNamed && newest !== undefined && target !== newest && runsOn(newest, file),
-    }))
-  )
+  .flatMap((target) => {
+    const isElsewhere = (file: string) => !isNamed && newest !== undefined && target !== newest && runsOn(newest, file);
+    return planTasks(target, filesOf(target), isElsewhere);
+  })
   // What starts programs takes longest.
-  .sort((one, other) => Number(startsPrograms(other.file)) - Number(startsPrograms(one.file)));
+  .sort((one, other) => Number(other.files.some(startsPrograms)) - Number(one.files.some(startsPrograms)));
 if (tasks.length === 0) {
   console.error('test: nothing to run; --runtime takes deno, bun, node, workers, or a label such as "node 20"');
   process.exit(2);
@@ -108,35 +113,37 @@ if (builder.code !== 0) {
   console.error(builder.output);
   process.exit(1);
 }
-const untyped = tasks.filter(({ target }) => !target.runsTypeScript).map(({ file }) => file);
+const untyped = tasks.filter(({ target }) => !target.runsTypeScript);
 if (untyped.length > 0) await transpile(untyped);
 
-const results: FileResult[] = [];
-async function runTask(task: Task): Promise<void> {
-  const result = await runFile(task, env, isTimed);
+const results: TaskResult[] = [];
+async function runAndTell(task: Task): Promise<void> {
+  const result = await runTask(task, env, isTimed);
   results.push(result);
-  const { target: { label }, file, counts, output, seconds } = result;
+  const { target: { label }, files, counts, output, seconds } = result;
   if (counts.failed > 0 || values.verbose) {
-    console.log(`---- ${file} on ${label}, ${seconds.toFixed(1)} s\n${output}`);
+    console.log(`---- ${files.join(" ")} on ${label}, ${seconds.toFixed(1)} s\n${output}`);
   }
 }
 const cores = availableParallelism();
-const isForItself = ({ file }: Task) => isAlone(file);
+const isForItself = ({ files }: Task) => files.some(isAlone);
 await runSideBySide(
   tasks.filter((task) => !isForItself(task)),
   { least: 2 * cores, most: 4 * cores, idle: 0.2 },
-  runTask,
+  runAndTell,
 );
-await runSideBySide(tasks.filter(isForItself), { least: cores, most: cores + 1, idle: 0.5 }, runTask);
+await runSideBySide(tasks.filter(isForItself), { least: cores, most: cores + 1, idle: 0.5 }, runAndTell);
 
 /** What became of files, all together. */
-function sumUp(of: readonly FileResult[]) {
-  const sum = (count: (result: FileResult) => number) => of.reduce((total, result) => total + count(result), 0);
+function sumUp(of: readonly TaskResult[]) {
+  const sum = (count: (result: TaskResult) => number) => of.reduce((total, result) => total + count(result), 0);
   return {
     passed: sum(({ counts }) => counts.passed),
     failed: sum(({ counts }) => counts.failed),
     skipped: of.flatMap(({ counts }) => counts.skipped),
+    files: sum(({ files }) => files.length),
     seconds: sum(({ seconds }) => seconds),
+    cpuSeconds: sum(({ cpuSeconds }) => cpuSeconds),
   };
 }
 
@@ -145,8 +152,9 @@ function tellTimes(): void {
   const toCell = (seconds: number) => seconds.toFixed(1).padStart(7);
   console.log("\n    CPU  seconds  file");
   const slowest = results.toSorted((a, b) => b.cpuSeconds - a.cpuSeconds || b.seconds - a.seconds).slice(0, SLOWEST);
-  for (const { target, file, seconds, cpuSeconds } of slowest) {
-    console.log(`${toCell(cpuSeconds)}  ${toCell(seconds)}  ${file} on ${target.label}`);
+  for (const { target, files: [first = "", ...more], seconds, cpuSeconds } of slowest) {
+    const others = more.length === 0 ? "" : ` and ${more.length} more`;
+    console.log(`${toCell(cpuSeconds)}  ${toCell(seconds)}  ${first}${others} on ${target.label}`);
   }
   const used = results.reduce((sum, { cpuSeconds }) => sum + cpuSeconds, 0);
   console.log(`${used | 0} s of CPU, ${(100 * used / (cores * performance.now() / 1000)) | 0} % of all cores`);
@@ -156,12 +164,13 @@ if (values.times) tellTimes();
 const byLabel = Map.groupBy(results, ({ target }) => target.label);
 const rows = findTargets().flatMap(({ label }) => {
   const of = byLabel.get(label);
-  return of === undefined ? [] : [{ label, files: of.length, ...sumUp(of) }];
+  return of === undefined ? [] : [{ label, ...sumUp(of) }];
 });
-console.log("\nruntime    files  passed  failed  skipped  seconds");
-for (const { label, files, passed, failed, skipped, seconds } of rows) {
+console.log(`\nruntime    files  passed  failed  skipped  seconds${isTimed ? "      CPU" : ""}`);
+for (const { label, files, passed, failed, skipped, seconds, cpuSeconds } of rows) {
   const cells = [files, passed, failed, skipped.length].map((number) => String(number).padStart(8));
-  console.log(`${label.padEnd(8)}${cells.join("")}${seconds.toFixed(1).padStart(9)}`);
+  const times = [seconds, ...(isTimed ? [cpuSeconds] : [])].map((time) => time.toFixed(1).padStart(9));
+  console.log(`${label.padEnd(8)}${cells.join("")}${times.join("")}`);
 }
 console.log(describeSkipped(new Map(rows.map(({ label, skipped }) => [label, skipped]))));
 const { passed, failed, skipped } = sumUp(results);

@@ -5,10 +5,13 @@
  * - `all`: on Deno, Bun and the newest Node, as does a file without the line
  * - `deno`, `bun`, `node` (the newest), `old node` (one that can't run TypeScript) and `workers` (workerd), in any number
  *
- * A file with a line `// alone: <why>` measures time: it runs when the others are done.
+ * A file with a line `// alone: <why>` measures time: it runs when the others are done. What starts programs has a
+ * process of its own on its runtime. Other files share one, a few each, so that what they import is loaded once.
  */
-import { readFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join, resolve } from "node:path";
+import process from "node:process";
 import { findRuntimes, type RuntimeOnMachine } from "../runtimes.ts";
 
 /** One column of the table: a runtime, or the newest Node with workerd behind the tests. */
@@ -16,10 +19,14 @@ export interface Target extends RuntimeOnMachine {
   readonly isWorkers: boolean;
 }
 
-/** A test file on a target. */
+/** What one process runs on a target: a test file, or several that share it. */
 export interface Task {
   readonly target: Target;
-  readonly file: string;
+  readonly files: readonly string[];
+  /** The module that is run: the file, or one that imports all of them. */
+  readonly entry: string;
+  /** The file, or what those that share a process are called together. */
+  readonly name: string;
   /** Whether cases that one runtime proves for all are left out, since the newest Node runs them. */
   readonly isElsewhere: boolean;
 }
@@ -78,4 +85,58 @@ export function startsPrograms(file: string): boolean {
     imported.some((each) => each.startsWith("tests/") && startsPrograms(each));
   starting.set(file, does);
   return does;
+}
+
+/** What keeps a file from sharing its process: hooks around all cases there, its memory, its environment. */
+const APART = /^(?:before|after)(?:Each|All)\(|memoryUsage|delete process\.env/m;
+/** Most files of one process. */
+const MAX_SHARING = 8;
+
+const canShare = (file: string): boolean =>
+  !isAlone(file) && !startsPrograms(file) && !APART.test(readFileSync(file, "utf8"));
+
+let folder: string | undefined;
+/** Writes a module that imports test files. Deno runs no tests in folders that its configuration excludes. */
+function writeEntry(name: string, files: readonly string[]): string {
+  if (folder === undefined) {
+    const own = folder = mkdtempSync(join(tmpdir(), "sallyport-tests-"));
+    process.on("exit", () => rmSync(own, { recursive: true, force: true }));
+  }
+  const entry = join(folder, `${name}_test.ts`);
+  writeFileSync(entry, files.map((file) => `import ${JSON.stringify(resolve(file))};\n`).join(""));
+  return entry;
+}
+
+/**
+ * Plans which process runs which test files.
+ *
+ * @param target The target
+ * @param files Its files
+ * @param isElsewhere As {@link Task} has it, for each file
+ * @returns What starts programs first, since it takes longest
+ */
+export function planTasks(target: Target, files: readonly string[], isElsewhere: (file: string) => boolean): Task[] {
+  const byItself = (file: string) => ({
+    target,
+    files: [file],
+    entry: file,
+    name: file,
+    isElsewhere: isElsewhere(file),
+  });
+  const tasks: Task[] = files.filter((file) => !canShare(file)).map(byItself);
+  for (const [elsewhere, sharing] of Map.groupBy(files.filter(canShare), isElsewhere)) {
+    const count = Math.ceil(sharing.length / MAX_SHARING);
+    for (let number = 0; number < count; number++) {
+      // Neighbours take much the same time: each goes to another process.
+      const own = sharing.filter((_, index) => index % count === number);
+      const [only = ""] = own;
+      if (own.length === 1) {
+        tasks.push(byItself(only));
+        continue;
+      }
+      const name = `${target.label.replace(" ", "_")}${elsewhere ? "_in_part" : ""}_${number + 1}`;
+      tasks.push({ target, files: own, entry: writeEntry(name, own), name, isElsewhere: elsewhere });
+    }
+  }
+  return tasks;
 }

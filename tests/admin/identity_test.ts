@@ -7,7 +7,8 @@ import { afterEach, beforeEach, describe } from "@std/testing/bdd";
 import { assertRefusal, type Running, startAdmin, TOKEN } from "../support/admin.ts";
 import { isElsewhere, it } from "../support/cases.ts";
 import { AUDIENCE, startIssuer, type TestIssuer } from "../support/issuer.ts";
-import { runProgram, startProgram } from "../support/program.ts";
+import { runCommand } from "../support/command.ts";
+import { startProgram } from "../support/program.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 
@@ -205,14 +206,14 @@ describe("the admin listener with identity tokens", () => {
     const { json } = await call("GET", "/v1/tokens/revoked");
     assert.deepEqual(json.revoked.map(({ id }: { id: string }) => id), ["subject bob", "jwt:corp:ann", "jti one"]);
     // The command line sees and does the same.
-    const listed = await runProgram(["tokens", "list", "--json"], { cwd: at.path });
+    const listed = await runCommand(["tokens", "list", "--json"], { cwd: at.path });
     assert.deepEqual(JSON.parse(listed.stdout), json.revoked);
     const carl = await token({ sub: "carl", iat });
     assert.equal(await chatThere(carl), 200);
-    const ran = await runProgram(["tokens", "revoke", "jwt:corp:carl"], { cwd: at.path });
+    const ran = await runCommand(["tokens", "revoke", "jwt:corp:carl"], { cwd: at.path });
     assert.equal(ran.status, 0, ran.stderr);
     await until(async () => await chatThere(carl) === 401, "what the command line has revoked");
-    const none = await runProgram(["tokens", "revoke", "tester"], { cwd: at.path });
+    const none = await runCommand(["tokens", "revoke", "tester"], { cwd: at.path });
     assert.deepEqual([none.status, none.stdout], [2, ""]);
     assert.match(none.stderr, /^sallyport: Cannot find the issuer of this id[^\n]*\n$/);
     // It survives a restart.

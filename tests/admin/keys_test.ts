@@ -198,7 +198,10 @@ describe("the admin API of keys", () => {
     const made = await Promise.all(
       Array.from(
         { length: 10 },
-        (_, index) => index % 2 === 0 ? create({ name: "both" }) : running.at.create("--name", "both"),
+        async (_, index) => {
+          if (index % 2 === 0) return await create({ name: "both" });
+          return JSON.parse((await running.at.program("create", "--name", "both", "--json")).stdout);
+        },
       ),
     );
     const { keys } = (await call("GET", "/v1/keys?search=both")).json;

@@ -7,7 +7,8 @@ import { request } from "node:https";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
 import { it } from "../support/cases.ts";
-import { endPrograms, makeFolder, runProgram, startProgram } from "../support/program.ts";
+import { runCommand } from "../support/command.ts";
+import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
 
 const KEY = "0123456789-secret-key";
 const DAY_MS = 24 * 3_600_000;
@@ -19,7 +20,7 @@ describe("sallyport certificate", () => {
     await endPrograms();
     folder.remove();
   });
-  const run = (...args: string[]) => runProgram(["certificate", ...args], { cwd: folder.path });
+  const run = (...args: string[]) => runCommand(["certificate", ...args], { cwd: folder.path });
   const read = (name: string) => readFileSync(join(folder.path, name), "utf8");
   const modeOf = (name: string) => statSync(join(folder.path, name)).mode & 0o777;
 

@@ -5,6 +5,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
+import { runCommand } from "../support/command.ts";
 import { makeFolder, runProgram } from "../support/program.ts";
 
 const KEY = "0123456789-secret-key";
@@ -28,7 +29,7 @@ describe("sallyport check", () => {
   };
 
   it("prints the effective configuration with its secrets masked", async () => {
-    const { status, stdout, stderr } = await runProgram(["check", "--config", write(CONFIG)]);
+    const { status, stdout, stderr } = await runCommand(["check", "--config", write(CONFIG)]);
     assert.equal(status, 0, stderr);
     const config = JSON.parse(stdout);
     assert.deepEqual(config.providers.a.upstreams, ["https://api.openai.com/v1"]);
@@ -42,7 +43,7 @@ describe("sallyport check", () => {
     const config = { providers: { a: { upstream: "openai" } }, keys: [{ id: "k", key: KEY }] };
     const redisOf = async (redis: unknown, env: Record<string, string> = {}) => {
       const file = write(JSON.stringify({ ...config, redis }));
-      const { status, stdout, stderr } = await runProgram(["check", "--config", file], { env });
+      const { status, stdout, stderr } = await runCommand(["check", "--config", file], { env });
       assert.equal(status, 0, stderr);
       assert.doesNotMatch(stdout + stderr, /secret/);
       return JSON.parse(stdout).redis;
@@ -64,7 +65,7 @@ describe("sallyport check", () => {
     const tls = { ca: "bad.pem", cert: "none.pem", key: "none.key" };
     const config = { providers: { a: { upstream: "openai" } }, keys: [{ id: "k", key: KEY }] };
     const file = write(JSON.stringify({ ...config, redis: { url: "rediss://h", tls } }));
-    const { status, stderr } = await runProgram(["check", "--config", file]);
+    const { status, stderr } = await runCommand(["check", "--config", file]);
     assert.equal(status, 2);
     assert.match(stderr, /redis\.tls\.ca: expected a PEM file with a certificate \(.*bad\.pem/);
     assert.match(stderr, /redis\.tls\.cert: cannot read the PEM file \(ENOENT\)/);
@@ -73,8 +74,8 @@ describe("sallyport check", () => {
 
   it("finds the file by SALLYPORT_CONFIG or in the working directory", async () => {
     const file = write(CONFIG);
-    assert.equal((await runProgram(["check"], { cwd: folder.path })).status, 0);
-    const elsewhere = await runProgram(["check"], { env: { SALLYPORT_CONFIG: file } });
+    assert.equal((await runCommand(["check"], { cwd: folder.path })).status, 0);
+    const elsewhere = await runCommand(["check"], { env: { SALLYPORT_CONFIG: file } });
     assert.equal(elsewhere.status, 0, elsewhere.stderr);
   });
 
@@ -99,7 +100,7 @@ describe("sallyport check", () => {
       SALLYPORT_DRAIN_DELAY: "1s",
       SALLYPORT_DRAIN_LIMIT: "2s",
     };
-    const { status, stdout, stderr } = await runProgram(["check", "--config", write(CONFIG)], { env });
+    const { status, stdout, stderr } = await runCommand(["check", "--config", write(CONFIG)], { env });
     assert.equal(status, 0, stderr);
     const { providers, keys, listen, limits, admin, drain } = JSON.parse(stdout);
     assert.deepEqual(providers.a.upstreams, ["https://api.groq.com/openai/v1", "https://two.example"]);
@@ -127,7 +128,7 @@ describe("sallyport check", () => {
 
   it("takes the whole keys setting as JSON", async () => {
     const env = { SALLYPORT_PROVIDER_A: "openai", SALLYPORT_KEYS: `[{"id":"k","key":"${KEY}","models":["m-*"]}]` };
-    const { stdout } = await runProgram(["check"], { env, cwd: folder.path });
+    const { stdout } = await runCommand(["check"], { env, cwd: folder.path });
     assert.deepEqual(JSON.parse(stdout).keys, [{ id: "k", models: ["m-*"], key: "(masked)" }]);
   });
 
@@ -136,7 +137,7 @@ describe("sallyport check", () => {
       '{\n  "providers": {\n    "a": {\n      "upstream": "nowhere",\n      "speed": 1\n    }\n  }\n}',
     );
     const env = { SALLYPORT_LIMITS_BODY: "huge" };
-    const { status, stdout, stderr } = await runProgram(["check", "--config", file], { env });
+    const { status, stdout, stderr } = await runCommand(["check", "--config", file], { env });
     assert.equal(status, 2);
     assert.equal(stdout, "");
     assert.match(stderr, /^sallyport: providers\.a\.upstream: expected an http or https URL.*gateway\.jsonc:4\)$/m);
@@ -157,7 +158,7 @@ describe("sallyport check", () => {
       ["[]", "line 1, column 1: expected an object", 1],
     ] as const;
     const answers = await Promise.all(
-      cases.map(([text], number) => runProgram(["check", "--config", write(text, `${number}.jsonc`)])),
+      cases.map(([text], number) => runCommand(["check", "--config", write(text, `${number}.jsonc`)])),
     );
     for (const [number, { status, stderr }] of answers.entries()) {
       const [, says, line] = cases[number] ?? assert.fail();
@@ -185,7 +186,7 @@ describe("sallyport check", () => {
     ];
     const answers = await Promise.all(cases.flatMap(([more]) => {
       const env = { SALLYPORT_PROVIDER_A: "openai", SALLYPORT_KEYS: KEY, ...more };
-      return ["check", "serve"].map((command) => runProgram([command], { env, cwd: folder.path }));
+      return [runCommand(["check"], { env, cwd: folder.path }), runProgram(["serve"], { env, cwd: folder.path })];
     }));
     for (const [index, [, says]] of cases.entries()) {
       const [checked, served] = answers.slice(2 * index);
@@ -195,13 +196,13 @@ describe("sallyport check", () => {
       assert.deepEqual(served, checked, "the same as serve says");
     }
     const env = { SALLYPORT_PROVIDER_A: "openai", SALLYPORT_KEYS: KEY, ...pem("cert", "key") };
-    const { status, stderr } = await runProgram(["check"], { env, cwd: folder.path });
+    const { status, stderr } = await runCommand(["check"], { env, cwd: folder.path });
     assert.equal(status, 0, stderr);
   });
 
   it("prints a digest that is the same for equal configurations, and holds no secret", async () => {
     const digestOf = async (settings: unknown) => {
-      const { stderr } = await runProgram(["check", "--config", write(JSON.stringify(settings))]);
+      const { stderr } = await runCommand(["check", "--config", write(JSON.stringify(settings))]);
       return /digest ([0-9a-f]{64})\n$/.exec(stderr)?.[1] ?? assert.fail(stderr);
     };
     const keys = (key: string) => [{ id: "team", key }];
@@ -214,7 +215,7 @@ describe("sallyport check", () => {
 
   it("names each certificate file that it can't read", async () => {
     const env = { SALLYPORT_PROVIDER_A: "openai", SALLYPORT_LISTEN: "https://127.0.0.1:1?cert=c.pem&key=k.pem" };
-    const { status, stderr } = await runProgram(["check"], { env, cwd: folder.path });
+    const { status, stderr } = await runCommand(["check"], { env, cwd: folder.path });
     assert.equal(status, 2);
     const [cert, key, ...rest] = stderr.trim().split("\n");
     assert.match(cert ?? "", /^sallyport: listen\[0\]\.tls\.cert: cannot read the PEM file \(.*c\.pem\)$/);
@@ -237,7 +238,7 @@ describe("sallyport check", () => {
       [["check"], /providers: expected/],
     ];
     for (const [args, says, env = {}] of cases) {
-      const { status, stdout, stderr } = await runProgram(args, { env, cwd: folder.path });
+      const { status, stdout, stderr } = await runCommand(args, { env, cwd: folder.path });
       assert.equal(status, 2, args.join(" "));
       assert.equal(stdout, "");
       assert.match(stderr, says);

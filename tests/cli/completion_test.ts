@@ -5,6 +5,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, it } from "@std/testing/bdd";
 import { COMMAND_NAMES, specOf } from "../../src/cli/command_table.ts";
+import { runCommand } from "../support/command.ts";
 import { endPrograms, makeFolder, type Program, runProgram, startProgram } from "../support/program.ts";
 import { needs } from "../support/requires.ts";
 
@@ -37,7 +38,7 @@ describe("shell completion", () => {
     folder = makeFolder();
     writeFileSync(join(folder.path, "some file.jsonc"), "{}");
     for (const shell of SHELLS) {
-      const { status, stdout, stderr } = await runProgram(["completion", shell]);
+      const { status, stdout, stderr } = await runCommand(["completion", shell]);
       assert.deepEqual([status, stderr], [0, ""]);
       writeFileSync(scriptOf(shell), stdout);
     }
@@ -121,7 +122,7 @@ describe("shell completion", () => {
 
   it("is for three shells", async () => {
     for (const args of [["completion"], ["completion", "tcsh"]]) {
-      assert.deepEqual(await runProgram(args), {
+      assert.deepEqual(await runCommand(args), {
         status: 2,
         stdout: "",
         stderr: "sallyport: completion takes bash, zsh or fish. See sallyport completion --help\n",

@@ -16,7 +16,8 @@ import { type ConnectProxy, startConnectProxy } from "../support/connect_proxy.t
 import { freePort } from "../support/free_port.ts";
 import { needs } from "../support/requires.ts";
 import { runtime } from "../support/runtimes.ts";
-import { endPrograms, makeFolder, runProgram } from "../support/program.ts";
+import { runCommand } from "../support/command.ts";
+import { endPrograms, makeFolder } from "../support/program.ts";
 import { type Answering, answerPlain, chunk, type Provider, startProvider } from "../support/provider.ts";
 import { startBlackHole } from "../support/tcp_peer.ts";
 
@@ -70,7 +71,7 @@ describe("sallyport doctor", () => {
       }),
     );
   async function run(args: readonly string[], env: Record<string, string> = { SALLYPORT_UPSTREAM_KEY: KEY }) {
-    const ran = await runProgram(["doctor", ...args], { cwd: folder.path, env });
+    const ran = await runCommand(["doctor", ...args], { cwd: folder.path, env });
     for (const text of [ran.stdout, ran.stderr]) {
       assert.ok(!text.includes("canary") && !text.includes("gk_"), `a key is told: ${text}`);
     }

@@ -21,7 +21,8 @@ import { generateGatewayKey } from "../../src/keys/key_format.ts";
 import { isElsewhere, it } from "../support/cases.ts";
 import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY, PROMPT, STREAM_BODY } from "../support/gateway.ts";
-import { cleanEnvironment, endPrograms, makeFolder, ONE_FILE, runProgram, startProgram } from "../support/program.ts";
+import { runCommand } from "../support/command.ts";
+import { cleanEnvironment, endPrograms, makeFolder, ONE_FILE, startProgram } from "../support/program.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
 import { startRedis, withRedis } from "../support/redis.ts";
 import { runtime } from "../support/runtimes.ts";
@@ -98,7 +99,7 @@ describe("sallyport explain", () => {
   /** Runs the command, and looks for secrets in all that it says. */
   async function run(request: string, ...args: string[]) {
     writeFileSync(join(folder.path, "request"), request);
-    const ran = await runProgram(["explain", "request", ...args], { cwd: folder.path });
+    const ran = await runCommand(["explain", "request", ...args], { cwd: folder.path });
     for (const secret of SECRETS) assert.ok(!`${ran.stdout}${ran.stderr}`.includes(secret), `${secret} is told`);
     return ran;
   }
@@ -326,9 +327,9 @@ describe("sallyport explain", () => {
 
   it.once("says what is missing", async () => {
     await configure();
-    const none = await runProgram(["explain"], { cwd: folder.path });
+    const none = await runCommand(["explain"], { cwd: folder.path });
     assert.match(none.stderr, /explain takes a file with a request, or - for standard input/);
-    const absent = await runProgram(["explain", "absent"], { cwd: folder.path });
+    const absent = await runCommand(["explain", "absent"], { cwd: folder.path });
     assert.deepEqual([absent.status, absent.stderr], [
       2,
       "sallyport: cannot read absent (ENOENT). See sallyport explain --help\n",

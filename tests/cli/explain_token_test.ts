@@ -6,7 +6,8 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { AUDIENCE, startIssuer, type TestIssuer } from "../support/issuer.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
-import { makeFolder, runProgram } from "../support/program.ts";
+import { runCommand } from "../support/command.ts";
+import { makeFolder } from "../support/program.ts";
 
 describe("sallyport explain with identity tokens", () => {
   let issuer: TestIssuer;
@@ -44,7 +45,7 @@ describe("sallyport explain with identity tokens", () => {
       join(folder.path, "request"),
       ["POST /v1/chat/completions HTTP/1.1", ...lines, `content-length: ${body.length}`, "", body].join("\r\n"),
     );
-    const { stdout, stderr } = await runProgram(["explain", "request", "--json"], { cwd: folder.path });
+    const { stdout, stderr } = await runCommand(["explain", "request", "--json"], { cwd: folder.path });
     assert.ok(!`${stdout}${stderr}`.includes(token.split(".")[2] ?? ""), "the token is told");
     assert.ok(stdout.startsWith("{"), stderr);
     return JSON.parse(stdout);
@@ -57,7 +58,7 @@ describe("sallyport explain with identity tokens", () => {
 
   it("says why it is refused, and where to change that", async () => {
     const now = Math.floor(Date.now() / 1000);
-    const revoked = await runProgram(["tokens", "revoke", "jwt:corp:eve"], { cwd: folder.path });
+    const revoked = await runCommand(["tokens", "revoke", "jwt:corp:eve"], { cwd: folder.path });
     assert.equal(revoked.status, 0, revoked.stderr);
     const cases: [claims: Record<string, unknown>, code: string, fix: RegExp][] = [
       [{ iat: now - 900, exp: now - 600 }, "invalid_gateway_key", /maxAge/],

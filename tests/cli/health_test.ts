@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { freePort } from "../support/free_port.ts";
 import { STREAM_BODY } from "../support/gateway.ts";
-import { endPrograms, makeFolder, runProgram, startProgram } from "../support/program.ts";
+import { runCommand } from "../support/command.ts";
+import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
 import { chunk, startProvider } from "../support/provider.ts";
 import { startTcpPeer } from "../support/tcp_peer.ts";
 
@@ -30,7 +31,7 @@ describe("sallyport health", () => {
     ...more,
   });
   const health = (args: string[] = [], env = environment()) =>
-    runProgram(["health", ...args], { env, cwd: folder.path });
+    runCommand(["health", ...args], { env, cwd: folder.path });
   const at = () => `http://127.0.0.1:${port}`;
 
   it("says that the gateway is ready, then that it drains, and is alive all the while", async () => {

@@ -5,13 +5,13 @@ import { describe, it } from "@std/testing/bdd";
 import { COMMAND_NAMES, specOf } from "../../src/cli/command_table.ts";
 import { toHelp } from "../../src/cli/help.ts";
 import { readCommandLine } from "../../src/cli/options.ts";
-import { runProgram } from "../support/program.ts";
+import { runCommand } from "../support/command.ts";
 
 /** The width of the narrowest terminal. Characters. */
 const WIDTH = 80;
 
 async function help(...args: string[]): Promise<string> {
-  const { status, stdout, stderr } = await runProgram(args);
+  const { status, stdout, stderr } = await runCommand(args);
   assert.deepEqual([status, stderr], [0, ""], args.join(" "));
   return stdout;
 }
@@ -93,7 +93,7 @@ describe("a mistyped word", () => {
   ];
   for (const [args, says] of cases) {
     it(`is answered with the nearest one: ${args.join(" ")}`, async () => {
-      assert.deepEqual(await runProgram(args), { status: 2, stdout: "", stderr: `sallyport: ${says}\n` });
+      assert.deepEqual(await runCommand(args), { status: 2, stdout: "", stderr: `sallyport: ${says}\n` });
     });
   }
 });

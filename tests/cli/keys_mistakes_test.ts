@@ -11,7 +11,8 @@ import { GOOD_BODY } from "../support/gateway.ts";
 import { freePort } from "../support/free_port.ts";
 import { SharedFile } from "../../src/storage/shared_file.ts";
 import { assertRefused, makePlace, manyKeys, type Place } from "../support/key_place.ts";
-import { cleanEnvironment, ONE_FILE, runProgram, startProgram } from "../support/program.ts";
+import { runCommand } from "../support/command.ts";
+import { cleanEnvironment, ONE_FILE, startProgram } from "../support/program.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
 import { runtime } from "../support/runtimes.ts";
 import { until } from "../support/until.ts";
@@ -111,7 +112,7 @@ describe("sallyport keys, where something is wrong", () => {
 
   // It ran the demo.
   it("takes no command and verb in one word", async () => {
-    await assertRefused(runProgram(["keys create"], { cwd: at.path }), /: unknown command: keys create\./);
+    await assertRefused(runCommand(["keys create"], { cwd: at.path }), /: unknown command: keys create\./);
   });
 
   it("keys in the configuration can be looked at, and not changed", async () => {

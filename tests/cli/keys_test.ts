@@ -286,21 +286,28 @@ for (const engine of ["a file", "Redis"]) {
     });
 
     it("ten who write at once lose nothing", async () => {
-      const made = await Promise.all(Array.from({ length: 10 }, (_, index) => at.create("--name", `team-${index}`)));
+      const programs = (all: readonly string[][]) =>
+        Promise.all(all.map(async (args) => {
+          const { status, stdout, stderr } = await at.program(...args);
+          assert.equal(status, 0, stderr);
+          return gatewayKeyId(stdout.trim()) ?? "";
+        }));
+      const made = await programs(Array.from({ length: 10 }, (_, index) => ["create", "--name", `team-${index}`]));
       const listed: { id: string }[] = JSON.parse(await at.good("list", "--json"));
-      assert.deepEqual(listed.map(({ id }) => id).sort(), made.map(({ id }) => id).sort());
-      const [first] = made;
-      const id = first?.id ?? "";
+      assert.deepEqual(listed.map(({ id }) => id).sort(), made.toSorted());
+      const [id = ""] = made;
       const changes = [["--models", "m"], ["--requests", "1/s"], ["--tokens", "2/s"], ["--name", "all"], [
         "--budget",
         "3/day",
       ]];
-      await Promise.all(changes.map((change) => at.good("update", id, ...change)));
+      await programs(changes.map((change) => ["update", id, ...change]));
       const { models, limits, name } = await at.show(id);
       assert.deepEqual([models, limits, name], [["m"], { requests: "1/s", tokens: "2/s", budget: "3/day" }, "all"]);
     });
 
     it("a running gateway knows a new key, and refuses one that was revoked, within a second", async () => {
+      // The machine may be busy: what Redis says late would be answered with 503.
+      if (redis !== undefined) at.configure({ redis: { url: redis.url, timeout: "5s" } });
       await at.create("--name", "so that there is something to begin with");
       const gateway = startProgram(["serve"], { cwd: at.path });
       const url = await gateway.waitFor(/listening on (http:\S+)/);

@@ -10,7 +10,8 @@ import process from "node:process";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
 import { it } from "../support/cases.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
-import { cleanEnvironment, endPrograms, makeFolder, ONE_FILE, runProgram, startProgram } from "../support/program.ts";
+import { runCommand } from "../support/command.ts";
+import { cleanEnvironment, endPrograms, makeFolder, ONE_FILE, startProgram } from "../support/program.ts";
 import { startProvider } from "../support/provider.ts";
 import { needs } from "../support/requires.ts";
 import { runtime } from "../support/runtimes.ts";
@@ -73,7 +74,7 @@ describe("sallyport log", () => {
     writeFileSync(join(folder.path, name), lines.map((line) => `${line}\n`).join(""));
     return name;
   };
-  const run = (...args: string[]) => runProgram(["log", ...args], { cwd: folder.path });
+  const run = (...args: string[]) => runCommand(["log", ...args], { cwd: folder.path });
   const good = async (...args: string[]): Promise<string[]> => {
     const { status, stdout, stderr } = await run(...args);
     assert.equal(status, 0, stderr);

@@ -7,8 +7,9 @@ import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { DAY_MS, HOUR_MS, OTHER, USAGE_COUNTS } from "../../src/usage/counts.ts";
 import { TOKEN } from "../support/admin.ts";
 import { freePort } from "../support/free_port.ts";
-import { assertRefused, makePlace, type Place, type Ran } from "../support/key_place.ts";
-import { runProgram, startProgram } from "../support/program.ts";
+import { assertRefused, makePlace, type Place } from "../support/key_place.ts";
+import { type Ran, runCommand } from "../support/command.ts";
+import { startProgram } from "../support/program.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
 import { startRedis, withRedis } from "../support/redis.ts";
@@ -32,7 +33,7 @@ describe("sallyport usage", () => {
     await provider.close();
   });
 
-  const run = (...args: string[]): Promise<Ran> => runProgram(["usage", ...args], { cwd: at.path });
+  const run = (...args: string[]): Promise<Ran> => runCommand(["usage", ...args], { cwd: at.path });
   const good = async (...args: string[]): Promise<string> => {
     const { status, stdout, stderr } = await run(...args);
     assert.equal(status, 0, stderr);

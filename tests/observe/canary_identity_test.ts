@@ -15,7 +15,8 @@ import { AUDIENCE, makeIssuerKey, startIssuer, toPart } from "../support/issuer.
 import { makePlace, type Place } from "../support/key_place.ts";
 import { findMarks, MARKS, startMarkedProvider } from "../support/marks.ts";
 import { startOtlpReceiver } from "../support/otlp_receiver.ts";
-import { type Program, runProgram, startProgram } from "../support/program.ts";
+import { runCommand } from "../support/command.ts";
+import { type Program, startProgram } from "../support/program.ts";
 import { runtime } from "../support/runtimes.ts";
 import { callRaw } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
@@ -222,14 +223,14 @@ describe("canaries of identity, egress and explain", () => {
     );
     const secrets = [password, filed, ...encoded, passphrase];
     const doctor = await Promise.all(
-      Object.keys(config.providers).map((name) => runProgram(["doctor", name], { cwd: at.path })),
+      Object.keys(config.providers).map((name) => runCommand(["doctor", name], { cwd: at.path })),
     );
-    const checked = await runProgram(["check"], { cwd: at.path });
+    const checked = await runCommand(["check"], { cwd: at.path });
     assert.equal(checked.status, 0, checked.stderr);
     // A key with a passphrase is refused, in words that quote nothing of it.
     const locked = { cert: "locked.key", key: "locked.key" };
     at.configure({ providers: { good: provider("good", locked) } });
-    const broken = await runProgram(["check"], { cwd: at.path, env: { SALLYPORT_PASSPHRASE: passphrase } });
+    const broken = await runCommand(["check"], { cwd: at.path, env: { SALLYPORT_PASSPHRASE: passphrase } });
     assert.equal(broken.status, 2);
     at.configure(config);
     const outputs = [...doctor, checked, broken].map(({ stdout, stderr }) => stdout + stderr);
@@ -282,7 +283,7 @@ describe("canaries of identity, egress and explain", () => {
     for (const [request, says] of requests) {
       writeFileSync(file, request);
       for (const more of [[], ["--json"]]) {
-        const { stdout, stderr } = await runProgram(["explain", "request", ...more], { cwd: at.path });
+        const { stdout, stderr } = await runCommand(["explain", "request", ...more], { cwd: at.path });
         assert.match(stdout + stderr, says);
         assert.deepEqual(findMarks(stdout + stderr, secrets), [], `${says} ${stdout}${stderr}`);
       }

@@ -9,21 +9,17 @@ import type { GatewayKey } from "../../src/keys/key_store.ts";
 import { RedisKeyStore } from "../../src/keys/key_store_redis.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { toKeyJson } from "../../src/config/key.ts";
+import { type Ran, runCommand } from "./command.ts";
 import { endPrograms, makeFolder, runProgram } from "./program.ts";
 import type { RedisServer } from "./redis.ts";
-
-/** What the command line says. */
-export interface Ran {
-  readonly status: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
 
 /** A place with a configuration, whose keys are in a file or in Redis. */
 export interface Place {
   readonly path: string;
   /** Runs `sallyport keys` there. */
   keys(...args: string[]): Promise<Ran>;
+  /** The same, as a program of its own. */
+  program(...args: string[]): Promise<Ran>;
   /** The same, which has to go well. */
   good(...args: string[]): Promise<string>;
   /** Makes a key. @returns It and its id */
@@ -97,7 +93,7 @@ export function makePlace(upstream: string, redis?: RedisServer): Place {
       }),
     );
   configure({});
-  const keys: Place["keys"] = (...args) => runProgram(["keys", ...args], { cwd: path });
+  const keys: Place["keys"] = (...args) => runCommand(["keys", ...args], { cwd: path });
   const good: Place["good"] = async (...args) => {
     const { status, stdout, stderr } = await keys(...args);
     assert.equal(status, 0, stderr);
@@ -106,6 +102,7 @@ export function makePlace(upstream: string, redis?: RedisServer): Place {
   return {
     path,
     keys,
+    program: (...args) => runProgram(["keys", ...args], { cwd: path }),
     good,
     configure,
     async create(...args) {

@@ -1,18 +1,18 @@
-/** Runs one test file on one runtime, as a process of its own, and counts what its report says. */
+/** Runs test files on one runtime, in one process, and counts what its report says. */
 import { Buffer } from "node:buffer";
 import { spawn } from "node:child_process";
 import { mkdirSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import process from "node:process";
 import type { Readable } from "node:stream";
-import type { Target, Task } from "./plan.ts";
+import type { Task } from "./plan.ts";
 import { hasReason, readTitle } from "./skipped.ts";
 
 /** Where the reports are, in a folder for each runtime. */
 export const REPORTS: string = join(".cache", "tests");
 /** Files without their types, for a Node that can't take them off itself. */
 export const TRANSPILED: string = join(".cache", "node");
-/** Beyond this a file is stuck: its output so far is shown and it counts as failed. */
+/** Beyond this, for each of its files, a process is stuck: its output so far is shown and it counts as failed. */
 const MAX_FILE_MS = 5 * 60_000;
 
 /** For bash: runs a command, then says on descriptor 3 how much CPU it and all that it started have used. */
@@ -26,30 +26,34 @@ export interface Counts {
   skipped: string[];
 }
 
-/** What became of one file. */
-export interface FileResult extends Task {
+/** What became of a task. */
+export interface TaskResult extends Task {
   readonly counts: Counts;
   readonly output: string;
   readonly seconds: number;
-  /** Seconds of the CPU, of all that the file has started too; 0 where it is not measured. */
+  /** Seconds of the CPU, of all that it has started too; 0 where it is not measured. */
   readonly cpuSeconds: number;
 }
 
-function toArguments({ kind, runsTypeScript }: Target, file: string, report: string): string[] {
+/** Where a task stands without its types, for a Node that can't take them off itself. */
+export const transpiledName = ({ name }: Task): string => name.replace(/\.ts$/, "");
+
+function toArguments(task: Task, report: string): string[] {
+  const { target: { kind, runsTypeScript }, entry } = task;
   if (kind === "deno") {
     // With SALLYPORT_TEST_JSR=1 @std/testing comes from JSR; else its stand-in is used.
     const map = process.env.SALLYPORT_TEST_JSR === "1" ? [] : ["--import-map=tests/support/import_map.json"];
-    return ["test", "-A", "--no-check", "--quiet", ...map, `--junit-path=${report}`, file];
+    return ["test", "-A", "--no-check", "--quiet", ...map, `--junit-path=${report}`, entry];
   }
   if (kind === "bun") {
-    return ["test", "--timeout=60000", "--reporter=junit", `--reporter-outfile=${report}`, `./${file}`];
+    return ["test", "--timeout=60000", "--reporter=junit", `--reporter-outfile=${report}`, resolve(entry)];
   }
   return [
     "--test-reporter=spec",
     "--test-reporter-destination=stdout",
     "--test-reporter=junit",
     `--test-reporter-destination=${report}`,
-    runsTypeScript ? file : join(TRANSPILED, file.replace(/\.ts$/, ".mjs")),
+    runsTypeScript ? entry : join(TRANSPILED, `${transpiledName(task)}.mjs`),
   ];
 }
 
@@ -93,6 +97,7 @@ export function run(
   args: string[],
   env = {},
   isTimed = false,
+  maxMs: number = MAX_FILE_MS,
 ): Promise<{ code: number; output: string; cpuSeconds: number }> {
   return new Promise((resolve) => {
     const [program, all] = isTimed ? ["bash", ["-c", TIMED, command, ...args]] : [command, args];
@@ -104,7 +109,7 @@ export function run(
     for (const stream of [child.stdout, child.stderr]) stream?.on("data", (data: Buffer) => chunks.push(data));
     let times = "";
     (child.stdio[3] as Readable | null)?.setEncoding("utf8").on("data", (text: string) => times += text);
-    const timer = setTimeout(() => child.pid !== undefined && end(child.pid, isTimed), MAX_FILE_MS);
+    const timer = setTimeout(() => child.pid !== undefined && end(child.pid, isTimed), maxMs);
     child.on("close", (code) => {
       clearTimeout(timer);
       resolve({ code: code ?? 1, output: Buffer.concat(chunks).toString(), cpuSeconds: addTimes(times) });
@@ -112,19 +117,20 @@ export function run(
   });
 }
 
-/** Runs a file. @param isTimed Whether its CPU is measured */
-export async function runFile(task: Task, env: Record<string, string>, isTimed: boolean): Promise<FileResult> {
-  const { target, file, isElsewhere } = task;
+/** Runs the files of a task. @param isTimed Whether its CPU is measured */
+export async function runTask(task: Task, env: Record<string, string>, isTimed: boolean): Promise<TaskResult> {
+  const { target, files, name, isElsewhere } = task;
   const folder = join(REPORTS, target.label);
   mkdirSync(folder, { recursive: true });
-  const report = join(folder, `${file.replaceAll("/", "-")}.xml`);
+  const report = join(folder, `${name.replaceAll("/", "-")}.xml`);
   const started = performance.now();
   const variables = {
     ...env,
     ...(target.isWorkers && { SALLYPORT_UNDER_TEST: "workers" }),
     ...(isElsewhere && { SALLYPORT_TEST_ONCE: "elsewhere" }), // see tests/support/cases.ts
   };
-  const { code, output, cpuSeconds } = await run(target.command, toArguments(target, file, report), variables, isTimed);
+  const maxMs = files.length * MAX_FILE_MS;
+  const { code, output, cpuSeconds } = await run(target.command, toArguments(task, report), variables, isTimed, maxMs);
   let counts: Counts = { passed: 0, failed: 0, skipped: [] };
   try {
     counts = count(readFileSync(report, "utf8"), target.kind === "deno");

@@ -1,0 +1,70 @@
+/** Runs commands of the command line in the process of the test: a program of its own takes ten times as much. */
+import process from "node:process";
+import { Writable } from "node:stream";
+import { cleanEnvironment, makeFolder, runProgram } from "./program.ts";
+import { runtime } from "./runtimes.ts";
+
+/** What a command has said, and how it ended. */
+export interface Ran {
+  readonly status: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Where a command runs. */
+export interface CommandOptions {
+  /** A fresh folder if left out. */
+  readonly cwd?: string;
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+/** A standard output that is no terminal. */
+class Output extends Writable {
+  text = "";
+
+  override _write(chunk: Uint8Array, _: string, done: () => void): void {
+    this.text += chunk.toString();
+    done();
+  }
+}
+
+/** Gives the process other values of some properties. @returns Takes them back */
+function lend(values: Readonly<Record<string, unknown>>): () => void {
+  const names = Object.keys(values);
+  const own = names.map((name) => Object.getOwnPropertyDescriptor(process, name));
+  for (const name of names) {
+    Object.defineProperty(process, name, { value: values[name], writable: true, configurable: true });
+  }
+  return () => names.forEach((name, index) => Object.defineProperty(process, name, own[index] ?? {}));
+}
+
+async function run(args: readonly string[], { cwd, env = {} }: CommandOptions): Promise<Ran> {
+  const folder = cwd === undefined ? makeFolder() : undefined;
+  const [stdout, stderr, before] = [new Output(), new Output(), process.cwd()];
+  const takeBack = lend({ stdout, stderr, env: { ...cleanEnvironment(), ...env }, exit: () => {} });
+  process.chdir(cwd ?? folder?.path ?? "");
+  try {
+    const { main } = await import("../../src/cli/main.ts");
+    await main([...args]);
+    return { status: Number(process.exitCode ?? 0), stdout: stdout.text, stderr: stderr.text };
+  } finally {
+    process.exitCode = undefined;
+    process.chdir(before);
+    takeBack();
+    folder?.remove();
+  }
+}
+
+let last: Promise<unknown> = Promise.resolve();
+
+/**
+ * Runs a command to its end, after those that run already: each has the environment, the folder and the outputs of the
+ * whole process to itself. Node alone can do so: elsewhere, and for one that reads its standard input, waits for a signal
+ * or writes beside another one, a program is started ({@link ./program.ts}).
+ */
+export function runCommand(args: readonly string[], options: CommandOptions = {}): Promise<Ran> {
+  if (runtime !== "node") return runProgram(args, options);
+  const running = last.then(() => run(args, options));
+  last = running.catch(() => {});
+  return running;
+}
