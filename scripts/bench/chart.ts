@@ -5,7 +5,7 @@ import { GridComponent, LegendComponent, TitleComponent } from "echarts/componen
 import { LabelLayout } from "echarts/features";
 import { SVGRenderer } from "echarts/renderers";
 import { REFERENCE } from "./load.ts";
-import type { MeasurementName } from "./measurements.ts";
+import type { MeasurementName } from "./names.ts";
 import type { Result, Row } from "./session.ts";
 
 use([BarChart, LabelLayout, LineChart, GridComponent, LegendComponent, TitleComponent, SVGRenderer]);

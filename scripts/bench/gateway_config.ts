@@ -18,6 +18,12 @@ const MAX_EXCHANGES = 200_000;
 /** Tokens of output that are reserved for a call that states no maximum. */
 const MAX_OUTPUT = 4096;
 
+/** Limits of a key where a check asks by how much one is exceeded: a minute's requests and tokens, calls at once. */
+export const LIMITS = { requests: 50, concurrency: 10, tokens: 10_000 } as const;
+export type LimitKind = keyof typeof LIMITS;
+const UNLIMITED = { requests: "1G/min", tokens: "1G/min" } as const;
+const toLimit = (kind: LimitKind) => kind === "concurrency" ? LIMITS[kind] : `${LIMITS[kind]}/min`;
+
 /** Keys of other callers: only their digests are known, as in a store. */
 function makeKeys(count: number): object[] {
   return Array.from(
@@ -30,12 +36,19 @@ function makeKeys(count: number): object[] {
  * Writes the configuration.
  *
  * @param name Names the file
- * @param options Where it listens, where the provider is and under how many addresses, and how many keys there are
+ * @param options Where it listens, where the provider is and under how many addresses, how many keys there are, and the
+ * limit that the caller's key is to reach
  * @returns Path of the file
  */
 export function writeGatewayConfig(
   name: string,
-  { port, upstream, keys, addresses }: { port: number; upstream: string; keys: number; addresses: number },
+  { port, upstream, keys, addresses, limit }: {
+    port: number;
+    upstream: string;
+    keys: number;
+    addresses: number;
+    limit?: LimitKind | undefined;
+  },
 ): string {
   const directory = join(CACHE, "config");
   mkdirSync(directory, { recursive: true });
@@ -57,7 +70,7 @@ export function writeGatewayConfig(
     id: "bench",
     digest: createHash("sha256").update(GATEWAY_KEY).digest("hex"),
     providers: ["a", "b"],
-    limits: { requests: "1G/min", tokens: "1G/min" },
+    limits: { ...UNLIMITED, ...(limit && { [limit]: toLimit(limit) }) },
   };
   const lines = [own, ...makeKeys(keys - 1)].map((key) => JSON.stringify(key));
   writeFileSync(`${path}-keys.json`, `{"keys":[\n${lines.join(",\n")}\n]}\n`);

@@ -1,6 +1,6 @@
 /** What the gateway is to reach, with everything on, against the bare proxy on the same runtime. */
 import type { RuntimeOnMachine } from "../runtimes.ts";
-import type { MeasurementName } from "./measurements.ts";
+import type { MeasurementName } from "./names.ts";
 
 type Kind = RuntimeOnMachine["kind"];
 

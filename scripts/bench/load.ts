@@ -96,6 +96,7 @@ export function asSubject(provider: Provider): RunningSubject {
     port: Number(new URL(provider.url).port),
     process: provider.process,
     startUpMs: 0,
+    heated: new Set(),
   };
 }
 
@@ -130,7 +131,7 @@ export async function measureThroughput(
   const url = `http://127.0.0.1:${subject.port}/v1/chat/completions`;
   const time = ["-t1", `-c${connections}`, `-d${seconds}s`, "--timeout", "10s"];
   const script = ["-s", join("scripts", "bench", "check.lua"), url, "--"];
-  const mode = subject.subject.isExact ? "exact" : "loose";
+  const mode = subject.subject.isExact && load.isTimed !== true ? "exact" : "loose";
   const since = watch(subject.process.pid);
   const output = await run(
     ["wrk", ...time, ...headers, ...script, files.body, files.expected, mode],

@@ -1,48 +1,36 @@
 /** What is measured, and how each figure is taken. */
 import { measureLatency, measureThroughput, type Provider, type Reading } from "./load.ts";
-import { CONVERSATION, LARGE, LARGE_MANY, type Load, PLAIN, SPACED_STREAM, STREAMED } from "./requests.ts";
-import { measurePaced } from "./streams.ts";
+import {
+  CONVERSATION,
+  LARGE,
+  LARGE_MANY,
+  type Load,
+  PLAIN,
+  SHORT_STREAM,
+  SPACED_STREAM,
+  STREAMED,
+} from "./requests.ts";
+import type { MeasurementName } from "./names.ts";
+import { measurePaced, toExtraSeconds } from "./streams.ts";
 import type { Series } from "./session.ts";
 import type { RunningSubject } from "./subjects.ts";
-
-/** All of them, in the order in which they run. */
-export const MEASUREMENTS = [
-  "startup",
-  "plain",
-  "streamed",
-  "single",
-  "first",
-  "large",
-  "large-many",
-  "conversation",
-  "paced",
-  "paced-alone",
-  "delay",
-  "connections",
-  "quiet",
-  "memory",
-  "keys",
-  "observers",
-] as const;
-export type MeasurementName = (typeof MEASUREMENTS)[number];
-
-/** Those of a quick run. */
-export const QUICK: readonly MeasurementName[] = ["plain", "streamed", "single"];
 
 /** Connections of the throughput figures, and those of 1 MB bodies. */
 const CONNECTIONS = 32;
 const LARGE_CONNECTIONS = 8;
+/** Streams of two events wait most of their time. */
+const SHORT_CONNECTIONS = 64;
 /**
  * Streams whose events leave together, as an engine that serves a batch of requests makes a token for each in one step.
  * Where each leaves at a time of its own, every event wakes every process, which costs all of them the same again:
  * ratios are then smaller (`paced-alone`).
  */
 const BATCH = 25;
-/** Until then the runtimes compile what is hot; under 500 streams that takes about as long. */
-const PACED_WARM_UP_SECONDS = 5;
+/** Seconds that wrk takes beside those in which it measures. */
+const WRK_SECONDS = 0.3;
 /** Points of the curves. */
-export const CONNECTION_CURVE: readonly number[] = [1, 8, 32, 128, 512, 1000];
-export const KEY_CURVE: readonly number[] = [10, 1_000, 100_000];
+export const CONNECTION_CURVE: readonly number[] = [1, 32, 128, 1000];
+export const KEY_CURVE: readonly number[] = [10, 100_000];
 /**
  * Open streams, and events a second on each. 5,000 speak a tenth as often as the others: at 20 a second each they would
  * be 100,000 events a second, more than one core does for nginx, and a core that is full all the time costs the same
@@ -72,13 +60,21 @@ export interface Measurement {
   readonly isThroughput: boolean;
   /** Whether its goal is for processor time a request, and not for what was done in a second. */
   readonly isByCpu?: boolean;
-  /** Seconds under load before the first reading, where they are more than usual. */
-  readonly warmUpSeconds?: number;
+  /**
+   * The code that it makes hot: a subject that another measurement has made hot in the same way is not warmed up again.
+   */
+  readonly heats: "plain" | "streams" | "bodies" | "paced";
+  /** Seconds of a turn beyond those in which it reads. */
+  readonly extraSeconds: number;
+  /** Whether less effort will do: no goal hangs on it, or a second holds events by the ten thousand. */
+  readonly isAside?: boolean;
+  /** Whether old versions of a runtime are measured too. */
+  readonly hasOld?: boolean;
   /** The point of a curve. */
   readonly at?: number;
   /** Whether the floor of each runtime is measured too. */
   readonly hasFloor?: boolean;
-  /** Whether slow peers are left out. */
+  /** Whether peers are left out that are slow, or that know no streams. */
   readonly isLong?: boolean;
   measure(subject: RunningSubject, seconds: number): Promise<Reading>;
 }
@@ -86,7 +82,9 @@ export interface Measurement {
 async function throughput(
   provider: Provider,
   load: Load,
-  { connections, ...rest }: Pick<Measurement, "name" | "title" | "at" | "isLong"> & { connections: number },
+  { connections, ...rest }:
+    & Pick<Measurement, "name" | "title" | "at" | "heats" | "isLong" | "isAside" | "hasOld">
+    & { connections: number },
 ): Promise<Measurement> {
   const expected = await provider.expect(load);
   return {
@@ -94,6 +92,7 @@ async function throughput(
     unit: "requests/s",
     compare: "ratio",
     isThroughput: true,
+    extraSeconds: WRK_SECONDS,
     measure: (subject, seconds) => measureThroughput(subject, load, { expected, connections, seconds }),
   };
 }
@@ -106,7 +105,6 @@ export function byCpu(measurement: Measurement): Measurement {
     unit: "µs of processor time",
     compare: "ratio",
     isThroughput: false,
-    hasFloor: true,
     measure: async (subject, seconds) => {
       const reading = await measure(subject, seconds);
       return { ...reading, value: reading.details.cpuUs ?? NaN };
@@ -133,6 +131,9 @@ export function toDelays(measurement: Measurement, all: readonly Series[]): [Mea
   return [{ ...measurement, name: "delay", title, unit: "ms", compare: "difference" }, series];
 }
 
+/** Streams up to which the floors are measured too: it does not depend on the number. */
+const FLOOR_STREAMS = 500;
+
 /** Processor time for an event of a paced stream, and how late it arrives. */
 function paced(name: "paced" | "paced-alone", { streams, rate }: Paced): Measurement {
   const batch = name === "paced" ? BATCH : 1;
@@ -143,12 +144,87 @@ function paced(name: "paced" | "paced-alone", { streams, rate }: Paced): Measure
     unit: "µs",
     compare: "ratio",
     isThroughput: false,
-    hasFloor: true,
+    hasFloor: name === "paced" && streams <= FLOOR_STREAMS,
+    heats: "paced",
+    extraSeconds: toExtraSeconds(streams),
+    isAside: name === "paced-alone" || streams > FLOOR_STREAMS,
     isLong: true,
     at: streams,
-    warmUpSeconds: PACED_WARM_UP_SECONDS,
     measure: (subject, seconds) => measurePaced(subject, { streams, rate, batch, seconds }),
   };
+}
+
+/** Small calls and short streams. */
+async function createCalls(provider: Provider): Promise<Measurement[]> {
+  const expected = await provider.expect(PLAIN);
+  const common = { compare: "difference", unit: "µs", isThroughput: false, extraSeconds: 0.1, isAside: true } as const;
+  return [
+    await throughput(provider, PLAIN, {
+      name: "plain",
+      title: "plain, 32 connections",
+      connections: CONNECTIONS,
+      heats: "plain",
+      hasOld: true,
+    }),
+    await throughput(provider, STREAMED, {
+      name: "streamed",
+      title: "streams of 20 events, 32 connections",
+      connections: CONNECTIONS,
+      heats: "streams",
+      isLong: true,
+    }),
+    byCpu(
+      await throughput(provider, SHORT_STREAM, {
+        name: "setup",
+        title: "a stream of two events that are 2 ms apart, 64 connections",
+        connections: SHORT_CONNECTIONS,
+        heats: "paced",
+        isAside: true,
+        isLong: true,
+      }),
+    ),
+    {
+      ...common,
+      name: "single",
+      title: "plain, 1 connection, p50",
+      heats: "plain",
+      measure: (subject, seconds) => measureLatency(subject, PLAIN, { expected, seconds, until: "last" }),
+    },
+    {
+      ...common,
+      name: "first",
+      title: "first byte of a stream, 1 connection, p50",
+      heats: "paced",
+      isLong: true,
+      measure: (subject, seconds) => measureLatency(subject, SPACED_STREAM, { seconds, until: "first" }),
+    },
+  ];
+}
+
+/** Bodies of 1 MB. */
+async function createBodies(provider: Provider): Promise<Measurement[]> {
+  const common = { connections: LARGE_CONNECTIONS, heats: "bodies", isLong: true } as const;
+  return [
+    await throughput(provider, LARGE, {
+      ...common,
+      name: "large",
+      title: "1 MB in one message, 8 connections",
+      isAside: true,
+    }),
+    await throughput(provider, LARGE_MANY, {
+      ...common,
+      name: "large-many",
+      title: "1 MB in 1,000 messages, 8 connections",
+      isAside: true,
+    }),
+    byCpu(
+      await throughput(provider, CONVERSATION, {
+        ...common,
+        name: "conversation",
+        title: "an agent's conversation of 1 MB in 1,000 messages, 8 connections",
+      }),
+    ),
+  ];
 }
 
 /**
@@ -163,49 +239,9 @@ export async function createMeasurements(
   names: ReadonlySet<MeasurementName>,
   curve: readonly Paced[] = PACED_CURVE,
 ): Promise<Measurement[]> {
-  const plainAnswer = await provider.expect(PLAIN);
-  const common = { compare: "difference", isThroughput: false } as const;
   const all: Measurement[] = [
-    await throughput(provider, PLAIN, { name: "plain", title: "plain, 32 connections", connections: CONNECTIONS }),
-    await throughput(provider, STREAMED, {
-      name: "streamed",
-      title: "streams of 20 events, 32 connections",
-      connections: CONNECTIONS,
-    }),
-    {
-      ...common,
-      name: "single",
-      title: "plain, 1 connection, p50",
-      unit: "µs",
-      measure: (subject, seconds) => measureLatency(subject, PLAIN, { expected: plainAnswer, seconds, until: "last" }),
-    },
-    {
-      ...common,
-      name: "first",
-      title: "first byte of a stream, 1 connection, p50",
-      unit: "µs",
-      measure: (subject, seconds) => measureLatency(subject, SPACED_STREAM, { seconds, until: "first" }),
-    },
-    await throughput(provider, LARGE, {
-      name: "large",
-      title: "1 MB in one message, 8 connections",
-      connections: LARGE_CONNECTIONS,
-      isLong: true,
-    }),
-    await throughput(provider, LARGE_MANY, {
-      name: "large-many",
-      title: "1 MB in 1,000 messages, 8 connections",
-      connections: LARGE_CONNECTIONS,
-      isLong: true,
-    }),
-    byCpu(
-      await throughput(provider, CONVERSATION, {
-        name: "conversation",
-        title: "an agent's conversation of 1 MB in 1,000 messages, 8 connections",
-        connections: LARGE_CONNECTIONS,
-        isLong: true,
-      }),
-    ),
+    ...await createCalls(provider),
+    ...await createBodies(provider),
     ...curve.map((each) => paced("paced", each)),
     ...curve.slice(0, 1).map((each) => paced("paced-alone", each)),
     ...await Promise.all(CONNECTION_CURVE.map((at) =>
@@ -214,6 +250,8 @@ export async function createMeasurements(
         title: `plain, ${at} connections`,
         at,
         connections: at,
+        heats: "plain",
+        isAside: true,
         isLong: true,
       })
     )),
@@ -225,7 +263,13 @@ export async function createMeasurements(
 export async function createObserverMeasurement(provider: Provider): Promise<Measurement> {
   const title = "plain, with log and metrics and without";
   return {
-    ...await throughput(provider, PLAIN, { name: "observers", title, connections: CONNECTIONS }),
+    ...await throughput(provider, PLAIN, {
+      name: "observers",
+      title,
+      connections: CONNECTIONS,
+      heats: "plain",
+      isAside: true,
+    }),
     isByCpu: true,
   };
 }
@@ -233,5 +277,12 @@ export async function createObserverMeasurement(provider: Provider): Promise<Mea
 /** Plain throughput of a gateway that knows so many keys. */
 export function createKeyMeasurement(provider: Provider, at: number): Promise<Measurement> {
   const title = `plain, ${at.toLocaleString("en")} keys`;
-  return throughput(provider, PLAIN, { name: "keys", title, at, connections: CONNECTIONS });
+  return throughput(provider, PLAIN, {
+    name: "keys",
+    title,
+    at,
+    connections: CONNECTIONS,
+    heats: "plain",
+    isAside: true,
+  });
 }

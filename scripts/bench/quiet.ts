@@ -18,8 +18,8 @@ const REST_MS = 2500;
 const STREAMS_PER_ADDRESS = 25_000;
 /** Streams of one process where nobody asks for another number. */
 export const QUIET_STREAMS = 100_000;
-/** Fresh processes that are measured in a run that is not quick. */
-export const QUIET_STARTS = 3;
+/** Fresh processes that are measured where nobody asks for another number: readings differ by 2 % or so. */
+export const QUIET_STARTS = 1;
 /** File descriptors that a process has beside its streams, and those of a stream: the caller's and the provider's. */
 const OTHER_FILES = 200;
 const FILES_PER_STREAM = 2;
@@ -51,6 +51,14 @@ export function boundStreams(wanted: number): number {
 /** Addresses of the provider's that so many streams need; bare lines know one only. */
 export function toAddresses(streams: number): number {
   return Math.ceil(streams / STREAMS_PER_ADDRESS);
+}
+
+/** Streams that the load opens in a second (streams.c). */
+const OPENED_A_SECOND = 2000;
+
+/** Seconds that one start of one subject takes. */
+export function toQuietSeconds(streams: number): number {
+  return (Math.min(WARM_UP_STREAMS, streams) + streams) / OPENED_A_SECOND + 2 * REST_MS / 1000 + 1;
 }
 
 const rest = () => new Promise((resolve) => setTimeout(resolve, REST_MS));

@@ -11,12 +11,16 @@ const MANY_MESSAGES = 1_000;
 const TURN_BYTES = 930;
 /** A body that the provider answers with events one after another, so that the first does not wait for the last. */
 const SPACED = "events=3 interval_us=1000";
+/** An answer that is a stream for the gateway too, since its end comes later than its header, and as short as one can be. */
+const SHORT = "events=2 interval_us=2000";
 
 /** One kind of request. */
 export interface Load {
   /** Names its files. */
   readonly name: string;
   readonly body: string;
+  /** Whether its answer tells the time, so that no two are the same. */
+  readonly isTimed?: boolean;
 }
 
 const messages = [
@@ -64,6 +68,8 @@ export const PLAIN: Load = { name: "plain", body: bodyOf({ max_tokens: 64 }) };
 export const STREAMED: Load = { name: "streamed", body: bodyOf({ stream: true }) };
 /** A stream whose events come a millisecond apart. */
 export const SPACED_STREAM: Load = { name: "spaced", body: bodyOf({ stream: true, user: SPACED }) };
+/** A stream of two events: what it costs is its set-up and its end. */
+export const SHORT_STREAM: Load = { name: "short", body: bodyOf({ stream: true, user: SHORT }), isTimed: true };
 /** A stream that is quiet after its first event, for longer than anybody listens. */
 export const QUIET_STREAM: Load = {
   name: "quiet",

@@ -1,7 +1,8 @@
 /** Takes the readings, in turn, and says which of them may be quoted. */
 import { type Goal, goalFor, isWithin } from "./goals.ts";
 import { asSubject, type Provider, type Reading } from "./load.ts";
-import type { Measurement, MeasurementName } from "./measurements.ts";
+import type { Measurement } from "./measurements.ts";
+import type { MeasurementName } from "./names.ts";
 import { comparePairs, type Spread, toSpread } from "./statistics.ts";
 import { type RunningSubject, startSubject, type Subject } from "./subjects.ts";
 
@@ -58,6 +59,35 @@ export interface Effort {
   readonly warmUpSeconds: number;
 }
 
+/** The most effort for what no goal hangs on. */
+const ASIDE: Pick<Effort, "rounds" | "seconds"> = { rounds: 3, seconds: 1 };
+
+/** The effort for a measurement. */
+function effortOf({ isAside = false }: Measurement, effort: Effort): Effort {
+  const { rounds, seconds } = effort;
+  return isAside
+    ? { ...effort, rounds: Math.min(rounds, ASIDE.rounds), seconds: Math.min(seconds, ASIDE.seconds) }
+    : effort;
+}
+
+/**
+ * The time that {@link takeTurns} takes.
+ *
+ * @param measurement What is measured
+ * @param heated What each subject has hot by then; what this measurement heats is added
+ * @param effort How long and how often
+ * @returns Seconds
+ */
+export function estimateTurns(measurement: Measurement, heated: readonly Set<string>[], effort: Effort): number {
+  const { rounds, seconds, warmUpSeconds } = effortOf(measurement, effort);
+  const { heats, extraSeconds } = measurement;
+  return heated.reduce((sum, hot) => {
+    const warmUp = hot.has(heats) ? 0 : warmUpSeconds + extraSeconds;
+    hot.add(heats);
+    return sum + warmUp + rounds * (seconds + extraSeconds);
+  }, 0);
+}
+
 /** Everything that was read of one subject. */
 export interface Series {
   readonly subject: RunningSubject;
@@ -79,8 +109,9 @@ export interface Series {
 export async function takeTurns(
   measurement: Measurement,
   subjects: readonly RunningSubject[],
-  { rounds, seconds, warmUpSeconds }: Effort,
+  effort: Effort,
 ): Promise<Series[]> {
+  const { rounds, seconds, warmUpSeconds } = effortOf(measurement, effort);
   const all: Series[] = subjects.map((subject) => ({
     subject,
     name: subject.name,
@@ -94,8 +125,11 @@ export async function takeTurns(
     if (reading.example !== undefined) series.example ??= reading.example;
     return reading;
   };
-  const warmUp = Math.max(warmUpSeconds, measurement.warmUpSeconds ?? 0);
-  for (const series of warmUp > 0 ? all : []) await take(series, warmUp);
+  for (const series of all) {
+    const { subject, heated } = series.subject;
+    if (subject.isReference !== true && !heated.has(measurement.heats)) await take(series, warmUpSeconds);
+    heated.add(measurement.heats);
+  }
   for (let round = 0; round < rounds; round++) {
     for (const series of all) series.readings.push(await take(series, seconds));
   }

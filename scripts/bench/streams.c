@@ -16,7 +16,7 @@
 #include <dirent.h>
 #include <sys/resource.h>
 
-enum { READ_BYTES = 65536, OPENED_A_SECOND = 1000, STREAMS_PER_ADDRESS = 20000, QUIET_WAIT_SECONDS = 10 };
+enum { READ_BYTES = 65536, OPENED_A_SECOND = 2000, STREAMS_PER_ADDRESS = 20000, QUIET_WAIT_SECONDS = 10 };
 /* Delays are counted as in HdrHistogram: 128 steps for each doubling, so that none is off by more than 0.8 %. */
 enum { STEP_BITS = 7, STEPS = 1 << STEP_BITS, HISTOGRAM_SIZE = (65 - STEP_BITS) * STEPS };
 

@@ -8,9 +8,14 @@ import type { RunningSubject } from "./subjects.ts";
 /** Seconds between the last stream's opening and the first look. */
 const SETTLE_SECONDS = 1;
 /** Streams that are opened in a second (streams.c). */
-const OPENED_A_SECOND = 1000;
+const OPENED_A_SECOND = 2000;
 /** Milliseconds in which a subject whose streams all ended comes to rest. */
 const REST_MS = 1000;
+
+/** Seconds of a turn beside those in which events are counted. */
+export function toExtraSeconds(streams: number): number {
+  return streams / OPENED_A_SECOND + SETTLE_SECONDS + REST_MS / 1000;
+}
 
 /** What `streams paced` prints; delays in microseconds. */
 interface PacedReport {

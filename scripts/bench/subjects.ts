@@ -5,7 +5,7 @@ import { request } from "node:http";
 import { join, resolve } from "node:path";
 import { buildSync } from "esbuild";
 import { findRuntimes, type RuntimeOnMachine } from "../runtimes.ts";
-import { GATEWAY_KEY, HOST, UPSTREAM_KEY, writeGatewayConfig } from "./gateway_config.ts";
+import { GATEWAY_KEY, HOST, type LimitKind, LIMITS, UPSTREAM_KEY, writeGatewayConfig } from "./gateway_config.ts";
 import { CACHE, CORES, findPort, start, type Started } from "./machine.ts";
 import { PLAIN } from "./requests.ts";
 
@@ -14,7 +14,10 @@ const READY_MS = 60_000;
 const LOOK_MS = 2;
 /** Bun's fetch makes 256 calls at once unless it is told otherwise; the gateway does not use it. */
 const BUN_CAP = { BUN_CONFIG_MAX_HTTP_REQUESTS: "65535" };
-/** Portkey's gateway, as its npm package comes; never a dependency. */
+/**
+ * Portkey's gateway, as its npm package comes; never a dependency. This version answers every stream with a 500
+ * ("TypeError: immutable" in its log), on Node 20 and 26.
+ */
 const PORTKEY = { name: "@portkey-ai/gateway", version: "1.15.2" };
 
 /** Something that can be started and measured. */
@@ -27,8 +30,12 @@ export interface Subject {
   readonly isExact: boolean;
   /** Whether it only shows what a runtime cannot do without: then it is measured where that is in question. */
   readonly isFloor?: boolean;
+  /** Whether its runtime is an old one: then it is measured where a goal says so. */
+  readonly isOld?: boolean;
   /** Whether it is the load's side itself, for the others to be judged by. */
   readonly isReference?: boolean;
+  /** The same with a limit that callers reach, where it knows such a limit. */
+  limited?(kind: LimitKind): Subject | undefined;
   /** What callers send beside the body's own headers. */
   headers(upstream: string): Readonly<Record<string, string>>;
   /** Command and variables, once the port is known. */
@@ -44,6 +51,8 @@ export interface RunningSubject {
   readonly process: Started;
   /** Milliseconds from its start to its first answer. */
   readonly startUpMs: number;
+  /** What measurements have made hot in it so far. */
+  readonly heated: Set<string>;
 }
 
 const credentials = { "host": HOST, "authorization": `Bearer ${UPSTREAM_KEY}` };
@@ -77,6 +86,7 @@ export function serverOn(
     name: `${folder} ${label}`,
     ...(folder === "floor" && { base: `bare ${label}`, isFloor: true }),
     isExact: true,
+    isOld: !runsTypeScript,
     headers: () => credentials,
     command: (port, upstream) => ({
       command: [command, ...RUN[kind], runsTypeScript ? source : toJavaScript(source)],
@@ -98,21 +108,24 @@ function toJavaScript(source: string): string {
  * @param runtime The runtime
  * @param file Path of the one file
  * @param keys How many gateway keys there are
- * @param addresses Under how many addresses it calls the provider
+ * @param options Under how many addresses it calls the provider, and the limit that callers are to reach
  */
 export function gatewayOn(
-  { label, kind, command }: RuntimeOnMachine,
+  runtime: RuntimeOnMachine,
   file: string,
   keys: number,
-  addresses = 1,
+  { addresses = 1, limit }: { addresses?: number; limit?: LimitKind } = {},
 ): Subject {
+  const { label, kind, command, runsTypeScript } = runtime;
   return {
     name: `gateway ${label}`,
     base: `bare ${label}`,
     isExact: true,
+    isOld: !runsTypeScript,
+    limited: (limit) => gatewayOn(runtime, file, keys, { addresses, limit }),
     headers: () => bothCredentials,
     command: (port, upstream) => {
-      const config = writeGatewayConfig(`${label}-${keys}`, { port, upstream, keys, addresses });
+      const config = writeGatewayConfig(`${label}-${keys}`, { port, upstream, keys, addresses, limit });
       return { command: [command, ...RUN[kind], file, "serve", "--config", config] };
     },
   };
@@ -129,36 +142,60 @@ function fillIn(source: string, peer: string, values: Readonly<Record<string, st
   return [path, directory];
 }
 
-/** HAProxy, where the machine has it. */
-export function findHaproxy(): Subject[] {
-  const binary = ["/usr/sbin/haproxy", "/usr/bin/haproxy"].find((path) => existsSync(path));
+/** A peer of Debian's: where its binary may be, its configuration, and how that one puts a limit. */
+interface Peer {
+  readonly name: string;
+  readonly binaries: readonly string[];
+  readonly source: string;
+  readonly limits: Readonly<Partial<Record<LimitKind, string>>>;
+  command(binary: string, path: string, directory: string): readonly string[];
+}
+
+const HAPROXY: Peer = {
+  name: "haproxy",
+  binaries: ["/usr/sbin/haproxy", "/usr/bin/haproxy"],
+  source: "haproxy.cfg",
+  limits: {
+    requests: `http-request deny deny_status 429 if { sc_http_req_rate(0) gt ${LIMITS.requests} }`,
+    concurrency: `http-request deny deny_status 429 if { sc_conn_cur(0) gt ${LIMITS.concurrency} }`,
+  },
+  command: (binary, path) => [binary, "-db", "-f", path],
+};
+const NGINX: Peer = {
+  name: "nginx",
+  binaries: ["/usr/sbin/nginx", "/usr/bin/nginx"],
+  source: "nginx.conf",
+  limits: {
+    requests: `limit_req zone=requests burst=${LIMITS.requests - 1} nodelay;`,
+    concurrency: `limit_conn calls ${LIMITS.concurrency};`,
+  },
+  command: (binary, path, directory) => [binary, "-c", path, "-p", directory],
+};
+/** What HAProxy must do before it can count the calls of a key. */
+const HAPROXY_TRACK = "http-request track-sc0 req.fhdr(gateway-auth) table counts\n  ";
+
+function findPeer(peer: Peer, limit?: LimitKind): Subject[] {
+  const { name, binaries, source, limits } = peer;
+  const binary = binaries.find((path) => existsSync(path));
   if (binary === undefined) return [];
+  const track = name === "haproxy" ? HAPROXY_TRACK : "";
   return [{
-    name: "haproxy",
+    name,
     isExact: true,
     headers: () => bothCredentials,
+    limited: (kind) => limits[kind] === undefined ? undefined : findPeer(peer, kind)[0],
     command(port, upstream) {
-      const values = { port: String(port), upstream: new URL(upstream).host, key: GATEWAY_KEY };
-      return { command: [binary, "-db", "-f", fillIn("haproxy.cfg", "haproxy", values)[0]] };
+      const rule = limit === undefined ? "" : `${track}${limits[limit] ?? ""}`;
+      const values = { port: String(port), upstream: new URL(upstream).host, key: GATEWAY_KEY, limit: rule };
+      return { command: peer.command(binary, ...fillIn(source, name, values)) };
     },
   }];
 }
 
+/** HAProxy, where the machine has it. */
+export const findHaproxy = (): Subject[] => findPeer(HAPROXY);
 /** nginx, where the machine has it. */
-export function findNginx(): Subject[] {
-  const binary = ["/usr/sbin/nginx", "/usr/bin/nginx"].find((path) => existsSync(path));
-  if (binary === undefined) return [];
-  return [{
-    name: "nginx",
-    isExact: true,
-    headers: () => bothCredentials,
-    command(port, upstream) {
-      const values = { port: String(port), upstream: new URL(upstream).host, key: GATEWAY_KEY };
-      const [path, directory] = fillIn("nginx.conf", "nginx", values);
-      return { command: [binary, "-c", path, "-p", directory] };
-    },
-  }];
-}
+export const findNginx = (): Subject[] => findPeer(NGINX);
 
 /** Portkey's gateway on Node, installed on the first run. */
 export function installPortkey(node: RuntimeOnMachine): Subject {
@@ -236,7 +273,7 @@ export async function startSubject(subject: Subject, upstream: string): Promise<
     await new Promise((wake) => setTimeout(wake, LOOK_MS));
   }
   const startUpMs = performance.now() - begun;
-  return { subject, name: subject.name, headers, port, process: running, startUpMs };
+  return { subject, name: subject.name, headers, port, process: running, startUpMs, heated: new Set() };
 }
 
 /** The version that a runtime tells of itself. */

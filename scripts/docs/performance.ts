@@ -31,6 +31,7 @@ const toMicroseconds = (value: number): string => `${Math.round(value).toLocaleS
 const toMilliseconds = (value: number): string => `${Math.round(value)} ms`;
 const toMegabytes = (value: number): string => `${Math.round(value).toLocaleString("en")} MB`;
 const toRatio = (value: number): string => value.toFixed(2);
+const toTimes = (value: number): string => `${value.toFixed(1)} times`;
 const toCost = (value: number): string => `${(1 / value).toFixed(1)} times`;
 
 const isQuotable = ({ objections }: Row): boolean => objections.length === 0;
@@ -74,7 +75,8 @@ const capitalize = (label: string): string => label.charAt(0).toUpperCase() + la
 const gatewaysOf = (session: Session): string[] =>
   subjectsOf(session).filter((name) => name.startsWith("gateway ")).map((name) => name.slice("gateway ".length));
 
-const toName = (subject: string): string =>
+/** A subject for people. */
+export const toName = (subject: string): string =>
   subject.replace(/^gateway (.*)/, (_, label: string) => `**Sallyport** on ${capitalize(label)}`)
     .replace(/^bare (.*)/, (_, label: string) => `ten bare lines on ${capitalize(label)}`)
     .replace(/^portkey /, "Portkey ");
@@ -141,7 +143,8 @@ export function makeCosts(): string {
     row("added to a plain call's p50, 1 connection", against("single", toMicroseconds)),
     row("first byte of a stream later by", against("first", toMicroseconds)),
     row("1 MB in one message costs", against("large", toCost)),
-    row("1 MB in a thousand messages costs", against("large-many", toCost)),
+    row("1 MB in a thousand messages costs", against("conversation", toTimes)),
+    row("a stream of two events, its set-up and its end, costs", against("setup", toTimes)),
     row("1,000 streams of 20 events a second: p99.9 of an event's delay (theirs)", beside("delay", toMilliseconds)),
     row("from the start to the first answer (theirs)", beside("startup", toMilliseconds)),
     row("memory after all of this (theirs)", beside("memory", toMegabytes)),

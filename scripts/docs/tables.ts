@@ -9,6 +9,7 @@ import { makeOperations, makeOtherOperations } from "./operations.ts";
 import { makeCommands, makeOptions } from "./options.ts";
 import type { Part } from "./parts.ts";
 import { makeConnections, makeCosts, makeKeys, makeObservers, makePeers } from "./performance.ts";
+import { makeCorrectness } from "./correctness.ts";
 import { makeGoals, makePaced } from "./stream_performance.ts";
 import { makePresets, makeSettings } from "./settings.ts";
 
@@ -39,6 +40,7 @@ export const TABLES: readonly Part[] = [
   { name: "keys", files: PERFORMANCE, make: makeKeys },
   { name: "observers", files: PERFORMANCE, make: makeObservers },
   { name: "paced streams", files: PERFORMANCE, make: makePaced },
+  { name: "correctness", files: PERFORMANCE, make: makeCorrectness },
   { name: "goals", files: PERFORMANCE, make: makeGoals },
   FLEET,
   ...CLIENTS,

@@ -7,16 +7,20 @@ Deno.serve({ hostname: "127.0.0.1", port: Number(process.env.PORT) }, async (req
   const body = new Uint8Array(await request.arrayBuffer());
   return await new Promise<Response>((resolve) => {
     let controller: ReadableStreamDefaultController<Uint8Array>;
+    let isOpen = true;
     const leave = call(request.headers.get("authorization") ?? "", body, {
       head(status, type) {
         const stream = new ReadableStream<Uint8Array>({
           start: (own) => void (controller = own),
-          cancel: () => leave(),
+          cancel() {
+            isOpen = false;
+            leave();
+          },
         });
         resolve(new Response(stream, { status, headers: { "content-type": type } }));
       },
-      body: (bytes) => controller.enqueue(bytes.slice()), // what `node:net` read into is used again
-      end: () => controller.close(),
+      body: (bytes) => isOpen && controller.enqueue(bytes.slice()), // what `node:net` read into is used again
+      end: () => isOpen && controller.close(),
     });
   });
 });

@@ -1,0 +1,31 @@
+/** The names of measurements, as `--what` takes them. */
+
+/** All of them, in the order in which they run. */
+export const MEASUREMENTS = [
+  "correct",
+  "startup",
+  "plain",
+  "streamed",
+  "setup",
+  "single",
+  "first",
+  "large",
+  "large-many",
+  "conversation",
+  "paced",
+  "paced-alone",
+  "delay",
+  "connections",
+  "quiet",
+  "memory",
+  "keys",
+  "observers",
+] as const;
+export type MeasurementName = (typeof MEASUREMENTS)[number];
+
+/** Left out of a whole run: `conversation` measures nearly the same. */
+const ONLY_ALONE: readonly MeasurementName[] = ["large-many"];
+/** Those of a whole run. */
+export const WHOLE: readonly MeasurementName[] = MEASUREMENTS.filter((name) => !ONLY_ALONE.includes(name));
+/** Those of a quick run. */
+export const QUICK: readonly MeasurementName[] = ["plain", "streamed", "single"];

@@ -1,0 +1,171 @@
+/** The sections of a run: each starts what it measures, and ends it. */
+import { checkAll } from "./correctness/section.ts";
+import type { Correctness } from "./correctness/checks.ts";
+import { asSubject, type Provider } from "./load.ts";
+import { readRss } from "./machine.ts";
+import {
+  byCpu,
+  createKeyMeasurement,
+  createMeasurements,
+  createObserverMeasurement,
+  KEY_CURVE,
+  type Measurement,
+  toDelays,
+} from "./measurements.ts";
+import type { MeasurementName } from "./names.ts";
+import type { Options } from "./options.ts";
+import { boundStreams, measureQuiet, QUIET_STREAMS, toAddresses } from "./quiet.ts";
+import { conclude, concludePlainly, measurePair, type Result, type Series, takeTurns } from "./session.ts";
+import { gatewayOn, type RunningSubject, serverOn, startSubject, type Subject } from "./subjects.ts";
+import { buildUnobserved } from "./unobserved.ts";
+
+/** Gateway keys of every run but the key curve. */
+export const KEYS = 1000;
+/** What two builds are compared by. */
+const AGAINST: ReadonlySet<MeasurementName> = new Set(["plain", "streamed", "conversation", "paced"]);
+/** Starts of a process that are timed, and of pairs where log and metrics are in question. */
+export const START_UPS = 3;
+export const OBSERVER_STARTS = 2;
+
+/** A run: what is asked for, the provider, and where results go. */
+export interface Run extends Options {
+  readonly provider: Provider;
+  readonly conclude: (result: Result) => void;
+}
+
+/** Whether answers are right. An old runtime answers as the new one of its kind does. */
+export function checkCorrectness(run: Run, subjects: readonly Subject[]): Promise<Correctness[]> {
+  return checkAll(subjects.filter(({ isFloor, isOld }) => isFloor !== true && (isOld !== true || isAlone(run))));
+}
+
+/** From the start of a process to its first answer. */
+export async function measureStartUp({ provider, conclude }: Run, subjects: readonly Subject[]): Promise<void> {
+  const figures = subjects.map(({ name }) => ({ subject: name, readings: [] as number[] }));
+  for (let round = 0; round < START_UPS; round++) {
+    for (const [index, subject] of subjects.entries()) {
+      const running = await startSubject(subject, provider.url);
+      figures[index]?.readings.push(running.startUpMs);
+      await running.process.stop();
+    }
+  }
+  conclude(concludePlainly({ name: "startup", title: "from the start to the first answer", unit: "ms" }, figures));
+}
+
+/** Whether the old runtimes are the only ones that are asked for. */
+const isAlone = ({ runtimes }: Options): boolean => !runtimes.some(({ runsTypeScript }) => runsTypeScript);
+
+/** The runtimes of measurements without a goal for old ones. */
+const newRuntimes = (options: Options): Options["runtimes"] =>
+  options.runtimes.filter(({ runsTypeScript }) => runsTypeScript || isAlone(options));
+
+/** The gateway with few keys and with many, against itself. */
+export async function measureKeys(run: Run): Promise<void> {
+  const { provider, file, effort } = run;
+  for (const runtime of newRuntimes(run)) {
+    const running: RunningSubject[] = [];
+    try {
+      for (const keys of KEY_CURVE) running.push(await startSubject(gatewayOn(runtime, file, keys), provider.url));
+      const measurement = await createKeyMeasurement(provider, KEYS);
+      const all: Series[] = await takeTurns(measurement, [asSubject(provider), ...running], effort);
+      const toName = (keys: number | undefined) => `gateway ${runtime.label}, ${keys?.toLocaleString("en")} keys`;
+      const series = all.map((each, index) =>
+        index === 0
+          ? each
+          : { ...each, name: toName(KEY_CURVE[index - 1]), base: index === 1 ? undefined : toName(KEY_CURVE[0]) }
+      );
+      run.conclude(conclude({ ...measurement, title: `plain, by number of keys` }, series));
+    } finally {
+      for (const { process: child } of running) await child.stop();
+    }
+  }
+}
+
+/** What holds quiet streams: this build beside bare lines, or beside another one. */
+export function quietSubjects(options: Options): { readonly subjects: readonly Subject[]; readonly streams: number } {
+  const { file, against, quietStreams = QUIET_STREAMS } = options;
+  const streams = boundStreams(quietStreams);
+  const addresses = toAddresses(streams);
+  const subjects = newRuntimes(options).flatMap((runtime) => {
+    const gateway = gatewayOn(runtime, file, KEYS, { addresses });
+    if (against === undefined) return addresses === 1 ? [serverOn("bare", runtime), gateway] : [gateway];
+    const base = `previous ${runtime.label}`;
+    return [{ ...gatewayOn(runtime, against, KEYS, { addresses }), name: base }, { ...gateway, base }];
+  });
+  return { subjects, streams };
+}
+
+/** Quiet streams. */
+export async function measureMemory(run: Run): Promise<void> {
+  const { subjects, streams } = quietSubjects(run);
+  run.conclude(await measureQuiet(subjects, { streams, starts: run.quietStarts, provider: run.provider }));
+}
+
+/** The gateway with what watches exchanges and without, against itself. */
+export async function measureObservers(run: Run): Promise<void> {
+  const { provider, file, effort } = run;
+  const unobserved = await buildUnobserved();
+  const measurement = await createObserverMeasurement(provider);
+  for (const runtime of newRuntimes(run)) {
+    const base = `unobserved ${runtime.label}`;
+    const pair = [{ ...gatewayOn(runtime, unobserved, KEYS), name: base }, { ...gatewayOn(runtime, file, KEYS), base }];
+    for (const result of await measurePair(pair, [measurement], { provider, starts: OBSERVER_STARTS, effort })) {
+      run.conclude(result);
+    }
+  }
+}
+
+/** This build against another one: processor time for a call, a stream of 20 events, and an event of a paced stream. */
+export async function measureAgainst(other: string, run: Run): Promise<void> {
+  const { provider, names, isAnyAsked, curve, runtimes, file, effort, starts } = run;
+  const measurements = await createMeasurements(provider, isAnyAsked ? names : AGAINST, curve);
+  const all = measurements.map((each) => each.isThroughput ? byCpu(each) : each);
+  for (const runtime of runtimes) {
+    const base = `previous ${runtime.label}`;
+    const pair = [
+      { ...gatewayOn(runtime, other, KEYS), name: base },
+      { ...gatewayOn(runtime, file, KEYS), name: `this ${runtime.label}`, base },
+    ];
+    for (const result of await measurePair(pair, all, { provider, starts, effort })) run.conclude(result);
+  }
+}
+
+/** Those of the subjects that a measurement is for. */
+export function subjectsFor(
+  measurement: Measurement,
+  subjects: readonly Subject[],
+  options: Options,
+): readonly Subject[] {
+  const { isLong = false, hasFloor = false, hasOld = isAlone(options) } = measurement;
+  return subjects.filter(({ isExact, isFloor = false, isOld = false }) =>
+    (isExact || !isLong) && (!isFloor || hasFloor) && (!isOld || hasOld)
+  );
+}
+
+/** Everything that takes turns between subjects that stay up. */
+export async function measureAll(run: Run, subjects: readonly Subject[]): Promise<void> {
+  const { provider, names, curve } = run;
+  const measurements = await createMeasurements(provider, names, curve);
+  if (measurements.length === 0 && !names.has("memory")) return;
+  const running: RunningSubject[] = [];
+  try {
+    for (const subject of subjects) running.push(await startSubject(subject, provider.url));
+    for (const measurement of measurements) {
+      const wanted = subjectsFor(measurement, subjects, run);
+      await measureOne(measurement, running.filter(({ subject }) => wanted.includes(subject)), run);
+    }
+    if (names.has("memory")) {
+      const figures = running.map(({ name, process: { pid } }) => ({ subject: name, readings: [readRss(pid) / 1e6] }));
+      run.conclude(concludePlainly({ name: "memory", title: "RSS after all of this", unit: "MB" }, figures));
+    }
+  } finally {
+    for (const { process: child } of running) await child.stop();
+  }
+}
+
+async function measureOne(measurement: Measurement, subjects: readonly RunningSubject[], run: Run): Promise<void> {
+  const withProvider = measurement.isThroughput ? [asSubject(run.provider), ...subjects] : subjects;
+  const all = await takeTurns(measurement, withProvider, run.effort);
+  run.conclude(conclude(measurement, all));
+  const delays = toDelays(measurement, all);
+  if (delays !== undefined) run.conclude(conclude(...delays));
+}
