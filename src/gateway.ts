@@ -61,8 +61,8 @@ export interface GatewayParts {
   readonly onlyTransport?: Transport | undefined;
   /** @internal Watch of budgets, which outlives a configuration, and who is told of messages that get lost. */
   readonly budgets?: { readonly watch: BudgetWatch; readonly report: (text: string) => void } | undefined;
-  /** @internal Durable exchanges, which outlive a configuration; those of this process's memory by default. */
-  readonly durable?: DurableExchanges | undefined;
+  /** @internal Durable exchanges, which outlive a configuration; in this process's memory by default; with `null` none. */
+  readonly durable?: DurableExchanges | null | undefined;
   /** @internal Exchanges under earlier configurations of the same process. */
   readonly earlier?: EarlierExchanges | undefined;
 }
@@ -150,6 +150,11 @@ function toProviders({ providers }: Config, { clock, ...transports }: Transports
   }));
 }
 
+/** Returns the durable exchanges, if any call can be recorded. */
+function toDurable(config: Config, { durable, keys }: Partial<GatewayParts>, clock: Clock): Pipeline["durable"] {
+  return durable === null ? undefined : durable ?? embedDurable({ ...config, keys: keys ?? config.keys }, clock);
+}
+
 /** Returns the state of a provider's replicas. */
 function reportReplicas({ name, replicas }: Provider, clock: Clock): Gateway["replicas"] {
   return replicas.report(clock.monotonic()).map((each) => ({ provider: name, ...each }));
@@ -194,7 +199,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     limiter,
     accounting: new Accounting((name) => [config.providers[name]?.prices, config.prices], config.currency),
     teams: config.teams,
-    durable: overrides.durable ?? embedDurable({ ...config, keys: overrides.keys ?? config.keys }, clock),
+    durable: toDurable(config, overrides, clock),
     budgets: createBudgetNotes({ alerts: config.alerts, ...overrides.budgets, limiter, digest, clock }),
     observers: overrides.observers?.map((observer) => (record) => observer.settled(record)) ?? [],
     tracer: overrides.tracer,

@@ -7,8 +7,10 @@
 import process from "node:process";
 import { createInterface } from "node:readline";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
-import { parseConfig } from "../../src/config/config.ts";
+import { type Config, parseConfig } from "../../src/config/config.ts";
 import type { ProviderInput } from "../../src/config/provider.ts";
+import type { DurableExchanges } from "../../src/durable/durable_exchanges.ts";
+import { RedisRecordings } from "../../src/durable/recording_store_redis.ts";
 import type { GatewayRequest } from "../../src/http/message.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
@@ -17,6 +19,8 @@ import type { Gateway } from "../../src/gateway.ts";
 import { composeGateway, resolveServe } from "../../src/serve/compose.ts";
 import { closeListeners, containCrashes, disablePretenuring, openListener } from "../../src/serve/lifecycle.ts";
 import type { TlsIdentity } from "../../src/serve/listener.ts";
+import { createDurableExchanges, embedDurable } from "../../src/steps/durable_parts.ts";
+import { RedisClient } from "../../src/storage/redis_client.ts";
 
 /** What to start. Each provider has a listener, and so a host, of its own. */
 export interface Setup {
@@ -31,6 +35,8 @@ export interface Setup {
   readonly tls?: TlsIdentity;
   /** Whether to say each settled exchange, which costs time. */
   readonly tellsSettled: boolean;
+  /** Redis for recordings of durable exchanges; left out, they are in memory. */
+  readonly redis?: string;
 }
 
 /** What is told of a settled exchange. */
@@ -45,9 +51,12 @@ export interface Stats {
   readonly open: number;
   /** Places of the key's limit of concurrency that are held. */
   readonly leases: number;
+  /** Durable exchanges that run, and the bytes of all recordings in memory. */
+  readonly recordings: { readonly running: number; readonly bytes: number };
   /** Bytes. */
   readonly rss: number;
   readonly heap: number;
+  readonly external: number;
 }
 
 /** One line. */
@@ -77,7 +86,15 @@ function tell(message: Message): void {
   process.stdout.write(JSON.stringify(message) + "\n");
 }
 
-async function start({ providers, key, otherKey, limits, bodyTimeMs, tls, tellsSettled }: Setup) {
+/** Opens the durable exchanges of the gateway, if any call can be recorded. */
+async function openRecordings(config: Config, redis: string | undefined): Promise<DurableExchanges | undefined> {
+  if (redis === undefined) return embedDurable(config, systemClock);
+  const client = new RedisClient(redis, systemClock, (text) => tell({ type: "crash", text }));
+  await client.ready();
+  return createDurableExchanges(new RedisRecordings({ client, clock: systemClock }), systemClock);
+}
+
+async function start({ providers, key, otherKey, limits, bodyTimeMs, tls, tellsSettled, redis }: Setup) {
   const counts = { begun: 0, settled: 0 };
   // The hosts hold ports, which are known only once the listeners are open.
   const built: { gateway?: Gateway } = {};
@@ -129,12 +146,14 @@ async function start({ providers, key, otherKey, limits, bodyTimeMs, tls, tellsS
     },
   };
   const limiter = new MemoryLimiter(systemClock);
-  const gateway = built.gateway = composeGateway(config, { limiter, observers: [observer] });
+  const durable = await openRecordings(config, redis);
+  const gateway = built.gateway = composeGateway(config, { limiter, observers: [observer], durable });
   const countLeases = () => {
     const standings = limiter.standings([{ name: "key:caller", limits: { concurrency: MANY } }]);
     return standings.reduce((sum, { used }) => sum + used, 0);
   };
-  return { gateway, listeners, counts, urls, countLeases };
+  const countRecordings = () => ({ running: durable?.running ?? 0, bytes: durable?.store.bytes ?? 0 });
+  return { gateway, listeners, counts, urls, countLeases, countRecordings };
 }
 
 disablePretenuring(); // as `serve` does
@@ -147,15 +166,17 @@ lines.on("line", async (line) => {
     tell({ type: "ready", urls: running.urls });
   } else if (line === "stats") {
     await collectGarbage();
-    const { rss, heapUsed } = process.memoryUsage();
+    const { rss, heapUsed, external } = process.memoryUsage();
     tell({
       type: "stats",
       stats: {
         ...running.counts,
         open: running.gateway.openExchanges,
         leases: running.countLeases(),
+        recordings: running.countRecordings(),
         rss,
         heap: heapUsed,
+        external,
       },
     });
   } else {

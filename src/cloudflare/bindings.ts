@@ -6,12 +6,14 @@
 import { MemoryLimiter } from "../limits/memory_limiter.ts";
 import { RemoteLimiter, type SendToLimiter } from "../limits/remote_limiter.ts";
 import { checkConfig, type Config, ConfigError, type ConfigIssue } from "../config/config.ts";
+import { mayRecord } from "../config/durable.ts";
 import type { DurableExchanges } from "../durable/durable_exchanges.ts";
 import { RECORDING_LEASE_MS, tagOf } from "../durable/recording_store.ts";
 import { RemoteRecordings, type SendToRecordings } from "../durable/recording_store_remote.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { GatewayParts } from "../gateway.ts";
 import { type Json, layVariable, PREFIX } from "../config/environment.ts";
+import type { GatewayKey } from "../keys/key_store.ts";
 import { createDurableExchanges } from "../steps/durable_parts.ts";
 import { KvKeyStore, type KvNamespace } from "./keys_kv.ts";
 
@@ -111,9 +113,11 @@ function needsCounting({ keys, teams, providers, identity = [] }: Config, { KEYS
 }
 
 /** Finds settings of durable exchanges, which need a place for their recordings: an isolate may end at any time. */
-function findDurable({ providers }: Config): ConfigIssue[] {
-  return Object.entries(providers).filter(([, { durable }]) => durable !== undefined).map(([name]) => ({
-    path: `providers.${name}.durable`,
+function findDurable({ providers, keys }: Config): ConfigIssue[] {
+  const ofProviders = Object.entries(providers).map(([name, { durable }]) => ({ path: `providers.${name}`, durable }));
+  const ofKeys = Array.isArray(keys) ? keys.map(({ durable }, at) => ({ path: `keys.${at}`, durable })) : [];
+  return [...ofProviders, ...ofKeys].filter(({ durable }) => typeof durable === "object").map(({ path }) => ({
+    path: `${path}.durable`,
     message: "expected a binding RECORDINGS to the Durable Object SallyportRecordings: add it, or leave this out",
   }));
 }
@@ -166,6 +170,8 @@ export interface WorkerRuntime {
   readonly clock: Clock;
   /** Takes work that has to be finished even when its exchange is over. */
   readonly keepAlive: (work: Promise<unknown>) => void;
+  /** Reports a mistake to operators. */
+  readonly report: (text: string) => void;
 }
 
 /**
@@ -191,7 +197,7 @@ async function inTime<Answer>(answer: Promise<Answer>, ms: number, clock: Clock)
  */
 export function createSend(
   objectOf: (subject: string) => { handle: SendToLimiter },
-  { clock, keepAlive }: WorkerRuntime,
+  { clock, keepAlive }: Pick<WorkerRuntime, "clock" | "keepAlive">,
 ): SendToLimiter {
   return async (message) => {
     // The last subject is the one that most keys share: a provider, or a team, or the key itself.
@@ -227,6 +233,18 @@ function createDurable(namespace: ObjectNamespace, { clock, keepAlive }: WorkerR
   return createDurableExchanges(store, clock, { isLocal: false });
 }
 
+/** Returns a function that reports, once, a key whose calls are to be recorded where no place for recordings is bound. */
+function createKeyCheck({ report }: WorkerRuntime): (key: GatewayKey) => void {
+  let isReported = false;
+  return ({ id, durable }) => {
+    if (typeof durable !== "object" || isReported) return;
+    isReported = true;
+    report(
+      `key ${id} has durable, but there is no binding RECORDINGS: no call is recorded. Add it, or leave durable out`,
+    );
+  };
+}
+
 /**
  * Creates the key store, the limiter and the durable exchanges of a Worker.
  *
@@ -237,15 +255,19 @@ function createDurable(namespace: ObjectNamespace, { clock, keepAlive }: WorkerR
  */
 export function createParts(env: Bindings, config: Config, runtime: WorkerRuntime): Partial<GatewayParts> {
   const { KEYS, LIMITS, RECORDINGS } = env;
-  const isDurable = Object.values(config.providers).some(({ durable }) => durable !== undefined);
   // A provider's limits are for all keys together: then one object counts all. Else one counts a team with its keys, or
   // a key without a team. So a decision is one call, nobody's counts are divided, and a refusal has nothing to give back.
   const isOne = Object.values(config.providers).some(({ limits }) => limits !== undefined);
   const toSend = (namespace: ObjectNamespace) =>
     createSend((subject) => namespace.getByName(isOne ? "all" : subject) as { handle: SendToLimiter }, runtime);
   return {
-    ...(KEYS !== undefined && { keys: new KvKeyStore(KEYS) }),
-    ...(RECORDINGS !== undefined && isDurable && { durable: createDurable(RECORDINGS, runtime) }),
+    ...(KEYS !== undefined && {
+      keys: new KvKeyStore(KEYS, RECORDINGS === undefined ? createKeyCheck(runtime) : undefined),
+    }),
+    // Not in memory: no request may use what another one has opened.
+    durable: RECORDINGS === undefined || !mayRecord({ ...config, keys: KEYS ?? config.keys })
+      ? null
+      : createDurable(RECORDINGS, runtime),
     limiter: LIMITS === undefined ? new MemoryLimiter(runtime.clock) : new RemoteLimiter(toSend(LIMITS), runtime.clock),
   };
 }

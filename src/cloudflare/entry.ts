@@ -72,7 +72,7 @@ function create(env: Bindings): Gateway {
   assertFlag();
   const config = readConfig(env);
   return createGateway(config, {
-    ...createParts(env, config, { clock, keepAlive: waitUntil }),
+    ...createParts(env, config, { clock, keepAlive: waitUntil, report: warn }),
     clock,
     identity: embedIdentity(config, {
       digest: portableDigest,

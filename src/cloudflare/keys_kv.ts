@@ -19,16 +19,24 @@ export interface KvNamespace {
 /** Key store in Workers KV. */
 export class KvKeyStore implements KeyStore {
   readonly #namespace: KvNamespace;
+  readonly #onFound: (key: GatewayKey) => void;
 
-  /** @param namespace The namespace of the keys */
-  constructor(namespace: KvNamespace) {
+  /**
+   * @param namespace The namespace of the keys
+   * @param onFound Called with each key that is found
+   */
+  constructor(namespace: KvNamespace, onFound: (key: GatewayKey) => void = () => {}) {
     this.#namespace = namespace;
+    this.#onFound = onFound;
   }
 
   async find(digest: string): Promise<GatewayKey | undefined> {
     try {
       const text = await this.#namespace.get(digest);
-      return text === null ? undefined : readRecord(JSON.parse(text));
+      if (text === null) return undefined;
+      const key = readRecord(JSON.parse(text));
+      this.#onFound(key);
+      return key;
     } catch (cause) {
       throw new GatewayError("key_store_unavailable", { cause });
     }

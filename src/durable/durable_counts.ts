@@ -9,7 +9,10 @@ export type GiveUpCause = "size" | "store" | "lost" | "refused";
 
 /** The counts since the start. */
 export class DurableCounts {
-  /** Callers that were attached: to an answer that was complete, to a call that ran, or by an address. */
+  /**
+   * Callers that were attached: to an answer that was complete, to a call that ran, or by an address. A reader by
+   * long-polls counts once.
+   */
   readonly attached: Record<"replay" | "retry" | "resume", number> = { replay: 0, retry: 0, resume: 0 };
   /** Recordings that were given up while their exchange went on, by cause. */
   readonly givenUp: Record<Exclude<GiveUpCause, "refused">, number> = { size: 0, store: 0, lost: 0 };

@@ -127,7 +127,7 @@ export class DurableExchanges {
   }
 
   /**
-   * Attaches a caller to a recorded answer.
+   * Attaches a caller to a recorded answer. It is not counted: a caller may attach several times for one read.
    *
    * @param id Id of the recording
    * @param options Keys of the caller, and the offset of the first byte that it wants
@@ -138,7 +138,6 @@ export class DurableExchanges {
     const found = await this.find(id, options.keys);
     const attachment = await this.#attach(found, options);
     if (attachment === undefined) throw new GatewayError("exchange_expired");
-    this.counts.attached.resume++;
     return attachment;
   }
 

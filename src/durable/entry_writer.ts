@@ -4,8 +4,10 @@
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
+import { joinChunks } from "../http/read_all.ts";
 import type { EntryCipher } from "./recording_keys.ts";
 import {
+  ENTRY_KIND,
   type EntryKind,
   type HeldRecording,
   RECORDING_LEASE_MS,
@@ -13,6 +15,8 @@ import {
   RecordingsFull,
 } from "./recording_store.ts";
 
+/** The largest part of an answer's body in one entry: readers open an entry as a whole. Bytes. */
+const MAX_CONTENT_BYTES = 65_536;
 /** Time to the second attempt to append an entry; it doubles from one attempt to the next. Milliseconds. */
 const FIRST_RETRY_MS = 50;
 
@@ -34,7 +38,17 @@ export interface UnsealedEntry {
   /** State of the recording from then on, of the entry that ends it. */
   readonly endState?: "complete" | "broken" | undefined;
   /** Called when the store has it. */
-  readonly onStored?: (bytes: number) => unknown;
+  readonly onStored?: () => unknown;
+}
+
+/** A part of an answer's body that is to be written. */
+export interface UnsealedBytes {
+  /** Offset of its first byte. */
+  readonly from: number;
+  /** Offset after its last byte. */
+  readonly to: number;
+  /** Called with the offset up to which the store has it. */
+  readonly onStored: (to: number) => unknown;
 }
 
 /** Writer of the entries of one recording. Every place of an epoch is sealed at most once. */
@@ -61,6 +75,20 @@ export class EntryWriter {
     });
   }
 
+  /** Writes a part of an answer's body, in as many entries as it takes. @param pieces The part */
+  writeBytes(pieces: readonly Uint8Array[], { from, to, onStored }: UnsealedBytes): void {
+    const kind = ENTRY_KIND.bytes;
+    if (to - from <= MAX_CONTENT_BYTES) {
+      return this.write({ kind, offset: from, content: () => joinChunks(pieces), onStored: () => onStored(to) });
+    }
+    const bytes = joinChunks(pieces);
+    for (let offset = from; offset < to; offset += MAX_CONTENT_BYTES) {
+      const end = Math.min(to, offset + MAX_CONTENT_BYTES);
+      const content = () => bytes.subarray(offset - from, end - from);
+      this.write({ kind, offset, content, onStored: () => onStored(end) });
+    }
+  }
+
   /** Writes nothing more. */
   stop(): void {
     this.#isStopped = true;
@@ -69,10 +97,10 @@ export class EntryWriter {
   async #write({ kind, offset, content, endState, onStored }: UnsealedEntry): Promise<void> {
     if (this.#isStopped) return;
     const { held, cipher } = this.#options;
-    const bytes = content();
-    const entry = await cipher.seal({ kind, offset, epoch: held.epoch }, bytes as Uint8Array<ArrayBuffer>);
+    const bytes = content() as Uint8Array<ArrayBuffer>;
+    const entry = await cipher.seal({ kind, offset, epoch: held.epoch }, bytes);
     await this.#persist(() => endState === undefined ? held.append(entry) : held.end(entry, endState));
-    onStored?.(bytes.byteLength);
+    onStored?.();
   }
 
   /** Repeats a write that fails for as long as the lease may last. */

@@ -25,7 +25,7 @@ const RECORDING_BYTES = 2048;
 const ENTRY_BYTES = 128;
 
 const nothing = (): void => {};
-/** Holder of a recording that was loaded, until its gateway asks for it. */
+/** Holder of a recording that is over, or was loaded and whose gateway has not asked for it. */
 const NOBODY: RecordingHolder = { onStop: nothing, onLost: nothing, onRead: nothing };
 
 /** Returns the size that is counted for an entry; for a recording itself without one. Bytes. */
@@ -106,6 +106,20 @@ export class MemoryRecording {
     this.entries.push(entry);
     this.bytes += sizeOf(entry);
     if (entry.kind !== ENTRY_KIND.head) this.length = lengthAfter(entry);
+  }
+
+  /**
+   * Ends it, or lets it expire. Its holder is let go of at once: on Bun, the whole exchange may hang on that.
+   *
+   * @param expiresAt Wall clock at which it expires or has expired
+   */
+  end(state: "complete" | "broken" | "expired", expiresAt: number): void {
+    this.state = state;
+    this.expiresAt = expiresAt;
+    this.holder = NOBODY;
+    if (state !== "expired") return;
+    this.entries = [];
+    this.bytes = TOMBSTONE_BYTES;
   }
 
   /** Wakes all that wait for a change. */

@@ -10,7 +10,6 @@
 import type { DurableConfig } from "../config/durable.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { ByteSink } from "../http/message.ts";
-import { joinChunks } from "../http/read_all.ts";
 import { type AnswerEnd, type AnswerHead, type AnswerPart, openPart, writeContent } from "./answer_log.ts";
 import { AnswerTail } from "./answer_tail.ts";
 import { EntryWriter } from "./entry_writer.ts";
@@ -242,13 +241,9 @@ export class Recording implements ByteSink, AnswerSource {
     if (this.length === from || this.isGivenUp) return;
     const pieces = this.#tail.piecesFrom(from);
     this.#gatheredTo = this.length;
-    this.#writer?.write({
-      kind: ENTRY_KIND.bytes,
-      offset: from,
-      content: () => joinChunks(pieces),
-      // Once it was given up, its readers decide: they need what the store is to lose.
-      onStored: (bytes) => this.isGivenUp || this.#tail.dropTo(from + bytes),
-    });
+    // Once it was given up, its readers decide: they need what the store is to lose.
+    const onStored = (to: number) => this.isGivenUp || this.#tail.dropTo(to);
+    this.#writer?.writeBytes(pieces, { from, to: this.length, onStored });
   }
 
   /** Gives the recording up: the store fails, is full or has given it to another gateway, or the answer is too large. */

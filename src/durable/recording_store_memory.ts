@@ -245,8 +245,7 @@ export class MemoryRecordings implements RecordingStore {
   #end(recording: MemoryRecording, state: "complete" | "broken"): void {
     if (recording.state !== "running") return;
     const { keepMs } = recording.facts;
-    recording.state = state;
-    recording.expiresAt = this.#clock.now() + keepMs;
+    recording.end(state, this.#clock.now() + keepMs);
     if (state === "broken") this.#names.free(recording);
     this.#journal?.save(recording.kept);
     this.#endIn(recording, keepMs);
@@ -262,11 +261,8 @@ export class MemoryRecordings implements RecordingStore {
   /** Deletes the entries; the id stays for some time. */
   #expire(recording: MemoryRecording): void {
     if (recording.state === "expired") return;
-    recording.state = "expired";
-    recording.expiresAt = this.#clock.now();
-    recording.entries = [];
     this.#bytes += TOMBSTONE_BYTES - recording.bytes;
-    recording.bytes = TOMBSTONE_BYTES;
+    recording.end("expired", this.#clock.now());
     this.#names.free(recording);
     this.#journal?.clear(recording.id);
     this.#journal?.save(recording.kept);

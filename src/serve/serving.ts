@@ -105,7 +105,7 @@ export class ServingHere implements Serving {
     });
     addDurableMetrics(this.#registry, () => {
       const durable = this.#current?.assembly.parts.durable;
-      return durable && { ...durable.counts, running: durable.running, bytes: durable.store.bytes };
+      return durable == null ? undefined : { ...durable.counts, running: durable.running, bytes: durable.store.bytes };
     });
     addProcessMetrics(this.#registry, systemClock);
     this.#metrics = new Metrics(this.#registry);

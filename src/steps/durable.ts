@@ -79,6 +79,9 @@ export async function answerDurable<Flow extends DurableFlow>(
 ): Promise<GatewayResponse> {
   const { request, exchange, gateway: { durable, limits: { writeStallMs } } } = flow;
   const { operation, provider, key } = call;
+  // Nobody asked for a recording in so many words: the call is made as ever.
+  const isNeeded = asked.idempotencyKey !== undefined || request.headers.get(ASKING_HEADER) === "?1";
+  if (durable === undefined && isNeeded) throw new GatewayError("recordings_unavailable");
   if (durable === undefined) return carry(flow);
   const keys = new OwnerKeys(toOwner(call, flow));
   const { digest, name } = await nameCall(keys, asked, call, request);
@@ -88,8 +91,6 @@ export async function answerDurable<Flow extends DurableFlow>(
   try {
     begun = await durable.begin(claim, exchange.signal);
   } catch (error) {
-    // Nobody asked for it in so many words: the call is made as ever.
-    const isNeeded = asked.idempotencyKey !== undefined || request.headers.get(ASKING_HEADER) === "?1";
     if (isNeeded || !GatewayError.is(error) || error.code !== "recordings_unavailable") throw error;
     return carry(flow);
   }

@@ -8,7 +8,7 @@ import { EventIds } from "../durable/event_ids.ts";
 import { type Owner, OwnerKeys } from "../durable/recording_keys.ts";
 import { toStreamRead } from "../durable/stream_read.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import type { GatewayResponse } from "../http/message.ts";
+import { type GatewayResponse, isWhole } from "../http/message.ts";
 import { type ResolvedOperation, toQuery } from "../operations/router.ts";
 import { addressOf, answerWhole, attachTo, type DurableFlow } from "./attached_answer.ts";
 import { answerStream, type Attach, describeStream, isEvents } from "./stream_answer.ts";
@@ -60,13 +60,19 @@ export async function answerRecorded(
   }
   const attach: Attach = (offset) => durable.attach(id, { keys, offset, signal, writeStallMs });
   const attachment = await attach(read.offset);
-  if (read.mode !== "native") return answerStream(read, { attachment, attach }, flow);
+  if (read.mode !== "native") {
+    const answer = await answerStream(read, { attachment, attach }, flow);
+    // Of all polls of one reader the first counts: the others have its cursor. A snapshot without bytes is no attachment.
+    if (read.mode === "long-poll" ? read.cursor === 0 : !isWhole(answer.body)) durable.counts.attached.resume++;
+    return answer;
+  }
   const { isEnded, isCut, length, reader, head } = attachment;
   if (read.isReconnect && isEnded && reader.offset === length()) {
     reader.cancel();
     if (isCut) throw new GatewayError("exchange_broken");
     return answerWhole(204, {}, exchange); // an EventSource would connect again and again after any other answer
   }
+  durable.counts.attached.resume++;
   const answer = attachTo(attachment, flow);
   return read.hasIds && isEvents(head) ? { ...answer, body: new EventIds(reader, reader.offset) } : answer;
 }

@@ -116,7 +116,7 @@ describe("what a Worker is given", () => {
         },
       };
       const env = { LIMITS, SALLYPORT_CONFIG: { providers: { a: { upstream: "openai", ...(limits && { limits }) } } } };
-      const { limiter } = createParts(env, readConfig(env), { clock: systemClock, keepAlive: () => {} });
+      const { limiter } = createParts(env, readConfig(env), { clock: systemClock, keepAlive() {}, report() {} });
       for (const subjects of calls) {
         await limiter?.acquire(limits === undefined ? subjects.slice(0, -1) : subjects, NO_RESERVATION);
       }

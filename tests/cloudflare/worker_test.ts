@@ -5,6 +5,7 @@ import { copyFileSync, globSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import process from "node:process";
 import { execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, it } from "@std/testing/bdd";
 import { build } from "esbuild";
 import { parse } from "jsonc-parser";
@@ -150,6 +151,32 @@ describe("a Worker is given", () => {
     const { status, body } = await call(worker);
     assert.equal(status, 503);
     assert.match(body, /key_store_unavailable/);
+  });
+
+  it("keys in KV whose calls are to be recorded, and refuses to record without a place, which it says once", async () => {
+    const digest = createHash("sha256").update(KEY).digest("hex");
+    const keys = { [digest]: JSON.stringify({ id: "mine", digest, durable: { keep: "1m" } }) };
+    const ask = (worker: TestWorker, more: Record<string, string> = { "idempotency-key": "one" }) =>
+      callRaw(worker.url, { headers: { ...headersOf(KEY), ...more }, body: GOOD_BODY });
+    const placeless = await start(configWith({}), { keys, hasRecordings: false });
+    for (const more of [{ "idempotency-key": "one" }, { "sallyport-durable": "?1" }]) {
+      const { status, headers } = await ask(placeless, more);
+      assert.deepEqual([status, headers["sallyport-error"]], [503, "recordings_unavailable"]);
+    }
+    const before = provider.calls.length;
+    assert.equal((await ask(placeless, {})).status, 200);
+    assert.equal(provider.calls.length, before + 1);
+    await until(() => placeless.told().includes("key mine has durable, but there is no binding RECORDINGS"), "why");
+    assert.equal(placeless.told().split("no binding RECORDINGS").length, 2, "once");
+    const recording = await start(configWith({}), { keys });
+    const first = await ask(recording);
+    assert.match(first.headers.location ?? "", /^\/v1\/exchanges\//);
+    assert.equal((await ask(recording)).headers["idempotency-replayed"], "true");
+    assert.equal(provider.calls.length, before + 2);
+    const written = configWith({ keys: [{ id: "me", key: KEY, durable: {} }] });
+    const refused = await start(written, { hasRecordings: false });
+    assert.equal((await ask(refused)).status, 500);
+    await until(() => refused.told().includes("keys.0.durable: expected a binding RECORDINGS"), "where the mistake is");
   });
 
   it("limits in a Durable Object: a provider's count all keys together, and outlive the process", async () => {

@@ -22,7 +22,7 @@ export type Fate =
   | "shown"
   /** It says why it can't be run here. */
   | "not tested"
-  /** It stands so in `examples/` or `ops/`, whose own tests run it. */
+  /** It stands so in `examples/` or `ops/`, whose own tests run it; or it is the page of `durable_chat_page_test.ts`. */
   | "tested elsewhere"
   /** A configuration, whole or in part: `sallyport check`. */
   | "checked"
@@ -133,6 +133,7 @@ export function fateOf({ page, line, language, text, before }: Block): Fate {
   }
   const isLong = text.trim().split("\n").length >= MIN_SHARED_LINES;
   if (isLong && readTested().includes(text.trim())) return "tested elsewhere";
+  if (language === "tsx") return "tested elsewhere"; // durable_chat_page_test.ts holds that there is no other one
   if (language === "jsonc" || language === "json") return "checked";
   if (language === "sh") return "run by a shell";
   if (["js", "ts"].includes(language)) return "run as a module";

@@ -20,6 +20,11 @@ export class MovedClock implements Clock {
   readonly #timers = new Set<{ readonly at: number; readonly fire: () => void }>();
   #passed = 0;
 
+  /** Number of timers that wait. */
+  get waiting(): number {
+    return this.#timers.size;
+  }
+
   now(): number {
     return BEGIN + this.#passed;
   }

@@ -2,6 +2,9 @@
 // runtimes: all
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
+import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
+import { systemClock } from "../../src/exchange/clock.ts";
+import { createDurableExchanges } from "../../src/steps/durable_parts.ts";
 import { it } from "../support/cases.ts";
 import { chunk, COMPLETION } from "../support/provider.ts";
 import { type DurableStage, startDurableStage } from "../support/held_exchange.ts";
@@ -73,6 +76,37 @@ describe("reads of a recorded answer by the protocol", () => {
     assert.equal(polled.status, 204);
     assert.deepEqual(stated(polled), { next: end, upToDate: "true", closed: "true" });
     assert.equal(await (await get(`?offset=${first.length}`)).text(), rest, "natively");
+  });
+
+  it("count as one attachment for each reader: a long-poll that goes on, and one without anything new, is none", async () => {
+    const durable = createDurableExchanges(new MemoryRecordings({ clock: systemClock, maxBytes: 1e6 }), systemClock);
+    stage = await startDurableStage({ parts: { durable } });
+    const first = chunk("one");
+    const { get, upstream, answer } = await stage.begin("text/event-stream", first);
+    const counted = async (query: string, headers: Record<string, string> = {}) => {
+      const before = durable.counts.attached.resume;
+      const response = await get(query, headers);
+      await response.text();
+      return { response, count: durable.counts.attached.resume - before };
+    };
+    const polled = await counted("?offset=-1&live=long-poll");
+    assert.equal(polled.count, 1, "the first poll");
+    const cursor = polled.response.headers.get("stream-cursor");
+    const next = `?offset=${token(first.length)}&live=long-poll`;
+    assert.equal((await counted(`${next}&timeout=0&cursor=${cursor}`)).count, 0, "it goes on, and gets nothing");
+    const caughtUp = await counted("?offset=-1");
+    assert.equal(caughtUp.count, 1, "what there is");
+    const tag = caughtUp.response.headers.get("etag") ?? "";
+    assert.equal((await counted("?offset=-1", { "if-none-match": tag })).count, 0, "it has that");
+    assert.equal((await counted("?offset=now")).count, 0, "it asks where the end is");
+    const going = counted(`${next}&cursor=${cursor}`);
+    const [native, events] = [get(), get("?offset=-1&live=sse")];
+    upstream.end("data: [DONE]\n\n");
+    await Promise.all([answer.text(), (await native).text(), (await events).text(), going]);
+    assert.equal(durable.counts.attached.resume, 4, "a native read and one of events, and no further poll");
+    assert.equal((await counted("?ids=1", { "last-event-id": `${first.length + 14}` })).response.status, 204);
+    assert.equal(durable.counts.attached.resume, 4, "an EventSource that has everything");
+    await durable.close();
   });
 
   it("end a long-poll after its time, with a cursor that goes on", async () => {

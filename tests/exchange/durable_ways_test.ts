@@ -2,6 +2,10 @@
 // runtimes: all
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
+import { ENTRY_KIND, TAG_BYTES } from "../../src/durable/recording_store.ts";
+import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
+import { systemClock } from "../../src/exchange/clock.ts";
+import { createDurableExchanges } from "../../src/steps/durable_parts.ts";
 import { it } from "../support/cases.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
 import { type DurableStage, type HeldExchange, startDurableStage } from "../support/held_exchange.ts";
@@ -65,6 +69,31 @@ describe("the way back to a recorded answer", () => {
     assert.equal(await (await get("?ids=1&offset=9")).text(), text.slice(text.indexOf("id: 9\n\n") + 7));
     const junk = await get("?ids=1", { "last-event-id": "own" });
     assert.equal((await junk.json()).error.code, "invalid_offset");
+  });
+
+  it("leads through entries of a bounded size, however large the answer is that came at once", async () => {
+    const store = new MemoryRecordings({ clock: systemClock, maxBytes: 10_000_000 });
+    stage = await startDurableStage({ parts: { durable: createDurableExchanges(store, systemClock) } });
+    const text = Array.from({ length: 40_000 }, (_, index) => `word-${index} `).join("");
+    for (const [type, whole] of [["application/json", JSON.stringify({ text })], ["text/event-stream", stream(text)]]) {
+      const exchange = await stage.begin(type, whole);
+      await finish(exchange);
+      const id = exchange.location.split("/").at(-1) ?? "";
+      await until(async () => (await store.find(id))?.state !== "running", "the store has it");
+      let offset = 0;
+      for (const end = whole?.length ?? 0; offset < end;) {
+        const { entries } = await store.read(id, { offset, waitMs: 0 }) ?? assert.fail("it is kept");
+        assert.ok(entries.length > 0, `nothing at ${offset} of ${end}`);
+        for (const { kind, sealed } of entries) {
+          assert.ok(sealed.byteLength <= 65_536 + TAG_BYTES, `${sealed.byteLength} bytes`);
+          if (kind === ENTRY_KIND.bytes) offset += sealed.byteLength - TAG_BYTES;
+        }
+      }
+      for (const from of [0, 1, 65_535, 65_536, 70_000, offset - 1]) {
+        assert.ok(await (await exchange.get(`?offset=${from}`)).text() === whole?.slice(from), `from ${from}`);
+      }
+    }
+    await store.close();
   });
 
   it("gives the same ids wherever a chunk ends, to several readers at once", async () => {

@@ -12,7 +12,7 @@ export interface DurableReport {
   readonly running: number;
   /** Bytes that all recordings take in this process's memory; `undefined` where they are elsewhere. */
   readonly bytes: number | undefined;
-  /** Callers that were attached, by the way in which they asked. */
+  /** Callers that were attached, by the way in which they asked; one that reads by long-polls once. */
   readonly attached: Readonly<Record<"replay" | "retry" | "resume", number>>;
   /** Recordings that were given up while their exchange went on, by cause. */
   readonly givenUp: Readonly<Record<"size" | "store" | "lost", number>>;

@@ -1,0 +1,26 @@
+/** The server of a chat in `docs/durable.md`, as it stands there. */
+import assert from "node:assert/strict";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import process from "node:process";
+import { pathToFileURL } from "node:url";
+import { type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
+import { readBlocks } from "./blocks.ts";
+
+/** Imports it. @returns Answers a request to it */
+export async function importChatServer(under: UnderTest): Promise<(request: Request) => Promise<Response>> {
+  const block = readBlocks("docs/durable.md").find(({ text }) => text.includes("toUIMessageStreamResponse"));
+  const text = block?.text.replace("http://localhost:8787", under.a).replace("a-gateway-key-of-mine", under.key)
+    .replace("process.env.OPENAI_API_KEY", JSON.stringify(UPSTREAM_KEY));
+  const folder = resolve(".cache", `chat-${process.pid}`); // from there, packages are found
+  try {
+    mkdirSync(folder, { recursive: true });
+    writeFileSync(join(folder, "chat.ts"), text ?? assert.fail("the page shows no server of a chat"));
+    const { GET, POST }: Record<"GET" | "POST", (request: Request) => Promise<Response>> = await import(
+      pathToFileURL(join(folder, "chat.ts")).href
+    );
+    return (request) => request.method === "POST" ? POST(request) : GET(request);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}

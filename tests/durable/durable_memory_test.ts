@@ -1,0 +1,53 @@
+/** A thousand durable streams in memory: what they take while they run and are kept, and that nothing remains of them. */
+// runtimes: all
+import assert from "node:assert/strict";
+import { describe, it } from "@std/testing/bdd";
+import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
+import { TOMBSTONE_MS } from "../../src/durable/recording_store.ts";
+import { until } from "../support/until.ts";
+import { HALF, KEEP_MS, NOISE_BYTES, readMemory, RECORDING_BYTES, STREAMS, Streams, WHOLE } from "./many_streams.ts";
+import { MovedClock, settle } from "./recording_places.ts";
+
+/** Memory of an open exchange with its web objects, beside what its store counts. Bytes. */
+const EXCHANGE_BYTES = 40_000;
+
+describe("a thousand durable streams in memory", () => {
+  it("take what their store counts, within its bound, and nothing when their time is over", async () => {
+    const clock = new MovedClock();
+    const store = new MemoryRecordings({ clock, maxBytes: 64_000_000 });
+    const streams = new Streams(store, clock);
+    const stored = () => store.running.length === 0;
+    /** @returns Bytes in use while expired ones are known */
+    const expire = async () => {
+      await clock.pass(KEEP_MS);
+      assert.ok(store.bytes <= store.size * 512, `${store.bytes} bytes of expired ones`);
+      const known = await readMemory();
+      await clock.pass(TOMBSTONE_MS);
+      assert.deepEqual([store.size, store.bytes, clock.waiting], [0, 0, 0]);
+      return known;
+    };
+    await streams.begin(50);
+    await streams.end();
+    await until(stored, "the store has them");
+    await expire();
+    const before = await readMemory();
+    await streams.begin(STREAMS);
+    await settle();
+    assert.equal(store.running.length, STREAMS);
+    assert.ok(store.bytes < STREAMS * (HALF.length + RECORDING_BYTES), `${store.bytes} bytes are stored`);
+    const running = await readMemory() - before;
+    assert.ok(running < STREAMS * (HALF.length + EXCHANGE_BYTES), `${running} bytes while they run`);
+    await streams.end();
+    await until(stored, "the store has them");
+    assert.ok(store.bytes < STREAMS * (WHOLE.length + RECORDING_BYTES), `${store.bytes} bytes are stored`);
+    const last = streams.locations.at(-1) ?? "";
+    assert.deepEqual(new Uint8Array(await (await streams.call(last)).arrayBuffer()), WHOLE);
+    const kept = await readMemory() - before;
+    assert.ok(kept < STREAMS * (WHOLE.length + RECORDING_BYTES) + NOISE_BYTES, `${kept} bytes while they are kept`);
+    const known = await expire() - before;
+    assert.ok(known < NOISE_BYTES, `${known} bytes while it is known that they have expired`);
+    assert.equal((await streams.call(last)).status, 404);
+    const left = await readMemory() - before;
+    assert.ok(left < NOISE_BYTES, `${left} bytes are left`);
+  });
+});
