@@ -68,7 +68,7 @@ export async function answerRecorded(
     return answerWhole(204, {}, exchange); // an EventSource would connect again and again after any other answer
   }
   const answer = attachTo(attachment, flow);
-  return read.hasIds && isEvents(head) ? { ...answer, body: new EventIds(reader, reader.offset) } : answer;
+  return read.hasIds && isEvents(head) ? { ...answer, body: new EventIds(reader) } : answer;
 }
 
 /** Returns the owner of a caller's recordings. */

@@ -114,6 +114,22 @@ describe("reads of a recorded answer by the protocol", () => {
     }
   });
 
+  it("end for a reader that was slow to ask for more", async () => {
+    stage = await startDurableStage();
+    const { url, get, upstream, answer } = await stage.begin("text/plain", "begin");
+    await (await get("?offset=-1&live=long-poll")).text();
+    const { headers } = stage.under;
+    const response = await stage.under.gateway.fetch(new Request(`${url}?offset=now&live=sse`, { headers }));
+    const reader = response.body?.getReader() ?? assert.fail("no body");
+    const first = await reader.read();
+    assert.match(new TextDecoder().decode(first.value), /"upToDate":true/);
+    upstream.end(); // before the reader asks again
+    await answer.text();
+    const last = await reader.read();
+    assert.match(new TextDecoder().decode(last.value), /"streamClosed":true/);
+    assert.equal((await reader.read()).done, true);
+  });
+
   it("come as events in base64 where they are no text, and say so at once when there is nothing yet", async () => {
     stage = await startDurableStage();
     const bytes = Uint8Array.from({ length: 40_000 }, (_, index) => index % 256);
