@@ -21,9 +21,12 @@ export interface Caller {
   readonly presentedKey: string;
 }
 
-/** Headers of all answers at the address of a recording: they are for its owner alone, and no page may embed them. */
+/**
+ * Headers of all answers at the address of a recording: they are for its owner alone, offsets count bytes as they are,
+ * and no page may embed them.
+ */
 const PRIVATE = {
-  "cache-control": "no-store",
+  "cache-control": "no-store, no-transform",
   "x-content-type-options": "nosniff",
   "cross-origin-resource-policy": "same-origin",
 };
