@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { RecordingStore, StoredRecording } from "../durable/recording_store.ts";
+import { isRecordingId, type RecordingStore, type StoredRecording } from "../durable/recording_store.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 
 /** A durable exchange as administrators see it. */
@@ -77,7 +77,7 @@ export class RecordingLists {
    */
   async stop(id: string): Promise<{ readonly id: string; readonly stopped: boolean }> {
     const { store } = this.#parts;
-    const found = await orUnavailable(store?.find(id));
+    const found = isRecordingId(id) ? await orUnavailable(store?.find(id)) : undefined;
     if (store === undefined || found === undefined || found.state === "expired") {
       throw new GatewayError("recording_not_found");
     }

@@ -56,6 +56,11 @@ export class AlarmClock implements Clock {
     if (this.#waiting.size > 0) this.#ask(Math.min(...Array.from(this.#waiting, ({ at }) => at)));
   }
 
+  /** Takes note that the alarm is not set any more: it went with all that was stored. */
+  alarmDeleted(): void {
+    this.#alarmAt = Infinity;
+  }
+
   #ask(at: number): void {
     if (this.#alarmAt <= at) return;
     this.#alarmAt = at;

@@ -34,7 +34,7 @@ export interface ObjectStorage {
   };
   /** Sets the alarm. @param at Milliseconds since 1970 */
   setAlarm(at: number): Promise<void>;
-  /** Deletes all values, and what the storage itself takes. */
+  /** Deletes all values, the alarm, and what the storage itself takes. */
   deleteAll(): Promise<void>;
 }
 

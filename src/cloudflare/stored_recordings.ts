@@ -49,6 +49,8 @@ export class StoredRecordings {
 
   /** Deletes all that is stored, once the last recording is gone: an empty storage costs nothing. */
   async #clear(): Promise<void> {
-    if (this.#store.size === 0) await this.#storage.deleteAll();
+    if (this.#store.size > 0) return;
+    this.#clock.alarmDeleted();
+    await this.#storage.deleteAll();
   }
 }

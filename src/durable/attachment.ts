@@ -7,7 +7,7 @@ import { GatewayError } from "../errors/gateway_error.ts";
 import type { AnswerEnd, AnswerHead } from "./answer_log.ts";
 import type { OwnerKeys } from "./recording_keys.ts";
 import type { AnswerReader, AnswerSource } from "./recording_reader.ts";
-import type { RecordingFacts, StoredRecording } from "./recording_store.ts";
+import type { RecordingFacts } from "./recording_store.ts";
 
 /** A recorded answer. */
 export interface RecordedAnswer {
@@ -48,8 +48,8 @@ export async function readEnd(source: AnswerSource, length: number): Promise<Ans
   return typeof part === "object" && "end" in part ? part.end : undefined;
 }
 
-/** Returns the error for an offset that a recording does not have. */
-export function toOffsetError({ state }: StoredRecording): GatewayError {
+/** Returns the error for an offset that a recording does not have. @param isWhole True unless it is broken */
+export function toOffsetError(isWhole: boolean): GatewayError {
   // Readers of a gateway that died may have had more of the answer than the store.
-  return new GatewayError(state === "broken" ? "exchange_lost" : "invalid_offset");
+  return new GatewayError(isWhole ? "invalid_offset" : "exchange_lost");
 }

@@ -11,7 +11,7 @@ import { type AnswerHead, readContent } from "./answer_log.ts";
 import { asked, unlessAborted } from "./answers_in_time.ts";
 import { type Attachment, type AttachOptions, readEnd, type RecordedAnswer, toOffsetError } from "./attachment.ts";
 import { DurableCounts } from "./durable_counts.ts";
-import { closeLost, type ToScanner } from "./lost_recording.ts";
+import { closeLost, findClosed, type ToScanner } from "./lost_recording.ts";
 import { Recording } from "./recording.ts";
 import { isSameTag, type OwnerKeys } from "./recording_keys.ts";
 import { AnswerReader, type AnswerSource } from "./recording_reader.ts";
@@ -236,7 +236,7 @@ export class DurableExchanges {
     if (found.state === "expired" || here?.isGivenUp) return undefined;
     const isRunning = here === undefined && found.state === "running";
     const offset = wanted === "now" ? here?.length ?? found.length : wanted;
-    if (!isRunning && offset > (here?.length ?? found.length)) throw toOffsetError(found);
+    if (!isRunning && offset > (here?.length ?? found.length)) throw toOffsetError(found.state !== "broken");
     const reader = here?.attach(offset);
     try {
       const opened = await this.#open(found, keys, signal);
@@ -247,6 +247,7 @@ export class DurableExchanges {
       }
       const { clock } = this.#parts;
       const { answer, source } = opened;
+      if (answer.isEnded && offset > answer.length()) throw toOffsetError(answer.isComplete);
       return { ...answer, reader: reader ?? new AnswerReader({ source, offset, clock, writeStallMs }) };
     } catch (error) {
       reader?.cancel();
@@ -263,12 +264,14 @@ export class DurableExchanges {
     const { id, facts } = found;
     const here = this.#here(id);
     if (here?.isGivenUp) return undefined;
-    const stored = here === undefined ? await this.#withHead(found, signal) : found;
+    const begun = here === undefined ? await this.#withHead(found, signal) : found;
     const cipher = await keys.cipher(id);
     const head = here === undefined
-      ? stored?.head && readContent<AnswerHead>(await cipher.open(stored.head))
+      ? begun?.head && readContent<AnswerHead>(await cipher.open(begun.head))
       : await unlessAborted(here.head, signal);
-    if (head === undefined || stored === undefined || stored.state === "expired") return undefined;
+    if (head === undefined || begun === undefined) return undefined;
+    const stored = here === undefined ? await asked(findClosed(begun, { cipher, head }, this.#parts)) : begun;
+    if (stored === undefined || stored.state === "expired") return undefined;
     const source = here ?? new StoredAnswer(stored, { ...this.#parts, cipher, head });
     const length = () => here?.length ?? stored.length;
     const isEnded = here === undefined ? stored.state !== "running" : here.endState !== undefined;

@@ -6,46 +6,42 @@
  */
 import type { ByteSink, PushedBody } from "../http/message.ts";
 import { joinChunks } from "../http/read_all.ts";
+import type { AnswerReader } from "./recording_reader.ts";
 
 const LF = 0x0a;
 const CR = 0x0d;
 
 /** A stream of events with ids. */
 export class EventIds implements PushedBody {
-  readonly #source: PushedBody;
-  /** Offset of the next byte. */
-  #offset: number;
+  readonly #reader: AnswerReader;
   /** True at the begin of a line. A stream that is read from within a line has no event there that could be read. */
   #isLineStart = true;
   #isAfterCr = false;
 
-  /**
-   * @param source The stream
-   * @param offset Offset of its first byte
-   */
-  constructor(source: PushedBody, offset: number) {
-    this.#source = source;
-    this.#offset = offset;
+  /** @param reader Reads the stream */
+  constructor(reader: AnswerReader) {
+    this.#reader = reader;
   }
 
   pushTo(sink: ByteSink): () => void {
-    return this.#source.pushTo({
+    return this.#reader.pushTo({
       write: (bytes) => sink.write(this.#number(bytes)),
       end: () => sink.end(),
       fail: (error) => sink.fail(error),
     });
   }
 
-  cancel(reason?: unknown): void {
-    this.#source.cancel(reason);
+  cancel(): void {
+    this.#reader.cancel();
   }
 
   announce(): void {
-    this.#source.announce?.();
+    this.#reader.announce();
   }
 
   /** Inserts the ids: each before the empty line that ends its event, and thereby after any id of the provider's own. */
   #number(bytes: Uint8Array): Uint8Array {
+    const start = this.#reader.offset - bytes.length;
     const parts: Uint8Array[] = [];
     let passed = 0;
     for (let at = 0; at < bytes.length; at++) {
@@ -56,12 +52,11 @@ export class EventIds implements PushedBody {
       const isLineEnd = byte === LF || byte === CR;
       if (isLineEnd && this.#isLineStart) {
         const after = at + (byte === CR && bytes[at + 1] === LF ? 2 : 1);
-        parts.push(bytes.subarray(passed, at), new TextEncoder().encode(`id: ${this.#offset + after}\n`));
+        parts.push(bytes.subarray(passed, at), new TextEncoder().encode(`id: ${start + after}\n`));
         passed = at;
       }
       this.#isLineStart = isLineEnd;
     }
-    this.#offset += bytes.length;
     parts.push(bytes.subarray(passed));
     return joinChunks(parts);
   }

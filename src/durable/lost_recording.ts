@@ -61,6 +61,24 @@ export async function closeLost(
   }
 }
 
+/**
+ * Returns a recording as it is once it is closed, if its holder is gone: whoever attaches to it learns that it is over.
+ *
+ * @param recording The recording
+ * @param opened Its answer
+ * @param parts The store, and the dialects
+ * @returns The recording; `undefined` if it is gone
+ */
+export async function findClosed(
+  recording: StoredRecording,
+  opened: OpenedAnswer,
+  parts: LossParts,
+): Promise<StoredRecording | undefined> {
+  if (recording.state !== "running" || recording.isHeld) return recording;
+  await closeLost(recording, opened, parts);
+  return await parts.store.find(recording.id);
+}
+
 /** Writes the end of a recording. */
 async function close(
   held: HeldRecording,

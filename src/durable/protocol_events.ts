@@ -37,11 +37,13 @@ const NOTHING = new Uint8Array(0);
 /** The events of one reader. */
 export class ProtocolEvents implements PushedBody {
   readonly #options: ProtocolEventsOptions;
-  /** Offset of the next byte that belongs into an event. */
+  /** Offset of the next byte that belongs into an event; of JSON, of the message. */
   #offset: number;
   /** Bytes that can't end an event: a part of a character, or CR, which LF may follow. */
   #held: Uint8Array = NOTHING;
   #hasBegun = false;
+  /** True if the sink has all but the end, which it did not want yet. */
+  #isEndDue = false;
   #askForMore = (): void => {};
 
   constructor(options: ProtocolEventsOptions) {
@@ -65,7 +67,7 @@ export class ProtocolEvents implements PushedBody {
     // A caller that has all there is learns that at once.
     if (isEnded || !hasNothing || sink.write(this.#toControl(false))) start();
     else this.#askForMore = start;
-    return () => this.#askForMore();
+    return () => this.#isEndDue ? this.#endNow(sink) : this.#askForMore();
   }
 
   cancel(): void {
@@ -73,21 +75,26 @@ export class ProtocolEvents implements PushedBody {
   }
 
   #end(sink: ByteSink): void {
-    const { form, length } = this.#options;
+    const { form, reader } = this.#options;
     const rest = form === "json" ? this.#endJson() : this.#toEvents(NOTHING, true);
-    if (form === "json") this.#offset = length();
+    this.#offset = reader.offset;
     if (sink.write(joinChunks([rest, this.#toControl(true)]))) sink.end();
-    else this.#askForMore = () => sink.end();
+    else this.#isEndDue = true;
+  }
+
+  #endNow(sink: ByteSink): void {
+    this.#isEndDue = false;
+    sink.end();
   }
 
   /** Wraps bytes in an event, and says where to read on. */
   #toEvents(more: Uint8Array, isLast: boolean): Uint8Array {
-    const { form } = this.#options;
+    const { form, reader } = this.#options;
     const bytes = this.#held.byteLength === 0 ? more : joinChunks([this.#held, more]);
     const to = form === "base64" || isLast ? bytes.byteLength : lengthOfWhole(bytes);
     this.#held = bytes.slice(to);
     if (to === 0) return NOTHING;
-    this.#offset += to;
+    this.#offset = reader.offset - this.#held.byteLength;
     const whole = bytes.subarray(0, to);
     const lines = form === "base64" ? [LINE, encode(toBase64(whole)), LINE_END] : toLines(whole);
     return joinChunks([DATA, ...lines, LINE_END, this.#toControl(false)]);

@@ -62,7 +62,10 @@ export class AnswerReader implements PushedBody {
     this.#offset = options.offset;
   }
 
-  /** Offset of its next byte. */
+  /**
+   * Offset of its next byte; within a `write`, the one after the bytes that are pushed. The event that an answer was lost
+   * may be longer than the offset moves on, see `openPart`.
+   */
   get offset(): number {
     return this.#offset;
   }

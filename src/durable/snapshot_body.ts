@@ -24,22 +24,20 @@ const NOTHING_AROUND = ["", ""] as const;
 /** A part of a recorded answer. */
 export class SnapshotBody implements PushedBody {
   readonly #options: SnapshotOptions;
-  #missing: number;
   #hasBegun = false;
   /** True if the sink has all but the end, which it did not want yet. */
   #isEndDue = false;
 
   constructor(options: SnapshotOptions) {
     this.#options = options;
-    this.#missing = options.to - options.reader.offset;
   }
 
   pushTo(sink: ByteSink): () => void {
-    const askForMore = this.#options.reader.pushTo({
+    const { reader, to } = this.#options;
+    const askForMore = reader.pushTo({
       write: (bytes) => {
-        const isLast = bytes.byteLength >= this.#missing;
-        const own = isLast ? bytes.subarray(0, this.#missing) : bytes;
-        this.#missing -= own.byteLength;
+        const isLast = reader.offset >= to;
+        const own = isLast ? bytes.subarray(0, bytes.byteLength - (reader.offset - to)) : bytes;
         const isTaken = sink.write(this.#frame(own, isLast));
         if (!isLast) return isTaken;
         if (isTaken) this.#end(sink);

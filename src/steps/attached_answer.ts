@@ -40,8 +40,11 @@ export function attachTo(
     exchange.bytesOut = reader.bytesOut;
     exchange.settle({ outcome, ...(code && { code }) });
   };
-  const address = addressOf(id, expiresAt, request);
-  return { status, headers: exchange.addHeaders({ ...headers, ...own, ...address }), body: reader };
+  const all = { ...headers, ...own, ...addressOf(id, expiresAt, request) };
+  if (status !== 204 && status !== 205) return { status, headers: exchange.addHeaders(all), body: reader };
+  const answer = answerWhole(status, all, exchange); // RFC 9110 §15.3.5 and §15.3.6: no body, not even an empty one
+  reader.cancel();
+  return answer;
 }
 
 /**

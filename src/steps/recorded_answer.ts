@@ -21,9 +21,12 @@ export interface Caller {
   readonly presentedKey: string;
 }
 
-/** Headers of all answers at the address of a recording: they are for its owner alone, and no page may embed them. */
+/**
+ * Headers of all answers at the address of a recording: they are for its owner alone, offsets count bytes as they are,
+ * and no page may embed them.
+ */
 const PRIVATE = {
-  "cache-control": "no-store",
+  "cache-control": "no-store, no-transform",
   "x-content-type-options": "nosniff",
   "cross-origin-resource-policy": "same-origin",
 };
@@ -74,7 +77,7 @@ export async function answerRecorded(
   }
   durable.counts.attached.resume++;
   const answer = attachTo(attachment, flow);
-  return read.hasIds && isEvents(head) ? { ...answer, body: new EventIds(reader, reader.offset) } : answer;
+  return read.hasIds && isEvents(head) ? { ...answer, body: new EventIds(reader) } : answer;
 }
 
 /** Returns the owner of a caller's recordings. */

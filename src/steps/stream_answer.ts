@@ -49,7 +49,8 @@ export async function answerStream(read: StreamRead, attached: Attached, flow: D
     attachment.reader.cancel();
     throw new GatewayError("exchange_broken");
   }
-  return read.mode === "sse" ? answerEvents(read, attachment, flow) : answerSnapshot(read, attachment, flow);
+  const readable = { ...attachment, head: { ...attachment.head, status: 200 } };
+  return read.mode === "sse" ? answerEvents(read, readable, flow) : answerSnapshot(read, readable, flow);
 }
 
 /** Answers with what there is. */
@@ -85,7 +86,7 @@ function answerSnapshot(
     exchange.settle({ outcome: "ok" });
   };
   const body = new SnapshotBody({ reader, to, around: isJson ? ["[", "]"] : undefined, onComplete });
-  return { ...attachTo(attachment, flow, own), status: 200, body };
+  return { ...attachTo(attachment, flow, own), body };
 }
 
 /** Answers with events of the protocol. */
@@ -94,13 +95,14 @@ function answerEvents({ cursor }: StreamRead, attachment: Attachment, flow: Dura
   const form = formOf(head);
   const { exchange } = flow;
   // As is usual for events, beside what holds for all of these answers.
-  exchange.headers = { ...exchange.headers, "cache-control": "no-store, no-cache" };
+  exchange.headers = { ...exchange.headers, "cache-control": "no-store, no-cache, no-transform" };
   const answer = attachTo(attachment, flow, {
     "content-type": "text/event-stream",
+    "x-accel-buffering": "no", // nginx: do not collect the stream
     ...(form === "base64" && { "stream-sse-data-encoding": "base64" }),
   });
   const options = { reader, form, length, isEnded, cursor: toCursor(flow.gateway.clock.now(), cursor) };
-  return { ...answer, status: 200, body: new ProtocolEvents(options) };
+  return { ...answer, body: new ProtocolEvents(options) };
 }
 
 /** Returns the headers that describe a recorded answer. */

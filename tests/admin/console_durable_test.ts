@@ -66,6 +66,7 @@ needs(["chromium"]).describe("the console's view of durable exchanges", () => {
     await page.getByRole("dialog").getByRole("button", { name: "Stop it" }).click();
     assert.match(await called.text(), /exchange_stopped/);
     await row.getByText("broken").waitFor();
+    assert.equal(await page.evaluate(() => document.activeElement?.id), "content", "the focus is not lost");
     assert.equal(await row.getByRole("button").count(), 0);
     ui.watched.assertClean(ui.running.admin, { status: 400, times: 1 });
   });

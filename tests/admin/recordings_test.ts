@@ -2,6 +2,7 @@
 // runtimes: once
 import assert from "node:assert/strict";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
+import { RecordingLists } from "../../src/admin/recording_lists.ts";
 import { assertRefusal, type Running, startAdmin, TOKEN } from "../support/admin.ts";
 import { GOOD_BODY, PROMPT, STREAM_BODY } from "../support/gateway.ts";
 import { answerPlain, chunk } from "../support/provider.ts";
@@ -142,6 +143,12 @@ describe("durable exchanges at the admin API", () => {
     for (const limit of ["0", "501", "x"]) {
       assertRefusal(await running.call("GET", `/v1/recordings?limit=${limit}`), 400, "invalid_query", "limit");
     }
+    const never = () => assert.fail("the store is not asked for what can't be an id");
+    const lists = new RecordingLists({
+      store: { find: never, list: never, stop: never },
+      withNames: (all) => Promise.resolve(all),
+    });
+    await assert.rejects(lists.stop("{}:name:x"), { code: "recording_not_found" });
     const unknown = await running.call("POST", "/v1/recordings/nothing/stop", { body: {} });
     assertRefusal(unknown, 404, "recording_not_found");
   });

@@ -166,6 +166,20 @@ describe("the Durable Object of recordings", () => {
     assert.equal(await store.find(held.id), undefined);
   });
 
+  it("is woken for a recording that begins right after the last one was deleted with all that was stored", async () => {
+    const clock = new MovedClock();
+    const { storage, store } = open(clock);
+    const first = await begin(store);
+    await first.append(headOf());
+    await store.delete(first.id);
+    await clock.pass(2700); // its holder has waited long enough for news, and nothing is left
+    assert.equal(storage.stored.size, 0);
+    const second = await begin(store);
+    await second.append(headOf());
+    await second.end(endOf(0), "complete");
+    assert.ok(storage.alarmAt !== undefined && storage.alarmAt <= clock.now() + 60_000);
+  });
+
   it("has to be bound where exchanges are durable", () => {
     const SALLYPORT_CONFIG = { providers: { a: { upstream: "openai", durable: { keep: "1m" } } } };
     assert.throws(

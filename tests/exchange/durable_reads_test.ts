@@ -51,7 +51,12 @@ describe("reads of a recorded answer by the protocol", () => {
     assert.equal(await begun.text(), first);
     assert.deepEqual(stated(begun), { next: token(first.length), upToDate: "true", closed: null });
     assert.equal(begun.headers.get("content-type"), "text/plain; charset=utf-8", "no events of the protocol");
-    for (const [name, value] of [["cache-control", "no-store"], ["x-content-type-options", "nosniff"]] as const) {
+    for (
+      const [name, value] of [["cache-control", "no-store, no-transform"], [
+        "x-content-type-options",
+        "nosniff",
+      ]] as const
+    ) {
       assert.equal(begun.headers.get(name), value);
     }
     assert.match(begun.headers.get("stream-cursor") ?? "", /^\d+$/);
@@ -145,6 +150,40 @@ describe("reads of a recorded answer by the protocol", () => {
         assert.equal(streamCursor === undefined, streamClosed === true);
       }
       await answer.arrayBuffer();
+    }
+  });
+
+  it("end for a reader that was slow to ask for more", async () => {
+    stage = await startDurableStage();
+    const { url, get, upstream, answer } = await stage.begin("text/plain", "begin");
+    await (await get("?offset=-1&live=long-poll")).text();
+    const { headers } = stage.under;
+    const response = await stage.under.gateway.fetch(new Request(`${url}?offset=now&live=sse`, { headers }));
+    const reader = response.body?.getReader() ?? assert.fail("no body");
+    const first = await reader.read();
+    assert.match(new TextDecoder().decode(first.value), /"upToDate":true/);
+    upstream.end(); // before the reader asks again
+    await answer.text();
+    const last = await reader.read();
+    assert.match(new TextDecoder().decode(last.value), /"streamClosed":true/);
+    assert.equal((await reader.read()).done, true);
+  });
+
+  it("are kept by no cache, and collected or changed by no proxy on their way", async () => {
+    stage = await startDurableStage();
+    for (const type of ["text/event-stream", "text/plain"]) {
+      const { get, upstream, answer } = await stage.begin(type, chunk("one"));
+      upstream.end("data: [DONE]\n\n");
+      await answer.text();
+      for (const query of ["", "?ids=1", "?offset=-1", "?offset=-1&live=sse"]) {
+        const { headers, body } = await get(query);
+        await body?.cancel();
+        const directives = headers.get("cache-control")?.split(", ") ?? [];
+        for (const directive of ["no-store", "no-transform"]) assert.ok(directives.includes(directive), query);
+        const isLive = !query.includes("offset=-1") || query.includes("sse");
+        const isStream = query.includes("sse") || type === "text/event-stream";
+        if (isLive && isStream) assert.equal(headers.get("x-accel-buffering"), "no", `${type} ${query}`);
+      }
     }
   });
 

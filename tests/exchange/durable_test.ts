@@ -56,6 +56,24 @@ describe("durable exchanges", () => {
     await provider.close();
   });
 
+  for (const status of [204, 205]) {
+    it(`replays an answer that has no body: ${status}`, async () => {
+      answering = (response) => response.writeHead(status).end();
+      const read = async (init: Parameters<typeof call>[1]) => {
+        const answer = await call(under, init);
+        return { status: answer.status, text: await answer.text(), headers: answer.headers };
+      };
+      const first = await read({ key: `without-${status}` });
+      const path = first.headers.get("location") ?? "";
+      for (const again of [await read({ key: `without-${status}` }), await read({ path, method: "GET" })]) {
+        assert.deepEqual([again.status, again.text], [first.status, ""]);
+      }
+      assert.equal(provider.calls.length, 1);
+      const events = await read({ path: `${path}?offset=-1&live=sse`, method: "GET" });
+      assert.deepEqual([events.status, events.text.includes('"streamClosed":true')], [200, true]);
+    });
+  }
+
   /** Begins a stream; the test says when it goes on. */
   function hold(first: string) {
     const held: { response?: ServerResponse } = {};

@@ -30,8 +30,10 @@ export function createStorage(onAlarm: (storage: TestStorage) => void = () => {}
       onAlarm(storage);
       return Promise.resolve();
     },
+    // As on the platform since the compatibility date 2026-02-24, with the alarm.
     deleteAll() {
       stored.clear();
+      storage.alarmAt = undefined;
       return Promise.resolve();
     },
   };

@@ -29,8 +29,8 @@ export class ObservedRecordings extends MemoryRecordings {
     return claimed;
   }
 
-  /** Records the beginning of a stream of the tester, as a gateway that then dies. */
-  async beginAndDie({ key, headers }: UnderTest): Promise<void> {
+  /** Records the beginning of a stream of the tester, as a gateway that then dies. @returns Its id */
+  async beginAndDie({ key, headers }: UnderTest, keepMs = 1000): Promise<string> {
     const keys = new OwnerKeys({
       gatewayKey: key,
       credentials: { authorization: headers.authorization ?? "" },
@@ -45,7 +45,7 @@ export class ObservedRecordings extends MemoryRecordings {
       keyId: "tester",
       operation: "chat.completions",
       startedAt: 0,
-      keepMs: 1000,
+      keepMs,
     };
     const claimed = await this.claim({ id, name: undefined, facts }, NOBODY);
     if (!("held" in claimed)) throw new Error("A recording without a name is new");
@@ -55,5 +55,6 @@ export class ObservedRecordings extends MemoryRecordings {
     const bytes = new TextEncoder().encode(chunk("Hel"));
     await claimed.held.append(await cipher.seal({ kind: ENTRY_KIND.bytes, offset: 0, epoch }, bytes));
     claimed.held.lapse();
+    return id;
   }
 }

@@ -41,7 +41,7 @@ function Row({ of: recording, now, onStop }: {
       </td>
       <td class="state">
         <Pill kind={KINDS[state]}>{state}</Pill>
-        {expires !== undefined && <span class="hint">for {span(Date.parse(expires) - now)}</span>}
+        {expires !== undefined && <span class="hint">kept for {span(Date.parse(expires) - now)}</span>}
       </td>
       <td class="may" data-label="Call">
         <span>{operation}</span>
@@ -85,15 +85,17 @@ function Stop({ of: { id, key, keyName, operation, provider }, onDone, onClose }
 /** The view. */
 export function Recordings({ snapshot: { report } }: { snapshot: Snapshot }): JSX.Element {
   const [stopping, setStopping] = useState<Recording | undefined>(undefined);
+  const [stopped, setStopped] = useState<string | undefined>(undefined);
   const { value, error, reload } = usePolled(
     () => call<{ recordings: readonly Recording[] }>("GET", `v1/recordings?limit=${PAGE_SIZE}`),
     [],
   );
   const now = report?.now ?? Date.now();
   const stopOf = (recording: Recording) =>
-    recording.state === "running" && mayChange() ? () => setStopping(recording) : undefined;
+    recording.state === "running" && recording.id !== stopped && mayChange() ? () => setStopping(recording) : undefined;
   const onClose = () => setStopping(undefined);
-  const onDone = () => {
+  const onDone = (id: string) => {
+    setStopped(id); // its button goes with the dialog: it would take the focus along a moment later
     onClose();
     reload();
   };
@@ -116,7 +118,7 @@ export function Recordings({ snapshot: { report } }: { snapshot: Snapshot }): JS
           )
           : (
             <div class="scroll" role="region" aria-label="Durable exchanges" tabIndex={0}>
-              <table class="keys">
+              <table class="keys recordings">
                 <thead>
                   <tr>
                     {["Key", "State", "Call", "Size", "Began"].map((title) => <th key={title} scope="col">{title}</th>)}
@@ -133,7 +135,7 @@ export function Recordings({ snapshot: { report } }: { snapshot: Snapshot }): JS
           )}
       </section>
       {value?.recordings.length === PAGE_SIZE && <p class="hint">The newest {PAGE_SIZE}</p>}
-      {stopping !== undefined && <Stop of={stopping} onDone={onDone} onClose={onClose} />}
+      {stopping !== undefined && <Stop of={stopping} onDone={() => onDone(stopping.id)} onClose={onClose} />}
     </>
   );
 }

@@ -48,8 +48,12 @@ export class SupervisedRecordings {
       const waiting = this.#waiting.get(call);
       this.#waiting.delete(call);
       waiting?.cancelTimer();
-      if (answer === null) waiting?.reject(new Error("Cannot record: the supervisor has failed"));
-      else waiting?.resolve(unpackAnswer(answer));
+      try {
+        if (answer !== null) waiting?.resolve(unpackAnswer(answer));
+        else waiting?.reject(new Error("Cannot record: the supervisor has failed"));
+      } catch (error) {
+        waiting?.reject(error as Error);
+      }
     }
   }
 

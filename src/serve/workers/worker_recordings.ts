@@ -27,17 +27,21 @@ export class WorkerRecordings {
 
   /** Handles calls, in their order, and answers each as soon as there is an answer. */
   handle(calls: RecordingCalls): void {
-    for (const [call, message] of calls) {
-      this.#shared.handle(unpackMessage(message), this.#worker).then(
-        (answer) => this.#answer([call, packAnswer(answer)]),
-        () => this.#answer([call, null]),
-      );
-    }
+    for (const each of calls) void this.#handle(each);
   }
 
   /** Ends the leases of the worker, because it has ended: others close what it had begun. */
   leave(): void {
     this.#shared.leave(this.#worker);
+  }
+
+  /** Handles a call. One that can't be read fails like one that the recordings refuse: the supervisor goes on. */
+  async #handle([call, message]: RecordingCalls[number]): Promise<void> {
+    try {
+      this.#answer([call, packAnswer(await this.#shared.handle(unpackMessage(message), this.#worker))]);
+    } catch {
+      this.#answer([call, null]);
+    }
   }
 
   #answer(answer: RecordingAnswers[number]): void {

@@ -1,0 +1,81 @@
+/** Reads of a recorded answer whose gateway has died: each of them says that it is over, and how it ended. */
+// runtimes: all
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { systemClock } from "../../src/exchange/clock.ts";
+import { createDurableExchanges } from "../../src/steps/durable_parts.ts";
+import { startUnderTest, type UnderTest } from "../support/gateway.ts";
+import { chunk } from "../support/provider.ts";
+import { ObservedRecordings } from "../support/recordings.ts";
+
+const FIRST = chunk("Hel");
+const LOST = /^\n\ndata: \{"error":.*"code":"exchange_lost"\}\}\n\n$/;
+const token = (offset: number) => `${String(offset).padStart(15, "0")}b`;
+
+describe("an answer whose gateway has died", () => {
+  let under: UnderTest;
+  let get: (query?: string, headers?: Record<string, string>, method?: string) => Promise<Response>;
+
+  beforeEach(async () => {
+    const store = new ObservedRecordings();
+    under = await startUnderTest({
+      upstreams: { a: "http://127.0.0.1:9" },
+      provider: { durable: {} },
+      parts: { durable: createDurableExchanges(store, systemClock) },
+    });
+    const id = await store.beginAndDie(under, 600_000);
+    get = (query = "", headers = {}, method = "GET") =>
+      fetch(`${under.a}/v1/exchanges/${id}${query}`, { method, headers: { ...under.headers, ...headers } });
+  });
+  afterEach(() => under.close());
+
+  for (const query of ["", "?offset=-1", "?offset=-1&live=long-poll", "?ids=1"]) {
+    it(`is told as lost to the first who reads it: GET ${query}`, async () => {
+      const answer = await get(query);
+      const text = (await answer.text()).replaceAll(/^id: \d+\n/gm, "");
+      assert.equal(text.slice(0, FIRST.length), FIRST);
+      assert.match(text.slice(FIRST.length), LOST);
+      const isNative = !query.includes("offset");
+      assert.equal(answer.headers.get("stream-closed"), isNative ? null : "true");
+    });
+  }
+
+  it("is told as closed to a HEAD, and as an event of the protocol", async () => {
+    const head = await get("", {}, "HEAD");
+    assert.equal(head.headers.get("stream-closed"), "true");
+    const length = parseInt(head.headers.get("stream-next-offset") ?? "", 10);
+    assert.ok(length > FIRST.length);
+    const text = await (await get("?offset=-1&live=sse")).text();
+    assert.match(text, /exchange_lost/);
+    assert.ok(text.includes(`{"streamNextOffset":"${token(length)}","streamClosed":true,"upToDate":true}`), text);
+  });
+
+  it("gives a caller that has more of it than was stored the whole event, and its true end", async () => {
+    const more = FIRST.length + 7; // which its gateway had sent, and the store does not have
+    const native = await (await get(`?offset=${more}`)).text();
+    assert.match(native, LOST);
+    const end = FIRST.length + native.length;
+    const snapshot = await get(`?offset=${token(more)}`);
+    assert.equal(await snapshot.text(), native);
+    assert.equal(snapshot.headers.get("stream-next-offset"), token(end));
+    const events = await (await get(`?offset=${token(more)}&live=sse`)).text();
+    assert.match(events, /exchange_lost.*\}\}\n/);
+    const next = Array.from(events.matchAll(/"streamNextOffset":"(\d+)b"/g), ([, offset]) => Number(offset));
+    assert.deepEqual(next, [end, end]);
+    const numbered = await (await get(`?offset=${more}&ids=1`)).text();
+    const ids = Array.from(numbered.matchAll(/^id: (\d+)$/gm), ([, id]) => Number(id));
+    assert.equal(ids.at(-1), end);
+    assert.equal((await get("?ids=1", { "last-event-id": String(end) })).status, 204);
+    for (const query of [`?offset=${end + 1}`, `?offset=${token(end + 1)}`, `?offset=${end + 1}&ids=1`]) {
+      const beyond = await get(query);
+      assert.equal(beyond.status, 502);
+      assert.equal((await beyond.json()).error.code, "exchange_lost");
+    }
+  });
+
+  it("has no bytes for a caller that has more than that, and says so in its answer", async () => {
+    const beyond = await get("?offset=100000");
+    assert.equal(beyond.status, 502);
+    assert.equal((await beyond.json()).error.code, "exchange_lost");
+  });
+});
