@@ -96,6 +96,11 @@ export class Engines {
     return this.#meter ??= new UsageMeter({ store, clock: systemClock, rest: setImmediate, listed: this.listed });
   }
 
+  /** Tells whether a configuration has opened an engine under this name, and uses it still. */
+  isOpen(name: string): boolean {
+    return this.#shared.has(name);
+  }
+
   /** Creates the references of another configuration to the engines. */
   createReferences(): EngineReferences {
     const names: string[] = [];

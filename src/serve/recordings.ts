@@ -24,7 +24,8 @@ export interface DurableEngines {
 }
 
 /**
- * Opens the durable exchanges of a configuration.
+ * Opens the durable exchanges of a configuration. Once a process has them, they stay: after a change to a configuration
+ * by which no call is recorded any more, what was recorded before can still be read and stopped.
  *
  * @param config The configuration
  * @param options The engines
@@ -34,7 +35,8 @@ export async function openDurable(
   config: Config,
   { engines, references, redis, isServing }: DurableEngines,
 ): Promise<DurableExchanges | undefined> {
-  if (!isServing || !mayRecord(config)) return undefined;
+  const name = redis === undefined ? "recordings" : `recordings ${redis.name}`;
+  if (!isServing || !(mayRecord(config) || engines.isOpen(name))) return undefined;
   const clock = systemClock;
   const open = async (): Promise<RecordingStore> => {
     if (redis === undefined) return engines.remote.recordings ?? engines.recordings;
@@ -42,7 +44,7 @@ export async function openDurable(
     return new RedisRecordings({ client: redis.client, clock });
   };
   return await references.use(
-    redis === undefined ? "recordings" : `recordings ${redis.name}`,
+    name,
     async () => createDurableExchanges(await open(), clock),
     (durable) => durable.close(),
   );

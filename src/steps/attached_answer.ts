@@ -35,7 +35,9 @@ export function attachTo(
   delete exchange.facts.genAi;
   exchange.status = status;
   exchange.leave = () => reader.cancel();
-  exchange.onAbort(() => reader.fail(exchange.reason, toSettlement(exchange.reason)));
+  // Once all are told: a call that is aborted with its readers ends its answer with an event, which they get.
+  const fail = () => reader.fail(exchange.reason, toSettlement(exchange.reason));
+  exchange.onAbort(() => queueMicrotask(fail));
   reader.onOver = ({ outcome, code }) => {
     exchange.bytesOut = reader.bytesOut;
     exchange.settle({ outcome, ...(code && { code }) });

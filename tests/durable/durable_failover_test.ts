@@ -1,0 +1,150 @@
+/**
+ * A failover of Redis while a durable stream runs, seen by callers of real programs: the first one notices nothing, and
+ * nobody gets bytes twice, in another order, or a part that looks like the whole.
+ */
+// runtimes: once
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import type { ServerResponse } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, it } from "@std/testing/bdd";
+import { judgeReading, Reading, type Verdict } from "../support/durable_reading.ts";
+import { STREAM_BODY } from "../support/gateway.ts";
+import { endPrograms, startProgram } from "../support/program.ts";
+import { chunk, type Provider, startProvider, stream } from "../support/provider.ts";
+import { withRedis } from "../support/redis.ts";
+import { type SentinelFleet, startSentinelFleet } from "../support/redis_fleets.ts";
+import { until } from "../support/until.ts";
+
+const KEY = "0123456789-fleet-key";
+const HEADERS = {
+  "authorization": "Bearer sk-of-the-caller",
+  "gateway-auth": `Bearer ${KEY}`,
+  "content-type": "application/json",
+};
+const WORDS = Array.from({ length: 40 }, (_, index) => `word-${index}`);
+const PIECES = [...WORDS.map((word) => chunk(word)), stream()];
+const WHOLE = PIECES.join("");
+/** How long a fleet may take to recover, and a lost recording to be closed. Milliseconds. */
+const RECOVERY_MS = 40_000;
+
+/** Two gateways, and what they share. */
+interface Scene {
+  readonly sentinels: SentinelFleet;
+  readonly near: string;
+  readonly far: string;
+}
+
+withRedis.describe("a durable stream during a failover of Redis", () => {
+  let provider: Provider;
+  let folder: string;
+  const answers = new Map<string, ServerResponse[]>();
+  const scenes = new Map<string, Promise<Scene>>();
+
+  const start = async (kind: string): Promise<Scene> => {
+    const sentinels = await startSentinelFleet();
+    const config = {
+      listen: [{ hostname: "127.0.0.1", port: 0 }],
+      providers: { a: { hosts: ["127.0.0.1"], upstream: provider.url, durable: { keep: "1m", linger: "1m" } } },
+      keys: [{ id: "me", key: KEY }],
+      redis: { sentinel: { name: sentinels.name, nodes: sentinels.nodes } },
+      drain: { delay: "0s" },
+    };
+    const file = join(folder, `${kind}.json`);
+    writeFileSync(file, JSON.stringify(config));
+    const serve = () => startProgram(["serve", "--config", file]).waitFor(/listening on (http:\S+)/);
+    const [near, far] = await Promise.all([serve(), serve()]);
+    return { sentinels, near, far };
+  };
+  beforeAll(async () => {
+    provider = await startProvider((response, { headers }) => {
+      const name = String(headers["x-client-request-id"]);
+      answers.set(name, [...answers.get(name) ?? [], response]);
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.flushHeaders();
+    });
+    folder = mkdtempSync(join(tmpdir(), "sallyport-failover-"));
+    for (const kind of ["planned", "unplanned"]) scenes.set(kind, start(kind));
+  });
+  afterAll(async () => {
+    await endPrograms();
+    for (const scene of scenes.values()) await scene.then(({ sentinels }) => sentinels.stop(), () => {});
+    await provider.close();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  /** Resumes, once the gateway has found the new primary. */
+  async function resume(url: string): Promise<Reading> {
+    for (const end = performance.now() + RECOVERY_MS;;) {
+      const reading = new Reading(url, { headers: HEADERS });
+      if ((await reading.head)?.statusCode !== 503 || performance.now() > end) return reading;
+      await reading.over;
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  }
+
+  for (const kind of ["planned", "unplanned"] as const) {
+    it(`goes on for its caller, and ends for others as it must: ${kind}`, async () => {
+      const { sentinels, near, far } = await (scenes.get(kind) ?? assert.fail());
+      const [primary, replica] = sentinels.servers;
+      const headers = { ...HEADERS, "idempotency-key": kind, "x-client-request-id": kind };
+      const call = (url: string) =>
+        new Reading(`${url}/v1/chat/completions`, { method: "POST", headers, body: STREAM_BODY });
+      const first = call(near);
+      await until(() => answers.has(kind), "the call is made");
+      const [answer = assert.fail()] = answers.get(kind) ?? [];
+      let sent = 0;
+      /** Sends events, each once the first caller has the one before. */
+      const send = async (to: number) => {
+        for (; sent < to; sent++) {
+          answer.write(PIECES[sent]);
+          const length = PIECES.slice(0, sent + 1).join("").length;
+          await until(() => first.length === length, "the first caller has an event");
+        }
+      };
+      await send(1);
+      const address = (await first.head)?.headers.location ?? assert.fail("it is durable");
+      const live = new Reading(far + address, { headers: HEADERS });
+      await send(10);
+      await until(() => live.length === first.length, "the other gateway has what is there", RECOVERY_MS);
+      if (kind === "unplanned") primary.raw.disconnect();
+      const isOver = kind === "planned" ? sentinels.failOver() : primary.kill();
+      const isMaster = async () => (await replica.raw.role())[0] === "master";
+      for (let count = 11; count < PIECES.length - 5; count++) {
+        await send(count);
+        if (await isMaster()) break;
+        await new Promise((resolve) => setTimeout(resolve, 30));
+      }
+      await isOver;
+      await until(isMaster, "the failover", RECOVERY_MS);
+      const from = first.length - 7;
+      const late = await resume(`${far}${address}?offset=${from}`);
+      await send(PIECES.length);
+      answer.end();
+      assert.equal(await first.over, "ended");
+      assert.equal(first.text, WHOLE);
+      const judge = async (reading: Reading, from: number): Promise<Verdict> => {
+        const [end, head] = await Promise.all([reading.over, reading.head]);
+        // The recording was given up: that is a clear end, too.
+        if (head?.statusCode === 410 || head?.statusCode === 404) return { is: "told", code: `${head.statusCode}` };
+        assert.equal(head?.statusCode, 200, reading.text);
+        return judgeReading({ from, text: reading.text, hasEnd: end === "ended" }, WHOLE);
+      };
+      for (const verdict of await Promise.all([judge(live, 0), judge(late, from)])) {
+        assert.notEqual(verdict.is, "wrong", JSON.stringify(verdict));
+        if ("code" in verdict) assert.match(verdict.code, /^(?:exchange_lost|410|404)$/);
+      }
+      assert.equal(answers.get(kind)?.length, 1, "one call");
+      const again = call(far);
+      let isAnswered = false;
+      void again.over.then(() => isAnswered = true);
+      await until(() => isAnswered || answers.get(kind)?.length === 2, "the answer, or a new call", RECOVERY_MS);
+      answers.get(kind)?.[1]?.end(WHOLE);
+      assert.equal(await again.over, "ended");
+      assert.equal(again.text, WHOLE);
+      const isReplayed = (await again.head)?.headers["idempotency-replayed"] === "true";
+      assert.equal(answers.get(kind)?.length, isReplayed ? 1 : 2, "a call is made again only if its answer is lost");
+    });
+  }
+});
