@@ -18,3 +18,14 @@ export async function until(condition: () => boolean | Promise<boolean>, what: s
     await new Promise((resolve) => setTimeout(resolve, Math.min(MOST_MS, Math.max(LEAST_MS, waited / 20))));
   }
 }
+
+/**
+ * Measures how long so many pauses in a row take at this moment, beside the work that they are compared with.
+ *
+ * @returns Milliseconds: `count` times `ms` on an idle machine, and more on a busy one
+ */
+export async function timeOfPauses(count: number, ms: number): Promise<number> {
+  const start = performance.now();
+  for (let made = 0; made < count; made++) await new Promise((resolve) => setTimeout(resolve, ms));
+  return performance.now() - start;
+}
