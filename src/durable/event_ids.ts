@@ -14,6 +14,10 @@ const CR = 0x0d;
 /** A stream of events with ids. */
 export class EventIds implements PushedBody {
   readonly #reader: AnswerReader;
+  /** The last id. */
+  #id: number;
+  /** True if the sink has all but the end, which it did not want yet. */
+  #isEndDue = false;
   /** True at the begin of a line. A stream that is read from within a line has no event there that could be read. */
   #isLineStart = true;
   #isAfterCr = false;
@@ -21,14 +25,24 @@ export class EventIds implements PushedBody {
   /** @param reader Reads the stream */
   constructor(reader: AnswerReader) {
     this.#reader = reader;
+    this.#id = reader.offset;
   }
 
   pushTo(sink: ByteSink): () => void {
-    return this.#reader.pushTo({
+    const askForMore = this.#reader.pushTo({
       write: (bytes) => sink.write(this.#number(bytes)),
-      end: () => sink.end(),
+      end: () => {
+        const rest = this.#endEvent();
+        if (rest === undefined || sink.write(rest)) sink.end();
+        else this.#isEndDue = true;
+      },
       fail: (error) => sink.fail(error),
     });
+    return () => {
+      if (!this.#isEndDue) return askForMore();
+      this.#isEndDue = false;
+      sink.end();
+    };
   }
 
   cancel(): void {
@@ -52,12 +66,20 @@ export class EventIds implements PushedBody {
       const isLineEnd = byte === LF || byte === CR;
       if (isLineEnd && this.#isLineStart) {
         const after = at + (byte === CR && bytes[at + 1] === LF ? 2 : 1);
-        parts.push(bytes.subarray(passed, at), new TextEncoder().encode(`id: ${start + after}\n`));
+        this.#id = start + after;
+        parts.push(bytes.subarray(passed, at), new TextEncoder().encode(`id: ${this.#id}\n`));
         passed = at;
       }
       this.#isLineStart = isLineEnd;
     }
     parts.push(bytes.subarray(passed));
     return joinChunks(parts);
+  }
+
+  /** Ends an event without an end: an `EventSource` that had no id of it would ask for it again and again. */
+  #endEvent(): Uint8Array | undefined {
+    const { offset } = this.#reader;
+    if (this.#id === offset) return undefined;
+    return new TextEncoder().encode(`${this.#isLineStart ? "" : "\n"}id: ${offset}\n\n`);
   }
 }

@@ -96,6 +96,19 @@ describe("the way back to a recorded answer", () => {
     await store.close();
   });
 
+  for (const last of ["data: [DONE]\n", "data: [DONE]", "data: [DONE]\n\n: bye", "data: [DONE]\r\n\r"]) {
+    it(`tells an EventSource to stop also after a stream whose last event has no end: ${JSON.stringify(last)}`, async () => {
+      stage = await startDurableStage();
+      const exchange = await stage.begin("text/event-stream", `${chunk("one", "stop")}${last}`);
+      await finish(exchange);
+      await untilEnded(exchange);
+      const text = await (await exchange.get("?ids=1")).text();
+      assert.match(text, /^data: \[DONE\]\r?\n(id: \d+)?\r?\n/m, "it is an event");
+      const id = Array.from(text.matchAll(/^id: (\d+)$/gm), ([, id]) => id).at(-1) ?? "";
+      assert.equal((await exchange.get("?ids=1", { "last-event-id": id })).status, 204);
+    });
+  }
+
   it("gives the same ids wherever a chunk ends, to several readers at once", async () => {
     stage = await startDurableStage();
     const whole = "data: 1\r\n\r\ndata: 2\n\n: c\r\rdata: [DONE]\n\n";
