@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import process from "node:process";
+import { randomUUID } from "node:crypto";
 import { pathToFileURL } from "node:url";
 import { type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
 import { readBlocks } from "./blocks.ts";
@@ -12,7 +12,7 @@ export async function importChatServer(under: UnderTest): Promise<(request: Requ
   const block = readBlocks("docs/durable.md").find(({ text }) => text.includes("toUIMessageStreamResponse"));
   const text = block?.text.replace("http://localhost:8787", under.a).replace("a-gateway-key-of-mine", under.key)
     .replace("process.env.OPENAI_API_KEY", JSON.stringify(UPSTREAM_KEY));
-  const folder = resolve(".cache", `chat-${process.pid}`); // from there, packages are found
+  const folder = resolve(".cache", `chat-${randomUUID()}`); // from there, packages are found; none is imported twice
   try {
     mkdirSync(folder, { recursive: true });
     writeFileSync(join(folder, "chat.ts"), text ?? assert.fail("the page shows no server of a chat"));

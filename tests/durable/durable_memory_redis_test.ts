@@ -1,5 +1,6 @@
 /** A thousand durable streams in Redis: what they take there and here, and that nothing remains of them. */
 // runtimes: once
+// It reads `memoryUsage`, and so has a process of its own.
 import assert from "node:assert/strict";
 import { afterAll, beforeAll } from "@std/testing/bdd";
 import { Redis } from "ioredis";

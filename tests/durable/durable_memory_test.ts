@@ -1,5 +1,6 @@
 /** A thousand durable streams in memory: what they take while they run and are kept, and that nothing remains of them. */
 // runtimes: all
+// It reads `memoryUsage`, and so has a process of its own.
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
