@@ -1,7 +1,7 @@
 /**
  * `npm test [-- --quick] [--runtime deno,bun,"node 26",workers] [--times] [FILE...]`: every test file on the runtimes that it names
- * ({@link ./test/plan.ts}), and a table of the counts. `--quick`: on the newest Node and Bun, what starts no programs
- * and measures no time. `--times`: also tells where the time goes.
+ * ({@link ./test/plan.ts}), and a table of the counts. `--quick`: on the newest Node and Bun, what starts no programs,
+ * measures no time and takes no seconds. `--times`: also tells where the time goes.
  */
 import { globSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
@@ -106,7 +106,11 @@ if (tasks.length === 0) {
 }
 /** Whether bash can tell the CPU of a file, in the units of Linux. */
 const isTimed = values.times && process.platform === "linux";
-const env = { ...prepareTls(), NODE_COMPILE_CACHE: COMPILED };
+const env = {
+  ...prepareTls(),
+  NODE_COMPILE_CACHE: COMPILED,
+  ...(values.quick && { SALLYPORT_TEST_QUICK: "1" }), // see tests/support/cases.ts
+};
 for (const folder of [REPORTS, COMPILED]) rmSync(folder, { recursive: true, force: true });
 const builder = await run(process.execPath, ["scripts/build.ts", "--quiet", "--no-types"]);
 if (builder.code !== 0) {
