@@ -90,6 +90,12 @@ function filesOf(target: Target): string[] {
   return all.filter((file) => runsOn(target, file) && !(values.quick && (startsPrograms(file) || isAlone(file))));
 }
 
+/** Tells what is begun first: what takes longest. A Worker is started for each case. */
+function rankOf({ target, files }: Task): number {
+  if (target.isWorkers) return 0;
+  return files.some(startsPrograms) ? 1 : 2;
+}
+
 const targets = findTargets();
 const newest = targets.find(isNewestNode);
 const isNamed = positionals.length > 0 && wanted !== undefined;
@@ -98,8 +104,7 @@ const tasks: Task[] = targets.filter(isWanted)
     const isElsewhere = (file: string) => !isNamed && newest !== undefined && target !== newest && runsOn(newest, file);
     return planTasks(target, filesOf(target), isElsewhere);
   })
-  // What starts programs takes longest.
-  .sort((one, other) => Number(other.files.some(startsPrograms)) - Number(one.files.some(startsPrograms)));
+  .sort((one, other) => rankOf(one) - rankOf(other));
 if (tasks.length === 0) {
   console.error('test: nothing to run; --runtime takes deno, bun, node, workers, or a label such as "node 20"');
   process.exit(2);
