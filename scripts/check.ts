@@ -1,7 +1,8 @@
 /**
  * `npm run check [-- --fix]`: format, lint, docstrings, types, house rules.
  */
-import { spawnSync } from "node:child_process";
+import { spawn } from "node:child_process";
+import { availableParallelism } from "node:os";
 import process from "node:process";
 import { findRuntimes } from "./runtimes.ts";
 
@@ -9,20 +10,43 @@ const isFix = process.argv.includes("--fix");
 const deno = findRuntimes().find(({ kind }) => kind === "deno")?.command ?? "deno";
 const tsc = [process.execPath, "node_modules/typescript/bin/tsc", "-p"];
 
-const steps: readonly [string, readonly string[]][] = [
+/** Those that take longest come first, after the format. */
+const steps: readonly (readonly [name: string, command: readonly string[]])[] = [
   ["format", [deno, "fmt", ...(isFix ? [] : ["--check"]), "--quiet"]],
+  ["house rules", [process.execPath, "--test", "--test-reporter=dot", "tests/house_test.ts"]],
+  ["types: everything", [...tsc, "."]],
+  ["types: the core names no runtime", [...tsc, "src"]],
+  ["lint: docstrings of the library", [deno, "doc", "--quiet", "--lint", "mod.ts"]],
   ["lint: product", [deno, "lint", "--quiet", "mod.ts", "src"]],
   ["lint: scripts and tests", [deno, "lint", "--quiet", "--rules-exclude=no-console", "scripts", "tests"]],
-  ["lint: docstrings of the library", [deno, "doc", "--quiet", "--lint", "mod.ts"]],
-  ["types: the core names no runtime", [...tsc, "src"]],
-  ["types: everything", [...tsc, "."]],
-  ["house rules", [process.execPath, "--test", "--test-reporter=dot", "tests/house_test.ts"]],
 ];
 
-let failed = 0;
-for (const [name, [command = "", ...args]] of steps) {
-  const { status } = spawnSync(command, args, { stdio: "inherit" });
-  console.log(`${status === 0 ? "ok    " : "FAILED"} ${name}`);
-  if (status !== 0) failed++;
+/** Runs a step to its end, and tells what it said. @returns Whether nothing is wrong */
+function runStep([name, [command = "", ...args]]: typeof steps[number]): Promise<boolean> {
+  return new Promise((resolve) => {
+    const child = spawn(command, args, { stdio: ["ignore", "pipe", "pipe"] });
+    let said = "";
+    for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (text) => said += text);
+    child.on("close", (status) => {
+      process.stdout.write(status === 0 ? "" : said);
+      console.log(`${status === 0 ? "ok    " : "FAILED"} ${name}`);
+      resolve(status === 0);
+    });
+  });
 }
-process.exit(failed === 0 ? 0 : 1);
+
+/** Runs the steps that are left, one after the other. */
+async function runSteps(waiting: (typeof steps[number])[]): Promise<boolean> {
+  let isGood = true;
+  for (let step = waiting.shift(); step !== undefined; step = waiting.shift()) {
+    isGood = await runStep(step) && isGood;
+  }
+  return isGood;
+}
+
+// What formats the files comes first, and then as many side by side as there are cores.
+const [format, ...others] = steps;
+const hasFormat = format === undefined || await runStep(format);
+const waiting = [...others];
+const good = await Promise.all(Array.from({ length: availableParallelism() }, () => runSteps(waiting)));
+process.exit(hasFormat && good.every(Boolean) ? 0 : 1);

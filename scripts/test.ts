@@ -1,7 +1,7 @@
 /**
  * `npm test [-- --quick] [--runtime deno,bun,"node 26",workers] [--times] [FILE...]`: every test file on the runtimes that it names
- * ({@link ./test/plan.ts}), and a table of the counts. `--quick`: on the newest Node and Bun, what starts no programs
- * and measures no time. `--times`: also tells where the time goes.
+ * ({@link ./test/plan.ts}), and a table of the counts. `--quick`: on the newest Node and Bun, what starts no programs,
+ * measures no time and takes no seconds. `--times`: also tells where the time goes.
  */
 import { globSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
@@ -90,6 +90,12 @@ function filesOf(target: Target): string[] {
   return all.filter((file) => runsOn(target, file) && !(values.quick && (startsPrograms(file) || isAlone(file))));
 }
 
+/** Tells what is begun first: what takes longest. A Worker is started for each case. */
+function rankOf({ target, files }: Task): number {
+  if (target.isWorkers) return 0;
+  return files.some(startsPrograms) ? 1 : 2;
+}
+
 const targets = findTargets();
 const newest = targets.find(isNewestNode);
 const isNamed = positionals.length > 0 && wanted !== undefined;
@@ -98,15 +104,18 @@ const tasks: Task[] = targets.filter(isWanted)
     const isElsewhere = (file: string) => !isNamed && newest !== undefined && target !== newest && runsOn(newest, file);
     return planTasks(target, filesOf(target), isElsewhere);
   })
-  // What starts programs takes longest.
-  .sort((one, other) => Number(other.files.some(startsPrograms)) - Number(one.files.some(startsPrograms)));
+  .sort((one, other) => rankOf(one) - rankOf(other));
 if (tasks.length === 0) {
   console.error('test: nothing to run; --runtime takes deno, bun, node, workers, or a label such as "node 20"');
   process.exit(2);
 }
 /** Whether bash can tell the CPU of a file, in the units of Linux. */
 const isTimed = values.times && process.platform === "linux";
-const env = { ...prepareTls(), NODE_COMPILE_CACHE: COMPILED };
+const env = {
+  ...prepareTls(),
+  NODE_COMPILE_CACHE: COMPILED,
+  ...(values.quick && { SALLYPORT_TEST_QUICK: "1" }), // see tests/support/cases.ts
+};
 for (const folder of [REPORTS, COMPILED]) rmSync(folder, { recursive: true, force: true });
 const builder = await run(process.execPath, ["scripts/build.ts", "--quiet", "--no-types"]);
 if (builder.code !== 0) {

@@ -113,7 +113,7 @@ function writeEntry(name: string, files: readonly string[]): string {
  * @param target The target
  * @param files Its files
  * @param isElsewhere As {@link Task} has it, for each file
- * @returns What starts programs first, since it takes longest
+ * @returns Tasks; each file is in one of them
  */
 export function planTasks(target: Target, files: readonly string[], isElsewhere: (file: string) => boolean): Task[] {
   const byItself = (file: string) => ({

@@ -1,7 +1,7 @@
 /** Reports of usage: what is added up, of which time, and what it costs. */
 // runtimes: once
 import assert from "node:assert/strict";
-import { describe, it } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import { USAGE_ORDERS, UsageRefusal } from "../../src/usage/query.ts";
 import { type UsageReport, UsageReports } from "../../src/usage/report.ts";
 import { UsageQuerySchema } from "../../src/admin/api/usage.ts";
@@ -18,6 +18,7 @@ import {
   UsageUnavailable,
 } from "../../src/usage/counts.ts";
 import * as v from "valibot";
+import { it } from "../support/cases.ts";
 import { DAY, NOON, rest } from "../support/usage.ts";
 
 const row = (counts: Partial<UsageCounts>, more: Partial<UsageRow> = {}): UsageRow => ({
@@ -298,7 +299,7 @@ describe("reports of usage", () => {
     assert.deepEqual(found, whole.rows);
   });
 
-  it("are made in turns, none of which is long, and refuse what needs too much memory", async () => {
+  it.large("are made in turns, none of which is long, and refuse what needs too much memory", async () => {
     let groups = 0;
     let rests = 0;
     let sinceRest = 0;

@@ -5,8 +5,9 @@ import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import process from "node:process";
 import { pathToFileURL } from "node:url";
-import { afterAll, describe, it } from "@std/testing/bdd";
+import { afterAll, describe } from "@std/testing/bdd";
 import { compareEdges, fuzzBodies, type ReadView } from "../support/body_fuzz.ts";
+import { it } from "../support/cases.ts";
 
 const ROOM = "src/inbound";
 const FILES = ["json_view.ts", "known_texts.ts", "json_limits.ts"] as const;
@@ -89,7 +90,7 @@ describe("a mistake in the one pass over a body is found", () => {
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
   for (const [index, [name, [right, wrong]]] of Object.entries(MISTAKES).entries()) {
-    it(name, async () => {
+    it.large(name, async () => {
       const readView = await plant(index, right, wrong);
       assert.throws(() => {
         fuzzBodies(readView, CASES, SEED, true); // it finds most of them, and soon

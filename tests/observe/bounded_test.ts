@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import v8 from "node:v8";
 import vm from "node:vm";
 import process from "node:process";
-import { describe, it } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import { FAILURE_CAUSES, type FailureCause } from "../../src/errors/outcomes.ts";
 import { ERRORS } from "../../src/errors/gateway_error.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
@@ -12,6 +12,7 @@ import type { ExchangeRecord, GenAiOperation } from "../../src/exchange/record.t
 import { AccessLog } from "../../src/observe/access_log.ts";
 import { MetricRegistry } from "../../src/observe/metrics/metric_registry.ts";
 import { MAX_MODELS, Metrics } from "../../src/observe/metrics/metrics.ts";
+import { it } from "../support/cases.ts";
 
 const EXCHANGES = 1_000_000;
 /** What is held after the first tenth is all that is held. Bytes of noise. */
@@ -66,7 +67,7 @@ function toRecord(n: number): ExchangeRecord {
 }
 
 describe("a million exchanges", () => {
-  it("of as many keys and models leave a bounded number of series and a bounded memory", () => {
+  it.large("of as many keys and models leave a bounded number of series and a bounded memory", () => {
     const clock: Clock = { ...systemClock, timer: () => () => {} };
     let bytes = 0;
     const log = new AccessLog("json", (text, done) => {

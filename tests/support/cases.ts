@@ -11,6 +11,7 @@ type Body = () => void | Promise<void>;
 
 /** Whether `npm test` runs the whole file on the newest Node, and here what can differ. */
 export const isElsewhere: boolean = process.env.SALLYPORT_TEST_ONCE === "elsewhere";
+const isQuick = process.env.SALLYPORT_TEST_QUICK === "1";
 
 /** Registers a case. */
 export interface Case {
@@ -19,6 +20,8 @@ export interface Case {
   notOn(places: Place | readonly Place[], reason: string, title: string, fn: Body): void;
   /** Leaves the case to the newest Node: it proves something that no runtime has a part in. It is no skipped one. */
   once(title: string, fn: Body): void;
+  /** Leaves the case out of `npm test -- --quick`: its mass takes seconds of the CPU. */
+  large(title: string, fn: Body): void;
   /** Leaves the case out here if there is a reason to. */
   unless(reason: string | undefined, title: string, fn: Body): void;
 }
@@ -31,6 +34,9 @@ export const it: Case = Object.assign((title: string, fn: Body) => register(titl
   },
   once(title: string, fn: Body) {
     if (!isElsewhere) register(title, fn);
+  },
+  large(title: string, fn: Body) {
+    it.unless(isQuick ? "it takes seconds, and --quick none" : undefined, title, fn);
   },
   unless(reason: string | undefined, title: string, fn: Body) {
     if (reason === undefined) register(title, fn);

@@ -1,7 +1,7 @@
 /** What is counted of usage, in memory: which exchanges, which tokens, and what keeps it bounded. */
 // runtimes: once
 import assert from "node:assert/strict";
-import { describe, it } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import { DEFAULT_RETENTION } from "../../src/config/usage.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { UsageMeter } from "../../src/usage/meter.ts";
@@ -18,6 +18,7 @@ import {
   type UsageBatch,
   type UsageRow,
 } from "../../src/usage/counts.ts";
+import { it } from "../support/cases.ts";
 import { ALL, DAY, exchange, NOON, rest, StillClock, tell } from "../support/usage.ts";
 import { until } from "../support/until.ts";
 
@@ -204,7 +205,7 @@ describe("usage", () => {
     assert.equal((await tell(meter))["team a o3"]?.reasoning, 7);
   });
 
-  it("keeps its bounds through a million exchanges of random models and keys", async () => {
+  it.large("keeps its bounds through a million exchanges of random models and keys", async () => {
     const { meter, clock } = newMeter(new Set(["gpt-4o"]));
     const exchanges = 1_000_000;
     const record: { -readonly [Name in keyof ExchangeRecord]: ExchangeRecord[Name] } = exchange();
@@ -256,7 +257,7 @@ describe("usage", () => {
 });
 
 describe("usage of 250,000 keys in an hour", () => {
-  it("is handed on in turns, none of which is long", async () => {
+  it.large("is handed on in turns, none of which is long", async () => {
     const batches: number[] = [];
     const keys = new Set<string>();
     let rests = 0;
@@ -303,7 +304,7 @@ describe("the book of usage", () => {
     assert.equal(Array.from(book.read({ step: "day", ...ALL })).length, 2);
   });
 
-  it("forgets the oldest hours first when there is too much, and their days keep the sums", () => {
+  it.large("forgets the oldest hours first when there is too much, and their days keep the sums", () => {
     const book = new UsageBook(NOBODY);
     for (let hour = 0; hour < 10; hour++) {
       for (let key = 0; key < 150_000; key++) book.addTo("hour", row({ at: DAY + hour * HOUR_MS, key: `key-${key}` }));
