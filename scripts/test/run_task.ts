@@ -9,7 +9,7 @@ import type { Task } from "./plan.ts";
 import { hasReason, readTitle } from "./skipped.ts";
 
 /** Where the reports are, in a folder for each runtime. */
-export const REPORTS: string = join(".cache", "tests");
+export const REPORTS: string = resolve(".cache", "tests");
 /** Files without their types, for a Node that can't take them off itself. */
 export const TRANSPILED: string = join(".cache", "node");
 /** Beyond this, for each of its files, a process is stuck: its output so far is shown and it counts as failed. */
