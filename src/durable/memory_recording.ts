@@ -7,6 +7,7 @@ import type { Clock } from "../exchange/clock.ts";
 import type { KeptRecording, LoadedRecording } from "./recording_journal.ts";
 import {
   ENTRY_KIND,
+  FIRST_EPOCH,
   type HeldRecording,
   type RecordingFacts,
   type RecordingHolder,
@@ -81,6 +82,16 @@ export class MemoryRecording {
   /** Tells whether nobody may take it over: it has a holder, or needs none. */
   get isHeld(): boolean {
     return this.state !== "running" || this.lapsedAt === undefined;
+  }
+
+  /** Tells whether another gateway than the one that began it writes it. */
+  get isTakenOver(): boolean {
+    return this.epoch > FIRST_EPOCH;
+  }
+
+  /** Tells whether a request by its name gets it. One that broke has its name only if it was lost, to say so once. */
+  get isGiven(): boolean {
+    return this.isHeld && this.state !== "broken" && this.state !== "expired";
   }
 
   /** The part of it that a journal keeps beside its entries. */

@@ -12,7 +12,7 @@
  *
  * @module
  */
-import { MAX_READ_BYTES } from "./recording_store.ts";
+import { FIRST_EPOCH, MAX_READ_BYTES } from "./recording_store.ts";
 
 /** Begin of the names of channels: each gateway hears one of its own. */
 export const CHANNEL = "sallyport:recordings:";
@@ -101,7 +101,8 @@ end
 /**
  * Claims a name. KEYS: recording, its name if it has one. ARGV: id, gateway, kind of the name (`-` for none), 1 for a
  * retry, lease, life of the hash, life of the name, facts: owner, digest, provider, key, operation, begin, time to keep;
- * name, if it has one. Answer: the recording that the name belongs to; or `+` for a new one, and 1 if it is made again.
+ * name, if it has one. Answer: the recording that the name belongs to; or `+` for a new one, and 1 if it is made again:
+ * of those that broke or were discarded, only lost ones still have their name.
  */
 export const CLAIM: string = `${BEGIN}${STATE}${NOTE_READ}${DESCRIBE}
 local isRestarted, newest, running, unread = 0, nil, {}, nil
@@ -116,8 +117,9 @@ for _, id in ipairs(ids) do
   elseif state ~= 'c' then
     redis.call('LREM', KEYS[2], 1, id)
   end
-  if state == 'd' then isRestarted = 1 end
-  if not newest and (state == 'r' or state == 'c' or state == 'd') then newest = state ~= 'd' and id or '' end
+  local isLost = state == 'd' or state == 'b' or r[1] == 'x'
+  if isLost then isRestarted = 1 end
+  if not newest and (state == 'r' or state == 'c' or isLost) then newest = isLost and '' or id end
 end
 local found = #running == 1 and running[1] or unread
 if #running == 0 and newest ~= '' then found = newest end
@@ -227,7 +229,7 @@ if added ~= 1 then return {added} end
 redis.call('HSET', KEYS[1], 's', ARGV[6], 'x', now + r[6])
 redis.call('PEXPIRE', KEYS[1], r[6] + ARGV[7])
 redis.call('PEXPIRE', KEYS[2], r[6])
-if ARGV[6] == 'b' and r[7] then redis.call('LREM', nameOf(r[7]), 1, ARGV[1]) end
+if ARGV[6] == 'b' and epoch == '${FIRST_EPOCH}' and r[7] then redis.call('LREM', nameOf(r[7]), 1, ARGV[1]) end
 wake(r[4])
 return {1}`;
 
@@ -240,7 +242,7 @@ if not r[1] or r[1] == 'x' or r[2] ~= ARGV[2] then return 1 end
 redis.call('HSET', KEYS[1], 's', 'x', 'x', now)
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 redis.call('DEL', KEYS[2])
-if r[4] then redis.call('LREM', nameOf(r[4]), 1, ARGV[1]) end
+if r[4] and r[2] == '${FIRST_EPOCH}' then redis.call('LREM', nameOf(r[4]), 1, ARGV[1]) end
 wake(r[3])
 return 1`;
 

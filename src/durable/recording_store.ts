@@ -119,12 +119,12 @@ export interface HeldRecording {
   append(entry: SealedEntry): Promise<void>;
   /**
    * Appends the entry of kind `end` and gives the recording up: it is kept for its time. The name of a broken one is free
-   * from then on.
+   * from then on; the next claim of one that was taken over is told that the call is made again.
    *
    * @throws As {@link append}
    */
   end(entry: SealedEntry, state: "complete" | "broken"): Promise<void>;
-  /** Deletes the entries and frees the name. The id is known as expired for some time. Never rejects. */
+  /** Deletes the entries and frees the name, as {@link end} does. The id is known as expired for some time. Never rejects. */
   discard(): Promise<void>;
   /** Says whether anybody at this gateway reads it: a retry by body prefers one that nobody reads. */
   setRead(isRead: boolean): void;

@@ -73,7 +73,7 @@ export class MemoryRecordings implements RecordingStore {
 
   claim(claim: RecordingClaim, holder: RecordingHolder): Promise<ClaimedInMemory> {
     const found = this.#names.find(claim.name);
-    if (found?.isHeld) return Promise.resolve({ found: found.described });
+    if (found?.isGiven) return Promise.resolve({ found: found.described });
     try {
       return Promise.resolve({ held: this.#create(claim, holder, found), isRestarted: found !== undefined });
     } catch (error) {
@@ -138,10 +138,9 @@ export class MemoryRecordings implements RecordingStore {
 
   delete(id: string): Promise<void> {
     const recording = this.#all.get(id);
-    if (recording !== undefined) {
-      this.#expire(recording);
-      this.#forget(recording);
-    }
+    if (recording === undefined) return Promise.resolve();
+    this.#expire(recording);
+    this.#forget(recording);
     return Promise.resolve();
   }
 
@@ -193,7 +192,7 @@ export class MemoryRecordings implements RecordingStore {
       epoch,
       append,
       end: (entry, state) => append(entry).then(() => this.#end(recording, state)),
-      discard: () => Promise.resolve(isMine() ? this.#expire(recording) : undefined),
+      discard: () => Promise.resolve(isMine() ? this.#expire(recording, recording.isTakenOver) : undefined),
       setRead: (isRead) => void (isMine() && (recording.isRead = isRead)),
       lapse: () => void (isMine() && this.#lapse(recording)),
       renew: () => isMine() && this.#lease(recording),
@@ -246,7 +245,7 @@ export class MemoryRecordings implements RecordingStore {
     if (recording.state !== "running") return;
     const { keepMs } = recording.facts;
     recording.end(state, this.#clock.now() + keepMs);
-    if (state === "broken") this.#names.free(recording);
+    if (state === "broken" && !recording.isTakenOver) this.#names.free(recording);
     this.#journal?.save(recording.kept);
     this.#endIn(recording, keepMs);
     recording.wake();
@@ -258,12 +257,12 @@ export class MemoryRecordings implements RecordingStore {
     recording.cancelTimer = this.#clock.timer(Math.max(0, ms), end, { isBackground: true });
   }
 
-  /** Deletes the entries; the id stays for some time. */
-  #expire(recording: MemoryRecording): void {
+  /** Deletes the entries; the id stays for some time. @param keepsName True if the name is to say that it was lost */
+  #expire(recording: MemoryRecording, keepsName = false): void {
     if (recording.state === "expired") return;
     this.#bytes += TOMBSTONE_BYTES - recording.bytes;
     recording.end("expired", this.#clock.now());
-    this.#names.free(recording);
+    if (!keepsName) this.#names.free(recording);
     this.#journal?.clear(recording.id);
     this.#journal?.save(recording.kept);
     recording.cancelTimer();
@@ -274,6 +273,7 @@ export class MemoryRecordings implements RecordingStore {
   #forget(recording: MemoryRecording): void {
     const { id, bytes } = recording;
     if (!this.#all.delete(id)) return;
+    this.#names.free(recording);
     this.#bytes -= bytes;
     recording.cancelTimer();
     this.#journal?.forget(id);

@@ -70,8 +70,10 @@ export async function answerRecorded(
     return answer;
   }
   const { isEnded, isCut, length, reader, head } = attachment;
-  if (read.isReconnect && isEnded && reader.offset === length()) {
+  const isAll = isEnded && reader.offset === length();
+  if (isAll && (isCut || read.isReconnect)) {
     reader.cancel();
+    // Broken off again, it would look as if there was more to come.
     if (isCut) throw new GatewayError("exchange_broken");
     return answerWhole(204, {}, exchange); // an EventSource would connect again and again after any other answer
   }

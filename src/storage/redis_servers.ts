@@ -51,6 +51,9 @@ export interface RedisServers {
   close(): void;
 }
 
+/** Pause before a connection is made again that the library has given up. Milliseconds. */
+const CONNECT_AGAIN_MS = 50;
+
 /** One server: that of a URL, or the primary that Sentinels name. */
 export class OneServer implements RedisServers {
   readonly redis: Redis;
@@ -83,6 +86,8 @@ export class OneServer implements RedisServers {
     // Every failure reaches the call that meets it; without a listener the connection's own errors would be thrown.
     for (const connection of [redis, this.subscriber]) {
       connection.on("error", (error) => this.#fault = firstLine(error));
+      // A Sentinel that tells of a failover while the library looks for the primary makes it give up for good.
+      connection.on("end", () => this.#connectAgain(connection));
     }
     redis.on("ready", () => {
       this.#fault = CLOSED;
@@ -130,6 +135,13 @@ export class OneServer implements RedisServers {
     this.#fault = why;
     this.redis.disconnect(true);
     this.subscriber.disconnect(true);
+  }
+
+  #connectAgain(connection: Redis): void {
+    if (this.#isClosed) return;
+    this.#clock.timer(CONNECT_AGAIN_MS, () => {
+      if (!this.#isClosed) connection.connect().catch(() => {});
+    });
   }
 
   #watchRole(): void {

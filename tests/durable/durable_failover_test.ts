@@ -40,13 +40,16 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
   let provider: Provider;
   let folder: string;
   const answers = new Map<string, ServerResponse[]>();
-  const scenes = new Map<string, Promise<Scene>>();
+  const fleets: SentinelFleet[] = [];
 
   const start = async (kind: string): Promise<Scene> => {
     const sentinels = await startSentinelFleet();
+    fleets.push(sentinels);
     const config = {
       listen: [{ hostname: "127.0.0.1", port: 0 }],
-      providers: { a: { hosts: ["127.0.0.1"], upstream: provider.url, durable: { keep: "1m", linger: "1m" } } },
+      providers: {
+        a: { hosts: ["127.0.0.1"], upstream: provider.url, durable: { keep: "1m", linger: "1m" }, keepAlive: "off" },
+      },
       keys: [{ id: "me", key: KEY }],
       redis: { sentinel: { name: sentinels.name, nodes: sentinels.nodes } },
       drain: { delay: "0s" },
@@ -65,11 +68,10 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
       response.flushHeaders();
     });
     folder = mkdtempSync(join(tmpdir(), "sallyport-failover-"));
-    for (const kind of ["planned", "unplanned"]) scenes.set(kind, start(kind));
   });
   afterAll(async () => {
     await endPrograms();
-    for (const scene of scenes.values()) await scene.then(({ sentinels }) => sentinels.stop(), () => {});
+    for (const sentinels of fleets) await sentinels.stop();
     await provider.close();
     rmSync(folder, { recursive: true, force: true });
   });
@@ -86,7 +88,7 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
 
   for (const kind of ["planned", "unplanned"] as const) {
     it(`goes on for its caller, and ends for others as it must: ${kind}`, async () => {
-      const { sentinels, near, far } = await (scenes.get(kind) ?? assert.fail());
+      const { sentinels, near, far } = await start(kind);
       const [primary, replica] = sentinels.servers;
       const headers = { ...HEADERS, "idempotency-key": kind, "x-client-request-id": kind };
       const call = (url: string) =>
@@ -100,7 +102,7 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
         for (; sent < to; sent++) {
           answer.write(PIECES[sent]);
           const length = PIECES.slice(0, sent + 1).join("").length;
-          await until(() => first.length === length, "the first caller has an event");
+          await until(() => first.length === length, "the first caller has an event", RECOVERY_MS);
         }
       };
       await send(1);

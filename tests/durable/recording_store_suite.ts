@@ -752,6 +752,33 @@ function describeLeases(get: () => Given): void {
     }
   });
 
+  it("says so too when the recording was closed or discarded meanwhile, once, and not of a complete one", async () => {
+    const { under, near, far, keepMs } = get();
+    for (const kind of ["key", "body"] as const) {
+      for (const how of ["broken", "discarded", "complete", "expired"] as const) {
+        const name = freshName(kind);
+        const retry = { ...name, isRetry: true };
+        const dead = await begin(near, { name, keepMs });
+        await write(dead.held, "one");
+        const thaw = await loseLease(get(), near);
+        const taken = await far.takeOver(dead.held.id, new NotedHolder()) ?? assert.fail("nobody holds it");
+        thaw();
+        if (how === "discarded") await taken.discard();
+        else await taken.end(endOf(3, taken.epoch), how === "complete" ? "complete" : "broken");
+        if (how === "expired") await under.pass(keepMs + 1);
+        if (how === "complete") {
+          assert.equal((await meet(near, retry)).id, taken.id);
+          await under.pass(keepMs + 1);
+        }
+        const next = await begin(near, { name: retry, keepMs });
+        assert.equal(next.isRestarted, how === "broken" || how === "discarded", how);
+        assert.equal((await meet(far, retry)).id, next.held.id);
+        await next.held.discard();
+        assert.equal((await begin(far, { name: retry, keepMs })).isRestarted, false, "once");
+      }
+    }
+  });
+
   it("leaves a recording to its holder if that goes on before anybody takes it over", async () => {
     const { under, near, far, keepMs } = get();
     const holder = new NotedHolder();

@@ -5,6 +5,7 @@ import { setImmediate } from "node:timers/promises";
 import { afterEach, beforeEach, it } from "@std/testing/bdd";
 import { Redis } from "ioredis";
 import { REDIS_DEADLINE_MS, RedisClient, RedisFailed } from "../../src/storage/redis_client.ts";
+import { OneServer } from "../../src/storage/redis_servers.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
@@ -151,6 +152,26 @@ withRedis.describe("a connection to Redis", () => {
       return (await many()).length === 0;
     }, "it is up");
     assert.deepEqual(reports.slice(3), ["Redis answers again"]);
+  });
+
+  // ioredis gives a connection up when a Sentinel tells of a failover in the moment in which it looks for the primary.
+  it("makes connections again that the library has given up, until it is closed", async () => {
+    const servers = new OneServer({ url: server.url, timeoutMs: REDIS_DEADLINE_MS }, systemClock, () => {});
+    const both = [servers.redis, servers.subscriber];
+    const areReady = () => both.every(({ status }) => status === "ready");
+    try {
+      await until(areReady, "both are connected", 20_000);
+      let ends = 0;
+      for (const connection of both) {
+        connection.on("end", () => ends++);
+        connection.disconnect();
+      }
+      await until(() => ends === 2, "both are given up", 20_000);
+      await until(() => areReady() && servers.isUp, "both are connected again", 20_000);
+    } finally {
+      servers.close();
+    }
+    await until(() => both.every(({ status }) => status === "end"), "they are closed for good", 20_000);
   });
 
   it("goes to the new primary when the one it talks to has become a replica", async () => {
