@@ -79,10 +79,12 @@ export async function answerDurable<Flow extends DurableFlow>(
 ): Promise<GatewayResponse> {
   const { request, exchange, gateway: { durable, limits: { writeStallMs } } } = flow;
   const { operation, provider, key } = call;
-  // Nobody asked for a recording in so many words: the call is made as ever.
+  // A first attempt or a retry of a client library asks for no recording in so many words: it may go unrecorded.
   const isNeeded = asked.idempotencyKey !== undefined || request.headers.get(ASKING_HEADER) === "?1";
-  if (durable === undefined && isNeeded) throw new GatewayError("recordings_unavailable");
-  if (durable === undefined) return carry(flow);
+  if (durable === undefined) {
+    if (isNeeded) throw new GatewayError("recordings_unavailable");
+    return carry(flow);
+  }
   const keys = new OwnerKeys(toOwner(call, flow));
   const { digest, name } = await nameCall(keys, asked, call, request);
   const facts = { provider: provider.name, keyId: key.id, operation: operation.name, startedAt: exchange.startedAt };
