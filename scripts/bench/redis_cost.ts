@@ -21,6 +21,10 @@ const requests = { limit: 1e9, windowMs: MINUTE };
 const tokens = { limit: 1e12, windowMs: MINUTE };
 const reservation: Reservation = { expected: { tokens: 500, spend: 0 }, most: { tokens: 500, spend: 0 } };
 
+// As large as a limit may be that is not divided into blocks. No key comes to its end in a run; the provider is observed.
+const smallRequests = { limit: 999, windowMs: 10 * MINUTE };
+const smallTokens = { limit: 999_999, windowMs: 10 * MINUTE };
+
 /** Subjects of one call, by its number. */
 type Subjects = (number: number) => LimitSubject[];
 
@@ -69,6 +73,16 @@ const cases: Record<string, Subjects> = {
     providerWith("a", { requests: { ...requests, limit: 1e7 } }),
   ),
   "requests, tokens; provider: tokens": keysWith({ requests, tokens }, providerWith("b", { tokens })),
+  "undivided requests": keysWith({ requests: smallRequests }),
+  "undivided requests, tokens; provider: requests": keysWith(
+    { requests: smallRequests, tokens: smallTokens },
+    providerWith("d", { requests: smallRequests, mode: "observe" }),
+  ),
+  "undivided requests, tokens; provider: tokens": keysWith(
+    { requests: smallRequests, tokens: smallTokens },
+    providerWith("e", { tokens: smallTokens, mode: "observe" }),
+  ),
+  "concurrency": keysWith({ concurrency: 1e6 }),
   "tokens, budget, concurrency; provider: requests": keysWith(
     { tokens, budget: { limit: 1e12, period: "month" }, concurrency: 1e6 },
     providerWith("c", { requests: { ...requests, limit: 1e7 } }),
