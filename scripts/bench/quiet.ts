@@ -28,6 +28,9 @@ const STREAM_BYTES = 160_000;
 /** So much of the memory that is there may be used. */
 const MEMORY_SHARE = 0.5;
 
+/** Whether the reason for fewer streams was told: the estimate asks first, then the measurement. */
+let isTold = false;
+
 /**
  * The number of streams that this machine can hold in one process.
  *
@@ -44,7 +47,8 @@ export function boundStreams(wanted: number): number {
   const reason = byFiles < byMemory
     ? `a process may open ${files} files (ulimit -Hn)`
     : `${Math.round(available / 1e9)} GB of memory are free`;
-  console.log(`\nquiet: ${streams} streams and not ${wanted}, since ${reason}`);
+  if (!isTold) console.log(`\nquiet: ${streams} streams and not ${wanted}, since ${reason}`);
+  isTold = true;
   return streams;
 }
 

@@ -57,6 +57,8 @@ export function dropRejection(returned: unknown): void {
 /** Rounds milliseconds to hundredths: finer digits are the clock's noise. */
 const toTiming = (ms: number): number => Math.max(0, Math.round(ms * 100) / 100);
 
+const NO_HEADERS = Object.freeze({});
+
 /** One request and its answer. */
 export class Exchange {
   /** `x-request-id`. */
@@ -88,7 +90,7 @@ export class Exchange {
   /** Its index among the open exchanges, which `OpenExchanges` sets. */
   openIndex = -1;
   /** Headers of the gateway's own that any answer to this request carries. */
-  headers: Readonly<Record<string, string>> = {};
+  headers: Readonly<Record<string, string>> = NO_HEADERS;
   readonly #clock: Clock;
   readonly #startedMonotonic: number;
   #controller: AbortController | undefined;

@@ -52,6 +52,32 @@ export function fromReadableStream(stream: ReadableStream<Uint8Array>): ByteSour
   };
 }
 
+/** A small body of a web request, taken in one piece. A class: closures would stay as long as the request does. */
+class WholeRequestBody implements ByteSource {
+  readonly isWhole = true;
+  readonly #request: Request;
+  #isRead = false;
+
+  constructor(request: Request) {
+    this.#request = request;
+  }
+
+  inPieces(): ByteSource | null {
+    return toPieces(this.#request);
+  }
+
+  read(): Promise<Uint8Array | undefined> {
+    if (this.#isRead) return Promise.resolve(undefined);
+    this.#isRead = true;
+    return this.#request.arrayBuffer().then(toBytes); // `bytes()` is missing, or broken, in some frameworks
+  }
+
+  cancel(): void {}
+}
+
+const toBytes = (bytes: ArrayBuffer): Uint8Array => new Uint8Array(bytes);
+const toPieces = ({ body }: Request): ByteSource | null => body && fromReadableStream(body);
+
 /**
  * Returns the body of a web request.
  *
@@ -61,20 +87,8 @@ export function fromReadableStream(stream: ReadableStream<Uint8Array>): ByteSour
  */
 export function fromRequest(request: Request, wholeBytes: number = SMALL_BODY_BYTES): ByteSource | null {
   const length = Number(request.headers.get("content-length") ?? NaN);
-  const inPieces = () => request.body && fromReadableStream(request.body);
   // A stream costs the runtimes more than everything else about a small body.
-  if (!(length > 0 && length <= wholeBytes)) return inPieces();
-  let isRead = false;
-  return {
-    isWhole: true,
-    inPieces,
-    read() {
-      if (isRead) return Promise.resolve(undefined);
-      isRead = true;
-      return request.arrayBuffer().then((bytes) => new Uint8Array(bytes)); // `bytes()` is missing, or broken, in some frameworks
-    },
-    cancel() {},
-  };
+  return length > 0 && length <= wholeBytes ? new WholeRequestBody(request) : toPieces(request);
 }
 
 /**

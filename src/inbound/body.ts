@@ -108,8 +108,7 @@ export async function readBody(request: GatewayRequest, options: ReadBodyOptions
   const { limits: { maxBodyBytes, bodyTimeMs }, memory, owner, clock, exchange } = options;
   const announced = checkHeaders(request.headers, options);
   if (request.body === null) throw new GatewayError("invalid_json");
-  const body = memory.open(owner);
-  exchange.onSettled(() => body.release());
+  const body = memory.open(owner, exchange);
   const beganAt = exchange.elapsed();
   try {
     const bytes = await readAll(choosePieces(request.body, announced, body), {
@@ -176,18 +175,21 @@ export class BodyMemory {
   }
 
   /**
-   * Opens the account of a body. Whoever does so sees to its release.
+   * Opens the account of a body.
    *
    * @param owner Id of the gateway key
+   * @param exchange Its end releases the body at the latest
    */
-  open(owner: string): RequestBody {
+  open(owner: string, exchange?: Pick<Exchange, "onSettled">): RequestBody {
     let share = this.#shares.get(owner);
     if (share === undefined) {
       if (this.#shares.size >= this.#maxShares) this.#sweep();
       this.#shares.set(owner, share = { heldBytes: 0, bodies: 0 });
     }
     share.bodies++;
-    return new RequestBody(this, share);
+    const body = new RequestBody(this, share);
+    exchange?.onSettled(() => body.release()); // not in the async function that asks: on Bun it would keep the request
+    return body;
   }
 
   /**

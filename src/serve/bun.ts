@@ -64,25 +64,42 @@ function nextTurn(): Promise<void> {
   );
 }
 
-/** Calls `onEnd` when the body has been read, which is where the deadlines of the listener end. */
-function withEnd(body: ByteSource, onEnd: () => void): ByteSource {
-  const { isWhole = false } = body;
-  return {
-    isWhole,
-    inPieces() {
-      const pieces = body.inPieces?.() ?? null;
-      return pieces && withEnd(pieces, onEnd);
-    },
-    async read() {
-      const chunk = await body.read();
-      if (chunk === undefined || isWhole) {
-        onEnd();
-        await nextTurn();
-      }
-      return chunk;
-    },
-    cancel: (reason) => body.cancel(reason),
-  };
+/** A body that lifts the listener's deadline for its request when it has been read. */
+class TimedBody implements ByteSource {
+  readonly isWhole: boolean;
+  readonly #body: ByteSource;
+  readonly #listener: BunServer;
+  readonly #request: Request;
+
+  constructor(body: ByteSource, listener: BunServer, request: Request) {
+    this.isWhole = body.isWhole === true;
+    this.#body = body;
+    this.#listener = listener;
+    this.#request = request;
+  }
+
+  inPieces(): ByteSource | null {
+    const pieces = this.#body.inPieces?.() ?? null;
+    return pieces && new TimedBody(pieces, this.#listener, this.#request);
+  }
+
+  async read(): Promise<Uint8Array | undefined> {
+    const chunk = await this.#body.read();
+    if (chunk === undefined || this.isWhole) {
+      liftDeadline(this.#listener, this.#request);
+      await nextTurn();
+    }
+    return chunk;
+  }
+
+  cancel(reason: unknown): void {
+    this.#body.cancel(reason);
+  }
+}
+
+/** Quiet answers, and bodies that come slowly, are the gateway's to judge: Bun would cut both after 12 s. */
+function liftDeadline(listener: BunServer, request: Request): void {
+  listener.timeout(request, 0);
 }
 
 /** Opens a listener with `Bun.serve`. */
@@ -100,13 +117,11 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
     idleTimeout: idleSeconds,
     maxRequestBodySize: Number.MAX_SAFE_INTEGER, // the gateway counts, and answers with a body
     async fetch(request, listener) {
-      // Quiet answers, and bodies that come slowly, are the gateway's to judge: Bun would cut both after 12 s.
-      const liftDeadline = () => listener.timeout(request, 0);
       const body = fromRequest(request, WHOLE_BODY_BYTES);
-      if (body === null) liftDeadline();
+      if (body === null) liftDeadline(listener, request);
       else listener.timeout(request, bodySeconds);
       if (body === null) await nextTurn();
-      const answer = await handler.handle(new BunRequest(request, body && withEnd(body, liftDeadline)));
+      const answer = await handler.handle(new BunRequest(request, body && new TimedBody(body, listener, request)));
       const { body: relayed } = answer;
       const rest = answer.headers.connection === "close" ? bodyLeft(request, body) : null;
       if (!isWhole(relayed)) {

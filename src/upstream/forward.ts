@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { GatewayError } from "../errors/gateway_error.ts";
+import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { Exchange } from "../exchange/exchange.ts";
 import { toUpstreamError } from "./failure_cause.ts";
@@ -98,15 +98,13 @@ export async function forward(
   exchange: Exchange,
   { replicas, transport, clock }: ForwardParts,
 ): Promise<UpstreamResponse> {
-  const { totalMs, firstByteMs } = call.deadlines;
-  exchange.onSettled(clock.timer(totalMs, () => exchange.abort(new GatewayError("upstream_timeout"))));
+  exchange.onSettled(abortIn(call.deadlines.totalMs, "upstream_timeout", exchange, clock));
   let replica = replicas.pick(clock.monotonic());
   for (let isSecond = false;; isSecond = true) {
     exchange.facts.replica = replica.index;
     const sentAt = exchange.elapsed();
     exchange.facts.calledMs ??= sentAt;
-    const onFirstByte = () => exchange.abort(new GatewayError("upstream_first_byte_timeout"));
-    const cancelFirstByte = clock.timer(firstByteMs, onFirstByte);
+    const cancelFirstByte = abortIn(call.deadlines.firstByteMs, "upstream_first_byte_timeout", exchange, clock);
     let response: UpstreamResponse;
     try {
       response = await transport.send(toUpstreamCall(call, replica, exchange));
@@ -126,6 +124,13 @@ export async function forward(
   }
 }
 
+/**
+ * Sets a deadline. Apart from {@link forward}: what an async function creates keeps all of its parameters on Bun
+ * (JavaScriptCore), here the call's headers and body for as long as its answer takes.
+ */
+const abortIn = (ms: number, code: ErrorCode, exchange: Exchange, clock: Clock) =>
+  clock.timer(ms, () => exchange.abort(new GatewayError(code)));
+
 /** Makes the call of one attempt. @throws The reason of an abort that came before it */
 function toUpstreamCall(
   { path, method, headers, body, deadlines: { connectMs } }: ForwardCall,
@@ -133,9 +138,8 @@ function toUpstreamCall(
   exchange: Exchange,
 ): UpstreamCall {
   if (exchange.reason !== undefined) throw exchange.reason;
-  const { base } = replica;
-  const traced = exchange.trace?.called({ method, base, headers }) ?? headers;
-  return { base, target: replica.path + path, method, headers: traced, body, connectMs, exchange };
+  const traced = exchange.trace?.called({ method, base: replica.base, headers }) ?? headers;
+  return { base: replica.base, target: replica.path + path, method, headers: traced, body, connectMs, exchange };
 }
 
 /** Decodes a response. Refuses redirects, invalid statuses and encodings that can't be unpacked. */
