@@ -11,14 +11,9 @@ import { joinChunks } from "../http/read_all.ts";
 interface DirectController {
   /** Returns a promise where the caller does not read as fast. */
   write(bytes: Uint8Array): number | Promise<number>;
+  flush(): unknown;
   end(): unknown;
 }
-
-/**
- * Bytes from which Bun sends at once, its least; fewer leave at the end of the turn. So nothing has to be flushed: 3 % of
- * an event (the floor of `npm run bench`, 500 streams, two servers in turns, 2026-11-22).
- */
-const SENT_AT_ONCE_BYTES = 64;
 
 const ignore = (): void => {};
 
@@ -72,6 +67,7 @@ class DirectBody implements ByteSink {
       return this.#aheadBytes < SMALL_BODY_BYTES;
     }
     const written = controller.write(bytes);
+    controller.flush();
     if (typeof written === "number") return true;
     written.then(this.#askForMore, this.#askForMore);
     return false;
@@ -109,8 +105,5 @@ class DirectBody implements ByteSink {
  */
 export function toDirectBody(source: AnyBody): Uint8Array | ReadableStream<Uint8Array> {
   const body = new DirectBody(source);
-  return body.whole ??
-    new ReadableStream(body as unknown as UnderlyingDefaultSource<Uint8Array>, {
-      highWaterMark: SENT_AT_ONCE_BYTES,
-    });
+  return body.whole ?? new ReadableStream(body as unknown as UnderlyingDefaultSource<Uint8Array>);
 }
