@@ -6,6 +6,7 @@ import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
 import type { ErrorCode } from "../../src/errors/gateway_error.ts";
 import type { FailureCause } from "../../src/errors/outcomes.ts";
 import { createFetchTransport } from "../../src/upstream/transport.ts";
+import { urlOfNobody } from "../support/free_port.ts";
 import { chunk, startProvider } from "../support/provider.ts";
 import {
   GOOD_BODY,
@@ -34,11 +35,6 @@ describe("the cause of a failed call", () => {
     return keep(await startUnderTest({ ...options, upstreams: { a }, provider: { upstream, ...options.provider } }));
   };
   const peer = async (onRequest: Parameters<typeof startTcpPeer>[0]) => keep(await startTcpPeer(onRequest)).url;
-  const refusing = async (): Promise<string> => {
-    const gone = await startTcpPeer(() => {});
-    await gone.close();
-    return gone.url;
-  };
   const tls = async (...args: Parameters<typeof startTlsPeer>) => keep(await startTlsPeer(...args)).url;
   const wrongHost = () => tls(testIdentity(), "127.0.0.2"); // it is good for 127.0.0.1
   const selfSigned = () => tls(createSelfSignedCertificate(["127.0.0.1"]));
@@ -58,7 +54,7 @@ describe("the cause of a failed call", () => {
   }
 
   const FAILURES: Readonly<Record<string, Failure>> = {
-    "a port where nobody listens": { upstream: refusing, cause: "refused" },
+    "a port where nobody listens": { upstream: urlOfNobody, cause: "refused" },
     "row 2: a name that does not resolve": { upstream: () => "http://nobody.invalid/v1", cause: "dns" },
     "row 2: a name that does not resolve, over TLS": { upstream: () => "https://nobody.invalid/v1", cause: "dns" },
     "row 2: a certificate that nobody has signed": { upstream: selfSigned, cause: "tls" },
@@ -143,7 +139,7 @@ describe("the cause of a failed call", () => {
 
   it("of a call that was made again is told, though the exchange went well", async () => {
     const alive = keep(await startProvider());
-    const under = await start([await refusing(), alive.url]);
+    const under = await start([await urlOfNobody(), alive.url]);
     assert.equal((await callRaw(under.a, { headers: under.headers, body: GOOD_BODY })).status, 200);
     const { outcome, cause, retries, retryCause } = await under.settled();
     assert.deepEqual([outcome, cause, retries, retryCause], ["ok", undefined, 1, "refused"]);

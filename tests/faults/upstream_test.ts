@@ -5,6 +5,7 @@ import { Buffer } from "node:buffer";
 import process from "node:process";
 import { brotliCompressSync, deflateSync, gzipSync } from "node:zlib";
 import { afterEach, describe } from "@std/testing/bdd";
+import { urlOfNobody } from "../support/free_port.ts";
 import { it } from "../support/cases.ts";
 import { answerPlain, answerStream, chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
 import {
@@ -44,18 +45,13 @@ describe("faults of the upstream", () => {
   };
   const call = (under: UnderTest, body = GOOD_BODY, headers: Record<string, string> = {}) =>
     callRaw(under.a, { headers: { ...under.headers, ...headers }, body });
-  const refusing = async (): Promise<string> => {
-    const gone = await startTcpPeer(() => {});
-    await gone.close();
-    return gone.url;
-  };
 
   it.notOn(
     "workers",
     "fetch in a Worker does not say whether it connected",
     "row 1: a refused connection answers 502 at once, and goes to another replica where there is one",
     async () => {
-      const dead = await refusing();
+      const dead = await urlOfNobody();
       const lone = await start(dead);
       const { status, body } = await call(lone);
       assert.equal(status, 502);
@@ -188,7 +184,7 @@ describe("faults of the upstream", () => {
   });
 
   it("row 45: a failing provider answers 502 at once each time, and the other one is not touched", async () => {
-    const dead = await refusing();
+    const dead = await urlOfNobody();
     const alive = keep(await startProvider());
     const under = keep(
       await startUnderTest({ upstreams: { a: dead, b: alive.url } }),

@@ -6,6 +6,7 @@ import { join, resolve } from "node:path";
 import process from "node:process";
 import { pathToFileURL } from "node:url";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { urlOfNobody } from "../support/free_port.ts";
 import { type OtlpReceiver, type ReceivedSpan, startOtlpReceiver } from "../support/otlp_receiver.ts";
 import { endPrograms, makeFolder, type Program, startProgram } from "../support/program.ts";
 import { answerPlain, chunk, COMPLETION, type Provider, startProvider } from "../support/provider.ts";
@@ -200,15 +201,14 @@ describe("traces", () => {
   });
 
   it("show a call that failed beside the one that replaced it", async () => {
-    const gone = await startProvider();
-    await gone.close();
-    await serve({ SALLYPORT_PROVIDER_A: `${gone.url},${provider.url}` });
+    const gone = await urlOfNobody();
+    await serve({ SALLYPORT_PROVIDER_A: `${gone},${provider.url}` });
     assert.equal((await call()).status, 200);
     const [first, second, server] = await spans();
     assert.ok(first && second && server);
     assert.deepEqual([first, second].map(({ parentSpanId }) => parentSpanId), [server.spanId, server.spanId]);
     assert.deepEqual([first.isError, first.attributes["error.type"]], [true, "refused"]);
-    assert.equal(first.attributes["server.port"], Number(new URL(gone.url).port));
+    assert.equal(first.attributes["server.port"], Number(new URL(gone).port));
     assert.deepEqual([second.isError, second.attributes["http.request.resend_count"]], [false, 1]);
     assert.equal(server.isError, false);
     assert.equal(told(), `00-${server.traceId}-${second.spanId}-01`);

@@ -4,6 +4,7 @@ import { type ErrorCode, GatewayError } from "../../src/errors/gateway_error.ts"
 import { systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { createDurableExchanges } from "../../src/steps/durable_parts.ts";
+import { urlOfNobody } from "./free_port.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "./gateway.ts";
 import { type Answering, answerPlain, chunk, startProvider } from "./provider.ts";
 import { ObservedRecordings } from "./recordings.ts";
@@ -37,11 +38,7 @@ const send = (body: string) => (): RawCall => ({ body });
 const answering = (answer: Answering) => () => startProvider(answer);
 /** What was started, and how to end it: last started, first ended. */
 const closing: (() => Promise<void>)[] = [];
-const refusing = async () => {
-  const gone = await startTcpPeer(() => {});
-  await gone.close();
-  return { url: gone.url, close: () => Promise.resolve() };
-};
+const refusing = async () => ({ url: await urlOfNobody(), close: () => Promise.resolve() });
 /** The key of the cases that have a key of their own. */
 export const OWN_KEY = "own-key-of-a-team";
 const restricted = (rules: Record<string, unknown>): Case => ({

@@ -45,3 +45,8 @@ export async function freePort(): Promise<number> {
   }
   throw new Error("no port is free");
 }
+
+/** Base URL of a provider at a port where nobody listens, nor will: a port that was closed may be another test's next. */
+export async function urlOfNobody(): Promise<string> {
+  return `http://127.0.0.1:${await freePort()}/v1`;
+}
