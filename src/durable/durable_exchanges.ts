@@ -10,7 +10,7 @@ import type { Clock } from "../exchange/clock.ts";
 import { type AnswerHead, readContent } from "./answer_log.ts";
 import { asked, unlessAborted } from "./answers_in_time.ts";
 import { type Attachment, type AttachOptions, readEnd, type RecordedAnswer, toOffsetError } from "./attachment.ts";
-import { DurableCounts } from "./durable_counts.ts";
+import { DurableCounts, type GiveUpCause } from "./durable_counts.ts";
 import { closeLost, findClosed, type ToScanner } from "./lost_recording.ts";
 import { Recording } from "./recording.ts";
 import { isSameTag, type OwnerKeys } from "./recording_keys.ts";
@@ -202,9 +202,8 @@ export class DurableExchanges {
     const { store, clock } = this.#parts;
     const id = toRecordingId(name?.text);
     const all = { ...facts, digest, owner: keys.ownerTag(id), keepMs: settings.keepMs };
-    const recording = new Recording({ id, cipher: await keys.cipher(id), store, settings, clock, writeStallMs });
     // The store keeps the holder: what these functions close over is kept as long, and must not hold the recording.
-    recording.onOver = (givenUpFor) => {
+    const onOver = (givenUpFor?: GiveUpCause): void => {
       this.#running.delete(id);
       this.counts.over(givenUpFor);
     };
@@ -213,6 +212,8 @@ export class DurableExchanges {
       onLost: () => this.#running.get(id)?.giveUp("lost"),
       onRead: () => this.#running.get(id)?.readElsewhere(),
     };
+    const cipher = await keys.cipher(id);
+    const recording = new Recording({ id, cipher, store, settings, clock, writeStallMs, onOver });
     // Before the store has it, so that whoever finds it there finds it here too.
     this.#running.set(id, recording);
     let claimed: Claimed | undefined;

@@ -33,6 +33,8 @@ export interface RecordingOptions {
   readonly clock: Clock;
   /** The longest time in which a reader takes nothing of what is there. Milliseconds. */
   readonly writeStallMs: number;
+  /** Called when nothing more happens here: the store has all of it, or it was given up and nobody reads it. */
+  onOver(givenUpFor?: GiveUpCause): void;
 }
 
 /** The exchange that is recorded, as its recording sees it. */
@@ -77,8 +79,6 @@ export class Recording implements ByteSink, AnswerSource {
   #setDiscarded: (discarding?: Promise<void>) => void = nothing;
   /** Resolves when it was given up and the store has nothing of it any more. */
   readonly discarded: Promise<void> = new Promise((resolve) => this.#setDiscarded = resolve);
-  /** Called when nothing more happens here: the store has all of it, or it was given up and nobody reads it. */
-  onOver: (givenUpFor?: GiveUpCause) => void = nothing;
 
   constructor(options: RecordingOptions) {
     this.#options = options;
@@ -290,6 +290,6 @@ export class Recording implements ByteSink, AnswerSource {
   #settle(): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
-    this.onOver(this.#givenUpFor);
+    this.#options.onOver(this.#givenUpFor);
   }
 }

@@ -52,8 +52,7 @@ export class AnswerReader implements PushedBody {
   #error: unknown;
   #reading: AbortController | undefined;
   #cancelStall = (): void => {};
-  /** Told once, when it is over. */
-  onOver: (outcome: ReadOutcome) => void = () => {};
+  #onOver = (_outcome: ReadOutcome): void => {};
   /** Bytes that it has pushed. */
   bytesOut = 0;
 
@@ -68,6 +67,11 @@ export class AnswerReader implements PushedBody {
    */
   get offset(): number {
     return this.#offset;
+  }
+
+  /** Registers the function that is told once, when it is over. */
+  onOver(act: (outcome: ReadOutcome) => void): void {
+    this.#onOver = act;
   }
 
   /** True once nothing more is pushed. */
@@ -160,6 +164,6 @@ export class AnswerReader implements PushedBody {
     this.#cancelStall();
     this.#reading?.abort();
     this.#options.source.left(this);
-    this.onOver(outcome);
+    this.#onOver(outcome);
   }
 }

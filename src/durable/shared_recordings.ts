@@ -65,6 +65,7 @@ export interface WantedOfHolder {
   readonly isLost: boolean;
 }
 
+const nothing = (): void => {};
 /** The longest time for which an `attend` waits: a holder that lives renews its lease in time. Milliseconds. */
 const ATTEND_MS = RECORDING_LEASE_MS / 3;
 /** Interval at which a holder is told of readers: each of their reads would be too often. Milliseconds. */
@@ -78,7 +79,7 @@ class Lease implements RecordingHolder {
   #isStopped = false;
   #isRead = false;
   #isLost = false;
-  #tell = (): void => {};
+  #tell = nothing;
   /** Cancels the timer of its end. */
   cancelTimer = (): void => {};
 
@@ -107,18 +108,17 @@ class Lease implements RecordingHolder {
   async attend(): Promise<WantedOfHolder> {
     const isDue = this.#isRead && this.#clock.monotonic() - this.#toldReadAt >= READ_MS;
     if (!this.#isStopped && !this.#isLost && !isDue) {
+      let cancel = nothing;
       await new Promise<void>((resolve) => {
-        const cancel = this.#clock.timer(ATTEND_MS, resolve, { isBackground: true });
-        this.#tell = () => {
-          cancel();
-          resolve();
-        };
+        cancel = this.#clock.timer(ATTEND_MS, resolve, { isBackground: true });
+        this.#tell = resolve;
       });
+      cancel();
     }
     const wanted = { isStopped: this.#isStopped, isRead: this.#isRead, isLost: this.#isLost };
     if (wanted.isRead) this.#toldReadAt = this.#clock.monotonic();
     this.#isStopped = this.#isRead = false;
-    this.#tell = () => {};
+    this.#tell = nothing;
     return wanted;
   }
 }

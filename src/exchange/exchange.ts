@@ -83,8 +83,8 @@ export class Exchange {
   outputTokens: number | undefined;
   /** Completes the facts just before the record is made. */
   beforeSettled: ((settlement: Settlement) => void) | undefined;
-  /** Takes note that the caller left; `undefined` where that stops the work. */
-  leave: (() => void) | undefined;
+  /** Reads the answer for the caller, whose leaving ends that alone; `undefined` where it stops the work. */
+  reader: { cancel(): void } | undefined;
   /** The trace that follows it, if there is a tracer. */
   trace: ExchangeTrace | undefined;
   /** Its index among the open exchanges, which `OpenExchanges` sets. */

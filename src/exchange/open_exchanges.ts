@@ -26,7 +26,7 @@ class CallerWatch {
   }
 
   #begin(exchange: Exchange): void {
-    const onGone = () => exchange.leave === undefined ? exchange.abort(new ClientClosed()) : exchange.leave();
+    const onGone = () => exchange.reader === undefined ? exchange.abort(new ClientClosed()) : exchange.reader.cancel();
     if (this.#request !== undefined) this.#end = whenGone(this.#request, onGone);
     this.#request = undefined;
   }

@@ -34,14 +34,14 @@ export function attachTo(
   exchange.facts.isMetered = false;
   delete exchange.facts.genAi;
   exchange.status = status;
-  exchange.leave = () => reader.cancel();
+  exchange.reader = reader;
   // Once all are told: a call that is aborted with its readers ends its answer with an event, which they get.
   const fail = () => reader.fail(exchange.reason, toSettlement(exchange.reason));
   exchange.onAbort(() => queueMicrotask(fail));
-  reader.onOver = ({ outcome, code }) => {
+  reader.onOver(({ outcome, code }) => {
     exchange.bytesOut = reader.bytesOut;
     exchange.settle({ outcome, ...(code && { code }) });
-  };
+  });
   const all = { ...headers, ...own, ...addressOf(id, expiresAt, request) };
   if (status !== 204 && status !== 205) return { status, headers: exchange.addHeaders(all), body: reader };
   const answer = answerWhole(status, all, exchange); // RFC 9110 §15.3.5 and §15.3.6: no body, not even an empty one

@@ -10,7 +10,7 @@ import { OwnerKeys } from "../durable/recording_keys.ts";
 import { type RecordingName, toBase64Url } from "../durable/recording_store.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { ExchangeRecord } from "../exchange/record.ts";
-import { type GatewayRequest, type GatewayResponse, isWhole, push } from "../http/message.ts";
+import { type AnyBody, type GatewayRequest, type GatewayResponse, isWhole, push } from "../http/message.ts";
 import type { RequestBody } from "../inbound/body.ts";
 import { withoutBoundary } from "../inbound/multipart.ts";
 import { type ResolvedOperation, toQuery } from "../operations/router.ts";
@@ -112,18 +112,24 @@ async function makeCall<Flow extends DurableFlow>(
 ): Promise<GatewayResponse> {
   const { exchange, gateway: { open } } = flow;
   const reader = recording.attach(0);
-  reader.onOver = open.hold((reason) => reader.fail(reason));
+  reader.onOver(open.hold((reason) => reader.fail(reason)));
   let settled: Pick<ExchangeRecord, "outcome" | "code"> = { outcome: "failed" };
   exchange.onSettled(({ outcome, code }) => settled = { outcome, ...(code && { code }) });
-  exchange.leave = () => reader.cancel();
+  exchange.reader = reader;
   const stop = () => exchange.abort(new GatewayError("exchange_stopped"));
-  const recorded = { stop, outcome: () => settled, askForMore: () => {}, announce: () => {} };
-  recording.exchange = recorded;
+  let relayed: AnyBody | undefined;
+  let askForMore = (): void => {};
+  recording.exchange = {
+    stop,
+    outcome: () => settled,
+    askForMore: () => askForMore(),
+    announce: () => relayed !== undefined && "announce" in relayed && relayed.announce?.(),
+  };
   try {
     const answer = await carry(flow);
     const { status, headers, body } = answer;
     if (status < 200 || status > 299) {
-      exchange.leave = undefined;
+      exchange.reader = undefined;
       giveBack();
       return answer;
     }
@@ -140,8 +146,8 @@ async function makeCall<Flow extends DurableFlow>(
       reader.cancel();
       return answer;
     }
-    recorded.announce = () => "announce" in body && body.announce?.();
-    recorded.askForMore = push(body, recording);
+    relayed = body;
+    askForMore = push(body, recording);
     return { status, headers, body: reader };
   } catch (error) {
     giveBack();
