@@ -85,6 +85,7 @@ const ROWS: Readonly<Record<number, string>> = {
   66: "reload by SIGHUP",
   67: "Redis is far away, fails over, moves slots, loses its keys, or is away at the start",
   68: "records of keys that a later version wrote",
+  69: "a hundred gateways and a quarter of a million keys in use on one Redis",
   70: "usage that nobody states, and callers at once at the edge of a limit",
 };
 type Mark = "yes" | "no" | "–";
