@@ -12,8 +12,8 @@ import type { RuntimeOnMachine } from "../runtimes.ts";
 /** Each stream takes the gateway two file descriptors and two ports. */
 const MAX_STREAMS = 100_000;
 /** After four seconds or so under load the runtimes have compiled what is hot. */
-const FULL: Effort = { rounds: 5, seconds: 1, warmUpSeconds: 5 };
-const FAST: Effort = { rounds: 3, seconds: 1, warmUpSeconds: 4 };
+const FULL: Effort = { rounds: 5, seconds: 1, warmUpSeconds: 5, leadInSeconds: 1 };
+const FAST: Effort = { rounds: 3, seconds: 1, warmUpSeconds: 4, leadInSeconds: 0 };
 /** Starts of each build where two are compared: one start decides nothing. */
 const PAIR_STARTS = 5;
 
@@ -88,14 +88,14 @@ export function readOptions(): Options {
     },
   });
   const { quick, own, portkey, runtime, what, streams, rate, file, against, starts } = values;
-  const { rounds, seconds, warmUpSeconds } = quick ? FAST : FULL;
+  const { rounds, seconds, ...rest } = quick ? FAST : FULL;
   const runtimes = selectRuntimes(runtime?.split(",").map((name) => name.trim()));
   if (runtimes.length === 0) fail("--runtime takes bun, deno or node");
   const curve = readCurve(streams, rate);
   return {
     names: readNames(what, quick),
     isAnyAsked: what !== undefined,
-    effort: { rounds: readCount(values.rounds, rounds), seconds: readCount(values.seconds, seconds), warmUpSeconds },
+    effort: { rounds: readCount(values.rounds, rounds), seconds: readCount(values.seconds, seconds), ...rest },
     curve,
     quietStreams: streams === undefined ? undefined : Math.max(...curve.map((each) => each.streams)),
     runtimes,

@@ -116,7 +116,8 @@ export async function measureObservers(run: Run): Promise<void> {
 
 /** This build against another one: processor time for a call, a stream of 20 events, and an event of a paced stream. */
 export async function measureAgainst(other: string, run: Run): Promise<void> {
-  const { provider, names, isAnyAsked, curve, runtimes, file, effort, starts } = run;
+  const { provider, names, isAnyAsked, curve, runtimes, file, starts } = run;
+  const effort = { ...run.effort, leadInSeconds: 0 };
   const measurements = await createMeasurements(provider, isAnyAsked ? names : AGAINST, curve);
   const all = measurements.map((each) => each.isThroughput ? byCpu(each) : each);
   for (const runtime of runtimes) {

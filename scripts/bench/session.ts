@@ -57,17 +57,26 @@ export interface Effort {
   readonly rounds: number;
   readonly seconds: number;
   readonly warmUpSeconds: number;
+  /**
+   * Lead-in of a turn in which throughput is measured. While many others have their turns a process is idle for ten
+   * seconds and more: V8 then shrinks its heap, and the caches of the core are the others'. 0 where few take turns.
+   */
+  readonly leadInSeconds: number;
 }
 
 /** The most effort for what no goal hangs on. */
-const ASIDE: Pick<Effort, "rounds" | "seconds"> = { rounds: 3, seconds: 1 };
+const ASIDE = { rounds: 3, seconds: 1 };
 
 /** The effort for a measurement. */
-function effortOf({ isAside = false }: Measurement, effort: Effort): Effort {
+function effortOf({ isAside = false, isThroughput }: Measurement, effort: Effort): Effort {
   const { rounds, seconds } = effort;
-  return isAside
-    ? { ...effort, rounds: Math.min(rounds, ASIDE.rounds), seconds: Math.min(seconds, ASIDE.seconds) }
-    : effort;
+  if (!isAside) return isThroughput ? effort : { ...effort, leadInSeconds: 0 };
+  return {
+    ...effort,
+    rounds: Math.min(rounds, ASIDE.rounds),
+    seconds: Math.min(seconds, ASIDE.seconds),
+    leadInSeconds: 0,
+  };
 }
 
 /**
@@ -79,12 +88,12 @@ function effortOf({ isAside = false }: Measurement, effort: Effort): Effort {
  * @returns Seconds
  */
 export function estimateTurns(measurement: Measurement, heated: readonly Set<string>[], effort: Effort): number {
-  const { rounds, seconds, warmUpSeconds } = effortOf(measurement, effort);
+  const { rounds, seconds, warmUpSeconds, leadInSeconds } = effortOf(measurement, effort);
   const { heats, extraSeconds } = measurement;
   return heated.reduce((sum, hot) => {
     const warmUp = hot.has(heats) ? 0 : warmUpSeconds + extraSeconds;
     hot.add(heats);
-    return sum + warmUp + rounds * (seconds + extraSeconds);
+    return sum + warmUp + rounds * (leadInSeconds + seconds + extraSeconds);
   }, 0);
 }
 
@@ -111,7 +120,7 @@ export async function takeTurns(
   subjects: readonly RunningSubject[],
   effort: Effort,
 ): Promise<Series[]> {
-  const { rounds, seconds, warmUpSeconds } = effortOf(measurement, effort);
+  const { rounds, seconds, warmUpSeconds, leadInSeconds } = effortOf(measurement, effort);
   const all: Series[] = subjects.map((subject) => ({
     subject,
     name: subject.name,
@@ -131,7 +140,10 @@ export async function takeTurns(
     heated.add(measurement.heats);
   }
   for (let round = 0; round < rounds; round++) {
-    for (const series of all) series.readings.push(await take(series, seconds));
+    for (const series of all) {
+      if (leadInSeconds > 0) await take(series, leadInSeconds);
+      series.readings.push(await take(series, seconds));
+    }
   }
   return all;
 }
