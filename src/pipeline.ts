@@ -97,14 +97,15 @@ interface Flow {
 }
 
 /** The call that a request asks for, with the facts of its body. */
-interface Call extends RequestFacts {
+interface Call {
   readonly provider: Provider;
   readonly operation: ResolvedOperation;
   readonly key: KeyConfig;
   /** The body that was read; `null` where the operation has none. */
   readonly body: RequestBody | null;
+  readonly facts: RequestFacts;
   /** The usage that the gateway has asked for and the caller has not. */
-  readonly askedUsage?: AskedUsage | undefined;
+  readonly askedUsage: AskedUsage | undefined;
 }
 
 /**
@@ -196,12 +197,11 @@ function identify(
 
 /** 5: reads the body's bytes, and from a parsed view the facts that are needed. Nothing large of the view is kept. */
 async function read(
-  asked: Pick<Call, "provider" | "operation" | "key">,
+  { provider, operation, key }: Pick<Call, "provider" | "operation" | "key">,
   { request, exchange, gateway: { limits, bodies, clock, holdsKey } }: Flow,
 ): Promise<Call> {
-  const { provider, operation, key } = asked;
   const isBodiless = operation.body === "none" || (request.body === null && operation.body === "any");
-  if (isBodiless) return { ...asked, ...NO_FACTS, body: null };
+  if (isBodiless) return { provider, operation, key, body: null, facts: NO_FACTS, askedUsage: undefined };
   const types = CONTENT_TYPES[operation.body];
   const body = await readBody(request, { limits, types, memory: bodies, owner: key.id, clock, exchange });
   const facts = readFacts(body.bytes ?? new Uint8Array(), request, { operation, messages: provider.messages });
@@ -211,12 +211,12 @@ async function read(
   if (operation.model === "body" || operation.model === "optional") admitModel(key, model);
   if (users.some(holdsKey)) throw new GatewayError("gateway_key_misplaced", { param: "user" });
   const askedUsage = provider.usage === "ask" ? askForUsage(body, operation, facts) : undefined;
-  return { ...asked, ...facts, body, askedUsage };
+  return { provider, operation, key, body, facts, askedUsage };
 }
 
 /** 6: forwards the original bytes, but for usage that was asked for, with the headers that may be forwarded. */
 function send(
-  { provider, operation: { path }, body, isStream }: Call,
+  { provider, operation: { path }, body, facts: { isStream } }: Call,
   { request: { method, url, headers, isGone }, exchange, gateway: { listsWithheld }, credentials, isDurable }: Flow,
 ): Promise<UpstreamResponse> {
   if (isGone) throw new ClientClosed();
@@ -264,7 +264,7 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
 function watch(
   body: AnyBody,
   { isMetered, isEvents }: { isMetered: boolean; isEvents: boolean },
-  { operation: { dialect }, provider: { deadlines, keepAliveMs }, choices, askedUsage }: Call,
+  { operation: { dialect }, provider: { deadlines, keepAliveMs }, facts: { choices }, askedUsage }: Call,
   { exchange, gateway: { clock, limits: { writeStallMs } } }: Flow,
 ): PushedBody {
   const scanner = isEvents && exchange.status === 200 ? dialect.createScanner(choices) : undefined;

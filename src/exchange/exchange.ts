@@ -7,7 +7,7 @@ import { type ErrorCode, ERRORS, GatewayError } from "../errors/gateway_error.ts
 import type { FailureCause, Outcome } from "../errors/outcomes.ts";
 import type { Clock } from "./clock.ts";
 import type { ExchangeTrace } from "./observer.ts";
-import type { ExchangeFacts, ExchangeRecord } from "./record.ts";
+import { BLANK_RECORD, type ExchangeFacts, type ExchangeRecord, type RecordDraft } from "./record.ts";
 
 /** The abort reason for a caller that left. An outcome, not an error: nothing is sent, logs say 499. */
 export class ClientClosed extends Error {
@@ -66,7 +66,7 @@ export class Exchange {
   /** Wall clock, milliseconds since 1970. */
   readonly startedAt: number;
   /** Facts that the steps have learned so far. */
-  readonly facts: ExchangeFacts = {};
+  readonly facts: ExchangeFacts = { ...BLANK_RECORD };
   /** The status that goes out; 499 until one does. */
   status = 499;
   /** Bytes of the caller's body so far. */
@@ -218,6 +218,25 @@ export class Exchange {
     this.#onSettled.push(give);
   }
 
+  #toRecord({ outcome, code, cause, error }: Settlement): ExchangeRecord {
+    const durationMs = this.elapsed();
+    const draft = { ...this.facts } as RecordDraft;
+    draft.id = this.id;
+    draft.startedAt = this.startedAt;
+    draft.durationMs = durationMs;
+    draft.overheadMs = Math.max(0, (this.facts.firstByteMs ?? durationMs) - this.waitedMs);
+    // An answer that was relayed whole is an error where its status says so.
+    draft.outcome = outcome === "ok" && this.status >= 400 ? "upstream_error" : outcome;
+    draft.status = this.status;
+    draft.code = code;
+    draft.cause = cause;
+    draft.error = error;
+    draft.bytesIn = this.bytesIn;
+    draft.bytesOut = this.bytesOut;
+    draft.retries = this.retries;
+    return Object.freeze(draft as ExchangeRecord);
+  }
+
   /**
    * Settles the exchange and makes its record. Only the first call counts, whichever way the exchange ended.
    *
@@ -227,21 +246,7 @@ export class Exchange {
     if (this.#isSettled) return;
     this.#isSettled = true;
     this.beforeSettled?.(settlement);
-    const durationMs = this.elapsed();
-    const record: ExchangeRecord = Object.freeze({
-      ...this.facts,
-      ...settlement,
-      id: this.id,
-      startedAt: this.startedAt,
-      durationMs,
-      overheadMs: Math.max(0, (this.facts.firstByteMs ?? durationMs) - this.waitedMs),
-      // An answer that was relayed whole is an error where its status says so.
-      outcome: settlement.outcome === "ok" && this.status >= 400 ? "upstream_error" : settlement.outcome,
-      status: this.status,
-      bytesIn: this.bytesIn,
-      bytesOut: this.bytesOut,
-      retries: this.retries,
-    });
+    const record = this.#toRecord(settlement);
     for (const give of this.#onSettled) {
       try {
         dropRejection(give(record));

@@ -179,10 +179,8 @@ async function answer(
   }
   const isRefusedEarly = headers.connection === "close" && !request.complete;
   if (!isListening()) headers.connection = "close";
-  response.writeHead(
-    status,
-    isWhole(body) && body !== null ? { ...headers, "content-length": Buffer.byteLength(body) } : headers,
-  );
+  if (isWhole(body) && body !== null) headers["content-length"] = String(Buffer.byteLength(body));
+  response.writeHead(status, headers);
   if (!isWhole(body)) writeBody(body, response);
   else if (body !== null && inbound.body !== null && isRefusedEarly) writeBody(endLate(body, inbound.body), response);
   else response.end(body ?? undefined);

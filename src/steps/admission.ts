@@ -46,10 +46,11 @@ interface Asking {
 }
 
 /** The facts of a call that its account needs. */
-export interface AskedCall extends Pick<RequestFacts, "choices" | "maxOutput" | "inputBytes" | "isBackground"> {
+export interface AskedCall {
   readonly key: KeyConfig;
   readonly provider: Pick<ProviderConfig, "maxOutput"> & { readonly name: string };
   readonly body: RequestBody | null;
+  readonly facts: Pick<RequestFacts, "choices" | "maxOutput" | "inputBytes" | "isBackground">;
 }
 
 /**
@@ -124,7 +125,7 @@ const toWhole = (max: number | undefined, choices: number): number | undefined =
  */
 export async function reserve(
   subjects: readonly LimitSubject[],
-  { key, provider, body, choices, maxOutput, inputBytes, isBackground }: AskedCall,
+  { key, provider, body, facts: { choices, maxOutput, inputBytes, isBackground } }: AskedCall,
   asking: Asking,
 ): Promise<void> {
   const { request, exchange, gateway: { accounting } } = asking;

@@ -32,7 +32,7 @@ export function attachTo(
 ): GatewayResponse {
   exchange.facts.operation = "exchange.attach";
   exchange.facts.isMetered = false;
-  delete exchange.facts.genAi;
+  exchange.facts.genAi = undefined;
   exchange.status = status;
   exchange.reader = reader;
   // Once all are told: a call that is aborted with its readers ends its answer with an event, which they get.
