@@ -108,7 +108,12 @@ if (options.isDry) process.exit(0);
 
 const directory = options.isWhole && failure === undefined ? join("scripts", "bench") : CACHE;
 const machine = { cpu: cpus()[0]?.model ?? "", cores: availableParallelism(), kernel: release() };
-const versions = Object.fromEntries(options.runtimes.map(({ kind, command }) => [kind, readVersion(command)]));
+const versions = Object.fromEntries(
+  Array.from(
+    Map.groupBy(options.runtimes, ({ kind }) => kind),
+    ([kind, all]) => [kind, all.map(({ command }) => readVersion(command)).join(" and ")],
+  ),
+);
 const measuredAt = new Date().toISOString();
 const caption = `${Object.entries(versions).map((pair) => pair.join(" ")).join(", ")}; ${machine.cpu}, ${
   measuredAt.slice(0, 10)

@@ -138,7 +138,7 @@ const cores = availableParallelism();
 const isForItself = ({ files }: Task) => files.some(isAlone);
 await runSideBySide(
   tasks.filter((task) => !isForItself(task)),
-  { least: 2 * cores, most: 6 * cores, idle: 0.2 },
+  { least: 2 * cores, most: 4 * cores, idle: 0.2 },
   runAndTell,
 );
 await runSideBySide(tasks.filter(isForItself), { least: cores, most: 2 * cores, idle: 0.5 }, runAndTell);

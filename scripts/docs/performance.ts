@@ -117,9 +117,8 @@ export function makePeers(mainFile: string = MAIN, peersFile: string = PEERS): s
   }
   const versions = Object.entries(main.versions).map((pair) => pair.join(" ")).join(", ");
   notes.unshift(
-    `${
-      dayOf(main)
-    }, ${main.machine.cpu}, one core each, loopback; ${versions}; medians of ${main.effort.rounds} turns.`,
+    `${dayOf(main)}, ${main.machine.cpu}, one core each, loopback; medians of ${main.effort.rounds} turns.\n`,
+    `Versions: ${versions}.`,
   );
   const head = ["", "plain, a second", "streams of 20 events, a second", "one plain call, p50", "first byte, p50"];
   return `${toTable(head, rows)}\n\n${notes.join("\n")}`;

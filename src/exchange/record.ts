@@ -93,7 +93,7 @@ export interface ExchangeRecord {
 export type GenAiOperation = NonNullable<ExchangeRecord["genAi"]>;
 
 /** A record that is not complete yet. */
-export type RecordDraft = { -readonly [Name in keyof ExchangeRecord]-?: ExchangeRecord[Name] | undefined };
+export type RecordDraft = { -readonly [Name in keyof Required<ExchangeRecord>]: ExchangeRecord[Name] | undefined };
 
 /**
  * A record of which nothing is known. Facts and records are copies of it: an object that gets its fields one by one, and
@@ -142,5 +142,5 @@ export type ExchangeFacts = {
       | ("id" | "startedAt" | "durationMs" | "overheadMs" | "outcome" | "status" | "code" | "cause" | "error")
       | ("bytesIn" | "bytesOut" | "retries")
     >
-  ]-?: ExchangeRecord[Name] | undefined;
+  ]: ExchangeRecord[Name] | undefined;
 };
