@@ -218,25 +218,6 @@ export class Exchange {
     this.#onSettled.push(give);
   }
 
-  #toRecord({ outcome, code, cause, error }: Settlement): ExchangeRecord {
-    const durationMs = this.elapsed();
-    const draft = { ...this.facts } as RecordDraft;
-    draft.id = this.id;
-    draft.startedAt = this.startedAt;
-    draft.durationMs = durationMs;
-    draft.overheadMs = Math.max(0, (this.facts.firstByteMs ?? durationMs) - this.waitedMs);
-    // An answer that was relayed whole is an error where its status says so.
-    draft.outcome = outcome === "ok" && this.status >= 400 ? "upstream_error" : outcome;
-    draft.status = this.status;
-    draft.code = code;
-    draft.cause = cause;
-    draft.error = error;
-    draft.bytesIn = this.bytesIn;
-    draft.bytesOut = this.bytesOut;
-    draft.retries = this.retries;
-    return Object.freeze(draft as ExchangeRecord);
-  }
-
   /**
    * Settles the exchange and makes its record. Only the first call counts, whichever way the exchange ended.
    *
@@ -246,7 +227,19 @@ export class Exchange {
     if (this.#isSettled) return;
     this.#isSettled = true;
     this.beforeSettled?.(settlement);
-    const record = this.#toRecord(settlement);
+    const durationMs = this.elapsed();
+    const draft: RecordDraft = Object.assign({ ...this.facts } as RecordDraft, settlement);
+    draft.id = this.id;
+    draft.startedAt = this.startedAt;
+    draft.durationMs = durationMs;
+    draft.overheadMs = Math.max(0, (this.facts.firstByteMs ?? durationMs) - this.waitedMs);
+    // An answer that was relayed whole is an error where its status says so.
+    if (settlement.outcome === "ok" && this.status >= 400) draft.outcome = "upstream_error";
+    draft.status = this.status;
+    draft.bytesIn = this.bytesIn;
+    draft.bytesOut = this.bytesOut;
+    draft.retries = this.retries;
+    const record = Object.freeze(draft as ExchangeRecord);
     for (const give of this.#onSettled) {
       try {
         dropRejection(give(record));
