@@ -14,7 +14,7 @@ import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import { GOOD_BODY, STREAM_BODY } from "./support/gateway.ts";
 import type { EnteredFile } from "./support/path_probe.ts";
 import { cleanEnvironment, makeFolder, SOURCE } from "./support/program.ts";
-import { answerPlain, answerStream, type Provider, startProvider, stream } from "./support/provider.ts";
+import { answerAsAsked, type Provider, startProvider } from "./support/provider.ts";
 
 /** Lines of code on the path of a call, and files that they stand in. A higher limit needs a reason in its commit. */
 const MAX_PLAIN_LINES = 1880;
@@ -58,9 +58,7 @@ describe("the path of a request", () => {
   let url = "";
 
   beforeAll(async () => {
-    provider = await startProvider((response, { body }) =>
-      body.includes('"stream":true') ? answerStream(response, stream("Hello")) : answerPlain(response)
-    );
+    provider = await startProvider(answerAsAsked);
     const config = join(folder.path, "gateway.json");
     writeFileSync(
       config,

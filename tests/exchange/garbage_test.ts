@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { endPrograms, makeFolder, type Program, startProgram } from "../support/program.ts";
-import { answerPlain, answerStream, type Provider, startProvider, stream } from "../support/provider.ts";
+import { answerAsAsked, type Provider, startProvider } from "../support/provider.ts";
 
 const KEY = "a-gateway-key-of-mine";
 const WARM_UP_CALLS = 1500;
@@ -30,9 +30,7 @@ describe("what an exchange leaves", () => {
   let url = "";
 
   beforeAll(async () => {
-    provider = await startProvider((response, { body }) =>
-      body.includes('"stream":true') ? answerStream(response, stream("Hello")) : answerPlain(response)
-    );
+    provider = await startProvider(answerAsAsked);
     const config = join(folder.path, "gateway.json");
     writeFileSync(
       config,

@@ -130,24 +130,27 @@ withRedis.describe("a fleet with very many keys", () => {
   it.large("row 69: open places of ten thousand keys are renewed a hundred at a time", async () => {
     const limiters = clients.map((client) => new RedisLimiter(client, systemClock));
     const place = "sallyport:{key:7}:open";
-    const leases = await Promise.all(
-      Array.from(
-        { length: PLACES },
-        (_, n) => limiters[n % GATEWAYS]?.acquire([{ name: `key:${n}`, limits: { concurrency: 5 } }], NO_RESERVATION),
-      ),
-    );
-    const [, before] = await raw.zrange(place, "0", "-1", "WITHSCORES");
-    await costOf("zadd");
-    await Promise.all(limiters.map((limiter) => limiter.start()));
-    const [, after] = await raw.zrange(place, "0", "-1", "WITHSCORES");
-    assert.ok(Number(after) > Number(before), "it is renewed");
-    const { calls, ms } = await costOf("zadd");
-    assert.ok(calls >= PLACES, `${calls} places`);
-    assert.ok(MAX_RENEWED * ms < MAX_MS, `${ms} ms a place`);
+    try {
+      const leases = await Promise.all(
+        Array.from(
+          { length: PLACES },
+          (_, n) => limiters[n % GATEWAYS]?.acquire([{ name: `key:${n}`, limits: { concurrency: 5 } }], NO_RESERVATION),
+        ),
+      );
+      const [, before] = await raw.zrange(place, "0", "-1", "WITHSCORES");
+      await costOf("zadd");
+      await Promise.all(limiters.map((limiter) => limiter.start()));
+      const [, after] = await raw.zrange(place, "0", "-1", "WITHSCORES");
+      assert.ok(Number(after) > Number(before), "it is renewed");
+      const { calls, ms } = await costOf("zadd");
+      assert.ok(calls >= PLACES, `${calls} places`);
+      assert.ok(MAX_RENEWED * ms < MAX_MS, `${ms} ms a place`);
 
-    for (const lease of leases) lease?.release({ tokens: 0, spend: 0 });
-    await until(async () => await raw.exists(place) === 0, "all are given back");
-    assert.equal(limiters.reduce((sum, { fallbacks }) => sum + fallbacks, 0), 0);
-    for (const limiter of limiters) await limiter.close();
+      for (const lease of leases) lease?.release({ tokens: 0, spend: 0 });
+      await until(async () => await raw.exists(place) === 0, "all are given back");
+      assert.equal(limiters.reduce((sum, { fallbacks }) => sum + fallbacks, 0), 0);
+    } finally {
+      for (const limiter of limiters) await limiter.close();
+    }
   });
 });

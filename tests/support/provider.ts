@@ -71,6 +71,12 @@ export function answerStream(response: ServerResponse, events: string): void {
   response.end(events);
 }
 
+/** Answers with a stream where one is asked for, else plainly. */
+export function answerAsAsked(response: ServerResponse, { body }: Pick<Arrived, "body">): void {
+  if (body.includes('"stream":true')) answerStream(response, stream("Hello"));
+  else answerPlain(response);
+}
+
 /**
  * @param answering How it answers; a plain completion if left out
  * @param port A free one of loopback if left out
