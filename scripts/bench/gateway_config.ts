@@ -36,18 +36,20 @@ function makeKeys(count: number): object[] {
  * Writes the configuration.
  *
  * @param name Names the file
- * @param options Where it listens, where the provider is and under how many addresses, how many keys there are, and the
- * limit that the caller's key is to reach
+ * @param options Where it listens, where the provider is and under how many addresses, how many keys there are, the
+ * limit that the caller's key is to reach or all limits that it has, and the Redis that they are counted in
  * @returns Path of the file
  */
 export function writeGatewayConfig(
   name: string,
-  { port, upstream, keys, addresses, limit }: {
+  { port, upstream, keys, addresses, limit, limits, redis }: {
     port: number;
     upstream: string;
     keys: number;
     addresses: number;
     limit?: LimitKind | undefined;
+    limits?: object | undefined;
+    redis?: string | undefined;
   },
 ): string {
   const directory = join(CACHE, "config");
@@ -65,12 +67,13 @@ export function writeGatewayConfig(
     keys: { file: `${file}-keys.json` },
     limits: { exchanges: MAX_EXCHANGES },
     log: "json",
+    ...(redis !== undefined && { redis }),
   };
   const own = {
     id: "bench",
     digest: createHash("sha256").update(GATEWAY_KEY).digest("hex"),
     providers: ["a", "b"],
-    limits: { ...UNLIMITED, ...(limit && { [limit]: toLimit(limit) }) },
+    limits: limits ?? { ...UNLIMITED, ...(limit && { [limit]: toLimit(limit) }) },
   };
   const lines = [own, ...makeKeys(keys - 1)].map((key) => JSON.stringify(key));
   writeFileSync(`${path}-keys.json`, `{"keys":[\n${lines.join(",\n")}\n]}\n`);

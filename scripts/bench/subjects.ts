@@ -108,13 +108,19 @@ function toJavaScript(source: string): string {
  * @param runtime The runtime
  * @param file Path of the one file
  * @param keys How many gateway keys there are
- * @param options Under how many addresses it calls the provider, and the limit that callers are to reach
+ * @param options Under how many addresses it calls the provider, and the limit that callers are to reach; or its limits,
+ * and the Redis that they are counted in
  */
 export function gatewayOn(
   runtime: RuntimeOnMachine,
   file: string,
   keys: number,
-  { addresses = 1, limit }: { addresses?: number; limit?: LimitKind } = {},
+  { addresses = 1, limit, limits, redis }: {
+    addresses?: number;
+    limit?: LimitKind;
+    limits?: object;
+    redis?: string | undefined;
+  } = {},
 ): Subject {
   const { label, kind, command, runsTypeScript } = runtime;
   return {
@@ -125,7 +131,15 @@ export function gatewayOn(
     limited: (limit) => gatewayOn(runtime, file, keys, { addresses, limit }),
     headers: () => bothCredentials,
     command: (port, upstream) => {
-      const config = writeGatewayConfig(`${label}-${keys}`, { port, upstream, keys, addresses, limit });
+      const config = writeGatewayConfig(`${label}-${keys}`, {
+        port,
+        upstream,
+        keys,
+        addresses,
+        limit,
+        limits,
+        redis,
+      });
       return { command: [command, ...RUN[kind], file, "serve", "--config", config] };
     },
   };
