@@ -90,10 +90,13 @@ function filesOf(target: Target): string[] {
   return all.filter((file) => runsOn(target, file) && !(values.quick && (startsPrograms(file) || isAlone(file))));
 }
 
-/** Tells what is begun first: what takes longest. A Worker is started for each case. */
+/**
+ * Tells what is begun first: what takes longest, so that no long task is left alone at the end. A Worker is started for
+ * each case; files that share a process wait one after the other.
+ */
 function rankOf({ target, files }: Task): number {
   if (target.isWorkers) return 0;
-  return files.some(startsPrograms) ? 1 : 2;
+  return files.length > 1 ? 1 : 2;
 }
 
 const targets = findTargets();

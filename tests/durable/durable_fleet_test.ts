@@ -18,8 +18,11 @@ import { until } from "../support/until.ts";
 const KEY = "0123456789-fleet-key";
 /** The stream that the provider sends in pieces. */
 const WHOLE = stream(...Array.from({ length: 30 }, (_, index) => `word-${index}`));
+const ofChunks = (length: number) =>
+  stream(...Array.from({ length }, (_, index) => `word-${index} ${"x".repeat(100_000)}`));
+const LARGE = ofChunks(60);
 /** A stream that is larger than what lies between a gateway and a caller that does not read. */
-const LARGE = stream(...Array.from({ length: 60 }, (_, index) => `word-${index} ${"x".repeat(100_000)}`));
+const HUGE = ofChunks(240);
 
 interface Member {
   readonly program: Program;
@@ -45,7 +48,9 @@ withRedis.describe("durable exchanges of a fleet", () => {
       open.push(response);
       response.on("close", () => closed++);
       response.writeHead(200, { "content-type": "text/event-stream" });
-      if (headers["x-client-request-id"] === "large") response.end(LARGE);
+      const id = headers["x-client-request-id"];
+      if (id === "large") response.end(LARGE);
+      else if (id === "huge") response.end(HUGE);
       else response.write(WHOLE.slice(0, chunk("word-0").length));
     });
     folder = mkdtempSync(join(tmpdir(), "sallyport-durable-"));
@@ -53,7 +58,7 @@ withRedis.describe("durable exchanges of a fleet", () => {
       listen: [{ hostname: "127.0.0.1", port: 0 }],
       providers: {
         a: { hosts: ["127.0.0.1"], upstream: provider.url, durable: { keep: "1m", linger: "1m" } },
-        short: { hosts: ["localhost"], upstream: provider.url, durable: { keep: "1s" } },
+        short: { hosts: ["localhost"], upstream: provider.url, durable: { keep: "1s", size: "32MB" } },
       },
       keys: [{ id: "me", key: KEY }],
       redis: redis.url,
@@ -173,9 +178,9 @@ withRedis.describe("durable exchanges of a fleet", () => {
 
   it("breaks off for a reader when the answer expires while it reads", async () => {
     const url = near.url.replace("127.0.0.1", "localhost");
-    const large = { ...headers, "idempotency-key": "seven", "x-client-request-id": "large" };
-    const first = await fetch(`${url}/v1/chat/completions`, { method: "POST", body: STREAM_BODY, headers: large });
-    assert.equal((await first.text()).length, LARGE.length);
+    const huge = { ...headers, "idempotency-key": "seven", "x-client-request-id": "huge" };
+    const first = await fetch(`${url}/v1/chat/completions`, { method: "POST", body: STREAM_BODY, headers: huge });
+    assert.equal((await first.text()).length, HUGE.length);
     // One that has read nothing: what a system keeps for a connection grows with what is read of it.
     const reader = new Reading(url + addressOf(first), { headers });
     reader.pause();
@@ -183,7 +188,7 @@ withRedis.describe("durable exchanges of a fleet", () => {
     const isExpired = async () => (await fetch(url + addressOf(first), { method: "HEAD", headers })).status === 410;
     await until(isExpired, "it expires", 10_000);
     reader.goOn();
-    assert.equal(await reader.over, "broken", `${reader.length} of ${LARGE.length} bytes`);
+    assert.equal(await reader.over, "broken", `${reader.length} of ${HUGE.length} bytes`);
   });
 
   it("is nowhere in Redis in the clear", async () => {

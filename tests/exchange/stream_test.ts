@@ -279,13 +279,22 @@ describe("a streamed chat completion", () => {
     "records of a Worker are lines of its log",
     "the record tells when the first event came that is no comment",
     async () => {
+      let goOn = (): void => {};
+      const isRead = new Promise<void>((resolve) => goOn = resolve);
       await start(async (response) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
         response.write(": PROCESSING\n\n");
+        await isRead;
         await new Promise((resolve) => setTimeout(resolve, 60));
         response.end(stream("a"));
       });
-      assert.equal(await (await call(under.a)).text(), `: PROCESSING\n\n${stream("a")}`);
+      const { body } = await call(under.a);
+      let text = "";
+      for await (const piece of body?.pipeThrough(new TextDecoderStream()) ?? []) {
+        text += piece;
+        goOn();
+      }
+      assert.equal(text, `: PROCESSING\n\n${stream("a")}`);
       const { firstByteMs = NaN, firstTokenMs = NaN, durationMs } = await under.settled();
       assert.ok(firstTokenMs >= firstByteMs + 30, `${firstByteMs} and ${firstTokenMs}`);
       assert.ok(durationMs >= firstTokenMs);
