@@ -13,6 +13,7 @@ import { createSelfSignedCertificate } from "../src/cli/demo/certificate.ts";
 import {
   findTargets,
   isAlone,
+  isLong,
   isNewestNode,
   planTasks,
   runsOn,
@@ -95,7 +96,7 @@ function filesOf(target: Target): string[] {
  * each case; files that share a process wait one after the other.
  */
 function rankOf({ target, files }: Task): number {
-  if (target.isWorkers) return 0;
+  if (target.isWorkers || files.some(isLong)) return 0;
   return files.length > 1 ? 1 : 2;
 }
 

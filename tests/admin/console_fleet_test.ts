@@ -1,5 +1,6 @@
 /** The view of the fleet in Chromium: gateways of three runtimes side by side, drained and resumed, lost and stale. */
 // runtimes: once
+// long: gateways come and go, and the page follows
 import assert from "node:assert/strict";
 import process from "node:process";
 import { afterAll, afterEach, beforeAll, it } from "@std/testing/bdd";

@@ -1,5 +1,6 @@
 /** The fleet: gateways of three runtimes on one Redis see, measure and drain each other. */
 // runtimes: once
+// long: gateways find out that others have gone
 import assert from "node:assert/strict";
 import { hostname } from "node:os";
 import process from "node:process";

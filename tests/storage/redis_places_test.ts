@@ -1,5 +1,6 @@
 /** The connection to Redis in all places where one can be: a Cluster, behind Sentinels, by TLS, at a Unix socket. */
 // runtimes: all
+// long: servers fail over, and connections are given up
 import assert from "node:assert/strict";
 import { afterEach } from "@std/testing/bdd";
 import type { Redis } from "ioredis";
