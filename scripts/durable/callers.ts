@@ -85,6 +85,8 @@ class Caller {
   readonly #exchange: Exchange;
   #reading: Reading | undefined;
   #leavesAfterMs: number | undefined;
+  /** True after an answer that broke off before it had taken anything of it. */
+  #isHasty = false;
 
   constructor(scene: Scene, exchange: Exchange, { leavesAfterMs, ...habits }: Habits) {
     this.#scene = scene;
@@ -128,7 +130,7 @@ class Caller {
       connection.isLeft = true;
       reading.leave();
     };
-    const endSlow = seen.isSlow ? trickle(reading) : () => {};
+    const endSlow = seen.isSlow && !this.#isHasty ? trickle(reading) : () => {};
     const timers = [setTimeout(leave, Math.max(0, this.#exchange.until - performance.now()))];
     if (this.#leavesAfterMs !== undefined) timers.push(setTimeout(leave, this.#leavesAfterMs));
     this.#leavesAfterMs = undefined;
@@ -143,6 +145,8 @@ class Caller {
     if (head === undefined) return false;
     if (head.statusCode !== 200) return this.#refused(connection, head.statusCode ?? 0, reading.text);
     connection.answer = "200";
+    // node:http drops what its reader has not taken when the connection breaks: slowly, it might never get any further.
+    this.#isHasty = end === "broken" && reading.length === 0;
     seen.isReplayed ||= head.headers["idempotency-replayed"] === "true";
     seen.isRestarted ||= head.headers["idempotency-restarted"] === "true";
     seen.text += reading.text;
