@@ -6,6 +6,7 @@ import { afterEach } from "@std/testing/bdd";
 import type { Redis } from "ioredis";
 import { RedisClient, type RedisTarget, RedisUnfit } from "../../src/storage/redis_client.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
+import { freePort } from "../support/free_port.ts";
 import { isElsewhere, it } from "../support/cases.ts";
 import { startLink } from "../support/redis_link.ts";
 import {
@@ -253,7 +254,7 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
 
   it.once("refuses what can't work: another kind of place, a replica, a version that is too old", async () => {
     const server = later(await startServer());
-    const cluster = later(await startServer(["--cluster-enabled", "yes"]));
+    const cluster = later(await startServer(["--cluster-enabled", "yes", "--cluster-port", String(await freePort())]));
     const replica = later(await startServer(["--replicaof", "127.0.0.1", "1"]));
     const sentinel = later(await startServer([], { sentinel: `sentinel monitor x 127.0.0.1 ${server.port} 1\n` }));
     const old = await startLink(server.port, (text) => text.replace(/redis_version:\d+\.\d+/, "redis_version:6.1"));
