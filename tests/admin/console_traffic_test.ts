@@ -37,12 +37,12 @@ needs(["chromium"]).describe("the console's view of traffic", () => {
     await page.getByRole("button", { name: "Errors" }).click();
     await page.getByText("None of those that are kept").waitFor(); // a refusal is no error
     await page.getByRole("button", { name: "Refused" }).click();
-    await page.getByRole("cell", { name: "401", exact: true }).first().waitFor();
+    await page.getByRole("cell", { name: /^401(?! ms)/ }).first().waitFor();
     assert.equal(await page.getByRole("cell", { name: "200", exact: true }).count(), 0);
     await page.getByRole("button", { name: "All", exact: true }).click();
     await page.getByRole("button", { name: "More filters" }).click();
     await page.getByLabel("Streams").selectOption("true");
-    await page.getByRole("cell", { name: "401", exact: true }).first().waitFor({ state: "detached" });
+    await page.getByRole("cell", { name: /^401(?! ms)/ }).first().waitFor({ state: "detached" });
     await page.locator("tbody button").first().click();
     await page.locator("dd", { hasText: "chat.completions" }).waitFor();
     assert.equal(await page.locator(".details .phases li", { hasText: "until the last byte" }).count(), 1);
