@@ -91,6 +91,8 @@ export function checkHistory(
   }
   const reached = own.filter(({ isRefused, actual }) => isRefused && actual > 0).length;
   if (reached > 0) violations.push(`${reached} refused calls reached the provider`);
+  const unknown = own.filter(({ answer }) => answer.startsWith("401")).length;
+  if (unknown > 0) violations.push(`${unknown} calls with a good key were called unknown`);
   const unjust = canRefuseEarly ? 0 : countUnjust(own, limit);
   if (unjust > 0) violations.push(`${unjust} calls were refused while there was room`);
   return { passed, beyond, bound, violations };

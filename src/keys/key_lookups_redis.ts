@@ -10,13 +10,13 @@ import { FIND, type KeyNames } from "./key_scripts_redis.ts";
 import type { KeySnapshot } from "./key_snapshot_file.ts";
 import { type GatewayKey, KeyStoreUnavailable } from "./key_store.ts";
 
-/** A digest that nobody has: a look-up shows that Redis answers. */
+/** A digest that nobody has: a look-up shows that Redis answers, and has what it had. */
 const NOBODY = "0".repeat(64);
-/** Pause before the first look-up is tried again. Milliseconds. */
-const PROVE_MS = 500;
+/** Interval between two such look-ups. Milliseconds. */
+const WATCH_MS = 500;
 
-/** The answer of a look-up where Redis has lost keys. */
-const LOST = -1;
+/** The answers of a look-up where Redis has lost keys, and where it has none that anybody remembers. */
+const [LOST, EMPTY] = [-1, 0];
 /** The fault of a text that is no record. */
 export const BROKEN = "its record is broken";
 
@@ -54,8 +54,9 @@ export class KeyLookUps {
   #generation: string | undefined;
   #hasAnswered = false;
   #isLost = false;
+  #isEmpty = false;
   #isClosed = false;
-  #cancelProve = (): void => {};
+  #cancelWatch = (): void => {};
 
   /**
    * @param client The connection
@@ -84,11 +85,14 @@ export class KeyLookUps {
     return { isReady: this.#hasAnswered || this.#snapshot?.isUsable === true, isLost: this.#isLost };
   }
 
-  /** Reads the snapshot, and tries a look-up, again and again until Redis answers. Resolves after the first one. */
+  /**
+   * Reads the snapshot, and looks from then on whether Redis answers and has what it had: a gateway that has met its
+   * keys tells all others of their loss, before new ones are made. Resolves after the first look.
+   */
   async start(): Promise<void> {
     await this.#snapshot?.start();
     this.#generation ??= this.#snapshot?.generation;
-    await this.#prove();
+    await this.#watch();
   }
 
   /** Forgets a key that has changed. */
@@ -96,10 +100,10 @@ export class KeyLookUps {
     this.#snapshot?.forget(digest);
   }
 
-  /** Ends the tries, and writes the snapshot. */
+  /** Looks no more, and writes the snapshot. */
   async close(): Promise<void> {
     this.#isClosed = true;
-    this.#cancelProve();
+    this.#cancelWatch();
     await this.#snapshot?.close();
   }
 
@@ -108,7 +112,7 @@ export class KeyLookUps {
    *
    * @param digest Its digest
    * @returns The key; `undefined` where nobody has this digest for certain
-   * @throws {RedisFailed} When Redis does not answer
+   * @throws When Redis does not answer, has lost keys, or has none
    */
   async find(digest: string): Promise<GatewayKey | undefined> {
     try {
@@ -138,7 +142,12 @@ export class KeyLookUps {
       throw new Error("keys were lost");
     }
     this.#hasAnswered = true;
-    if (typeof state === "string") this.#generation ??= state;
+    if (state === EMPTY) {
+      this.#noteEmpty();
+      throw new Error("there are no keys");
+    }
+    this.#isEmpty = false;
+    if (typeof state === "string" && state !== "") this.#generation ??= state;
     if (this.#generation !== undefined) this.#snapshot?.mark(this.#generation);
     if (key !== undefined) this.#snapshot?.see(key, text ?? "", askedAt);
     else this.#noteUnknown(digest);
@@ -163,11 +172,14 @@ export class KeyLookUps {
     );
   }
 
-  async #prove(): Promise<void> {
-    try {
-      await this.#lookUp(NOBODY);
-    } catch {
-      if (!this.#isClosed) this.#cancelProve = this.#clock.timer(PROVE_MS, () => void this.#prove());
-    }
+  /** Nobody can tell whether there never were keys, or all are lost with what told of them. */
+  #noteEmpty(): void {
+    if (!this.#isEmpty) this.#report("Redis has no keys: until the first is made, callers get key_store_unavailable");
+    this.#isEmpty = true;
+  }
+
+  async #watch(): Promise<void> {
+    await this.#lookUp(NOBODY).catch(() => {});
+    if (!this.#isClosed) this.#cancelWatch = this.#clock.timer(WATCH_MS, () => void this.#watch());
   }
 }

@@ -3,7 +3,8 @@
  *
  * A generation marks the data: a hash of the ids of generations, each `here` or `lost`. The first key makes one, and
  * every gateway remembers the one that it met. Where Redis does not have it any more, Redis has lost keys, though others
- * may have been made since: then nobody is called unknown until an operator confirms the keys that are there.
+ * may have been made since: then nobody is called unknown until an operator confirms the keys that are there. The same holds where there
+ * is neither a key nor a generation: nobody can tell whether there ever was one.
  *
  * @module
  */
@@ -47,33 +48,36 @@ export function toKeyNames(isCluster: boolean): KeyNames {
  * Finds a key. KEYS: keys, digests, generations. ARGV: digest, the generation that the gateway remembers ('' for none),
  * one for keys that an earlier version made.
  *
- * Answers id and record, and the generation where none was remembered. Or without a key: 1, nobody has this digest; a
- * text, the same, with the generation; 0, there are no keys yet; -1, keys were lost.
+ * Answers id and record, and a generation where none was remembered. Or without a key: a text, which is a generation:
+ * nobody has this digest; 0: there are no keys, and nothing tells of any; -1: keys were lost.
  */
 export const FIND = `local id = redis.call('HGET', KEYS[2], ARGV[1])
 local key = id and redis.call('HGET', KEYS[1], id)
 local own = ARGV[2]
 if key and own ~= '' then return {id, key} end
-local hashes = redis.call('EXISTS', KEYS[1], KEYS[2])
-if own == '' then
-  local all = redis.call('HGETALL', KEYS[3])
-  local lost = false
-  for i = 1, #all, 2 do
-    if all[i + 1] == 'lost' then lost = true else own = all[i] end
-  end
-  if own == '' and hashes == 2 and not lost then
-    own = ARGV[3]
-    redis.call('HSET', KEYS[3], own, 'here')
-  end
-  if key then return {id, key, own} end
-  if own == '' and hashes == 0 and not lost then return 0 end
-  if lost or hashes ~= 2 then return -1 end
-  return own
+local here = ''
+local lost = false
+local isMet = false
+local all = redis.call('HGETALL', KEYS[3])
+for i = 1, #all, 2 do
+  if all[i] == own then isMet = true end
+  if all[i + 1] == 'lost' then lost = true else here = all[i] end
 end
-local state = redis.call('HGET', KEYS[3], own)
-if not state then redis.call('HSET', KEYS[3], own, 'lost') end
-if state ~= 'here' or hashes ~= 2 then return -1 end
-return 1`;
+local hashes = redis.call('EXISTS', KEYS[1], KEYS[2])
+if own ~= '' and not isMet then
+  redis.call('HSET', KEYS[3], own, 'lost')
+  lost = true
+end
+if own == '' and here == '' and not lost then
+  if hashes == 0 then return 0 end
+  if hashes == 2 then
+    here = ARGV[3]
+    redis.call('HSET', KEYS[3], here, 'here')
+  end
+end
+if key then return {id, key, here} end
+if lost or hashes ~= 2 then return -1 end
+return here`;
 
 /**
  * Changes a key. KEYS: keys, digests, created, generations. ARGV: id, what it is now ('' for none), what it becomes, time

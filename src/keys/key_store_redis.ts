@@ -102,7 +102,7 @@ export class RedisKeyStore implements KeyRegistry {
     return this.#lookUps.health;
   }
 
-  /** Reads the snapshot, and tries a look-up, again and again until Redis answers. Resolves after the first one. */
+  /** Reads the snapshot, and begins to look whether Redis answers and has its keys. Resolves after the first look. */
   async start(): Promise<void> {
     await this.#lookUps.start();
   }

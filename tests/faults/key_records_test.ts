@@ -174,6 +174,33 @@ withRedis.describe("a start while Redis is away", () => {
     assert.equal((await readyOf(running.admin)).status, "ready");
   });
 
+  it("row 67: it calls nobody unknown where Redis comes back empty", async () => {
+    const { redis } = await startServer();
+    const running = await start(redis);
+    const old = await running.at.create();
+    assert.equal(await callOf(running.url, old.key), "ok");
+    await redis.kill();
+    const other = startProgram(["serve"], { cwd: running.at.path });
+    const url = await other.waitFor(/listening on (http:\S+)/);
+    await redis.restart();
+    const isLost = async (at: string) => JSON.stringify((await readyOf(at)).keys).includes('"isLost":true');
+    let seen = 0;
+    await until(
+      async () => {
+        assert.equal(await callOf(url, old.key), "503 key_store_unavailable");
+        seen++;
+        return await isLost(running.admin);
+      },
+      "the gateway that has met the keys tells of their loss, though nobody calls it",
+      20_000,
+    );
+    assert.ok(seen > 0);
+    const made = await running.at.create();
+    await until(async () => await callOf(url, made.key) === "ok", "the new key is good");
+    assert.equal(await callOf(url, old.key), "503 key_store_unavailable");
+    assert.equal(await callOf(running.url, old.key), "ok", "it was good a moment ago");
+  });
+
   it("row 67: with a snapshot it serves the keys that it has used", async () => {
     const { redis } = await startServer();
     const keys = { store: "redis", snapshot: "keys.snapshot.jsonl" };

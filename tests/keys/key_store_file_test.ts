@@ -96,6 +96,9 @@ describeKeyRegistry("in a file", (keys) => {
 });
 
 describe("a file of keys", () => {
+  it("that has none knows nobody", () =>
+    within(toText([]), async (place) => assert.equal(await place.command().find(ONE.digest), undefined)));
+
   it("is its owner's alone, with nothing left beside it", () =>
     within(toText([ONE]), async (place) => {
       const store = place.command();

@@ -12,7 +12,7 @@ import { KeyStoreUnavailable } from "../../src/keys/key_store.ts";
 import { freePort } from "../support/free_port.ts";
 import { startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
-import { Fleet, type Member } from "./key_store_redis_fleet.ts";
+import { Fleet, Member } from "./key_store_redis_fleet.ts";
 import { digest, record, SOME_DAY } from "./key_store_suite.ts";
 
 const [ONE, TWO, STRANGER] = [record("one"), record("two"), { digest: digest("nobody has this one") }];
@@ -155,10 +155,14 @@ withRedis.describe("keys in a Redis that is down", () => {
       assert.match(member.reports[0] ?? "", /ECONNREFUSED/);
       assert.equal(await member.say(ONE), GONE);
       const server = await startRedis({ port });
+      const writer = new Member(server.url);
       try {
-        await says(member, ONE, "unknown");
+        await writer.client.ready();
+        await writer.store.change(ONE.id, () => ONE);
+        await says(member, ONE, "one");
         assert.deepEqual(member.reports.slice(1), ["Redis answers again"]);
       } finally {
+        await writer.close();
         await member.close();
         await server.stop();
       }
@@ -268,7 +272,11 @@ withRedis.describe("keys in a Redis that is not what it was", () => {
         await says(member, STRANGER, "unknown");
       }
       await fleet.raw.flushall();
-      assert.equal(await (await fleet.join()).say(STRANGER), "unknown", "where no key was ever made, nobody has one");
+      const fresh = await fleet.join();
+      assert.equal(await fresh.say(STRANGER), GONE, "where nothing is, nobody can tell what was");
+      assert.match(fresh.told.join("\n"), /^Redis has no keys: until the first is made, .*$/);
+      await fleet.fill(ONE);
+      assert.equal(await fresh.say(STRANGER), "unknown");
     }));
 
   it("fail one by one where it answers errors, and the others go on at once", () =>

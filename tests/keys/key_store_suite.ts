@@ -131,7 +131,6 @@ export function describeKeyStore(where: string, make: MakePlace): void {
         const store = await open();
         assert.deepEqual(await store.list({ limit: 10 }), []);
         assert.equal(await store.get("x"), undefined);
-        assert.equal(await store.find(digest("x")), undefined);
         assert.equal((await store.lastUsed([])).size, 0);
         assert.equal((await store.lastUsed(["x"])).size, 0);
       }));

@@ -51,6 +51,11 @@ describe("the checker of histories", () => {
     assert.match(String(checkHistory(calls, limit({ isStrict: true })).violations), /the bound is 0 more/);
   });
 
+  it("finds good keys that were called unknown", () => {
+    const calls = [call(0, 1, 0, { answer: "401 invalid_gateway_key" }), call(1, 2, 0, { answer: "503 x" })];
+    assert.match(String(checkHistory(calls, limit()).violations), /^1 calls with a good key were called unknown$/);
+  });
+
   it("finds refused calls that reached the provider, and refusals while there was room", () => {
     assert.match(String(checkHistory([refused(0, 1, 5)], limit()).violations), /1 refused calls reached the provider/);
     assert.match(String(checkHistory([call(0, 1, 40), refused(2, 3)], limit()).violations), /1 calls were refused/);
