@@ -7,7 +7,6 @@ import type { Buffer } from "node:buffer";
 import type { Redis } from "ioredis";
 import type { Clock } from "../exchange/clock.ts";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import { gather } from "../storage/redis_gather.ts";
 import { readWritten, toBuffer, toEntryId, toLength, toLogKey, toRecordingKey } from "./recording_replies_redis.ts";
 import { APPEND, DISCARD, END, INDEX, NOTE, RENEW } from "./recording_scripts_redis.ts";
 import {
@@ -117,7 +116,6 @@ export class HeldRecordings {
     args: (string | number | Buffer)[],
   ): Promise<unknown> {
     const run = (redis: Redis) => {
-      gather(redis);
       return this.#scripts[script](redis, [toRecordingKey(id), toLogKey(id)], [id, ...args]);
     };
     return await this.#options.client.run(run, (answer) => answer, PATIENT_MS);

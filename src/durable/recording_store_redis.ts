@@ -13,7 +13,6 @@
 import type { Redis } from "ioredis";
 import type { Clock } from "../exchange/clock.ts";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import { gather } from "../storage/redis_gather.ts";
 import { HeldRecordings, PATIENT_MS, type RecordingTimes, toFailure } from "./held_recordings_redis.ts";
 import {
   type FoundPart,
@@ -206,7 +205,6 @@ export class RedisRecordings implements RecordingStore {
 
   async #find(id: string, isWaiting: boolean): Promise<FoundRecording | undefined> {
     const find = (redis: Redis) => {
-      gather(redis);
       return this.#scripts.find(redis, [toRecordingKey(id)], [id, isWaiting ? this.#gateway : "-"]);
     };
     return await this.#client.run(find, readFound, PATIENT_MS);
@@ -215,7 +213,6 @@ export class RedisRecordings implements RecordingStore {
   async #read(id: string, offset: number, isWaiting: boolean): Promise<FoundPart | undefined> {
     const args = [id, this.#gateway, isWaiting ? 1 : 0, offset + 1];
     const read = (redis: Redis) => {
-      gather(redis);
       return this.#scripts.read(redis, [toRecordingKey(id), toLogKey(id)], args);
     };
     return await this.#client.run(read, readPart, PATIENT_MS);

@@ -7,7 +7,6 @@
  */
 import type { Clock } from "../exchange/clock.ts";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import { gather } from "../storage/redis_gather.ts";
 import { Block, roomFor } from "./block_redis.ts";
 import { type Amounts, type Standing, unitOf } from "./limiter.ts";
 import {
@@ -237,7 +236,6 @@ export class BorrowedShare {
       });
     try {
       const taken = await client.run((redis) => {
-        gather(redis);
         if (plan.isCounter) return count(redis, [plan.countsKey], toCountArguments(plan, wanted[0]?.most ?? 1));
         return acquire(
           redis,

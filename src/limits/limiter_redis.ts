@@ -10,7 +10,6 @@
  */
 import type { Clock } from "../exchange/clock.ts";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import { gather } from "../storage/redis_gather.ts";
 import type { Division } from "./borrowed_share_redis.ts";
 import { type Asked, BorrowedShares, DIVISION } from "./borrowed_shares_redis.ts";
 import { ExhaustedWindows } from "./exhausted_windows.ts";
@@ -153,7 +152,6 @@ export class RedisLimiter implements Limiter {
     const read = (answer: unknown) => readTaken(answer, plan);
     try {
       const taken = await this.#client.run((redis) => {
-        gather(redis);
         if (plan.isCounter) return this.#count(redis, [plan.countsKey], toCountArguments(plan, 1));
         return this.#acquire(redis, [plan.countsKey, plan.openKey], toAcquireArguments(plan, id ?? "-", reserved));
       }, read);

@@ -6,7 +6,6 @@
  */
 import { setImmediate } from "node:timers";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import { gather } from "../storage/redis_gather.ts";
 import { type Amounts, unitOf } from "./limiter.ts";
 import type { Bill } from "./local_decisions.ts";
 import type { CountedLimit, Plan, Taken } from "./redis_plan.ts";
@@ -137,7 +136,6 @@ export class Settlements {
     try {
       const ends = await this.#client.run(
         (redis) => {
-          gather(redis);
           return this.#settle(redis, [countsKey, openKey], toArguments(settlement));
         },
         read,

@@ -4,8 +4,9 @@
  * @module
  */
 import type { ConnectionOptions } from "node:tls";
-import { Cluster, type Command, Redis, type RedisOptions } from "ioredis";
+import { Cluster, type Command, type Redis, type RedisOptions } from "ioredis";
 import { readRedisUrl, readSentinelNode, type RedisAddress, type RedisConfig } from "../config/redis.ts";
+import { GatheringRedis } from "./redis_gather.ts";
 import { jitter } from "./redis_health.ts";
 
 /** Redis as it is configured, with the text of PEM files in place of their paths. */
@@ -68,7 +69,7 @@ export function connectServer(target: RedisTarget): Redis {
   const { url, sentinel, tls } = target;
   if (sentinel !== undefined) {
     const options = optionsOf(target, tls !== undefined);
-    return new Redis({
+    return new GatheringRedis({
       ...options,
       name: sentinel.name,
       sentinels: sentinel.nodes.map(readSentinelNode),
@@ -81,7 +82,7 @@ export function connectServer(target: RedisTarget): Redis {
     });
   }
   const { isTls, database, ...address } = addressOf(url ?? "");
-  return new Redis({ ...optionsOf(target, isTls), ...given(address), ...given({ db: database }) });
+  return new GatheringRedis({ ...optionsOf(target, isTls), ...given(address), ...given({ db: database }) });
 }
 
 /** A Cluster that asks before a call whether the server may be called that has the call's first key. */

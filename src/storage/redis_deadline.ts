@@ -52,6 +52,12 @@ export function within<T>(clock: Clock, answer: Promise<T>, ms: number): Promise
       const stoodStillMs = clock.monotonic() - started - ms;
       cancel = clock.timer(Math.min(Math.max(1, stoodStillMs), ms), () => setImmediate(fail));
     });
-    answer.then(resolve, reject).finally(() => cancel());
+    answer.then((value) => {
+      cancel();
+      resolve(value);
+    }, (cause) => {
+      cancel();
+      reject(cause);
+    });
   });
 }

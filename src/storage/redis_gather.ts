@@ -6,24 +6,53 @@
  *
  * @module
  */
+import type { Buffer } from "node:buffer";
 import { setImmediate } from "node:timers";
-import type { Redis } from "ioredis";
+import { type Command, Redis } from "ioredis";
 
-const gathering = new WeakSet<object>();
+type Socket = Redis["stream"];
+type CommandStream = NonNullable<Parameters<Redis["sendCommand"]>[1]>;
 
-/**
- * Gathers the commands of a connection until this turn of the event loop is over. A Cluster, which has several
- * connections, sends as before.
- *
- * @param redis The connection
- */
-export function gather(redis: Redis): void {
-  const stream = (redis as Partial<Redis>).stream;
-  if (stream === undefined || gathering.has(stream)) return;
-  gathering.add(stream);
-  stream.cork();
-  setImmediate(() => {
-    gathering.delete(stream);
+/** The packets of one socket. The library writes commands to it as to the stream of one of its pipelines. */
+class Packets {
+  readonly isPipeline = true;
+  readonly destination: { readonly redis: { readonly stream: Socket } };
+  /** Text and bytes in turn: joined texts cost 3 to 10 % of a call less than texts one by one (2026-11-23). */
+  #parts: (string | Buffer)[] = [];
+
+  constructor(stream: Socket) {
+    this.destination = { redis: { stream } };
+  }
+
+  write(part: string | Buffer): void {
+    const parts = this.#parts;
+    if (parts.length === 0) setImmediate(() => this.#send());
+    const last = parts.length - 1;
+    const before = parts[last];
+    if (typeof before === "string" && typeof part === "string") parts[last] = before + part;
+    else parts.push(part);
+  }
+
+  #send(): void {
+    const { stream } = this.destination.redis;
+    const parts = this.#parts;
+    this.#parts = [];
+    // The library fails the commands of a socket that has ended.
+    if (!stream.writable) return;
+    stream.cork();
+    for (const part of parts) stream.write(part);
     stream.uncork();
-  });
+  }
+}
+
+/** A connection whose commands are gathered. */
+export class GatheringRedis extends Redis {
+  #packets: Packets | undefined;
+
+  override sendCommand(command: Command, stream?: CommandStream): unknown {
+    // Until it is ready the library greets the server; it tells those commands by their having no stream.
+    if (stream !== undefined || this.status !== "ready") return super.sendCommand(command, stream);
+    if (this.#packets?.destination.redis.stream !== this.stream) this.#packets = new Packets(this.stream);
+    return super.sendCommand(command, this.#packets as unknown as CommandStream);
+  }
 }

@@ -1,12 +1,14 @@
 /** The connection to Redis: deadlines, a failing Redis left alone, and what the operator is told. */
 // runtimes: once
 import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
 import { setImmediate } from "node:timers/promises";
 import { afterEach, beforeEach, it } from "@std/testing/bdd";
 import { Redis } from "ioredis";
 import { REDIS_DEADLINE_MS, RedisClient, RedisFailed } from "../../src/storage/redis_client.ts";
 import { OneServer } from "../../src/storage/redis_servers.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
+import { startLink } from "../support/redis_link.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 
@@ -56,6 +58,39 @@ withRedis.describe("a connection to Redis", () => {
   const failures = async (calls: Promise<unknown>[]): Promise<unknown[]> =>
     (await Promise.allSettled(calls)).flatMap((call) => call.status === "rejected" ? [call.reason] : []);
   const many = () => failures(Array.from({ length: 50 }, ping));
+
+  it("carries the calls of one turn in one packet, texts and bytes in their order", async () => {
+    const link = await startLink(server.port);
+    const far = new RedisClient(link.url, new TestClock(), () => {});
+    try {
+      await far.ready();
+      const echo = far.script("echo", "return ARGV[1]", { isBinary: true });
+      await far.run((redis) => echo(redis, [], ["loaded"]), String);
+      const { packets } = link;
+      const texts = ["one", "zwei — 2", "three"];
+      const bytes = Buffer.from([0, 255, 13, 10]);
+      const parts = await Promise.all(
+        [...texts, bytes, "last"].map((part) =>
+          far.run((redis) => echo(redis, [], [part]), (answer) => answer as Buffer)
+        ),
+      );
+      assert.deepEqual(parts.map((part) => part.toString("hex")), [
+        ...texts.map((text) => Buffer.from(text).toString("hex")),
+        bytes.toString("hex"),
+        Buffer.from("last").toString("hex"),
+      ]);
+      assert.equal(link.packets - packets, 1);
+    } finally {
+      far.close();
+      await link.close();
+    }
+  });
+
+  it("loses no call of which the connection ends in the same turn: each fails", async () => {
+    const calls = [ping(), ping()];
+    client.close();
+    assert.equal((await failures(calls)).length, 2);
+  });
 
   // Bun and Deno fire all timers that are due after a standstill before they read what has arrived.
   it("does not blame Redis for the time in which this process stood still", async () => {

@@ -9,6 +9,8 @@ export interface RedisLink {
   rtt: number | (() => number);
   /** Connections that were made so far. */
   readonly connections: number;
+  /** Packets that were received from callers so far. */
+  readonly packets: number;
   close(): Promise<void>;
 }
 
@@ -21,6 +23,7 @@ export interface RedisLink {
 export async function startLink(target: number, change?: (text: string) => string): Promise<RedisLink> {
   const sockets = new Set<Socket>();
   let connections = 0;
+  let packets = 0;
   const server = createServer((near) => {
     connections++;
     const far = connect({ port: target, host: "127.0.0.1" });
@@ -29,7 +32,10 @@ export async function startLink(target: number, change?: (text: string) => strin
       socket.on("error", () => {});
       socket.on("close", () => sockets.delete(socket));
     }
-    near.on("data", (data) => far.write(data));
+    near.on("data", (data) => {
+      packets++;
+      far.write(data);
+    });
     let written = Promise.resolve();
     far.on("data", (data) => {
       const due = performance.now() + (typeof link.rtt === "number" ? link.rtt : link.rtt());
@@ -50,6 +56,9 @@ export async function startLink(target: number, change?: (text: string) => strin
     rtt: 0 as RedisLink["rtt"],
     get connections() {
       return connections;
+    },
+    get packets() {
+      return packets;
     },
     close: () =>
       new Promise<void>((resolve) => {
