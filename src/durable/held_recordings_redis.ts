@@ -115,9 +115,7 @@ export class HeldRecordings {
     id: string,
     args: (string | number | Buffer)[],
   ): Promise<unknown> {
-    const run = (redis: Redis) => {
-      return this.#scripts[script](redis, [toRecordingKey(id), toLogKey(id)], [id, ...args]);
-    };
+    const run = (redis: Redis) => this.#scripts[script](redis, [toRecordingKey(id), toLogKey(id)], [id, ...args]);
     return await this.#options.client.run(run, (answer) => answer, PATIENT_MS);
   }
 

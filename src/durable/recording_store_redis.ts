@@ -204,17 +204,14 @@ export class RedisRecordings implements RecordingStore {
   }
 
   async #find(id: string, isWaiting: boolean): Promise<FoundRecording | undefined> {
-    const find = (redis: Redis) => {
-      return this.#scripts.find(redis, [toRecordingKey(id)], [id, isWaiting ? this.#gateway : "-"]);
-    };
+    const find = (redis: Redis) =>
+      this.#scripts.find(redis, [toRecordingKey(id)], [id, isWaiting ? this.#gateway : "-"]);
     return await this.#client.run(find, readFound, PATIENT_MS);
   }
 
   async #read(id: string, offset: number, isWaiting: boolean): Promise<FoundPart | undefined> {
     const args = [id, this.#gateway, isWaiting ? 1 : 0, offset + 1];
-    const read = (redis: Redis) => {
-      return this.#scripts.read(redis, [toRecordingKey(id), toLogKey(id)], args);
-    };
+    const read = (redis: Redis) => this.#scripts.read(redis, [toRecordingKey(id), toLogKey(id)], args);
     return await this.#client.run(read, readPart, PATIENT_MS);
   }
 

@@ -3,8 +3,8 @@
  *
  * A generation marks the data: a hash of the ids of generations, each `here` or `lost`. The first key makes one, and
  * every gateway remembers the one that it met. Where Redis does not have it any more, Redis has lost keys, though others
- * may have been made since: then nobody is called unknown until an operator confirms the keys that are there. The same holds where there
- * is neither a key nor a generation: nobody can tell whether there ever was one.
+ * may have been made since: then nobody is called unknown until an operator confirms the keys that are there. Nor is
+ * anybody where there is neither a key nor a generation: nobody can tell whether there ever was one.
  *
  * @module
  */

@@ -135,9 +135,7 @@ export class Settlements {
     const read = (answer: unknown) => readEnds(answer, settlement);
     try {
       const ends = await this.#client.run(
-        (redis) => {
-          return this.#settle(redis, [countsKey, openKey], toArguments(settlement));
-        },
+        (redis) => this.#settle(redis, [countsKey, openKey], toArguments(settlement)),
         read,
         deadlineMs,
       );

@@ -52,12 +52,6 @@ export function within<T>(clock: Clock, answer: Promise<T>, ms: number): Promise
       const stoodStillMs = clock.monotonic() - started - ms;
       cancel = clock.timer(Math.min(Math.max(1, stoodStillMs), ms), () => setImmediate(fail));
     });
-    answer.then((value) => {
-      cancel();
-      resolve(value);
-    }, (cause) => {
-      cancel();
-      reject(cause);
-    });
+    answer.then(resolve, reject).finally(() => cancel());
   });
 }

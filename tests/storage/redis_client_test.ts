@@ -86,7 +86,7 @@ withRedis.describe("a connection to Redis", () => {
     }
   });
 
-  it("loses no call of which the connection ends in the same turn: each fails", async () => {
+  it("fails the calls of a turn in which it is closed", async () => {
     const calls = [ping(), ping()];
     client.close();
     assert.equal((await failures(calls)).length, 2);
