@@ -79,16 +79,16 @@ function isWanted({ label, kind, isWorkers, runsTypeScript }: Target): boolean {
   return wanted?.some((name) => name === label || (name === kind && !isWorkers)) ?? true;
 }
 
-/** The files that the user named; all test files of a folder. */
-const named = positionals.flatMap((path) =>
+/** All test files of the folders that the user named, and the files. */
+const folders = positionals.length > 0 ? positionals : ["tests"];
+const all = folders.flatMap((path) =>
   statSync(path).isDirectory() ? globSync(join(path, "**/*_test.ts")).sort() : [path]
 );
 
 /** The files of a target. One that is named together with a runtime runs there, whatever it says itself. */
 function filesOf(target: Target): string[] {
-  if (isNamed && !target.isWorkers) return named;
-  const all = positionals.length > 0 ? named : globSync("tests/**/*_test.ts").sort();
-  return all.filter((file) => runsOn(target, file) && !(values.quick && (startsPrograms(file) || isAlone(file))));
+  const isOwn = (file: string) => runsOn(target, file) || (isNamed && !target.isWorkers && positionals.includes(file));
+  return all.filter((file) => isOwn(file) && !(values.quick && (startsPrograms(file) || isAlone(file))));
 }
 
 /**
@@ -142,7 +142,7 @@ const cores = availableParallelism();
 const isForItself = ({ files }: Task) => files.some(isAlone);
 await runSideBySide(
   tasks.filter((task) => !isForItself(task)),
-  { least: 2 * cores, most: 4 * cores, idle: 0.2 },
+  { least: 2 * cores, most: 4 * cores, idle: 0.15 },
   runAndTell,
 );
 await runSideBySide(tasks.filter(isForItself), { least: cores, most: 2 * cores, idle: 0.5 }, runAndTell);

@@ -6,7 +6,7 @@
  * - `deno`, `bun`, `node` (the newest), `old node` (one that can't run TypeScript) and `workers` (workerd), in any number
  *
  * A file with a line `// alone: <why>` measures time: it runs when the others are done. One with a line `// long: <why>`
- * waits for most of a minute: it is begun first. What starts programs has a process of its own on its runtime. Other
+ * waits for most of its time: it is begun first. What starts programs has a process of its own on its runtime. Other
  * files share one, a few each, so that what they import is loaded once.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -74,7 +74,7 @@ export function isAlone(file: string): boolean {
   return /^\/\/ alone: /m.test(readFileSync(file, "utf8"));
 }
 
-/** Whether a file waits for most of a minute, and is to be begun first. */
+/** Whether a file waits for most of its time, and is to be begun first. */
 export function isLong(file: string): boolean {
   return /^\/\/ long: /m.test(readFileSync(file, "utf8"));
 }

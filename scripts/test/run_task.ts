@@ -80,14 +80,24 @@ function addTimes(text: string): number {
     .reduce((sum, each) => sum + each, 0);
 }
 
-/** Ends a process that is stuck; where bash measures it, the program itself too. */
-function end(pid: number, isTimed: boolean): void {
-  const own = isTimed ? readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").map(Number) : [];
-  for (const each of [...own, pid]) process.kill(each, "SIGKILL");
+/** Groups of the processes that run; what a program has started belongs to its group. */
+const groups = new Set<number>();
+
+/** Ends all that is left of a group. */
+function endGroup(group: number): void {
+  groups.delete(group);
+  try {
+    process.kill(-group, "SIGKILL");
+  } catch { /* nothing is left */ }
 }
 
+// A terminal interrupts its own group only.
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(signal, () => process.exit(1));
+process.on("exit", () => groups.forEach(endGroup));
+
 /**
- * Runs a program to its end, which is forced when it takes too long.
+ * Runs a program to its end, which is forced when it takes too long. What it leaves behind, such as a server that a
+ * failed test did not stop, is ended with it: that would keep its output open.
  *
  * @param isTimed Whether its CPU is measured, by bash on Linux
  * @returns Its status, everything that it said, and the seconds of CPU
@@ -102,6 +112,7 @@ export function run(
   return new Promise((resolve) => {
     const [program, all] = isTimed ? ["bash", ["-c", TIMED, command, ...args]] : [command, args];
     const child = spawn(program, all, {
+      detached: true, // in a group of its own
       env: { ...process.env, ...env },
       stdio: ["ignore", "pipe", "pipe", isTimed ? "pipe" : "ignore"],
     });
@@ -109,9 +120,15 @@ export function run(
     for (const stream of [child.stdout, child.stderr]) stream?.on("data", (data: Buffer) => chunks.push(data));
     let times = "";
     (child.stdio[3] as Readable | null)?.setEncoding("utf8").on("data", (text: string) => times += text);
-    const timer = setTimeout(() => child.pid !== undefined && end(child.pid, isTimed), maxMs);
-    child.on("close", (code) => {
+    const { pid } = child;
+    if (pid === undefined) throw new Error(`Cannot start ${command}`);
+    groups.add(pid);
+    const timer = setTimeout(() => endGroup(pid), maxMs);
+    child.on("exit", () => {
       clearTimeout(timer);
+      endGroup(pid);
+    });
+    child.on("close", (code) => {
       resolve({ code: code ?? 1, output: Buffer.concat(chunks).toString(), cpuSeconds: addTimes(times) });
     });
   });

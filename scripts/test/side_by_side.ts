@@ -12,7 +12,7 @@ export interface Width {
 }
 
 /** Interval at which the cores are looked at. Milliseconds. */
-const LOOK_MS = 400;
+const LOOK_MS = 300;
 
 /** Returns a function that tells which share of all cores was idle since it was last called. */
 function watchCores(): () => number {

@@ -1,0 +1,37 @@
+/** The runner of tests: what a test process leaves behind ends with it. */
+// runtimes: once
+import assert from "node:assert/strict";
+import process from "node:process";
+import { describe, it } from "@std/testing/bdd";
+import { run } from "../../scripts/test/run_task.ts";
+import { until } from "../support/until.ts";
+
+/** Starts a program that says its id, holds its parent's output open, and outlives it. */
+const STARTS_ANOTHER = `
+  const { spawn } = require("node:child_process");
+  const child = spawn(process.execPath, ["-e", "setInterval(() => {}, 1000)"], { stdio: "inherit" });
+  console.log(child.pid);
+`;
+
+function isRunning(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+describe("a process of tests", () => {
+  it("ends with all that it has started", async () => {
+    const { code, output } = await run(process.execPath, ["-e", `${STARTS_ANOTHER} setTimeout(process.exit, 100, 3);`]);
+    assert.equal(code, 3);
+    await until(() => !isRunning(Number(output)), "the other has ended");
+  });
+
+  it("is ended with all that it has started when it takes too long", async () => {
+    const { code, output } = await run(process.execPath, ["-e", STARTS_ANOTHER], {}, false, 2000);
+    assert.equal(code, 1);
+    await until(() => !isRunning(Number(output)), "the other has ended");
+  });
+});
