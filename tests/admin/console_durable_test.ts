@@ -8,7 +8,7 @@ import { STREAM_BODY } from "../support/gateway.ts";
 import { chunk, type Provider, startProvider } from "../support/provider.ts";
 import { needs } from "../support/requires.ts";
 
-needs(["chromium"]).describe("the console's view of durable exchanges", () => {
+needs(["chromium-headless-shell"]).describe("the console's view of durable exchanges", () => {
   const ui = useConsole();
   let held: Provider;
   beforeEach(async () => {

@@ -13,7 +13,7 @@ import { until } from "../support/until.ts";
 
 const MARK = "a-mark-that-only-the-content-holds";
 
-needs(["chromium"]).describe("the exchanges view", () => {
+needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
   let browser: Browser;
   let running: Running;
   let watched: Watched;

@@ -26,7 +26,7 @@ async function signIn(page: Page, { admin }: Member): Promise<void> {
 
 const open = (page: Page, view: string): Promise<void> => page.getByRole("link", { name: view, exact: true }).click();
 
-needs(["chromium", "redis-server"]).describe("the console's view of the fleet", () => {
+needs(["chromium-headless-shell", "redis-server"]).describe("the console's view of the fleet", () => {
   let browser: Browser;
   let redis: RedisServer;
   let provider: Provider;

@@ -11,7 +11,7 @@ import { needs } from "../support/requires.ts";
 /** Buttons that change something. */
 const CHANGING = /^(?:Drain|Resume|Make a key|Change|Rotate|Revoke)/;
 
-needs(["chromium"]).describe("the console's operators", () => {
+needs(["chromium-headless-shell"]).describe("the console's operators", () => {
   const ui = useConsole();
   let issuer: TestIssuer;
   beforeEach(async () => {

@@ -6,7 +6,7 @@ import { lookAgain, open, OWN_KEY, signIn, useConsole } from "../support/console
 import { GOOD_BODY } from "../support/gateway.ts";
 import { needs } from "../support/requires.ts";
 
-needs(["chromium"]).describe("the console's view of keys", () => {
+needs(["chromium-headless-shell"]).describe("the console's view of keys", () => {
   const ui = useConsole();
 
   it("makes a key that works, shows its use, gives it a new secret, and ends it", async () => {

@@ -5,7 +5,7 @@ import { useConsole } from "../support/console.ts";
 import { assertAllSound } from "../support/console_layout.ts";
 import { needs } from "../support/requires.ts";
 
-needs(["chromium"]).describe("the console's layout", () => {
+needs(["chromium-headless-shell"]).describe("the console's layout", () => {
   const ui = useConsole();
 
   it("has no fault and no barrier at 390 pixels, in light and dark", () => assertAllSound(ui, 390));

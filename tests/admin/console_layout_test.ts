@@ -21,7 +21,7 @@ async function assertSoundAtAll(page: Page, what: string): Promise<void> {
 const startAt = (ui: Console, more: Parameters<Console["start"]>[0]) =>
   ui.start(more, { viewport: { width: WIDTHS[0], height: 640 } });
 
-needs(["chromium"]).describe("the console's layout", () => {
+needs(["chromium-headless-shell"]).describe("the console's layout", () => {
   const ui = useConsole();
 
   it("is looked at by something that finds faults", async () => {

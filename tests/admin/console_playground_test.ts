@@ -6,7 +6,7 @@ import { open, OWN_KEY, PATIENCE_MS, PIECES, playOut, signIn, tile, useConsole }
 import { needs } from "../support/requires.ts";
 import { until } from "../support/until.ts";
 
-needs(["chromium"]).describe("the console's playground", () => {
+needs(["chromium-headless-shell"]).describe("the console's playground", () => {
   const ui = useConsole();
 
   for (const args of [[], ["--workers", "2"]]) {

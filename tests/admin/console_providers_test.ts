@@ -7,7 +7,7 @@ import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { needs } from "../support/requires.ts";
 import { until } from "../support/until.ts";
 
-needs(["chromium"]).describe("the console's view of providers", () => {
+needs(["chromium-headless-shell"]).describe("the console's view of providers", () => {
   const ui = useConsole();
 
   it("shows how each does, and what is taken of its limits", async () => {

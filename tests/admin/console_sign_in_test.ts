@@ -6,7 +6,7 @@ import { TOKEN } from "../support/admin.ts";
 import { signIn, useConsole } from "../support/console.ts";
 import { needs } from "../support/requires.ts";
 
-needs(["chromium"]).describe("the console's sign-in", () => {
+needs(["chromium-headless-shell"]).describe("the console's sign-in", () => {
   const ui = useConsole();
 
   it("signs in with the token, says when it is the wrong one, and keeps it nowhere", async () => {

@@ -9,7 +9,7 @@ import { until } from "../support/until.ts";
 
 const MARK = "a-mark-that-only-the-content-holds";
 
-needs(["chromium"]).describe("the console's view of traffic", () => {
+needs(["chromium-headless-shell"]).describe("the console's view of traffic", () => {
   const ui = useConsole();
 
   it("is of use when it is empty, and then shows the traffic of a running load, without its content", async () => {

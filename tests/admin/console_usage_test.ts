@@ -21,7 +21,7 @@ const LONG = "a-name-of-a-key-that-is-much-longer-than-a-telephone-is-wide";
 
 type Counts = Partial<Record<typeof USAGE_COUNTS[number], number>>;
 
-needs(["chromium"]).describe("the view of usage", () => {
+needs(["chromium-headless-shell"]).describe("the view of usage", () => {
   let browser: Browser;
   let running: Running;
   let watched: Watched;

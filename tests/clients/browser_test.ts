@@ -84,7 +84,7 @@ async function startSite(): Promise<{ readonly origin: string; close(): Promise<
   };
 }
 
-needs(["chromium"]).describe("the openai client in a browser", () => {
+needs(["chromium-headless-shell"]).describe("the openai client in a browser", () => {
   let browser: Browser;
   let site: { readonly origin: string; close(): Promise<void> };
   let provider: Provider;

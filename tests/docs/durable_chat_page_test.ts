@@ -58,7 +58,7 @@ async function startSite(under: UnderTest) {
   };
 }
 
-needs(["chromium"]).describe("useChat in a browser", () => {
+needs(["chromium-headless-shell"]).describe("useChat in a browser", () => {
   let browser: Browser;
   let provider: Provider;
   let under: UnderTest;
@@ -82,7 +82,7 @@ needs(["chromium"]).describe("useChat in a browser", () => {
     await provider.close();
   });
 
-  needs(["chromium"]).it(
+  needs(["chromium-headless-shell"]).it(
     "resumes an answer after a reload: all of it is there, and the provider was called once",
     async () => {
       const watched = await openPage(browser);

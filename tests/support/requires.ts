@@ -10,7 +10,7 @@ import { findBrowser, findProgram } from "../../scripts/browser.ts";
 export type DebianPackage =
   | "bsdutils"
   | "caddy"
-  | "chromium"
+  | "chromium-headless-shell"
   | "curl"
   | "fish"
   | "haproxy"
@@ -26,7 +26,7 @@ export type DebianPackage =
 const PROGRAMS: Readonly<Record<DebianPackage, readonly string[]>> = {
   bsdutils: ["script"],
   caddy: ["caddy"],
-  chromium: [], // goes by several names
+  "chromium-headless-shell": [], // goes by several names
   curl: ["curl"],
   fish: ["fish"],
   haproxy: ["haproxy"],
@@ -45,7 +45,9 @@ export const DEBIAN_PACKAGES: readonly string[] = Object.keys(PROGRAMS);
 const isCi = !["", "0", "false"].includes(process.env.CI ?? "");
 
 function isInstalled(name: DebianPackage): boolean {
-  return name === "chromium" ? findBrowser() !== undefined : PROGRAMS[name].every((program) => findProgram(program));
+  return name === "chromium-headless-shell"
+    ? findBrowser() !== undefined
+    : PROGRAMS[name].every((program) => findProgram(program));
 }
 
 /** What tests with needs are made with: `describe` and `it`, or their skipped forms. */
