@@ -2,11 +2,11 @@
 // runtimes: once
 import assert from "node:assert/strict";
 import { it } from "@std/testing/bdd";
-import { signIn, useConsole, viewsOf } from "../support/console.ts";
+import { open, signIn, useConsole, viewsOf } from "../support/console.ts";
 import { needs } from "../support/requires.ts";
 import { until } from "../support/until.ts";
 
-needs(["chromium"]).describe("the console's frame", () => {
+needs(["chromium-headless-shell"]).describe("the console's frame", () => {
   const ui = useConsole();
 
   it("drains, says so, and takes it back", async () => {
@@ -34,6 +34,22 @@ needs(["chromium"]).describe("the console's frame", () => {
     await page.getByText("Connecting").waitFor();
     await page.getByText("The gateway cannot be reached").waitFor();
     assert.ok(await page.getByRole("button", { name: "Drain" }).isDisabled());
+  });
+
+  it("opens a window again in the same turn in which Escape closes it", async () => {
+    const page = await ui.start();
+    await signIn(page, ui.running.admin);
+    await open(page, "Keys");
+    await page.getByRole("button", { name: "Make a key" }).click();
+    await page.getByRole("dialog").waitFor();
+    await page.getByRole("button", { name: "Make a key", includeHidden: true }).evaluate((button: HTMLElement) => {
+      document.querySelector("dialog")?.requestClose(); // what Escape does
+      button.click();
+    });
+    await page.evaluate(() => new Promise((resolve) => setTimeout(resolve))); // the browser's `close` has come
+    await page.getByRole("button", { name: "Cancel" }).click();
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    ui.watched.assertClean(ui.running.admin);
   });
 
   it("goes by keyboard, and remembers its colours only", async () => {

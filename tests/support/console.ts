@@ -53,10 +53,12 @@ export const tile = (page: Page, name: string): ReturnType<Page["locator"]> =>
 /** Sends a call from the playground. */
 export async function playOut(page: Page, key: string): Promise<void> {
   await open(page, "Playground");
-  await page.getByLabel("Model", { exact: true }).fill("test-1");
-  await page.getByLabel("Provider's key").fill("sk-1");
-  await page.getByLabel("Gateway key").fill(key);
-  await page.getByRole("button", { name: "Send" }).click();
+  const send = page.getByRole("button", { name: "Send" });
+  const form = page.locator("form", { has: send }); // the view before has a field of that name, while it is there
+  await form.getByLabel("Model", { exact: true }).fill("test-1");
+  await form.getByLabel("Provider's key").fill("sk-1");
+  await form.getByLabel("Gateway key").fill(key);
+  await send.click();
 }
 
 /** A gateway with its console, and a page on it. */

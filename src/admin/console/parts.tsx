@@ -4,7 +4,7 @@
  * @module
  */
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Refused } from "./client.ts";
 
 interface DialogProps {
@@ -24,7 +24,13 @@ interface DialogProps {
 export function Dialog({ title, onClose, children, actions, error, onSubmit, isWide }: DialogProps): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   const heading = useId();
-  useEffect(() => {
+  // The browser's `close` comes a task later than Escape, and would close what was opened in between.
+  const cancel = (event: Event) => {
+    event.preventDefault();
+    onClose();
+  };
+  // Before the next paint, so that no key pressed meanwhile is lost.
+  useLayoutEffect(() => {
     const before = document.activeElement;
     dialog.current?.showModal();
     // Nothing below can have the focus until the window is gone.
@@ -38,7 +44,7 @@ export function Dialog({ title, onClose, children, actions, error, onSubmit, isW
     </>
   );
   return (
-    <dialog ref={dialog} class={isWide ? "wide" : ""} aria-labelledby={heading} onClose={onClose}>
+    <dialog ref={dialog} class={isWide ? "wide" : ""} aria-labelledby={heading} onCancel={cancel} onClose={onClose}>
       <h2 id={heading}>{title}</h2>
       {onSubmit === undefined ? content : <form onSubmit={onSubmit}>{content}</form>}
     </dialog>
