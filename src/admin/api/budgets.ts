@@ -6,22 +6,13 @@
 import * as v from "valibot";
 import type { BudgetQuery, BudgetReports } from "../budget_reports.ts";
 import type { AdminRoute } from "./keys.ts";
+import { DEFAULT_LISTED, listLimit } from "./list_limit.ts";
 
 /** Limit of the keys of a page. */
 const MAX_LISTED = 1000;
-const DEFAULT_LISTED = 100;
 
-const limitForm = `expected a whole number from 1 to ${MAX_LISTED}`;
 const BudgetQuerySchema: v.GenericSchema<unknown, BudgetQuery> = v.strictObject({
-  limit: v.optional(
-    v.pipe(
-      v.string(limitForm),
-      v.regex(/^[1-9][0-9]{0,3}$/, limitForm),
-      v.transform(Number),
-      v.maxValue(MAX_LISTED, limitForm),
-    ),
-    String(DEFAULT_LISTED),
-  ),
+  limit: listLimit(MAX_LISTED),
   after: v.optional(v.string()),
   key: v.optional(v.string()),
   team: v.optional(v.string()),

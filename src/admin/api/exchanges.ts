@@ -10,9 +10,9 @@ import { KEPT_EXCHANGES } from "../../observe/live/live_report.ts";
 import type { ExchangeLists } from "../exchange_lists.ts";
 import { gateway } from "./fleet.ts";
 import type { AdminRoute } from "./keys.ts";
+import { listLimit, listLimitMeans } from "./list_limit.ts";
 
 const MAX_LISTED = 500;
-const DEFAULT_LISTED = 100;
 /** The longest text to look for: a model has 256 characters at most. */
 const MAX_TEXT = 256;
 
@@ -66,15 +66,10 @@ function toPlace(cursor: string): ExchangePlace | undefined {
   return time === undefined || id === undefined ? undefined : { settledAt: Number(time), id };
 }
 
-const limitForm = `expected a whole number from 1 to ${MAX_LISTED}`;
-
 const QuerySchema = v.strictObject({
   ...FILTER_ENTRIES,
   gateway,
-  limit: v.optional(
-    v.pipe(v.string(), v.regex(/^[1-9][0-9]{0,2}$/, limitForm), v.transform(Number), v.maxValue(MAX_LISTED, limitForm)),
-    String(DEFAULT_LISTED),
-  ),
+  limit: listLimit(MAX_LISTED),
   after: v.optional(v.pipe(
     v.string(),
     v.transform(toPlace),
@@ -105,7 +100,7 @@ export const EXCHANGE_ROUTES: readonly AdminRoute<ExchangeLists>[] = [{
       minDuration: "Those that took at least so long, such as 2s, or milliseconds",
       minFirstToken: "Those whose first token took at least so long",
       gateway: "Those of the gateway with this id or name, or of all; of this one if left out",
-      limit: `How many at most, up to ${MAX_LISTED}; ${DEFAULT_LISTED} if left out`,
+      limit: listLimitMeans(MAX_LISTED),
       after: "The next of the page before, with the rest of the query as it was",
     },
   },

@@ -9,6 +9,7 @@ import { DEFAULT_OVERLAP } from "../../keys/lifecycle.ts";
 import { KeyPatchSchema, KeyPolicySchema } from "../../config/key.ts";
 import { parseDuration } from "../../config/units.ts";
 import type { Operator } from "./guard.ts";
+import { listLimit, listLimitMeans } from "./list_limit.ts";
 
 /** Arguments of a route. */
 export interface AdminCall {
@@ -47,7 +48,6 @@ export interface AdminRoute<Service = KeyAdministration> {
 }
 
 const MAX_LISTED = 1000;
-const DEFAULT_LISTED = 100;
 
 const durationForm = 'expected a duration such as "24h"; "0s" ends the old secret at once';
 const RotationSchema = v.strictObject({
@@ -57,17 +57,8 @@ const RotationSchema = v.strictObject({
   ),
 }, "expected an object");
 
-const limitForm = `expected a whole number from 1 to ${MAX_LISTED}`;
 const ListSchema = v.strictObject({
-  limit: v.optional(
-    v.pipe(
-      v.string(),
-      v.regex(/^[1-9][0-9]{0,3}$/, limitForm),
-      v.transform(Number),
-      v.maxValue(MAX_LISTED, limitForm),
-    ),
-    String(DEFAULT_LISTED),
-  ),
+  limit: listLimit(MAX_LISTED),
   after: v.optional(v.string()),
   search: v.optional(v.string()),
   use: v.optional(v.picklist(["true", "false"], 'expected "true" or "false"'), "false"),
@@ -83,7 +74,7 @@ export const KEY_ROUTES: readonly AdminRoute[] = [
     query: {
       schema: ListSchema,
       means: {
-        limit: `How many at most, up to ${MAX_LISTED}; ${DEFAULT_LISTED} if left out`,
+        limit: listLimitMeans(MAX_LISTED),
         after: "Those after the key with this id",
         search: "Those with this text in their id or name",
         use: "With true, what each has taken of its limits too",

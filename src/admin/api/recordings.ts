@@ -6,16 +6,12 @@
 import * as v from "valibot";
 import type { RecordingLists } from "../recording_lists.ts";
 import type { AdminRoute } from "./keys.ts";
+import { listLimit, listLimitMeans } from "./list_limit.ts";
 
 const MAX_LISTED = 500;
-const DEFAULT_LISTED = 100;
 
-const limitForm = `expected a whole number from 1 to ${MAX_LISTED}`;
 const ListSchema = v.strictObject({
-  limit: v.optional(
-    v.pipe(v.string(), v.regex(/^[1-9][0-9]{0,2}$/, limitForm), v.transform(Number), v.maxValue(MAX_LISTED, limitForm)),
-    String(DEFAULT_LISTED),
-  ),
+  limit: listLimit(MAX_LISTED),
 });
 
 const text = { type: "string" };
@@ -66,7 +62,7 @@ export const RECORDING_ROUTES: readonly AdminRoute<RecordingLists>[] = [
     summary: "List durable exchanges that run or are kept, the newest first: facts, never what was said",
     query: {
       schema: ListSchema,
-      means: { limit: `How many at most, up to ${MAX_LISTED}; ${DEFAULT_LISTED} if left out` },
+      means: { limit: listLimitMeans(MAX_LISTED) },
     },
     status: 200,
     answers: "RecordingList",

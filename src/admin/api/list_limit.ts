@@ -1,0 +1,27 @@
+/**
+ * The query parameter `limit` of the lists at the admin API.
+ *
+ * @module
+ */
+import * as v from "valibot";
+
+/** Number of items of a list where the caller states none. */
+export const DEFAULT_LISTED = 100;
+
+/**
+ * Makes the schema of the parameter.
+ *
+ * @param max The largest number of items
+ */
+export function listLimit(max: number): v.GenericSchema<string | undefined, number> {
+  const form = `expected a whole number from 1 to ${max}`;
+  return v.optional(
+    v.pipe(v.string(), v.regex(/^[1-9][0-9]*$/, form), v.transform(Number), v.maxValue(max, form)),
+    String(DEFAULT_LISTED),
+  );
+}
+
+/** Says what the parameter means, in the description of the API. @param max The largest number of items */
+export function listLimitMeans(max: number): string {
+  return `How many at most, up to ${max}; ${DEFAULT_LISTED} if left out`;
+}
