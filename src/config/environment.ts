@@ -86,6 +86,7 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_REDIS_TLS_CA", path: "redis.tls.ca" },
   { name: "SALLYPORT_REDIS_TLS_CERT", path: "redis.tls.cert" },
   { name: "SALLYPORT_REDIS_TLS_KEY", path: "redis.tls.key" },
+  { name: "SALLYPORT_REDIS_GATEWAYS", path: "redis.gateways", read: Number },
   { name: "SALLYPORT_REDIS_TIMEOUT", path: "redis.timeout" },
   { name: "SALLYPORT_INSTANCE", path: "instance" },
   { name: "SALLYPORT_PRICES", path: "prices", read: toJson },

@@ -44,6 +44,8 @@ export interface RedisConfig {
   readonly password?: string | undefined;
   /** Files for TLS: with `rediss://`, and with Sentinels, which then use TLS like the servers. */
   readonly tls?: RedisTlsConfig | undefined;
+  /** Number of gateways to go by until Redis tells it, where none is remembered; 10 if left out. */
+  readonly gateways?: number | undefined;
   /** Time in which a call is answered, or else Redis counts as slow. Milliseconds. */
   readonly timeoutMs: number;
 }
@@ -165,6 +167,8 @@ const timeout = about(
   "A call that is answered later has failed. At least twice the round trip to Redis",
 );
 
+const COUNT_FORM = "expected a whole number above 0";
+
 type Mistake = readonly [path: readonly (string | number)[], message: string];
 
 /** Finds mistakes that only the settings together show. */
@@ -205,6 +209,10 @@ const settings = v.pipe(
     username,
     password,
     tls: v.optional(about(tls, "For `rediss://`; with Sentinels it turns TLS on, for them and for the servers")),
+    gateways: v.optional(about(
+      v.pipe(v.number(COUNT_FORM), v.integer(COUNT_FORM), v.minValue(1, COUNT_FORM)),
+      "Processes of gateways to go by until Redis has told the number, where none is remembered: 10 if left out",
+    )),
     timeout,
   }, URL_FORM),
   v.transform(({ timeout, ...rest }): RedisConfig => ({ ...rest, timeoutMs: timeout })),

@@ -3,8 +3,8 @@
  * keys that this gateway was asked for lately, never a key itself. Of a million keys a gateway knows those that it uses,
  * at most 50,000.
  *
- * Its lines are JSON: a head, then a key a line, which `sallyport keys import` reads too. It is written some seconds
- * after a change. Processes of one gateway share it.
+ * Its lines are JSON: a head, then a key a line, which `sallyport keys import` reads too. The head also has the number of
+ * gateways that share limits. It is written some seconds after a change. Processes of one gateway share it.
  *
  * @module
  */
@@ -36,7 +36,12 @@ interface Entry {
   readonly writtenAt: number;
 }
 
-const HeadSchema = v.object({ snapshot: v.literal(1), generation: v.optional(v.string()), keys: v.number() });
+const HeadSchema = v.object({
+  snapshot: v.literal(1),
+  generation: v.optional(v.string()),
+  gateways: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1))),
+  keys: v.number(),
+});
 const LineSchema = v.object({ seen: v.number(), record: v.unknown() });
 
 /** Keys that were seen in a store. */
@@ -51,6 +56,7 @@ export class KeySnapshot {
   /** When digests were forgotten: another process may still have written them. */
   readonly #forgotten = new RecentMap<string, number>(MAX_KEYS);
   #generation: string | undefined;
+  #gateways: number | undefined;
 
   /**
    * @param file The file
@@ -72,6 +78,18 @@ export class KeySnapshot {
   /** The generation of the keys in the store; `undefined` if it is not known. */
   get generation(): string | undefined {
     return this.#generation;
+  }
+
+  /** The number of gateways that share limits; `undefined` if it is not known. */
+  get gateways(): number | undefined {
+    return this.#gateways;
+  }
+
+  /** Notes the number of gateways that share limits. */
+  noteGateways(gateways: number): void {
+    if (this.#gateways === gateways) return;
+    this.#gateways = gateways;
+    this.#file.changed();
   }
 
   /** True when it has keys that may still be used. */
@@ -180,13 +198,15 @@ export class KeySnapshot {
       if (turns.isOver) await turns.rest();
     }
     this.#generation ??= head.generation;
+    this.#gateways ??= head.gateways;
     return entries;
   }
 
   async *#toParts(): AsyncIterable<Uint8Array> {
     const entries = Array.from(this.#entries.values()).filter((entry) => this.#isYoung(entry));
     const turns = new Turns();
-    yield Buffer.from(`${JSON.stringify({ snapshot: 1, generation: this.#generation, keys: entries.length })}\n`);
+    const head = { snapshot: 1, generation: this.#generation, gateways: this.#gateways, keys: entries.length };
+    yield Buffer.from(`${JSON.stringify(head)}\n`);
     for (let index = 0; index < entries.length; index += LINES) {
       const part = entries.slice(index, index + LINES);
       // People may have written a record over several lines.

@@ -72,6 +72,8 @@ export class RedisKeyStore implements KeyRegistry {
   readonly #confirm: ReturnType<RedisClient["script"]>;
   readonly #names: KeyNames;
   readonly #lookUps: KeyLookUps;
+  /** The snapshot, if there is one. */
+  readonly snapshot: KeySnapshot | undefined;
   #used = new Map<string, number>();
   #writing: Promise<void> = Promise.resolve();
   #isClosed = false;
@@ -86,6 +88,7 @@ export class RedisKeyStore implements KeyRegistry {
     this.#client = client;
     this.#clock = clock;
     this.#names = toKeyNames(options.isCluster ?? false);
+    this.snapshot = options.snapshot;
     this.#lookUps = new KeyLookUps(client, clock, { ...options, names: this.#names });
     this.#cache = new KeyCache((digest) => this.#lookUps.find(digest), clock);
     this.#change = client.script("sallyportChange", CHANGE);

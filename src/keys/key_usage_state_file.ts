@@ -1,6 +1,6 @@
 /**
- * The state of keys that survives a restart, in a file beside the file of keys: when each key was last used, and how
- * much of each budget is spent.
+ * The state that survives a restart, in a file beside the file of keys: when each key was last used, how much of each
+ * budget is spent, and the number of gateways where they share limits.
  *
  * @module
  */
@@ -14,7 +14,10 @@ import { type SharedFile, Turns } from "../storage/shared_file.ts";
 const ENTRIES = 500;
 const CHARACTERS = 32_000;
 /** Text before, between and after the entries of a file that the gateway itself wrote, one entry a line. */
-const [HEAD, MIDDLE, TAIL] = ['{"used":{\n', '\n},"budgets":[\n', "\n]}\n"];
+const [HEAD, MIDDLE] = ['{"used":{\n', '\n},"budgets":[\n'];
+const toTail = (gateways: number | undefined) => gateways === undefined ? "\n]}\n" : `\n],"gateways":${gateways}}\n`;
+/** Number of characters that the longest tail has at most. */
+const MAX_TAIL = 50;
 
 /** Port: where the store of keys in a file notes their last uses. */
 export interface KeyUsageState {
@@ -29,9 +32,11 @@ export interface KeyUsageState {
 }
 
 const count = v.pipe(v.number(), v.integer(), v.minValue(0));
+const gateways = v.optional(v.pipe(v.number(), v.integer(), v.minValue(1)));
 const StateSchema = v.object({
   used: v.custom<object>((value) => typeof value === "object" && value !== null),
   budgets: v.array(v.object({ subject: v.string(), used: count, until: count })),
+  gateways,
 });
 
 /** The part of its budget that one subject has spent. */
@@ -70,9 +75,11 @@ function* cut(text: string, start: number, end: number): Iterable<string> {
 /** Parses the content of a file, in parts if it has one entry a line: 100,000 at once take up to half a second. */
 function* parse(text: string): Iterable<unknown> {
   const middle = text.lastIndexOf(MIDDLE);
-  if (!text.startsWith(HEAD) || middle < 0 || !text.endsWith(TAIL)) return yield JSON.parse(text);
+  const [tail, number] = /\n\](?:,"gateways":(\d+))?\}\n$/.exec(text.slice(-MAX_TAIL)) ?? [];
+  if (!text.startsWith(HEAD) || middle < 0 || tail === undefined) return yield JSON.parse(text);
+  yield { used: {}, budgets: [], gateways: number === undefined ? undefined : Number(number) };
   for (const part of cut(text, HEAD.length, middle)) yield { used: JSON.parse(`{${part}}`), budgets: [] };
-  const budgets = cut(text, middle + MIDDLE.length, text.length - TAIL.length);
+  const budgets = cut(text, middle + MIDDLE.length, text.length - tail.length);
   for (const part of budgets) yield { used: {}, budgets: JSON.parse(`[${part}]`) };
 }
 
@@ -99,6 +106,7 @@ export class FileKeyUsageState implements KeyUsageState {
   /** All last uses that are known here or from the file. */
   readonly #used = new Map<string, number>();
   #budgets = new Map<string, Spent>();
+  #gateways: number | undefined;
 
   /**
    * @param file The file, beside that of the keys
@@ -139,6 +147,18 @@ export class FileKeyUsageState implements KeyUsageState {
     return times;
   }
 
+  /** The number of gateways that share limits; `undefined` if it is not known. */
+  get gateways(): number | undefined {
+    return this.#gateways;
+  }
+
+  /** Notes the number of gateways that share limits. */
+  noteGateways(gateways: number): void {
+    if (this.#gateways === gateways) return;
+    this.#gateways = gateways;
+    this.#file.changed();
+  }
+
   /** Writes what is left to write. */
   async close(): Promise<void> {
     await this.#file.close();
@@ -151,7 +171,8 @@ export class FileKeyUsageState implements KeyUsageState {
   async #merge(bytes: Buffer): Promise<void> {
     const turns = new Turns();
     for (const part of parse(bytes.toString("utf8"))) {
-      const { used, budgets } = v.parse(StateSchema, part);
+      const { used, budgets, gateways } = v.parse(StateSchema, part);
+      this.#gateways ??= gateways;
       for (const [id, at] of Object.entries(used)) this.#keepUsed(id, v.parse(count, at));
       for (const spent of budgets) keepLater(this.#budgets, spent);
       if (turns.isOver) await turns.rest();
@@ -173,6 +194,6 @@ export class FileKeyUsageState implements KeyUsageState {
     yield* toLines(this.#used, ([id, at]) => `${JSON.stringify(id)}:${at}`);
     yield Buffer.from(MIDDLE);
     yield* toLines(budgets.values(), (spent) => JSON.stringify(spent));
-    yield Buffer.from(TAIL);
+    yield Buffer.from(toTail(this.#gateways));
   }
 }

@@ -12,10 +12,18 @@ import { BACKGROUND_MS } from "./settlements_redis.ts";
 
 /** The gateways, and their rates: keys of one slot. */
 const KEYS = ["sallyport:gateways", "{sallyport:gateways}:rates"];
-/** Number of gateways of which one takes itself to be one until it has reached Redis for the first time. */
+/** Number of gateways of which one takes itself to be one where neither Redis nor its memory nor its operator has told. */
 export const UNKNOWN_GATEWAYS = 10;
 /** Time by which rates are measured, and for which a gateway that was seen is remembered at least. Milliseconds. */
 const PERIOD_MS = 60_000;
+
+/** Port: the number of gateways that was met last, which outlives the process. */
+export interface FleetMemory {
+  /** The number; `undefined` where none was noted. */
+  readonly gateways: number | undefined;
+  /** Notes the number. */
+  noteGateways(gateways: number): void;
+}
 
 /** The gateways. */
 interface Fleet {
@@ -45,6 +53,8 @@ export class Membership {
   #periodEnd: number;
   /** Calls of this gateway as Redis knows them. */
   #own = 0;
+  #memory: FleetMemory | undefined;
+  #expected = UNKNOWN_GATEWAYS;
 
   /**
    * @param client The connection
@@ -66,7 +76,7 @@ export class Membership {
 
   /** The number of gateways, this one included. */
   get gateways(): number {
-    return Math.max(this.#seen.gateways, this.#seenBefore.gateways) || UNKNOWN_GATEWAYS;
+    return Math.max(this.#seen.gateways, this.#seenBefore.gateways) || (this.#memory?.gateways ?? this.#expected);
   }
 
   /**
@@ -76,10 +86,21 @@ export class Membership {
    */
   get divisor(): number {
     const { gateways, others } = larger(this.#seen, this.#seenBefore);
-    if (gateways === 0) return UNKNOWN_GATEWAYS;
+    if (gateways === 0) return this.gateways;
     const calls = this.#own + others;
     if (calls === 0) return gateways;
     return (4 * calls * gateways) / (3 * this.#own * gateways + calls);
+  }
+
+  /**
+   * Remembers the number of gateways of an earlier process until it has reached Redis, and notes it from then on.
+   *
+   * @param memory Where it is noted, if anywhere
+   * @param expected The number where none was noted
+   */
+  remember(memory: FleetMemory | undefined, expected: number = UNKNOWN_GATEWAYS): void {
+    [this.#memory, this.#expected] = [memory, expected];
+    if (this.#seen !== NOBODY) memory?.noteGateways(this.gateways);
   }
 
   /** Joins, or stays; and learns of the others. */
@@ -95,6 +116,7 @@ export class Membership {
       ),
     );
     this.#own = rate;
+    this.#memory?.noteGateways(this.gateways);
   }
 
   /** Leaves. */

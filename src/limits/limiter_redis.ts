@@ -13,7 +13,7 @@ import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
 import type { Division } from "./borrowed_share_redis.ts";
 import { type Asked, BorrowedShares, DIVISION } from "./borrowed_shares_redis.ts";
 import { ExhaustedWindows } from "./exhausted_windows.ts";
-import { Membership } from "./fleet_redis.ts";
+import { type FleetMemory, Membership } from "./fleet_redis.ts";
 import {
   type Amounts,
   type Lease,
@@ -82,6 +82,11 @@ export class RedisLimiter implements Limiter {
   /** Decisions that were made without Redis. */
   get fallbacks(): number {
     return this.#fallbacks;
+  }
+
+  /** Remembers the number of gateways over a restart. @param expected The number where none is known */
+  remember(memory: FleetMemory | undefined, expected?: number): void {
+    this.#membership.remember(memory, expected);
   }
 
   /** Joins the gateways that share the limits. */

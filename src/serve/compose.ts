@@ -11,6 +11,7 @@ import type { DurableExchanges } from "../durable/durable_exchanges.ts";
 import type { KeyRegistry } from "../keys/key_store.ts";
 import type { RedisKeyHealth } from "../keys/key_lookups_redis.ts";
 import { createInlineKeyStore } from "../keys/key_store_memory.ts";
+import type { FleetMemory } from "../limits/fleet_redis.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { type Config, ConfigError } from "../config/config.ts";
 import { TOKEN_ID_PREFIX } from "../config/key.ts";
@@ -121,6 +122,8 @@ interface Engine {
   /** Reports the health of keys that are far away. */
   readonly keyHealth?: () => RedisKeyHealth;
   readonly usage: UsageStore;
+  /** Called when the configuration comes into force. */
+  readonly begin?: () => void;
 }
 
 /** Opens limits and usage in Redis. The modules for Redis are loaded only when it is configured. */
@@ -149,17 +152,30 @@ async function redisEngines(config: Config, redisConfig: RedisConfig, options: E
   const redis: RedisReport = () => ({ ...client.health, localDecisions: limiter.fallbacks });
   const inRedis = keysInRedis(config.keys);
   if (inRedis === undefined) {
-    return { ...await localEngines(config, options, usage), limiter, redis, place: { name, client } };
+    const { keys, state } = await localEngines(config, options, usage);
+    return {
+      keys,
+      limiter,
+      redis,
+      place: { name, client },
+      usage,
+      begin: () => limiter.remember(state, redisConfig.gateways),
+    };
   }
   const { openRedisKeys } = await import("./redis_keys.ts");
   const keys = await openRedisKeys({ name, client, snapshot: inRedis.snapshot }, options);
-  return { keys, limiter, redis, place: { name, client }, usage, keyHealth: () => keys.health };
+  const [keyHealth, begin] = [() => keys.health, () => limiter.remember(keys.snapshot, redisConfig.gateways)];
+  return { keys, limiter, redis, place: { name, client }, usage, keyHealth, begin };
 }
 
 /**
  * Opens keys from the configuration or a file, limits in this process, and usage in a given store or beside the keys.
  */
-async function localEngines(config: Config, options: EngineOptions, given?: UsageStore): Promise<Engine> {
+async function localEngines(
+  config: Config,
+  options: EngineOptions,
+  given?: UsageStore,
+): Promise<Engine & { readonly state?: FleetMemory }> {
   const { keys } = config;
   const { directory, isServing, engines, references } = options;
   const limiter = engines.remote.limiter ?? engines.limiter;
@@ -169,7 +185,7 @@ async function localEngines(config: Config, options: EngineOptions, given?: Usag
     return { keys: createInlineKeyStore(keys, digest), limiter, usage: elsewhere ?? engines.memoryUsage };
   }
   const files = keyFiles(resolve(directory, keys.file));
-  const { store } = await references.use(
+  const { store, state } = await references.use(
     `keys ${files.keys.path}`,
     () => openKeyFile(files, options),
     async ({ store, state }) => {
@@ -179,7 +195,7 @@ async function localEngines(config: Config, options: EngineOptions, given?: Usag
   );
   // One that is open already goes on with its last good form; as part of a new configuration it has to be good now.
   if (isServing) await store.check();
-  return { keys: store, limiter, usage: elsewhere ?? await usageBeside(files.usage, options) };
+  return { keys: store, state, limiter, usage: elsewhere ?? await usageBeside(files.usage, options) };
 }
 
 /**
@@ -210,7 +226,7 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
     await references.release();
     throw error;
   }
-  const { keys, limiter, redis, keyHealth, usage: store } = engine;
+  const { keys, limiter, redis, keyHealth, usage: store, begin: beginEngine } = engine;
   const lastUse: ExchangeObserver = {
     settled: ({ keyId, startedAt }) => {
       if (keyId !== undefined && !keyId.startsWith(TOKEN_ID_PREFIX)) keys.used(keyId, startedAt);
@@ -233,6 +249,7 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   const isReady = () => keyHealth?.().isReady ?? true;
   const begin = async () => {
     engines.list(config);
+    beginEngine?.();
     await usage.moveTo(store);
   };
   const close = async () => {

@@ -205,7 +205,8 @@ withRedis.describe("a start while Redis is away", () => {
     const { redis } = await startServer();
     const keys = { store: "redis", snapshot: "keys.snapshot.jsonl" };
     const running = await start(redis, { keys });
-    const [used, idle] = [await running.at.create("--models", "test-*"), await running.at.create()];
+    const policy = ["--models", "test-*", "--requests", "50/h"];
+    const [used, idle] = [await running.at.create(...policy), await running.at.create()];
     assert.equal(await callOf(running.url, used.key), "ok");
     running.program.kill("SIGTERM");
     assert.equal(await running.program.ended, 0);
@@ -218,7 +219,8 @@ withRedis.describe("a start while Redis is away", () => {
     const url = await again.waitFor(/listening on (http:\S+)/);
     const admin = await again.waitFor(/admin on (http:\S+)/);
     assert.equal((await readyOf(admin)).code, 200);
-    assert.equal(await callOf(url, used.key), "ok");
+    // It was the only gateway, and remembers that: one that does not know would let a tenth pass.
+    for (let number = 0; number < 10; number++) assert.equal(await callOf(url, used.key), "ok");
     assert.equal(await callOf(url, idle.key), "503 key_store_unavailable");
     // Redis comes back empty: the gateway remembers that there were keys, from a time before its start.
     await redis.restart();
@@ -227,6 +229,39 @@ withRedis.describe("a start while Redis is away", () => {
     assert.equal(await callOf(url, used.key), "ok");
     assert.equal(await callOf(url, idle.key), "503 key_store_unavailable");
     assert.match(await running.at.good("import", keys.snapshot), /1 keys added/);
+  });
+});
+
+withRedis.describe("a gateway that starts while the Redis of its limits is away", () => {
+  const LIMITS = { requests: "50/h" };
+  const OWN = "0123456789-own-key";
+  const passing = async (cwd: string, key: string): Promise<number> => {
+    const url = await startProgram(["serve"], { cwd }).waitFor(/listening on (http:\S+)/);
+    for (let passed = 0;; passed++) if (await callOf(url, key) !== "ok") return passed;
+  };
+
+  it("row 67: remembers beside the file of keys how many gateways there were", async () => {
+    const { redis } = await startServer();
+    const running = await start(undefined, { redis: redis.url });
+    const { key } = await running.at.create("--requests", LIMITS.requests);
+    await until(async () => await callOf(running.url, key) === "ok", "the key is known");
+    running.program.kill("SIGTERM");
+    assert.equal(await running.program.ended, 0);
+    await redis.kill();
+    assert.equal(await passing(running.at.path, key), 50, "it was the only one");
+  });
+
+  it("row 67: goes by the number that its operator expects, where keys stand in the configuration", async () => {
+    const { redis } = await startServer();
+    const keys = [{ id: "own", key: OWN, limits: LIMITS }];
+    for (const [gateways, passed] of [[undefined, 5], [2, 25]] as const) {
+      const running = await start(undefined, { keys, redis: { url: redis.url, gateways } });
+      running.program.kill("SIGTERM");
+      assert.equal(await running.program.ended, 0);
+      await redis.kill();
+      assert.equal(await passing(running.at.path, OWN), passed);
+      await redis.restart();
+    }
   });
 });
 

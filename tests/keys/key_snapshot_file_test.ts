@@ -46,9 +46,10 @@ describe("a snapshot of keys", () => {
     assert.equal(first.isUsable, false);
     see(first, { ...ONE, previous: { digest: digest("before"), expiresAt: SOME_DAY + 5000 } });
     first.mark("a generation");
+    first.noteGateways(3);
     await first.close();
     const second = await open();
-    assert.deepEqual([second.isUsable, second.generation], [true, "a generation"]);
+    assert.deepEqual([second.isUsable, second.generation, second.gateways], [true, "a generation", 3]);
     assert.equal(second.find(digest("before"))?.id, "one");
     now += SNAPSHOT_MS - 1;
     assert.deepEqual(ids(second, ONE, TWO), ["one", undefined]);
@@ -105,6 +106,7 @@ describe("a snapshot of keys", () => {
       good.slice(0, -30),
       good.split("\n").slice(0, 2).join("\n"),
       good.replace("digest", "x"),
+      good.replace("{", '{"gateways":0,'),
     ];
     for (const text of broken) {
       reports = [];

@@ -86,6 +86,26 @@ describe("the state of keys", () => {
       assert.deepEqual([later.spent(), later.spent(PROVIDER)], [0, 70]);
     }));
 
+  it("outlives the gateway: the number of gateways, beside what is there in the form of before or of people", () =>
+    within(async (folder, file) => {
+      const texts = ['{"used":{\n"one":5\n},"budgets":[\n\n]}\n', '{"used": {"one": 5}, "budgets": [], "later": 1}'];
+      for (const text of texts) {
+        writeFileSync(file, text);
+        const before = new Gateway(folder);
+        await before.state.start();
+        assert.equal(before.state.gateways, undefined);
+        before.state.noteGateways(3);
+        await before.state.close();
+        const after = new Gateway(folder);
+        await after.state.start();
+        assert.equal(after.state.gateways, 3);
+        assert.deepEqual(await after.state.lastUsed(["one"]), new Map([["one", 5]]));
+        assert.equal(JSON.parse(readFileSync(file, "utf8")).gateways, 3);
+        after.state.noteGateways(3);
+        assert.deepEqual(after.timers, [], "nothing has changed");
+      }
+    }));
+
   it("is written every few seconds where something has changed, and not where nothing has", () =>
     within(async (folder, file) => {
       const { state, timers, write, spend } = bound(new Gateway(folder));

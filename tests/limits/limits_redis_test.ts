@@ -654,7 +654,10 @@ withRedis.describe("limits that gateways share through Redis", () => {
 
   it("remember the other gateways when Redis comes back empty, and take one of ten while it was never reached", async () => {
     const [member, other] = [await start(), await start()];
+    const memory = { gateways: 0, noteGateways: (gateways: number) => void (memory.gateways = gateways) };
+    member.limiter.remember(memory);
     await member.renew();
+    assert.equal(memory.gateways, 2);
     const passedOf = async ({ limiter }: Pick<Member, "limiter">) => {
       const key = keyWith({ requests: { limit: 80, windowMs: HOUR } });
       for (let passed = 0;; passed++) {
@@ -671,6 +674,10 @@ withRedis.describe("limits that gateways share through Redis", () => {
     const stranger = new RedisLimiter(client, movedClock);
     await stranger.start();
     assert.equal(await passedOf({ limiter: stranger }), 8);
+    stranger.remember(undefined, 4);
+    assert.equal(await passedOf({ limiter: stranger }), 20, "as many as its operator expects");
+    stranger.remember(memory, 4);
+    assert.equal(await passedOf({ limiter: stranger }), 40, "as many as were there before its start");
     await stranger.close();
     client.close();
   });
