@@ -14,13 +14,10 @@ import type { KeyUsageState } from "./key_usage_state_file.ts";
 
 /** Interval between two looks at the file: a change takes effect within a second. Milliseconds. */
 const WATCH_MS = 400;
-/**
- * Time for which a look at the file is reused. Callers with unknown keys cause a look too, but not again within this
- * time: nobody is faster from the end of `sallyport keys create` to a call. Milliseconds.
- */
+/** Minimum interval between two looks at the file for callers with unknown keys, however many they are. Milliseconds. */
 const GLANCE_MS = 1;
-/** Time for which a caller with an unknown key waits for a changed file to be read. Milliseconds. */
-const RELOAD_WAIT_MS = 50;
+/** The longest time for which a caller with an unknown key waits for a changed file to be read. Milliseconds. */
+const RELOAD_WAIT_MS = 1000;
 
 /** Describes what is wrong with the file, for operators. */
 function describe(error: unknown): string {
@@ -92,21 +89,25 @@ export class FileKeyStore implements KeyRegistry {
   find(digest: string): GatewayKey | undefined | Promise<GatewayKey | undefined> {
     const found = this.#keys.find(digest);
     if (found !== undefined || !this.#isWatching) return found;
-    if (this.#glancing === undefined && this.#reading === undefined) {
-      const now = this.#clock.monotonic();
-      if (now - this.#glancedAt < GLANCE_MS) return undefined;
-      this.#glancedAt = now;
-    }
     return this.#findAnew(digest);
   }
 
   /** Finds a key that may have been made a moment ago. */
   async #findAnew(digest: string): Promise<GatewayKey | undefined> {
-    this.#glancing ??= this.#file.glance().finally(() => this.#glancing = undefined);
+    // A look that is under way may have been before the key was made.
+    if (this.#glancing !== undefined) await this.#glancing;
+    this.#glancing ??= this.#glanceAnew().finally(() => this.#glancing = undefined);
     const glance = await this.#glancing;
-    // A large file takes longer than a caller should wait: the keys before hold until it is read.
-    if (glance !== this.#glance) await Promise.race([this.#readAnew(glance), this.#pause(RELOAD_WAIT_MS)]);
+    // It may be a key that others made: who has it is not refused for a large file or a busy machine.
+    if (glance !== this.#glance) await this.#within(RELOAD_WAIT_MS, this.#readAnew(glance));
     return this.#keys.find(digest);
+  }
+
+  async #glanceAnew(): Promise<string> {
+    const waitMs = this.#glancedAt + GLANCE_MS - this.#clock.monotonic();
+    if (waitMs > 0) await this.#within(waitMs);
+    this.#glancedAt = this.#clock.monotonic();
+    return await this.#file.glance();
   }
 
   async list(query: KeyQuery): Promise<readonly GatewayKey[]> {
@@ -189,8 +190,12 @@ export class FileKeyStore implements KeyRegistry {
     return done;
   }
 
-  #pause(ms: number): Promise<void> {
-    return new Promise((resolve) => void this.#clock.timer(ms, resolve));
+  /** Waits for something, or at most some milliseconds. */
+  #within(ms: number, work?: Promise<void>): Promise<void> {
+    return new Promise((resolve) => {
+      const cancel = this.#clock.timer(ms, resolve);
+      void work?.then(() => (cancel(), resolve()));
+    });
   }
 
   /** Waits for a {@link #refresh} under way, then refreshes again: the file may have changed since that one began. */
