@@ -100,8 +100,7 @@ export class Timers {
    */
   set(ms: number, fire: () => void): () => void {
     const now = this.#runtime.monotonic();
-    let line = this.#lines.get(ms);
-    if (line === undefined) this.#lines.set(ms, line = { ms, first: undefined, last: undefined });
+    const line = this.#lines.get(ms) ?? this.#addLine(ms);
     const dueAt = now + Math.max(1, ms); // as the runtimes have it: at once is never now
     const waiting: Waiting = { dueAt, fire, before: line.last, after: undefined, isOver: false };
     if (line.last === undefined) line.first = waiting;
@@ -109,10 +108,15 @@ export class Timers {
     line.last = waiting;
     if (dueAt < this.#wakeAt) this.#sleep(dueAt, now);
     this.#waiting++;
-    const its = line;
     return () => {
-      if (!waiting.isOver) this.#remove(its, waiting);
+      if (!waiting.isOver) this.#remove(line, waiting);
     };
+  }
+
+  #addLine(ms: number): Line {
+    const line: Line = { ms, first: undefined, last: undefined };
+    this.#lines.set(ms, line);
+    return line;
   }
 
   #remove(line: Line, waiting: Waiting): void {

@@ -4,7 +4,7 @@
  * @module
  */
 import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
-import { type AnyBody, push } from "./message.ts";
+import { type AnyBody, type ByteSink, push } from "./message.ts";
 
 /** Deadline of a read. */
 export interface ReadDeadline {
@@ -56,53 +56,80 @@ const nothing = (): void => {};
  * @throws What `accept` threw, the reason of the exchange's abort, or what broke the body
  */
 export function readAll(source: AnyBody, options: ReadAllOptions = {}): Promise<Uint8Array> {
-  const { accept, exchange, deadline, toError = (cause) => cause } = options;
-  return new Promise((resolve, reject) => {
-    if (exchange?.reason !== undefined) return reject(exchange.reason);
-    const chunks: Uint8Array[] = [];
-    let byteLength = 0;
-    let isOver = false;
-    let cancelTimer: (() => void) | undefined;
-    let forgetAbort = nothing;
-    const startTimer = () => {
-      cancelTimer?.();
-      cancelTimer = deadline?.clock.timer(deadline.ms, () => exchange?.abort(new GatewayError(deadline.code)));
-    };
-    const end = () => {
-      isOver = true;
-      cancelTimer?.();
-      forgetAbort();
-    };
-    const fail = (reason: unknown) => {
-      if (isOver) return;
-      end();
-      chunks.length = 0; // a read that never ends keeps this function's variables
-      reject(reason);
-    };
-    push(source, {
-      write(chunk) {
-        if (isOver) return false;
-        byteLength += chunk.byteLength;
-        try {
-          accept?.(byteLength);
-        } catch (refusal) {
-          fail(refusal);
-          return false;
-        }
-        chunks.push(chunk);
-        if (deadline?.isOfSilence && cancelTimer !== undefined) startTimer();
-        return true;
-      },
-      end() {
-        end();
-        resolve(joinChunks(chunks));
-      },
-      fail: (cause) => fail(exchange?.reason ?? toError(cause)),
-    });
-    if (isOver) return; // it was there already, and can't be late
-    startTimer();
-    forgetAbort = exchange?.onAbort(() => fail(exchange.reason)) ?? nothing;
-  });
+  return new Promise((resolve, reject) => new Read(options, { resolve, reject }).begin(source));
+}
+
+/** The promise of a read. */
+interface ReadPromise {
+  resolve(bytes: Uint8Array): void;
+  reject(reason: unknown): void;
+}
+
+/** A read. A class: its closures took 2 to 4 % of a plain call on Node and Deno (2026-11-23, 4 starts in turns). */
+class Read implements ByteSink {
+  readonly #options: ReadAllOptions;
+  readonly #promise: ReadPromise;
+  #chunks: Uint8Array[] = [];
+  #byteLength = 0;
+  #isOver = false;
+  #cancelTimer: (() => void) | undefined;
+  #forgetAbort = nothing;
+
+  constructor(options: ReadAllOptions, promise: ReadPromise) {
+    this.#options = options;
+    this.#promise = promise;
+  }
+
+  begin(source: AnyBody): void {
+    const { exchange } = this.#options;
+    if (exchange?.reason !== undefined) return this.#promise.reject(exchange.reason);
+    push(source, this);
+    if (this.#isOver) return; // it was there already, and can't be late
+    this.#startTimer();
+    if (exchange !== undefined) this.#forgetAbort = exchange.onAbort(() => this.#refuse(exchange.reason));
+  }
+
+  write(chunk: Uint8Array): boolean {
+    if (this.#isOver) return false;
+    try {
+      this.#options.accept?.(this.#byteLength += chunk.byteLength);
+    } catch (refusal) {
+      this.#refuse(refusal);
+      return false;
+    }
+    this.#chunks.push(chunk);
+    if (this.#options.deadline?.isOfSilence && this.#cancelTimer !== undefined) this.#startTimer();
+    return true;
+  }
+
+  end(): void {
+    this.#end();
+    this.#promise.resolve(joinChunks(this.#chunks));
+  }
+
+  fail(cause: unknown): void {
+    const { exchange, toError } = this.#options;
+    this.#refuse(exchange?.reason ?? toError?.(cause) ?? cause);
+  }
+
+  #startTimer(): void {
+    const { deadline, exchange } = this.#options;
+    this.#cancelTimer?.();
+    this.#cancelTimer = deadline?.clock.timer(deadline.ms, () => exchange?.abort(new GatewayError(deadline.code)));
+  }
+
+  #end(): void {
+    this.#isOver = true;
+    this.#cancelTimer?.();
+    this.#forgetAbort();
+  }
+
+  #refuse(reason: unknown): void {
+    if (this.#isOver) return;
+    this.#end();
+    this.#chunks = []; // a read that never ends keeps its fields
+    this.#promise.reject(reason);
+  }
 }
 
 /**

@@ -183,6 +183,9 @@ async function answer(
   response.writeHead(status, headers);
   if (!isWhole(body)) writeBody(body, response);
   else if (body !== null && inbound.body !== null && isRefusedEarly) writeBody(endLate(body, inbound.body), response);
+  // `node:http` joins a text with its headers in one string, and bytes would be a second part of the write, for 2 % of a
+  // plain call (2026-11-23, 6 starts in turns, by CPU). Latin-1 has each byte as one character.
+  else if (Buffer.isBuffer(body)) response.end(body.toString("latin1"), "latin1");
   else response.end(body ?? undefined);
 }
 

@@ -34,6 +34,26 @@ describe("a small plain answer", () => {
   });
 });
 
+describe("a plain answer", () => {
+  it("keeps all its bytes, whatever they are and however many", async () => {
+    let bytes = new Uint8Array();
+    const provider = await startProvider((response) => {
+      response.writeHead(200, { "content-type": "audio/mpeg", "content-length": bytes.length });
+      response.end(bytes);
+    });
+    const under = await startUnderTest({ upstreams: { a: provider.url } });
+    for (const length of [256, 65_535, 65_536, 65_537, 300_000]) {
+      bytes = Uint8Array.from({ length }, (_, index) => index % 257);
+      const { headers } = under;
+      const body = '{"model":"tts-1","input":"Hi","voice":"x"}';
+      const answer = await fetch(`${under.a}/v1/audio/speech`, { method: "POST", headers, body });
+      assert.deepEqual(new Uint8Array(await answer.arrayBuffer()), bytes);
+    }
+    await under.close();
+    await provider.close();
+  });
+});
+
 describe("a plain chat completion", () => {
   let provider: Provider;
   let under: UnderTest;

@@ -83,6 +83,11 @@ const anySteps = fc.array(fc.record({ bytes: fc.array(fc.nat(255), { maxLength: 
 const anyEnd = fc.constantFrom<End>("ends", "breaks");
 
 describe("a body", () => {
+  it("end at the receiver's pace where one read brings all", async () => {
+    const source = { ...readable([{ bytes: [1, 2], isLate: false }], "ends"), isWhole: true };
+    assert.deepEqual(await receive(source, [true]), { bytes: [1, 2], end: "ends" });
+  });
+
   it("is the same pushed, and as a web stream", () =>
     fc.assert(
       fc.asyncProperty(anySteps, anyEnd, fc.array(fc.boolean(), { maxLength: 4 }), async (steps, end, holds) => {
