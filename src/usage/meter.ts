@@ -24,6 +24,8 @@ import { MAX_ROWS, UsageTable } from "./usage_table.ts";
 
 /** Interval at which counts are handed to the store. Milliseconds. */
 const FLUSH_MS = 1000;
+/** Tries of one batch while the gateway closes, and the pause between them. Milliseconds. */
+const [CLOSE_TRIES, CLOSE_PAUSE_MS] = [4, 250];
 /** Number of tokens above which the statement of a provider is a mistake: no model answers that much at once. */
 const MAX_TOKENS = 1e12;
 /** Maximum number of models that are remembered for each provider as ones that it has. */
@@ -136,11 +138,16 @@ export class UsageMeter implements ExchangeObserver {
     await (this.#flushing = this.#flush().then(() => void (this.#store = store)));
   }
 
-  /** Hands on what is left. */
+  /** Hands on what is left. A batch that is not taken is retried a few times: a store may be busy at this moment. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancelFlush();
     await this.#flush();
+    for (let tries = 1, last = this.#batch; last !== undefined && tries < CLOSE_TRIES; last = this.#batch) {
+      await new Promise<void>((resolve) => void this.#options.clock.timer(CLOSE_PAUSE_MS, resolve));
+      await this.#flush();
+      tries = this.#batch === last ? tries + 1 : 1;
+    }
     await this.#store.close();
   }
 

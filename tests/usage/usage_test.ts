@@ -205,6 +205,31 @@ describe("usage", () => {
     assert.equal((await tell(meter))["team a o3"]?.reasoning, 7);
   });
 
+  for (const [failures, taken] of [[3, 1], [99, 0]] as const) {
+    it(`tries again while it closes, until the store takes it or has refused four times: ${failures} failures`, async () => {
+      const clock = new StillClock();
+      const added: UsageBatch[] = [];
+      let tries = 0;
+      let isClosed = false;
+      const store = {
+        backend: "memory" as const,
+        add: (batch: UsageBatch) =>
+          ++tries > failures ? Promise.resolve(void added.push(batch)) : Promise.reject(new Error("busy")),
+        async *read() {},
+        close: () => Promise.resolve(void (isClosed = true)),
+      };
+      const meter = new UsageMeter({ store, clock, rest, listed: NOBODY });
+      meter.settled(exchange());
+      clock.fire();
+      await until(() => tries === 1, "the first try");
+      clock.timers.length = 0;
+      const closing = meter.close();
+      while (!isClosed) await until(() => clock.timers.length > 0 || isClosed, "the next try").then(() => clock.fire());
+      await closing;
+      assert.deepEqual([tries, added.length], [failures === 3 ? 4 : 5, taken]);
+    });
+  }
+
   it.large("keeps its bounds through a million exchanges of random models and keys", async () => {
     const { meter, clock } = newMeter(new Set(["gpt-4o"]));
     const exchanges = 1_000_000;
