@@ -19,8 +19,9 @@ export interface Lent {
   readonly used: number;
   /** End of the window by the clock of Redis. */
   readonly ends: number;
-  /** The same by the clock of this gateway; never later in truth. */
+  /** The same by the clock of this gateway; never before this time, and never after that. */
   readonly endsAt: number;
+  readonly latestEnd: number;
   readonly askedAt: number;
 }
 
@@ -35,6 +36,7 @@ export class Block {
   #used = 0;
   #ends = 0;
   #endsAt = -Infinity;
+  #latestEnd = -Infinity;
   #size = 1;
   #borrowedAt = -Infinity;
 
@@ -57,9 +59,9 @@ export class Block {
     return this.#used - this.#left;
   }
 
-  /** Returns the time until its window ends. Whole milliseconds. */
+  /** Returns the time after which its window is over for sure. Whole milliseconds. */
   resetMs(now: number): number {
-    return Math.max(1, Math.ceil(this.#endsAt - now));
+    return Math.max(1, Math.ceil(this.#latestEnd - now));
   }
 
   /** Returns whether its window is not over. */
@@ -140,12 +142,13 @@ export class Block {
    * @param granted The amount
    * @param lent State of the limit before
    */
-  add(granted: number, { used, ends, endsAt, askedAt }: Lent): void {
+  add(granted: number, { used, ends, endsAt, latestEnd, askedAt }: Lent): void {
     if (ends !== this.#ends) this.#left = 0;
     this.#left += granted;
     this.#used = used + granted;
     this.#ends = ends;
     this.#endsAt = endsAt;
+    this.#latestEnd = latestEnd;
     if (granted > 0) this.#borrowedAt = askedAt;
   }
 }

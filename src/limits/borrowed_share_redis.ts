@@ -244,10 +244,12 @@ export class BorrowedShare {
         );
       }, read);
       const granted = grantedOf(taken);
+      const answeredAt = clock.monotonic();
       for (const [index, block] of this.#blocks.entries()) {
         const { used = 0, resetMs = 0 } = taken.standings[index] ?? {};
-        // By the time of asking: the window ends a little later in truth, never earlier.
-        block.add(granted[index] ?? 0, { used, ends: taken.ends[index] ?? 0, endsAt: askedAt + resetMs, askedAt });
+        // Redis has looked at its clock in between.
+        const [endsAt, latestEnd] = [askedAt + resetMs, answeredAt + resetMs];
+        block.add(granted[index] ?? 0, { used, ends: taken.ends[index] ?? 0, endsAt, latestEnd, askedAt });
       }
       return taken;
     } catch (error) {
