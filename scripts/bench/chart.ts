@@ -26,7 +26,9 @@ const CURVE_COLORS: readonly (readonly [RegExp, string])[] = [
   [/./, "#6b7280"],
 ];
 
-const isShown = (row: Row) => row.subject !== REFERENCE && row.objections.length === 0;
+/** Floors are no proxies that anybody could use. */
+const isShown = ({ subject, objections }: Row) =>
+  subject !== REFERENCE && !subject.startsWith("floor ") && objections.length === 0;
 
 function barsOf(results: readonly Result[], name: MeasurementName, subjects: readonly string[]): (number | null)[] {
   const rows = results.find((result) => result.name === name)?.rows.filter(isShown) ?? [];

@@ -72,7 +72,7 @@ export interface Measurement {
   readonly hasOld?: boolean;
   /** The point of a curve. */
   readonly at?: number;
-  /** Whether the floor of each runtime is measured too. */
+  /** Whether the floor of each runtime is measured too: where there is a goal. */
   readonly hasFloor?: boolean;
   /** Whether peers are left out that are slow, or that know no streams. */
   readonly isLong?: boolean;
@@ -83,7 +83,7 @@ async function throughput(
   provider: Provider,
   load: Load,
   { connections, ...rest }:
-    & Pick<Measurement, "name" | "title" | "at" | "heats" | "isLong" | "isAside" | "hasOld">
+    & Pick<Measurement, "name" | "title" | "at" | "heats" | "isLong" | "isAside" | "hasOld" | "hasFloor">
     & { connections: number },
 ): Promise<Measurement> {
   const expected = await provider.expect(load);
@@ -131,8 +131,8 @@ export function toDelays(measurement: Measurement, all: readonly Series[]): [Mea
   return [{ ...measurement, name: "delay", title, unit: "ms", compare: "difference" }, series];
 }
 
-/** Streams up to which the floors are measured too: it does not depend on the number. */
-const FLOOR_STREAMS = 500;
+/** Streams up to which a measurement takes all of its turns. */
+const FULL_EFFORT_STREAMS = 500;
 
 /** Processor time for an event of a paced stream, and how late it arrives. */
 function paced(name: "paced" | "paced-alone", { streams, rate }: Paced): Measurement {
@@ -144,10 +144,10 @@ function paced(name: "paced" | "paced-alone", { streams, rate }: Paced): Measure
     unit: "µs",
     compare: "ratio",
     isThroughput: false,
-    hasFloor: name === "paced" && streams <= FLOOR_STREAMS,
+    hasFloor: name === "paced",
     heats: "paced",
     extraSeconds: toExtraSeconds(streams),
-    isAside: name === "paced-alone" || streams > FLOOR_STREAMS,
+    isAside: name === "paced-alone" || streams > FULL_EFFORT_STREAMS,
     isLong: true,
     at: streams,
     measure: (subject, seconds) => measurePaced(subject, { streams, rate, batch, seconds }),
@@ -165,12 +165,14 @@ async function createCalls(provider: Provider): Promise<Measurement[]> {
       connections: CONNECTIONS,
       heats: "plain",
       hasOld: true,
+      hasFloor: true,
     }),
     await throughput(provider, STREAMED, {
       name: "streamed",
       title: "streams of 20 events, 32 connections",
       connections: CONNECTIONS,
       heats: "streams",
+      hasFloor: true,
       isLong: true,
     }),
     byCpu(
@@ -222,6 +224,7 @@ async function createBodies(provider: Provider): Promise<Measurement[]> {
         ...common,
         name: "conversation",
         title: "an agent's conversation of 1 MB in 1,000 messages, 8 connections",
+        hasFloor: true,
       }),
     ),
   ];

@@ -57,7 +57,7 @@ function compared(
   return value === undefined ? NONE : show(value);
 }
 
-/** Everybody who was measured, the gateways first. */
+/** Everybody who was measured, the gateways first. Floors are no proxies that anybody could use. */
 function subjectsOf(session: Session): string[] {
   const all = new Set(
     ["plain", "streamed"].flatMap((name) => rowsOf(session, name as Result["name"])).map(
@@ -65,8 +65,9 @@ function subjectsOf(session: Session): string[] {
     ),
   );
   all.delete("provider alone");
+  const proxies = Array.from(all).filter((name) => !name.startsWith("floor "));
   const rank = (name: string) => name.startsWith("gateway") ? 0 : name.startsWith("bare") ? 1 : 2;
-  return Array.from(all).toSorted((a, b) => rank(a) - rank(b) || a.localeCompare(b));
+  return proxies.toSorted((a, b) => rank(a) - rank(b) || a.localeCompare(b));
 }
 
 const capitalize = (label: string): string => label.charAt(0).toUpperCase() + label.slice(1);

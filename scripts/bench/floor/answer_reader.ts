@@ -1,8 +1,9 @@
 /** The least that reads HTTP/1.1 answers of one connection, one after the other: status, type, and the bytes of the body. */
 import { Buffer } from "node:buffer";
 
-/** Takes an answer. */
+/** Takes an answer: a whole one, or one that comes in pieces. */
 export interface Sink {
+  whole(status: number, type: string, body: Uint8Array<ArrayBuffer>): void;
   head(status: number, type: string): void;
   /** What one read brought, without what frames it. */
   body(bytes: Uint8Array): void;
@@ -11,8 +12,9 @@ export interface Sink {
 
 /** @returns Takes what was read and tells the sink, which may be another one for each answer */
 export function readAnswers(sink: () => Sink | undefined): (read: Uint8Array) => void {
-  let [head, hasHead, isChunked] = ["", false, false];
+  let [head, hasHead, isChunked, status, type] = ["", false, false, 0, ""];
   let [left, size, digits, isLast] = [0, 0, 0, false];
+  const kept: Uint8Array[] = [];
   const begin = (read: Uint8Array): number => {
     const before = head.length;
     head += Buffer.from(read).toString("latin1");
@@ -21,7 +23,8 @@ export function readAnswers(sink: () => Sink | undefined): (read: Uint8Array) =>
     const length = /\ncontent-length: (\d+)/i.exec(head)?.[1];
     [hasHead, isChunked, left] = [true, length === undefined, Number(length ?? 0)];
     [size, digits, isLast] = [0, 0, false];
-    sink()?.head(Number(head.slice(9, 12)), /\ncontent-type: ([^\r]*)/i.exec(head.slice(0, end))?.[1] ?? "");
+    [status, type] = [Number(head.slice(9, 12)), /\ncontent-type: ([^\r]*)/i.exec(head.slice(0, end))?.[1] ?? ""];
+    if (isChunked) sink()?.head(status, type);
     head = "";
     return end + 4 - before;
   };
@@ -46,11 +49,12 @@ export function readAnswers(sink: () => Sink | undefined): (read: Uint8Array) =>
         digits++;
       }
     }
-    const [only] = pieces;
-    if (only !== undefined) sink()?.body(pieces.length === 1 ? only : Buffer.concat(pieces));
-    if (!isOver) return;
-    hasHead = false;
-    sink()?.end();
+    if (isOver) hasHead = false;
+    if (isChunked) {
+      if (pieces.length > 0) sink()?.body(pieces.length === 1 ? pieces[0] as Uint8Array : Buffer.concat(pieces));
+      if (isOver) sink()?.end();
+    } else if (isOver) sink()?.whole(status, type, Buffer.concat([...kept.splice(0), ...pieces]));
+    else kept.push(...pieces.map((piece) => piece.slice()));
   };
 }
 

@@ -1,4 +1,4 @@
-/** Bun, the floor: `Bun.connect` to the provider, a direct stream to callers, each read looked at and written on. No check of anything. */
+/** Bun, the floor: `Bun.connect` to the provider, a direct stream to callers, each read looked at and written on. The body is parsed, nothing else is checked. */
 import process from "node:process";
 import { readAnswers, type Sink, toRequest } from "./answer_reader.ts";
 
@@ -34,6 +34,7 @@ function dial(): Promise<Socket> {
   });
 }
 
+const decoder = new TextDecoder("utf-8", { fatal: true });
 Bun.serve({
   hostname: "127.0.0.1",
   port: Number(process.env.PORT),
@@ -41,6 +42,7 @@ Bun.serve({
   maxRequestBodySize: 64 * 1024 * 1024,
   async fetch(request: Request): Promise<Response> {
     const body = new Uint8Array(await request.arrayBuffer());
+    JSON.parse(decoder.decode(body));
     const socket = idle.pop() ?? await dial();
     return await new Promise<Response>((resolve) => {
       let [early, isOver] = [[] as Uint8Array[], false];
@@ -57,6 +59,11 @@ Bun.serve({
         finish();
       };
       socket.data.sink = {
+        whole(status, type, body) {
+          isOver = true;
+          idle.push(socket);
+          resolve(new Response(body, { status, headers: { "content-type": type } }));
+        },
         head(status, type) {
           const source = { type: "direct", pull, cancel: () => isOver || socket.terminate() };
           resolve(

@@ -23,11 +23,18 @@ function dial(): Connection {
 /** @returns Ends the call when its caller is gone */
 export function call(authorization: string, body: Uint8Array, sink: Sink): () => void {
   const connection = idle.pop() ?? dial();
+  const free = () => {
+    connection.sink = undefined;
+    idle.push(connection);
+  };
   connection.sink = {
     ...sink,
+    whole(...answer) {
+      free();
+      sink.whole(...answer);
+    },
     end() {
-      connection.sink = undefined;
-      idle.push(connection);
+      free();
       sink.end();
     },
   };

@@ -1,4 +1,4 @@
-/** Node, the floor: `node:net` to the provider, `node:http` to callers, each read looked at and written on. No check of anything. */
+/** Node, the floor: `node:net` to the provider, `node:http` to callers, each read looked at and written on. The body is parsed, nothing else is checked. */
 import { Buffer } from "node:buffer";
 import { createServer } from "node:http";
 import process from "node:process";
@@ -7,7 +7,11 @@ import { call } from "./client.ts";
 createServer((inbound, response) => {
   const parts: Buffer[] = [];
   inbound.on("data", (part: Buffer) => parts.push(part)).on("end", () => {
-    const leave = call(inbound.headers.authorization ?? "", Buffer.concat(parts), {
+    const body = Buffer.concat(parts);
+    JSON.parse(body.toString());
+    const leave = call(inbound.headers.authorization ?? "", body, {
+      whole: (status, type, body) =>
+        response.writeHead(status, { "content-type": type, "content-length": body.length }).end(body),
       head: (status, type) => response.writeHead(status, { "content-type": type }),
       body: (bytes) => response.write(bytes),
       end: () => response.end(),
