@@ -75,8 +75,8 @@ describe("shell completion", () => {
           const seen = program.stdout().length;
           program.type(`${typed}\t`);
           program.type("\r");
-          await program.waitFor(new RegExp(`^[^]{${seen}}[^]*(called [^\\n]*\\.)`));
-          const [, got] = /called ([^\n]*)\./.exec(program.stdout().slice(seen)) ?? [];
+          await program.waitFor(new RegExp(`^[^]{${seen}}[^]*(called [^\\n]*\\.)\\r?\\n`));
+          const [, got] = /called ([^\n]*)\.\r?\n/.exec(program.stdout().slice(seen)) ?? [];
           assert.equal(got, called, typed);
         }
       });

@@ -1,5 +1,6 @@
 /** Recordings in a Redis Cluster, and behind Sentinels while another server takes over. */
 // runtimes: all
+// long: a Cluster starts, and nodes of it fail
 import assert from "node:assert/strict";
 import { afterAll, afterEach, beforeAll, it } from "@std/testing/bdd";
 import { ENTRY_KIND, RecordingLost } from "../../src/durable/recording_store.ts";

@@ -17,7 +17,7 @@ const WORDS = Array.from({ length: 200 }, (_, index) => `word-${index}`);
 const WHOLE = stream(...WORDS);
 const FIRST = chunk("word-0");
 const COUNT = 3;
-/** Callers at once: the kernel spreads them over the workers. */
+/** Callers at once, at first. */
 const CALLERS = 12;
 
 interface Health {
@@ -86,13 +86,22 @@ describe("durable exchanges of workers", () => {
     return { first, path, worker };
   }
 
+  /** Waits until callers are at several workers. More come until then: on Node one may accept all that are waiting. */
+  function untilSpread(callers: RawConnection[], call: () => RawConnection): Promise<void> {
+    return until(async () => {
+      if ((await busy()).length > 1) return true;
+      callers.push(call());
+      return false;
+    }, "they are spread over several workers");
+  }
+
   it("give every caller the same answer from the offset that it wants, whichever worker it finds", async () => {
     const { first, path } = await begin("one");
     const offsets = Array.from({ length: CALLERS }, (_, index) => index * 10);
     const readers = offsets.map((offset) => get(`${path}?offset=${offset}`));
     const retries = offsets.map(() => post("one"));
+    await untilSpread(retries, () => post("one"));
     for (const retry of retries) await until(() => retry.received().includes("word-0"), "a retry has the beginning");
-    await until(async () => (await busy()).length > 1, "they are spread over several workers");
     held[0]?.write(WHOLE.slice(FIRST.length, 5000));
     held[0]?.end(WHOLE.slice(Math.max(FIRST.length, 5000)));
     assert.equal((await bodyOf(first)).body, WHOLE);
@@ -112,8 +121,9 @@ describe("durable exchanges of workers", () => {
 
   it("stop at the word of any worker", async () => {
     const { first, path } = await begin("two");
-    const strangers = Array.from({ length: CALLERS }, () => get(`${path}?offset=5`));
-    await until(async () => (await busy()).length > 1, "they are spread over several workers");
+    const stranger = () => get(`${path}?offset=5`);
+    const strangers = Array.from({ length: CALLERS }, stranger);
+    await untilSpread(strangers, stranger);
     assert.equal((await bodyOf(get(path, "DELETE"))).status, 204);
     for (const each of [first, ...strangers]) assert.match((await bodyOf(each)).body, /exchange_stopped/);
     await until(() => provider.calls[0]?.isCut === true, "the end of the call at the provider");
@@ -122,8 +132,8 @@ describe("durable exchanges of workers", () => {
   it("close the answer of a worker that was killed, for readers at others, and make the call again for a retry", async () => {
     const { path, worker } = await begin("three");
     const readers = Array.from({ length: CALLERS }, () => get(path));
+    await untilSpread(readers, () => get(path));
     for (const reader of readers) await until(() => reader.received().includes("word-0"), "a reader has the beginning");
-    await until(async () => (await busy()).length > 1, "they are spread over several workers");
     process.kill(worker.pid, "SIGKILL");
     const bodies = await Promise.all(readers.map(async (reader) => (await bodyOf(reader)).body));
     const told = bodies.filter((body) => body.startsWith(FIRST) && body.includes("exchange_lost"));

@@ -1,6 +1,5 @@
 /** SIGHUP: row 66 of the list, alone and with workers. */
 // runtimes: all
-// alone: it measures calls under a load while it changes
 import assert from "node:assert/strict";
 import { rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";

@@ -1,5 +1,6 @@
 /** Faults of the upstream, rows 1 to 16, 45 to 47, 53, 56 and 59 of the list: each has one right outcome. */
 // runtimes: all, old node, workers
+// long: upstreams are waited for until the gateway gives them up
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import process from "node:process";

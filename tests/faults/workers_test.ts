@@ -94,9 +94,10 @@ describe("workers", () => {
     let right = 0;
     const done = Promise.all(Array.from({ length: callers }, async () => {
       while (isOn) {
+        const begunAt = performance.now();
         const status = await plain(url).catch((error: unknown) => String(error));
         if (status === 200) right++;
-        else wrong.push(String(status));
+        else wrong.push(`${status} from ${Math.round(begunAt)} to ${Math.round(performance.now())} ms`);
       }
     }));
     return {
@@ -133,7 +134,7 @@ describe("workers", () => {
     const after = callers.right();
     await until(() => callers.right() > after + 20, "the load goes on");
     const { wrong } = await callers.stop();
-    assert.ok(wrong.length <= 4, `only what was open at that moment fails: ${wrong}`);
+    assert.ok(wrong.length <= 4, `only what was open at ${killedAt} ms fails: ${wrong}`);
     for (const end of finish) end();
     const bodies = await Promise.all(streams.map(async (running) => parseAnswer(await running.closed).body));
     const whole = bodies.filter((body) => body === chunk("a") + stream("b"));

@@ -1,6 +1,6 @@
 /** Gateways' stores of keys around one Redis. */
 import { Redis } from "ioredis";
-import { RedisClient, type RedisTarget } from "../../src/storage/redis_client.ts";
+import { REDIS_DEADLINE_MS, RedisClient, type RedisTarget } from "../../src/storage/redis_client.ts";
 import type { GatewayKey } from "../../src/keys/key_store.ts";
 import { KeySnapshot } from "../../src/keys/key_snapshot_file.ts";
 import { RedisKeyStore } from "../../src/keys/key_store_redis.ts";
@@ -93,8 +93,10 @@ export class Fleet {
   }
 
   /** Another gateway. */
-  async join({ url = this.server.url, ...options }: MemberOptions & { url?: string } = {}): Promise<Member> {
-    const member = new Member(url, options);
+  async join(
+    { url = this.server.url, timeoutMs = REDIS_DEADLINE_MS, ...options }: MemberOptions & Partial<RedisTarget> = {},
+  ): Promise<Member> {
+    const member = new Member({ url, timeoutMs }, options);
     this.#members.push(member);
     await member.client.ready();
     return member;

@@ -1,10 +1,11 @@
 /** Messages about budgets of a program that serves: told once by all workers together, and once over a restart. */
 // runtimes: all
+// long: messages are sent again after a time
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { TOKEN } from "../support/admin.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
-import { makePlace, type Place } from "../support/key_place.ts";
+import { makePlace, type Place, REDIS_TIMEOUT } from "../support/key_place.ts";
 import { endPrograms, startProgram } from "../support/program.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
 import { startRedis, withRedis } from "../support/redis.ts";
@@ -76,7 +77,7 @@ describe("alerts of a program", () => {
   withRedis.it(`gateways that share Redis tell each threshold once`, async () => {
     const redis = await startRedis();
     try {
-      at.configure({ ...settings(), redis: redis.url });
+      at.configure({ ...settings(), redis: { url: redis.url, timeout: REDIS_TIMEOUT } });
       const gateways = [await serve(), await serve()];
       assert.deepEqual((await Promise.all(gateways.map(({ call }) => call()))).sort(), [200, 429]);
       await until(() => receiver.calls.length >= 2, "both messages");
@@ -138,7 +139,7 @@ describe("alerts of a program", () => {
     const redis = await startRedis();
     try {
       await refuseMessages();
-      at.configure({ ...settings(), redis: redis.url });
+      at.configure({ ...settings(), redis: { url: redis.url, timeout: REDIS_TIMEOUT } });
       const [dying, other] = [await serve(), await serve()];
       assert.equal(await dying.call(), 200);
       await until(() => receiver.calls.length >= 2, "both messages were tried");

@@ -212,8 +212,8 @@ withRedis.describe("a fleet on one Redis", () => {
     assert.deepEqual(await readiness(), [true, true, true]);
     await turn("/v1/drain?gateway=all");
     assert.deepEqual(await readiness(), [false, false, false]);
-    const states = (await deno.fleet()).gateways.map(({ state }) => state);
-    assert.deepEqual(states, ["draining", "draining", "draining"]);
+    const isDraining = async () => (await deno.fleet()).gateways.every(({ state }) => state === "draining");
+    await until(isDraining, "the others hear of it", AGREE_MS);
     assert.equal((await node.ask("/v1/drain?gateway=nobody", "POST")).status, 404);
   });
 

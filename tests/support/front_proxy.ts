@@ -110,6 +110,7 @@ defaults
   timeout connect 2s
   timeout client 30s
   timeout server 30s
+  timeout check 2s
   option redispatch
   retries 2
 frontend in

@@ -55,7 +55,7 @@ function readRedis(redis: RedisServer): Promise<string> {
 }
 
 /** Far above what a gateway waits by default: on a busy machine a test must not see the rule for a slow Redis. */
-const REDIS_TIMEOUT = "3s";
+export const REDIS_TIMEOUT = "3s";
 
 /** Everything that Redis holds, whatever its type. */
 export function dumpRedis(redis: RedisServer): Promise<string> {
