@@ -15,7 +15,7 @@ import { RedisUsage } from "../../src/usage/usage_redis.ts";
 import { expiryOf, GROUPS, HASHES, hashName } from "../../src/usage/usage_shards.ts";
 import { it } from "../support/cases.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
-import { exchange, rest, StillClock } from "../support/usage.ts";
+import { exchange, rest } from "../support/usage.ts";
 import { until } from "../support/until.ts";
 
 const GATEWAYS = 100;
@@ -70,7 +70,7 @@ withRedis.describe("a fleet with very many keys", () => {
     const meters = clients.map((client) =>
       new UsageMeter({
         store: new RedisUsage(client, new Set()),
-        clock: new StillClock(),
+        clock: systemClock,
         rest,
         listed: new Set(),
       })
