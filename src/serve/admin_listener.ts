@@ -19,7 +19,7 @@ import type { LivePart } from "../observe/live/live_report.ts";
 import type { OperatorState } from "../admin/api/operator_actions.ts";
 import { UsageReports } from "../usage/report.ts";
 import { systemClock } from "../exchange/clock.ts";
-import type { Handler } from "../http/web.ts";
+import { type Handler, toHandler } from "../http/web.ts";
 import type { Fleet } from "../observe/fleet/fleet.ts";
 import type { MetricSnapshot } from "../observe/metrics/metric_registry.ts";
 import { toMetricsText } from "../observe/metrics/metrics_text.ts";
@@ -43,6 +43,8 @@ export interface Served {
   readonly workers: { readonly serving: number; readonly wanted: number };
   /** Memory that the processes take which serve. Bytes. */
   readonly memoryBytes: number;
+  /** Tells the observers of all exchanges that have settled until now, where this process serves. */
+  flushObservers?(): void;
   /** Reads the metrics. */
   snapshot(): Promise<readonly MetricSnapshot[]>;
   /**
@@ -137,7 +139,7 @@ export class AdminListener {
       keys,
       now: Date.now,
     });
-    return createAdminHandler({
+    const { handle } = createAdminHandler({
       gateway: served,
       fleet,
       keys: new KeyAdministration({ keys, limiter, digest, now: Date.now, config }),
@@ -170,6 +172,10 @@ export class AdminListener {
         ...this.#current?.assembly.health(),
         ...(served.health !== undefined && { workers: served.health }),
       }),
+    });
+    return toHandler((request) => {
+      served.flushObservers?.();
+      return handle(request);
     });
   }
 }

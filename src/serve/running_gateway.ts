@@ -4,9 +4,11 @@
  *
  * @module
  */
+import { systemClock } from "../exchange/clock.ts";
 import type { ExchangeObserver, Tracer } from "../exchange/observer.ts";
 import type { Gateway, GatewayParts } from "../gateway.ts";
 import { BodyMemory } from "../inbound/body.ts";
+import { ObserverBatch } from "../observe/observer_batch.ts";
 import type { Change } from "./change.ts";
 import { composeGateway } from "./compose.ts";
 import { createSwitch, type HandlerSwitch } from "./handler_switch.ts";
@@ -21,6 +23,7 @@ const NO_LIMIT_MS = 2 ** 31 - 1;
 interface Generation {
   readonly prepared: Prepared;
   readonly gateway: Gateway;
+  readonly observers: ObserverBatch;
 }
 
 /** Options of a {@link RunningGateway}. */
@@ -82,9 +85,10 @@ export class RunningGateway {
     const { config, assembly } = prepared;
     const { observe, tracer, budgets } = this.#options;
     const earlier = this.#earlier;
+    const observers = new ObserverBatch([...assembly.parts.observers, ...observe(prepared)], systemClock);
     const gateway = composeGateway(config, {
       ...assembly.parts,
-      observers: [...assembly.parts.observers, ...observe(prepared)],
+      observers: [observers],
       tracer,
       budgets,
       earlier: {
@@ -98,13 +102,18 @@ export class RunningGateway {
     });
     const apply = () => {
       const before = this.#current;
-      this.#current = { prepared, gateway };
+      this.#current = { prepared, gateway, observers };
       this.#bodies.resize(config.limits.maxBodiesBytes);
       this.handler.turnTo(gateway);
       const begun = assembly.begin();
       if (before !== undefined) void this.#retire(before, begun);
     };
     return Promise.resolve({ apply, abandon: () => assembly.close() });
+  }
+
+  /** Tells the observers of all exchanges that have settled until now: they are told in batches. */
+  flushObservers(): void {
+    for (const { observers } of this.#generations) observers.flush();
   }
 
   /** Reports from now on that it is not ready. */
@@ -120,6 +129,7 @@ export class RunningGateway {
   /** Releases the engines of all configurations. */
   async release(): Promise<void> {
     const all = this.#generations;
+    this.flushObservers();
     this.#earlier.clear();
     for (const { prepared } of all) await prepared.assembly.close();
   }
@@ -130,13 +140,14 @@ export class RunningGateway {
 
   /** Closes a gateway that gets no new requests, when its last exchange is over. */
   async #retire(generation: Generation, begun: Promise<void>): Promise<void> {
-    const { gateway, prepared } = generation;
+    const { gateway, prepared, observers } = generation;
     this.#earlier.add(generation);
     for (const { provider, replica, ejections } of gateway.replicas) {
       const name = `${provider} ${replica}`;
       this.#ejections.set(name, (this.#ejections.get(name) ?? 0) + ejections);
     }
     await Promise.all([gateway.close(NO_LIMIT_MS), begun]);
+    observers.flush();
     // The process's end may have come first.
     if (this.#earlier.delete(generation)) await prepared.assembly.close();
   }

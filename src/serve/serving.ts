@@ -141,14 +141,21 @@ export class ServingHere implements Serving {
 
   /** The metrics in a form that can be sent to another process. */
   get counts(): readonly MetricSnapshot[] {
+    this.flushObservers();
     return this.#metrics.toJson();
   }
 
+  flushObservers(): void {
+    this.#gateway.flushObservers();
+  }
+
   look(from: number, to: number, isBrief = false): Promise<LivePart> {
+    this.flushObservers();
     return Promise.resolve(this.#feed?.look(this.#gateway, from, to, isBrief) ?? mergeParts([]));
   }
 
   find(query: ExchangeQuery): Promise<ExchangePage> {
+    this.flushObservers();
     return Promise.resolve(this.#feed?.find(query) ?? { exchanges: [] });
   }
 

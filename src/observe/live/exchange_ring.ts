@@ -51,16 +51,16 @@ export class ExchangeRing {
    * Adds an exchange.
    *
    * @param record Its record
-   * @param now Wall clock, milliseconds since 1970
+   * @param settledAt Wall clock at its end, milliseconds since 1970
    */
-  add(record: ExchangeRecord, now: number): void {
+  add(record: ExchangeRecord, settledAt: number): void {
     const cells = this.#cells;
     const { usage } = record;
     let at = (this.#rows % KEPT_EXCHANGES) * CELLS;
     // A clock that goes back must not change the order.
-    this.#settledAt = now > this.#settledAt ? now : this.#settledAt + TICK_MS;
+    this.#settledAt = settledAt > this.#settledAt ? settledAt : this.#settledAt + TICK_MS;
     cells[at++] = this.#settledAt;
-    cells[at++] = Math.floor(now / 1000);
+    cells[at++] = Math.floor(settledAt / 1000);
     cells[at++] = this.#chars;
     cells[at++] = this.#write(record.id);
     cells[at++] = this.#write(record.keyId);

@@ -127,6 +127,9 @@ export interface WatchedGateway {
   }[];
 }
 
+/** Time after its end within which an exchange is told. Beyond it, the wall clock was set meanwhile. Milliseconds. */
+const MAX_LATE_MS = 1000;
+
 /** Rings of settled exchanges and of seconds. */
 export class LiveFeed implements ExchangeObserver {
   #providers: readonly (readonly [name: string, provider: { readonly hosts: readonly string[] }])[];
@@ -152,9 +155,10 @@ export class LiveFeed implements ExchangeObserver {
   }
 
   settled(record: ExchangeRecord): void {
-    const now = this.#now();
-    const at = Math.floor(now / 1000);
-    this.#exchanges.add(record, now);
+    const [now, ended] = [this.#now(), record.startedAt + record.durationMs];
+    const settledAt = Math.abs(now - ended) > MAX_LATE_MS ? now : ended;
+    const at = Math.floor(settledAt / 1000);
+    this.#exchanges.add(record, settledAt);
     const second = this.#seconds[at % KEPT_SECONDS] ??= new Second();
     if (second.at !== at) second.start(at);
     const concern = concernOf(record);
