@@ -1,15 +1,14 @@
 /**
  * The view of a large JSON body, read in one pass over its bytes and without a copy of its texts.
  *
- * Microseconds, decoded, guarded and parsed as a whole → in one pass (2026-11-22, on two busy cores, in a loop; three runs
- * on Bun gave 534 to 710):
+ * Microseconds, decoded, guarded and parsed as a whole → in one pass (2026-11-24, in a loop):
  *
  * |                       | Node 26.10 | Bun 1.4.5  | Deno 2.9.5 |
  * | --------------------- | ---------- | ---------- | ---------- |
- * | 1 MB, 1,000 messages  | 1274 → 680 | 1028 → 662 | 1405 → 594 |
- * | 100 kB, 100 messages  | 114 → 67   | 84 → 60    | 132 → 59   |
- * | 4 kB, 4 messages      | 5.4 → 3.4  | 4.0 → 2.9  | 5.9 → 2.9  |
- * | one picture of 0.5 MB | 222 → 197  | 93 → 154   | 146 → 188  |
+ * | 1 MB, 1,000 messages  | 1312 → 640 | 1100 → 513 | 1196 → 598 |
+ * | 100 kB, 100 messages  | 122 → 63   | 101 → 53   | 112 → 55   |
+ * | 4 kB, 4 messages      | 5.6 → 2.8  | 4.8 → 2.3  | 5.7 → 2.5  |
+ * | one picture of 0.5 MB | 533 → 329  | 153 → 217  | 524 → 313  |
  *
  * It need only be sound. Of a body that is unusual in any way it is not sure; then the caller of this module reads it the
  * slow way, which words every refusal. It never accepts what the slow way refuses, and never gives another value, apart
@@ -23,7 +22,7 @@ import { readKnownText } from "./known_texts.ts";
 /** Keys of texts that no check reads: most of a conversation, and what is different in each message of it. */
 export const UNREAD_KEYS: ReadonlySet<string> = new Set([
   ...["content", "text", "arguments", "output", "thinking", "reasoning_content", "signature", "description"],
-  ...["id", "call_id", "tool_call_id", "tool_use_id"],
+  ...["id", "call_id", "tool_call_id", "tool_use_id", "name"],
 ]);
 /** Stands in the view for the text of one of {@link UNREAD_KEYS}, which was checked, but not copied. */
 export const UNREAD_TEXT = "(unread)";

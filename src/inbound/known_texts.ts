@@ -15,8 +15,8 @@ const WORDS = "role content user assistant system developer tool function type t
 /** The longest of them. Bytes. */
 const MAX_BYTES = 16;
 /** The logarithm of their number. */
-const SLOT_BITS = 9;
-/** Each at the hash of its bytes; of two with the same hash the latter. */
+const SLOT_BITS = 10;
+/** Each at the hash of its bytes. */
 const texts = new Array<string>(1 << SLOT_BITS).fill("");
 /** The bytes of each, as four words, filled up with zeros. */
 const textWords = new Int32Array(4 << SLOT_BITS);
@@ -34,7 +34,7 @@ function makeText(view: DataView, from: number, length: number): string {
 
 /** Returns where a text stands in the table, by its four words. */
 function slotOf(a: number, b: number, c: number, d: number): number {
-  const hash = Math.imul(a ^ Math.imul(b ^ Math.imul(c ^ d, 0x9e3779b1), 0x85ebca6b), 0xc2b2ae35);
+  const hash = Math.imul(a ^ Math.imul(b ^ Math.imul(c ^ d, 0x9e3779b1), 0x85ebca6b), 0x27d4eb2f);
   return hash >>> (32 - SLOT_BITS);
 }
 
@@ -43,6 +43,9 @@ for (const word of WORDS.split(" ").filter(({ length }) => length <= MAX_BYTES))
   for (let index = 0; index < word.length; index++) bytes.setUint8(index, word.charCodeAt(index));
   const words = [0, 4, 8, 12].map((at) => bytes.getInt32(at, true)) as [number, number, number, number];
   const slot = slotOf(...words);
+  if (texts[slot] !== "") {
+    throw new Error(`"${word}" has the hash of "${texts[slot]}": choose other factors of the hash`);
+  }
   texts[slot] = word;
   textWords.set(words, slot << 2);
 }

@@ -27,9 +27,8 @@ const SAMPLE_LENGTH = 64;
  */
 export const MAX_ADDED_TOKENS = 1024;
 
-/** Recognises base64 by samples: a text of megabytes would take longer than it takes to parse. */
+/** Recognises base64 in a long text, by samples: all of megabytes would take longer than it takes to parse. */
 function isMedia(text: string): boolean {
-  if (text.length < MIN_MEDIA_LENGTH) return false;
   if (DATA_URL.test(text)) return true;
   const last = text.length - SAMPLE_LENGTH;
   for (let index = 0; index < SAMPLES; index++) {
@@ -41,7 +40,9 @@ function isMedia(text: string): boolean {
 
 /** Adds up by how much the pictures, sounds and documents in a value are longer than what they count for. */
 function countExcess(value: unknown, key: string): number {
-  if (typeof value === "string") return MEDIA_KEYS.has(key) && isMedia(value) ? value.length - MEDIA_BYTES : 0;
+  if (typeof value === "string") {
+    return value.length >= MIN_MEDIA_LENGTH && MEDIA_KEYS.has(key) && isMedia(value) ? value.length - MEDIA_BYTES : 0;
+  }
   if (typeof value !== "object" || value === null) return 0;
   let excess = 0;
   if (Array.isArray(value)) {

@@ -127,7 +127,7 @@ const KEYS = [
   "role",
   "contenT",
   "stream_options",
-  "stream_option2", // at the same place of the table of known texts
+  "stream_optiomi", // at the same place of the table of known texts
   "a",
   "b",
 ];
