@@ -124,6 +124,7 @@ export class RunningGateway {
   /** Waits for open exchanges, and ends those left after the limit. @param limitMs The limit, milliseconds */
   async close(limitMs?: number): Promise<void> {
     await Promise.all(this.#generations.map(({ gateway }) => gateway.close(limitMs)));
+    this.flushObservers();
   }
 
   /** Releases the engines of all configurations. */
