@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
+import fc from "fast-check";
 import { ANTHROPIC } from "../../src/dialects/anthropic.ts";
 import { type Dialect, MAX_KEPT_BYTES } from "../../src/dialects/dialect.ts";
 import { OPAQUE } from "../../src/dialects/opaque.ts";
@@ -87,6 +88,40 @@ describe("a plain answer", () => {
       }
     });
   }
+
+  it("states its own tokens, wherever its fields stand and whatever else is called usage", () => {
+    const stated = fc.record({ input_tokens: fc.nat(99), output_tokens: fc.nat(99) });
+    const { value } = fc.letrec((tie) => ({
+      value: fc.oneof(
+        { maxDepth: 3 },
+        fc.constantFrom(null, 1, -1e-7, true, "", "usage", '"usage":{"input_tokens":0}}', "\\", "}", "{[,", "é"),
+        stated,
+        fc.array(tie("value"), { maxLength: 2 }),
+        fc.dictionary(fc.constantFrom("usage", "input", "a", '"usage"', "\\"), tie("value"), { maxKeys: 3 }),
+      ),
+    }));
+    const fields = fc.dictionary(fc.constantFrom("content", "usage", "model", 'quoted "'), value, { maxKeys: 3 });
+    const answer = fc.tuple(fields, fc.option(stated), fields).map(([before, usage, after]) => ({
+      ...before,
+      ...(usage !== null && { usage }),
+      ...after,
+    }));
+    let cut = 0;
+    fc.assert(
+      fc.property(answer, fc.constantFrom(0, 1), (answer, space) => {
+        const { input_tokens: input, output_tokens: output } = (answer.usage ?? {}) as Record<
+          string,
+          number | undefined
+        >;
+        const isStated = Number.isInteger(input) && Number.isInteger(output);
+        const expected = isStated ? { total: Number(input) + Number(output), input, output } : undefined;
+        assert.deepEqual(ANTHROPIC.readUsage(Buffer.from(JSON.stringify(answer, null, space))), expected);
+        if (isStated) cut++;
+      }),
+      { numRuns: 3000, seed: 19 },
+    );
+    assert.ok(cut > 500, `${cut} state tokens`);
+  });
 
   it("states none that is no JSON", () => {
     for (const [dialect] of Object.values(ANSWERS)) {
