@@ -1,5 +1,6 @@
 /** The `openai` client, as published on npm, through both hosts of the gateway. */
 // runtimes: all, workers
+// long: clients wait before they try again
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import process from "node:process";

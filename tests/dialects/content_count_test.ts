@@ -2,7 +2,7 @@
 // runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
-import { describe, it } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import fc from "fast-check";
 import { ANTHROPIC } from "../../src/dialects/anthropic.ts";
 import { type Dialect, MAX_KEPT_BYTES } from "../../src/dialects/dialect.ts";
@@ -10,6 +10,7 @@ import { OPAQUE } from "../../src/dialects/opaque.ts";
 import { OPENAI_CHAT } from "../../src/dialects/openai_chat.ts";
 import { OPENAI_EVENTS } from "../../src/dialects/openai_events.ts";
 import { OPENAI_RESPONSES } from "../../src/dialects/openai_responses.ts";
+import { it } from "../support/cases.ts";
 import {
   FINAL_MESSAGE,
   FINAL_RESPONSE,
@@ -137,7 +138,7 @@ describe("the tokens of a stream that states none", () => {
     });
   }
 
-  it("are in proportion to the content, and at least one for each event", () => {
+  it.large("are in proportion to the content, and at least one for each event", () => {
     const [, write] = FORMS["a chunk"] ?? assert.fail();
     const content = fc.oneof(fc.string({ unit: "binary", maxLength: 40 }), fc.constantFrom('"', "\\", '\\"},"', "a"));
     fc.assert(fc.property(fc.array(content), fc.constantFrom(1, 7, 1400), (contents, size) => {

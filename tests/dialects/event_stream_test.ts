@@ -2,10 +2,11 @@
 // runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
-import { describe, it } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import fc from "fast-check";
 import { MAX_KEPT_BYTES } from "../../src/dialects/dialect.ts";
 import { OPENAI_CHAT } from "../../src/dialects/openai_chat.ts";
+import { it } from "../support/cases.ts";
 import { chunk, stream } from "../support/provider.ts";
 
 interface Findings {
@@ -190,7 +191,7 @@ const CASES: Readonly<Record<string, [content: string, expected: Partial<Finding
 };
 
 describe("the scanner of events", () => {
-  it("finds the same as the reference however the stream is cut", () => {
+  it.large("finds the same as the reference however the stream is cut", () => {
     fc.assert(
       fc.property(streamText, fc.infiniteStream(fc.nat(1000)), fc.constantFrom(1, 2, 3), (content, random, choices) => {
         const bytes = Buffer.from(content);

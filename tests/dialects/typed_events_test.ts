@@ -2,7 +2,7 @@
 // runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
-import { describe, it } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import fc from "fast-check";
 import { ANTHROPIC } from "../../src/dialects/anthropic.ts";
 import { type Dialect, MAX_KEPT_BYTES, type StreamScanner } from "../../src/dialects/dialect.ts";
@@ -10,6 +10,7 @@ import { OPENAI_EVENTS } from "../../src/dialects/openai_events.ts";
 import { OPENAI_RESPONSES } from "../../src/dialects/openai_responses.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import type { TokenUsage } from "../../src/exchange/record.ts";
+import { it } from "../support/cases.ts";
 import {
   EDIT_EVENTS,
   FINAL_RESPONSE,
@@ -360,7 +361,7 @@ const streamText = fc.tuple(fc.constantFrom("", "\ufeff"), fc.array(fc.tuple(lin
 
 describe("the scanner of typed events", () => {
   for (const [name, dialect] of Object.entries(DIALECTS) as [keyof typeof DIALECTS, Dialect][]) {
-    it(`of ${name} finds the same as the reference however the stream is cut`, () => {
+    it.large(`of ${name} finds the same as the reference however the stream is cut`, () => {
       fc.assert(
         fc.property(streamText, fc.array(fc.nat(), { maxLength: 6 }), (content, random) => {
           const bytes = Buffer.from(content);

@@ -2,9 +2,10 @@
 // runtimes: all
 // It reads `memoryUsage`, and so has a process of its own.
 import assert from "node:assert/strict";
-import { describe, it } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
 import { TOMBSTONE_MS } from "../../src/durable/recording_store.ts";
+import { it } from "../support/cases.ts";
 import { until } from "../support/until.ts";
 import { HALF, KEEP_MS, NOISE_BYTES, readMemory, RECORDING_BYTES, STREAMS, Streams, WHOLE } from "./many_streams.ts";
 import { MovedClock, settle } from "./recording_places.ts";
@@ -13,7 +14,7 @@ import { MovedClock, settle } from "./recording_places.ts";
 const EXCHANGE_BYTES = 40_000;
 
 describe("a thousand durable streams in memory", () => {
-  it("take what their store counts, within its bound, and nothing when their time is over", async () => {
+  it.large("take what their store counts, within its bound, and nothing when their time is over", async () => {
     const clock = new MovedClock();
     const store = new MemoryRecordings({ clock, maxBytes: 64_000_000 });
     const streams = new Streams(store, clock);

@@ -6,8 +6,9 @@
 // runtimes: all
 import assert from "node:assert/strict";
 import process from "node:process";
-import { describe, it } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import fc from "fast-check";
+import { it } from "../support/cases.ts";
 import { finish, KEYS, World } from "../support/durable_world.ts";
 import { type Fault, quiet } from "../support/recording_model.ts";
 
@@ -67,7 +68,7 @@ async function run(world: World, command: Command): Promise<void> {
 }
 
 describe("the model of durable exchanges", () => {
-  it("no reader sees bytes twice, in another order, or an end that is none", async () => {
+  it.large("no reader sees bytes twice, in another order, or an end that is none", async () => {
     let ended = 0;
     const property = fc.asyncProperty(fc.array(commands, { minLength: 5, maxLength: 60 }), async (all) => {
       const world = new World();

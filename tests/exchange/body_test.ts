@@ -46,7 +46,7 @@ describe("the body", () => {
     assert.deepEqual(provider.calls.map((call) => call.body.toString() === body), [true, true]);
   });
 
-  it("of many at once arrives whole", async () => {
+  it.large("of many at once arrives whole", async () => {
     await start({ bodies: "200MB" });
     const content = "x".repeat(3_500_000);
     const bodyOf = (index: number) =>

@@ -40,7 +40,7 @@ describe("the listener", () => {
     toRawRequest(a, { headers: { ...headers, connection: undefined }, body });
   const countAnswers = ({ received }: RawConnection) => received().split("HTTP/1.1 200 OK").length - 1;
 
-  it("row 52: silent and half TLS handshakes are closed in time, and the plain listener is untouched", async () => {
+  it.large("row 52: silent and half TLS handshakes are closed in time, and the plain listener is untouched", async () => {
     const { provider, under } = await start(answerPlain, { server, headersMs: 1000 });
     const began = performance.now();
     const incomplete = Array.from({ length: 500 }, (_, number) => open(under.b, number % 2 === 0 ? "" : HALF_HELLO));
@@ -148,7 +148,7 @@ describe("the listener", () => {
     });
   }
 
-  it("row 59: a refused caller that goes on sending without end is let go", async () => {
+  it.large("row 59: a refused caller that goes on sending without end is let go", async () => {
     const { under } = await start(answerPlain, { server, config: { limits: { body: "1KB" } } });
     const chunked = { "content-length": undefined, "transfer-encoding": "chunked" };
     const endless = open(under.a, toRawRequest(under.a, { headers: { ...under.headers, ...chunked } }));
@@ -177,7 +177,7 @@ describe("the listener", () => {
     await until(caller.isClosed, "the connection is closed");
   });
 
-  it("row 37: half a header, a dripping header and a dripping body end in bounded time, and nobody else notices", async () => {
+  it.large("row 37: half a header, a dripping header and a dripping body end in bounded time, and nobody else notices", async () => {
     const { provider, under } = await start(answerPlain, { server, config: { limits: { bodyTime: "2s" } } });
     open(under.a, "");
     const half = open(under.a, "POST /v1/chat/completions HTTP/1.1\r\nhost: a.localhost\r\nx-half: ");

@@ -1,10 +1,11 @@
 /** Bodies reach their receiver the same whether they are pushed or read, at the receiver's pace. */
 // runtimes: all
 import assert from "node:assert/strict";
-import { describe, it } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import fc from "fast-check";
 import { type AnyBody, type ByteSource, push, type PushedBody } from "../../src/http/message.ts";
 import { toReadableStream } from "../../src/http/web.ts";
+import { it } from "../support/cases.ts";
 
 type Step = { bytes: number[]; isLate: boolean };
 type End = "ends" | "breaks";
@@ -88,7 +89,7 @@ describe("a body", () => {
     assert.deepEqual(await receive(source, [true]), { bytes: [1, 2], end: "ends" });
   });
 
-  it("is the same pushed, and as a web stream", () =>
+  it.large("is the same pushed, and as a web stream", () =>
     fc.assert(
       fc.asyncProperty(anySteps, anyEnd, fc.array(fc.boolean(), { maxLength: 4 }), async (steps, end, holds) => {
         const expected = { bytes: steps.flatMap(({ bytes }) => bytes), end };

@@ -2,7 +2,7 @@
 // runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
-import { describe, it } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import fc from "fast-check";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { parseView, parseWhole } from "../../src/inbound/json_guard.ts";
@@ -11,6 +11,7 @@ import { readChatCompletion } from "../../src/operations/chat_completion.ts";
 import { readJsonFacts } from "../../src/operations/request_facts.ts";
 import { isInputBounded } from "../../src/operations/request_size.ts";
 import { compareEdges, countUnsure, fuzzBodies, toView } from "../support/body_fuzz.ts";
+import { it } from "../support/cases.ts";
 
 const CASES = 3000;
 const SEED = 19;
@@ -41,7 +42,8 @@ describe("the view of a body that is read in one pass", () => {
     assert.ok(accepted > CASES / 5 && accepted < CASES / 2, `${accepted} were accepted: the mix tests both`);
   });
 
-  it("is no other at the last bytes of a body, where it is cut off, and at each limit", () => compareEdges(readView));
+  it.large("is no other at the last bytes of a body, where it is cut off, and at each limit", () =>
+    compareEdges(readView));
 
   it("is given of every usual body", () => {
     const bodies = [conversation(3), conversation(300), JSON.stringify(JSON.parse(conversation(30)), null, 2)];

@@ -1,7 +1,7 @@
 /** The form of gateway keys, and how they are found. */
 // runtimes: all
 import assert from "node:assert/strict";
-import { describe, it } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import fc from "fast-check";
 import { gatewayKeyId, generateGatewayKey, holdsGatewayKey, isPlausibleKey } from "../../src/keys/key_format.ts";
 import { createKey, revokeKey, rotateKey } from "../../src/keys/lifecycle.ts";
@@ -13,6 +13,7 @@ import { systemClock } from "../../src/exchange/clock.ts";
 import { Exchange } from "../../src/exchange/exchange.ts";
 import { createGateway } from "../../src/gateway.ts";
 import { digest, HOUR_MS } from "./key_store_suite.ts";
+import { it } from "../support/cases.ts";
 
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 /** An exchange at a time, milliseconds since 1970. */
@@ -76,7 +77,7 @@ describe("a gateway key", () => {
     }
   });
 
-  it("is seen wherever it stands in a text", () => {
+  it.large("is seen wherever it stands in a text", () => {
     fc.assert(
       fc.property(anyKey, fc.string({ unit: "binary" }), fc.string({ unit: "binary" }), (key, before, after) => {
         assert.ok(holdsGatewayKey(before + key + after));
@@ -88,7 +89,7 @@ describe("a gateway key", () => {
     }
   });
 
-  it("is told from any other text without a failure", () => {
+  it.large("is told from any other text without a failure", () => {
     const text = fc.oneof(fc.string({ unit: "binary" }), fc.stringMatching(/^gk_\w{12}_\w{43}_\w{6}$/));
     fc.assert(fc.property(text, (other) => {
       assert.equal(gatewayKeyId(other), undefined);

@@ -48,7 +48,7 @@ describe("the keys of an issuer", () => {
     assert.equal(fetches(), 1);
   });
 
-  it("may change under load: no caller with a token of the new key is refused for long, and none of the old one", async () => {
+  it.large("may change under load: no caller with a token of the new key is refused for long, and none of the old one", async () => {
     await start({ refresh: "1s" });
     let isOver = false;
     const counts = { good: 0, refused: 0, other: 0 };

@@ -2,13 +2,14 @@
 // runtimes: once
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
-import { describe, it } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import fc from "fast-check";
 import { BrokenFile, readKeyFile, writeKeyFile } from "../../src/keys/key_file.ts";
 import { type GatewayKey, KeyStoreError } from "../../src/keys/key_store.ts";
 import { MemoryKeyStore } from "../../src/keys/key_store_memory.ts";
 import { toKeyJson } from "../../src/config/key.ts";
 import { digest, record, SOME_DAY, written } from "./key_store_suite.ts";
+import { it } from "../support/cases.ts";
 
 async function join(parts: AsyncIterable<Uint8Array>): Promise<Buffer> {
   const all: Uint8Array[] = [];
@@ -62,7 +63,7 @@ describe("the content of a file of keys", () => {
     }
   });
 
-  it("do what a simple model does, whatever is changed in whichever order", async () => {
+  it.large("do what a simple model does, whatever is changed in whichever order", async () => {
     const ids = fc.constantFrom("a", "b", "c", "key-4", "A", "__proto__", "größe", '"');
     const digests = fc.nat(12).map((number) => digest(`secret ${number}`));
     const key: fc.Arbitrary<GatewayKey> = fc.record({

@@ -1,7 +1,7 @@
 /** Limits in memory: the suite of all limiters, and a simple model under random clocks and orders. */
 // runtimes: once
 import assert from "node:assert/strict";
-import { describe, it } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import fc from "fast-check";
 import { type LimitSubject, NO_RESERVATION } from "../../src/limits/limiter.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
@@ -9,6 +9,7 @@ import type { Clock } from "../../src/exchange/clock.ts";
 import type { LimitSet } from "../../src/config/limit_set.ts";
 import { commandsFor, LogLimiter, runPair, type StillClock } from "./limits_model.ts";
 import { describeLimiter, keyWith, tokens } from "./limits_suite.ts";
+import { it } from "../support/cases.ts";
 
 function createClock(): Clock & StillClock {
   return {
@@ -43,7 +44,7 @@ describeLimiter("in memory", () => {
 const MINUTE = 60_000;
 
 describe("limits in memory beside a model", () => {
-  it("answer as a log would that is added up each time, whatever the clock and the order", async () => {
+  it.large("answer as a log would that is added up each time, whatever the clock and the order", async () => {
     const rate = fc.option(
       fc.record({ limit: fc.integer({ min: 1, max: 30 }), windowMs: fc.integer({ min: 1, max: 2 * MINUTE }) }),
       { nil: undefined },

@@ -4,10 +4,11 @@
  */
 // runtimes: once
 import assert from "node:assert/strict";
-import { describe, it } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import fc from "fast-check";
 import type { LimitSet } from "../../src/config/limit_set.ts";
 import { type Act, Bench, type World } from "./limits_books.ts";
+import { it } from "../support/cases.ts";
 
 const RUNS = 3000;
 const MINUTE = 60_000;
@@ -71,7 +72,7 @@ const worlds: fc.Arbitrary<World> = fc.record({
 });
 
 describe("limits beside a provider that knows the truth", () => {
-  it("row 70: charge the truth, and never more than the stated bound beyond a limit, whatever callers do", async () => {
+  it.large("row 70: charge the truth, and never more than the stated bound beyond a limit, whatever callers do", async () => {
     let refused = 0;
     await fc.assert(
       fc.asyncProperty(worlds, async (world) => {
