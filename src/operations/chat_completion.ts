@@ -1,6 +1,6 @@
 /**
  * Checks of a chat completion request. Every field, value and range that is not checked here is the provider's business
- * and passes untouched: the schema looks at a view, the bytes go upstream.
+ * and passes untouched: a view is looked at, the bytes go upstream.
  *
  * @module
  */
@@ -64,26 +64,6 @@ const message = v.object({
 /** A message that was checked, with everything that the caller sent. */
 type Message = v.InferOutput<typeof message> & Readonly<Record<string, unknown>>;
 
-// A plain object, not a loose one: the view keeps only what is looked at, whatever else a body of a million keys holds.
-const request = v.object({
-  model: v.pipe(
-    v.string("expected a string"),
-    v.nonEmpty("expected a non-empty string"),
-    v.maxLength(MAX_MODEL_LENGTH, `expected at most ${MAX_MODEL_LENGTH} characters`),
-    v.check((model) => !CONTROL_CHARACTER.test(model), "expected no control characters"),
-  ),
-  n: v.optional(v.unknown()),
-  user: v.optional(v.unknown()),
-  safety_identifier: v.optional(v.unknown()),
-  stream: v.optional(v.unknown()),
-  max_tokens: v.optional(v.unknown()),
-  max_completion_tokens: v.optional(v.unknown()),
-  messages: v.pipe(
-    v.custom<readonly unknown[]>(Array.isArray, "expected an array"),
-    v.nonEmpty("expected at least one message"),
-  ),
-});
-
 /** Advice that follows every refusal of a single message, since the provider may well accept it. */
 const HINT = 'This is a rule of the gateway: its operator turns it off with "messages": "any" for the provider';
 
@@ -92,17 +72,38 @@ function refuse(param: string, detail: string): never {
   throw new GatewayError("invalid_body", { param, detail: isRule ? `${detail}. ${HINT}` : detail });
 }
 
+/**
+ * Reads the name of a model.
+ *
+ * @param model The field of the body
+ * @returns The name
+ * @throws {GatewayError} `invalid_body` for what is no name
+ */
+export function readModelName(model: unknown): string {
+  if (typeof model !== "string") refuse("model", "expected a string");
+  if (model === "") refuse("model", "expected a non-empty string");
+  if (model.length > MAX_MODEL_LENGTH) refuse("model", `expected at most ${MAX_MODEL_LENGTH} characters`);
+  if (CONTROL_CHARACTER.test(model)) refuse("model", "expected no control characters");
+  return model;
+}
+
+function readMessages(messages: unknown): readonly unknown[] {
+  if (!Array.isArray(messages)) refuse("messages", "expected an array");
+  if (messages.length === 0) refuse("messages", "expected at least one message");
+  return messages;
+}
+
 /** Returns whether a message may lack content. It depends on the role, so that the schema alone can't decide it. */
 function mayLackContent({ role, tool_calls: calls, function_call: call, refusal, audio }: Message): boolean {
   return role === "function" || (role === "assistant" && (calls ?? call ?? refusal ?? audio ?? null) !== null);
 }
 
-/** Runs a schema over a part of the body, and refuses the body with the first issue that it finds. */
-function check<Output>(schema: v.GenericSchema<unknown, Output>, part: unknown, at = ""): Output {
-  const result = v.safeParse(schema, part, { abortEarly: true });
-  if (result.success) return result.output;
-  const { path, message } = describeIssue(result.issues[0], at);
-  refuse(path, message);
+/** Checks one message, and refuses the body with the first issue that it finds. */
+function assertMessage(entry: unknown, at: string): void {
+  const { success, issues } = v.safeParse(message, entry, { abortEarly: true });
+  if (success) return;
+  const { path, message: detail } = describeIssue(issues[0], at);
+  refuse(path, detail);
 }
 
 /** Returns whether a message is a role and a text, or none, as nearly every one is: at a fifth of what the schema costs. */
@@ -111,7 +112,7 @@ const isPlain = (entry: Partial<Message> | null): boolean =>
 
 function assertMessages(entries: readonly unknown[]): asserts entries is readonly Message[] {
   for (const [index, entry] of entries.entries()) {
-    if (!isPlain(entry as Message)) check(message, entry, `messages[${index}]`);
+    if (!isPlain(entry as Message)) assertMessage(entry, `messages[${index}]`);
   }
 }
 
@@ -149,8 +150,10 @@ export function readStream(value: unknown): boolean | undefined {
  */
 export function readChatCompletion(json: unknown, order: MessageOrder, byteLength = 0): ChatCompletionRequest {
   if (typeof json !== "object" || json === null || Array.isArray(json)) throw new GatewayError("invalid_json");
-  const view = check(request, json);
-  const { model, stream, n, user, safety_identifier: successor, messages } = view;
+  const fields = json as Readonly<Record<string, unknown>>;
+  const { stream, n, user, safety_identifier: successor } = fields;
+  const model = readModelName(fields.model);
+  const messages = readMessages(fields.messages);
   if (order === "ordered") {
     assertMessages(messages);
     assertContent(messages);
@@ -163,9 +166,9 @@ export function readChatCompletion(json: unknown, order: MessageOrder, byteLengt
     isStream: readStream(stream),
     choices,
     users,
-    maxOutput: readMaxOutput(view.max_completion_tokens, view.max_tokens),
-    inputBytes: countInputBytes(json as Readonly<Record<string, unknown>>, byteLength),
+    maxOutput: readMaxOutput(fields.max_completion_tokens, fields.max_tokens),
+    inputBytes: countInputBytes(fields, byteLength),
     isBackground: false,
-    hasStreamOptions: Object.hasOwn(json, "stream_options"),
+    hasStreamOptions: Object.hasOwn(fields, "stream_options"),
   };
 }

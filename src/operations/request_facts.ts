@@ -4,13 +4,7 @@
  * @module
  */
 import { GatewayError } from "../errors/gateway_error.ts";
-import {
-  type ChatCompletionRequest,
-  CONTROL_CHARACTER,
-  MAX_MODEL_LENGTH,
-  readMaxOutput,
-  readStream,
-} from "./chat_completion.ts";
+import { type ChatCompletionRequest, readMaxOutput, readModelName, readStream } from "./chat_completion.ts";
 import { countInputBytes } from "./request_size.ts";
 import type { Operation } from "./table.ts";
 
@@ -26,14 +20,7 @@ export const FACT_FIELDS = ["model", "stream", "stream_format", "n", "user", "sa
 /** Returns the model. @throws {GatewayError} `invalid_body` for one that is missing where it is needed, or no name */
 function readModel(model: unknown, place: Operation["model"]): string | undefined {
   if (place !== "body" && ((model ?? null) === null || place !== "optional")) return undefined;
-  const refuse = (detail: string): never => {
-    throw new GatewayError("invalid_body", { param: "model", detail });
-  };
-  if (typeof model !== "string") return refuse("expected a string");
-  if (model === "") return refuse("expected a non-empty string");
-  if (model.length > MAX_MODEL_LENGTH) return refuse(`expected at most ${MAX_MODEL_LENGTH} characters`);
-  if (CONTROL_CHARACTER.test(model)) return refuse("expected no control characters");
-  return model;
+  return readModelName(model);
 }
 
 /** Reads a multipart field, which is a text, as the value that it stands for. */
