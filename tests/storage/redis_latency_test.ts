@@ -4,6 +4,7 @@
 // long: Redis is called over a slow link for seconds
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, it } from "@std/testing/bdd";
+import { Redis } from "ioredis";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { RedisClient } from "../../src/storage/redis_client.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
@@ -12,6 +13,17 @@ import { until } from "../support/until.ts";
 
 /** Time for which calls are made. Milliseconds. */
 const LOAD_MS = 4000;
+/** Pause between two looks at the machine. Milliseconds. */
+const TICK_MS = 2;
+/** How often calls are made again on a machine that is too busy for a proof. */
+const MOST_AGAIN = 5;
+
+/** What calls have found. */
+interface Found {
+  readonly changes: number;
+  readonly good: number;
+  readonly failed: number;
+}
 
 withRedis.describe("row 67: a Redis that is far away", () => {
   let redis: RedisServer;
@@ -33,7 +45,7 @@ withRedis.describe("row 67: a Redis that is far away", () => {
     await client.ready();
   };
   /** Makes calls one after the other, several at a time, and counts how often the health changes. */
-  const load = async (ms = LOAD_MS) => {
+  const load = async (ms = LOAD_MS): Promise<Found> => {
     let [changes, good, failed] = [0, 0, 0];
     let wasUp = client.health.isUp;
     const end = performance.now() + ms;
@@ -49,13 +61,37 @@ withRedis.describe("row 67: a Redis that is far away", () => {
     return { changes, good, failed };
   };
 
+  /** The same, with the longest pause in which Redis, asked without the link in between, and this process were not there. */
+  const loadBeside = async () => {
+    const direct = new Redis(redis.url);
+    let [longestMs, isOver] = [0, false];
+    const watching = (async () => {
+      while (!isOver) {
+        const start = performance.now();
+        await direct.ping();
+        await new Promise((resolve) => setTimeout(resolve, TICK_MS));
+        longestMs = Math.max(longestMs, performance.now() - start - TICK_MS);
+      }
+    })();
+    const found = await load();
+    isOver = true;
+    await watching;
+    direct.disconnect();
+    return { ...found, longestMs };
+  };
+
   for (const [rtt, timeoutMs] of [[20, 50], [40, 100], [80, 200]] as const) {
     it(`row 67: a round trip of ${rtt} ms is good with a timeout of ${timeoutMs} ms`, async () => {
       link.rtt = rtt;
       await connect(timeoutMs);
-      const { changes, good, failed } = await load();
-      assert.ok(good > 50 && failed <= good / 20, `${good} good, ${failed} failed`);
-      assert.ok(changes <= 2, `${changes} changes`);
+      const isGood = ({ changes, good, failed }: Found) => good > 50 && failed <= good / 20 && changes <= 2;
+      let found = await loadBeside();
+      // A machine that takes away so much of the time between the round trip and the timeout has proven nothing.
+      for (let again = 0; again < MOST_AGAIN && !isGood(found) && found.longestMs > (timeoutMs - rtt) / 2; again++) {
+        await until(() => client.health.isUp, "Redis is up again");
+        found = await loadBeside();
+      }
+      assert.ok(isGood(found), JSON.stringify(found));
     });
   }
 
