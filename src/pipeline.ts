@@ -81,8 +81,6 @@ export interface Pipeline extends AdmissionParts {
   assertWelcome(): void;
 }
 
-const NO_CREDENTIALS = {};
-
 /** One request on its way through the steps. */
 interface Flow {
   readonly request: GatewayRequest;
@@ -117,7 +115,7 @@ interface Call {
  */
 export async function answer(request: GatewayRequest, gateway: Pipeline): Promise<GatewayResponse> {
   const exchange = gateway.open.begin(request, gateway); // 1
-  const flow: Flow = { request, exchange, gateway, dialect: OPAQUE, credentials: NO_CREDENTIALS };
+  const flow: Flow = { request, exchange, gateway, dialect: OPAQUE, credentials: {} };
   try {
     exchange.trace = gateway.tracer?.begin(exchange, request);
     gateway.assertWelcome();
@@ -227,7 +225,7 @@ function send(
 }
 
 /** Content types of answers that state nothing. */
-const BINARY = /^(?:audio|image|video)\//i;
+const BINARY = /^(?:audio|image|video)\//;
 
 /** 7: passes status and headers on at once and the body as it comes; its end settles the exchange (8). */
 async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promise<GatewayResponse> {
@@ -237,7 +235,8 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
   const { status, headers, body } = isLimited
     ? await filterModelList(upstream, (model) => allowsModel(key, model), { exchange, idleMs, clock })
     : upstream;
-  const isEvents = (headers.get("content-type") ?? "").toLowerCase().startsWith("text/event-stream");
+  const type = (headers.get("content-type") ?? "").toLowerCase();
+  const isEvents = type.startsWith("text/event-stream");
   const crossed = toCallerHeaders(headers, isEvents, headerRules);
   if (status !== 200) exchange.beforeSettled = undefined; // an error costs nothing, however it ends
   if (listsWithheld) exchange.facts.withheld = { ...exchange.facts.withheld, response: listWithheld(headers, crossed) };
@@ -247,24 +246,25 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
     body?.cancel();
     return finish({ status, headers: own, body: null }, exchange);
   }
-  const isMetered = operation.cost === "tokens" && status === 200 && !BINARY.test(headers.get("content-type") ?? "");
+  const isMetered = operation.cost === "tokens" && status === 200 && !BINARY.test(type);
+  const dialect = isEvents || !type.startsWith("text/") ? operation.dialect : OPAQUE; // a text may be its caller's words
   if (!isEvents && isSmall(headers, body)) {
     const whole = await readWhole(body, { exchange, idleMs, clock });
-    const usage = isMetered ? operation.dialect.readUsage(whole) : undefined;
+    const usage = isMetered ? dialect.readUsage(whole) : undefined;
     if (usage !== undefined) exchange.facts.usage = usage;
-    else if (isMetered) exchange.outputTokens = operation.dialect.countOutput(whole);
+    else if (isMetered) exchange.outputTokens = dialect.countOutput(whole);
     if (flow.request.isGone) throw new ClientClosed(); // nobody gets it
     return finish({ status, headers: own, body: whole }, exchange);
   }
   exchange.status = status;
-  return { status, headers: own, body: watch(body, { isMetered, isEvents }, call, flow) };
+  return { status, headers: own, body: watch(body, { isMetered, isEvents, dialect }, call, flow) };
 }
 
 /** 7: watches an answer on its way: a stream of events for its end, and either kind for the tokens that it states. */
 function watch(
   body: AnyBody,
-  { isMetered, isEvents }: { isMetered: boolean; isEvents: boolean },
-  { operation: { dialect }, provider: { deadlines, keepAliveMs }, facts: { choices }, askedUsage }: Call,
+  { isMetered, isEvents, dialect }: { isMetered: boolean; isEvents: boolean; dialect: Dialect },
+  { provider: { deadlines, keepAliveMs }, facts: { choices }, askedUsage }: Call,
   { exchange, gateway: { clock, limits: { writeStallMs } } }: Flow,
 ): PushedBody {
   const scanner = isEvents && exchange.status === 200 ? dialect.createScanner(choices) : undefined;

@@ -54,6 +54,34 @@ describe("a plain answer", () => {
   });
 });
 
+describe("an answer in text", () => {
+  const SAID = '{"usage":{"type":"tokens","input_tokens":0,"output_tokens":0,"total_tokens":0},"embedding":[]}';
+  for (const text of [SAID, "word ".repeat(40_000) + SAID]) {
+    it(`states no tokens, whatever its ${text.length} characters say: they may be the words of its caller`, async () => {
+      const provider = await startProvider((response) => {
+        response.writeHead(200, { "content-type": "Text/Plain; charset=utf-8" });
+        response.end(text);
+      });
+      const under = await startUnderTest({ upstreams: { a: provider.url } });
+      try {
+        const body = new FormData();
+        body.set("model", "whisper-1");
+        body.set("response_format", "text");
+        body.set("file", new Blob(["RIFF"]), "a.wav");
+        const { "content-type": _, ...headers } = under.headers;
+        const answer = await fetch(`${under.a}/v1/audio/transcriptions`, { method: "POST", headers, body });
+        assert.equal(await answer.text(), text);
+        const { usage, isEstimated } = await under.settled();
+        assert.equal(isEstimated, true);
+        assert.ok((usage?.output ?? 0) >= text.length / 8, `${usage?.output} tokens`);
+      } finally {
+        await under.close();
+        await provider.close();
+      }
+    });
+  }
+});
+
 describe("a plain chat completion", () => {
   let provider: Provider;
   let under: UnderTest;
