@@ -15,13 +15,8 @@ import { makeFolder, runProgram } from "../support/program.ts";
 import { type Answering, answerPlain, chunk, COMPLETION, type Provider, startProvider } from "../support/provider.ts";
 import { callRaw, openRaw, type RawConnection, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
-import {
-  COMPATIBILITY_DATE,
-  namespaceOf,
-  startWorker,
-  type TestWorker,
-  type WorkerOptions,
-} from "../support/worker.ts";
+import { namespaceOf, startWorker, type TestWorker, type WorkerOptions } from "../support/worker.ts";
+import { COMPATIBILITY_DATE } from "../support/workerd.ts";
 
 const KEY = "0123456789-secret-key";
 const OTHER = "9876543210-secret-key";

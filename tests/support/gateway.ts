@@ -122,7 +122,7 @@ function hiddenGateway(countOpen: () => number): Gateway {
 /** The same in workerd: records are what its log says. */
 async function startWorkerUnderTest({ upstreams, provider = {}, config = {}, parts }: UnderTestOptions) {
   assert.equal(parts, undefined, "a Worker takes no parts: make the case by it.notOn");
-  const { COUNTING, startWorker } = await import("./worker.ts");
+  const { startWorkerd } = await import("./workerd.ts");
   const key = generateGatewayKey();
   const [port, tlsPort] = [await freePort(), await freePort()];
   const whole = {
@@ -134,16 +134,15 @@ async function startWorkerUnderTest({ upstreams, provider = {}, config = {}, par
     ...config,
   };
   const ownKeys = (whole.keys as { key?: string }[]).flatMap(({ key: own }) => own ?? []);
-  const variables = { SALLYPORT_CONFIG: JSON.stringify(whole) };
-  const worker = await startWorker({ variables, port, tlsPort, tls: testIdentity(), main: COUNTING });
+  const { output, close } = await startWorkerd({ config: JSON.stringify(whole), port, tlsPort, tls: testIdentity() });
   return toUnderTest({
-    gateway: hiddenGateway(() => worker.begun() - worker.records.length),
-    a: worker.url,
-    b: worker.tlsUrl,
+    gateway: hiddenGateway(() => output.begun - output.records.length),
+    a: `http://127.0.0.1:${port}`,
+    b: `https://127.0.0.1:${tlsPort}`,
     key,
-    records: worker.records,
-    told: () => Promise.resolve(worker.told()),
-    close: worker.close,
+    records: output.records,
+    told: () => Promise.resolve(output.told),
+    close,
     ownKeys,
   });
 }
