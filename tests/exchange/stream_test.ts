@@ -1,5 +1,6 @@
 /** Streams through the front door: every byte as it came and when it came, and a verdict at the end. */
 // runtimes: all, old node, workers
+// long: a stream is silent for longer than the listeners' own deadlines
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import type { ServerResponse } from "node:http";

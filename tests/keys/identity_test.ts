@@ -1,5 +1,6 @@
 /** The way to an issuer's keys: rotation under load, storms of unknown keys, and an issuer that fails in every way. */
 // runtimes: all
+// long: keys of an issuer grow old
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";

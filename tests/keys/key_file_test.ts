@@ -110,7 +110,7 @@ describe("the content of a file of keys", () => {
     });
   });
 
-  it("are many, and each is found", async () => {
+  it.large("are many, and each is found", async () => {
     const keys = Array.from({ length: 20_000 }, (_, index) => record(`key-${index}`));
     const text = `{"keys":[\n${keys.map((key) => JSON.stringify(toKeyJson(key))).join(",\n")}\n]}\n`;
     const store = await readKeyFile(Buffer.from(text));

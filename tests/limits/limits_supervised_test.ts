@@ -2,13 +2,14 @@
 // runtimes: once
 import assert from "node:assert/strict";
 import { setImmediate } from "node:timers";
-import { describe, it } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { type LimitSubject, NO_RESERVATION, type Reservation } from "../../src/limits/limiter.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { SupervisedLimiter } from "../../src/serve/workers/supervised_limiter.ts";
 import { type LimitBatch, WorkerLeases } from "../../src/serve/workers/worker_leases.ts";
 import { describeLimiter, expecting, keyWith, refusalOf, tokens, usedOf } from "./limits_suite.ts";
+import { it } from "../support/cases.ts";
 
 const HOUR = 3_600_000;
 
@@ -76,7 +77,7 @@ describe("limits of workers", () => {
     assert.deepEqual(batches.flatMap(({ releases }) => releases), []);
   });
 
-  it("limits that have changed are told anew, and so are more subjects than have numbers", async () => {
+  it.large("limits that have changed are told anew, and so are more subjects than have numbers", async () => {
     const { worker, batches } = createSupervisor().join();
     const subject = keyWith({ requests: { limit: 1, windowMs: HOUR } });
     await worker.acquire([subject], NO_RESERVATION);

@@ -2,10 +2,11 @@
 // runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
-import { describe, it } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import fc from "fast-check";
 import { readMaxOutput } from "../../src/operations/chat_completion.ts";
 import { countInputBytes, isInputBounded } from "../../src/operations/request_size.ts";
+import { it } from "../support/cases.ts";
 
 const user = { role: "user", content: "Hi" };
 const BASE64 = "iVBORw0KGgo/+A".repeat(5000);
@@ -143,7 +144,7 @@ describe("the input of a request", () => {
     assert.equal(check('{"input":"Hi","previous_response_id":"x","previous_response_id":null}'), false);
   });
 
-  it("may hold any text", () => {
+  it.large("may hold any text", () => {
     fc.assert(fc.property(fc.string({ unit: "binary" }), fc.jsonValue(), (content, parameters) => {
       const tool = { type: "function", function: { name: "f", parameters } };
       assert.equal(check(JSON.stringify({ messages: [{ role: "user", content }], tools: [tool] })), true);
