@@ -27,7 +27,7 @@ import { type Handler, toHandler } from "./http/web.ts";
 import { BodyMemory } from "./inbound/body.ts";
 import { withCors } from "./inbound/cors.ts";
 import { createHostTable } from "./inbound/host.ts";
-import { OpenExchanges } from "./exchange/open_exchanges.ts";
+import { type OpenCount, OpenExchanges } from "./exchange/open_exchanges.ts";
 import { embedDurable } from "./steps/durable_parts.ts";
 import type { DurableExchanges } from "./durable/durable_exchanges.ts";
 import { answer, type Pipeline, type Provider } from "./pipeline.ts";
@@ -63,15 +63,14 @@ export interface GatewayParts {
   readonly budgets?: { readonly watch: BudgetWatch; readonly report: (text: string) => void } | undefined;
   /** @internal Durable exchanges, which outlive a configuration; in this process's memory by default; with `null` none. */
   readonly durable?: DurableExchanges | null | undefined;
-  /** @internal Exchanges under earlier configurations of the same process. */
-  readonly earlier?: EarlierExchanges | undefined;
+  /** @internal What is counted for all configurations of the same process together. */
+  readonly shared?: SharedLoad | undefined;
 }
 
-/** @internal Exchanges that gateways before this one still have open: the limits of this one count them too. */
-export interface EarlierExchanges {
-  /** The number of these exchanges. */
-  readonly size: number;
-  /** Memory for their bodies, and for those of this gateway. */
+/** @internal The load of gateways that follow one another: the limits of each count the open exchanges of all. */
+export interface SharedLoad {
+  readonly exchanges: OpenCount;
+  /** Memory for the bodies of all. */
   readonly bodies: BodyMemory;
 }
 
@@ -186,10 +185,10 @@ function toHostTable(providers: readonly Provider[]): Pipeline["resolveProvider"
  * ```
  */
 export function createGateway(config: Config, overrides: Partial<GatewayParts> = {}): Gateway {
-  const { digest = portableDigest, clock = systemClock, transport = createFetchTransport(), earlier } = overrides;
+  const { digest = portableDigest, clock = systemClock, transport = createFetchTransport(), shared } = overrides;
   const { limits, cors } = config;
   const providers = toProviders(config, { ...overrides, transport, clock });
-  const open = new OpenExchanges();
+  const open = new OpenExchanges(shared?.exchanges);
   let isReady = true;
   let isClosing = false;
   const limiter = overrides.limiter ?? new MemoryLimiter(clock);
@@ -205,12 +204,12 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     tracer: overrides.tracer,
     clock,
     limits,
-    bodies: earlier?.bodies ?? new BodyMemory(limits.maxBodiesBytes),
+    bodies: shared?.bodies ?? new BodyMemory(limits.maxBodiesBytes),
     open,
     listsWithheld: overrides.observers?.some(({ wantsWithheld }) => wantsWithheld) ?? false,
     assertWelcome() {
       if (isClosing) throw new GatewayError("gateway_draining");
-      if (open.size + (earlier?.size ?? 0) > limits.maxExchanges) throw new GatewayError("gateway_overloaded");
+      if (open.count.open > limits.maxExchanges) throw new GatewayError("gateway_overloaded");
     },
   };
   const handle: Handler["handle"] = (request) => answer(request, pipeline);

@@ -32,6 +32,11 @@ class CallerWatch {
   }
 }
 
+/** The number of open exchanges, of one list or of several. */
+export interface OpenCount {
+  open: number;
+}
+
 /**
  * The exchanges that are not settled yet, in no order. An array, in which each knows its index: a `Set` with many
  * additions and deletions replaces its table over and over, and in V8 the old tables keep their entries alive when the
@@ -39,10 +44,17 @@ class CallerWatch {
  * profile).
  */
 export class OpenExchanges implements Iterable<Exchange> {
+  /** The number of open exchanges, with those of the lists that share it. */
+  readonly count: OpenCount;
   readonly #all: Exchange[] = [];
   /** Answers that are read after their exchange has settled: functions that break them off. */
   readonly #held = new Set<(reason: Error) => void>();
   readonly #onEmpty: (() => void)[] = [];
+
+  /** @param count Counts them; one of its own if left out */
+  constructor(count: OpenCount = { open: 0 }) {
+    this.count = count;
+  }
 
   /** The number of open exchanges. */
   get size(): number {
@@ -62,6 +74,7 @@ export class OpenExchanges implements Iterable<Exchange> {
   ): Exchange {
     const exchange = new Exchange(clock);
     exchange.openIndex = this.#all.push(exchange) - 1;
+    this.count.open++;
     exchange.onSettled(() => this.#delete(exchange));
     new CallerWatch(request, exchange, clock);
     for (const observer of observers) exchange.onSettled(observer);
@@ -70,6 +83,7 @@ export class OpenExchanges implements Iterable<Exchange> {
 
   /** Removes an exchange; the last one is moved to its index. */
   #delete({ openIndex }: Exchange): void {
+    this.count.open--;
     const last = this.#all.pop();
     if (last !== undefined && last.openIndex !== openIndex) {
       this.#all[openIndex] = last;

@@ -6,7 +6,7 @@
  */
 import { systemClock } from "../exchange/clock.ts";
 import type { ExchangeObserver, Tracer } from "../exchange/observer.ts";
-import type { Gateway, GatewayParts } from "../gateway.ts";
+import type { Gateway, GatewayParts, SharedLoad } from "../gateway.ts";
 import { BodyMemory } from "../inbound/body.ts";
 import { ObserverBatch } from "../observe/observer_batch.ts";
 import type { Change } from "./change.ts";
@@ -40,7 +40,7 @@ export class RunningGateway {
   /** Answers callers by the configuration in force. */
   readonly handler: HandlerSwitch;
   readonly #options: RunningGatewayOptions;
-  readonly #bodies: BodyMemory = new BodyMemory(0);
+  readonly #shared: SharedLoad = { exchanges: { open: 0 }, bodies: new BodyMemory(0) };
   #current: Generation | undefined;
   readonly #earlier = new Set<Generation>();
   /** Ejections of replicas that earlier gateways have counted, by provider and replica. */
@@ -59,7 +59,7 @@ export class RunningGateway {
 
   /** The number of open exchanges, under all configurations. */
   get openExchanges(): number {
-    return this.#generations.reduce((sum, { gateway }) => sum + gateway.openExchanges, 0);
+    return this.#shared.exchanges.open;
   }
 
   /** The number of open exchanges that are streams. */
@@ -84,26 +84,18 @@ export class RunningGateway {
   prepare(prepared: Prepared): Promise<Change> {
     const { config, assembly } = prepared;
     const { observe, tracer, budgets } = this.#options;
-    const earlier = this.#earlier;
     const observers = new ObserverBatch([...assembly.parts.observers, ...observe(prepared)], systemClock);
     const gateway = composeGateway(config, {
       ...assembly.parts,
       observers: [observers],
       tracer,
       budgets,
-      earlier: {
-        bodies: this.#bodies,
-        get size() {
-          let size = 0;
-          for (const each of earlier) size += each.gateway.openExchanges;
-          return size;
-        },
-      },
+      shared: this.#shared,
     });
     const apply = () => {
       const before = this.#current;
       this.#current = { prepared, gateway, observers };
-      this.#bodies.resize(config.limits.maxBodiesBytes);
+      this.#shared.bodies.resize(config.limits.maxBodiesBytes);
       this.handler.turnTo(gateway);
       const begun = assembly.begin();
       if (before !== undefined) void this.#retire(before, begun);

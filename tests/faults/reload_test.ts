@@ -98,6 +98,21 @@ describe("reload", () => {
     return { program, url, admin, ask, ready, call, reload, settle };
   }
 
+  it("counts an exchange of an earlier configuration until its end", async () => {
+    const limited = (names: readonly string[]) => config(names, { limits: { exchanges: 1 } });
+    const { url, ready, call, reload } = await serve(1, limited(["a"]));
+    const running = openRaw(url, toRawRequest(url, { headers: toHeaders(KEY), body: STREAM_BODY }));
+    await until(() => running.received().includes("data: "), "the stream begins");
+    write(limited(["a", "b"]));
+    await reload();
+    assert.equal((await ready()).openExchanges, 1);
+    assert.equal(await call("b.localhost"), 503);
+    finish.forEach((end) => end());
+    await until(async () => (await ready()).openExchanges === 0, "the stream ends");
+    assert.equal(await call("b.localhost"), 200);
+    running.socket.destroy();
+  });
+
   for (const workers of [1, 2]) {
     describe(workers === 1 ? "alone" : "with workers", () => {
       it("row 66: takes effect under kept-alive load, twice at once, and nothing is refused, cut or forgotten", async () => {
