@@ -31,13 +31,14 @@ const ANSWERS = [
 ];
 /** Cuts that are under way at once. */
 const PARALLEL = 16;
-/** Cuts of an answer at most: each byte of a short one, and bytes at even distances of a long one, near its end all. */
-const MAX_CUTS = 300;
-/** The same where cuts elsewhere show all but that a store fits. */
-const FEW_CUTS = 60;
-/** Bytes at the end of an answer that are cut at each, and where there are few cuts. */
-const LAST_BYTES = 64;
-const FEW_LAST_BYTES = 16;
+/** Cuts of an answer: so many at even distances, which is each byte of a short one, and each of the last bytes. */
+interface Cuts {
+  readonly most: number;
+  readonly last: number;
+}
+const MANY: Cuts = { most: 300, last: 64 };
+/** Where others show all but that a store fits. */
+const FEW: Cuts = { most: 60, last: 16 };
 /** Deadline of Redis, which a busy machine keeps too. Milliseconds. */
 const PATIENCE_MS = 5000;
 
@@ -56,8 +57,7 @@ async function read(answer: Response, length = Infinity): Promise<Buffer> {
 }
 
 /** Returns the places of the cuts: after the first byte, since Bun sends no head before it. */
-function toCuts(length: number, isMany: boolean): number[] {
-  const [most, last] = isMany ? [MAX_CUTS, LAST_BYTES] : [FEW_CUTS, FEW_LAST_BYTES];
+function toPlaces(length: number, { most, last }: Cuts): number[] {
   const step = Math.ceil(length / most);
   return Array.from({ length }, (_, index) => index + 1).filter((at) => at % step === 0 || at > length - last);
 }
@@ -86,10 +86,9 @@ describe("a caller that is cut off", () => {
 
   /** Starts two gateways over these stores, and cuts answers through them. */
   async function cutAll(
-    text: string,
-    path: string,
+    { text, path }: { readonly text: string; readonly path: string },
     stores: readonly RecordingStore[],
-    isMany = true,
+    cuts: Cuts,
   ): Promise<void> {
     bytes = Buffer.from(text);
     const all = stores.map((store) => createDurableExchanges(store, systemClock));
@@ -101,9 +100,9 @@ describe("a caller that is cut off", () => {
         parts: { durable },
       });
     gateways = [await start(all[0]), await start(all.at(-1))];
-    const cuts = toCuts(bytes.length, isMany);
+    const places = toPlaces(bytes.length, cuts);
     const one = async () => {
-      for (let at = cuts.pop(); at !== undefined; at = cuts.pop()) await cut(path, at);
+      for (let at = places.pop(); at !== undefined; at = places.pop()) await cut(path, at);
     };
     await Promise.all(Array.from({ length: PARALLEL }, one));
     assert.equal(new Set(provider.calls.map(({ headers }) => headers["idempotency-key"])).size, provider.calls.length);
@@ -140,7 +139,7 @@ describe("a caller that is cut off", () => {
   for (const { name, path, type: contentType, text } of ANSWERS) {
     it(`reads on at any byte: ${name}`, () => {
       type = contentType;
-      return cutAll(text, path, [new MemoryRecordings({ clock: systemClock, maxBytes: 100_000_000 })]);
+      return cutAll({ text, path }, [new MemoryRecordings({ clock: systemClock, maxBytes: 100_000_000 })], MANY);
     });
   }
 
@@ -162,11 +161,13 @@ describe("a caller that is cut off", () => {
 
     // The store is the same on every runtime, and its own suite runs on all: there, one answer shows that they fit.
     for (const [index, { name, path, type: contentType, text }] of ANSWERS.entries()) {
-      const every = index === 0 ? it : it.once;
-      every(`reads on at any byte, also through another gateway: ${name}`, async () => {
+      const [every, where, cuts] = index === 0
+        ? [it, "at any byte", MANY] as const
+        : [it.once, "at cuts", FEW] as const;
+      every(`reads on ${where}, also through another gateway: ${name}`, async () => {
         type = contentType;
         const stores = clients.map((client) => new RedisRecordings({ client, clock: systemClock }));
-        await cutAll(text, path, stores, index === 0); // the others are cut at any byte in memory
+        await cutAll({ text, path }, stores, cuts);
       });
     }
   });
