@@ -120,7 +120,7 @@ const caption = `${Object.entries(versions).map((pair) => pair.join(" ")).join("
 }`;
 const { effort } = options;
 const kept = { measuredAt, machine, versions, effort, results, ...(correctness && { correctness }) };
-writeFileSync(join(directory, "results.json"), JSON.stringify(kept, null, 1) + "\n");
+writeFileSync(join(directory, "results.json"), JSON.stringify(kept, null, 2) + "\n");
 writeFileSync(join(directory, "chart.svg"), drawChart(results, caption));
 console.log(`\nwritten: ${join(directory, "results.json")} and chart.svg`);
 if (failure !== undefined) throw failure;

@@ -181,7 +181,7 @@ export function makeKeys(): string {
 /** @returns What log and metrics add */
 export function makeObservers(): string {
   const session = read(MAIN);
-  const toShare = (value: number) => `${Math.round((1 / value - 1) * 100)} %`;
+  const toShare = (value: number) => value < 1 ? `${Math.round((1 / value - 1) * 100)} %` : "less than the noise";
   const runtimes = gatewaysOf(session);
   const cells = runtimes.map((runtime) =>
     compared(session, "observers", `gateway ${runtime}`, toShare, ({ byCpu }) => byCpu?.median)
