@@ -61,31 +61,42 @@ withRedis.describe("row 67: a Redis that is far away", () => {
     return { changes, good, failed };
   };
 
+  /** Returns the longest pause during some work in which Redis, asked without the link, or this process was away. */
+  const awayDuring = async (work: () => Promise<void>): Promise<number> => {
+    const direct = new Redis(redis.url);
+    let [awayMs, isOver] = [0, false];
+    const watching = (async () => {
+      while (!isOver) {
+        const start = performance.now();
+        await direct.ping();
+        await new Promise((resolve) => setTimeout(resolve, TICK_MS));
+        awayMs = Math.max(awayMs, performance.now() - start - TICK_MS);
+      }
+    })();
+    try {
+      await work();
+    } finally {
+      isOver = true;
+      await watching;
+      direct.disconnect();
+    }
+    return awayMs;
+  };
+
   /**
-   * Connects and makes calls over a link with a round trip, and checks what they find. It does so again as long as
-   * Redis, asked without the link in between, or this process was away for half of the time between the round trip and
-   * the timeout: then the machine has proven nothing.
+   * Connects and makes calls over a link with a round trip, and checks what they find. It does so again as long as the
+   * machine was away for half of the time between the round trip and the timeout: then it has proven nothing.
    *
    * @returns How often it connected
    */
   const prove = async (rtt: number, timeoutMs: number, isRight: (found: Found) => boolean): Promise<number> => {
     link.rtt = rtt;
     for (let tries = 1;; tries++) {
-      const direct = new Redis(redis.url);
-      let [awayMs, isOver] = [0, false];
-      const watching = (async () => {
-        while (!isOver) {
-          const start = performance.now();
-          await direct.ping();
-          await new Promise((resolve) => setTimeout(resolve, TICK_MS));
-          awayMs = Math.max(awayMs, performance.now() - start - TICK_MS);
-        }
-      })();
-      await connect(timeoutMs);
-      const found = await load();
-      isOver = true;
-      await watching;
-      direct.disconnect();
+      let found: Found = { changes: 0, good: 0, failed: 0 };
+      const awayMs = await awayDuring(async () => {
+        await connect(timeoutMs);
+        found = await load();
+      });
       if (isRight(found)) return tries;
       const isDisturbed = awayMs > Math.abs(timeoutMs - rtt) / 2;
       if (!isDisturbed || tries === MOST_TRIES) assert.fail(JSON.stringify({ ...found, awayMs, reports }));

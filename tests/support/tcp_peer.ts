@@ -189,7 +189,7 @@ export async function callRaw(url: string, call: RawCall): Promise<RawAnswer> {
   return parseAnswer(await closed);
 }
 
-/** Whether a socket connects within so many milliseconds from now. */
+/** Tells whether a socket connects within so many milliseconds from now. */
 function connectsWithin(socket: Socket, ms: number): Promise<boolean> {
   return new Promise((resolve) => {
     const timer = setTimeout(() => resolve(false), ms);
