@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import process from "node:process";
 import { describe, it } from "@std/testing/bdd";
 import { run } from "../../scripts/test/run_task.ts";
+import { isRunning } from "../support/program.ts";
 import { until } from "../support/until.ts";
 
 /** Starts a program that says its id, holds its parent's output open, and outlives it. */
@@ -12,15 +13,6 @@ const STARTS_ANOTHER = `
   const child = spawn(process.execPath, ["-e", "setInterval(() => {}, 1000)"], { stdio: "inherit" });
   console.log(child.pid);
 `;
-
-function isRunning(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch {
-    return false;
-  }
-}
 
 describe("a process of tests", () => {
   it("ends with all that it has started", async () => {

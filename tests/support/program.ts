@@ -158,3 +158,13 @@ export async function runProgram(
   const status = await program.ended;
   return { status, stdout: program.stdout(), stderr: program.stderr() };
 }
+
+/** Tells whether there is a process of this id. */
+export function isRunning(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
