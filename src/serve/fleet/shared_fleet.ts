@@ -23,6 +23,7 @@ import type { MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
 import { mergeMetrics } from "../../observe/metrics/metrics_text.ts";
 import type { FleetMember } from "./fleet_member.ts";
 import type { OwnGateway } from "./own_gateway.ts";
+import { RecentValue } from "./recent_value.ts";
 
 /** All gateways. */
 const ALL = "all";
@@ -46,7 +47,7 @@ export class SharedFleet implements Fleet {
   #readAt = 0;
   #isStale = false;
   #reading: Promise<void> | undefined;
-  readonly #live = new Shared<ReadonlyMap<string, unknown>>(FRESH_MS);
+  readonly #live = new RecentValue<ReadonlyMap<string, unknown>>(FRESH_MS);
 
   /**
    * @param own This gateway
@@ -272,26 +273,5 @@ export class SharedFleet implements Fleet {
         if (read(missing.get(id) ?? "", value, id)) missing.delete(id);
       }
     }
-  }
-}
-
-/** A value that several readers want at about the same time: it is read once for all of them. */
-class Shared<T> {
-  readonly #freshMs: number;
-  #value: Promise<T> | undefined;
-  #readAt = -Infinity;
-
-  /** @param freshMs Time for which it is used. Milliseconds */
-  constructor(freshMs: number) {
-    this.#freshMs = freshMs;
-  }
-
-  get(read: () => Promise<T>): Promise<T> {
-    const now = systemClock.monotonic();
-    if (this.#value !== undefined && now - this.#readAt < this.#freshMs) return this.#value;
-    this.#readAt = now;
-    const value = this.#value = read();
-    value.catch(() => this.#value = undefined);
-    return value;
   }
 }

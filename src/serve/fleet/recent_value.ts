@@ -1,0 +1,28 @@
+/**
+ * A value that is read again only when the last one is too old.
+ *
+ * @module
+ */
+import { systemClock } from "../../exchange/clock.ts";
+
+/** A value that several readers want at about the same time. It is read once for all of them. */
+export class RecentValue<T> {
+  readonly #freshMs: number;
+  #value: Promise<T> | undefined;
+  #readAt = -Infinity;
+
+  /** @param freshMs Time for which it is used. Milliseconds */
+  constructor(freshMs: number) {
+    this.#freshMs = freshMs;
+  }
+
+  /** @returns The last value if it is recent, else the one that `read` returns */
+  get(read: () => Promise<T>): Promise<T> {
+    const now = systemClock.monotonic();
+    if (this.#value !== undefined && now - this.#readAt < this.#freshMs) return this.#value;
+    this.#readAt = now;
+    const value = this.#value = read();
+    value.catch(() => this.#value = undefined);
+    return value;
+  }
+}
