@@ -90,6 +90,8 @@ interface Flow {
   dialect: Dialect;
   /** Headers with the caller's key at the provider; none before step 3. */
   credentials: Credentials;
+  /** The caller's gateway key; empty before step 3. */
+  presentedKey: string;
   /** True if the call goes on when its caller leaves: then its deadlines are the provider's alone. */
   readonly isDurable?: boolean;
 }
@@ -115,7 +117,7 @@ interface Call {
  */
 export async function answer(request: GatewayRequest, gateway: Pipeline): Promise<GatewayResponse> {
   const exchange = gateway.open.begin(request, gateway); // 1
-  const flow: Flow = { request, exchange, gateway, dialect: OPAQUE, credentials: {} };
+  const flow: Flow = { request, exchange, gateway, dialect: OPAQUE, credentials: {}, presentedKey: "" };
   try {
     exchange.trace = gateway.tracer?.begin(exchange, request);
     gateway.assertWelcome();
@@ -139,7 +141,7 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   exchange.facts.operation = operation.name;
   exchange.facts.isMetered = operation.cost === "tokens";
   if (operation.genAi !== undefined) exchange.facts.genAi = operation.genAi;
-  const presentedKey = readGatewayCredential(headers, provider); // 3
+  const presentedKey = flow.presentedKey = readGatewayCredential(headers, provider); // 3
   const storedKey = await findGatewayKey(presentedKey, keys, { digest, exchange, clock, identity });
   const key = identify({ presentedKey, storedKey }, { provider, operation }, flow);
   if (operation.isOwn) return await answerRecorded({ provider, key, presentedKey }, operation, flow);
@@ -173,15 +175,14 @@ function identify(
   { provider, operation }: Pick<Call, "provider" | "operation">,
   flow: Flow,
 ): KeyConfig {
-  const { request: { method, url, headers }, exchange, gateway: { clock, holdsKey } } = flow;
+  const { request: { method, url, headers }, exchange, gateway: { clock } } = flow;
   if (storedKey !== undefined) exchange.facts.keyId = storedKey.id;
   const key = admitKey(storedKey, provider.name, clock.now());
   flow.credentials = readUpstreamCredentials(headers, provider, presentedKey);
   for (const name in flow.credentials) {
-    const value = flow.credentials[name] ?? "";
-    if (value.includes(presentedKey) || holdsKey(value)) throw toGatewayKeyError(name, provider);
+    if (holdsGatewayKey(flow.credentials[name] ?? "", flow)) throw toGatewayKeyError(name, provider);
   }
-  if (url.includes(presentedKey) || holdsKey(url)) {
+  if (holdsGatewayKey(url, flow) || holdsGatewayKey(decodeEscapes(url), flow)) {
     throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the URL" });
   }
   if (method === "GET" && headers.get("upgrade")?.toLowerCase() === "websocket") {
@@ -193,21 +194,37 @@ function identify(
   return key;
 }
 
+/** Returns whether a text contains a credential for the gateway: the caller's own, or any of a known form. */
+function holdsGatewayKey(text: string, { presentedKey, gateway: { holdsKey } }: Flow): boolean {
+  return text.includes(presentedKey) || holdsKey(text);
+}
+
+/** Decodes the escapes of a URL, as a provider does before it reads it. */
+function decodeEscapes(url: string): string {
+  if (!url.includes("%")) return "";
+  return url.replace(/(?:%[0-7][0-9a-f])+/gi, (escapes) => decodeURIComponent(escapes));
+}
+
 /** 5: reads the body's bytes, and from a parsed view the facts that are needed. Nothing large of the view is kept. */
 async function read(
   { provider, operation, key }: Pick<Call, "provider" | "operation" | "key">,
-  { request, exchange, gateway: { limits, bodies, clock, holdsKey } }: Flow,
+  flow: Flow,
 ): Promise<Call> {
+  const { request, exchange, gateway: { limits, bodies, clock } } = flow;
   const isBodiless = operation.body === "none" || (request.body === null && operation.body === "any");
   if (isBodiless) return { provider, operation, key, body: null, facts: NO_FACTS, askedUsage: undefined };
   const types = CONTENT_TYPES[operation.body];
   const body = await readBody(request, { limits, types, memory: bodies, owner: key.id, clock, exchange });
   const facts = readFacts(body.bytes ?? new Uint8Array(), request, { operation, messages: provider.messages });
   const { model, isStream, users } = facts;
+  // First: log, metrics and usage show the model.
+  if (holdsGatewayKey(model ?? "", flow)) throw new GatewayError("gateway_key_misplaced", { param: "model" });
   if (model !== undefined) exchange.facts.model = model;
   if (isStream !== undefined) exchange.facts.stream = isStream;
   if (operation.model === "body" || operation.model === "optional") admitModel(key, model);
-  if (users.some(holdsKey)) throw new GatewayError("gateway_key_misplaced", { param: "user" });
+  if (users.some((user) => holdsGatewayKey(user, flow))) {
+    throw new GatewayError("gateway_key_misplaced", { param: "user" });
+  }
   const askedUsage = provider.usage === "ask" ? askForUsage(body, operation, facts) : undefined;
   return { provider, operation, key, body, facts, askedUsage };
 }
@@ -215,11 +232,15 @@ async function read(
 /** 6: forwards the original bytes, but for usage that was asked for, with the headers that may be forwarded. */
 function send(
   { provider, operation: { path }, body, facts: { isStream } }: Call,
-  { request: { method, url, headers, isGone }, exchange, gateway: { listsWithheld }, credentials, isDurable }: Flow,
+  flow: Flow,
 ): Promise<UpstreamResponse> {
+  const { request: { method, url, headers, isGone }, exchange, gateway: { listsWithheld }, credentials } = flow;
   if (isGone) throw new ClientClosed();
-  const deadlines = isDurable ? provider.deadlines : shorten(provider.deadlines, headers, isStream ?? true);
+  const deadlines = flow.isDurable ? provider.deadlines : shorten(provider.deadlines, headers, isStream ?? true);
   const sent = toUpstreamHeaders(headers, provider.headerRules, credentials);
+  for (const name in sent) {
+    if (holdsGatewayKey(sent[name] ?? "", flow)) throw new GatewayError("gateway_key_misplaced", { param: name });
+  }
   if (listsWithheld) exchange.facts.withheld = { request: listWithheld(headers, sent) };
   return forward({ path: path + toQuery(url), method, headers: sent, body, deadlines }, exchange, provider);
 }
