@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { type AdmissionParts, admit, reserve, subjectsOf } from "./steps/admission.ts";
+import { type Admission, type AdmissionParts, enter, reserve, subjectsOf } from "./steps/admission.ts";
 import type { Config } from "./config/config.ts";
 import type { KeyConfig } from "./config/key.ts";
 import type { ProviderConfig } from "./config/provider.ts";
@@ -35,10 +35,10 @@ import { findGatewayKey, type KeyResolver } from "./keys/key_resolver.ts";
 import type { KeyStore } from "./keys/key_store.ts";
 import type { CallerTokens } from "./keys/identity/verifier.ts";
 import { admitKey, admitModel, admitOperation, allowsModel } from "./keys/policy.ts";
-import { limitsAmounts, type LimitSubject, NO_RESERVATION } from "./limits/limiter.ts";
+import { limitsAmounts, type LimitSubject } from "./limits/limiter.ts";
 import { dialectOfCaller, type ResolvedOperation, resolveOperation, toQuery } from "./operations/router.ts";
 import { NO_FACTS, type RequestFacts } from "./operations/request_facts.ts";
-import { answerDurable, askedDurable } from "./steps/durable.ts";
+import { answerDurable, askedDurable, enterDurable } from "./steps/durable.ts";
 import { answerRecorded } from "./steps/recorded_answer.ts";
 import { askForUsage, CONTENT_TYPES, readFacts } from "./steps/request_body.ts";
 import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
@@ -53,6 +53,8 @@ import { UsageChunkFilter } from "./upstream/usage_chunk.ts";
 export interface Provider extends Omit<ProviderConfig, "transport">, ForwardParts {
   /** Its name in the config. */
   readonly name: string;
+  /** True if the gateway has other providers too. */
+  readonly hasOthers: boolean;
   /** The provider as a subject of limits: one entry if it has limits for all keys together, else none. */
   readonly subjects: readonly LimitSubject[];
   /** The headers that may cross, to it and back. */
@@ -132,7 +134,8 @@ export async function answer(request: GatewayRequest, gateway: Pipeline): Promis
  * and dates in the log that V8 prints, took about a tenth of a plain call on Node (2026-11-22, two builds in turns).
  */
 async function run(flow: Flow): Promise<GatewayResponse> {
-  const { request: { method, url, headers }, exchange, gateway: { keys, digest, clock, identity } } = flow;
+  const { request: { method, url, headers }, exchange, gateway } = flow;
+  const { keys, digest, clock, identity } = gateway;
   const { provider, prefix } = address(flow); // 2
   const operation = await resolveOperation(method, prefix === "" ? url : withoutPrefix(url));
   const isKnown = operation.isOwn ?? operation.group !== undefined;
@@ -144,20 +147,25 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   const presentedKey = flow.presentedKey = readGatewayCredential(headers, provider); // 3
   const storedKey = await findGatewayKey(presentedKey, keys, { digest, exchange, clock, identity });
   const key = identify({ presentedKey, storedKey }, { provider, operation }, flow);
+  gateway.open.share(exchange, key.id, provider.hasOthers ? provider.name : undefined);
   if (operation.isOwn) return await answerRecorded({ provider, key, presentedKey }, operation, flow);
-  const subjects = subjectsOf(key, provider, flow.gateway); // 4
+  const subjects = subjectsOf(key, provider, gateway); // 4
+  const isMetered = operation.cost === "tokens" && subjects.some(limitsAmounts);
+  const admission: Admission = { subjects, isMetered, lease: undefined };
   const durable = key.durable ?? provider.durable;
   const asked = durable ? askedDurable(flow.request, operation, durable) : undefined;
-  const isLate = asked !== undefined || (operation.cost === "tokens" && subjects.some(limitsAmounts));
-  if (subjects.length > 0 && !isLate) await admit(subjects, NO_RESERVATION, flow);
-  const call = await read({ provider, operation, key }, flow); // 5
-  const carryOn = (flow: Flow) => carry(call, isLate ? subjects : [], flow);
-  return await (asked === undefined ? carryOn(flow) : answerDurable(asked, { ...call, presentedKey }, flow, carryOn));
+  const caller = { provider, operation, key, presentedKey };
+  if (asked !== undefined) await enterDurable(asked, caller, admission, flow);
+  else if (subjects.length > 0) await enter(admission, flow);
+  const call = await read(caller, flow); // 5
+  const carryOn = (flow: Flow) => carry(call, admission, flow);
+  if (asked === undefined) return await carryOn(flow);
+  return await answerDurable(asked, { ...call, presentedKey }, { admission, carry: carryOn }, flow);
 }
 
-/** 4, for subjects that do not count the call yet, then 6 and 7. */
-async function carry(call: Call, subjects: readonly LimitSubject[], flow: Flow): Promise<GatewayResponse> {
-  if (call.operation.cost === "tokens") await reserve(subjects, call, flow);
+/** 4, for what is limited of the call's tokens and money, then 6 and 7. */
+async function carry(call: Call, admission: Admission, flow: Flow): Promise<GatewayResponse> {
+  if (call.operation.cost === "tokens") await reserve(admission, call, flow);
   return relay(await send(call, flow), call, flow);
 }
 

@@ -14,17 +14,20 @@ import type { Exchange } from "../exchange/exchange.ts";
 import type { TokenUsage } from "../exchange/record.ts";
 import type { GatewayRequest } from "../http/message.ts";
 import type { RequestBody } from "../inbound/body.ts";
+import type { EstimatedCall } from "../limits/estimate.ts";
 import {
   acquireLease,
   type Amounts,
   type Lease,
   type Limiter,
   limitsAmounts,
+  limitsCalls,
   type LimitSubject,
   NO_AMOUNTS,
   NO_RESERVATION,
   type Reservation,
 } from "../limits/limiter.ts";
+import { joinHeaders } from "../limits/verdict.ts";
 import type { RequestFacts } from "../operations/request_facts.ts";
 import { isBodyBounded } from "./request_body.ts";
 
@@ -74,23 +77,52 @@ export function subjectsOf(
   return [...own, { name: `team:${team}`, limits: shared.limits }, ...subjects];
 }
 
+/** Admission of one call by its limits. */
+export interface Admission {
+  /** Subjects to count against. */
+  readonly subjects: readonly LimitSubject[];
+  /** True if tokens or money are to be reserved, for which the body has to be known. */
+  readonly isMetered: boolean;
+  /** Lease of its request and its place; `undefined` before it has one, and after it was given back. */
+  lease: Lease | undefined;
+}
+
+/**
+ * Admits a call before its body is read: takes its request and its place from all limits, or from none. What takes no
+ * tokens and no money is admitted by this alone.
+ *
+ * @param admission The admission
+ * @param asking The exchange, and the parts of its gateway
+ * @throws {GatewayError} As the limiter does
+ */
+export async function enter(admission: Admission, asking: Asking): Promise<void> {
+  const { subjects, isMetered } = admission;
+  const entered = isMetered ? subjects.filter(limitsCalls) : subjects;
+  const toAmounts = isMetered ? undefined : toNoAmounts;
+  if (entered.length > 0) admission.lease = await acquire(entered, NO_RESERVATION, asking, toAmounts);
+}
+
+/** Gives back what {@link enter} has taken: there is no call. */
+export function giveBack(admission: Admission, { exchange }: Pick<Asking, "exchange">): void {
+  if (admission.lease === undefined) return;
+  admission.lease.release(NO_AMOUNTS, true);
+  admission.lease = undefined;
+  exchange.headers = {};
+}
+
 const toNoAmounts = () => NO_AMOUNTS;
 
 /**
  * Takes from all limits, or from none, and settles when the exchange is over.
  *
- * @param subjects Subjects to count against
- * @param reservation Amounts to reserve
- * @param asking The exchange, and the parts of its gateway
- * @param toAmounts Converts the usage of its record to amounts
- * @throws {GatewayError} As the limiter does
+ * @param toAmounts Converts the usage of the exchange; left out where another lease is charged for it
  */
-export async function admit(
+async function acquire(
   subjects: readonly LimitSubject[],
   reservation: Reservation,
   { exchange, gateway }: Asking,
-  toAmounts: (usage: TokenUsage | undefined) => Amounts = toNoAmounts,
-): Promise<void> {
+  toAmounts: ((usage: TokenUsage | undefined) => Amounts) | undefined,
+): Promise<Lease> {
   const { limiter, clock } = gateway;
   const budgets = subjects.some(limitsAmounts) ? gateway.budgets : undefined;
   let lease: Lease;
@@ -100,14 +132,15 @@ export async function admit(
     budgets?.refused(error, subjects);
     throw error;
   }
-  const note = budgets?.admitted(lease);
+  const note = toAmounts && budgets?.admitted(lease);
   exchange.onSettled(({ usage }) => {
-    const used = toAmounts(usage);
+    const used = toAmounts?.(usage) ?? NO_AMOUNTS;
     note?.(used);
     return lease.release(used);
   });
   if (lease.observed !== undefined) exchange.facts.observedLimit = lease.observed;
-  exchange.headers = lease.headers;
+  exchange.headers = joinHeaders(exchange.headers, lease.headers);
+  return lease;
 }
 
 /** Multiplies a maximum by the number of choices, which a caller may state as any number. */
@@ -115,35 +148,46 @@ const toWhole = (max: number | undefined, choices: number): number | undefined =
   max && Math.min(Math.ceil(max * choices), Number.MAX_SAFE_INTEGER);
 
 /**
- * Opens the account of a call that costs tokens, and admits it: where tokens are limited, its body says how much to
- * reserve.
+ * Opens the account of a call that costs tokens and whose body was read, and reserves what its limits count of that. It
+ * takes request and place too if they were given back. A call that is refused gives all of it back.
  *
- * @param subjects Subjects to count against; none if it was admitted before
+ * @param admission The admission
  * @param call The call
  * @param asking The exchange, and the parts of its gateway
- * @throws {GatewayError} As {@link admit} and {@link Accounting.open} do
+ * @throws {GatewayError} As the limiter and {@link Accounting.open} do
  */
-export async function reserve(
-  subjects: readonly LimitSubject[],
-  { key, provider, body, facts: { choices, maxOutput, inputBytes, isBackground } }: AskedCall,
-  asking: Asking,
-): Promise<void> {
-  const { request, exchange, gateway: { accounting } } = asking;
-  const call = {
+export async function reserve(admission: Admission, call: AskedCall, asking: Asking): Promise<void> {
+  const { subjects, isMetered } = admission;
+  const estimated = toEstimatedCall(call, asking);
+  asking.gateway.accounting.watch(estimated, asking.exchange);
+  if (!isMetered) {
+    if (admission.lease === undefined && subjects.length > 0) await enter(admission, asking);
+    return;
+  }
+  const { provider, body, facts } = call;
+  try {
+    const { reservation, toAmounts } = asking.gateway.accounting.open(subjects, {
+      ...estimated,
+      outputBound: toWhole(provider.maxOutput, facts.choices),
+      isInputBounded: () => isBodyBounded(body?.bytes ?? new Uint8Array(), asking.request),
+    });
+    const isAdmitted = admission.lease !== undefined;
+    const reserved = isAdmitted ? subjects.filter(limitsAmounts) : subjects;
+    await acquire(reserved, { ...reservation, isAdmitted }, asking, toAmounts);
+  } catch (error) {
+    giveBack(admission, asking);
+    throw error;
+  }
+}
+
+/** Returns a call as the accounting knows it. */
+function toEstimatedCall({ key, provider, facts }: AskedCall, { exchange }: Asking): EstimatedCall {
+  return {
     provider: provider.name,
     model: exchange.facts.model ?? "",
     keyId: key.id,
-    inputBytes,
-    isBackground,
-    maxOutput: exchange.facts.genAi === "embeddings" ? 0 : toWhole(maxOutput, choices),
+    inputBytes: facts.inputBytes,
+    isBackground: facts.isBackground,
+    maxOutput: exchange.facts.genAi === "embeddings" ? 0 : toWhole(facts.maxOutput, facts.choices),
   };
-  accounting.watch(call, exchange);
-  if (subjects.length === 0) return;
-  if (!subjects.some(limitsAmounts)) return admit(subjects, NO_RESERVATION, asking);
-  const { reservation, toAmounts } = accounting.open(subjects, {
-    ...call,
-    outputBound: toWhole(provider.maxOutput, choices),
-    isInputBounded: () => isBodyBounded(body?.bytes ?? new Uint8Array(), request),
-  });
-  await admit(subjects, reservation, asking, toAmounts);
 }

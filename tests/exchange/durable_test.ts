@@ -116,6 +116,45 @@ describe("durable exchanges", () => {
     assert.equal((await other.json()).error.code, "idempotency_key_reused");
   });
 
+  it("takes nothing of the limits of its key for a retry, which passes where they are reached", async () => {
+    const limits = { requests: "1/h", concurrency: 1, tokens: "10k/h" };
+    const key = "a-gateway-key-of-a-retry";
+    const limited = await startUnderTest({
+      upstreams: { a: provider.url },
+      provider: { durable: { ...DURABLE, retries: true } },
+      config: { keys: [{ id: "retry", key, limits }] },
+    });
+    try {
+      const held = hold(chunk("a"));
+      const leave = new AbortController();
+      const send = (name: string | undefined, signal?: AbortSignal, count = "0") => {
+        const headers = { ...limited.headers, "gateway-auth": `Bearer ${key}`, "x-stainless-retry-count": count };
+        const named = name === undefined ? headers : { ...headers, "idempotency-key": name };
+        return call(limited, { headers: named, ...(signal && { signal }) });
+      };
+      await readSome(await send("one", leave.signal), 1, leave);
+      const retry = await send("one");
+      assert.equal(retry.status, 200);
+      const other = await send("two");
+      assert.equal(other.status, 429, "another call has no place");
+      await other.text();
+      held.response?.end(stream("b"));
+      assert.equal(await retry.text(), chunk("a") + stream("b"));
+      await until(async () => {
+        const again = await send("one");
+        assert.equal(again.status, 200, "its request was the only one of the hour");
+        assert.equal(await again.text(), chunk("a") + stream("b"));
+        return again.headers.get("idempotency-replayed") === "true" || isWorkers;
+      }, "it is complete");
+      const refused = await send("two");
+      assert.equal(refused.headers.get("sallyport-error"), "rate_limit_exceeded");
+      await refused.text();
+      assert.equal(provider.calls.length, 1);
+    } finally {
+      await limited.close();
+    }
+  });
+
   it("knows a form again that has a new boundary, and no other form", async () => {
     answering = answerPlain;
     const send = (text: string) => {
