@@ -36,7 +36,13 @@ import type { KeyStore } from "./keys/key_store.ts";
 import type { CallerTokens } from "./keys/identity/verifier.ts";
 import { admitKey, admitModel, admitOperation, allowsModel } from "./keys/policy.ts";
 import { limitsAmounts, type LimitSubject, NO_RESERVATION } from "./limits/limiter.ts";
-import { dialectOfCaller, type ResolvedOperation, resolveOperation, toQuery } from "./operations/router.ts";
+import {
+  dialectOfCaller,
+  type ResolvedOperation,
+  resolveOperation,
+  toQuery,
+  toUnknownError,
+} from "./operations/router.ts";
 import { NO_FACTS, type RequestFacts } from "./operations/request_facts.ts";
 import { answerDurable, askedDurable } from "./steps/durable.ts";
 import { answerRecorded } from "./steps/recorded_answer.ts";
@@ -134,7 +140,7 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   const { provider, prefix } = address(flow); // 2
   const operation = await resolveOperation(method, prefix === "" ? url : withoutPrefix(url));
   const isKnown = operation.isOwn ?? operation.group !== undefined;
-  if (!isKnown && !provider.operations.includes("all")) throw new GatewayError("not_found");
+  if (!isKnown && !provider.operations.includes("all")) throw toUnknownError(operation);
   flow.dialect = operation.dialect;
   exchange.facts.operation = operation.name;
   exchange.facts.isMetered = operation.cost === "tokens";
