@@ -34,7 +34,7 @@ import type { Digest } from "./keys/key_format.ts";
 import { findGatewayKey, type KeyResolver } from "./keys/key_resolver.ts";
 import type { KeyStore } from "./keys/key_store.ts";
 import type { CallerTokens } from "./keys/identity/verifier.ts";
-import { admitKey, admitModel, admitOperation, allowsModel } from "./keys/policy.ts";
+import { admitKey, admitModel, admitOperation, admitOtherModels, allowsModel } from "./keys/policy.ts";
 import { limitsAmounts, type LimitSubject, NO_RESERVATION } from "./limits/limiter.ts";
 import {
   dialectOfCaller,
@@ -209,10 +209,11 @@ async function read(
   const types = CONTENT_TYPES[operation.body];
   const body = await readBody(request, { limits, types, memory: bodies, owner: key.id, clock, exchange });
   const facts = readFacts(body.bytes ?? new Uint8Array(), request, { operation, messages: provider.messages });
-  const { model, isStream, users } = facts;
+  const { model, otherModels, isStream, users } = facts;
   if (model !== undefined) exchange.facts.model = model;
   if (isStream !== undefined) exchange.facts.stream = isStream;
   if (operation.model === "body" || operation.model === "optional") admitModel(key, model);
+  if (otherModels !== undefined) admitOtherModels(key, otherModels);
   if (users.some(holdsKey)) throw new GatewayError("gateway_key_misplaced", { param: "user" });
   const askedUsage = provider.usage === "ask" ? askForUsage(body, operation, facts) : undefined;
   return { provider, operation, key, body, facts, askedUsage };
@@ -220,12 +221,12 @@ async function read(
 
 /** 6: forwards the original bytes, but for usage that was asked for, with the headers that may be forwarded. */
 function send(
-  { provider, operation: { path }, body, facts: { isStream } }: Call,
+  { provider, operation: { path }, key, body, facts: { isStream } }: Call,
   { request: { method, url, headers, isGone }, exchange, gateway: { listsWithheld }, credentials, isDurable }: Flow,
 ): Promise<UpstreamResponse> {
   if (isGone) throw new ClientClosed();
   const deadlines = isDurable ? provider.deadlines : shorten(provider.deadlines, headers, isStream ?? true);
-  const sent = toUpstreamHeaders(headers, provider.headerRules, credentials);
+  const sent = toUpstreamHeaders(headers, provider.headerRules, credentials, key.models !== undefined);
   if (listsWithheld) exchange.facts.withheld = { request: listWithheld(headers, sent) };
   return forward({ path: path + toQuery(url), method, headers: sent, body, deadlines }, exchange, provider);
 }

@@ -50,7 +50,7 @@ export interface AskedCall {
   readonly key: KeyConfig;
   readonly provider: Pick<ProviderConfig, "maxOutput"> & { readonly name: string };
   readonly body: RequestBody | null;
-  readonly facts: Pick<RequestFacts, "choices" | "maxOutput" | "inputBytes" | "isBackground">;
+  readonly facts: Pick<RequestFacts, "generated" | "otherModels" | "maxOutput" | "inputBytes" | "isBackground">;
 }
 
 /**
@@ -110,9 +110,9 @@ export async function admit(
   exchange.headers = lease.headers;
 }
 
-/** Multiplies a maximum by the number of choices, which a caller may state as any number. */
-const toWhole = (max: number | undefined, choices: number): number | undefined =>
-  max && Math.min(Math.ceil(max * choices), Number.MAX_SAFE_INTEGER);
+/** Multiplies a maximum by the number of answers, which a caller may state as any number. */
+const toWhole = (max: number | undefined, answers: number): number | undefined =>
+  max && Math.min(Math.ceil(max * answers), Number.MAX_SAFE_INTEGER);
 
 /**
  * Opens the account of a call that costs tokens, and admits it: where tokens are limited, its body says how much to
@@ -125,24 +125,26 @@ const toWhole = (max: number | undefined, choices: number): number | undefined =
  */
 export async function reserve(
   subjects: readonly LimitSubject[],
-  { key, provider, body, facts: { choices, maxOutput, inputBytes, isBackground } }: AskedCall,
+  { key, provider, body, facts }: AskedCall,
   asking: Asking,
 ): Promise<void> {
   const { request, exchange, gateway: { accounting } } = asking;
+  const { generated, otherModels, maxOutput, inputBytes, isBackground } = facts;
   const call = {
     provider: provider.name,
     model: exchange.facts.model ?? "",
     keyId: key.id,
     inputBytes,
     isBackground,
-    maxOutput: exchange.facts.genAi === "embeddings" ? 0 : toWhole(maxOutput, choices),
+    maxOutput: exchange.facts.genAi === "embeddings" ? 0 : toWhole(maxOutput, generated),
   };
   accounting.watch(call, exchange);
   if (subjects.length === 0) return;
   if (!subjects.some(limitsAmounts)) return admit(subjects, NO_RESERVATION, asking);
   const { reservation, toAmounts } = accounting.open(subjects, {
     ...call,
-    outputBound: toWhole(provider.maxOutput, choices),
+    otherModels,
+    outputBound: toWhole(provider.maxOutput, generated),
     isInputBounded: () => isBodyBounded(body?.bytes ?? new Uint8Array(), request),
   });
   await admit(subjects, reservation, asking, toAmounts);
