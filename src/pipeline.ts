@@ -170,6 +170,10 @@ function address({ request: { url, headers }, exchange, gateway }: Flow): Addres
   // HTTP/2 has no Host field: its `:authority` stands in the URL.
   const found = gateway.resolveProvider(headers.get("host") ?? (URL.canParse(url) ? new URL(url).host : null), url);
   exchange.facts.provider = found.provider.name;
+  // On every path, and before the key is checked: to any other status agents (Codex) try to connect for seconds.
+  if (headers.get("upgrade")?.toLowerCase().includes("websocket")) {
+    throw new GatewayError("websocket_not_supported", { headers: { upgrade: "HTTP/1.1", connection: "upgrade" } });
+  }
   return found;
 }
 
@@ -179,7 +183,7 @@ function identify(
   { provider, operation }: Pick<Call, "provider" | "operation">,
   flow: Flow,
 ): KeyConfig {
-  const { request: { method, url, headers }, exchange, gateway: { clock, holdsKey } } = flow;
+  const { request: { url, headers }, exchange, gateway: { clock, holdsKey } } = flow;
   if (storedKey !== undefined) exchange.facts.keyId = storedKey.id;
   const key = admitKey(storedKey, provider.name, clock.now());
   flow.credentials = readUpstreamCredentials(headers, provider, presentedKey);
@@ -189,9 +193,6 @@ function identify(
   }
   if (url.includes(presentedKey) || holdsKey(url)) {
     throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the URL" });
-  }
-  if (method === "GET" && headers.get("upgrade")?.toLowerCase() === "websocket") {
-    throw new GatewayError("websocket_not_supported");
   }
   if (!operation.isOwn) admitOperation(key, operation, provider);
   if (operation.modelId !== undefined) admitModel(key, operation.modelId);

@@ -78,7 +78,7 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   },
   websocket_not_supported: {
     ...INVALID,
-    status: 501,
+    status: 426,
     message: "Cannot open a WebSocket: this gateway carries HTTP. Use the same operation over HTTP, or streaming",
   },
   method_not_allowed: {
