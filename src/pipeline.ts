@@ -239,7 +239,8 @@ const BINARY = /^(?:audio|image|video)\//;
 async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promise<GatewayResponse> {
   const { operation, key, provider: { deadlines: { idleMs }, headerRules } } = call;
   const { exchange, gateway: { clock, listsWithheld } } = flow;
-  const isLimited = operation.model === "answer" && key.models !== undefined;
+  const isHead = flow.request.method === "HEAD";
+  const isLimited = operation.model === "answer" && key.models !== undefined && !isHead;
   const { status, headers, body } = isLimited
     ? await filterModelList(upstream, (model) => allowsModel(key, model), { exchange, idleMs, clock })
     : upstream;
@@ -250,7 +251,7 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
   if (listsWithheld) exchange.facts.withheld = { ...exchange.facts.withheld, response: listWithheld(headers, crossed) };
   const own = exchange.addHeaders(crossed);
   if (operation.body !== "none") exchange.facts.stream ??= isEvents;
-  if (body === null || status === 204 || status === 205 || flow.request.method === "HEAD") {
+  if (body === null || status === 204 || status === 205 || isHead) {
     body?.cancel();
     return finish({ status, headers: own, body: null }, exchange);
   }
