@@ -34,9 +34,15 @@ import type { Digest } from "./keys/key_format.ts";
 import { findGatewayKey, type KeyResolver } from "./keys/key_resolver.ts";
 import type { KeyStore } from "./keys/key_store.ts";
 import type { CallerTokens } from "./keys/identity/verifier.ts";
-import { admitKey, admitModel, admitOperation, allowsModel } from "./keys/policy.ts";
+import { admitKey, admitModel, admitOperation, admitOtherModels, allowsModel } from "./keys/policy.ts";
 import { limitsAmounts, type LimitSubject } from "./limits/limiter.ts";
-import { dialectOfCaller, type ResolvedOperation, resolveOperation, toQuery } from "./operations/router.ts";
+import {
+  dialectOfCaller,
+  type ResolvedOperation,
+  resolveOperation,
+  toQuery,
+  toUnknownError,
+} from "./operations/router.ts";
 import { NO_FACTS, type RequestFacts } from "./operations/request_facts.ts";
 import { answerDurable, askedDurable, enterDurable } from "./steps/durable.ts";
 import { answerRecorded } from "./steps/recorded_answer.ts";
@@ -139,7 +145,7 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   const { provider, prefix } = address(flow); // 2
   const operation = await resolveOperation(method, prefix === "" ? url : withoutPrefix(url));
   const isKnown = operation.isOwn ?? operation.group !== undefined;
-  if (!isKnown && !provider.operations.includes("all")) throw new GatewayError("not_found");
+  if (!isKnown && !provider.operations.includes("all")) throw toUnknownError(operation);
   flow.dialect = operation.dialect;
   exchange.facts.operation = operation.name;
   exchange.facts.isMetered = operation.cost === "tokens";
@@ -174,6 +180,10 @@ function address({ request: { url, headers }, exchange, gateway }: Flow): Addres
   // HTTP/2 has no Host field: its `:authority` stands in the URL.
   const found = gateway.resolveProvider(headers.get("host") ?? (URL.canParse(url) ? new URL(url).host : null), url);
   exchange.facts.provider = found.provider.name;
+  // On every path, and before the key is checked: to any other status agents (Codex) try to connect for seconds.
+  if (headers.get("upgrade")?.toLowerCase().includes("websocket")) {
+    throw new GatewayError("websocket_not_supported", { headers: { upgrade: "HTTP/1.1", connection: "upgrade" } });
+  }
   return found;
 }
 
@@ -183,7 +193,7 @@ function identify(
   { provider, operation }: Pick<Call, "provider" | "operation">,
   flow: Flow,
 ): KeyConfig {
-  const { request: { method, url, headers }, exchange, gateway: { clock } } = flow;
+  const { request: { url, headers }, exchange, gateway: { clock } } = flow;
   if (storedKey !== undefined) exchange.facts.keyId = storedKey.id;
   const key = admitKey(storedKey, provider.name, clock.now());
   flow.credentials = readUpstreamCredentials(headers, provider, presentedKey);
@@ -192,9 +202,6 @@ function identify(
   }
   if (holdsGatewayKey(url, flow) || holdsGatewayKey(decodeEscapes(url), flow)) {
     throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the URL" });
-  }
-  if (method === "GET" && headers.get("upgrade")?.toLowerCase() === "websocket") {
-    throw new GatewayError("websocket_not_supported");
   }
   if (!operation.isOwn) admitOperation(key, operation, provider);
   if (operation.modelId !== undefined) admitModel(key, operation.modelId);
@@ -224,12 +231,13 @@ async function read(
   const types = CONTENT_TYPES[operation.body];
   const body = await readBody(request, { limits, types, memory: bodies, owner: key.id, clock, exchange });
   const facts = readFacts(body.bytes ?? new Uint8Array(), request, { operation, messages: provider.messages });
-  const { model, isStream, users } = facts;
+  const { model, otherModels, isStream, users } = facts;
   // First: log, metrics and usage show the model.
   if (holdsGatewayKey(model ?? "", flow)) throw new GatewayError("gateway_key_misplaced", { param: "model" });
   if (model !== undefined) exchange.facts.model = model;
   if (isStream !== undefined) exchange.facts.stream = isStream;
   if (operation.model === "body" || operation.model === "optional") admitModel(key, model);
+  if (otherModels !== undefined) admitOtherModels(key, otherModels);
   if (users.some((user) => holdsGatewayKey(user, flow))) {
     throw new GatewayError("gateway_key_misplaced", { param: "user" });
   }
@@ -239,13 +247,13 @@ async function read(
 
 /** 6: forwards the original bytes, but for usage that was asked for, with the headers that may be forwarded. */
 function send(
-  { provider, operation: { path }, body, facts: { isStream } }: Call,
+  { provider, operation: { path }, key, body, facts: { isStream } }: Call,
   flow: Flow,
 ): Promise<UpstreamResponse> {
   const { request: { method, url, headers, isGone }, exchange, gateway: { listsWithheld }, credentials } = flow;
   if (isGone) throw new ClientClosed();
   const deadlines = flow.isDurable ? provider.deadlines : shorten(provider.deadlines, headers, isStream ?? true);
-  const sent = toUpstreamHeaders(headers, provider.headerRules, credentials);
+  const sent = toUpstreamHeaders(headers, provider.headerRules, credentials, key.models !== undefined);
   for (const name in sent) {
     if (holdsGatewayKey(sent[name] ?? "", flow)) throw new GatewayError("gateway_key_misplaced", { param: name });
   }
@@ -260,7 +268,8 @@ const BINARY = /^(?:audio|image|video)\//;
 async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promise<GatewayResponse> {
   const { operation, key, provider: { deadlines: { idleMs }, headerRules } } = call;
   const { exchange, gateway: { clock, listsWithheld } } = flow;
-  const isLimited = operation.model === "answer" && key.models !== undefined;
+  const isHead = flow.request.method === "HEAD";
+  const isLimited = operation.model === "answer" && key.models !== undefined && !isHead;
   const { status, headers, body } = isLimited
     ? await filterModelList(upstream, (model) => allowsModel(key, model), { exchange, idleMs, clock })
     : upstream;
@@ -271,7 +280,7 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
   if (listsWithheld) exchange.facts.withheld = { ...exchange.facts.withheld, response: listWithheld(headers, crossed) };
   const own = exchange.addHeaders(crossed);
   if (operation.body !== "none") exchange.facts.stream ??= isEvents;
-  if (body === null || status === 204 || status === 205 || flow.request.method === "HEAD") {
+  if (body === null || status === 204 || status === 205 || isHead) {
     body?.cancel();
     return finish({ status, headers: own, body: null }, exchange);
   }

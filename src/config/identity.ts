@@ -150,6 +150,7 @@ function mapOf(isOrdered: boolean) {
   return v.pipe(
     v.union([v.record(v.string(), shortText), v.array(v.strictTuple([v.string(), shortText]))], mapForm),
     v.check((map) => !isOrdered || hasOrder(map), orderForm),
+    v.description("Values of the claim, and what each stands for: an object, or pairs"),
     v.transform((map): readonly (readonly [string, string])[] => Array.isArray(map) ? map : Object.entries(map)),
   );
 }
@@ -164,7 +165,7 @@ function ruleOf(isOrdered: boolean): v.GenericSchema<ClaimInput, ClaimRule> {
     v.pipe(
       v.strictObject({
         claim: v.optional(about(shortText, "Name of the claim; of a nested one all names, with dots between them")),
-        map: v.optional(about(mapOf(isOrdered), "Values of the claim, and what each stands for: an object, or pairs")),
+        map: v.optional(mapOf(isOrdered)),
         default: v.optional(about(texts, "Value where the claim is absent; without one the token is refused")),
         value: v.optional(about(texts, "A constant, in place of a claim")),
       }, ruleForm),

@@ -4,7 +4,8 @@
  * @module
  */
 import { GatewayError } from "../errors/gateway_error.ts";
-import { type ChatCompletionRequest, readMaxOutput, readModelName, readStream } from "./chat_completion.ts";
+import { type ChatCompletionRequest, readCount, readMaxOutput, readModelName, readStream } from "./chat_completion.ts";
+import { readOtherModels } from "./other_models.ts";
 import { countInputBytes } from "./request_size.ts";
 import type { Operation } from "./table.ts";
 
@@ -34,13 +35,10 @@ function usersOf({ user, safety_identifier: successor, metadata }: Readonly<Reco
   return [user, successor, third].filter((name) => typeof name === "string");
 }
 
-/** Reads the most output of one choice; of legacy completions, with all that are made for it. */
-function readMaxOfChoice({ max_tokens: max, prompt, best_of: made, n }: Readonly<Record<string, unknown>>) {
-  const isSeveral = Array.isArray(prompt) && typeof prompt[0] !== "number"; // numbers are one prompt, in tokens
-  const choices = typeof n === "number" && n > 1 ? n : 1;
-  const madeForOne = typeof made === "number" && made > choices ? made / choices : 1;
-  const most = readMaxOutput(max);
-  return most && most * (isSeveral ? prompt.length : 1) * madeForOne;
+/** Counts the prompts of a legacy completion: a text, or the numbers of tokens, is one; a list of either is several. */
+function countPrompts(prompt: unknown): number {
+  const isOne = !Array.isArray(prompt) || prompt.every((each) => typeof each === "number");
+  return isOne ? 1 : prompt.length;
 }
 
 /**
@@ -59,14 +57,18 @@ export function readJsonFacts(
 ): RequestFacts {
   if (typeof json !== "object" || json === null || Array.isArray(json)) throw new GatewayError("invalid_json");
   const fields = json as Readonly<Record<string, unknown>>;
-  const { n } = fields;
+  const choices = readCount(fields.n);
+  const isLegacy = group === "completions";
   return {
     model: readModel(fields.model, model),
+    otherModels: readOtherModels(fields),
     // Speech asks for a stream in a way of its own.
     isStream: fields.stream_format === "sse" || readStream(fields.stream),
-    choices: typeof n === "number" && n > 1 ? n : 1,
+    choices,
+    // https://platform.openai.com/docs/api-reference/completions: best_of are made for each prompt, n are returned
+    generated: Math.max(choices, readCount(fields.best_of)) * (isLegacy ? countPrompts(fields.prompt) : 1),
     users: usersOf(fields),
-    maxOutput: group === "responses" ? readMaxOutput(fields.max_output_tokens) : readMaxOfChoice(fields),
+    maxOutput: group === "responses" ? readMaxOutput(fields.max_output_tokens) : readMaxOutput(fields.max_tokens),
     inputBytes: countInputBytes(fields, byteLength),
     isBackground: fields.background === true,
     hasStreamOptions: Object.hasOwn(fields, "stream_options"),
@@ -94,8 +96,10 @@ export function readFieldFacts(
 /** The facts of a request of which nothing is read. */
 export const NO_FACTS: RequestFacts = {
   model: undefined,
+  otherModels: undefined,
   isStream: false,
   choices: 1,
+  generated: 1,
   users: [],
   maxOutput: undefined,
   inputBytes: 0,

@@ -4,13 +4,14 @@
  *
  * @module
  */
-import { costOf, findPrice, type Price, type Prices } from "../config/prices.ts";
+import { costOf, dearestOf, findPrice, type Price, type Prices } from "../config/prices.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import { UNANSWERED } from "../errors/upstream_errors.ts";
 import type { Exchange, Settlement } from "../exchange/exchange.ts";
 import type { TokenUsage } from "../exchange/record.ts";
 import { type EstimatedCall, type EstimatedTokens, TokenEstimator } from "../limits/estimate.ts";
 import { type Amounts, limitsAmounts, type LimitSubject, NO_AMOUNTS, type Reservation } from "../limits/limiter.ts";
+import type { OtherModels } from "../operations/other_models.ts";
 import { MAX_ADDED_TOKENS } from "../operations/request_size.ts";
 
 /** Units of 10^-12 of a currency in one of 10^-9, in which limits count money. */
@@ -26,6 +27,8 @@ const MIN_STATED = 0.5;
 
 /** A call whose tokens are limited. */
 export interface LimitedCall extends EstimatedCall {
+  /** Models that the body names in addition to `model`; `undefined` where it names none. */
+  readonly otherModels: OtherModels | undefined;
   /** The most output that one answer of the provider has; `undefined` where the operator set none. Tokens. */
   readonly outputBound: number | undefined;
   /** Returns whether all of its input stands in the body. */
@@ -93,8 +96,8 @@ export class Accounting {
     };
   }
 
-  /** Finds the price of a call if it counts against a budget of money. */
-  #priceFor(subjects: readonly LimitSubject[], { provider, model }: EstimatedCall): Price | undefined {
+  /** Finds the price of a call if it counts against a budget of money: the dearest of the models that it names. */
+  #priceFor(subjects: readonly LimitSubject[], { provider, model, otherModels }: LimitedCall): Price | undefined {
     let isSpent = false;
     for (const { limits: { spend } } of subjects) {
       if (spend === undefined) continue;
@@ -104,6 +107,16 @@ export class Accounting {
       isSpent = true;
     }
     if (!isSpent) return undefined;
+    const price = this.#priceOf(provider, model);
+    if (otherModels === undefined) return price;
+    const { names, unnamedIn } = otherModels;
+    if (unnamedIn !== undefined) {
+      throw new GatewayError("model_not_priced", { param: unnamedIn, detail: "this field can stand for any model" });
+    }
+    return names.reduce((dearest, name) => dearestOf(dearest, this.#priceOf(provider, name)), price);
+  }
+
+  #priceOf(provider: string, model: string): Price {
     const name = `${provider}\n${model}`;
     if (!this.#prices.has(name)) {
       if (this.#prices.size >= MAX_PRICES) this.#prices.clear();
@@ -135,6 +148,7 @@ export class Accounting {
 
 /** Returns the tokens that a call could use at most: every byte of its body may be one, and the provider adds some. */
 function mostOf(call: LimitedCall): EstimatedTokens {
+  const isInputBounded = call.isInputBounded();
   const { maxOutput, outputBound } = call;
   const output = Math.min(maxOutput ?? Infinity, outputBound ?? Infinity);
   if (output === Infinity) {
@@ -142,7 +156,7 @@ function mostOf(call: LimitedCall): EstimatedTokens {
       detail: "the limit is strict, so the request has to say how many tokens the answer may have",
     });
   }
-  if (!call.isInputBounded()) {
+  if (!isInputBounded) {
     throw new GatewayError("request_exceeds_limit", {
       detail: "the limit is strict, so all of the input has to stand in the request",
     });

@@ -53,7 +53,7 @@ export interface AskedCall {
   readonly key: KeyConfig;
   readonly provider: Pick<ProviderConfig, "maxOutput"> & { readonly name: string };
   readonly body: RequestBody | null;
-  readonly facts: Pick<RequestFacts, "choices" | "maxOutput" | "inputBytes" | "isBackground">;
+  readonly facts: Pick<RequestFacts, "generated" | "otherModels" | "maxOutput" | "inputBytes" | "isBackground">;
 }
 
 /**
@@ -143,9 +143,9 @@ async function acquire(
   return lease;
 }
 
-/** Multiplies a maximum by the number of choices, which a caller may state as any number. */
-const toWhole = (max: number | undefined, choices: number): number | undefined =>
-  max && Math.min(Math.ceil(max * choices), Number.MAX_SAFE_INTEGER);
+/** Multiplies a maximum by the number of answers, which a caller may state as any number. */
+const toWhole = (max: number | undefined, answers: number): number | undefined =>
+  max && Math.min(Math.ceil(max * answers), Number.MAX_SAFE_INTEGER);
 
 /**
  * Opens the account of a call that costs tokens and whose body was read, and reserves what its limits count of that. It
@@ -168,7 +168,8 @@ export async function reserve(admission: Admission, call: AskedCall, asking: Ask
   try {
     const { reservation, toAmounts } = asking.gateway.accounting.open(subjects, {
       ...estimated,
-      outputBound: toWhole(provider.maxOutput, facts.choices),
+      otherModels: facts.otherModels,
+      outputBound: toWhole(provider.maxOutput, facts.generated),
       isInputBounded: () => isBodyBounded(body?.bytes ?? new Uint8Array(), asking.request),
     });
     const isAdmitted = admission.lease !== undefined;
@@ -188,6 +189,6 @@ function toEstimatedCall({ key, provider, facts }: AskedCall, { exchange }: Aski
     keyId: key.id,
     inputBytes: facts.inputBytes,
     isBackground: facts.isBackground,
-    maxOutput: exchange.facts.genAi === "embeddings" ? 0 : toWhole(facts.maxOutput, facts.choices),
+    maxOutput: exchange.facts.genAi === "embeddings" ? 0 : toWhole(facts.maxOutput, facts.generated),
   };
 }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
+import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
 import { answerPlain, chunk, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
 import { isWorkers } from "../support/runtimes.ts";
 import { until } from "../support/until.ts";
@@ -213,6 +213,21 @@ describe("durable exchanges", () => {
       assert.ok([400, 404].includes(answer.status), `${answer.status} for ${odd}`);
       await answer.text();
     }
+  });
+
+  it("is found whatever case the scheme of its caller's credential is written in", async () => {
+    const first = await call(under, { key: "scheme" });
+    await first.text();
+    for (const scheme of ["Bearer", "bearer", "BEARER"]) {
+      const headers = { authorization: `${scheme} ${UPSTREAM_KEY}` };
+      const read = await call(under, { method: "GET", path: first.headers.get("location") ?? "", headers });
+      assert.equal(read.status, 200, scheme);
+      await read.text();
+      const retry = await call(under, { key: "scheme", headers });
+      assert.equal(retry.headers.get("idempotency-replayed"), "true", scheme);
+      await retry.text();
+    }
+    assert.equal(provider.calls.length, 1);
   });
 
   it("goes on when its caller leaves, and is read on from an offset", async () => {

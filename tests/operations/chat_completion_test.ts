@@ -165,8 +165,10 @@ describe("a chat completion request", () => {
       const before = JSON.stringify(json);
       assert.deepEqual(readChatCompletion({ ...Object(json), model: "m", stream: true, n: 2 }, "ordered"), {
         model: "m",
+        otherModels: undefined,
         isStream: true,
         choices: 2,
+        generated: 2,
         users: [extra.user, extra.safety_identifier].filter((name) => typeof name === "string"),
         maxOutput: undefined,
         inputBytes: 0,
@@ -264,8 +266,10 @@ describe("a chat completion request", () => {
     const more = { stream: true, n: 3, max_tokens: 9, stream_options: null };
     assert.deepEqual(readChatCompletion({ ...base, ...more }, "ordered", 1000), {
       model: "m",
+      otherModels: undefined,
       isStream: true,
       choices: 3,
+      generated: 3,
       users: [],
       maxOutput: 9,
       inputBytes: 1000,
