@@ -19,6 +19,7 @@ import {
   type GatewayRequest,
   type GatewayResponse,
   isDrainable,
+  isSuccess,
   type PushedBody,
 } from "./http/message.ts";
 import { type BodyMemory, readBody, type RequestBody } from "./inbound/body.ts";
@@ -238,15 +239,15 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
   const type = (headers.get("content-type") ?? "").toLowerCase();
   const isEvents = type.startsWith("text/event-stream");
   const crossed = toCallerHeaders(headers, isEvents, headerRules);
-  if (status !== 200) exchange.beforeSettled = undefined; // an error costs nothing, however it ends
   if (listsWithheld) exchange.facts.withheld = { ...exchange.facts.withheld, response: listWithheld(headers, crossed) };
   const own = exchange.addHeaders(crossed);
   if (operation.body !== "none") exchange.facts.stream ??= isEvents;
+  const isMetered = operation.cost === "tokens" && isSuccess(status) && !BINARY.test(type);
   if (body === null || status === 204 || status === 205 || flow.request.method === "HEAD") {
     body?.cancel();
+    if (isMetered) exchange.outputTokens = 0;
     return finish({ status, headers: own, body: null }, exchange);
   }
-  const isMetered = operation.cost === "tokens" && status === 200 && !BINARY.test(type);
   const dialect = isEvents || !type.startsWith("text/") ? operation.dialect : OPAQUE; // a text may be its caller's words
   if (!isEvents && isSmall(headers, body)) {
     const whole = await readWhole(body, { exchange, idleMs, clock });
@@ -267,7 +268,7 @@ function watch(
   { provider: { deadlines, keepAliveMs }, facts: { choices }, askedUsage }: Call,
   { exchange, gateway: { clock, limits: { writeStallMs } } }: Flow,
 ): PushedBody {
-  const scanner = isEvents && exchange.status === 200 ? dialect.createScanner(choices) : undefined;
+  const scanner = isEvents && isSuccess(exchange.status) ? dialect.createScanner(choices) : undefined;
   const meter = isMetered && !isEvents ? dialect.createMeter() : undefined;
   const options = { exchange, scanner, meter, isMetered, ...deadlines, keepAliveMs, writeStallMs, clock };
   const relay = new Relay(body, options);

@@ -79,6 +79,8 @@ export class Exchange {
   waitedMs = 0;
   /** The part of `waitedMs` that was for the provider, over all calls; `undefined` before the first one ended. */
   upstreamMs: number | undefined;
+  /** Status of the provider's answer; `undefined` while there is none. */
+  answeredStatus: number | undefined;
   /** Tokens of the answer's output as its dialect counted them; `undefined` while there is no answer. */
   outputTokens: number | undefined;
   /** Completes the facts just before the record is made. */
@@ -144,8 +146,9 @@ export class Exchange {
     return this.#clock.monotonic() - this.#startedMonotonic;
   }
 
-  /** Marks that the provider's answer began. */
-  markFirstByte(): void {
+  /** Marks that the provider's answer began. @param status Its status */
+  markFirstByte(status: number): void {
+    this.answeredStatus = status;
     this.facts.firstByteMs ??= this.elapsed();
   }
 

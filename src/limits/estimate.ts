@@ -43,6 +43,8 @@ export interface EstimatedCall {
   readonly inputBytes: number;
   /** The most output for which the caller asked, over all choices; `undefined` where it set no maximum. Tokens. */
   readonly maxOutput: number | undefined;
+  /** The most output that the provider gives, over all choices; `undefined` where the operator set none. Tokens. */
+  readonly outputBound: number | undefined;
   /** True if the provider makes the answer whether or not anybody waits for it. */
   readonly isBackground: boolean;
 }
@@ -108,7 +110,8 @@ export class TokenEstimator {
    * @param call The call
    */
   expect(call: EstimatedCall): EstimatedTokens {
-    return { input: this.#input(call), output: call.maxOutput ?? this.#recentOutput(call) };
+    const output = call.maxOutput ?? Math.min(this.#recentOutput(call), call.outputBound ?? Infinity);
+    return { input: this.#input(call), output };
   }
 
   /**

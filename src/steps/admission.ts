@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Accounting } from "./accounting.ts";
+import type { Accounting, LimitedCall } from "./accounting.ts";
 import type { BudgetNotes } from "./budget_alerts.ts";
 import type { KeyConfig } from "../config/key.ts";
 import type { ProviderConfig } from "../config/provider.ts";
@@ -110,9 +110,19 @@ export async function admit(
   exchange.headers = lease.headers;
 }
 
+/**
+ * The most output that is believed of a call without a maximum of its provider: twice as much as a model had in 2026.
+ * Its caller may state any number, leave, and so take a limit from all who share it. Tokens.
+ */
+const MAX_STATED_OUTPUT = 262_144;
+
 /** Multiplies a maximum by the number of choices, which a caller may state as any number. */
 const toWhole = (max: number | undefined, choices: number): number | undefined =>
   max && Math.min(Math.ceil(max * choices), Number.MAX_SAFE_INTEGER);
+
+/** Returns the smaller of two maxima, of which either may not be set. */
+const smaller = (one: number | undefined, other: number | undefined): number | undefined =>
+  one === undefined || other === undefined ? one ?? other : Math.min(one, other);
 
 /**
  * Opens the account of a call that costs tokens, and admits it: where tokens are limited, its body says how much to
@@ -129,21 +139,23 @@ export async function reserve(
   asking: Asking,
 ): Promise<void> {
   const { request, exchange, gateway: { accounting } } = asking;
-  const call = {
+  const stated = exchange.facts.genAi === "embeddings" ? 0 : toWhole(maxOutput, choices);
+  const outputBound = toWhole(provider.maxOutput, choices);
+  const mostOutput = smaller(stated, outputBound);
+  const call: LimitedCall = {
     provider: provider.name,
     model: exchange.facts.model ?? "",
     keyId: key.id,
     inputBytes,
     isBackground,
-    maxOutput: exchange.facts.genAi === "embeddings" ? 0 : toWhole(maxOutput, choices),
+    maxOutput: stated && smaller(mostOutput, Math.max(MAX_STATED_OUTPUT, provider.maxOutput ?? 0)),
+    outputBound,
+    mostOutput,
+    isInputBounded: () => isBodyBounded(body?.bytes ?? new Uint8Array(), request),
   };
   accounting.watch(call, exchange);
   if (subjects.length === 0) return;
   if (!subjects.some(limitsAmounts)) return admit(subjects, NO_RESERVATION, asking);
-  const { reservation, toAmounts } = accounting.open(subjects, {
-    ...call,
-    outputBound: toWhole(provider.maxOutput, choices),
-    isInputBounded: () => isBodyBounded(body?.bytes ?? new Uint8Array(), request),
-  });
+  const { reservation, toAmounts } = accounting.open(subjects, call);
   await admit(subjects, reservation, asking, toAmounts);
 }

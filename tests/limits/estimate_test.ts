@@ -11,6 +11,7 @@ const call = (more: Partial<EstimatedCall> = {}): EstimatedCall => ({
   keyId: "k",
   inputBytes: 4000,
   maxOutput: undefined,
+  outputBound: undefined,
   isBackground: false,
   ...more,
 });

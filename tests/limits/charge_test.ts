@@ -1,0 +1,151 @@
+/** What a call is charged at its end, through the front door: for each way in which it may end. */
+// runtimes: all
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { startUnderTest, type UnderTest } from "../support/gateway.ts";
+import { type Answering, chunk, type Provider, startProvider } from "../support/provider.ts";
+import { callRaw, openRaw, toRawRequest } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+
+const KEY = "a-gateway-key-of-a-team";
+/** A budget that no test reaches: it shows what is charged. Tokens. */
+const BUDGET = 1_000_000_000;
+const MESSAGES = [{ role: "user", content: "Hi" }];
+const toUsage = (input: number, output: number) => ({
+  prompt_tokens: input,
+  completion_tokens: output,
+  total_tokens: input + output,
+});
+const usageChunk = (input: number, output: number) =>
+  `data: ${JSON.stringify({ choices: [], usage: toUsage(input, output) })}\n\n`;
+const DONE = "data: [DONE]\n\n";
+const plain = (usage?: unknown) =>
+  JSON.stringify({ choices: [{ index: 0, message: { content: "Hello" }, finish_reason: "stop" }], usage });
+
+describe("the charge of a call", () => {
+  let provider: Provider;
+  let under: UnderTest | undefined;
+  let answering: Answering;
+  beforeEach(async () => void (provider = await startProvider((response, call) => answering(response, call))));
+  afterEach(async () => {
+    await under?.close();
+    under = undefined;
+    await provider.close();
+  });
+
+  const start = async (key: Record<string, unknown>, more: Record<string, unknown> = {}, config = {}) =>
+    under = await startUnderTest({
+      upstreams: { a: provider.url },
+      provider: more,
+      config: { keys: [{ id: "caller", key: KEY, ...key }], ...config },
+    });
+  const toCall = (gateway: UnderTest, fields: Record<string, unknown>, path = "/v1/chat/completions") => ({
+    path,
+    headers: { ...gateway.headers, "gateway-auth": `Bearer ${KEY}` },
+    body: JSON.stringify({ model: "test-1", ...fields }),
+  });
+  /** What a limit says to a call that costs nothing. */
+  const charged = async (gateway: UnderTest, limit = "budget", most = BUDGET): Promise<number> => {
+    const headers = { ...gateway.headers, "gateway-auth": `Bearer ${KEY}` };
+    const answer = await callRaw(gateway.a, { method: "GET", path: "/v1/models", headers });
+    return most - Number(new RegExp(`"${limit}";r=(\\d+)`).exec(answer.headers.ratelimit ?? "")?.[1] ?? NaN);
+  };
+  /** Makes a call and leaves it at a moment. Resolves once its exchange is settled. */
+  async function leave(
+    gateway: UnderTest,
+    call: ReturnType<typeof toCall>,
+    isTime: (received: string) => boolean = () => provider.calls.length > 0,
+  ): Promise<void> {
+    const settled = gateway.records.length;
+    const { socket, received, closed } = openRaw(gateway.a, toRawRequest(gateway.a, call));
+    await until(() => isTime(received()), "the moment to leave");
+    socket.destroy();
+    await closed;
+    await gateway.settled(settled + 1);
+  }
+
+  describe("that is left early", () => {
+    const asked = { messages: MESSAGES, stream: true, max_tokens: 99_000_000 };
+    const teams = { own: { limits: { budget: ["1000M/month", "1000 USD/month"] } } };
+    const prices = { "test-*": { input: 1, output: 1 } };
+    const limits = { budget: ["1000M/month", "1000 USD/month"] };
+    beforeEach(() => {
+      answering = (response, { path }) => {
+        if (path === "/v1/models") response.end("{}"); // any other call waits for its answer
+      };
+    });
+    const shared = async (gateway: UnderTest) => {
+      const all = ["team-budget", "provider-budget"].map((limit) => charged(gateway, limit));
+      const money = ["team-spend", "provider-spend"].map((limit) => charged(gateway, limit, 1000e9));
+      return { tokens: await Promise.all(all), money: await Promise.all(money) };
+    };
+
+    const CAPS: Readonly<Record<string, [key: object, provider: object, most: number]>> = {
+      "the limit of its key": [{ limits: { tokens: "100k/min" } }, {}, 100_000],
+      "the money of its key": [{ limits: { budget: "0.05 USD/day" } }, {}, 50_000],
+      "the longest answer of its provider": [{}, { maxOutput: 16_384 }, 16_500],
+      "the longest answer of any model": [{}, {}, 300_000],
+    };
+    for (const [name, [key, more, most]] of Object.entries(CAPS)) {
+      it(`takes no more of the budgets of its team and its provider than ${name} allows`, async () => {
+        const gateway = await start({ team: "own", ...key }, { limits, ...more }, { teams, prices, currency: "USD" });
+        await leave(gateway, toCall(gateway, asked));
+        const { tokens, money } = await shared(gateway);
+        for (const amount of tokens) assert.ok(amount > 0 && amount <= most, `${amount} tokens`);
+        for (const amount of money) assert.ok(amount > 0 && amount <= most * 1000, `${amount} of 10^-9 USD`);
+      });
+    }
+  });
+
+  for (const status of [201, 202, 203, 206]) {
+    it(`is what a plain answer with the status ${status} states`, async () => {
+      answering = (response) =>
+        void response.writeHead(status, { "content-type": "application/json" }).end(plain(toUsage(30, 40)));
+      const gateway = await start({ limits: { budget: "1000M/month" } });
+      assert.equal((await callRaw(gateway.a, toCall(gateway, { messages: MESSAGES }))).status, status);
+      const { usage, isEstimated } = await gateway.settled();
+      assert.deepEqual([usage, isEstimated], [{ total: 70, input: 30, output: 40 }, undefined]);
+      assert.equal(await charged(gateway), 70);
+    });
+
+    it(`is what a stream with the status ${status} states, and an error ends one that breaks off`, async () => {
+      let isWhole = true;
+      answering = (response, { path }) => {
+        if (path === "/v1/models") return response.end("{}");
+        response.writeHead(status, { "content-type": "text/event-stream" });
+        response.end(isWhole ? chunk("a", "stop") + usageChunk(30, 40) + DONE : chunk("Hello"));
+      };
+      const gateway = await start({ limits: { budget: "1000M/month" } });
+      const asked = toCall(gateway, { messages: MESSAGES, stream: true });
+      await callRaw(gateway.a, asked);
+      await gateway.settled(1);
+      assert.equal(await charged(gateway), 70);
+      isWhole = false;
+      const { body } = await callRaw(gateway.a, asked);
+      assert.match(body, /"code":"upstream_stream_truncated"/);
+      const { outcome, usage } = gateway.records.at(-1) ?? {};
+      assert.deepEqual([outcome, (usage?.total ?? 0) > 0], ["upstream_cut", true]);
+    });
+  }
+
+  for (const status of [204, 205]) {
+    it(`is the input of a call that was answered ${status}, without a body`, async () => {
+      answering = (response, { path }) => void response.writeHead(path === "/v1/models" ? 200 : status).end();
+      const gateway = await start({ limits: { budget: "1000M/month" } });
+      const answer = await callRaw(gateway.a, toCall(gateway, { messages: MESSAGES }));
+      assert.ok([status, 204].includes(answer.status), "Deno writes 204 in place of 205");
+      const { usage, isEstimated } = await gateway.settled();
+      assert.deepEqual([usage?.output, isEstimated], [0, true]);
+      assert.equal(await charged(gateway), usage?.total);
+    });
+  }
+
+  it("is what was reserved where the provider has accepted the call, and does the work later", async () => {
+    answering = (response) =>
+      void response.writeHead(202, { "content-type": "application/json" }).end('{"id":"job-1"}');
+    const gateway = await start({ limits: { budget: "1000M/month" } });
+    await callRaw(gateway.a, toCall(gateway, { messages: MESSAGES, max_tokens: 500 }));
+    const { usage, isEstimated } = await gateway.settled();
+    assert.deepEqual([usage?.output, isEstimated], [500, true]);
+  });
+});
