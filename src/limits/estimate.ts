@@ -27,8 +27,7 @@ const MAX_EXPECTED_OUTPUT = 32_768;
 const RECENT = 32;
 /** Share of recent calls that the expected output covers. */
 const PERCENTILE = 0.95;
-/** The most models, and the most pairs of key and model, of which something is remembered: about 2 MB in all. */
-const MAX_MODELS = 2000;
+/** The most pairs of key and model of which something is remembered: about 3 MB in all. */
 const MAX_PAIRS = 10_000;
 
 /** Facts of a call by which its tokens are estimated. */
@@ -55,13 +54,11 @@ export interface EstimatedTokens {
   readonly output: number;
 }
 
+/** Ratios and recent outputs, learned from the calls of one key to one model. */
 interface Learned {
   inputRatio: number;
   outputFactor: number;
-}
-
-/** Outputs of recent calls; a ring. */
-interface Recent {
+  /** Outputs of recent calls: a ring, and the index of its oldest. */
   readonly outputs: number[];
   next: number;
 }
@@ -98,10 +95,12 @@ class Memory<Value> {
   }
 }
 
-/** Estimates tokens, and learns from those that providers state. */
+/**
+ * Estimates tokens, and learns from those that providers state. A key learns from its own calls alone: the texts of one
+ * caller say nothing about those of another, and must not make them dearer.
+ */
 export class TokenEstimator {
-  readonly #models = new Memory<Learned>(MAX_MODELS);
-  readonly #pairs = new Memory<Recent>(MAX_PAIRS);
+  readonly #pairs = new Memory<Learned>(MAX_PAIRS);
 
   /**
    * Estimates what a call will use: its input by its bytes; its output by the maximum that the caller set, else by recent
@@ -110,8 +109,9 @@ export class TokenEstimator {
    * @param call The call
    */
   expect(call: EstimatedCall): EstimatedTokens {
-    const output = call.maxOutput ?? Math.min(this.#recentOutput(call), call.outputBound ?? Infinity);
-    return { input: this.#input(call), output };
+    const learned = this.#pairs.get(pairOf(call));
+    const output = call.maxOutput ?? Math.min(recentOutput(learned), call.outputBound ?? Infinity);
+    return { input: inputOf(call, learned), output };
   }
 
   /**
@@ -121,9 +121,10 @@ export class TokenEstimator {
    * @param counted Tokens of output as its dialect counted them
    */
   consumed(call: EstimatedCall, counted: number): EstimatedTokens {
-    const { outputFactor = 1 } = this.#models.get(modelOf(call)) ?? {};
+    const learned = this.#pairs.get(pairOf(call));
+    const { outputFactor = 1 } = learned ?? {};
     const most = Math.max(call.maxOutput ?? Infinity, counted);
-    return { input: this.#input(call), output: Math.min(Math.ceil(counted * outputFactor), most) };
+    return { input: inputOf(call, learned), output: Math.min(Math.ceil(counted * outputFactor), most) };
   }
 
   /**
@@ -134,7 +135,7 @@ export class TokenEstimator {
    * @param counted Tokens of output as its dialect counted them; `undefined` if it did not
    */
   learn(call: EstimatedCall, { input = 0, output = 0 }: TokenUsage, counted: number | undefined): void {
-    const learned = this.#models.getOrAdd(modelOf(call), () => ({ inputRatio: INPUT_RATIO, outputFactor: 1 }));
+    const learned = this.#pairs.getOrAdd(pairOf(call), newPair);
     if (input > 0 && call.inputBytes > 0) {
       const ratio = clamp(input / call.inputBytes, MIN_INPUT_RATIO, MAX_INPUT_RATIO);
       learned.inputRatio = blend(learned.inputRatio, ratio);
@@ -143,23 +144,25 @@ export class TokenEstimator {
       const factor = clamp(output / counted, MIN_OUTPUT_FACTOR, MAX_OUTPUT_FACTOR);
       learned.outputFactor = blend(learned.outputFactor, factor);
     }
-    const recent = this.#pairs.getOrAdd(pairOf(call), (): Recent => ({ outputs: [], next: 0 }));
-    recent.outputs[recent.next] = output;
-    recent.next = (recent.next + 1) % RECENT;
-  }
-
-  #input(call: EstimatedCall): number {
-    const { inputRatio = INPUT_RATIO } = this.#models.get(modelOf(call)) ?? {};
-    return Math.ceil(call.inputBytes * inputRatio);
-  }
-
-  #recentOutput(call: EstimatedCall): number {
-    const { outputs = [] } = this.#pairs.get(pairOf(call)) ?? {};
-    if (outputs.length === 0) return DEFAULT_OUTPUT;
-    const sorted = outputs.toSorted((one, other) => one - other);
-    return Math.min(sorted[Math.ceil(PERCENTILE * sorted.length) - 1] ?? DEFAULT_OUTPUT, MAX_EXPECTED_OUTPUT);
+    learned.outputs[learned.next] = output;
+    learned.next = (learned.next + 1) % RECENT;
   }
 }
 
-const modelOf = ({ provider, model }: EstimatedCall): string => `${provider}\n${model}`;
+const newPair = (): Learned => ({ inputRatio: INPUT_RATIO, outputFactor: 1, outputs: [], next: 0 });
+
+function inputOf({ inputBytes }: EstimatedCall, { inputRatio = INPUT_RATIO }: Partial<Learned> = {}): number {
+  return Math.ceil(inputBytes * inputRatio);
+}
+
+function recentOutput({ outputs = [] }: Partial<Learned> = {}): number {
+  return outputs.length === 0 ? DEFAULT_OUTPUT : Math.min(percentile(outputs), MAX_EXPECTED_OUTPUT);
+}
+
+/** Returns what covers most of some numbers, see {@link PERCENTILE}. */
+function percentile(numbers: readonly number[]): number {
+  const sorted = numbers.toSorted((one, other) => one - other);
+  return sorted[Math.ceil(PERCENTILE * sorted.length) - 1] ?? 0;
+}
+
 const pairOf = ({ provider, model, keyId }: EstimatedCall): string => `${provider}\n${model}\n${keyId}`;

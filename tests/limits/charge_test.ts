@@ -148,4 +148,50 @@ describe("the charge of a call", () => {
     const { usage, isEstimated } = await gateway.settled();
     assert.deepEqual([usage?.output, isEstimated], [500, true]);
   });
+
+  it("is not changed by what the calls of another key have stated", async () => {
+    const others = "a-gateway-key-of-another-team";
+    const keys = [{ id: "caller", key: KEY, limits: { budget: "1000M/month" } }, { id: "other", key: others }];
+    const gateway = await start({}, {}, { keys });
+    const asked = toCall(gateway, { messages: MESSAGES, stream: true });
+    let statement = "";
+    answering = (response, { path }) => {
+      response.writeHead(200, { "content-type": path === "/v1/models" ? "application/json" : "text/event-stream" });
+      response.end(path === "/v1/models" ? "{}" : chunk("word ".repeat(40), "stop") + statement + DONE);
+    };
+    await callRaw(gateway.a, asked);
+    const { usage: before } = await gateway.settled(1);
+    statement = usageChunk(10_000, 10_000);
+    for (let call = 0; call < 40; call++) {
+      await callRaw(gateway.a, { ...asked, headers: { ...asked.headers, "gateway-auth": `Bearer ${others}` } });
+    }
+    statement = "";
+    await callRaw(gateway.a, asked);
+    const { usage, isEstimated } = await gateway.settled(42);
+    assert.deepEqual([usage, isEstimated], [before, true]);
+    statement = usageChunk(100, 100);
+    for (let call = 0; call < 40; call++) await callRaw(gateway.a, asked);
+    statement = "";
+    await callRaw(gateway.a, asked);
+    const own = await gateway.settled(83);
+    assert.ok((own.usage?.total ?? 0) > 1.5 * (usage?.total ?? 0), "a key's own calls decide its estimates");
+  });
+
+  const UNSTATED: Readonly<Record<string, [content: Record<string, string>, times: number, tokens: number]>> = {
+    "in a field that is not known": [{ musings: "word " }, 1000, 1000],
+    "in characters of four bytes": [{ content: "🦀🧬🪐🫠🧿🪬🫧🦩" }, 50, 1200],
+  };
+  for (const [name, [delta, times, tokens]] of Object.entries(UNSTATED)) {
+    it(`counts output ${name}`, async () => {
+      const event = `data: ${JSON.stringify({ id: "x", model: "test-1", choices: [{ index: 0, delta }] })}\n\n`;
+      answering = (response) => {
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.end(event.repeat(times) + chunk(null, "stop") + DONE);
+      };
+      const gateway = await start({ limits: { budget: "1000M/month" } });
+      await callRaw(gateway.a, toCall(gateway, { messages: MESSAGES, stream: true }));
+      const { usage: { output = 0 } = {}, isEstimated } = await gateway.settled();
+      assert.ok(isEstimated && output >= 0.6 * tokens && output <= 1.5 * tokens, `${output} of ${tokens}`);
+    });
+  }
 });
