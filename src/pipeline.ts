@@ -11,7 +11,7 @@ import type { ProviderConfig } from "./config/provider.ts";
 import type { AskedUsage, Dialect } from "./dialects/dialect.ts";
 import { OPAQUE } from "./dialects/opaque.ts";
 import { GatewayError, toErrorResponse } from "./errors/gateway_error.ts";
-import { ClientClosed, type Exchange, type Settlement, toSettlement } from "./exchange/exchange.ts";
+import { ClientClosed, type Exchange, GOES_ON, type Settlement, toSettlement } from "./exchange/exchange.ts";
 import type { ExchangeObserver, Tracer } from "./exchange/observer.ts";
 import type { OpenExchanges } from "./exchange/open_exchanges.ts";
 import {
@@ -91,8 +91,6 @@ interface Flow {
   dialect: Dialect;
   /** Headers with the caller's key at the provider; none before step 3. */
   credentials: Credentials;
-  /** True if the call goes on when its caller leaves: then its deadlines are the provider's alone. */
-  readonly isDurable?: boolean;
 }
 
 /** The call that a request asks for, with the facts of its body. */
@@ -216,10 +214,12 @@ async function read(
 /** 6: forwards the original bytes, but for usage that was asked for, with the headers that may be forwarded. */
 function send(
   { provider, operation: { path }, body, facts: { isStream } }: Call,
-  { request: { method, url, headers, isGone }, exchange, gateway: { listsWithheld }, credentials, isDurable }: Flow,
+  { request: { method, url, headers, isGone }, exchange, gateway: { listsWithheld }, credentials }: Flow,
 ): Promise<UpstreamResponse> {
   if (isGone) throw new ClientClosed();
-  const deadlines = isDurable ? provider.deadlines : shorten(provider.deadlines, headers, isStream ?? true);
+  // A call that goes on when its caller leaves has the deadlines of the provider alone.
+  const goesOn = exchange.reader !== undefined;
+  const deadlines = goesOn ? provider.deadlines : shorten(provider.deadlines, headers, isStream ?? true);
   const sent = toUpstreamHeaders(headers, provider.headerRules, credentials);
   if (listsWithheld) exchange.facts.withheld = { request: listWithheld(headers, sent) };
   return forward({ path: path + toQuery(url), method, headers: sent, body, deadlines }, exchange, provider);
@@ -270,7 +270,8 @@ function watch(
 ): PushedBody {
   const scanner = isEvents && isSuccess(exchange.status) ? dialect.createScanner(choices) : undefined;
   const meter = isMetered && !isEvents ? dialect.createMeter() : undefined;
-  const options = { exchange, scanner, meter, isMetered, ...deadlines, keepAliveMs, writeStallMs, clock };
+  const goesOn = isMetered && exchange.reader === GOES_ON;
+  const options = { exchange, scanner, meter, isMetered, goesOn, ...deadlines, keepAliveMs, writeStallMs, clock };
   const relay = new Relay(body, options);
   return askedUsage === undefined || scanner === undefined ? relay : new UsageChunkFilter(relay, exchange, askedUsage);
 }

@@ -25,4 +25,6 @@ export const SINGLE_KEYS: ReadonlySet<string> = new Set([
   ...["model", "messages", "input", "stream"],
   // What strict limits reserve.
   ...["n", "best_of", "prompt", "max_tokens", "max_completion_tokens", "max_output_tokens"],
+  // Input that does not stand in the body.
+  ...["previous_response_id", "conversation"],
 ]);

@@ -40,6 +40,8 @@ export interface EstimatedCall {
   readonly keyId: string;
   /** Bytes of text in the body. */
   readonly inputBytes: number;
+  /** True if all of its input stands in the body; else it may have any number of tokens. */
+  readonly isInputWhole: boolean;
   /** The most output for which the caller asked, over all choices; `undefined` where it set no maximum. Tokens. */
   readonly maxOutput: number | undefined;
   /** The most output that the provider gives, over all choices; `undefined` where the operator set none. Tokens. */
@@ -58,9 +60,26 @@ export interface EstimatedTokens {
 interface Learned {
   inputRatio: number;
   outputFactor: number;
-  /** Outputs of recent calls: a ring, and the index of its oldest. */
-  readonly outputs: number[];
-  next: number;
+  /** Outputs of recent calls, and inputs of those whose input did not stand in the body. */
+  readonly outputs: Recent;
+  readonly inputs: Recent;
+}
+
+/** Numbers of recent calls: a ring. */
+class Recent {
+  readonly #numbers: number[] = [];
+  #next = 0;
+
+  add(number: number): void {
+    this.#numbers[this.#next] = number;
+    this.#next = (this.#next + 1) % RECENT;
+  }
+
+  /** The number that covers most of them, see {@link PERCENTILE}; `undefined` if there are none. */
+  get most(): number | undefined {
+    const sorted = this.#numbers.toSorted((one, other) => one - other);
+    return sorted[Math.ceil(PERCENTILE * sorted.length) - 1];
+  }
 }
 
 const clamp = (value: number, least: number, most: number): number => Math.min(Math.max(value, least), most);
@@ -136,7 +155,8 @@ export class TokenEstimator {
    */
   learn(call: EstimatedCall, { input = 0, output = 0 }: TokenUsage, counted: number | undefined): void {
     const learned = this.#pairs.getOrAdd(pairOf(call), newPair);
-    if (input > 0 && call.inputBytes > 0) {
+    if (!call.isInputWhole) learned.inputs.add(input);
+    else if (input > 0 && call.inputBytes > 0) {
       const ratio = clamp(input / call.inputBytes, MIN_INPUT_RATIO, MAX_INPUT_RATIO);
       learned.inputRatio = blend(learned.inputRatio, ratio);
     }
@@ -144,25 +164,24 @@ export class TokenEstimator {
       const factor = clamp(output / counted, MIN_OUTPUT_FACTOR, MAX_OUTPUT_FACTOR);
       learned.outputFactor = blend(learned.outputFactor, factor);
     }
-    learned.outputs[learned.next] = output;
-    learned.next = (learned.next + 1) % RECENT;
+    learned.outputs.add(output);
   }
 }
 
-const newPair = (): Learned => ({ inputRatio: INPUT_RATIO, outputFactor: 1, outputs: [], next: 0 });
+const newPair = (): Learned => ({
+  inputRatio: INPUT_RATIO,
+  outputFactor: 1,
+  outputs: new Recent(),
+  inputs: new Recent(),
+});
 
-function inputOf({ inputBytes }: EstimatedCall, { inputRatio = INPUT_RATIO }: Partial<Learned> = {}): number {
-  return Math.ceil(inputBytes * inputRatio);
+function inputOf({ inputBytes, isInputWhole }: EstimatedCall, learned: Learned | undefined): number {
+  const input = Math.ceil(inputBytes * (learned?.inputRatio ?? INPUT_RATIO));
+  return isInputWhole ? input : Math.max(input, learned?.inputs.most ?? 0);
 }
 
-function recentOutput({ outputs = [] }: Partial<Learned> = {}): number {
-  return outputs.length === 0 ? DEFAULT_OUTPUT : Math.min(percentile(outputs), MAX_EXPECTED_OUTPUT);
-}
-
-/** Returns what covers most of some numbers, see {@link PERCENTILE}. */
-function percentile(numbers: readonly number[]): number {
-  const sorted = numbers.toSorted((one, other) => one - other);
-  return sorted[Math.ceil(PERCENTILE * sorted.length) - 1] ?? 0;
+function recentOutput(learned: Learned | undefined): number {
+  return Math.min(learned?.outputs.most ?? DEFAULT_OUTPUT, MAX_EXPECTED_OUTPUT);
 }
 
 const pairOf = ({ provider, model, keyId }: EstimatedCall): string => `${provider}\n${model}\n${keyId}`;

@@ -5,7 +5,7 @@
  */
 import { GatewayError } from "../errors/gateway_error.ts";
 import { type ChatCompletionRequest, readMaxOutput, readModelName, readStream } from "./chat_completion.ts";
-import { countInputBytes } from "./request_size.ts";
+import { countInputBytes, isInputWhole } from "./request_size.ts";
 import type { Operation } from "./table.ts";
 
 /** The facts of a request that later steps need. */
@@ -68,6 +68,7 @@ export function readJsonFacts(
     users: usersOf(fields),
     maxOutput: group === "responses" ? readMaxOutput(fields.max_output_tokens) : readMaxOfChoice(fields),
     inputBytes: countInputBytes(fields, byteLength),
+    isInputWhole: isInputWhole(fields),
     isBackground: fields.background === true,
     hasStreamOptions: Object.hasOwn(fields, "stream_options"),
   };
@@ -88,7 +89,7 @@ export function readFieldFacts(
   textBytes = 0,
 ): RequestFacts {
   const view = { ...fields, stream: toValue(fields.stream), n: Number(fields.n ?? 1) };
-  return { ...readJsonFacts(view, operation), inputBytes: textBytes };
+  return { ...readJsonFacts(view, operation), inputBytes: textBytes, isInputWhole: false };
 }
 
 /** The facts of a request of which nothing is read. */
@@ -99,6 +100,7 @@ export const NO_FACTS: RequestFacts = {
   users: [],
   maxOutput: undefined,
   inputBytes: 0,
+  isInputWhole: true,
   isBackground: false,
   hasStreamOptions: false,
 };

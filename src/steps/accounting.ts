@@ -128,7 +128,7 @@ export class Accounting {
   /** Completes the facts with the charge of a call, and learns from a call whose tokens were stated to its end. */
   #complete(call: CountedCall, exchange: Exchange, { outcome, code }: Settlement): void {
     const { facts, outputTokens, answeredStatus } = exchange;
-    const isWhole = outcome === "ok";
+    const isWhole = outcome === "ok" || exchange.isReadOut;
     const { usage, isEstimated } = charge({
       isCalled: facts.calledMs !== undefined,
       status: answeredStatus,

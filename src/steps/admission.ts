@@ -10,7 +10,7 @@ import type { ProviderConfig } from "../config/provider.ts";
 import type { TeamConfig } from "../config/team.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
-import type { Exchange } from "../exchange/exchange.ts";
+import { type Exchange, GOES_ON } from "../exchange/exchange.ts";
 import type { TokenUsage } from "../exchange/record.ts";
 import type { GatewayRequest } from "../http/message.ts";
 import type { RequestBody } from "../inbound/body.ts";
@@ -50,7 +50,7 @@ export interface AskedCall {
   readonly key: KeyConfig;
   readonly provider: Pick<ProviderConfig, "maxOutput"> & { readonly name: string };
   readonly body: RequestBody | null;
-  readonly facts: Pick<RequestFacts, "choices" | "maxOutput" | "inputBytes" | "isBackground">;
+  readonly facts: Pick<RequestFacts, "choices" | "maxOutput" | "inputBytes" | "isInputWhole" | "isBackground">;
 }
 
 /**
@@ -135,9 +135,10 @@ const smaller = (one: number | undefined, other: number | undefined): number | u
  */
 export async function reserve(
   subjects: readonly LimitSubject[],
-  { key, provider, body, facts: { choices, maxOutput, inputBytes, isBackground } }: AskedCall,
+  { key, provider, body, facts }: AskedCall,
   asking: Asking,
 ): Promise<void> {
+  const { choices, maxOutput, inputBytes, isInputWhole, isBackground } = facts;
   const { request, exchange, gateway: { accounting } } = asking;
   const stated = exchange.facts.genAi === "embeddings" ? 0 : toWhole(maxOutput, choices);
   const outputBound = toWhole(provider.maxOutput, choices);
@@ -147,6 +148,7 @@ export async function reserve(
     model: exchange.facts.model ?? "",
     keyId: key.id,
     inputBytes,
+    isInputWhole,
     isBackground,
     maxOutput: stated && smaller(mostOutput, Math.max(MAX_STATED_OUTPUT, provider.maxOutput ?? 0)),
     outputBound,
@@ -158,4 +160,6 @@ export async function reserve(
   if (!subjects.some(limitsAmounts)) return admit(subjects, NO_RESERVATION, asking);
   const { reservation, toAmounts } = accounting.open(subjects, call);
   await admit(subjects, reservation, asking, toAmounts);
+  // Nothing but the provider's statement says what the call costs, and it comes last.
+  if (!isInputWhole) exchange.reader ??= GOES_ON;
 }

@@ -21,7 +21,7 @@ export interface CallEnd {
   readonly isCalled: boolean;
   /** Status of the provider's answer; `undefined` if none began. */
   readonly status: number | undefined;
-  /** True if the answer was relayed whole. */
+  /** True if the answer came to its end. */
   readonly isWhole: boolean;
   /** The gateway's error, if one ended the call. */
   readonly code: ErrorCode | undefined;

@@ -1,6 +1,7 @@
 /** What a call is charged at its end, through the front door: for each way in which it may end. */
 // runtimes: all
 import assert from "node:assert/strict";
+import { setImmediate } from "node:timers";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { startUnderTest, type UnderTest } from "../support/gateway.ts";
 import { type Answering, chunk, type Provider, startProvider } from "../support/provider.ts";
@@ -194,4 +195,150 @@ describe("the charge of a call", () => {
       assert.ok(isEstimated && output >= 0.6 * tokens && output <= 1.5 * tokens, `${output} of ${tokens}`);
     });
   }
+
+  describe("whose input does not stand in the body", () => {
+    const INPUT = 100_000;
+    const delta = { type: "response.output_text.delta", delta: "Hello" };
+    const completed = {
+      type: "response.completed",
+      response: { status: "completed", usage: { input_tokens: INPUT, output_tokens: 50, total_tokens: INPUT + 50 } },
+    };
+    const event = (data: { type: string }) => `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`;
+    const earlier = { input: "And then?", previous_response_id: "resp_1" };
+    const picture = [{
+      role: "user",
+      content: [{ type: "image_url", image_url: { url: "https://example.com/a.png" } }],
+    }];
+    /** Whether the provider goes on: it does once the caller has left. */
+    let hasLeft: Promise<unknown>;
+    let left: (value?: unknown) => void;
+    beforeEach(() => void (hasLeft = new Promise((resolve) => left = resolve)));
+
+    interface Way {
+      readonly path?: string;
+      readonly asked: Record<string, unknown>;
+      readonly type: string;
+      /** Parts of the answer before and after the caller leaves. */
+      readonly before?: string;
+      readonly after: string;
+    }
+    const responses = "/v1/responses";
+    const WAYS: Readonly<Record<string, Way>> = {
+      "a stream that is left after its first event": {
+        path: responses,
+        asked: { ...earlier, stream: true },
+        type: "text/event-stream",
+        before: event(delta),
+        after: event(delta).repeat(50) + event(completed),
+      },
+      "a stream that is left before it begins": {
+        path: responses,
+        asked: { input: "Hi", conversation: "conv_1", stream: true },
+        type: "text/event-stream",
+        after: event(delta) + event(completed),
+      },
+      "a plain answer that is left before it begins": {
+        path: responses,
+        asked: { prompt: { id: "pmpt_1" } },
+        type: "application/json",
+        after: JSON.stringify(completed.response),
+      },
+      "a long plain answer that is left": {
+        path: responses,
+        asked: { input: [{ role: "user", content: [{ type: "input_file", file_id: "file-1" }] }] },
+        type: "application/json",
+        before: `{"output":[{"content":[{"type":"output_text","text":"${"x".repeat(100_000)}"}]}],`,
+        after: JSON.stringify(completed.response).slice(1),
+      },
+      "a stream that is left between its last word and its tokens": {
+        asked: { messages: picture, stream: true },
+        type: "text/event-stream",
+        before: chunk("Hello", "stop"),
+        after: usageChunk(INPUT, 50) + DONE,
+      },
+    };
+    for (const [name, { path, asked, type, before = "", after }] of Object.entries(WAYS)) {
+      it(`is what the provider states in the end, in ${name}`, async () => {
+        answering = async (response, call) => {
+          if (call.path === "/v1/models") return response.end("{}");
+          if (before !== "") response.writeHead(200, { "content-type": type }).write(before);
+          await hasLeft;
+          if (before === "") response.writeHead(200, { "content-type": type });
+          for (const part of after.split(/(?<=\n\n)/)) {
+            await new Promise((resolve) => response.write(part, resolve));
+          }
+          response.end();
+        };
+        const gateway = await start({ limits: { budget: "1000M/month" } });
+        const call = toCall(gateway, asked, path);
+        const { socket, received, closed } = openRaw(gateway.a, toRawRequest(gateway.a, call));
+        await until(
+          () => before === "" ? provider.calls.length > 0 : received().includes("ello") || received().length > 50_000,
+          "the moment to leave",
+        );
+        socket.destroy();
+        await closed;
+        left();
+        const { usage, isEstimated } = await gateway.settled();
+        assert.deepEqual([usage?.total, isEstimated], [INPUT + 50, undefined]);
+        assert.equal(await charged(gateway), INPUT + 50);
+      });
+    }
+
+    it("is as much as that of recent calls where the provider never states it", async () => {
+      let isSilent = false;
+      answering = (response, { path }) => {
+        if (path === "/v1/models") return response.end("{}");
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(event(delta));
+        if (!isSilent) response.end(event(completed));
+      };
+      const deadlines = { idle: "300ms", firstEvent: "300ms" };
+      const gateway = await start({ limits: { budget: "1000M/month" } }, { deadlines });
+      const call = toCall(gateway, { ...earlier, stream: true }, responses);
+      await callRaw(gateway.a, call);
+      await gateway.settled(1);
+      isSilent = true;
+      await leave(gateway, call, (received) => received.includes("Hello"));
+      const { usage, isEstimated, outcome } = gateway.records.at(-1) ?? {};
+      assert.deepEqual([usage?.input, isEstimated, outcome], [INPUT, true, "client_closed"]);
+    });
+
+    it("is estimated where the answer has no end: a caller that left has no more than 32 MiB read for it", async () => {
+      const flood = `:${"x".repeat(1_048_576)}\n`;
+      answering = async (response, call) => {
+        if (call.path === "/v1/models") return response.end("{}");
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(event(delta));
+        await hasLeft;
+        while (!call.isCut) await new Promise((resolve) => response.write(flood, () => setImmediate(resolve)));
+      };
+      const gateway = await start({ limits: { budget: "1000M/month" } });
+      const call = toCall(gateway, { ...earlier, stream: true }, responses);
+      const { socket, received, closed } = openRaw(gateway.a, toRawRequest(gateway.a, call));
+      await until(() => received().includes("Hello"), "the moment to leave");
+      socket.destroy();
+      await closed;
+      left();
+      const { outcome, isEstimated, bytesOut } = await gateway.settled();
+      assert.deepEqual([outcome, isEstimated], ["client_closed", true]);
+      assert.ok(bytesOut < 33_554_432);
+    });
+
+    it("says nothing about calls whose input stands in the body, which end when they are left", async () => {
+      answering = (response, { path }) => {
+        if (path === "/v1/models") return response.end("{}");
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(event(delta));
+      };
+      const gateway = await start({ limits: { budget: "1000M/month" } });
+      await leave(
+        gateway,
+        toCall(gateway, { input: "Hi", stream: true }, responses),
+        (received) => received.includes("Hello"),
+      );
+      await until(() => provider.calls[0]?.isCut === true, "the provider's call is ended");
+      assert.ok((gateway.records[0]?.usage?.total ?? 0) < 100);
+    });
+  });
 });

@@ -10,6 +10,7 @@ const call = (more: Partial<EstimatedCall> = {}): EstimatedCall => ({
   model: "m",
   keyId: "k",
   inputBytes: 4000,
+  isInputWhole: true,
   maxOutput: undefined,
   outputBound: undefined,
   isBackground: false,
@@ -43,6 +44,14 @@ describe("estimates", () => {
     for (const other of [{ model: "n" }, { provider: "b" }, { keyId: "other" }]) {
       assert.equal(estimator.expect(call(other)).input, 1000);
     }
+  });
+
+  it("learn no ratio from calls whose input stands elsewhere, and expect of such calls what recent ones had", () => {
+    const estimator = new TokenEstimator();
+    teach(estimator, 20, { input: 100_000, output: 10 }, { isInputWhole: false });
+    assert.equal(estimator.expect(call()).input, 1000);
+    assert.equal(estimator.expect(call({ isInputWhole: false })).input, 100_000);
+    assert.equal(estimator.consumed(call({ isInputWhole: false, keyId: "other" }), 1).input, 1000);
   });
 
   it("move slowly: one odd statement changes little", () => {
