@@ -11,7 +11,7 @@ import type { ProviderConfig } from "./config/provider.ts";
 import type { AskedUsage, Dialect } from "./dialects/dialect.ts";
 import { OPAQUE } from "./dialects/opaque.ts";
 import { GatewayError, toErrorResponse } from "./errors/gateway_error.ts";
-import { ClientClosed, type Exchange, type Settlement, toSettlement } from "./exchange/exchange.ts";
+import { ClientClosed, type Exchange, GOES_ON, type Settlement, toSettlement } from "./exchange/exchange.ts";
 import type { ExchangeObserver, Tracer } from "./exchange/observer.ts";
 import type { OpenExchanges } from "./exchange/open_exchanges.ts";
 import {
@@ -19,15 +19,11 @@ import {
   type GatewayRequest,
   type GatewayResponse,
   isDrainable,
+  isSuccess,
   type PushedBody,
 } from "./http/message.ts";
 import { type BodyMemory, readBody, type RequestBody } from "./inbound/body.ts";
-import {
-  type Credentials,
-  readGatewayCredential,
-  readUpstreamCredentials,
-  toGatewayKeyError,
-} from "./inbound/credentials.ts";
+import { type Credentials, readGatewayCredential, readUpstreamCredentials } from "./inbound/credentials.ts";
 import { type Address, type HostTable, withoutPrefix } from "./inbound/host.ts";
 import type { DurableExchanges } from "./durable/durable_exchanges.ts";
 import type { Digest } from "./keys/key_format.ts";
@@ -45,6 +41,12 @@ import {
 } from "./operations/router.ts";
 import { NO_FACTS, type RequestFacts } from "./operations/request_facts.ts";
 import { answerDurable, askedDurable, enterDurable } from "./steps/durable.ts";
+import {
+  assertNoKeyInCredentials,
+  assertNoKeyInFields,
+  assertNoKeyInHeaders,
+  assertNoKeyInUrl,
+} from "./steps/misplaced_keys.ts";
 import { answerRecorded } from "./steps/recorded_answer.ts";
 import { askForUsage, CONTENT_TYPES, readFacts } from "./steps/request_body.ts";
 import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
@@ -100,8 +102,6 @@ interface Flow {
   credentials: Credentials;
   /** The caller's gateway key; empty before step 3. */
   presentedKey: string;
-  /** True if the call goes on when its caller leaves: then its deadlines are the provider's alone. */
-  readonly isDurable?: boolean;
 }
 
 /** The call that a request asks for, with the facts of its body. */
@@ -197,27 +197,12 @@ function identify(
   if (storedKey !== undefined) exchange.facts.keyId = storedKey.id;
   const key = admitKey(storedKey, provider.name, clock.now());
   flow.credentials = readUpstreamCredentials(headers, provider, presentedKey);
-  for (const name in flow.credentials) {
-    if (holdsGatewayKey(flow.credentials[name] ?? "", flow)) throw toGatewayKeyError(name, provider);
-  }
-  if (holdsGatewayKey(url, flow) || holdsGatewayKey(decodeEscapes(url), flow)) {
-    throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the URL" });
-  }
+  assertNoKeyInCredentials(flow.credentials, provider, flow);
+  assertNoKeyInUrl(url, flow);
   if (!operation.isOwn) admitOperation(key, operation, provider);
   if (operation.modelId !== undefined) admitModel(key, operation.modelId);
   if (hasLooped(headers)) throw new GatewayError("upstream_loop");
   return key;
-}
-
-/** Returns whether a text contains a credential for the gateway: the caller's own, or any of a known form. */
-function holdsGatewayKey(text: string, { presentedKey, gateway: { holdsKey } }: Flow): boolean {
-  return text.includes(presentedKey) || holdsKey(text);
-}
-
-/** Decodes the escapes of a URL, as a provider does before it reads it. */
-function decodeEscapes(url: string): string {
-  if (!url.includes("%")) return "";
-  return url.replace(/(?:%[0-7][0-9a-f])+/gi, (escapes) => decodeURIComponent(escapes));
 }
 
 /** 5: reads the body's bytes, and from a parsed view the facts that are needed. Nothing large of the view is kept. */
@@ -231,16 +216,12 @@ async function read(
   const types = CONTENT_TYPES[operation.body];
   const body = await readBody(request, { limits, types, memory: bodies, owner: key.id, clock, exchange });
   const facts = readFacts(body.bytes ?? new Uint8Array(), request, { operation, messages: provider.messages });
-  const { model, otherModels, isStream, users } = facts;
-  // First: log, metrics and usage show the model.
-  if (holdsGatewayKey(model ?? "", flow)) throw new GatewayError("gateway_key_misplaced", { param: "model" });
+  const { model, otherModels, isStream } = facts;
+  assertNoKeyInFields(facts, flow); // first: log, metrics and usage show the model
   if (model !== undefined) exchange.facts.model = model;
   if (isStream !== undefined) exchange.facts.stream = isStream;
   if (operation.model === "body" || operation.model === "optional") admitModel(key, model);
   if (otherModels !== undefined) admitOtherModels(key, otherModels);
-  if (users.some((user) => holdsGatewayKey(user, flow))) {
-    throw new GatewayError("gateway_key_misplaced", { param: "user" });
-  }
   const askedUsage = provider.usage === "ask" ? askForUsage(body, operation, facts) : undefined;
   return { provider, operation, key, body, facts, askedUsage };
 }
@@ -252,11 +233,11 @@ function send(
 ): Promise<UpstreamResponse> {
   const { request: { method, url, headers, isGone }, exchange, gateway: { listsWithheld }, credentials } = flow;
   if (isGone) throw new ClientClosed();
-  const deadlines = flow.isDurable ? provider.deadlines : shorten(provider.deadlines, headers, isStream ?? true);
+  // A call that goes on when its caller leaves has the deadlines of the provider alone.
+  const goesOn = exchange.reader !== undefined;
+  const deadlines = goesOn ? provider.deadlines : shorten(provider.deadlines, headers, isStream ?? true);
   const sent = toUpstreamHeaders(headers, provider.headerRules, credentials, key.models !== undefined);
-  for (const name in sent) {
-    if (holdsGatewayKey(sent[name] ?? "", flow)) throw new GatewayError("gateway_key_misplaced", { param: name });
-  }
+  assertNoKeyInHeaders(sent, flow);
   if (listsWithheld) exchange.facts.withheld = { request: listWithheld(headers, sent) };
   return forward({ path: path + toQuery(url), method, headers: sent, body, deadlines }, exchange, provider);
 }
@@ -276,15 +257,15 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
   const type = (headers.get("content-type") ?? "").toLowerCase();
   const isEvents = type.startsWith("text/event-stream");
   const crossed = toCallerHeaders(headers, isEvents, headerRules);
-  if (status !== 200) exchange.beforeSettled = undefined; // an error costs nothing, however it ends
   if (listsWithheld) exchange.facts.withheld = { ...exchange.facts.withheld, response: listWithheld(headers, crossed) };
   const own = exchange.addHeaders(crossed);
   if (operation.body !== "none") exchange.facts.stream ??= isEvents;
+  const isMetered = operation.cost === "tokens" && isSuccess(status) && !BINARY.test(type);
   if (body === null || status === 204 || status === 205 || isHead) {
     body?.cancel();
+    if (isMetered) exchange.outputTokens = 0;
     return finish({ status, headers: own, body: null }, exchange);
   }
-  const isMetered = operation.cost === "tokens" && status === 200 && !BINARY.test(type);
   const dialect = isEvents || !type.startsWith("text/") ? operation.dialect : OPAQUE; // a text may be its caller's words
   if (!isEvents && isSmall(headers, body)) {
     const whole = await readWhole(body, { exchange, idleMs, clock });
@@ -305,9 +286,10 @@ function watch(
   { provider: { deadlines, keepAliveMs }, facts: { choices }, askedUsage }: Call,
   { exchange, gateway: { clock, limits: { writeStallMs } } }: Flow,
 ): PushedBody {
-  const scanner = isEvents && exchange.status === 200 ? dialect.createScanner(choices) : undefined;
+  const scanner = isEvents && isSuccess(exchange.status) ? dialect.createScanner(choices) : undefined;
   const meter = isMetered && !isEvents ? dialect.createMeter() : undefined;
-  const options = { exchange, scanner, meter, isMetered, ...deadlines, keepAliveMs, writeStallMs, clock };
+  const goesOn = isMetered && exchange.reader === GOES_ON;
+  const options = { exchange, scanner, meter, isMetered, goesOn, ...deadlines, keepAliveMs, writeStallMs, clock };
   const relay = new Relay(body, options);
   return askedUsage === undefined || scanner === undefined ? relay : new UsageChunkFilter(relay, exchange, askedUsage);
 }

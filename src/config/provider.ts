@@ -91,7 +91,7 @@ export interface ProviderInput {
   readonly durable?: DurableInput | undefined;
   /** Limits that all keys share at this provider. */
   readonly limits?: WrittenLimits | undefined;
-  /** The most tokens that one of its answers has, for strict limits where the caller sets no maximum. */
+  /** The most tokens that one of its answers has: caps what callers state, and counts where they state none. */
   readonly maxOutput?: number | undefined;
   /** Prices of its models; they take precedence over the prices for all providers. */
   readonly prices?: Prices | undefined;

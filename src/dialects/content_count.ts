@@ -15,6 +15,13 @@ const COLON = 0x3a;
  */
 const BYTES_PER_TOKEN = 4;
 /**
+ * Bytes for which a character of four bytes counts, such as an emoji: two tokens. With o200k_base common emoji
+ * have 1.3, all other such characters 3 (measured).
+ */
+const LONG_CHARACTER_BYTES = 8;
+/** The lowest first byte of a character of four bytes. */
+const LONG_CHARACTER = 0xf0;
+/**
  * Bytes of base64 for one token: 3200 for sound at 20 tokens a second (24 kHz, 16 bits), about 2000 for a picture of
  * medium quality.
  */
@@ -45,8 +52,30 @@ const KEYS = [...TEXT_KEYS, ...MEDIA_KEYS].map((key) => ({
   isMedia: MEDIA_KEYS.includes(key),
 }));
 
+/**
+ * Keys of strings that are no content: names, states, signatures and padding. Any other string may be content, in an
+ * interface that the gateway does not know.
+ */
+const METADATA = new RegExp(
+  "^(?:id|object|model|type|role|name|status|event|format|provider|obfuscation|p|token|embedding|severity|url|title|" +
+    "date|language|voice|quality|size|background|created|filename|mime_type|service_tier|encrypted_content)$|" +
+    "(?:_id|_reason|_at|_sequence|_type|_format|_fingerprint|signature|Id|Reason|Signature)$",
+);
+
+/** Base64, as no text has it. */
+const MEDIA = /[A-Za-z0-9+/]{4096}/;
+/** The bytes of a string that show whether it is base64, where its key does not say so. */
+const MEDIA_SAMPLE = 4096;
+
 /** The longest beginning of an event in which a mark is looked for. Bytes. */
 const MAX_BEGINNING = 256;
+
+/** Returns the bytes for which a text counts: a character of four bytes is more than one token. */
+function weigh(bytes: Uint8Array, start: number, end: number): number {
+  let longs = 0;
+  for (let at = start; at < end; at++) if ((bytes[at] ?? 0) >= LONG_CHARACTER) longs++;
+  return end - start + longs * (LONG_CHARACTER_BYTES - 4);
+}
 
 function toTokens(textBytes: number, mediaBytes: number): number {
   return Math.ceil(textBytes / BYTES_PER_TOKEN + mediaBytes / MEDIA_BYTES_PER_TOKEN);
@@ -98,7 +127,7 @@ export class ContentCounter {
       this.#rest = end - close;
       this.#after = bytes[close + 1] ?? 0;
     }
-    if (close > from) this.#add(close - from);
+    if (close > from) this.#add(this.#isMedia ? close - from : weigh(bytes, from, close));
   }
 
   /**
@@ -110,7 +139,7 @@ export class ContentCounter {
   countLong(skeleton: string, omittedBytes: number): void {
     const bytes = Uint8Array.from(skeleton, (byte) => byte.charCodeAt(0));
     const from = this.#find(bytes, 0, bytes.length);
-    if (from !== -1) return this.#add(endOfString(bytes, from, bytes.length) - from + omittedBytes);
+    if (from !== -1) return this.#add(weigh(bytes, from, endOfString(bytes, from, bytes.length)) + omittedBytes);
     if (omittedBytes === 0 || !this.#isMarked(bytes, 0, bytes.length)) return;
     this.#isMedia = true; // such as a picture in an array
     this.#add(omittedBytes);
@@ -122,10 +151,13 @@ export class ContentCounter {
     else this.#textBytes += bytes;
   }
 
-  /** Finds the content of an event and notes its place; the longest where there are several. Returns -1 for none. */
+  /**
+   * Finds the content of an event and notes its place; the longest where there are several. A key that is known to have
+   * content comes before all others. Returns -1 for none.
+   */
   #find(bytes: Uint8Array, start: number, end: number): number {
     if (!this.#isMarked(bytes, start, end)) return -1;
-    let [found, length] = [-1, 0];
+    let found: Content | undefined;
     for (let at = start; at < end; at++) {
       if (bytes[at] !== QUOTE) continue;
       const close = endOfString(bytes, at + 1, end);
@@ -133,18 +165,16 @@ export class ContentCounter {
       const value = skipSpace(bytes, colon + 1);
       const isText = bytes[colon] === COLON && bytes[value] === QUOTE;
       const stop = isText ? endOfString(bytes, value + 1, end) : close;
-      const key = isText && stop - value - 1 > length ? keyAt(bytes, at + 1, close) : undefined;
-      if (key !== undefined) {
-        [found, length] = [value + 1, stop - value - 1];
-        this.#isMedia = key.isMedia;
+      if (isText && stop > value + 1) {
+        found = better(found, contentAt(bytes, { key: at + 1, keyEnd: close, start: value + 1, end: stop }));
       }
       at = stop;
     }
-    if (found !== -1) {
-      this.#offset = found - start;
-      this.#keyEnd = bytes[found - 4] ?? 0;
-    }
-    return found;
+    if (found === undefined) return -1;
+    this.#isMedia = found.isMedia;
+    this.#offset = found.start - start;
+    this.#keyEnd = bytes[found.start - 4] ?? 0;
+    return found.start;
   }
 
   #isMarked(bytes: Uint8Array, start: number, end: number): boolean {
@@ -158,8 +188,34 @@ export class ContentCounter {
   }
 }
 
-function keyAt(bytes: Uint8Array, from: number, end: number): (typeof KEYS)[number] | undefined {
-  return KEYS.find(({ word }) => word.length === end - from && startsWithAt(bytes, word, from));
+/** A string of an event that may be content. */
+interface Content {
+  /** The offset of its first byte. */
+  readonly start: number;
+  readonly length: number;
+  /** True if its key is known to have content. */
+  readonly isKnown: boolean;
+  readonly isMedia: boolean;
+}
+
+/** Returns the one of two strings that is more likely to be the content. */
+function better(one: Content | undefined, other: Content | undefined): Content | undefined {
+  if (one === undefined || other === undefined) return one ?? other;
+  if (one.isKnown !== other.isKnown) return one.isKnown ? one : other;
+  return other.length > one.length ? other : one;
+}
+
+/** Reads a key and its string; `undefined` if they are no content. */
+function contentAt(
+  bytes: Uint8Array,
+  { key, keyEnd, start, end }: { key: number; keyEnd: number; start: number; end: number },
+): Content | undefined {
+  const length = end - start;
+  const known = KEYS.find(({ word }) => word.length === keyEnd - key && startsWithAt(bytes, word, key));
+  if (known !== undefined) return { start, length, isKnown: true, isMedia: known.isMedia };
+  if (METADATA.test(decoder.decode(bytes.subarray(key, keyEnd)))) return undefined;
+  const isMedia = length >= MEDIA_SAMPLE && MEDIA.test(decoder.decode(bytes.subarray(start, start + MEDIA_SAMPLE)));
+  return { start, length, isKnown: false, isMedia };
 }
 
 /**
@@ -175,28 +231,40 @@ export function countStream(byteLength: number): number {
 /**
  * Counts the tokens of a text.
  *
- * @param byteLength Its length
- * @returns Their number, roughly
+ * @param text The text, or a part of it
+ * @returns Their number, roughly; not rounded, so that parts can be added up
  */
-export function countText(byteLength: number): number {
-  return toTokens(byteLength, 0);
+export function countText(text: Uint8Array): number {
+  return weigh(text, 0, text.length) / BYTES_PER_TOKEN;
 }
+
+/** The parts of an answer in which any string may be content; elsewhere providers repeat the request. */
+const OUTPUT_KEYS: ReadonlySet<string> = new Set(["choices", "output", "content", "message", "data", "candidates"]);
 
 /** Adds up the content of a parsed answer. */
 function countIn(answer: unknown): number {
   let [textBytes, mediaBytes] = [0, 0];
-  const visit = (value: unknown, name: string): void => {
+  const addText = (text: string): void => {
+    const bytes = utf8.encode(text);
+    textBytes += weigh(bytes, 0, bytes.length);
+  };
+  const addUnknown = (text: string): void => {
+    if (MEDIA.test(text.slice(0, MEDIA_SAMPLE))) mediaBytes += text.length;
+    else addText(text);
+  };
+  const visit = (value: unknown, name: string, isOutput: boolean): void => {
     if (typeof value === "string") {
-      if (TEXT_KEYS.includes(name)) textBytes += utf8.encode(value).length;
+      if (TEXT_KEYS.includes(name)) addText(value);
       else if (MEDIA_KEYS.includes(name)) mediaBytes += value.length;
+      else if (isOutput && !METADATA.test(name)) addUnknown(value);
     } else if (Array.isArray(value)) {
-      for (const each of value) visit(each, name);
+      for (const each of value) visit(each, name, isOutput);
     } else if (typeof value === "object" && value !== null) {
-      if (name === "input") textBytes += JSON.stringify(value).length; // of a tool, which other interfaces have as text
-      else for (const [key, each] of Object.entries(value)) visit(each, key);
+      if (name === "input") addText(JSON.stringify(value)); // of a tool, which other interfaces have as text
+      else for (const [key, each] of Object.entries(value)) visit(each, key, isOutput || OUTPUT_KEYS.has(key));
     }
   };
-  visit(answer, "");
+  visit(answer, "", false);
   return toTokens(textBytes, mediaBytes);
 }
 
@@ -210,12 +278,10 @@ export function countPlainOutput(answer: Uint8Array): number {
   try {
     return countIn(JSON.parse(decoder.decode(answer)));
   } catch {
-    return countText(answer.length); // a transcript, for example
+    return Math.ceil(countText(answer)); // a transcript, for example
   }
 }
 
-/** Base64, as no text has it. */
-const MEDIA = /[A-Za-z0-9+/]{4096}/;
 const VECTORS = /"embedding"\s*:/;
 
 /**

@@ -42,25 +42,25 @@ class OpaqueScanner extends EventScanner implements StreamScanner {
   }
 }
 
-/** Counts the bytes of a plain answer. */
-class ByteMeter implements AnswerMeter {
+/** Counts the text of a plain answer. */
+class TextMeter implements AnswerMeter {
   readonly usage = undefined;
-  #byteLength = 0;
+  #tokens = 0;
 
   get outputTokens(): number {
-    return countText(this.#byteLength);
+    return Math.ceil(this.#tokens);
   }
 
   push(chunk: Uint8Array): void {
-    this.#byteLength += chunk.length;
+    this.#tokens += countText(chunk);
   }
 }
 
 /** The dialect of everything else. */
 export const OPAQUE: Dialect = {
   createScanner: () => new OpaqueScanner(),
-  createMeter: () => new ByteMeter(),
+  createMeter: () => new TextMeter(),
   readUsage: () => undefined,
-  countOutput: (answer) => countText(answer.length),
+  countOutput: (answer) => Math.ceil(countText(answer)),
   toErrorBody: toErrorJson,
 };

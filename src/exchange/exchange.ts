@@ -60,6 +60,15 @@ const toTiming = (ms: number): number => Math.max(0, Math.round(ms * 100) / 100)
 
 const NO_HEADERS = Object.freeze({});
 
+/** Reads an answer for a caller. */
+interface CallerReader {
+  /** Takes note that the caller has left. */
+  cancel(): void;
+}
+
+/** The reader of a call that goes on without its caller, because only the end of its answer says what it costs. */
+export const GOES_ON: CallerReader = { cancel() {} };
+
 /** One request and its answer. */
 export class Exchange {
   /** `x-request-id`. */
@@ -80,12 +89,16 @@ export class Exchange {
   waitedMs = 0;
   /** The part of `waitedMs` that was for the provider, over all calls; `undefined` before the first one ended. */
   upstreamMs: number | undefined;
+  /** Status of the provider's answer; `undefined` while there is none. */
+  answeredStatus: number | undefined;
+  /** True once an answer has come to its end after its caller has left. */
+  isReadOut = false;
   /** Tokens of the answer's output as its dialect counted them; `undefined` while there is no answer. */
   outputTokens: number | undefined;
   /** Completes the facts just before the record is made. */
   beforeSettled: ((settlement: Settlement) => void) | undefined;
   /** Reads the answer for the caller, whose leaving ends that alone; `undefined` where it stops the work. */
-  reader: { cancel(): void } | undefined;
+  reader: CallerReader | undefined;
   /** The trace that follows it, if there is a tracer. */
   trace: ExchangeTrace | undefined;
   /** Its index among the open exchanges, which `OpenExchanges` sets. */
@@ -147,8 +160,9 @@ export class Exchange {
     return this.#clock.monotonic() - this.#startedMonotonic;
   }
 
-  /** Marks that the provider's answer began. */
-  markFirstByte(): void {
+  /** Marks that the provider's answer began. @param status Its status */
+  markFirstByte(status: number): void {
+    this.answeredStatus = status;
     this.facts.firstByteMs ??= this.elapsed();
   }
 

@@ -171,6 +171,11 @@ export interface GatewayResponse {
 /** Methods of requests that an operation can have. */
 export const METHODS: readonly string[] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 
+/** Returns whether a status says that the call succeeded: every 2xx does (RFC 9110 §15.3). */
+export function isSuccess(status: number): boolean {
+  return status >= 200 && status <= 299;
+}
+
 /** Returns whether a body is in memory as a whole and need not be pulled. */
 export function isWhole(body: GatewayResponse["body"]): body is string | Uint8Array | null {
   return body === null || typeof body === "string" || body instanceof Uint8Array;

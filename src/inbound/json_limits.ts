@@ -28,4 +28,6 @@ export const SINGLE_KEYS: ReadonlySet<string> = new Set([
   ...["route", "preset", "plugins", "extra_body", "provideroptions"],
   // What strict limits reserve.
   ...["n", "best_of", "prompt", "max_tokens", "max_completion_tokens", "max_output_tokens"],
+  // Input that does not stand in the body.
+  ...["previous_response_id", "conversation"],
 ]);

@@ -27,8 +27,7 @@ const MAX_EXPECTED_OUTPUT = 32_768;
 const RECENT = 32;
 /** Share of recent calls that the expected output covers. */
 const PERCENTILE = 0.95;
-/** The most models, and the most pairs of key and model, of which something is remembered: about 2 MB in all. */
-const MAX_MODELS = 2000;
+/** The most pairs of key and model of which something is remembered: about 3 MB in all. */
 const MAX_PAIRS = 10_000;
 
 /** Facts of a call by which its tokens are estimated. */
@@ -41,8 +40,12 @@ export interface EstimatedCall {
   readonly keyId: string;
   /** Bytes of text in the body. */
   readonly inputBytes: number;
+  /** True if all of its input stands in the body; else it may have any number of tokens. */
+  readonly isInputWhole: boolean;
   /** The most output for which the caller asked, over all choices; `undefined` where it set no maximum. Tokens. */
   readonly maxOutput: number | undefined;
+  /** The most output that the provider gives, over all choices; `undefined` where the operator set none. Tokens. */
+  readonly outputBound: number | undefined;
   /** True if the provider makes the answer whether or not anybody waits for it. */
   readonly isBackground: boolean;
 }
@@ -53,15 +56,30 @@ export interface EstimatedTokens {
   readonly output: number;
 }
 
+/** Ratios and recent outputs, learned from the calls of one key to one model. */
 interface Learned {
   inputRatio: number;
   outputFactor: number;
+  /** Outputs of recent calls, and inputs of those whose input did not stand in the body. */
+  readonly outputs: Recent;
+  readonly inputs: Recent;
 }
 
-/** Outputs of recent calls; a ring. */
-interface Recent {
-  readonly outputs: number[];
-  next: number;
+/** Numbers of recent calls: a ring. */
+class Recent {
+  readonly #numbers: number[] = [];
+  #next = 0;
+
+  add(number: number): void {
+    this.#numbers[this.#next] = number;
+    this.#next = (this.#next + 1) % RECENT;
+  }
+
+  /** The number that covers most of them, see {@link PERCENTILE}; `undefined` if there are none. */
+  get most(): number | undefined {
+    const sorted = this.#numbers.toSorted((one, other) => one - other);
+    return sorted[Math.ceil(PERCENTILE * sorted.length) - 1];
+  }
 }
 
 const clamp = (value: number, least: number, most: number): number => Math.min(Math.max(value, least), most);
@@ -96,10 +114,12 @@ class Memory<Value> {
   }
 }
 
-/** Estimates tokens, and learns from those that providers state. */
+/**
+ * Estimates tokens, and learns from those that providers state. A key learns from its own calls alone: the texts of one
+ * caller say nothing about those of another, and must not make them dearer.
+ */
 export class TokenEstimator {
-  readonly #models = new Memory<Learned>(MAX_MODELS);
-  readonly #pairs = new Memory<Recent>(MAX_PAIRS);
+  readonly #pairs = new Memory<Learned>(MAX_PAIRS);
 
   /**
    * Estimates what a call will use: its input by its bytes; its output by the maximum that the caller set, else by recent
@@ -108,7 +128,9 @@ export class TokenEstimator {
    * @param call The call
    */
   expect(call: EstimatedCall): EstimatedTokens {
-    return { input: this.#input(call), output: call.maxOutput ?? this.#recentOutput(call) };
+    const learned = this.#pairs.get(pairOf(call));
+    const output = call.maxOutput ?? Math.min(recentOutput(learned), call.outputBound ?? Infinity);
+    return { input: inputOf(call, learned), output };
   }
 
   /**
@@ -118,9 +140,10 @@ export class TokenEstimator {
    * @param counted Tokens of output as its dialect counted them
    */
   consumed(call: EstimatedCall, counted: number): EstimatedTokens {
-    const { outputFactor = 1 } = this.#models.get(modelOf(call)) ?? {};
+    const learned = this.#pairs.get(pairOf(call));
+    const { outputFactor = 1 } = learned ?? {};
     const most = Math.max(call.maxOutput ?? Infinity, counted);
-    return { input: this.#input(call), output: Math.min(Math.ceil(counted * outputFactor), most) };
+    return { input: inputOf(call, learned), output: Math.min(Math.ceil(counted * outputFactor), most) };
   }
 
   /**
@@ -131,8 +154,9 @@ export class TokenEstimator {
    * @param counted Tokens of output as its dialect counted them; `undefined` if it did not
    */
   learn(call: EstimatedCall, { input = 0, output = 0 }: TokenUsage, counted: number | undefined): void {
-    const learned = this.#models.getOrAdd(modelOf(call), () => ({ inputRatio: INPUT_RATIO, outputFactor: 1 }));
-    if (input > 0 && call.inputBytes > 0) {
+    const learned = this.#pairs.getOrAdd(pairOf(call), newPair);
+    if (!call.isInputWhole) learned.inputs.add(input);
+    else if (input > 0 && call.inputBytes > 0) {
       const ratio = clamp(input / call.inputBytes, MIN_INPUT_RATIO, MAX_INPUT_RATIO);
       learned.inputRatio = blend(learned.inputRatio, ratio);
     }
@@ -140,23 +164,24 @@ export class TokenEstimator {
       const factor = clamp(output / counted, MIN_OUTPUT_FACTOR, MAX_OUTPUT_FACTOR);
       learned.outputFactor = blend(learned.outputFactor, factor);
     }
-    const recent = this.#pairs.getOrAdd(pairOf(call), (): Recent => ({ outputs: [], next: 0 }));
-    recent.outputs[recent.next] = output;
-    recent.next = (recent.next + 1) % RECENT;
-  }
-
-  #input(call: EstimatedCall): number {
-    const { inputRatio = INPUT_RATIO } = this.#models.get(modelOf(call)) ?? {};
-    return Math.ceil(call.inputBytes * inputRatio);
-  }
-
-  #recentOutput(call: EstimatedCall): number {
-    const { outputs = [] } = this.#pairs.get(pairOf(call)) ?? {};
-    if (outputs.length === 0) return DEFAULT_OUTPUT;
-    const sorted = outputs.toSorted((one, other) => one - other);
-    return Math.min(sorted[Math.ceil(PERCENTILE * sorted.length) - 1] ?? DEFAULT_OUTPUT, MAX_EXPECTED_OUTPUT);
+    learned.outputs.add(output);
   }
 }
 
-const modelOf = ({ provider, model }: EstimatedCall): string => `${provider}\n${model}`;
+const newPair = (): Learned => ({
+  inputRatio: INPUT_RATIO,
+  outputFactor: 1,
+  outputs: new Recent(),
+  inputs: new Recent(),
+});
+
+function inputOf({ inputBytes, isInputWhole }: EstimatedCall, learned: Learned | undefined): number {
+  const input = Math.ceil(inputBytes * (learned?.inputRatio ?? INPUT_RATIO));
+  return isInputWhole ? input : Math.max(input, learned?.inputs.most ?? 0);
+}
+
+function recentOutput(learned: Learned | undefined): number {
+  return Math.min(learned?.outputs.most ?? DEFAULT_OUTPUT, MAX_EXPECTED_OUTPUT);
+}
+
 const pairOf = ({ provider, model, keyId }: EstimatedCall): string => `${provider}\n${model}\n${keyId}`;

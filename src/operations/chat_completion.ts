@@ -8,7 +8,7 @@ import * as v from "valibot";
 import { describeIssue } from "../config/issue.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import { type OtherModels, readOtherModels } from "./other_models.ts";
-import { countInputBytes } from "./request_size.ts";
+import { countInputBytes, isInputWhole } from "./request_size.ts";
 
 /** The facts of a request that later steps need. */
 export interface ChatCompletionRequest {
@@ -28,6 +28,8 @@ export interface ChatCompletionRequest {
   readonly maxOutput: number | undefined;
   /** Bytes of text in the body: a picture, sound or document in it counts for few. */
   readonly inputBytes: number;
+  /** True if all of the input stands in the body, so that its size says how many tokens it has. */
+  readonly isInputWhole: boolean;
   /** True if the provider makes the answer whether or not anybody waits for it. */
   readonly isBackground: boolean;
   /** True if the caller itself says what its stream should state, in `stream_options`. */
@@ -178,6 +180,7 @@ export function readChatCompletion(json: unknown, order: MessageOrder, byteLengt
     users,
     maxOutput: readMaxOutput(fields.max_completion_tokens, fields.max_tokens),
     inputBytes: countInputBytes(fields, byteLength),
+    isInputWhole: isInputWhole(fields),
     isBackground: false,
     hasStreamOptions: Object.hasOwn(fields, "stream_options"),
   };

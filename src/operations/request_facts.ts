@@ -6,7 +6,7 @@
 import { GatewayError } from "../errors/gateway_error.ts";
 import { type ChatCompletionRequest, readCount, readMaxOutput, readModelName, readStream } from "./chat_completion.ts";
 import { readOtherModels } from "./other_models.ts";
-import { countInputBytes } from "./request_size.ts";
+import { countInputBytes, isInputWhole } from "./request_size.ts";
 import type { Operation } from "./table.ts";
 
 /** The facts of a request that later steps need. */
@@ -70,6 +70,7 @@ export function readJsonFacts(
     users: usersOf(fields),
     maxOutput: group === "responses" ? readMaxOutput(fields.max_output_tokens) : readMaxOutput(fields.max_tokens),
     inputBytes: countInputBytes(fields, byteLength),
+    isInputWhole: isInputWhole(fields),
     isBackground: fields.background === true,
     hasStreamOptions: Object.hasOwn(fields, "stream_options"),
   };
@@ -90,7 +91,7 @@ export function readFieldFacts(
   textBytes = 0,
 ): RequestFacts {
   const view = { ...fields, stream: toValue(fields.stream), n: Number(fields.n ?? 1) };
-  return { ...readJsonFacts(view, operation), inputBytes: textBytes };
+  return { ...readJsonFacts(view, operation), inputBytes: textBytes, isInputWhole: false };
 }
 
 /** The facts of a request of which nothing is read. */
@@ -103,6 +104,7 @@ export const NO_FACTS: RequestFacts = {
   users: [],
   maxOutput: undefined,
   inputBytes: 0,
+  isInputWhole: true,
   isBackground: false,
   hasStreamOptions: false,
 };

@@ -71,7 +71,8 @@ const BOUNDED_FIELDS: ReadonlySet<string> = new Set(
     "temperature top_p top_k min_p presence_penalty frequency_penalty repetition_penalty logit_bias seed " +
     "logprobs top_logprobs response_format text verbosity reasoning reasoning_effort thinking truncation include " +
     "tools tool_choice parallel_tool_calls functions function_call prompt_cache_key prompt_cache_retention " +
-    "encoding_format dimensions").split(" "),
+    "encoding_format dimensions background modalities size quality style output_format voice speed language " +
+    "chat_template_kwargs").split(" "),
 );
 /** Fields of which the content is looked at; the others hold no parts. */
 const WALKED_FIELDS = ["messages", "system", "input", "tools"];
@@ -135,19 +136,30 @@ function countColons(body: Uint8Array): number {
 }
 
 /**
+ * Checks that all of a request's input stands in its body. Not so where it refers to anything else (an earlier response,
+ * a file, a URL), holds a picture, sound or document, has the provider use tools of its own, or has a field that is not
+ * known.
+ *
+ * @param fields The parsed body
+ * @returns Whether the size of its text says how many tokens of input it has
+ */
+export function isInputWhole(fields: Fields): boolean {
+  for (const name in fields) if (!BOUNDED_FIELDS.has(name) && fields[name] !== null) return false;
+  const { prompt } = fields;
+  const isTemplate = typeof prompt === "object" && prompt !== null && !Array.isArray(prompt); // of a response
+  return !isTemplate && WALKED_FIELDS.every((name) => isText(fields[name]));
+}
+
+/**
  * Checks that a request can't cost more tokens of input than its body has bytes, beside {@link MAX_ADDED_TOKENS}: each
- * token of a text has at least a byte. Not so where it refers to anything else (an earlier response, a file, a URL),
- * holds a picture, sound or document, has the provider use tools of its own, or has a field that is not known. A key
- * that is given twice may hide any of these. To be called only where it matters: it walks the whole body.
+ * token of a text has at least a byte. A key that is given twice may hide input that {@link isInputWhole} would find. To
+ * be called only where it matters: it walks the whole body.
  *
  * @param fields The parsed body
  * @param body Its bytes
  * @returns Whether its input is bounded
  */
 export function isInputBounded(fields: Fields, body: Uint8Array): boolean {
-  for (const name in fields) if (!BOUNDED_FIELDS.has(name) && fields[name] !== null) return false;
-  const { prompt } = fields;
-  const isTemplate = typeof prompt === "object" && prompt !== null && !Array.isArray(prompt); // of a response
-  return !isTemplate && WALKED_FIELDS.every((name) => isText(fields[name])) &&
-    countInputBytes(fields, body.length) === body.length && countKeys(fields) === countColons(body);
+  return isInputWhole(fields) && countInputBytes(fields, body.length) === body.length &&
+    countKeys(fields) === countColons(body);
 }

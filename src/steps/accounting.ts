@@ -6,31 +6,39 @@
  */
 import { costOf, dearestOf, findPrice, type Price, type Prices } from "../config/prices.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import { UNANSWERED } from "../errors/upstream_errors.ts";
 import type { Exchange, Settlement } from "../exchange/exchange.ts";
 import type { TokenUsage } from "../exchange/record.ts";
 import { type EstimatedCall, type EstimatedTokens, TokenEstimator } from "../limits/estimate.ts";
-import { type Amounts, limitsAmounts, type LimitSubject, NO_AMOUNTS, type Reservation } from "../limits/limiter.ts";
+import {
+  type Amounts,
+  limitsAmounts,
+  type LimitSubject,
+  NO_AMOUNTS,
+  type Reservation,
+  SETTLED_LIMITS,
+  unitOf,
+} from "../limits/limiter.ts";
 import type { OtherModels } from "../operations/other_models.ts";
 import { MAX_ADDED_TOKENS } from "../operations/request_size.ts";
+import { charge } from "./charge.ts";
 
 /** Units of 10^-12 of a currency in one of 10^-9, in which limits count money. */
 const COST_UNIT = 1000n;
 /** The most models of a provider whose price is remembered. */
 const MAX_PRICES = 1000;
 
-/**
- * Share of what was relayed that a stream must have stated before it broke off, to be taken at its word. Some state
- * their output with each event; others begin with a token, and state the rest at the end.
- */
-const MIN_STATED = 0.5;
+/** A call whose tokens are counted. */
+export interface CountedCall extends EstimatedCall {
+  /** Tokens that {@link Accounting.open} has reserved for it; left out where no limit counts tokens. */
+  reserved?: EstimatedTokens;
+}
 
 /** A call whose tokens are limited. */
-export interface LimitedCall extends EstimatedCall {
+export interface LimitedCall extends CountedCall {
   /** Models that the body names in addition to `model`; `undefined` where it names none. */
   readonly otherModels: OtherModels | undefined;
-  /** The most output that one answer of the provider has; `undefined` where the operator set none. Tokens. */
-  readonly outputBound: number | undefined;
+  /** The most output that it can have; `undefined` where neither its caller nor the operator set a maximum. Tokens. */
+  readonly mostOutput: number | undefined;
   /** Returns whether all of its input stands in the body. */
   isInputBounded(): boolean;
 }
@@ -64,7 +72,7 @@ export class Accounting {
    * @param call The call
    * @param exchange Its exchange
    */
-  watch(call: EstimatedCall, exchange: Exchange): void {
+  watch(call: CountedCall, exchange: Exchange): void {
     exchange.beforeSettled = this.#completionOf(call, exchange);
   }
 
@@ -73,7 +81,7 @@ export class Accounting {
    * a property in the old generation, and all of its exchange then survives the collections of the young one: they took
    * 8 ms in place of 1, a tenth of a plain call on Deno and a twentieth on Node (2026-11-23, `--trace-gc`, 3 starts by CPU).
    */
-  #completionOf(call: EstimatedCall, exchange: Exchange): (settlement: Settlement) => void {
+  #completionOf(call: CountedCall, exchange: Exchange): (settlement: Settlement) => void {
     return (settlement) => this.#complete(call, exchange, settlement);
   }
 
@@ -89,9 +97,12 @@ export class Accounting {
   open(subjects: readonly LimitSubject[], call: LimitedCall): Account {
     const price = this.#priceFor(subjects, call);
     const isStrict = subjects.some((subject) => subject.limits.mode === "strict" && limitsAmounts(subject));
-    const expected = toAmounts(this.#estimator.expect(call), price);
+    call.reserved = capByLimits(this.#estimator.expect(call), subjects, price);
     return {
-      reservation: { expected, most: isStrict ? toAmounts(mostOf(call), price) : NO_AMOUNTS },
+      reservation: {
+        expected: toAmounts(call.reserved, price),
+        most: isStrict ? toAmounts(mostOf(call), price) : NO_AMOUNTS,
+      },
       toAmounts: (usage) => usage === undefined ? NO_AMOUNTS : toAmounts(usage, price),
     };
   }
@@ -127,31 +138,57 @@ export class Accounting {
     return price;
   }
 
-  /**
-   * Completes the facts of usage. What a provider stated counts. An answer that states nothing, or broke off before it
-   * stated its output, counts as what was sent and relayed of it. A call that nobody waited for counts as expected: the
-   * provider may go on with it, and bill it.
-   */
-  #complete(call: EstimatedCall, { facts, outputTokens }: Exchange, { outcome, code }: Settlement): void {
-    const { usage, calledMs, stream } = facts;
-    if (usage !== undefined && outcome === "ok") return this.#estimator.learn(call, usage, outputTokens);
-    if (usage?.output !== undefined && usage.output >= (outputTokens ?? 0) * MIN_STATED) return;
-    const isUnanswered = outputTokens === undefined && (calledMs === undefined || UNANSWERED.has(code));
-    if (isUnanswered) return;
-    const isRelayed = outputTokens !== undefined && (outcome === "ok" || (stream === true && !call.isBackground));
-    const estimate = isRelayed ? this.#estimator.consumed(call, outputTokens) : this.#estimator.expect(call);
-    const { input = estimate.input } = usage ?? {};
-    facts.usage = { ...usage, input, output: estimate.output, total: input + estimate.output };
-    facts.isEstimated = true;
+  /** Completes the facts with the charge of a call, and learns from a call whose tokens were stated to its end. */
+  #complete(call: CountedCall, exchange: Exchange, { outcome, code }: Settlement): void {
+    const { facts, outputTokens, answeredStatus } = exchange;
+    const isWhole = outcome === "ok" || exchange.isReadOut;
+    const { usage, isEstimated } = charge({
+      isCalled: facts.calledMs !== undefined,
+      status: answeredStatus,
+      isWhole,
+      code,
+      isLive: facts.stream === true && !call.isBackground,
+      stated: facts.usage,
+      counted: outputTokens,
+    }, {
+      reserved: () => call.reserved ?? this.#estimator.expect(call),
+      used: (counted) => this.#estimator.consumed(call, counted),
+    });
+    facts.usage = usage;
+    if (isEstimated) facts.isEstimated = true;
+    else if (usage !== undefined && isWhole) this.#estimator.learn(call, usage, outputTokens);
   }
+}
+
+/**
+ * Caps the tokens of a call at what the smallest of its limits has room for: what its caller states must not take more of
+ * a limit that it shares with others. Limits that only observe refuse nothing, and so cap nothing.
+ */
+function capByLimits(
+  expected: EstimatedTokens,
+  subjects: readonly LimitSubject[],
+  price: Price | undefined,
+): EstimatedTokens {
+  const amounts = toAmounts(expected, price);
+  let share = 1;
+  for (const { limits } of subjects) {
+    if (limits.mode === "observe") continue;
+    for (const name of SETTLED_LIMITS) {
+      const most = limits[name]?.limit ?? Infinity;
+      const amount = amounts[unitOf(name)];
+      if (amount > most) share = Math.min(share, most / amount);
+    }
+  }
+  if (share === 1) return expected;
+  return { input: Math.floor(expected.input * share), output: Math.floor(expected.output * share) };
 }
 
 /** Returns the tokens that a call could use at most: every byte of its body may be one, and the provider adds some. */
 function mostOf(call: LimitedCall): EstimatedTokens {
+  // First: it also refuses numbers that providers read differently.
   const isInputBounded = call.isInputBounded();
-  const { maxOutput, outputBound } = call;
-  const output = Math.min(maxOutput ?? Infinity, outputBound ?? Infinity);
-  if (output === Infinity) {
+  const { inputBytes, mostOutput: output } = call;
+  if (output === undefined) {
     throw new GatewayError("request_exceeds_limit", {
       detail: "the limit is strict, so the request has to say how many tokens the answer may have",
     });
@@ -161,7 +198,7 @@ function mostOf(call: LimitedCall): EstimatedTokens {
       detail: "the limit is strict, so all of the input has to stand in the request",
     });
   }
-  return { input: call.inputBytes + MAX_ADDED_TOKENS, output };
+  return { input: inputBytes + MAX_ADDED_TOKENS, output };
 }
 
 /** Converts tokens to what limits count; those that are neither input nor output cost as input. */

@@ -3,18 +3,17 @@
  *
  * @module
  */
-import type { Accounting } from "./accounting.ts";
+import type { Accounting, LimitedCall } from "./accounting.ts";
 import type { BudgetNotes } from "./budget_alerts.ts";
 import type { KeyConfig } from "../config/key.ts";
 import type { ProviderConfig } from "../config/provider.ts";
 import type { TeamConfig } from "../config/team.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
-import type { Exchange } from "../exchange/exchange.ts";
+import { type Exchange, GOES_ON } from "../exchange/exchange.ts";
 import type { TokenUsage } from "../exchange/record.ts";
 import type { GatewayRequest } from "../http/message.ts";
 import type { RequestBody } from "../inbound/body.ts";
-import type { EstimatedCall } from "../limits/estimate.ts";
 import {
   acquireLease,
   type Amounts,
@@ -53,7 +52,10 @@ export interface AskedCall {
   readonly key: KeyConfig;
   readonly provider: Pick<ProviderConfig, "maxOutput"> & { readonly name: string };
   readonly body: RequestBody | null;
-  readonly facts: Pick<RequestFacts, "generated" | "otherModels" | "maxOutput" | "inputBytes" | "isBackground">;
+  readonly facts: Pick<
+    RequestFacts,
+    "generated" | "otherModels" | "maxOutput" | "inputBytes" | "isInputWhole" | "isBackground"
+  >;
 }
 
 /**
@@ -143,9 +145,19 @@ async function acquire(
   return lease;
 }
 
+/**
+ * The most output that is believed of a call without a maximum of its provider: twice as much as a model had in 2026.
+ * Its caller may state any number, leave, and so take a limit from all who share it. Tokens.
+ */
+const MAX_STATED_OUTPUT = 262_144;
+
 /** Multiplies a maximum by the number of answers, which a caller may state as any number. */
 const toWhole = (max: number | undefined, answers: number): number | undefined =>
   max && Math.min(Math.ceil(max * answers), Number.MAX_SAFE_INTEGER);
+
+/** Returns the smaller of two maxima, of which either may not be set. */
+const smaller = (one: number | undefined, other: number | undefined): number | undefined =>
+  one === undefined || other === undefined ? one ?? other : Math.min(one, other);
 
 /**
  * Opens the account of a call that costs tokens and whose body was read, and reserves what its limits count of that. It
@@ -158,20 +170,15 @@ const toWhole = (max: number | undefined, answers: number): number | undefined =
  */
 export async function reserve(admission: Admission, call: AskedCall, asking: Asking): Promise<void> {
   const { subjects, isMetered } = admission;
-  const estimated = toEstimatedCall(call, asking);
-  asking.gateway.accounting.watch(estimated, asking.exchange);
+  const { exchange, gateway: { accounting } } = asking;
+  const limited = toLimitedCall(call, asking);
+  accounting.watch(limited, exchange);
   if (!isMetered) {
     if (admission.lease === undefined && subjects.length > 0) await enter(admission, asking);
     return;
   }
-  const { provider, body, facts } = call;
   try {
-    const { reservation, toAmounts } = asking.gateway.accounting.open(subjects, {
-      ...estimated,
-      otherModels: facts.otherModels,
-      outputBound: toWhole(provider.maxOutput, facts.generated),
-      isInputBounded: () => isBodyBounded(body?.bytes ?? new Uint8Array(), asking.request),
-    });
+    const { reservation, toAmounts } = accounting.open(subjects, limited);
     const isAdmitted = admission.lease !== undefined;
     const reserved = isAdmitted ? subjects.filter(limitsAmounts) : subjects;
     await acquire(reserved, { ...reservation, isAdmitted }, asking, toAmounts);
@@ -179,16 +186,27 @@ export async function reserve(admission: Admission, call: AskedCall, asking: Ask
     giveBack(admission, asking);
     throw error;
   }
+  // Nothing but the provider's statement says what the call costs, and it comes last.
+  if (!limited.isInputWhole) exchange.reader ??= GOES_ON;
 }
 
 /** Returns a call as the accounting knows it. */
-function toEstimatedCall({ key, provider, facts }: AskedCall, { exchange }: Asking): EstimatedCall {
+function toLimitedCall({ key, provider, body, facts }: AskedCall, { request, exchange }: Asking): LimitedCall {
+  const { generated, inputBytes, isInputWhole, isBackground, otherModels } = facts;
+  const stated = exchange.facts.genAi === "embeddings" ? 0 : toWhole(facts.maxOutput, generated);
+  const outputBound = toWhole(provider.maxOutput, generated);
+  const mostOutput = smaller(stated, outputBound);
   return {
     provider: provider.name,
     model: exchange.facts.model ?? "",
     keyId: key.id,
-    inputBytes: facts.inputBytes,
-    isBackground: facts.isBackground,
-    maxOutput: exchange.facts.genAi === "embeddings" ? 0 : toWhole(facts.maxOutput, facts.generated),
+    otherModels,
+    inputBytes,
+    isInputWhole,
+    isBackground,
+    maxOutput: stated && smaller(mostOutput, Math.max(MAX_STATED_OUTPUT, provider.maxOutput ?? 0)),
+    outputBound,
+    mostOutput,
+    isInputBounded: () => isBodyBounded(body?.bytes ?? new Uint8Array(), request),
   };
 }

@@ -146,7 +146,7 @@ export async function answerDurable<Flow extends DurableFlow>(
     const { attachment } = begun;
     return attachTo(attachment, flow, attachment.isComplete ? { "idempotency-replayed": "true" } : {});
   }
-  return makeCall(begun, claim.settings, { ...flow, request: detach(request), isDurable: true }, carry);
+  return makeCall(begun, claim.settings, { ...flow, request: detach(request) }, carry);
 }
 
 /** Makes a call and records its answer. Only 2xx ones are: after any other, the name is free. */

@@ -145,7 +145,7 @@ function toUpstreamCall(
 /** Decodes a response. Refuses redirects, invalid statuses and encodings that can't be unpacked. */
 function receive(response: UpstreamResponse, exchange: Exchange, transport: Transport): UpstreamResponse {
   const { status, headers, body } = response;
-  exchange.markFirstByte();
+  exchange.markFirstByte(status);
   exchange.trace?.answered(status);
   try {
     // A redirect is never followed: upstreams are config. A 1xx or 9xx here is no response.

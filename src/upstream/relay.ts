@@ -19,6 +19,8 @@ export interface RelayOptions {
   readonly scanner?: StreamScanner | undefined;
   /** True if the tokens that a stream states count: not where it is one of an earlier call's answer. */
   readonly isMetered: boolean;
+  /** True if the answer is read to its end although the caller has left: only its end says what the call costs. */
+  readonly goesOn?: boolean;
   /** Watches a plain answer for the tokens that it states. */
   readonly meter?: AnswerMeter | undefined;
   /**
@@ -37,6 +39,9 @@ export interface RelayOptions {
 
 // A line that starts with a colon is a comment (WHATWG HTML §9.2.6 names this very use for it).
 const KEEP_ALIVE = new TextEncoder().encode(": keep-alive\n\n");
+
+/** The most bytes of an answer that are read after the caller has left. */
+const MAX_UNREAD_BYTES = 33_554_432;
 
 const ignore = (): void => {};
 
@@ -57,6 +62,9 @@ export class Relay implements PushedBody, ByteSink {
   #heldMs = 0;
   #waitedMs = 0;
   #isOver = false;
+  /** True once the caller has left an answer that goes on, and the bytes that came since then. */
+  #isLeft = false;
+  #unreadBytes = 0;
 
   /**
    * @param body The upstream's body
@@ -66,6 +74,7 @@ export class Relay implements PushedBody, ByteSink {
     this.#body = body;
     this.#options = options;
     this.#waitingSince = this.#lastSentAt = options.clock.monotonic();
+    if (options.goesOn) options.exchange.reader = this; // Deno breaks no body when its caller leaves
     options.exchange.onAbort(() => this.#aborted());
     options.exchange.onSettled(() => this.#cancelTimer());
     this.#watch();
@@ -76,6 +85,10 @@ export class Relay implements PushedBody, ByteSink {
    * listener breaks the connection.
    */
   pushTo(sink: ByteSink): () => void {
+    if (this.#isLeft) {
+      sink.fail(new ClientClosed());
+      return ignore;
+    }
     if (this.#isOver) sink.end();
     this.#sink = sink;
     this.#flow();
@@ -117,12 +130,30 @@ export class Relay implements PushedBody, ByteSink {
     if (!this.#isOver) this.#fail(this.#options.exchange.reason ?? toUpstreamError("upstream_disconnected", cause));
   }
 
-  /** Ends the relay after the caller left. A complete answer counts as complete: client libraries close at `[DONE]`. */
+  /** Ends the relay after the caller left, or goes on without it. */
   cancel(): void {
+    if (this.#isOver || this.#isLeft) return;
+    if (this.#options.goesOn) this.#goOn();
+    else this.#quit();
+  }
+
+  /** Ends the relay. A complete answer counts as complete: client libraries close at `[DONE]`. */
+  #quit(): void {
     if (this.#isOver) return;
     this.#isOver = true;
     this.#settle(this.#ended ?? toSettlement(new ClientClosed()));
     this.#body.cancel();
+  }
+
+  /** Reads the rest of the answer and drops it. The deadlines hold as before. */
+  #goOn(): void {
+    this.#isLeft = true;
+    const hasBegun = this.#sink !== undefined;
+    this.#sink = undefined;
+    this.#flow();
+    if (this.#isOver) return;
+    if (hasBegun) this.#askForMore();
+    else this.#askForMore = push(this.#body, this);
   }
 
   /** Sends a comment, if nothing came yet of a stream that is sent comments at all. */
@@ -144,7 +175,8 @@ export class Relay implements PushedBody, ByteSink {
     const counted = isMetered ? scanner ?? meter : undefined;
     if (counted?.usage !== undefined) exchange.facts.usage = counted.usage;
     exchange.outputTokens = counted?.outputTokens;
-    exchange.settle(settlement);
+    exchange.isReadOut = this.#isLeft && settlement.outcome === "ok";
+    exchange.settle(this.#isLeft ? toSettlement(new ClientClosed()) : settlement);
   }
 
   /** Gives the upstream its turn, unless the exchange was aborted meanwhile: the caller learns that now. */
@@ -156,13 +188,21 @@ export class Relay implements PushedBody, ByteSink {
   }
 
   #send(chunk: Uint8Array, now: number): boolean {
+    if (this.#isLeft) return this.#drop(chunk);
     this.#options.exchange.bytesOut += chunk.byteLength;
     this.#lastSentAt = now;
-    if (this.#sink?.write(chunk) === false && this.#isFlowing) {
+    const isTaken = this.#sink?.write(chunk) !== false;
+    if (!isTaken && this.#isFlowing && !this.#isLeft) { // a write that fails may cancel this body at once
       this.#isFlowing = false;
       this.#heldMs += now - this.#waitingSince;
     }
     return this.#isFlowing;
+  }
+
+  #drop(chunk: Uint8Array): boolean {
+    this.#unreadBytes += chunk.byteLength;
+    if (this.#unreadBytes > MAX_UNREAD_BYTES) this.#quit();
+    return !this.#isOver;
   }
 
   #sendComment(): void {
@@ -176,7 +216,7 @@ export class Relay implements PushedBody, ByteSink {
    */
   #fail(reason: unknown): void {
     if (this.#isOver) return;
-    if (reason instanceof ClientClosed) return this.cancel();
+    if (reason instanceof ClientClosed) return this.#quit();
     this.#isOver = true;
     this.#body.cancel();
     const { scanner, clock } = this.#options;
@@ -241,7 +281,8 @@ export class Relay implements PushedBody, ByteSink {
 
   /** Ends the relay, because the caller has stopped reading and counts as gone. */
   #stall(): void {
+    const sink = this.#sink;
     this.cancel();
-    this.#sink?.fail(new Error("The caller has stopped reading"));
+    sink?.fail(new Error("The caller has stopped reading"));
   }
 }

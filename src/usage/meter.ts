@@ -8,6 +8,7 @@ import { NEVER_SENT } from "../errors/upstream_errors.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { ExchangeRecord, TokenUsage } from "../exchange/record.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
+import { isSuccess } from "../http/message.ts";
 import {
   HOUR_MS,
   OTHER,
@@ -103,7 +104,7 @@ export class UsageMeter implements ExchangeObserver {
     if (isMetered !== true || outcome === "refused" || outcome === "shed") return;
     const endedAt = record.startedAt + record.durationMs;
     const hour = endedAt - endedAt % HOUR_MS;
-    const isAnswered = status === 200;
+    const isAnswered = isSuccess(status);
     const { team, plan } = record;
     const known = this.#nameOf(provider, model, isAnswered);
     const counts = this.#tableOf(hour).counts({ key: keyId, provider, model: known, operation, team, plan });

@@ -29,6 +29,7 @@ const TEXTS: Readonly<Record<string, [text: string, tokens: number]>> = {
   English: ["The gateway relays the bytes of an answer as they come, and it says so when a stream breaks off.", 23],
   code: ["for (const [name, value] of Object.entries(headers)) {\n  if (value !== null) copy(name, value);\n}\n", 27],
   Chinese: ["我的任务是针对用户的问题和要求提供适当的答复和支持。", 17],
+  emoji: ["😀🎉🚀🔥👍🙏 🦀🧬🪐🫠🧿🪬🫧🦩 🧭🪢🫥🪫 🛰️🗿🧊🪁", 56],
   German: ["Heute sprechen wir darüber, wie ein Gateway vor Modellanbietern arbeitet.", 14],
 };
 
@@ -70,6 +71,7 @@ const FORMS: Readonly<Record<string, [dialect: Dialect, write: (text: string) =>
     OPENAI_CHAT,
     (content) => toChunk({ content }, {}, { logprobs: { content: [{ token: content, logprob: -0.1, bytes: [72] }] } }),
   ],
+  "a chunk with a field that is not known": [OPENAI_CHAT, (text) => toChunk({ content: "", musings: text })],
   "a chunk with blanks": [
     OPENAI_CHAT,
     (content) => toChunk({ content }).replaceAll('":', '": ').replaceAll(',"', ', "'),
@@ -99,6 +101,7 @@ const FORMS: Readonly<Record<string, [dialect: Dialect, write: (text: string) =>
   ],
   "a delta of a message": [ANTHROPIC, (text) => toDelta({ type: "text_delta", text }, " ".repeat(text.length % 7))],
   "a message's thought": [ANTHROPIC, (thinking) => toDelta({ type: "thinking_delta", thinking })],
+  "a message's delta that is not known": [ANTHROPIC, (text) => toDelta({ type: "musing_delta", musing_text: text })],
   "a tool's input in a message": [ANTHROPIC, (text) => toDelta({ type: "input_json_delta", partial_json: text })],
   "a delta of a transcript": [
     OPENAI_EVENTS,
@@ -143,7 +146,9 @@ describe("the tokens of a stream that states none", () => {
     const content = fc.oneof(fc.string({ unit: "binary", maxLength: 40 }), fc.constantFrom('"', "\\", '\\"},"', "a"));
     fc.assert(fc.property(fc.array(content), fc.constantFrom(1, 7, 1400), (contents, size) => {
       const said = contents.filter((each) => each !== "");
-      const bytes = said.reduce((sum, each) => sum + Buffer.byteLength(JSON.stringify(each)) - 2, 0);
+      const weigh = (text: string) =>
+        Buffer.byteLength(text) + 4 * (text.match(/[\u{10000}-\u{10ffff}]/gu)?.length ?? 0);
+      const bytes = said.reduce((sum, each) => sum + weigh(JSON.stringify(each)) - 2, 0);
       const expected = Math.max(said.length, Math.ceil(bytes / 4));
       assert.equal(count(OPENAI_CHAT, contents.map(write).join(""), size), expected);
     }));
@@ -208,9 +213,20 @@ const ANSWERS: Readonly<Record<string, [dialect: Dialect, answer: object, tokens
   "a legacy completion": [OPENAI_CHAT, LEGACY, 3],
   "embeddings": [OPENAI_CHAT, VECTORS, 0],
   "a moderation": [OPENAI_CHAT, { results: [{ flagged: false }] }, 0],
-  "a response": [OPENAI_RESPONSES, FINAL_RESPONSE, 3],
-  "a message": [ANTHROPIC, FINAL_MESSAGE, 3],
+  "a response": [OPENAI_RESPONSES, FINAL_RESPONSE, 4],
+  "a message": [ANTHROPIC, FINAL_MESSAGE, 4],
   "a message that calls a tool": [ANTHROPIC, CALLS, 5],
+  "an answer in fields that are not known": [
+    OPENAI_CHAT,
+    { id: "x", model: "test-1", choices: [{ message: { role: "assistant", content: null, musings: "Hello there" } }] },
+    3,
+  ],
+  "emoji": [OPENAI_CHAT, { choices: [{ message: { content: "🦀🧬🪐🫠" } }] }, 8],
+  "a response that repeats its request": [
+    OPENAI_RESPONSES,
+    { ...FINAL_RESPONSE, instructions: "Be brief, and say nothing else", metadata: { team: "search and rescue" } },
+    4,
+  ],
   "an image": [OPENAI_EVENTS, { data: [{ b64_json: "iVBO".repeat(1024) }] }, 2],
 };
 

@@ -10,7 +10,9 @@ const call = (more: Partial<EstimatedCall> = {}): EstimatedCall => ({
   model: "m",
   keyId: "k",
   inputBytes: 4000,
+  isInputWhole: true,
   maxOutput: undefined,
+  outputBound: undefined,
   isBackground: false,
   ...more,
 });
@@ -34,13 +36,22 @@ describe("estimates", () => {
     assert.equal(estimator.expect(call({ maxOutput: 1e9 })).output, 1e9);
   });
 
-  it("learn how many bytes a token has, for each provider and model alone", () => {
+  it("learn how many bytes a token has, for each provider, model and key alone", () => {
     const estimator = new TokenEstimator();
     teach(estimator, 60, { input: 2000, output: 10 });
     const { input } = estimator.expect(call());
     assert.ok(input > 1990 && input <= 2000, String(input));
-    assert.equal(estimator.expect(call({ keyId: "other" })).input, input);
-    for (const other of [{ model: "n" }, { provider: "b" }]) assert.equal(estimator.expect(call(other)).input, 1000);
+    for (const other of [{ model: "n" }, { provider: "b" }, { keyId: "other" }]) {
+      assert.equal(estimator.expect(call(other)).input, 1000);
+    }
+  });
+
+  it("learn no ratio from calls whose input stands elsewhere, and expect of such calls what recent ones had", () => {
+    const estimator = new TokenEstimator();
+    teach(estimator, 20, { input: 100_000, output: 10 }, { isInputWhole: false });
+    assert.equal(estimator.expect(call()).input, 1000);
+    assert.equal(estimator.expect(call({ isInputWhole: false })).input, 100_000);
+    assert.equal(estimator.consumed(call({ isInputWhole: false, keyId: "other" }), 1).input, 1000);
   });
 
   it("move slowly: one odd statement changes little", () => {
@@ -81,13 +92,12 @@ describe("estimates", () => {
     assert.equal(estimator.expect(call({ model: "e" })).output, 0);
   });
 
-  // A caller may fill bodies with what no model reads, or with bytes that are a token each, to make the gateway believe
-  // that text is free, or that others' calls are dear.
-  it("keep within bounds, whatever one key's bodies are full of", () => {
+  // A caller may fill bodies with what no model reads, to make the gateway believe that text is free.
+  it("keep within bounds, whatever the bodies of a key are full of", () => {
     const [free, dear] = [new TokenEstimator(), new TokenEstimator()];
-    teach(free, 10_000, { input: 1, output: 1 }, { keyId: "junk", inputBytes: 1_000_000 });
+    teach(free, 10_000, { input: 1, output: 1 }, { inputBytes: 1_000_000 });
     assert.ok(free.expect(call({ inputBytes: 8000 })).input >= 1000);
-    teach(dear, 10_000, { input: 1_000_000, output: 1 }, { keyId: "junk", inputBytes: 1 });
+    teach(dear, 10_000, { input: 1_000_000, output: 1 }, { inputBytes: 1 });
     assert.ok(dear.expect(call()).input <= 4000);
     for (let time = 0; time < 1000; time++) {
       free.learn(call(), { total: 1, output: 1 }, 1_000_000);
@@ -119,7 +129,7 @@ describe("estimates", () => {
     const estimator = new TokenEstimator();
     teach(estimator, 60, { input: 4000, output: 7 });
     teach(estimator, 60, { input: 4000, output: 7 }, { model: "old" });
-    for (let index = 0; index < 1999; index++) {
+    for (let index = 0; index < 9999; index++) {
       teach(estimator, 1, { input: 1000, output: 1 }, { model: `m${index}`, keyId: "many" });
       if (index % 100 === 0) teach(estimator, 1, { input: 4000, output: 7 });
     }

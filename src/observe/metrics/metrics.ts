@@ -8,6 +8,7 @@
 import { concernOf } from "../../errors/outcomes.ts";
 import type { ExchangeRecord, TokenUsage } from "../../exchange/record.ts";
 import type { ExchangeObserver } from "../../exchange/observer.ts";
+import { isSuccess } from "../../http/message.ts";
 import { countGenAi, createGenAiMetrics } from "./gen_ai_metrics.ts";
 import type { MetricRegistry, MetricSnapshot } from "./metric_registry.ts";
 import { type MetricsFormat, toMetricsText } from "./metrics_text.ts";
@@ -95,7 +96,7 @@ const NO_TOKENS: TokenUsage = { total: 0 };
 
 /** Counts the tokens of a call that was forwarded: estimated ones apart from those that the provider stated. */
 function countTokens(series: TokenSeries, { usage, isEstimated = false, outcome, status }: ExchangeRecord): void {
-  if ((usage === undefined || isEstimated) && outcome === "ok" && status === 200) series.unmetered.add();
+  if ((usage === undefined || isEstimated) && outcome === "ok" && isSuccess(status)) series.unmetered.add();
   if (isEstimated) return series.estimated.add(usage?.total);
   const { total, input = 0, output = total - input, cached = 0, reasoning = 0 } = usage ?? NO_TOKENS;
   series.input.add(input);
@@ -198,7 +199,7 @@ export const MAX_MODELS = 100;
 /** Names as providers give them, such as `meta-llama/Llama-3.3-70B-Instruct:free`. */
 const NAME = /^[\w.:/@+-]{1,100}$/;
 
-/** Names of models that providers have answered: a provider's 200 makes the requested name a label. */
+/** Names of models that providers have answered: a provider's 2xx makes the requested name a label. */
 class ModelNames {
   readonly #known = new Set<string>();
 
@@ -209,7 +210,7 @@ class ModelNames {
   labelOf({ model, status, replica }: Pick<ExchangeRecord, "model" | "status" | "replica">): string {
     if (model === undefined) return "none";
     if (this.#known.has(model)) return model;
-    const isAnswered = status === 200 && replica !== undefined;
+    const isAnswered = isSuccess(status) && replica !== undefined;
     if (!isAnswered || this.#known.size >= MAX_MODELS || !NAME.test(model)) return "other";
     this.#known.add(model);
     return model;

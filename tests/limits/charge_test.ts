@@ -1,0 +1,344 @@
+/** What a call is charged at its end, through the front door: for each way in which it may end. */
+// runtimes: all
+import assert from "node:assert/strict";
+import { setImmediate } from "node:timers";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { startUnderTest, type UnderTest } from "../support/gateway.ts";
+import { type Answering, chunk, type Provider, startProvider } from "../support/provider.ts";
+import { callRaw, openRaw, toRawRequest } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+
+const KEY = "a-gateway-key-of-a-team";
+/** A budget that no test reaches: it shows what is charged. Tokens. */
+const BUDGET = 1_000_000_000;
+const MESSAGES = [{ role: "user", content: "Hi" }];
+const toUsage = (input: number, output: number) => ({
+  prompt_tokens: input,
+  completion_tokens: output,
+  total_tokens: input + output,
+});
+const usageChunk = (input: number, output: number) =>
+  `data: ${JSON.stringify({ choices: [], usage: toUsage(input, output) })}\n\n`;
+const DONE = "data: [DONE]\n\n";
+const plain = (usage?: unknown) =>
+  JSON.stringify({ choices: [{ index: 0, message: { content: "Hello" }, finish_reason: "stop" }], usage });
+
+describe("the charge of a call", () => {
+  let provider: Provider;
+  let under: UnderTest | undefined;
+  let answering: Answering;
+  beforeEach(async () => void (provider = await startProvider((response, call) => answering(response, call))));
+  afterEach(async () => {
+    await under?.close();
+    under = undefined;
+    await provider.close();
+  });
+
+  const start = async (key: Record<string, unknown>, more: Record<string, unknown> = {}, config = {}) =>
+    under = await startUnderTest({
+      upstreams: { a: provider.url },
+      provider: more,
+      config: { keys: [{ id: "caller", key: KEY, ...key }], ...config },
+    });
+  const toCall = (gateway: UnderTest, fields: Record<string, unknown>, path = "/v1/chat/completions") => ({
+    path,
+    headers: { ...gateway.headers, "gateway-auth": `Bearer ${KEY}` },
+    body: JSON.stringify({ model: "test-1", ...fields }),
+  });
+  /** What a limit says to a call that costs nothing. */
+  const charged = async (gateway: UnderTest, limit = "budget", most = BUDGET): Promise<number> => {
+    const headers = { ...gateway.headers, "gateway-auth": `Bearer ${KEY}` };
+    const answer = await callRaw(gateway.a, { method: "GET", path: "/v1/models", headers });
+    return most - Number(new RegExp(`"${limit}";r=(\\d+)`).exec(answer.headers.ratelimit ?? "")?.[1] ?? NaN);
+  };
+  /** Makes a call and leaves it at a moment. Resolves once its exchange is settled. */
+  async function leave(
+    gateway: UnderTest,
+    call: ReturnType<typeof toCall>,
+    isTime: (received: string) => boolean = () => provider.calls.length > 0,
+  ): Promise<void> {
+    const settled = gateway.records.length;
+    const { socket, received, closed } = openRaw(gateway.a, toRawRequest(gateway.a, call));
+    await until(() => isTime(received()), "the moment to leave");
+    socket.destroy();
+    await closed;
+    await gateway.settled(settled + 1);
+  }
+
+  describe("that is left early", () => {
+    const asked = { messages: MESSAGES, stream: true, max_tokens: 99_000_000 };
+    const teams = { own: { limits: { budget: ["1000M/month", "1000 USD/month"] } } };
+    const prices = { "test-*": { input: 1, output: 1 } };
+    const limits = { budget: ["1000M/month", "1000 USD/month"] };
+    beforeEach(() => {
+      answering = (response, { path }) => {
+        if (path === "/v1/models") response.end("{}"); // any other call waits for its answer
+      };
+    });
+    const shared = async (gateway: UnderTest) => {
+      const all = ["team-budget", "provider-budget"].map((limit) => charged(gateway, limit));
+      const money = ["team-spend", "provider-spend"].map((limit) => charged(gateway, limit, 1000e9));
+      return { tokens: await Promise.all(all), money: await Promise.all(money) };
+    };
+
+    const CAPS: Readonly<Record<string, [key: object, provider: object, most: number]>> = {
+      "the limit of its key": [{ limits: { tokens: "100k/min" } }, {}, 100_000],
+      "the money of its key": [{ limits: { budget: "0.05 USD/day" } }, {}, 50_000],
+      "the longest answer of its provider": [{}, { maxOutput: 16_384 }, 16_500],
+      "the longest answer of any model": [{}, {}, 300_000],
+    };
+    for (const [name, [key, more, most]] of Object.entries(CAPS)) {
+      it(`takes no more of the budgets of its team and its provider than ${name} allows`, async () => {
+        const gateway = await start({ team: "own", ...key }, { limits, ...more }, { teams, prices, currency: "USD" });
+        await leave(gateway, toCall(gateway, asked));
+        const { tokens, money } = await shared(gateway);
+        for (const amount of tokens) assert.ok(amount > 0 && amount <= most, `${amount} tokens`);
+        for (const amount of money) assert.ok(amount > 0 && amount <= most * 1000, `${amount} of 10^-9 USD`);
+      });
+    }
+  });
+
+  for (const status of [201, 202, 203, 206]) {
+    it(`is what a plain answer with the status ${status} states`, async () => {
+      answering = (response) =>
+        void response.writeHead(status, { "content-type": "application/json" }).end(plain(toUsage(30, 40)));
+      const gateway = await start({ limits: { budget: "1000M/month" } });
+      assert.equal((await callRaw(gateway.a, toCall(gateway, { messages: MESSAGES }))).status, status);
+      const { usage, isEstimated } = await gateway.settled();
+      assert.deepEqual([usage, isEstimated], [{ total: 70, input: 30, output: 40 }, undefined]);
+      assert.equal(await charged(gateway), 70);
+    });
+
+    it(`is what a stream with the status ${status} states, and an error ends one that breaks off`, async () => {
+      let isWhole = true;
+      answering = (response, { path }) => {
+        if (path === "/v1/models") return response.end("{}");
+        response.writeHead(status, { "content-type": "text/event-stream" });
+        response.end(isWhole ? chunk("a", "stop") + usageChunk(30, 40) + DONE : chunk("Hello"));
+      };
+      const gateway = await start({ limits: { budget: "1000M/month" } });
+      const asked = toCall(gateway, { messages: MESSAGES, stream: true });
+      await callRaw(gateway.a, asked);
+      await gateway.settled(1);
+      assert.equal(await charged(gateway), 70);
+      isWhole = false;
+      const { body } = await callRaw(gateway.a, asked);
+      assert.match(body, /"code":"upstream_stream_truncated"/);
+      const { outcome, usage } = gateway.records.at(-1) ?? {};
+      assert.deepEqual([outcome, (usage?.total ?? 0) > 0], ["upstream_cut", true]);
+    });
+  }
+
+  for (const status of [204, 205]) {
+    it(`is the input of a call that was answered ${status}, without a body`, async () => {
+      answering = (response, { path }) => void response.writeHead(path === "/v1/models" ? 200 : status).end();
+      const gateway = await start({ limits: { budget: "1000M/month" } });
+      const answer = await callRaw(gateway.a, toCall(gateway, { messages: MESSAGES }));
+      assert.ok([status, 204].includes(answer.status), "Deno writes 204 in place of 205");
+      const { usage, isEstimated } = await gateway.settled();
+      assert.deepEqual([usage?.output, isEstimated], [0, true]);
+      assert.equal(await charged(gateway), usage?.total);
+    });
+  }
+
+  it("is what was reserved where the provider has accepted the call, and does the work later", async () => {
+    answering = (response) =>
+      void response.writeHead(202, { "content-type": "application/json" }).end('{"id":"job-1"}');
+    const gateway = await start({ limits: { budget: "1000M/month" } });
+    await callRaw(gateway.a, toCall(gateway, { messages: MESSAGES, max_tokens: 500 }));
+    const { usage, isEstimated } = await gateway.settled();
+    assert.deepEqual([usage?.output, isEstimated], [500, true]);
+  });
+
+  it("is not changed by what the calls of another key have stated", async () => {
+    const others = "a-gateway-key-of-another-team";
+    const keys = [{ id: "caller", key: KEY, limits: { budget: "1000M/month" } }, { id: "other", key: others }];
+    const gateway = await start({}, {}, { keys });
+    const asked = toCall(gateway, { messages: MESSAGES, stream: true });
+    let statement = "";
+    answering = (response, { path }) => {
+      response.writeHead(200, { "content-type": path === "/v1/models" ? "application/json" : "text/event-stream" });
+      response.end(path === "/v1/models" ? "{}" : chunk("word ".repeat(40), "stop") + statement + DONE);
+    };
+    await callRaw(gateway.a, asked);
+    const { usage: before } = await gateway.settled(1);
+    statement = usageChunk(10_000, 10_000);
+    for (let call = 0; call < 40; call++) {
+      await callRaw(gateway.a, { ...asked, headers: { ...asked.headers, "gateway-auth": `Bearer ${others}` } });
+    }
+    statement = "";
+    await callRaw(gateway.a, asked);
+    const { usage, isEstimated } = await gateway.settled(42);
+    assert.deepEqual([usage, isEstimated], [before, true]);
+    statement = usageChunk(100, 100);
+    for (let call = 0; call < 40; call++) await callRaw(gateway.a, asked);
+    statement = "";
+    await callRaw(gateway.a, asked);
+    const own = await gateway.settled(83);
+    assert.ok((own.usage?.total ?? 0) > 1.5 * (usage?.total ?? 0), "a key's own calls decide its estimates");
+  });
+
+  const UNSTATED: Readonly<Record<string, [content: Record<string, string>, times: number, tokens: number]>> = {
+    "in a field that is not known": [{ musings: "word " }, 1000, 1000],
+    "in characters of four bytes": [{ content: "🦀🧬🪐🫠🧿🪬🫧🦩" }, 50, 1200],
+  };
+  for (const [name, [delta, times, tokens]] of Object.entries(UNSTATED)) {
+    it(`counts output ${name}`, async () => {
+      const event = `data: ${JSON.stringify({ id: "x", model: "test-1", choices: [{ index: 0, delta }] })}\n\n`;
+      answering = (response) => {
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.end(event.repeat(times) + chunk(null, "stop") + DONE);
+      };
+      const gateway = await start({ limits: { budget: "1000M/month" } });
+      await callRaw(gateway.a, toCall(gateway, { messages: MESSAGES, stream: true }));
+      const { usage: { output = 0 } = {}, isEstimated } = await gateway.settled();
+      assert.ok(isEstimated && output >= 0.6 * tokens && output <= 1.5 * tokens, `${output} of ${tokens}`);
+    });
+  }
+
+  describe("whose input does not stand in the body", () => {
+    const INPUT = 100_000;
+    const delta = { type: "response.output_text.delta", delta: "Hello" };
+    const completed = {
+      type: "response.completed",
+      response: { status: "completed", usage: { input_tokens: INPUT, output_tokens: 50, total_tokens: INPUT + 50 } },
+    };
+    const event = (data: { type: string }) => `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`;
+    const earlier = { input: "And then?", previous_response_id: "resp_1" };
+    const picture = [{
+      role: "user",
+      content: [{ type: "image_url", image_url: { url: "https://example.com/a.png" } }],
+    }];
+    /** Whether the provider goes on: it does once the caller has left. */
+    let hasLeft: Promise<unknown>;
+    let left: (value?: unknown) => void;
+    beforeEach(() => void (hasLeft = new Promise((resolve) => left = resolve)));
+
+    interface Way {
+      readonly path?: string;
+      readonly asked: Record<string, unknown>;
+      readonly type: string;
+      /** Parts of the answer before and after the caller leaves. */
+      readonly before?: string;
+      readonly after: string;
+    }
+    const responses = "/v1/responses";
+    const WAYS: Readonly<Record<string, Way>> = {
+      "a stream that is left after its first event": {
+        path: responses,
+        asked: { ...earlier, stream: true },
+        type: "text/event-stream",
+        before: event(delta),
+        after: event(delta).repeat(50) + event(completed),
+      },
+      "a stream that is left before it begins": {
+        path: responses,
+        asked: { input: "Hi", conversation: "conv_1", stream: true },
+        type: "text/event-stream",
+        after: event(delta) + event(completed),
+      },
+      "a plain answer that is left before it begins": {
+        path: responses,
+        asked: { prompt: { id: "pmpt_1" } },
+        type: "application/json",
+        after: JSON.stringify(completed.response),
+      },
+      "a long plain answer that is left": {
+        path: responses,
+        asked: { input: [{ role: "user", content: [{ type: "input_file", file_id: "file-1" }] }] },
+        type: "application/json",
+        before: `{"output":[{"content":[{"type":"output_text","text":"${"x".repeat(100_000)}"}]}],`,
+        after: JSON.stringify(completed.response).slice(1),
+      },
+      "a stream that is left between its last word and its tokens": {
+        asked: { messages: picture, stream: true },
+        type: "text/event-stream",
+        before: chunk("Hello", "stop"),
+        after: usageChunk(INPUT, 50) + DONE,
+      },
+    };
+    for (const [name, { path, asked, type, before = "", after }] of Object.entries(WAYS)) {
+      it(`is what the provider states in the end, in ${name}`, async () => {
+        answering = async (response, call) => {
+          if (call.path === "/v1/models") return response.end("{}");
+          if (before !== "") response.writeHead(200, { "content-type": type }).write(before);
+          await hasLeft;
+          if (before === "") response.writeHead(200, { "content-type": type });
+          for (const part of after.split(/(?<=\n\n)/)) {
+            await new Promise((resolve) => response.write(part, resolve));
+          }
+          response.end();
+        };
+        const gateway = await start({ limits: { budget: "1000M/month" } });
+        const call = toCall(gateway, asked, path);
+        const { socket, received, closed } = openRaw(gateway.a, toRawRequest(gateway.a, call));
+        await until(
+          () => before === "" ? provider.calls.length > 0 : received().includes("ello") || received().length > 50_000,
+          "the moment to leave",
+        );
+        socket.destroy();
+        await closed;
+        left();
+        const { usage, isEstimated } = await gateway.settled();
+        assert.deepEqual([usage?.total, isEstimated], [INPUT + 50, undefined]);
+        assert.equal(await charged(gateway), INPUT + 50);
+      });
+    }
+
+    it("is as much as that of recent calls where the provider never states it", async () => {
+      let isSilent = false;
+      answering = (response, { path }) => {
+        if (path === "/v1/models") return response.end("{}");
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(event(delta));
+        if (!isSilent) response.end(event(completed));
+      };
+      const deadlines = { idle: "300ms", firstEvent: "300ms" };
+      const gateway = await start({ limits: { budget: "1000M/month" } }, { deadlines });
+      const call = toCall(gateway, { ...earlier, stream: true }, responses);
+      await callRaw(gateway.a, call);
+      await gateway.settled(1);
+      isSilent = true;
+      await leave(gateway, call, (received) => received.includes("Hello"));
+      const { usage, isEstimated, outcome } = gateway.records.at(-1) ?? {};
+      assert.deepEqual([usage?.input, isEstimated, outcome], [INPUT, true, "client_closed"]);
+    });
+
+    it("is estimated where the answer has no end: a caller that left has no more than 32 MiB read for it", async () => {
+      const flood = `:${"x".repeat(1_048_576)}\n`;
+      answering = async (response, call) => {
+        if (call.path === "/v1/models") return response.end("{}");
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(event(delta));
+        await hasLeft;
+        while (!call.isCut) await new Promise((resolve) => response.write(flood, () => setImmediate(resolve)));
+      };
+      const gateway = await start({ limits: { budget: "1000M/month" } });
+      const call = toCall(gateway, { ...earlier, stream: true }, responses);
+      const { socket, received, closed } = openRaw(gateway.a, toRawRequest(gateway.a, call));
+      await until(() => received().includes("Hello"), "the moment to leave");
+      socket.destroy();
+      await closed;
+      left();
+      const { outcome, isEstimated, bytesOut } = await gateway.settled();
+      assert.deepEqual([outcome, isEstimated], ["client_closed", true]);
+      assert.ok(bytesOut < 33_554_432);
+    });
+
+    it("says nothing about calls whose input stands in the body, which end when they are left", async () => {
+      answering = (response, { path }) => {
+        if (path === "/v1/models") return response.end("{}");
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(event(delta));
+      };
+      const gateway = await start({ limits: { budget: "1000M/month" } });
+      await leave(
+        gateway,
+        toCall(gateway, { input: "Hi", stream: true }, responses),
+        (received) => received.includes("Hello"),
+      );
+      await until(() => provider.calls[0]?.isCut === true, "the provider's call is ended");
+      assert.ok((gateway.records[0]?.usage?.total ?? 0) < 100);
+    });
+  });
+});
