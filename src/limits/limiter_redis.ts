@@ -33,6 +33,7 @@ import {
   toAcquireArguments,
   toAmountsTaken,
   toCountArguments,
+  toWhole,
 } from "./redis_plan.ts";
 import { ACQUIRE, COUNT } from "./redis_scripts.ts";
 import { mayBeDone, Settlements, toCorrections, toUndoing } from "./settlements_redis.ts";
@@ -235,9 +236,10 @@ export class RedisLimiter implements Limiter {
 
   #toRelease(asked: readonly Asked[]): Lease["release"] {
     let isHeld = true;
-    return (used) => {
+    return ({ tokens, spend }) => {
       if (!isHeld) return;
       isHeld = false;
+      const used = { tokens: toWhole(tokens), spend: toWhole(spend) };
       for (const one of asked) this.#release(one, used);
     };
   }

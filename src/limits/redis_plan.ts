@@ -13,6 +13,7 @@ import {
   type Standing,
 } from "./limiter.ts";
 import type { WindowCounts } from "./memory_limiter.ts";
+import { MOST_COUNTED } from "./redis_scripts.ts";
 
 /** Name of a limit that has a window, or a period of the calendar. */
 export type Windowed = keyof WindowCounts;
@@ -86,6 +87,12 @@ export function planOf(subject: LimitSubject): Plan {
   return plan;
 }
 
+/** Returns an amount as Redis counts it: a whole number that is exact, and never -0. */
+export function toWhole(amount: number): number {
+  const capped = Math.max(-MOST_COUNTED, Math.min(amount, MOST_COUNTED));
+  return Number.isNaN(capped) ? 0 : Math.ceil(capped) + 0;
+}
+
 /**
  * Returns the amounts that an exchange takes, in the order of {@link Plan.counted}.
  *
@@ -96,7 +103,8 @@ export function toAmountsTaken({ subject, counted }: Plan, reservation: Reservat
   const amounts: number[] = [];
   for (let index = 0; index < counted.length; index++) {
     const limit = counted[index];
-    if (limit !== undefined) amounts.push(reservedOf({ subject, name: limit.name, limit: limit.limit }, reservation));
+    if (limit === undefined) continue;
+    amounts.push(toWhole(reservedOf({ subject, name: limit.name, limit: limit.limit }, reservation)));
   }
   return amounts;
 }

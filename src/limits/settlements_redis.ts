@@ -6,9 +6,10 @@
  */
 import { setImmediate } from "node:timers";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
+import { firstLine, isReply } from "../storage/redis_deadline.ts";
 import { type Amounts, unitOf } from "./limiter.ts";
 import type { Bill } from "./local_decisions.ts";
-import type { CountedLimit, Plan, Taken } from "./redis_plan.ts";
+import { type CountedLimit, type Plan, type Taken, toWhole } from "./redis_plan.ts";
 import { SETTLE } from "./redis_scripts.ts";
 
 /** Maximum number of subjects whose settlements are kept while Redis is away. */
@@ -44,8 +45,14 @@ export interface Settlement {
 
 type Script = ReturnType<RedisClient["script"]>;
 
-/** Receives the ends of the current windows; `[]` if nobody knows what was done; `undefined` if certainly nothing was. */
+/**
+ * Receives the ends of the current windows; `[]` if nothing more can be done: what Redis did is unknown, or it refuses the
+ * settlement for its content; `undefined` if certainly nothing was done.
+ */
 export type Report = (settlement: Settlement, ends: readonly number[] | undefined) => void;
+
+/** Answers of a Redis that can't carry out any call now. The same call may succeed later. */
+const STATES = /READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|OOM|MISCONF|NOREPLICAS|BUSY|NOPERM|NOAUTH|TRYAGAIN|WRONGTYPE/;
 
 /** Sends settlements. */
 export class Settlements {
@@ -143,8 +150,16 @@ export class Settlements {
     } catch (error) {
       const late = error instanceof RedisFailed ? error.late : undefined;
       if (late === undefined) return report(settlement, undefined);
-      void late.then(read).catch(endsAfter).then((ends) => report(settlement, ends));
+      void late.then(read).catch((cause: unknown) => this.#endsAfter(cause)).then((ends) => report(settlement, ends));
     }
+  }
+
+  /** Returns what is known of the windows after a failure. */
+  #endsAfter(cause: unknown): readonly number[] | undefined {
+    if (mayBeDone(cause)) return [];
+    if (!isReply(cause) || STATES.test(String(cause))) return undefined;
+    this.#client.warn(`Redis refuses a settlement (${firstLine(cause)}): it is dropped`);
+    return [];
   }
 
   #owe(settlement: Settlement): void {
@@ -200,16 +215,11 @@ export function mayBeDone(cause: unknown): boolean {
   return cause.name === "MaxRetriesPerRequestError" || cause.message === "Connection is closed.";
 }
 
-/** Returns what is known of the windows after a failure. */
-function endsAfter(cause: unknown): readonly number[] | undefined {
-  return mayBeDone(cause) ? [] : undefined;
-}
-
 /** Returns the arguments of {@link SETTLE}. */
 function toArguments({ ids, sums }: Settlement): (string | number)[] {
   const args: (string | number)[] = [ids.length, ...ids];
   for (const { limit, ends, change, excess, isUndone } of sums) {
-    args.push(limit.field, limit.window, ends, change, isUndone === true ? -1 : excess);
+    args.push(limit.field, limit.window, ends, toWhole(change), isUndone === true ? -1 : toWhole(excess));
   }
   return args;
 }
@@ -235,8 +245,8 @@ function merge(all: Map<string, Settlement>, added: Settlement): void {
 
 /** Reads the answer of {@link SETTLE}. */
 function readEnds(answer: unknown, { sums }: Settlement): readonly number[] {
-  const isSound = Array.isArray(answer) && answer.length === 1 + sums.length &&
+  const isSound = Array.isArray(answer) && answer.length === 1 + 2 * sums.length &&
     answer.every((value) => typeof value === "number");
   if (!isSound) throw new Error("no settlement");
-  return answer.slice(1);
+  return answer.filter((_, index) => index > 0 && index % 2 === 0);
 }

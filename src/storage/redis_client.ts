@@ -45,6 +45,7 @@ export class RedisClient {
   #isClosed = false;
   #complainedAt = -Infinity;
   #hasComplained = false;
+  #warnedAt = -Infinity;
 
   /**
    * @param target Redis as it is configured, or its URL, such as `redis://127.0.0.1:6379`
@@ -175,6 +176,14 @@ export class RedisClient {
     const subscribe = (): void => void subscriber.subscribe(channel).catch(() => {});
     for (const event of new Set(["ready", subscribeOn])) subscriber.on(event, subscribe);
     if (subscriber.status === "ready") subscribe();
+  }
+
+  /** Reports to the operator what Redis refuses. At most once a minute. */
+  warn(text: string): void {
+    const now = this.#clock.monotonic();
+    if (this.#isClosed || now - this.#warnedAt < COMPLAINT_EVERY_MS) return;
+    this.#warnedAt = now;
+    this.#report(text);
   }
 
   /** Closes all connections. */
