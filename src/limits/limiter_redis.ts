@@ -57,6 +57,7 @@ export class RedisLimiter implements Limiter {
   readonly #shares: BorrowedShares;
   #acquired = 0;
   #fallbacks = 0;
+  #isStarted = false;
   #isClosed = false;
   #cancelRenewal = (): void => {};
 
@@ -73,7 +74,7 @@ export class RedisLimiter implements Limiter {
     this.#membership = new Membership(client, clock, this.#id);
     this.#local = new LocalDecisions(clock, () => this.#membership.divisor);
     this.#open = new OpenLeases(client);
-    this.#settlements = new Settlements(client);
+    this.#settlements = new Settlements(client, () => this.#open.doubt());
     this.#exhausted = new ExhaustedWindows(clock);
     const [acquire, count, settlements] = [this.#acquire, this.#count, this.#settlements];
     const gateways = () => this.#membership.gateways;
@@ -92,6 +93,8 @@ export class RedisLimiter implements Limiter {
 
   /** Joins the gateways that share the limits. */
   async start(): Promise<void> {
+    if (!this.#isStarted) this.#client.onUp(() => this.#resume());
+    this.#isStarted = true;
     await this.#renew();
     if (!this.#isClosed) this.#cancelRenewal = this.#clock.timer(RENEW_MS, () => void this.start());
   }
@@ -269,6 +272,13 @@ export class RedisLimiter implements Limiter {
     if (id !== undefined && !isLate) this.#open.delete(plan, id);
     const isOver = id !== undefined && !this.#open.has(plan, id);
     this.#settlements.add(plan, isOver ? id : undefined, toUndoing(plan, taken, reserved));
+  }
+
+  /** Brings Redis up to date after an outage: the server may have lost counts, or another one has taken over. */
+  #resume(): void {
+    if (this.#isClosed) return;
+    this.#open.doubt();
+    void this.#renew();
   }
 
   async #renew(): Promise<void> {

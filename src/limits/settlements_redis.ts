@@ -14,8 +14,6 @@ import { SETTLE } from "./redis_scripts.ts";
 
 /** Maximum number of subjects whose settlements are kept while Redis is away. */
 const MAX_OWED = 100_000;
-/** Maximum number of a subject's exchanges that are kept to be released when Redis is back; the others expire. */
-const MAX_IDS_OWED = 1000;
 /** Maximum number of scripts that are sent together. */
 export const BATCH = 100;
 /** Deadline of what no caller waits for. Milliseconds. */
@@ -58,14 +56,19 @@ const STATES = /READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|OOM|MISCONF|NOREPLICAS|B
 export class Settlements {
   readonly #client: RedisClient;
   readonly #settle: Script;
+  readonly #keptOpen: () => void;
   /** Those of this moment. */
   #pending = new Map<string, Settlement>();
   /** Those that could not be sent. */
   readonly #owed = new Map<string, Settlement>();
 
-  /** @param client The connection */
-  constructor(client: RedisClient) {
+  /**
+   * @param client The connection
+   * @param keptOpen Told when Redis may still count ended exchanges as open
+   */
+  constructor(client: RedisClient, keptOpen: () => void) {
     this.#client = client;
+    this.#keptOpen = keptOpen;
     this.#settle = client.script("sallyportSettle", SETTLE);
   }
 
@@ -163,10 +166,10 @@ export class Settlements {
   }
 
   #owe(settlement: Settlement): void {
-    const { plan, ids } = settlement;
-    if (!this.#owed.has(plan.subject.name) && this.#owed.size >= MAX_OWED) return;
-    ids.splice(MAX_IDS_OWED);
-    merge(this.#owed, settlement);
+    const { plan, ids, sums } = settlement;
+    if (ids.length > 0) this.#keptOpen();
+    if (sums.length === 0 || (!this.#owed.has(plan.subject.name) && this.#owed.size >= MAX_OWED)) return;
+    merge(this.#owed, { plan, ids: [], sums });
   }
 }
 
@@ -230,7 +233,7 @@ function merge(all: Map<string, Settlement>, added: Settlement): void {
   const { plan, ids, sums } = added;
   const settlement = all.get(plan.subject.name);
   if (settlement === undefined) return void all.set(plan.subject.name, added);
-  settlement.ids.push(...ids.slice(0, MAX_IDS_OWED));
+  settlement.ids.push(...ids);
   for (const sum of sums) {
     const same = settlement.sums.find(({ limit, ends, isUndone }) => {
       return limit.name === sum.limit.name && ends === sum.ends && isUndone === sum.isUndone;

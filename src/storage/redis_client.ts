@@ -46,6 +46,7 @@ export class RedisClient {
   #complainedAt = -Infinity;
   #hasComplained = false;
   #warnedAt = -Infinity;
+  readonly #upListeners: (() => void)[] = [];
 
   /**
    * @param target Redis as it is configured, or its URL, such as `redis://127.0.0.1:6379`
@@ -178,6 +179,11 @@ export class RedisClient {
     if (subscriber.status === "ready") subscribe();
   }
 
+  /** Adds a listener that is told after each outage, when a server is up again. */
+  onUp(listener: () => void): void {
+    this.#upListeners.push(listener);
+  }
+
   /** Reports to the operator what Redis refuses. At most once a minute. */
   warn(text: string): void {
     const now = this.#clock.monotonic();
@@ -211,6 +217,7 @@ export class RedisClient {
       if (cause instanceof RedisUnfit) return this.#complain(cause.message);
       return this.#complain(cause instanceof RedisFailed ? server?.describe() : this.#servers.fault);
     }
+    for (const listener of this.#upListeners) listener();
     if (this.#hasComplained && this.#servers.isUp) {
       this.#report("Redis answers again");
       this.#hasComplained = false;

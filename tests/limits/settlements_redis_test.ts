@@ -9,6 +9,7 @@ import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
 import { MOST_COUNTED } from "../../src/limits/redis_scripts.ts";
 import { REDIS_DEADLINE_MS, RedisClient } from "../../src/storage/redis_client.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
+import { until } from "../support/until.ts";
 import { expecting, keyWith, refusalOf, tokens, usedOf } from "./limits_suite.ts";
 
 const MINUTE = 60_000;
@@ -35,7 +36,8 @@ withRedis.describe("settlements in Redis", () => {
   const closing: (() => Promise<void>)[] = [];
   beforeEach(async () => {
     server = await startRedis();
-    raw = new Redis(server.url);
+    raw = new Redis(server.url, { retryStrategy: () => 20 });
+    raw.on("error", () => {});
   });
   afterEach(async () => {
     for (const close of closing.splice(0)) await close();
@@ -43,11 +45,11 @@ withRedis.describe("settlements in Redis", () => {
     await server.stop();
   });
 
-  async function start(Client = RedisClient): Promise<Member> {
+  async function start(Client = RedisClient, clock = quiet): Promise<Member> {
     const reports: string[] = [];
     const client = new Client(server.url, patient, (text) => reports.push(text));
     await client.ready();
-    const limiter = new RedisLimiter(client, quiet);
+    const limiter = new RedisLimiter(client, clock);
     await limiter.start();
     closing.push(() => limiter.close().finally(() => client.close()));
     return { limiter, reports, renew: () => limiter.start() };
@@ -183,5 +185,48 @@ withRedis.describe("settlements in Redis", () => {
     assert.deepEqual(await usedOf(newer.limiter, long), { requests: 9 });
     await newer.limiter.acquire([long], expecting(tokens(0)));
     await refusalOf(() => newer.limiter.acquire([long], expecting(tokens(0))));
+  });
+  it("hold no place within two seconds that the server which took over had not seen freed", async () => {
+    const { limiter } = await start(RedisClient, systemClock);
+    const { limiter: other } = await start(RedisClient, systemClock);
+    const key = keyWith({ concurrency: 10 });
+    const open = `sallyport:{${key.name}}:open`;
+    const leases = await Promise.all(Array.from({ length: 8 }, () => limiter.acquire([key], expecting(tokens(0)))));
+    const replicated = await raw.zrange(open, "0", "-1", "WITHSCORES");
+    for (const lease of leases.slice(0, 7)) lease.release(tokens(0));
+    assert.deepEqual(await usedOf(limiter, key), { concurrency: 1 });
+    const later = await limiter.acquire([key], expecting(tokens(0)));
+    // As Sentinels do it: the heir has what was replicated, and connections to the former primary are closed.
+    await raw.del(open);
+    for (let index = 0; index < replicated.length; index += 2) {
+      await raw.zadd(open, replicated[index + 1] ?? 0, replicated[index] ?? "");
+    }
+    const began = performance.now();
+    await raw.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+    await until(async () => await raw.zcard(open) === 2, "eight places are free");
+    assert.ok(performance.now() - began < 2000, `it took ${performance.now() - began} ms`);
+    await until(async () => (await usedOf(other, key)).concurrency === 2, "other gateways see it");
+    for (const lease of [...leases, later]) lease.release(tokens(0));
+    await until(async () => await raw.zcard(open) === 0, "all are free");
+  });
+
+  it("send Redis no more than the last ten thousand of the calls that ended without it", async () => {
+    const { limiter, renew } = await start();
+    const key = keyWith({ concurrency: 100_000 });
+    await server.kill();
+    for (let number = 0; number < 50_000; number++) {
+      const lease = await limiter.acquire([key], expecting(tokens(0)));
+      lease.release(tokens(0));
+    }
+    assert.ok(limiter.fallbacks === 50_000);
+    await server.restart();
+    await until(async () => {
+      await renew();
+      return (await scripts()) > 0;
+    }, "Redis is asked again");
+    await renew();
+    const stats = await raw.info("stats");
+    const received = Number(/total_net_input_bytes:(\d+)/.exec(stats)?.[1]);
+    assert.ok(received < 600_000, `${received} bytes`);
   });
 });
