@@ -55,6 +55,33 @@ export interface Taken {
   readonly begun: readonly boolean[];
 }
 
+/** Change of one count. */
+export interface Change {
+  readonly limit: CountedLimit;
+  /** End of the window in which was reserved; 0 for the current one, -1 for one that is not known any more. */
+  readonly ends: number;
+  /** Used - reserved. */
+  readonly change: number;
+  /** True for what a refused exchange gives back that had begun the window. */
+  readonly isUndone?: boolean;
+}
+
+/** State of a window after a settlement. */
+export interface Settled {
+  /** Amount that all gateways have used. */
+  readonly used: number;
+  /** End by the clock of Redis. */
+  readonly ends: number;
+  /** Time left until then. Milliseconds. */
+  readonly resetMs: number;
+}
+
+/**
+ * Outcome of a settlement: the state of each window. `"unknown"` if nothing more can be done, since what Redis did is
+ * unknown or it refuses the settlement for its content; `undefined` if certainly nothing was done.
+ */
+export type Outcome = readonly Settled[] | "unknown" | undefined;
+
 const plans = new WeakMap<LimitSubject["limits"], Plan>();
 
 /**

@@ -62,7 +62,7 @@ end
 local function current(field, window)
   local last = endOf(window)
   local used, ends = read(field)
-  local count = {field = field, last = last}
+  local count = {field = field}
   if ends > last + ${SKEW_MS} then
     count.long, count.longUsed, count.field = field, used, field .. 'n'
     used, ends = read(count.field)
@@ -138,7 +138,7 @@ return reply`;
  * of each count its field, its window, the end of the window in which was reserved (0: that of now), the sum of used -
  * reserved, and of that what exceeds the reservations. If that window is over, only the excess counts, in the current
  * one. The excess is -1 where a refused exchange gives back what it took, and had begun the window: then it is none.
- * Answer: now, then the used part of each count and the end of its current window.
+ * Answer: now, then the used part of each count and the end of its current window, 0 where there is none.
  */
 export const SETTLE: string = `${NOW}${KEEP}${END_OF}${CURRENT}
 local reply, ids, counts, changes = {now}, tonumber(ARGV[1]), {}, {}
@@ -157,9 +157,9 @@ for _, entry in ipairs(changes) do
   if change > 0 or not count.isNew then add(count, change) end
   if isUndone then
     redis.call('HSET', KEYS[1], count.field, 0, count.field .. 'u', 0)
-    count.isNew, count.used, count.ends = true, 0, count.last
+    count.isNew, count.used = true, 0
   end
-  reply[#reply + 1], reply[#reply + 2] = count.used, isUndone and 0 or count.ends
+  reply[#reply + 1], reply[#reply + 2] = count.used, count.isNew and 0 or count.ends
 end
 return reply`;
 
@@ -171,7 +171,8 @@ return 1`;
 
 /**
  * Joins the gateways that share limits, or stays one of them. KEYS: the gateways, their rates. ARGV: id of this gateway,
- * life of a membership, its rate. Answer: the number of gateways, and the sum of their rates.
+ * life of a membership, its rate, a time in milliseconds. Answer: the number of gateways, the sum of their rates, and the
+ * number of gateways that have joined within that time, this one included.
  */
 export const JOIN: string = `${NOW}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) do redis.call('HDEL', KEYS[2], id) end
@@ -180,4 +181,4 @@ redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
 local ids, sum = redis.call('ZRANGE', KEYS[1], 0, -1), 0
 for _, rate in ipairs(redis.call('HMGET', KEYS[2], unpack(ids))) do sum = sum + tonumber(rate or 0) end
-return {#ids, sum}`;
+return {#ids, sum, redis.call('ZCOUNT', KEYS[1], now + ARGV[2] - ARGV[4], '+inf')}`;

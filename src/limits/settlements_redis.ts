@@ -9,7 +9,7 @@ import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
 import { firstLine, isReply } from "../storage/redis_deadline.ts";
 import { type Amounts, unitOf } from "./limiter.ts";
 import type { Bill } from "./local_decisions.ts";
-import { type CountedLimit, type Plan, type Taken, toWhole } from "./redis_plan.ts";
+import { type Change, type Outcome, type Plan, type Settled, type Taken, toWhole } from "./redis_plan.ts";
 import { SETTLE } from "./redis_scripts.ts";
 
 /** Maximum number of subjects whose settlements are kept while Redis is away. */
@@ -20,17 +20,6 @@ export const BATCH = 100;
 export const BACKGROUND_MS = 1000;
 /** End of a window that is taken to be over: only what exceeds a reservation counts. */
 export const OVER = -1;
-
-/** Change of one count. */
-export interface Change {
-  readonly limit: CountedLimit;
-  /** End of the window in which was reserved; 0 for the current one, {@link OVER} for one that is not known any more. */
-  readonly ends: number;
-  /** Used - reserved. */
-  readonly change: number;
-  /** True for what a refused exchange gives back that had begun the window. */
-  readonly isUndone?: boolean;
-}
 
 /** Settlement of exchanges of one subject. */
 export interface Settlement {
@@ -43,11 +32,7 @@ export interface Settlement {
 
 type Script = ReturnType<RedisClient["script"]>;
 
-/**
- * Receives the ends of the current windows; `[]` if nothing more can be done: what Redis did is unknown, or it refuses the
- * settlement for its content; `undefined` if certainly nothing was done.
- */
-export type Report = (settlement: Settlement, ends: readonly number[] | undefined) => void;
+type Report = (settlement: Settlement, outcome: Outcome) => void;
 
 /** Answers of a Redis that can't carry out any call now. The same call may succeed later. */
 const STATES = /READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|OOM|MISCONF|NOREPLICAS|BUSY|NOPERM|NOAUTH|TRYAGAIN|WRONGTYPE/;
@@ -94,7 +79,9 @@ export class Settlements {
     if (this.#pending.size === 0) return;
     const settlements = Array.from(this.#pending.values());
     this.#pending = new Map();
-    const report: Report = (settlement, ends) => ends === undefined && this.#owe(settlement);
+    const report: Report = (settlement, outcome) => {
+      if (outcome === undefined) this.#owe(settlement);
+    };
     await Promise.all(settlements.map((settlement) => this.send(settlement, report)));
   }
 
@@ -104,8 +91,8 @@ export class Settlements {
     for (let start = 0; start < owed.length; start += BATCH) {
       const batch = owed.slice(start, start + BATCH);
       let refused = 0;
-      const report: Report = (settlement, ends) => {
-        if (ends !== undefined) return;
+      const report: Report = (settlement, outcome) => {
+        if (outcome !== undefined) return;
         refused++;
         this.#owe(settlement);
       };
@@ -124,10 +111,9 @@ export class Settlements {
     const all = Array.from(bills);
     for (let start = 0; start < all.length; start += BATCH) {
       await Promise.all(
-        all.slice(start, start + BATCH).map(({ plan, used, settle }) => {
-          const changes = plan.counted.map((limit, index): Change => ({ limit, ends: 0, change: used[index] ?? 0 }));
-          const settlement = { plan, ids: [], sums: changes.map(toSum) };
-          return this.send(settlement, (_, ends) => settle(ends), BACKGROUND_MS);
+        all.slice(start, start + BATCH).map((bill) => {
+          const settlement = { plan: bill.plan, ids: [], sums: bill.changes.map(toSum) };
+          return this.send(settlement, (_, outcome) => bill.settle(outcome), BACKGROUND_MS);
         }),
       );
     }
@@ -142,27 +128,29 @@ export class Settlements {
    */
   async send(settlement: Settlement, report: Report, deadlineMs?: number): Promise<void> {
     const { countsKey, openKey } = settlement.plan;
-    const read = (answer: unknown) => readEnds(answer, settlement);
+    const read = (answer: unknown) => readSettled(answer, settlement);
     try {
-      const ends = await this.#client.run(
+      const settled = await this.#client.run(
         (redis) => this.#settle(redis, [countsKey, openKey], toArguments(settlement)),
         read,
         deadlineMs,
       );
-      report(settlement, ends);
+      report(settlement, settled);
     } catch (error) {
       const late = error instanceof RedisFailed ? error.late : undefined;
       if (late === undefined) return report(settlement, undefined);
-      void late.then(read).catch((cause: unknown) => this.#endsAfter(cause)).then((ends) => report(settlement, ends));
+      void late.then(read).catch((cause: unknown) => this.#outcomeOf(cause)).then((outcome) =>
+        report(settlement, outcome)
+      );
     }
   }
 
-  /** Returns what is known of the windows after a failure. */
-  #endsAfter(cause: unknown): readonly number[] | undefined {
-    if (mayBeDone(cause)) return [];
+  /** Returns what became of a settlement that failed. */
+  #outcomeOf(cause: unknown): Outcome {
+    if (mayBeDone(cause)) return "unknown";
     if (!isReply(cause) || STATES.test(String(cause))) return undefined;
     this.#client.warn(`Redis refuses a settlement (${firstLine(cause)}): it is dropped`);
-    return [];
+    return "unknown";
   }
 
   #owe(settlement: Settlement): void {
@@ -247,9 +235,13 @@ function merge(all: Map<string, Settlement>, added: Settlement): void {
 }
 
 /** Reads the answer of {@link SETTLE}. */
-function readEnds(answer: unknown, { sums }: Settlement): readonly number[] {
+function readSettled(answer: unknown, { sums }: Settlement): readonly Settled[] {
   const isSound = Array.isArray(answer) && answer.length === 1 + 2 * sums.length &&
     answer.every((value) => typeof value === "number");
   if (!isSound) throw new Error("no settlement");
-  return answer.filter((_, index) => index > 0 && index % 2 === 0);
+  const [now = 0, ...counts]: number[] = answer;
+  return sums.map((_, index) => {
+    const [used = 0, ends = 0] = [counts[2 * index], counts[2 * index + 1]];
+    return { used, ends, resetMs: ends - now };
+  });
 }
