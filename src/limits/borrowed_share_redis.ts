@@ -8,6 +8,7 @@
 import type { Clock } from "../exchange/clock.ts";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
 import { Block } from "./block_redis.ts";
+import type { KnownWindows } from "./known_windows.ts";
 import { type Amounts, roomFor, type Standing, unitOf } from "./limiter.ts";
 import {
   type CountedLimit,
@@ -42,6 +43,8 @@ export interface Lender {
   /** Number of gateways that share the limits. */
   readonly gateways: () => number;
   readonly settlements: Settlements;
+  /** Told of what Redis says. */
+  readonly known: KnownWindows;
   readonly division: Division;
 }
 
@@ -207,7 +210,9 @@ export class BorrowedShare {
   /** Changes the count in Redis. */
   #pay(limit: CountedLimit, ends: number, change: number, isUndone = false): void {
     if (change === 0 && !isUndone) return;
-    this.#lender.settlements.add(this.plan, undefined, [{ limit, ends, change, isUndone }]);
+    const changes = [{ limit, ends, change, isUndone }];
+    this.#lender.known.correct(this.plan, changes);
+    this.#lender.settlements.add(this.plan, undefined, changes);
   }
 
   /** State of the limits as this gateway knows it: its blocks are not used yet. */
@@ -226,7 +231,7 @@ export class BorrowedShare {
   /** Takes blocks in advance: as much as is wanted or as there is room for. Those that come too late are given back. */
   async #borrow(): Promise<Taken> {
     const { plan } = this;
-    const { client, clock, count, acquire, settlements, gateways } = this.#lender;
+    const { client, clock, count, acquire, settlements, known, gateways } = this.#lender;
     // What goes back has to be there before Redis says what is left.
     if (settlements.hasPending(plan.subject.name)) void settlements.flush();
     const askedAt = clock.monotonic();
@@ -250,6 +255,7 @@ export class BorrowedShare {
         );
       }, read);
       const granted = grantedOf(taken);
+      known.learn(plan, taken, granted);
       const answeredAt = clock.monotonic();
       for (const [index, block] of this.#blocks.entries()) {
         const { used = 0, resetMs = 0 } = taken.standings[index] ?? {};

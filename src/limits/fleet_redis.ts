@@ -32,6 +32,12 @@ interface Fleet {
   readonly others: number;
 }
 
+/** The gateways, as one of them finds them when it joins. */
+interface Joined extends Fleet {
+  /** Number of gateways that have joined since a certain time. */
+  readonly back: number;
+}
+
 const NOBODY: Fleet = { gateways: 0, others: 0 };
 const larger = (one: Fleet, other: Fleet): Fleet => ({
   gateways: Math.max(one.gateways, other.gateways),
@@ -51,8 +57,12 @@ export class Membership {
   #seen = NOBODY;
   #seenBefore = NOBODY;
   #periodEnd: number;
-  /** Calls of this gateway as Redis knows them. */
-  #own = 0;
+  /** Rates of this gateway that others may know: the last one, and the one before. */
+  #published: readonly number[] = [];
+  /** Time at which Redis was found away last, until all gateways are back. */
+  #lostAt: number | undefined;
+  /** Time at which this gateway joined again after that. */
+  #backAt: number | undefined;
   #memory: FleetMemory | undefined;
   #expected = UNKNOWN_GATEWAYS;
 
@@ -83,13 +93,38 @@ export class Membership {
    * Number by which this gateway divides limits while it decides alone: three quarters of each limit are divided by
    * traffic, the rest evenly, so that a gateway without traffic has a quarter of an even share. Whole numbers make the
    * shares of equal gateways exactly equal.
+   *
+   * The parts of all gateways add up to one limit at most, although they learn of each other at different times: each
+   * counts itself by the smaller of two rates, of which others know one at least, and others by the largest that it knows.
+   * A gateway that others can't know yet has no part.
    */
   get divisor(): number {
     const { gateways, others } = larger(this.#seen, this.#seenBefore);
     if (gateways === 0) return this.gateways;
-    const calls = this.#own + others;
+    if (gateways > 1 && this.#published.length < 2) return Infinity;
+    const own = Math.min(...this.#published);
+    const calls = own + others;
     if (calls === 0) return gateways;
-    return (4 * calls * gateways) / (3 * this.#own * gateways + calls);
+    return (4 * calls * gateways) / (3 * own * gateways + calls);
+  }
+
+  /** True while Redis is away, and until all gateways are back. */
+  get isAway(): boolean {
+    return this.#lostAt !== undefined;
+  }
+
+  /**
+   * True while others may not have charged yet what they let through in an outage: each gateway still keeps to its share.
+   * Those that are not back after the life of a membership are not waited for.
+   */
+  get isWaiting(): boolean {
+    return this.#lostAt !== undefined && this.gateways > 1;
+  }
+
+  /** Notes that Redis is away. */
+  lost(): void {
+    this.#lostAt = this.#clock.monotonic();
+    this.#backAt = undefined;
   }
 
   /**
@@ -107,16 +142,27 @@ export class Membership {
   async renew(): Promise<void> {
     this.#turn();
     const rate = this.#rate();
-    this.#seen = larger(
-      this.#seen,
-      await this.#client.run(
-        (redis) => this.#join(redis, KEYS, [this.#id, LEASE_MS.redis, rate]),
-        (answer) => readFleet(answer, rate),
-        BACKGROUND_MS,
-      ),
+    const lostAt = this.#lostAt;
+    const sinceMs = this.#backAt === undefined ? -1 : Math.floor(this.#clock.monotonic() - this.#backAt);
+    const joined = await this.#client.run(
+      (redis) => this.#join(redis, KEYS, [this.#id, LEASE_MS.redis, rate, sinceMs]),
+      (answer) => readFleet(answer, rate),
+      BACKGROUND_MS,
     );
-    this.#own = rate;
+    this.#seen = larger(this.#seen, joined);
+    this.#published = [...this.#published.slice(-1), rate];
     this.#memory?.noteGateways(this.gateways);
+    if (lostAt !== undefined && lostAt === this.#lostAt) this.#rejoin(joined);
+  }
+
+  /** Ends an outage once all gateways are back. */
+  #rejoin({ back }: Joined): void {
+    const now = this.#clock.monotonic();
+    this.#backAt ??= now;
+    const areAllBack = this.gateways === 1 || back >= this.gateways;
+    if (!areAllBack && now - this.#backAt < LEASE_MS.redis) return;
+    this.#lostAt = undefined;
+    this.#backAt = undefined;
   }
 
   /** Leaves. */
@@ -147,8 +193,9 @@ export class Membership {
 }
 
 /** Reads the answer of {@link JOIN}. */
-function readFleet(answer: unknown, own: number): Fleet {
-  const [gateways, calls] = Array.isArray(answer) ? answer : [];
-  if (!Number.isInteger(gateways) || gateways < 1 || !Number.isInteger(calls)) throw new Error("no count of gateways");
-  return { gateways, others: Math.max(0, calls - own) };
+function readFleet(answer: unknown, own: number): Joined {
+  const [gateways, calls, back] = Array.isArray(answer) ? answer : [];
+  const isSound = [gateways, calls, back].every(Number.isInteger) && gateways >= 1;
+  if (!isSound) throw new Error("no count of gateways");
+  return { gateways, others: Math.max(0, calls - own), back };
 }

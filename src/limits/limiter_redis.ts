@@ -23,6 +23,7 @@ import {
   type Reservation,
   type Standing,
 } from "./limiter.ts";
+import { KnownWindows } from "./known_windows.ts";
 import { LocalDecisions } from "./local_decisions.ts";
 import { OpenLeases } from "./open_leases_redis.ts";
 import {
@@ -33,6 +34,7 @@ import {
   toAcquireArguments,
   toAmountsTaken,
   toCountArguments,
+  toWhole,
 } from "./redis_plan.ts";
 import { ACQUIRE, COUNT } from "./redis_scripts.ts";
 import { mayBeDone, Settlements, toCorrections, toUndoing } from "./settlements_redis.ts";
@@ -40,6 +42,9 @@ import { enforce, findRefusing } from "./verdict.ts";
 
 /** Interval at which a gateway renews its membership and its open exchanges. Milliseconds. */
 const RENEW_MS = 3000;
+
+/** The same while it waits for others after an outage. Milliseconds. */
+const REJOIN_MS = 250;
 
 /** Limiter that counts in Redis. */
 export class RedisLimiter implements Limiter {
@@ -49,6 +54,7 @@ export class RedisLimiter implements Limiter {
   readonly #count: ReturnType<RedisClient["script"]>;
   readonly #id = crypto.randomUUID().slice(0, 13);
   readonly #membership: Membership;
+  readonly #known: KnownWindows;
   readonly #local: LocalDecisions;
   readonly #open: OpenLeases;
   readonly #settlements: Settlements;
@@ -56,6 +62,8 @@ export class RedisLimiter implements Limiter {
   readonly #shares: BorrowedShares;
   #acquired = 0;
   #fallbacks = 0;
+  #isStarted = false;
+  #isResuming = false;
   #isClosed = false;
   #cancelRenewal = (): void => {};
 
@@ -70,13 +78,14 @@ export class RedisLimiter implements Limiter {
     this.#acquire = client.script("sallyportAcquire", ACQUIRE);
     this.#count = client.script("sallyportCount", COUNT);
     this.#membership = new Membership(client, clock, this.#id);
-    this.#local = new LocalDecisions(clock, () => this.#membership.divisor);
     this.#open = new OpenLeases(client);
-    this.#settlements = new Settlements(client);
+    this.#known = new KnownWindows(clock);
+    this.#local = new LocalDecisions(clock, this.#known, this.#membership, (plan) => this.#open.count(plan));
+    this.#settlements = new Settlements(client, () => this.#open.doubt());
     this.#exhausted = new ExhaustedWindows(clock);
-    const [acquire, count, settlements] = [this.#acquire, this.#count, this.#settlements];
+    const [acquire, count, settlements, known] = [this.#acquire, this.#count, this.#settlements, this.#known];
     const gateways = () => this.#membership.gateways;
-    this.#shares = new BorrowedShares({ client, clock, acquire, count, settlements, gateways, division });
+    this.#shares = new BorrowedShares({ client, clock, acquire, count, settlements, known, gateways, division });
   }
 
   /** Decisions that were made without Redis. */
@@ -91,6 +100,8 @@ export class RedisLimiter implements Limiter {
 
   /** Joins the gateways that share the limits. */
   async start(): Promise<void> {
+    if (!this.#isStarted) this.#client.onUp(() => void this.#resume());
+    this.#isStarted = true;
     await this.#renew();
     if (!this.#isClosed) this.#cancelRenewal = this.#clock.timer(RENEW_MS, () => void this.start());
   }
@@ -113,7 +124,7 @@ export class RedisLimiter implements Limiter {
     try {
       return (await this.#look(plan)).standings;
     } catch {
-      return this.#local.standings(subject);
+      return this.#local.standings(plan);
     }
   }
 
@@ -150,21 +161,27 @@ export class RedisLimiter implements Limiter {
   async #ask(subject: LimitSubject, reservation: Reservation): Promise<Asked> {
     const plan = planOf(subject);
     if (this.#settlements.hasPending(subject.name)) void this.#settlements.flush();
-    if (this.#shares.divides(plan)) return await this.#takeNextShare(plan, reservation);
+    const isLost = this.#known.find(subject.name)?.isLost === true;
+    const isAlone = isLost && this.#isWaiting;
+    // What was let through in an outage has to be there before Redis says what is left.
+    if (isLost && !isAlone) void this.#charge();
+    if (!isAlone && this.#shares.divides(plan)) return await this.#takeNextShare(plan, reservation);
     const takesPlace = plan.concurrency !== undefined && !reservation.isAdmitted;
-    const id = !takesPlace ? undefined : `${this.#id}-${++this.#acquired}`;
+    const id = takesPlace ? `${this.#id}-${++this.#acquired}` : undefined;
     const reserved = toAmountsTaken(plan, reservation);
+    const one: Asked = { plan, id, reserved, taken: undefined };
+    if (isAlone) return one;
     const read = (answer: unknown) => readTaken(answer, plan);
     try {
       const taken = await this.#client.run((redis) => {
         if (plan.isCounter) return this.#count(redis, [plan.countsKey], toCountArguments(plan, 1));
         return this.#acquire(redis, [plan.countsKey, plan.openKey], toAcquireArguments(plan, id ?? "-", reserved));
       }, read);
+      this.#known.learn(plan, taken, reserved);
       if (id !== undefined && taken.isAdmitted) this.#open.add(plan, id);
       if (taken.isAdmitted) this.#exhausted.forget(subject);
       return { plan, id, reserved, taken };
     } catch (error) {
-      const one: Asked = { plan, id, reserved, taken: undefined };
       // Where Redis admits the exchange after all, it gets that back: the decision of this gateway is charged instead.
       this.#awaitLate(one, error, (answer) => this.#giveBack({ ...one, taken: read(answer) }, true));
       return one;
@@ -192,24 +209,26 @@ export class RedisLimiter implements Limiter {
     late?.then(answered).catch((cause: unknown) => {
       if (!mayBeDone(cause)) return;
       one.isUnclear = true;
-      if (one.local !== undefined) this.#local.waive(one.plan, one.local);
+      one.local?.waive();
     });
   }
 
   /** Reads the state of a subject's limits. */
-  #look(plan: Plan): Promise<Taken> {
+  async #look(plan: Plan): Promise<Taken> {
     const args = toAcquireArguments(plan, "", toAmountsTaken(plan, NO_RESERVATION));
-    return this.#client.run(
+    const taken = await this.#client.run(
       (redis) => this.#acquire(redis, [plan.countsKey, plan.openKey], args),
       (answer) => readTaken(answer, plan),
     );
+    if (this.#known.find(plan.subject.name)?.isLost !== true) this.#known.learn(plan, taken);
+    return taken;
   }
 
   /** Refuses an exchange: gives back what it took before, and reads the limits of those that were not asked. */
   async #refuse(subjects: readonly LimitSubject[], asked: readonly Asked[], reservation: Reservation): Promise<Lease> {
     for (const one of asked) this.#giveBack(one);
     const rest = subjects.slice(asked.length).map((subject) => this.status(subject));
-    const known = asked.map(({ taken, plan }) => taken?.standings ?? this.#local.standings(plan.subject));
+    const known = asked.map(({ taken, plan }) => taken?.standings ?? this.#local.standings(plan));
     const standings = [...known, ...await Promise.all(rest)].flat();
     const refusing = asked.at(-1);
     if (refusing !== undefined) this.#exhausted.remember(refusing.plan.subject, standings);
@@ -220,41 +239,50 @@ export class RedisLimiter implements Limiter {
   /** Decides here about the subjects for which Redis failed, in one go: nothing comes between the look and the count. */
   #decide(asked: readonly Asked[], reservation: Reservation): Lease {
     this.#fallbacks++;
-    const known = asked.map(({ taken, plan }) => taken?.standings ?? this.#local.standings(plan.subject));
+    if (!this.#client.health.isUp) this.#membership.lost();
+    for (const { taken, plan } of asked) if (taken === undefined) this.#local.lose(plan);
+    const known = asked.map(({ taken, plan }) => taken?.standings ?? this.#local.standings(plan));
     const standings = known.flat();
     if (findRefusing(standings, reservation).length > 0) { for (const one of asked) this.#giveBack(one); }
     const terms = enforce(standings, reservation);
     for (const [index, one] of asked.entries()) {
       if (one.taken !== undefined) continue;
       one.local = this.#local.admit(one.plan, known[index] ?? [], reservation);
-      if (one.isUnclear === true) this.#local.waive(one.plan, one.local);
+      if (one.isUnclear === true) one.local.waive();
       if (one.id !== undefined) this.#open.add(one.plan, one.id);
     }
+    this.#chargeIfUp();
     return { ...terms, release: this.#toRelease(asked) };
+  }
+
+  /** True while other gateways may not have charged yet what they let through in an outage. */
+  get #isWaiting(): boolean {
+    return this.#membership.isWaiting && !this.#client.isCluster;
   }
 
   #toRelease(asked: readonly Asked[]): Lease["release"] {
     let isHeld = true;
-    return (used, isUndone) => {
+    return (used, isUndone = false) => {
       if (!isHeld) return;
       isHeld = false;
+      const counted = { tokens: toWhole(used.tokens), spend: toWhole(used.spend) };
       for (const one of asked) {
         if (isUndone && one.local === undefined) this.#giveBack(one);
-        else this.#release(one, used, isUndone);
+        else this.#release(one, counted, isUndone);
       }
     };
   }
 
-  #release({ plan, id, taken, share, local, reserved: asked }: Asked, used: Amounts, isUndone?: boolean): void {
-    if (share !== undefined && taken !== undefined) return share.settle(taken, asked, used);
+  #release({ plan, id, taken, share, local, reserved }: Asked, used: Amounts, isUndone: boolean): void {
+    if (share !== undefined && taken !== undefined) return share.settle(taken, reserved, used);
     if (id !== undefined) this.#open.delete(plan, id);
-    const ends = local === undefined ? taken?.ends : local.ends;
-    if (ends === undefined) {
-      local?.release(used, isUndone);
+    if (local !== undefined) {
+      local.release(used, isUndone);
       if (id !== undefined) this.#settlements.add(plan, id, []);
-      return;
+      return this.#chargeIfUp();
     }
-    const changes = toCorrections(plan, { ends, reserved: local?.reserved ?? asked }, used);
+    const changes = toCorrections(plan, { ends: taken?.ends ?? [], reserved }, used);
+    this.#known.correct(plan, changes);
     if (id !== undefined || changes.length > 0) this.#settlements.add(plan, id, changes);
   }
 
@@ -269,14 +297,33 @@ export class RedisLimiter implements Limiter {
     if (share !== undefined) return share.giveBack(taken, reserved);
     if (id !== undefined && !isLate) this.#open.delete(plan, id);
     const isOver = id !== undefined && !this.#open.has(plan, id);
-    this.#settlements.add(plan, isOver ? id : undefined, toUndoing(plan, taken, reserved));
+    const changes = toUndoing(plan, taken, reserved);
+    if (!isLate) this.#known.correct(plan, changes);
+    this.#settlements.add(plan, isOver ? id : undefined, changes);
+  }
+
+  /** Brings Redis up to date after an outage: the server may have lost counts, or another one has taken over. */
+  async #resume(): Promise<void> {
+    if (this.#isClosed) return;
+    this.#open.doubt();
+    await this.#renew();
+    if (this.#isResuming) return;
+    this.#isResuming = true;
+    while (!this.#isClosed && this.#isWaiting && this.#client.health.isUp) {
+      await new Promise<void>((resolve) => this.#clock.timer(REJOIN_MS, resolve));
+      await this.#renew();
+    }
+    this.#isResuming = false;
   }
 
   async #renew(): Promise<void> {
     this.#shares.giveBackIdle();
     try {
       await this.#settlements.flush();
+      // Other gateways wait for this one until it joins: what it owes has to be charged by then.
+      if (this.#membership.isAway) await Promise.all([this.#open.renew(), this.#payOwed()]);
       await this.#membership.renew();
+      if (!this.#membership.isAway) await this.#settlements.charge(this.#local.reviews());
       await this.#open.renew();
       await this.#payOwed();
     } catch {
@@ -288,6 +335,15 @@ export class RedisLimiter implements Limiter {
   async #payOwed(): Promise<void> {
     await this.#settlements.flush();
     await this.#settlements.payOwed();
-    await this.#settlements.charge(this.#local.bills());
+    await this.#charge();
+  }
+
+  /** Charges what this gateway has let through alone. */
+  #charge(): Promise<void> {
+    return this.#settlements.charge(this.#local.bills());
+  }
+
+  #chargeIfUp(): void {
+    if (this.#client.health.isUp) void this.#charge();
   }
 }

@@ -1,67 +1,98 @@
 /**
- * Decisions of one gateway while the store of all gateways can't be reached: against its share of each limit, and charged
- * to the store when it is back, as far as the windows are not over.
+ * Decisions of one gateway while the store of all gateways can't be reached: against its share of what was left of each
+ * limit, and charged to the store when it is back, as far as the windows are not over.
  *
  * @module
  */
+import { periodEnd } from "../config/units.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { type Amounts, type LimitSubject, NO_AMOUNTS, type Reservation, reservedOf, type Standing } from "./limiter.ts";
-import { type Count, MemoryLimiter, type WindowCounts } from "./memory_limiter.ts";
-import type { Plan, Windowed } from "./redis_plan.ts";
+import { addTo, type KnownSubject, type KnownWindow, type KnownWindows, type OwnShare } from "./known_windows.ts";
+import { type Amounts, ASK_AGAIN_MS, type Reservation, reservedOf, type Standing, unitOf } from "./limiter.ts";
+import { type Change, type CountedLimit, type Outcome, type Plan, type Settled, toWhole } from "./redis_plan.ts";
 
-/** Maximum number of subjects that are charged later. */
-const MAX_UNPAID = 100_000;
+/** Maximum number of subjects that are charged, and read again, after an outage. */
+const MAX_SUBJECTS = 100_000;
+
+/** The gateways that share the limits, as far as decisions of one of them depend on it. */
+export interface Sharing {
+  /** Number by which each limit is divided. */
+  readonly divisor: number;
+  /** True while Redis is away, and until all gateways are back. */
+  readonly isAway: boolean;
+}
 
 /** One exchange, as it was decided for one subject. */
 export interface LocalLease {
-  /** Ends of the windows in the store, once it was charged there. */
-  ends: readonly number[] | undefined;
-  /** Amounts that were reserved, in the order of {@link Plan.counted}. */
-  readonly reserved: readonly number[];
-  /** Releases the exchange here, while it was not charged in the store. */
-  release: (used: Amounts, isUndone?: boolean) => void;
+  /** Ends it, and charges what was used. Where there was no call after all, its request is given back. */
+  release(used: Amounts, isUndone: boolean): void;
+  /** Waives what it has reserved: the store may have counted it, and nothing is charged twice. */
+  waive(): void;
 }
 
-/** Subject that the store has to be charged for. */
-interface Unpaid {
-  readonly plan: Plan;
-  readonly open: Set<LocalLease>;
-  /** Amounts that the store may have counted already, in the order of {@link Plan.counted}. */
-  waived: readonly number[];
-  isBeingPaid: boolean;
+/** Amount that an exchange was charged in one window. */
+interface Charge {
+  readonly limit: CountedLimit;
+  readonly window: KnownWindow;
+  readonly reserved: number;
+  charged: number;
 }
 
 /** Bill for the use of a subject in windows that are not over. */
 export interface Bill {
   readonly plan: Plan;
-  /** Amounts, in the order of {@link Plan.counted}. */
-  readonly used: readonly number[];
-  /**
-   * Tells what became of it.
-   *
-   * @param ends Ends of the windows in which it was charged; `undefined` if it was not
-   */
-  settle(ends: readonly number[] | undefined): void;
+  readonly changes: readonly Change[];
+  /** Receives the outcome. */
+  settle(outcome: Outcome): void;
 }
 
-/** Limiter of a gateway that is on its own for a while. */
+/** Decisions of a gateway without the others. */
 export class LocalDecisions {
   readonly #clock: Clock;
-  readonly #limiter: MemoryLimiter;
-  readonly #unpaid = new Map<string, Unpaid>();
+  readonly #known: KnownWindows;
+  readonly #sharing: Sharing;
+  /** Number of open exchanges of a subject at this gateway. */
+  readonly #open: (plan: Plan) => number;
+  readonly #owing = new Set<KnownSubject>();
+  readonly #lost = new Set<KnownSubject>();
 
   /**
    * @param clock Source of its times
-   * @param share Number by which each limit is divided
+   * @param known What is known of windows
+   * @param sharing The gateways
+   * @param open Counts the open exchanges of a subject at this gateway
    */
-  constructor(clock: Clock, share: () => number) {
+  constructor(clock: Clock, known: KnownWindows, sharing: Sharing, open: (plan: Plan) => number) {
     this.#clock = clock;
-    this.#limiter = new MemoryLimiter(clock, share);
+    this.#known = known;
+    this.#sharing = sharing;
+    this.#open = open;
   }
 
-  /** Returns the state of the limits of a subject. */
-  standings(subject: LimitSubject): Standing[] {
-    return this.#limiter.standings([subject]);
+  /** Returns the state of this gateway's share of the limits of a subject. */
+  standings(plan: Plan): Standing[] {
+    const { subject, counted, concurrency } = plan;
+    const now = this.#clock.monotonic();
+    const known = this.#known.find(subject.name);
+    const standings = counted.map((limited): Standing => {
+      const window = this.#windowOf(plan, limited, known, now);
+      const limit = this.#divide(plan, limited.name, limited.limit);
+      const { left } = this.#shareOf(plan, limited, window);
+      return { subject, name: limited.name, limit, used: Math.max(0, limit - left), resetMs: window.until - now };
+    });
+    if (concurrency !== undefined) {
+      const limit = this.#divide(plan, "concurrency", concurrency);
+      standings.push({ subject, name: "concurrency", limit, used: this.#open(plan), resetMs: ASK_AGAIN_MS });
+    }
+    return standings;
+  }
+
+  /** Notes that Redis has not decided on an exchange of a subject. */
+  lose(plan: Plan): void {
+    this.#known.lose();
+    if (!this.#sharing.isAway) return;
+    const subject = this.#known.of(plan);
+    subject.isLost = true;
+    if (this.#lost.size < MAX_SUBJECTS) this.#lost.add(subject);
   }
 
   /**
@@ -72,75 +103,145 @@ export class LocalDecisions {
    * @param reservation Amounts to reserve
    */
   admit(plan: Plan, standings: readonly Standing[], reservation: Reservation): LocalLease {
-    const { subject } = plan;
-    const release = this.#limiter.admit([subject], reservation);
-    const unpaid = this.#unpaid.get(subject.name) ?? { plan, open: new Set(), waived: [], isBeingPaid: false };
-    const lease: LocalLease = {
-      ends: undefined,
-      reserved: standings.filter(({ name }) => name !== "concurrency").map((one) => reservedOf(one, reservation)),
-      release(used, isUndone) {
-        unpaid.open.delete(lease);
-        release(used, isUndone);
+    const subject = this.#known.of(plan);
+    const charges = plan.counted.map((limit, index): Charge => {
+      const standing = standings[index];
+      const reserved = standing === undefined ? 0 : toWhole(reservedOf(standing, reservation));
+      const window = this.#enter(subject, limit);
+      this.#charge(subject, window, reserved);
+      return { limit, window, reserved, charged: reserved };
+    });
+    let isWaived = false;
+    return {
+      release: (used, isUndone) => {
+        for (const charge of charges) this.#correct(subject, charge, usedOf(charge, used, isUndone), isWaived);
+      },
+      waive: () => {
+        isWaived = true;
+        for (const { window, charged, reserved } of charges) window.unpaid -= Math.min(charged, reserved);
       },
     };
-    unpaid.open.add(lease);
-    if (this.#unpaid.size < MAX_UNPAID) this.#unpaid.set(subject.name, unpaid);
-    return lease;
-  }
-
-  /**
-   * Waives what an exchange has reserved: the store may have counted it, and nothing is charged twice.
-   *
-   * @param plan The plan of the subject
-   * @param lease The lease
-   */
-  waive({ subject: { name } }: Plan, { reserved }: LocalLease): void {
-    const unpaid = this.#unpaid.get(name);
-    if (unpaid !== undefined) unpaid.waived = reserved.map((amount, index) => amount + (unpaid.waived[index] ?? 0));
   }
 
   /** Lists what is to be charged. Each bill has to be settled. */
   *bills(): Iterable<Bill> {
-    for (const [name, unpaid] of this.#unpaid) {
-      const { plan, open, waived, isBeingPaid } = unpaid;
-      if (isBeingPaid) continue;
-      const counts = this.#limiter.counts(name);
-      const now = { monotonic: this.#clock.monotonic(), wall: this.#clock.now() };
-      const isLive = (limit: Windowed) => (counts?.[limit].until ?? 0) > now[clockOf(limit)];
-      const owed = plan.counted.map((limit) => isLive(limit.name) ? counts?.[limit.name].used ?? 0 : 0);
-      const used = owed.map((amount, index) => Math.max(0, amount - (waived[index] ?? 0)));
-      if (counts !== undefined && owed.some((amount) => amount > 0)) {
-        unpaid.isBeingPaid = true;
-        yield { plan, used, settle: (ends) => this.#settle(unpaid, counts, ends) };
-      } else if (open.size === 0) this.#unpaid.delete(name);
+    for (const subject of this.#owing) {
+      if (subject.isBeingPaid) continue;
+      const billed = this.#live(subject).filter(([window]) => window.unpaid !== 0);
+      if (billed.length > 0) yield this.#toBill(subject, billed);
+      else this.#owing.delete(subject);
     }
   }
 
-  /** Forgets what was charged. What is still open is settled in the store from now on. */
-  #settle(unpaid: Unpaid, paid: WindowCounts, ends: readonly number[] | undefined): void {
-    unpaid.isBeingPaid = false;
-    if (ends === undefined) return;
-    unpaid.waived = [];
-    const { plan: { subject: { name } }, open } = unpaid;
-    const counts = this.#limiter.counts(name);
-    if (counts !== undefined) this.#limiter.putBack(name, subtract(counts, paid));
-    for (const lease of Array.from(open)) {
-      lease.release(NO_AMOUNTS);
-      lease.ends = ends;
+  /**
+   * Lists the subjects on which this gateway has decided alone in an outage, as bills of nothing: what other gateways have
+   * charged since is known by their receipts.
+   */
+  *reviews(): Iterable<Bill> {
+    for (const subject of this.#lost) {
+      if (subject.isBeingPaid) continue;
+      const windows = this.#live(subject);
+      if (subject.isLost && windows.length > 0) yield this.#toBill(subject, windows, true);
+      else this.#lost.delete(subject);
     }
+  }
+
+  /** Lists the windows of a subject that are not over. */
+  #live({ plan, windows }: KnownSubject): [KnownWindow, CountedLimit][] {
+    const now = this.#clock.monotonic();
+    const live: [KnownWindow, CountedLimit][] = [];
+    for (const limit of plan.counted) {
+      const window = windows[limit.name];
+      if (window !== undefined && window.until > now) live.push([window, limit]);
+    }
+    return live;
+  }
+
+  #toBill(subject: KnownSubject, billed: readonly [KnownWindow, CountedLimit][], isReview = false): Bill {
+    subject.isBeingPaid = true;
+    const changes = billed.map(([{ ends, unpaid }, limit]): Change => ({ limit, ends, change: unpaid }));
+    return {
+      plan: subject.plan,
+      changes,
+      settle: (outcome) => {
+        subject.isBeingPaid = false;
+        if (outcome === undefined) return;
+        for (const [index, [window]] of billed.entries()) {
+          window.unpaid -= changes[index]?.change ?? 0;
+          this.#note(window, outcome === "unknown" ? undefined : outcome[index], isReview);
+        }
+        if (!isReview || outcome === "unknown") return;
+        subject.isLost = false;
+        this.#lost.delete(subject);
+      },
+    };
+  }
+
+  /** Notes the state of a window in Redis. What was charged since is in the next bill. */
+  #note(window: KnownWindow, settled: Settled | undefined, isReview: boolean): void {
+    if (settled === undefined) return;
+    window.ends = settled.ends;
+    window.until = this.#clock.monotonic() + settled.resetMs;
+    window.used = settled.used + window.unpaid;
+    if (isReview) window.share = undefined;
+  }
+
+  /** Corrects a charge. Where its window is over, only what was used beyond it counts, in the window of now. */
+  #correct(subject: KnownSubject, charge: Charge, used: number, isWaived: boolean): void {
+    const { limit, window, reserved } = charge;
+    const isOver = subject.windows[limit.name] !== window || window.until <= this.#clock.monotonic();
+    const change = used - reserved;
+    if (change > 0) return this.#charge(subject, isOver ? this.#enter(subject, limit) : window, change);
+    if (isOver || isWaived) return;
+    charge.charged += change;
+    this.#charge(subject, window, change);
+  }
+
+  #charge(subject: KnownSubject, window: KnownWindow, change: number): void {
+    if (change === 0) return;
+    addTo(window, change);
+    window.unpaid += change;
+    if (this.#owing.size < MAX_SUBJECTS) this.#owing.add(subject);
+  }
+
+  /** Finds the current window and this gateway's share of it. */
+  #enter(subject: KnownSubject, limit: CountedLimit): KnownWindow {
+    const window = this.#windowOf(subject.plan, limit, subject, this.#clock.monotonic());
+    window.share = this.#shareOf(subject.plan, limit, window);
+    return subject.windows[limit.name] = window;
+  }
+
+  /** Returns the current window. Where the one before is over, or none is known, one begins now. */
+  #windowOf(plan: Plan, limit: CountedLimit, subject: KnownSubject | undefined, now: number): KnownWindow {
+    const known = subject?.windows[limit.name];
+    if (known !== undefined && known.until > now) return known;
+    const wall = this.#clock.now();
+    const until = now + (typeof limit.window === "number" ? limit.window : periodEnd(limit.window, wall) - wall);
+    // Others may have used a window of which nothing is known here, unless it began after Redis was lost.
+    const isFresh = this.#sharing.divisor === 1 || (known !== undefined && known.until > this.#known.lostAt);
+    const used = plan.subject.limits.mode === "strict" && !isFresh ? limit.limit : 0;
+    return { ends: 0, until, used, own: 0, unpaid: 0, share: undefined };
+  }
+
+  /** Returns this gateway's share of what is left of a window: the one with which it began to decide alone, if it has. */
+  #shareOf(plan: Plan, { name, limit }: CountedLimit, { used, own, share }: KnownWindow): OwnShare {
+    if (share?.limit === limit) return share;
+    const left = this.#divide(plan, name, Math.max(0, limit - used));
+    if (plan.subject.limits.mode !== "strict") return { limit, left };
+    // Others may have used more than this gateway knows. As long as each keeps to its part of the whole limit, they can't.
+    return { limit, left: Math.min(left, this.#divide(plan, name, limit) - own) };
+  }
+
+  /** Divides an amount by the gateways. Shares are rounded down, those of requests and places up if they are not strict. */
+  #divide({ subject }: Plan, name: Standing["name"], amount: number): number {
+    const part = amount / this.#sharing.divisor;
+    const isCounted = name === "requests" || name === "concurrency";
+    return isCounted && subject.limits.mode !== "strict" ? Math.ceil(part) : Math.floor(part);
   }
 }
 
-const clockOf = (name: Windowed) => name === "requests" || name === "tokens" ? "monotonic" : "wall";
-
-/** Subtracts counts, as far as they are of the same windows. */
-function subtract(counts: WindowCounts, paid: WindowCounts): WindowCounts {
-  const rest = (one: Count, other: Count): Count =>
-    one.until === other.until ? { used: Math.max(0, one.used - other.used), until: one.until } : one;
-  return {
-    requests: rest(counts.requests, paid.requests),
-    tokens: rest(counts.tokens, paid.tokens),
-    budget: rest(counts.budget, paid.budget),
-    spend: rest(counts.spend, paid.spend),
-  };
+/** Returns the amount of a limit that an exchange has used. A request counts unless there was no call after all. */
+function usedOf({ limit: { name }, reserved }: Charge, used: Amounts, isUndone: boolean): number {
+  if (name !== "requests") return used[unitOf(name)];
+  return isUndone ? 0 : reserved;
 }

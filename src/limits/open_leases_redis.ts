@@ -9,12 +9,23 @@ import type { Plan } from "./redis_plan.ts";
 import { RENEW } from "./redis_scripts.ts";
 import { BACKGROUND_MS, BATCH } from "./settlements_redis.ts";
 
+/** Maximum number of ended exchanges that are remembered: those of the last seconds. Older ones have expired in Redis. */
+const MAX_ENDED = 10_000;
+
+/** An exchange that is over. */
+interface Ended {
+  readonly key: string;
+  readonly id: string;
+}
+
 /** Leases that one gateway holds. */
 export class OpenLeases {
   readonly #client: RedisClient;
   readonly #renew: ReturnType<RedisClient["script"]>;
   /** Ids of exchanges, by the key of the set in which Redis keeps them. */
   readonly #open = new Map<string, Set<string>>();
+  #ended: Ended[] = [];
+  #isDoubtful = false;
 
   /** @param client The connection */
   constructor(client: RedisClient) {
@@ -34,15 +45,31 @@ export class OpenLeases {
     return this.#open.get(openKey)?.has(id) === true;
   }
 
+  /** Returns the number of open exchanges of a subject. */
+  count({ openKey }: Plan): number {
+    return this.#open.get(openKey)?.size ?? 0;
+  }
+
   /** Removes an exchange. */
-  delete({ openKey }: Plan, id: string): void {
-    const ids = this.#open.get(openKey);
+  delete({ openKey: key }: Plan, id: string): void {
+    const ids = this.#open.get(key);
     ids?.delete(id);
-    if (ids?.size === 0) this.#open.delete(openKey);
+    if (ids?.size === 0) this.#open.delete(key);
+    this.#ended.push({ key, id });
+    if (this.#ended.length > MAX_ENDED) this.#ended = this.#ended.slice(MAX_ENDED / 2);
+  }
+
+  /**
+   * Notes that Redis may still count ended exchanges: it could not be reached when they ended, or another server has
+   * taken over that had not heard of it.
+   */
+  doubt(): void {
+    this.#isDoubtful = true;
   }
 
   /** Renews all of them, in batches: a long script would hold up Redis for everybody. */
   async renew(): Promise<void> {
+    if (this.#isDoubtful) await this.#removeEnded();
     const all = Array.from(this.#open, ([key, ids]) => Array.from(ids, (id): [string, string] => [key, id])).flat();
     for (let start = 0; start < all.length; start += BATCH) {
       const byKey = new Map<string, string[]>();
@@ -54,6 +81,28 @@ export class OpenLeases {
         else ids.push(id);
       }
       await Promise.all(Array.from(byKey, ([key, ids]) => this.#renewAll(key, ids)));
+    }
+  }
+
+  async #removeEnded(): Promise<void> {
+    this.#isDoubtful = false;
+    const byKey = new Map<string, string[]>();
+    for (const { key, id } of this.#ended) {
+      const ids = byKey.get(key);
+      if (ids === undefined) byKey.set(key, [id]);
+      else ids.push(id);
+    }
+    const remove = async (key: string, ids: readonly string[]) => {
+      for (let start = 0; start < ids.length; start += BATCH) {
+        const batch = ids.slice(start, start + BATCH);
+        await this.#client.run((redis) => redis.zrem(key, ...batch), () => {}, BACKGROUND_MS);
+      }
+    };
+    try {
+      await Promise.all(Array.from(byKey, ([key, ids]) => remove(key, ids)));
+    } catch (error) {
+      this.#isDoubtful = true;
+      throw error;
     }
   }
 

@@ -14,6 +14,7 @@ import {
   type Standing,
 } from "./limiter.ts";
 import type { WindowCounts } from "./memory_limiter.ts";
+import { MOST_COUNTED } from "./redis_scripts.ts";
 
 /** Name of a limit that has a window, or a period of the calendar. */
 export type Windowed = keyof WindowCounts;
@@ -55,6 +56,33 @@ export interface Taken {
   readonly begun: readonly boolean[];
 }
 
+/** Change of one count. */
+export interface Change {
+  readonly limit: CountedLimit;
+  /** End of the window in which was reserved; 0 for the current one, -1 for one that is not known any more. */
+  readonly ends: number;
+  /** Used - reserved. */
+  readonly change: number;
+  /** True for what a refused exchange gives back that had begun the window. */
+  readonly isUndone?: boolean;
+}
+
+/** State of a window after a settlement. */
+export interface Settled {
+  /** Amount that all gateways have used. */
+  readonly used: number;
+  /** End by the clock of Redis. */
+  readonly ends: number;
+  /** Time left until then. Milliseconds. */
+  readonly resetMs: number;
+}
+
+/**
+ * Outcome of a settlement: the state of each window. `"unknown"` if nothing more can be done, since what Redis did is
+ * unknown or it refuses the settlement for its content; `undefined` if certainly nothing was done.
+ */
+export type Outcome = readonly Settled[] | "unknown" | undefined;
+
 const plans = new WeakMap<LimitSubject["limits"], Plan>();
 
 /**
@@ -87,6 +115,12 @@ export function planOf(subject: LimitSubject): Plan {
   return plan;
 }
 
+/** Returns an amount as Redis counts it: a whole number that is exact, and never -0. */
+export function toWhole(amount: number): number {
+  const capped = Math.max(-MOST_COUNTED, Math.min(amount, MOST_COUNTED));
+  return Number.isNaN(capped) ? 0 : Math.ceil(capped) + 0;
+}
+
 /**
  * Returns the amounts that an exchange takes, in the order of {@link Plan.counted}.
  *
@@ -97,7 +131,8 @@ export function toAmountsTaken({ subject, counted }: Plan, reservation: Reservat
   const amounts: number[] = [];
   for (let index = 0; index < counted.length; index++) {
     const limit = counted[index];
-    if (limit !== undefined) amounts.push(reservedOf({ subject, name: limit.name, limit: limit.limit }, reservation));
+    if (limit === undefined) continue;
+    amounts.push(toWhole(reservedOf({ subject, name: limit.name, limit: limit.limit }, reservation)));
   }
   return amounts;
 }

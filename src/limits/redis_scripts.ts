@@ -6,6 +6,9 @@
  */
 import { SKEW_MS } from "./limiter.ts";
 
+/** The largest count. Below 2^53, so that sums are exact, and so far below that the client library reads it exactly. */
+export const MOST_COUNTED = 9e15;
+
 const NOW = `local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 `;
@@ -41,12 +44,45 @@ local function endOf(window)
 end
 `;
 
-// A window that ends later than one that begins now was begun under another limit: it begins anew.
-const CURRENT = `local function current(used, ends, window)
+/** The end of a window that begins now, where all windows have a length. */
+const END_AFTER = `local function endOf(window) return now + window end
+`;
+
+// A count that ends later than a window that begins now was begun under a limit with a longer window, or before the clock
+// was set back. Gateways with that limit still use it: it stays and goes on counting, and the shorter window is counted in
+// fields of its own. Values that are no numbers count as 0. What is written is always a whole number that is exact, so
+// that no write is refused after another one was made.
+const CURRENT = `local function whole(amount)
+  return string.format('%.0f', math.max(0, math.min(amount, ${MOST_COUNTED})) + 0)
+end
+local function read(field)
+  local count = redis.call('HMGET', KEYS[1], field, field .. 'u')
+  return tonumber(count[1] or 0) or 0, tonumber(count[2] or 0) or 0
+end
+local function current(field, window)
   local last = endOf(window)
-  ends = tonumber(ends or 0)
-  if ends <= now or ends > last + ${SKEW_MS} then return 0, last, true end
-  return tonumber(used or 0), ends, false
+  local used, ends = read(field)
+  local count = {field = field}
+  if ends > last + ${SKEW_MS} then
+    count.long, count.longUsed, count.field = field, used, field .. 'n'
+    used, ends = read(count.field)
+  end
+  count.isNew = ends <= now or ends > last + ${SKEW_MS}
+  count.used, count.ends = count.isNew and 0 or used, count.isNew and last or ends
+  return count
+end
+local function add(count, change)
+  count.used = math.max(0, count.used + change)
+  if count.isNew then
+    redis.call('HSET', KEYS[1], count.field, whole(count.used), count.field .. 'u', whole(count.ends))
+    keep(KEYS[1], count.ends)
+  elseif change ~= 0 then
+    redis.call('HSET', KEYS[1], count.field, whole(count.used))
+  end
+  count.isNew = false
+  if count.long == nil or change == 0 then return end
+  count.longUsed = math.max(0, count.longUsed + change)
+  redis.call('HSET', KEYS[1], count.long, whole(count.longUsed))
 end
 `;
 
@@ -55,19 +91,12 @@ end
  * KEYS: counts. ARGV: limit, window, number wanted. Answer: number granted, now, 0, and before that the used part of the
  * limit and the end of its window, which is negative if the window has just begun.
  */
-export const COUNT: string = `${NOW}${KEEP}
-local limit, window, wanted = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local count = redis.call('HMGET', KEYS[1], 'r', 'ru')
-local used, ends = tonumber(count[1] or 0), tonumber(count[2] or 0)
+export const COUNT: string = `${NOW}${KEEP}${END_AFTER}${CURRENT}
+local limit, wanted = tonumber(ARGV[1]), tonumber(ARGV[3])
+local count = current('r', tonumber(ARGV[2]))
+local used, ends = count.used, count.isNew and -count.ends or count.ends
 local granted = math.max(0, math.min(wanted, limit - used))
-if ends <= now or ends > now + window + ${SKEW_MS} then
-  used, ends, granted = 0, now + window, math.min(wanted, limit)
-  redis.call('HSET', KEYS[1], 'r', granted, 'ru', ends)
-  keep(KEYS[1], ends)
-  ends = -ends
-elseif granted > 0 then
-  redis.call('HINCRBY', KEYS[1], 'r', granted)
-end
+if granted > 0 then add(count, granted) end
 return {granted, now, 0, used, ends}`;
 
 /**
@@ -78,38 +107,29 @@ return {granted, now, 0, used, ends}`;
  * window, which is negative if the window has just begun.
  */
 export const ACQUIRE: string = `${NOW}${KEEP}${END_OF}${CURRENT}
-local concurrency, isReached = tonumber(ARGV[3]), false
-local reply = {1, now, 0}
+local life, concurrency, isObserved, isReached = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1', false
+local reply, counts, amounts = {1, now, 0}, {}, {}
 for i = 5, #ARGV, 5 do
-  local count = redis.call('HMGET', KEYS[1], ARGV[i], ARGV[i] .. 'u')
-  local used, ends, isNew = current(count[1], count[2], ARGV[i + 4])
-  if ARGV[i + 2] ~= '0' and used + ARGV[i + 2] > tonumber(ARGV[i + 1]) then isReached = true end
-  reply[#reply + 1], reply[#reply + 2] = used, isNew and -ends or ends
+  local limit, room, amount = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
+  local count = current(ARGV[i], ARGV[i + 4])
+  if room ~= 0 and count.used + room > limit then isReached = true end
+  if not isObserved then amount = math.min(amount, math.max(0, limit - count.used)) end
+  counts[#counts + 1], amounts[#amounts + 1] = count, amount
+  reply[#reply + 1], reply[#reply + 2] = count.used, count.isNew and -count.ends or count.ends
 end
 if concurrency >= 0 then
   redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
   reply[3] = redis.call('ZCARD', KEYS[2])
   if ARGV[1] ~= '-' and reply[3] >= concurrency then isReached = true end
 end
-if ARGV[1] == '' or (isReached and ARGV[4] ~= '1') then
+if ARGV[1] == '' or (isReached and not isObserved) then
   reply[1] = 0
   return reply
 end
-local at = 4
-for i = 5, #ARGV, 5 do
-  local used, ends, amount = reply[at], -reply[at + 1], ARGV[i + 3]
-  if ARGV[4] ~= '1' and amount - ARGV[i + 1] + used > 0 then amount = math.max(0, ARGV[i + 1] - used) end
-  if ends > 0 then
-    redis.call('HSET', KEYS[1], ARGV[i], amount, ARGV[i] .. 'u', ends)
-    keep(KEYS[1], ends)
-  elseif tonumber(amount) ~= 0 then
-    redis.call('HINCRBY', KEYS[1], ARGV[i], amount)
-  end
-  at = at + 2
-end
+for i, count in ipairs(counts) do add(count, amounts[i]) end
 if concurrency >= 0 and ARGV[1] ~= '-' then
-  redis.call('ZADD', KEYS[2], now + ARGV[2], ARGV[1])
-  redis.call('PEXPIRE', KEYS[2], ARGV[2])
+  redis.call('ZADD', KEYS[2], now + life, ARGV[1])
+  redis.call('PEXPIRE', KEYS[2], life)
 end
 return reply`;
 
@@ -118,29 +138,29 @@ return reply`;
  * of each count its field, its window, the end of the window in which was reserved (0: that of now), the sum of used -
  * reserved, and of that what exceeds the reservations. If that window is over, only the excess counts, in the current
  * one. The excess is -1 where a refused exchange gives back what it took, and had begun the window: then it is none.
- * Answer: 1, then the end of the current window of each count.
+ * Answer: now, then the used part of each count and the end of its current window, 0 where there is none.
  */
 export const SETTLE: string = `${NOW}${KEEP}${END_OF}${CURRENT}
-local reply, ids = {1}, tonumber(ARGV[1])
+local reply, ids, counts, changes = {now}, tonumber(ARGV[1]), {}, {}
 for i = 2 + ids, #ARGV, 5 do
-  local field, reserved = ARGV[i], tonumber(ARGV[i + 2])
-  local count = redis.call('HMGET', KEYS[1], field, field .. 'u')
-  local used, ends, isNew = current(count[1], count[2], ARGV[i + 1])
-  local change, excess = tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4])
-  local isSame = reserved == 0 or reserved == ends
-  if not isSame then change = math.max(0, excess) end
-  if isSame and excess == -1 and used + change <= 0 then
-    ends = 0
-    redis.call('HSET', KEYS[1], field, 0, field .. 'u', 0)
-  elseif isNew and change > 0 then
-    redis.call('HSET', KEYS[1], field, change, field .. 'u', ends)
-    keep(KEYS[1], ends)
-  elseif change ~= 0 and not isNew then
-    redis.call('HINCRBY', KEYS[1], field, math.max(change, -used))
-  end
-  reply[#reply + 1] = ends
+  local field = ARGV[i]
+  counts[field] = counts[field] or current(field, ARGV[i + 1])
+  local reserved, change, excess = tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4])
+  changes[#changes + 1] = {counts[field], reserved + 0, change + 0, excess + 0}
 end
 for i = 2, 1 + ids do redis.call('ZREM', KEYS[2], ARGV[i]) end
+for _, entry in ipairs(changes) do
+  local count, reserved, change, excess = unpack(entry)
+  local isSame = reserved == 0 or reserved == count.ends
+  if not isSame then change = math.max(0, excess) end
+  local isUndone = isSame and excess == -1 and count.used + change <= 0
+  if change > 0 or not count.isNew then add(count, change) end
+  if isUndone then
+    redis.call('HSET', KEYS[1], count.field, 0, count.field .. 'u', 0)
+    count.isNew, count.used = true, 0
+  end
+  reply[#reply + 1], reply[#reply + 2] = count.used, count.isNew and 0 or count.ends
+end
 return reply`;
 
 /** Renews leases. KEYS: a subject's open exchanges. ARGV: life of a lease, ids. Answer: 1. */
@@ -151,7 +171,8 @@ return 1`;
 
 /**
  * Joins the gateways that share limits, or stays one of them. KEYS: the gateways, their rates. ARGV: id of this gateway,
- * life of a membership, its rate. Answer: the number of gateways, and the sum of their rates.
+ * life of a membership, its rate, a time in milliseconds. Answer: the number of gateways, the sum of their rates, and the
+ * number of gateways that have joined within that time, this one included.
  */
 export const JOIN: string = `${NOW}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) do redis.call('HDEL', KEYS[2], id) end
@@ -160,4 +181,4 @@ redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
 local ids, sum = redis.call('ZRANGE', KEYS[1], 0, -1), 0
 for _, rate in ipairs(redis.call('HMGET', KEYS[2], unpack(ids))) do sum = sum + tonumber(rate or 0) end
-return {#ids, sum}`;
+return {#ids, sum, redis.call('ZCOUNT', KEYS[1], now + ARGV[2] - ARGV[4], '+inf')}`;

@@ -6,32 +6,20 @@
  */
 import { setImmediate } from "node:timers";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
+import { firstLine, isReply } from "../storage/redis_deadline.ts";
 import { type Amounts, unitOf } from "./limiter.ts";
 import type { Bill } from "./local_decisions.ts";
-import type { CountedLimit, Plan, Taken } from "./redis_plan.ts";
+import { type Change, type Outcome, type Plan, type Settled, type Taken, toWhole } from "./redis_plan.ts";
 import { SETTLE } from "./redis_scripts.ts";
 
 /** Maximum number of subjects whose settlements are kept while Redis is away. */
 const MAX_OWED = 100_000;
-/** Maximum number of a subject's exchanges that are kept to be released when Redis is back; the others expire. */
-const MAX_IDS_OWED = 1000;
 /** Maximum number of scripts that are sent together. */
 export const BATCH = 100;
 /** Deadline of what no caller waits for. Milliseconds. */
 export const BACKGROUND_MS = 1000;
 /** End of a window that is taken to be over: only what exceeds a reservation counts. */
 export const OVER = -1;
-
-/** Change of one count. */
-export interface Change {
-  readonly limit: CountedLimit;
-  /** End of the window in which was reserved; 0 for the current one, {@link OVER} for one that is not known any more. */
-  readonly ends: number;
-  /** Used - reserved. */
-  readonly change: number;
-  /** True for what a refused exchange gives back that had begun the window. */
-  readonly isUndone?: boolean;
-}
 
 /** Settlement of exchanges of one subject. */
 export interface Settlement {
@@ -44,21 +32,28 @@ export interface Settlement {
 
 type Script = ReturnType<RedisClient["script"]>;
 
-/** Receives the ends of the current windows; `[]` if nobody knows what was done; `undefined` if certainly nothing was. */
-export type Report = (settlement: Settlement, ends: readonly number[] | undefined) => void;
+type Report = (settlement: Settlement, outcome: Outcome) => void;
+
+/** Answers of a Redis that can't carry out any call now. The same call may succeed later. */
+const STATES = /READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|OOM|MISCONF|NOREPLICAS|BUSY|NOPERM|NOAUTH|TRYAGAIN|WRONGTYPE/;
 
 /** Sends settlements. */
 export class Settlements {
   readonly #client: RedisClient;
   readonly #settle: Script;
+  readonly #keptOpen: () => void;
   /** Those of this moment. */
   #pending = new Map<string, Settlement>();
   /** Those that could not be sent. */
   readonly #owed = new Map<string, Settlement>();
 
-  /** @param client The connection */
-  constructor(client: RedisClient) {
+  /**
+   * @param client The connection
+   * @param keptOpen Told when Redis may still count ended exchanges as open
+   */
+  constructor(client: RedisClient, keptOpen: () => void) {
     this.#client = client;
+    this.#keptOpen = keptOpen;
     this.#settle = client.script("sallyportSettle", SETTLE);
   }
 
@@ -84,7 +79,9 @@ export class Settlements {
     if (this.#pending.size === 0) return;
     const settlements = Array.from(this.#pending.values());
     this.#pending = new Map();
-    const report: Report = (settlement, ends) => ends === undefined && this.#owe(settlement);
+    const report: Report = (settlement, outcome) => {
+      if (outcome === undefined) this.#owe(settlement);
+    };
     await Promise.all(settlements.map((settlement) => this.send(settlement, report)));
   }
 
@@ -94,8 +91,8 @@ export class Settlements {
     for (let start = 0; start < owed.length; start += BATCH) {
       const batch = owed.slice(start, start + BATCH);
       let refused = 0;
-      const report: Report = (settlement, ends) => {
-        if (ends !== undefined) return;
+      const report: Report = (settlement, outcome) => {
+        if (outcome !== undefined) return;
         refused++;
         this.#owe(settlement);
       };
@@ -114,10 +111,9 @@ export class Settlements {
     const all = Array.from(bills);
     for (let start = 0; start < all.length; start += BATCH) {
       await Promise.all(
-        all.slice(start, start + BATCH).map(({ plan, used, settle }) => {
-          const changes = plan.counted.map((limit, index): Change => ({ limit, ends: 0, change: used[index] ?? 0 }));
-          const settlement = { plan, ids: [], sums: changes.map(toSum) };
-          return this.send(settlement, (_, ends) => settle(ends), BACKGROUND_MS);
+        all.slice(start, start + BATCH).map((bill) => {
+          const settlement = { plan: bill.plan, ids: [], sums: bill.changes.map(toSum) };
+          return this.send(settlement, (_, outcome) => bill.settle(outcome), BACKGROUND_MS);
         }),
       );
     }
@@ -132,26 +128,36 @@ export class Settlements {
    */
   async send(settlement: Settlement, report: Report, deadlineMs?: number): Promise<void> {
     const { countsKey, openKey } = settlement.plan;
-    const read = (answer: unknown) => readEnds(answer, settlement);
+    const read = (answer: unknown) => readSettled(answer, settlement);
     try {
-      const ends = await this.#client.run(
+      const settled = await this.#client.run(
         (redis) => this.#settle(redis, [countsKey, openKey], toArguments(settlement)),
         read,
         deadlineMs,
       );
-      report(settlement, ends);
+      report(settlement, settled);
     } catch (error) {
       const late = error instanceof RedisFailed ? error.late : undefined;
       if (late === undefined) return report(settlement, undefined);
-      void late.then(read).catch(endsAfter).then((ends) => report(settlement, ends));
+      void late.then(read).catch((cause: unknown) => this.#outcomeOf(cause)).then((outcome) =>
+        report(settlement, outcome)
+      );
     }
   }
 
+  /** Returns what became of a settlement that failed. */
+  #outcomeOf(cause: unknown): Outcome {
+    if (mayBeDone(cause)) return "unknown";
+    if (!isReply(cause) || STATES.test(String(cause))) return undefined;
+    this.#client.warn(`Redis refuses a settlement (${firstLine(cause)}): it is dropped`);
+    return "unknown";
+  }
+
   #owe(settlement: Settlement): void {
-    const { plan, ids } = settlement;
-    if (!this.#owed.has(plan.subject.name) && this.#owed.size >= MAX_OWED) return;
-    ids.splice(MAX_IDS_OWED);
-    merge(this.#owed, settlement);
+    const { plan, ids, sums } = settlement;
+    if (ids.length > 0) this.#keptOpen();
+    if (sums.length === 0 || (!this.#owed.has(plan.subject.name) && this.#owed.size >= MAX_OWED)) return;
+    merge(this.#owed, { plan, ids: [], sums });
   }
 }
 
@@ -200,16 +206,11 @@ export function mayBeDone(cause: unknown): boolean {
   return cause.name === "MaxRetriesPerRequestError" || cause.message === "Connection is closed.";
 }
 
-/** Returns what is known of the windows after a failure. */
-function endsAfter(cause: unknown): readonly number[] | undefined {
-  return mayBeDone(cause) ? [] : undefined;
-}
-
 /** Returns the arguments of {@link SETTLE}. */
 function toArguments({ ids, sums }: Settlement): (string | number)[] {
   const args: (string | number)[] = [ids.length, ...ids];
   for (const { limit, ends, change, excess, isUndone } of sums) {
-    args.push(limit.field, limit.window, ends, change, isUndone === true ? -1 : excess);
+    args.push(limit.field, limit.window, ends, toWhole(change), isUndone === true ? -1 : toWhole(excess));
   }
   return args;
 }
@@ -220,7 +221,7 @@ function merge(all: Map<string, Settlement>, added: Settlement): void {
   const { plan, ids, sums } = added;
   const settlement = all.get(plan.subject.name);
   if (settlement === undefined) return void all.set(plan.subject.name, added);
-  settlement.ids.push(...ids.slice(0, MAX_IDS_OWED));
+  settlement.ids.push(...ids);
   for (const sum of sums) {
     const same = settlement.sums.find(({ limit, ends, isUndone }) => {
       return limit.name === sum.limit.name && ends === sum.ends && isUndone === sum.isUndone;
@@ -234,9 +235,13 @@ function merge(all: Map<string, Settlement>, added: Settlement): void {
 }
 
 /** Reads the answer of {@link SETTLE}. */
-function readEnds(answer: unknown, { sums }: Settlement): readonly number[] {
-  const isSound = Array.isArray(answer) && answer.length === 1 + sums.length &&
+function readSettled(answer: unknown, { sums }: Settlement): readonly Settled[] {
+  const isSound = Array.isArray(answer) && answer.length === 1 + 2 * sums.length &&
     answer.every((value) => typeof value === "number");
   if (!isSound) throw new Error("no settlement");
-  return answer.slice(1);
+  const [now = 0, ...counts]: number[] = answer;
+  return sums.map((_, index) => {
+    const [used = 0, ends = 0] = [counts[2 * index], counts[2 * index + 1]];
+    return { used, ends, resetMs: ends - now };
+  });
 }

@@ -61,7 +61,7 @@ function toRefusal(
   standings: readonly Standing[],
   reservation: Reservation,
 ): GatewayError {
-  const never = refusing.find((standing) => reservedOf(standing, reservation) > standing.limit);
+  const never = refusing.find((standing) => reservedOf(standing, reservation) > wholeLimit(standing));
   const worst = never ?? refusing.reduce((one, other) => other.resetMs > one.resetMs ? other : one);
   return new GatewayError(never === undefined ? CODES[worst.name] : "request_exceeds_limit", {
     detail: describe(worst),
@@ -69,6 +69,12 @@ function toRefusal(
     limit: toPolicyName(worst),
     headers: toHeaders(standings, undefined),
   });
+}
+
+/** Returns the whole limit: a gateway that decides alone knows the limit by its share of it. */
+function wholeLimit({ subject: { limits }, name }: Standing): number {
+  const limit = limits[name];
+  return typeof limit === "number" ? limit : limit?.limit ?? 0;
 }
 
 const OWNERS: Readonly<Record<string, string>> = {

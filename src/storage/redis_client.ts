@@ -45,6 +45,8 @@ export class RedisClient {
   #isClosed = false;
   #complainedAt = -Infinity;
   #hasComplained = false;
+  #warnedAt = -Infinity;
+  readonly #upListeners: (() => void)[] = [];
 
   /**
    * @param target Redis as it is configured, or its URL, such as `redis://127.0.0.1:6379`
@@ -177,6 +179,19 @@ export class RedisClient {
     if (subscriber.status === "ready") subscribe();
   }
 
+  /** Adds a listener that is told after each outage, when a server is up again. */
+  onUp(listener: () => void): void {
+    this.#upListeners.push(listener);
+  }
+
+  /** Reports to the operator what Redis refuses. At most once a minute. */
+  warn(text: string): void {
+    const now = this.#clock.monotonic();
+    if (this.#isClosed || now - this.#warnedAt < COMPLAINT_EVERY_MS) return;
+    this.#warnedAt = now;
+    this.#report(text);
+  }
+
   /** Closes all connections. */
   close(): void {
     this.#isClosed = true;
@@ -202,6 +217,7 @@ export class RedisClient {
       if (cause instanceof RedisUnfit) return this.#complain(cause.message);
       return this.#complain(cause instanceof RedisFailed ? server?.describe() : this.#servers.fault);
     }
+    for (const listener of this.#upListeners) listener();
     if (this.#hasComplained && this.#servers.isUp) {
       this.#report("Redis answers again");
       this.#hasComplained = false;

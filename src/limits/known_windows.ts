@@ -1,0 +1,159 @@
+/**
+ * The windows of limits in Redis, as far as this gateway knows them: what Redis said last, and what this gateway has
+ * used since. While Redis is away, the gateway goes on from there.
+ *
+ * @module
+ */
+import type { Clock } from "../exchange/clock.ts";
+import type { Change, Plan, Taken, Windowed } from "./redis_plan.ts";
+
+/** Number of subjects that are remembered for sure, those that were in use last. At most twice as many are kept. */
+const MAX_SUBJECTS = 50_000;
+
+/** A window of one limit. */
+export interface KnownWindow {
+  /** End by the clock of Redis; 0 where this gateway has begun it. */
+  ends: number;
+  /** End by the clock of this gateway. Milliseconds. */
+  until: number;
+  /** Amount that all gateways have used, as far as is known. */
+  used: number;
+  /** Amount that this gateway has used of it. */
+  own: number;
+  /** Amount that was charged here and not in Redis. Negative where Redis has to give something back. */
+  unpaid: number;
+  /** Share of this gateway while it decides alone, until the state in Redis is known again. */
+  share: OwnShare | undefined;
+}
+
+/** Share of a window on which this gateway decides alone. */
+export interface OwnShare {
+  readonly limit: number;
+  left: number;
+}
+
+/** Windows of one subject. */
+export interface KnownSubject {
+  plan: Plan;
+  readonly windows: Partial<Record<Windowed, KnownWindow>>;
+  /** True if this gateway has decided alone in an outage, and Redis has not decided since. */
+  isLost: boolean;
+  /** True while what is unpaid is being charged. */
+  isBeingPaid: boolean;
+}
+
+/**
+ * Adds an amount to a window.
+ *
+ * @param window The window
+ * @param change The amount; negative where less was used
+ */
+export function addTo(window: KnownWindow, change: number): void {
+  window.used += change;
+  window.own += change;
+  if (window.share !== undefined) window.share.left -= change;
+}
+
+/** Memory of windows. */
+export class KnownWindows {
+  readonly #clock: Clock;
+  #young = new Map<string, KnownSubject>();
+  #old = new Map<string, KnownSubject>();
+  /** Time at which Redis failed, if it has not answered since. */
+  #lostAt: number | undefined;
+
+  /** @param clock Source of its times */
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Time since which Redis does not answer; that of now while it does. Monotonic milliseconds. */
+  get lostAt(): number {
+    return this.#lostAt ?? this.#clock.monotonic();
+  }
+
+  /** Notes that Redis does not answer. */
+  lose(): void {
+    this.#lostAt ??= this.#clock.monotonic();
+  }
+
+  /** Finds a subject. */
+  find(name: string): KnownSubject | undefined {
+    const young = this.#young.get(name);
+    if (young !== undefined) return young;
+    const old = this.#old.get(name);
+    if (old === undefined) return undefined;
+    this.#old.delete(name);
+    this.#keep(old);
+    return old;
+  }
+
+  /** Finds a subject, or adds it. */
+  of(plan: Plan): KnownSubject {
+    const known = this.find(plan.subject.name);
+    if (known !== undefined) {
+      known.plan = plan;
+      return known;
+    }
+    const added: KnownSubject = { plan, windows: {}, isLost: false, isBeingPaid: false };
+    this.#keep(added);
+    return added;
+  }
+
+  /**
+   * Notes what Redis said.
+   *
+   * @param plan The plan of the subject
+   * @param taken The verdict
+   * @param amounts Amounts that were taken, if it admits, in the order of {@link Plan.counted}
+   */
+  learn(plan: Plan, taken: Taken, amounts: readonly number[] = []): void {
+    const subject = this.of(plan);
+    const now = this.#clock.monotonic();
+    this.#lostAt = undefined;
+    subject.isLost = false;
+    for (let index = 0; index < plan.counted.length; index++) {
+      const [limit, standing] = [plan.counted[index], taken.standings[index]];
+      if (limit === undefined || standing === undefined) continue;
+      const ends = taken.ends[index] ?? 0;
+      const window = this.#windowOf(subject, limit.name, ends, now + standing.resetMs);
+      const amount = taken.isAdmitted ? amounts[index] ?? 0 : 0;
+      window.used = standing.used + amount + window.unpaid;
+      window.own += amount;
+      window.share = undefined;
+    }
+  }
+
+  /**
+   * Notes corrections of amounts that Redis has counted.
+   *
+   * @param plan The plan of the subject
+   * @param changes The corrections
+   */
+  correct(plan: Plan, changes: readonly Change[]): void {
+    const windows = this.find(plan.subject.name)?.windows;
+    if (windows === undefined) return;
+    for (const { limit, ends, change } of changes) {
+      const window = windows[limit.name];
+      if (window?.ends === ends) addTo(window, change);
+    }
+  }
+
+  /** Finds the window with an end, or begins it. A window that began here is the one that Redis has begun since. */
+  #windowOf({ windows }: KnownSubject, name: Windowed, ends: number, until: number): KnownWindow {
+    const known = windows[name];
+    const isSame = known !== undefined &&
+      (known.ends === ends || (known.ends === 0 && known.until > this.#clock.monotonic()));
+    if (isSame) {
+      known.ends = ends;
+      known.until = until;
+      return known;
+    }
+    return windows[name] = { ends, until, used: 0, own: 0, unpaid: 0, share: undefined };
+  }
+
+  #keep(subject: KnownSubject): void {
+    if (this.#young.size >= MAX_SUBJECTS) [this.#old, this.#young] = [this.#young, new Map()];
+    this.#young.set(subject.plan.subject.name, subject);
+  }
+}

@@ -1,0 +1,131 @@
+/** Several outages of Redis within one window: what passes in all of them together. Row 40 of the list. */
+// runtimes: all
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, it } from "@std/testing/bdd";
+import { generateGatewayKey } from "../../src/keys/key_format.ts";
+import { type Clock, systemClock } from "../../src/exchange/clock.ts";
+import type { LimitSubject } from "../../src/limits/limiter.ts";
+import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
+import { RedisClient } from "../../src/storage/redis_client.ts";
+import { type Provider, startProvider } from "../support/provider.ts";
+import { startUnderTest, type UnderTest } from "../support/gateway.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
+import { callRaw } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+
+const OUTAGES = 4;
+/** Tokens of a call: of its input and of its output. */
+const [INPUT, OUTPUT] = [40, 60] as const;
+const USED = INPUT + OUTPUT;
+/** The price of a token, USD: a call costs 0.01 USD. */
+const PRICE = 0.01 / USED;
+const BUDGET = "0.60 USD/day";
+const MOST_PAID = 60;
+const STRICT_TOKENS = 10_000;
+const body = JSON.stringify({ model: "m", max_tokens: OUTPUT, messages: [{ role: "user", content: "Hi" }] });
+
+interface Member extends UnderTest {
+  readonly client: RedisClient;
+  readonly limiter: RedisLimiter;
+}
+
+withRedis.describe("outages of Redis within one window", () => {
+  const closing: (() => Promise<unknown>)[] = [];
+  let redis: RedisServer;
+  let provider: Provider;
+  let members: Member[];
+  const keys = [
+    { id: "paying", key: generateGatewayKey(), limits: { budget: BUDGET } },
+    { id: "strict", key: generateGatewayKey(), limits: { tokens: `${STRICT_TOKENS}/h`, mode: "strict" } },
+  ] as const;
+  const [paying, strict] = keys;
+
+  beforeEach(async () => {
+    redis = await startRedis();
+    provider = await startProvider((response) => {
+      const usage = { prompt_tokens: INPUT, completion_tokens: OUTPUT, total_tokens: USED };
+      const choices = [{ index: 0, message: { role: "assistant", content: "Hi" }, finish_reason: "stop" }];
+      response.writeHead(200, { "content-type": "application/json" });
+      response.end(JSON.stringify({ object: "chat.completion", model: "m", choices, usage }));
+    });
+    members = [await startMember(), await startMember()];
+  });
+  afterEach(async () => {
+    for (const close of closing.splice(0).reverse()) await close();
+    await provider.close();
+    await redis.stop();
+  });
+
+  async function startMember(): Promise<Member> {
+    const client = new RedisClient(redis.url, systemClock, () => {});
+    await client.ready();
+    // Gateways hear of each other, and of what is owed, every few seconds: no test waits for that.
+    const clock: Clock = { ...systemClock, timer: (ms, fire) => systemClock.timer(ms / 30, fire) };
+    const limiter = new RedisLimiter(client, clock);
+    await limiter.start();
+    const price = { input: PRICE * 1e6, output: PRICE * 1e6 };
+    const under = await startUnderTest({
+      upstreams: { a: provider.url },
+      provider: { maxOutput: OUTPUT },
+      config: { prices: { m: price }, currency: "USD", keys },
+      parts: { limiter },
+    });
+    closing.push(() => limiter.close().finally(() => client.close()), () => under.close());
+    return { ...under, client, limiter };
+  }
+  const passes = async (member: Member, key: string): Promise<boolean> => {
+    const headers = { ...member.headers, "gateway-auth": `Bearer ${key}` };
+    const answer = await callRaw(member.a, { headers, body });
+    if (answer.status === 200) return true;
+    assert.equal(answer.status, 429, answer.body);
+    return false;
+  };
+  /** Calls by both gateways in turn, until both refuse. @returns The number of those that passed */
+  async function callUntilRefused({ key }: { readonly key: string }, most = Infinity): Promise<number> {
+    let passed = 0;
+    for (let refused = 0; refused < 2 && passed < most;) {
+      refused = 0;
+      for (const member of members) {
+        if (await passes(member, key)) passed++;
+        else refused++;
+      }
+    }
+    return passed;
+  }
+  const usedOf = async (member: Member, subject: LimitSubject) =>
+    (await member.limiter.status(subject)).map(({ used }) => used)[0] ?? NaN;
+
+  it("row 40: give out a budget of money and a strict limit once, however many there are", async () => {
+    const day = { limit: 0.6e9, period: "day", currency: "USD" } as const;
+    const subjects: LimitSubject[] = [
+      { name: "key:paying", limits: { spend: day } },
+      { name: "key:strict", limits: { tokens: { limit: STRICT_TOKENS, windowMs: 3_600_000 }, mode: "strict" } },
+    ];
+    let paid = await callUntilRefused(paying, 10);
+    let taken = await callUntilRefused(strict, 10);
+    for (let outage = 0; outage < OUTAGES; outage++) {
+      const { fallbacks } = members[0]?.limiter ?? assert.fail();
+      redis.pause();
+      // One outage is too short for all that is left of the strict limit.
+      paid += await callUntilRefused(paying);
+      taken += await callUntilRefused(strict, outage === 0 ? 20 : Infinity);
+      assert.ok((members[0]?.limiter.fallbacks ?? 0) > fallbacks, "Redis was not paused");
+      redis.resume();
+      for (const { client } of members) await until(() => client.health.isUp, "Redis decides again", 30_000);
+      // Whoever is back first finds the limits without what the other one let through.
+      paid += await callUntilRefused(paying);
+      taken += await callUntilRefused(strict, outage === 0 ? 4 : Infinity);
+    }
+    for (const [index, truth] of [paid * 1e9 * 0.01, taken * USED].entries()) {
+      const subject = subjects[index] ?? assert.fail();
+      await until(
+        async () => Math.abs(await usedOf(members[0] ?? assert.fail(), subject) - truth) < 1,
+        "all is charged",
+      );
+    }
+    // Calls of both gateways in turn: one is open at a time, and exceeds its reservation by less than its cost.
+    assert.ok(paid <= MOST_PAID + 1 && paid > MOST_PAID / 2, `${paid} calls of ${MOST_PAID} were paid`);
+    assert.ok(taken * USED <= STRICT_TOKENS, `${taken * USED} of ${STRICT_TOKENS} tokens`);
+    assert.ok(taken * USED > STRICT_TOKENS / 2, `${taken * USED} of ${STRICT_TOKENS} tokens`);
+  });
+});

@@ -1,0 +1,275 @@
+/** Limits during outages of Redis and after them: what each gateway lets through alone, and what is charged in the end. */
+// runtimes: once
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { Redis } from "ioredis";
+import { type Clock, systemClock } from "../../src/exchange/clock.ts";
+import { Membership } from "../../src/limits/fleet_redis.ts";
+import { KnownWindows } from "../../src/limits/known_windows.ts";
+import type { Lease, LimitSubject } from "../../src/limits/limiter.ts";
+import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
+import { planOf } from "../../src/limits/redis_plan.ts";
+import { GatewayError } from "../../src/errors/gateway_error.ts";
+import { RedisClient } from "../../src/storage/redis_client.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
+import { startLink } from "../support/redis_link.ts";
+import { until } from "../support/until.ts";
+import { expecting, keyWith, refusalOf, tokens, usedOf } from "./limits_suite.ts";
+
+const HOUR = 3_600_000;
+const BACKGROUND_MS = 1000;
+/** Time by which an answer comes too late on a link that is cut. Milliseconds. */
+const CUT_MS = 600;
+/** What no caller waits for has time on a busy machine. */
+const patient: Clock = {
+  ...systemClock,
+  timer: (ms, fire) => systemClock.timer(ms === BACKGROUND_MS ? 20 * ms : ms, fire),
+};
+/** Tokens that a call reserves. */
+const CALL = 100;
+/** A clock of limiters that fires no timer: tests renew. */
+const quiet: Clock = { ...systemClock, timer: () => () => {} };
+/** Amounts of a call that reserves them and uses them. */
+const exactly = (count: number) => ({ expected: tokens(count), most: tokens(count) });
+
+/** A connection whose answers to a bill of two calls can be held back. */
+class Gated extends RedisClient {
+  gate: Promise<void> | undefined;
+
+  override script(name: string, lua: string): ReturnType<RedisClient["script"]> {
+    const call = super.script(name, lua);
+    if (name !== "sallyportSettle") return call;
+    return async (redis, keys, args) => {
+      const answer = await call(redis, keys, args);
+      if (args.includes(2 * CALL)) await this.gate;
+      return answer;
+    };
+  }
+}
+
+interface Member {
+  readonly client: Gated;
+  readonly limiter: RedisLimiter;
+  /** Renews its membership, as it does every few seconds, and pays what it owes. */
+  renew(): Promise<void>;
+}
+
+withRedis.describe("outages of Redis", () => {
+  let server: RedisServer;
+  let raw: Redis;
+  const closing: (() => Promise<void>)[] = [];
+  beforeEach(async () => {
+    server = await startRedis();
+    raw = new Redis(server.url, { retryStrategy: () => 20 });
+    raw.on("error", () => {});
+  });
+  afterEach(async () => {
+    for (const close of closing.splice(0)) await close();
+    raw.disconnect();
+    await server.stop();
+  });
+
+  async function start(url = server.url): Promise<Member> {
+    const client = new Gated(url, patient, () => {});
+    await client.ready();
+    const limiter = new RedisLimiter(client, quiet);
+    await limiter.start();
+    closing.push(() => limiter.close().finally(() => client.close()));
+    return { client, limiter, renew: () => limiter.start() };
+  }
+  /** Gateways that know of each other. */
+  async function startTwo(url?: string): Promise<[Member, Member]> {
+    const both: [Member, Member] = [await start(), await start(url)];
+    for (let round = 0; round < 2; round++) for (const member of both) await member.renew();
+    return both;
+  }
+  const isUp = async ({ client }: Member) => await until(() => client.health.isUp, "Redis decides again", 30_000);
+  async function tryAcquire({ limiter }: Member, subject: LimitSubject, amount: number): Promise<Lease | undefined> {
+    try {
+      return await limiter.acquire([subject], exactly(amount));
+    } catch (error) {
+      assert.ok(GatewayError.is(error));
+      return undefined;
+    }
+  }
+  /** Calls of so many tokens until one is refused. @returns The number of those that passed */
+  async function passedOf(member: Member, subject: LimitSubject, amount = 1): Promise<number> {
+    for (let passed = 0;; passed++) {
+      const lease = await tryAcquire(member, subject, amount);
+      if (lease === undefined) return passed;
+      lease.release(tokens(amount));
+    }
+  }
+
+  it("leave a limit that is used up used up, whichever it is", async () => {
+    const both = await startTwo();
+    const [one] = both;
+    const [limit, windowMs] = [10, HOUR];
+    const keys = [
+      keyWith({ requests: { limit, windowMs } }),
+      keyWith({ tokens: { limit, windowMs } }),
+      keyWith({ budget: { limit, period: "day" } }),
+      keyWith({ tokens: { limit, windowMs }, concurrency: 5, mode: "strict" }),
+    ];
+    for (const key of keys) {
+      assert.equal(await passedOf(one, key), 10);
+      for (const { limiter } of both) await limiter.status(key);
+    }
+    for (let outage = 0; outage < 2; outage++) {
+      server.pause();
+      for (const key of keys) for (const member of both) assert.equal(await passedOf(member, key), 0, key.name);
+      server.resume();
+      for (const member of both) await isUp(member);
+    }
+    assert.ok(one.limiter.fallbacks > 0);
+  });
+
+  it("divide what is left of a window once, however often they come", async () => {
+    const both = await startTwo();
+    const key = keyWith({ tokens: { limit: 1000, windowMs: HOUR } });
+    assert.equal(await tryAcquire(both[0], key, 400).then((lease) => lease?.release(tokens(400))), undefined);
+    for (const { limiter } of both) await limiter.status(key);
+    let passed = 0;
+    for (let outage = 0; outage < 4; outage++) {
+      server.pause();
+      // Each gateway uses a part of its share in each outage, and all of it in the last one.
+      for (const member of both) {
+        for (let calls = 0; calls < (outage < 3 ? 5 : 100); calls++) {
+          const lease = await tryAcquire(member, key, 20);
+          lease?.release(tokens(20));
+          if (lease !== undefined) passed += 20;
+        }
+      }
+      server.resume();
+      for (const member of both) await isUp(member);
+    }
+    assert.equal(passed, 600);
+    for (let round = 0; round < 3; round++) for (const member of both) await member.renew();
+    assert.deepEqual(await usedOf(both[0].limiter, key), { tokens: 1000 });
+    assert.equal(await passedOf(both[1], key), 0);
+  });
+
+  it("let a strict limit through only where its window is known", async () => {
+    const both = await startTwo();
+    const [one, other] = both;
+    const limits = { tokens: { limit: 1000, windowMs: HOUR }, mode: "strict" } as const;
+    const [known, unknown, lax] = [keyWith(limits), keyWith(limits), keyWith({ tokens: limits.tokens })];
+    for (const key of [known, unknown, lax]) (await one.limiter.acquire([key], exactly(200))).release(tokens(200));
+    await other.limiter.status(known);
+    await server.kill();
+    // Its half of the whole limit, of which it has used 200; half of what is left.
+    assert.deepEqual([await passedOf(one, known, 100), await passedOf(other, known, 100)], [3, 4]);
+    assert.deepEqual([await passedOf(one, unknown, 100), await passedOf(other, unknown, 100)], [3, 0]);
+    assert.deepEqual([await passedOf(one, lax, 100), await passedOf(other, lax, 100)], [4, 5]);
+    // Its half is not the whole: a call of more is refused for now, and not for ever.
+    assert.equal((await refusalOf(() => one.limiter.acquire([known], exactly(600)))).code, "rate_limit_exceeded");
+    assert.equal((await refusalOf(() => one.limiter.acquire([known], exactly(1001)))).code, "request_exceeds_limit");
+  });
+
+  it("keep the share of a gateway that is still away when another one is back", async () => {
+    const link = await startLink(server.port);
+    closing.push(() => link.close());
+    const [one, other] = await startTwo(link.url);
+    const key = keyWith({ tokens: { limit: 1000, windowMs: HOUR }, mode: "strict" });
+    for (const { limiter } of [one, other]) {
+      (await limiter.acquire([key], exactly(100))).release(tokens(100));
+      await limiter.status(key);
+    }
+    await one.limiter.status(key);
+    server.pause();
+    assert.equal(await passedOf(one, key, 100), 4);
+    for (let calls = 0; calls < 2; calls++) (await other.limiter.acquire([key], exactly(100))).release(tokens(100));
+    link.rtt = CUT_MS;
+    server.resume();
+    await isUp(one);
+    for (let round = 0; round < 3; round++) await one.renew();
+    assert.equal(await passedOf(one, key, 100), 0, "the other one may still let 200 through");
+    (await other.limiter.acquire([key], exactly(100))).release(tokens(100));
+    link.rtt = 0;
+    await isUp(other);
+    for (let round = 0; round < 2; round++) for (const { renew } of [other, one]) await renew();
+    assert.equal(await passedOf(one, key, 100), 1);
+    assert.deepEqual(await usedOf(one.limiter, key), { tokens: 1000 });
+  });
+
+  it("charge calls that are admitted, and settle calls that end, while an earlier bill is being paid", async () => {
+    const member = await start();
+    const { client, limiter } = member;
+    const key = keyWith({ requests: { limit: 1000, windowMs: HOUR }, tokens: { limit: 1e5, windowMs: HOUR } });
+    const counts = `sallyport:{${key.name}}:counts`;
+    const take = async (count: number) => {
+      const leases: Lease[] = [];
+      for (let number = 0; number < count; number++) leases.push(await limiter.acquire([key], expecting(tokens(CALL))));
+      return leases;
+    };
+    server.pause();
+    const [first, second] = await take(2);
+    const { promise, resolve: open } = Promise.withResolvers<void>();
+    client.gate = promise;
+    server.resume();
+    await isUp(member);
+    await until(async () => await raw.hget(counts, "t") === String(2 * CALL), "the bill is in Redis");
+    server.pause();
+    const later = await take(50);
+    first?.release(tokens(30));
+    for (const lease of later.slice(1)) lease.release(tokens(100));
+    client.gate = undefined;
+    open();
+    server.resume();
+    await isUp(member);
+    await until(async () => {
+      await member.renew();
+      return await raw.hget(counts, "t") === String(30 + 100 + 50 * 100);
+    }, "all is charged once");
+    for (const lease of [second, later[0]]) lease?.release(tokens(40));
+    await member.renew();
+    assert.deepEqual(await usedOf(limiter, key), { requests: 52, tokens: 30 + 40 + 40 + 49 * 100 });
+  });
+
+  it("divide limits into parts that add up to one limit at most, however fast traffic grows or falls", async () => {
+    let now = 0;
+    const clock: Clock = { ...systemClock, monotonic: () => now };
+    const gateways: Membership[] = [];
+    const client = await start().then((member) => member.client);
+    await raw.flushall();
+    let most = 0;
+    for (let second = 0; second < 300; second++) {
+      now += 1000;
+      if (second % 60 === 0 && gateways.length < 4) gateways.push(new Membership(client, clock, `gateway-${second}`));
+      for (const [index, gateway] of gateways.entries()) {
+        // Traffic doubles every few seconds, falls to nothing, and moves from one gateway to another.
+        const wave = (second + 17 * index) % 50;
+        const calls = wave < 40 ? Math.floor(2 ** (wave / 4)) : 0;
+        for (let call = 0; call < calls; call++) gateway.count();
+        if ((second + index) % 3 === 0) await gateway.renew();
+      }
+      const joined = gateways.filter(({ gateways: count }) => count < 10);
+      most = Math.max(most, joined.reduce((sum, { divisor }) => sum + 1 / divisor, 0));
+    }
+    assert.ok(most <= 1 + 1e-9, `the parts add up to ${most}`);
+    assert.ok(most > 0.9, `the parts add up to ${most} at most`);
+  });
+});
+
+describe("the memory of windows", () => {
+  it("keeps those that were in use last, and a bounded number", () => {
+    const known = new KnownWindows(systemClock);
+    const limits = { requests: { limit: 10, windowMs: HOUR } };
+    const see = (number: number) => {
+      const plan = planOf({ name: `key:${number}`, limits: { ...limits } });
+      known.learn(plan, {
+        isAdmitted: true,
+        standings: [{ subject: plan.subject, name: "requests", limit: 10, used: number % 10, resetMs: HOUR }],
+        ends: [1],
+        begun: [false],
+      }, [1]);
+    };
+    for (let number = 0; number < 110_000; number++) {
+      see(number);
+      if (number % 40_000 === 0) assert.ok(known.find("key:0") !== undefined, `after ${number}`);
+    }
+    for (const forgotten of [1, 2, 9000]) assert.equal(known.find(`key:${forgotten}`), undefined);
+    for (const kept of [60_000, 109_999]) assert.ok(known.find(`key:${kept}`) !== undefined);
+    assert.equal(known.find("key:109999")?.windows.requests?.used, 10);
+  });
+});
