@@ -17,7 +17,8 @@ const UNRESERVED = /[\w.~-]/;
 const NOT_PLAIN = /[^\w.~!$&'()*+,;=:@%/-]/g;
 /** The most often that a path is decoded. One that is encoded more often is not read. */
 const MAX_DECODINGS = 3;
-const MISLEADING_SEGMENTS = ["", ".", ".."];
+/** Dots and blanks at the end of a segment, which Windows drops. */
+const END_OF_SEGMENT = /[.\s]+$/;
 
 /** Decodes an escape of an unreserved character, and writes all others in capitals. */
 function normalizeEscape(escape: string): string {
@@ -52,25 +53,41 @@ function decodeEscapes(escapes: string): string {
   }
 }
 
-const withoutParameters = (segment: string): string => segment.split(";", 1).join("").trim();
+/**
+ * Decodes a segment until it has no escapes left. Returns `undefined` if that takes too long, or leaves control
+ * characters, or a semicolon and a slash: servers differ in which of them they look at first.
+ */
+function decodeFully(segment: string): string | undefined {
+  let decoded = segment;
+  for (let times = 0; decoded.search(ESCAPE) !== -1; times++) {
+    if (times === MAX_DECODINGS) return undefined;
+    decoded = decoded.replace(ESCAPES, decodeEscapes);
+  }
+  const isUnclear = decoded.includes(";") && /[/\\]/.test(decoded);
+  return isUnclear || CONTROL_CHARACTER.test(decoded) ? undefined : decoded;
+}
+
+/** Divides a path into segments, without their parameters. One that is empty, or has dots alone, becomes empty. */
+function toSegments(path: string): readonly string[] {
+  const segments = path.split(/[/\\]/).slice(1).map((segment) => segment.split(";", 1).join("").trim());
+  while (segments.at(-1) === "") segments.pop(); // slashes at the end
+  return segments.map((segment) => segment.replace(END_OF_SEGMENT, ""));
+}
 
 /**
  * Reads a path as the most lenient server does.
  *
  * @param path A path of {@link readPath}
- * @returns The path that such a server finds; `undefined` if that has empty segments, dots or control characters, or
- *   the path is encoded too often
+ * @param isAnyCase Whether capital letters are small ones to it
+ * @returns The path that such a server finds; `undefined` if that has empty segments or dots, or is not clear
  */
-export function readLeniently(path: string): string | undefined {
-  let decoded = path;
-  for (let times = 0; decoded.search(ESCAPE) !== -1; times++) {
-    if (times === MAX_DECODINGS) return undefined;
-    decoded = decoded.replace(ESCAPES, decodeEscapes);
-  }
-  if (CONTROL_CHARACTER.test(decoded)) return undefined;
+export function readLeniently(path: string, isAnyCase: boolean): string | undefined {
+  const parts = path.split("/").map(decodeFully);
+  if (parts.includes(undefined)) return undefined;
+  const decoded = parts.join("/");
+  // Some servers resolve dots behind a question mark that was encoded, and others begin the query there.
+  if (toSegments(decoded).includes("")) return undefined;
   const [beforeQuery = ""] = decoded.split(/[?#]/, 1);
-  const segments = beforeQuery.split(/[/\\]/).slice(1).map(withoutParameters);
-  while (segments.at(-1) === "") segments.pop();
-  if (segments.some((segment) => MISLEADING_SEGMENTS.includes(segment))) return undefined;
-  return segments.map((segment) => `/${encodeURIComponent(segment.replace(/\.+$/, ""))}`).join("");
+  const read = isAnyCase ? beforeQuery.toUpperCase().toLowerCase() : beforeQuery;
+  return toSegments(read).map((segment) => `/${encodeURIComponent(segment)}`).join("");
 }

@@ -87,10 +87,9 @@ function toOther(method: string, path: string, { rows, allow }: Route): Resolved
 
 /** Refuses a path that a server could take for another operation, or for another model. */
 async function assertOneMeaning(method: string, path: string, { group, name, modelId }: ResolvedOperation) {
-  const lenient = readLeniently(path);
-  if (lenient === undefined) throw new GatewayError("ambiguous_path");
   // Case matters only where it could hide an operation of the table.
-  const other = await match(method, group === undefined ? lenient.toLowerCase() : lenient);
+  const lenient = readLeniently(path, group === undefined);
+  const other = lenient === undefined ? undefined : await match(method, lenient);
   if (other?.name !== name || other.modelId !== modelId) throw new GatewayError("ambiguous_path");
 }
 

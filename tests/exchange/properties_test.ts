@@ -26,7 +26,7 @@ const key = fc.oneof(
     '"constructor"',
     '"prototype"',
     '"temperature"',
-    '"tools"',
+    '"logit_bias"',
     '""',
   ),
   string.filter((text) => !["model", "messages", "stream"].includes(JSON.parse(text))),
@@ -131,6 +131,9 @@ describe("the body policy through the front door", () => {
       '"m\\u0065ssages":[{"role":"user","content":"x"}]': "messages",
       '"stream":false,"stream":true': "stream",
       '"stream":null,"str\\u0065am"\n:false': "stream",
+      '"tools":[],"tools":[{"type":"x","model":"other"}]': "tools", // a tool can name a model
+      '"models":["m"],"Models":["other"]': "models",
+      '"fallbacks":null,"fallbacks":["other"]': "fallbacks",
     };
     for (const [twice, param] of Object.entries(refused)) {
       for (const members of [[...good, twice], [twice, ...good]]) {

@@ -5,6 +5,7 @@ import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { resolveOperation, toUnknownError } from "../../src/operations/router.ts";
+import { OPERATIONS } from "../../src/operations/table.ts";
 
 async function nameOf(method: string, url: string): Promise<string> {
   try {
@@ -80,6 +81,46 @@ describe("the operation", () => {
         else assert.ok(!/^chat\.completions(?:\.list)?$/.test(name), `${name} for ${JSON.stringify(written)}`);
       }),
       { numRuns: 3000 },
+    );
+  });
+
+  /** Ways in which servers change a path before they look it up. */
+  const READINGS: readonly ((path: string) => string)[] = [
+    (path) => path.replace(/%[0-9a-f]{2}/gi, (escape) => String.fromCharCode(parseInt(escape.slice(1), 16))),
+    (path) => path.replace(/;[^/]*/g, ""),
+    (path) => path.replaceAll("\\", "/"),
+    (path) => path.replace(/\/+/g, "/"),
+    (path) => new URL(`http://x${path.startsWith("/") ? "" : "/"}${path}`).pathname,
+    (path) => path.toLowerCase(),
+    (path) => path.split(/[?#]/, 1).join(""),
+    (path) => path.replace(/[\s.]+(?=\/|$)/g, ""),
+    (path) => path.replace(/\/+$/, ""),
+  ];
+  it("is no other one to a server that reads the path in its own way", async () => {
+    const metered = OPERATIONS.filter(({ cost }) => cost === "tokens");
+    const byPath = new Map(metered.map(({ path, name }) => [`/v1${path}`, name]));
+    const pieces = [
+      ...["/", "/", "/", "//", "\\", ".", "..", ";", ";x", "?", "#", " ", "%", "x", "files", "models", "v1"],
+      ...["%2F", "%2f", "%5C", "%2e", "%2E%2e", "%3B", "%3bx", "%3F", "%23", "%20", "%25", "%2525", "%252F", "%252e"],
+      ...["chat", "completions", "Chat", "completion%73", "completion%2573", "responses", "embeddings", "%63hat"],
+      ...["/chat/completions", "chat%2Fcompletions", "/..", "/../", "/..%2F", "..;/", "%2F..%2F", "%252F..%252F"],
+    ];
+    const written = fc.array(fc.constantFrom(...pieces), { maxLength: 7 }).map((parts) => `/v1/${parts.join("")}`);
+    const readings = fc.array(fc.constantFrom(...READINGS), { maxLength: 8 });
+    await fc.assert(
+      fc.asyncProperty(written, readings, async (url, read) => {
+        let operation;
+        try {
+          operation = await resolveOperation("POST", url);
+        } catch (error) {
+          if (GatewayError.is(error)) return;
+          throw error;
+        }
+        const found = read.reduce((path, change) => change(path), `/v1${operation.path}`);
+        const name = byPath.get(found);
+        if (name !== undefined) assert.equal(operation.name, name, `${url} was read as ${found}`);
+      }),
+      { numRuns: 30_000 },
     );
   });
 });
