@@ -45,6 +45,7 @@ export class RedisClient {
   #isClosed = false;
   #complainedAt = -Infinity;
   #hasComplained = false;
+  readonly #onUp = new Set<() => void>();
 
   /**
    * @param target Redis as it is configured, or its URL, such as `redis://127.0.0.1:6379`
@@ -64,6 +65,19 @@ export class RedisClient {
   /** The health of Redis. */
   get health(): RedisHealth {
     return { isUp: this.#servers.isUp, failures: this.#failures };
+  }
+
+  /**
+   * Changes when another server has taken over, or has started again: it can lack what was written last. Of a Cluster it
+   * also changes when a server is back.
+   */
+  get generation(): number {
+    return this.#servers.generation;
+  }
+
+  /** Calls a function whenever servers are up again. */
+  whenUp(act: () => void): void {
+    this.#onUp.add(act);
   }
 
   /**
@@ -202,6 +216,7 @@ export class RedisClient {
       if (cause instanceof RedisUnfit) return this.#complain(cause.message);
       return this.#complain(cause instanceof RedisFailed ? server?.describe() : this.#servers.fault);
     }
+    for (const act of this.#onUp) act();
     if (this.#hasComplained && this.#servers.isUp) {
       this.#report("Redis answers again");
       this.#hasComplained = false;
