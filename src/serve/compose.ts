@@ -6,6 +6,7 @@
 import nodeCrypto from "node:crypto";
 import { resolve } from "node:path";
 import type { RedisClient, RedisHealth, RedisTarget } from "../storage/redis_client.ts";
+import { LaterForms } from "../storage/stored_forms.ts";
 import type { Digest } from "../keys/key_format.ts";
 import type { DurableExchanges } from "../durable/durable_exchanges.ts";
 import type { KeyRegistry } from "../keys/key_store.ts";
@@ -126,6 +127,19 @@ interface Engine {
   readonly begin?: () => void;
 }
 
+/** Refuses a Redis whose stored forms are later. @throws {ConfigError} */
+async function checkForms(client: RedisClient, isServing: boolean, report: (text: string) => void): Promise<void> {
+  const { checkRedisForms } = await import("../storage/redis_forms.ts");
+  try {
+    await checkRedisForms(client, isServing);
+  } catch (error) {
+    throw error instanceof LaterForms ? new ConfigError([{ path: "redis", message: error.message }]) : error;
+  }
+  if (!isServing) return;
+  // It may have been away at the start, or lost its data since.
+  client.whenUp(() => void checkRedisForms(client, true).catch(({ message }: Error) => report(message)));
+}
+
 /** Opens limits and usage in Redis. The modules for Redis are loaded only when it is configured. */
 async function openRedis(target: RedisTarget, { report, isServing, engines }: EngineOptions) {
   const { RedisClient, RedisUnfit } = await import("../storage/redis_client.ts");
@@ -135,6 +149,10 @@ async function openRedis(target: RedisTarget, { report, isServing, engines }: En
   await client.ready().catch((error) => {
     client.close();
     throw error instanceof RedisUnfit ? new ConfigError([{ path: "redis", message: error.message }]) : error;
+  });
+  await checkForms(client, isServing, report).catch((error) => {
+    client.close();
+    throw error;
   });
   const limiter = new RedisLimiter(client, systemClock);
   if (isServing) await limiter.start();
