@@ -76,8 +76,12 @@ export interface Assembly {
   readonly identity: Identity | undefined;
   /** Counts the usage of keys. */
   readonly usage: UsageMeter;
-  /** Reports the health of the engines. */
-  health(): Readonly<Record<string, unknown>>;
+  /**
+   * Reports the health of the engines.
+   *
+   * @param elsewhere Limits that other processes of this gateway have decided without Redis
+   */
+  health(elsewhere?: number): Readonly<Record<string, unknown>>;
   /** Tells whether keys can be looked up: those in Redis only after it has answered once, or with a snapshot. */
   isReady(): boolean;
   /** Reports the health of Redis; `undefined` where none is configured. */
@@ -259,8 +263,12 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   const transport = engines.transport ??= runtimeParts().transport;
   const observers = [lastUse, bugReporter, usage];
   const parts = { transport, transports, digest, keys, identity: identity?.verifier, limiter, durable, observers };
-  const health = () => ({
-    ...(redis && { redis: redis() }),
+  const report = (elsewhere: number) => {
+    const own = redis?.();
+    return own && { ...own, localDecisions: own.localDecisions + elsewhere };
+  };
+  const health = (elsewhere = 0) => ({
+    ...(redis && { redis: report(elsewhere) }),
     ...(keyHealth && { keys: keyHealth() }),
     ...(identity && { identity: identity.verifier.health }),
   });
