@@ -6,7 +6,7 @@
 import process from "node:process";
 
 /** The version that `package.json` and `deno.json` state too. */
-export const VERSION = "0.1.0";
+export const VERSION = "0.2.0";
 
 /** A mistake of the person at the terminal: one line that says what to do. */
 export class CommandLineError extends Error {

@@ -1,27 +1,43 @@
 /**
  * Recordings in Redis that this gateway writes: their entries, and the renewal of their leases.
  *
+ * Redis copies to replicas without waiting for them, so a failover can lose what was written last: until all gateways
+ * have left it, a former primary accepts entries that its heir never gets. After each change of the server, the holder
+ * writes again what the new one lacks, before anything else.
+ *
  * @module
  */
 import type { Buffer } from "node:buffer";
 import type { Redis } from "ioredis";
 import type { Clock } from "../exchange/clock.ts";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import { readWritten, toBuffer, toEntryId, toLength, toLogKey, toRecordingKey } from "./recording_replies_redis.ts";
-import { APPEND, DISCARD, END, INDEX, NOTE, RENEW } from "./recording_scripts_redis.ts";
+import { RecentEntries, RecentLog } from "./recent_entries.ts";
+import {
+  readWritten,
+  toBuffer,
+  toDeletedKey,
+  toEntryId,
+  toLength,
+  toLogKey,
+  toNameKey,
+  toRecordingKey,
+} from "./recording_replies_redis.ts";
+import { APPEND, END, INDEX, NOTE, RENEW, RESTORE } from "./recording_scripts_redis.ts";
 import {
   type HeldRecording,
+  type RecordingClaim,
   type RecordingFacts,
   type RecordingHolder,
   RecordingLost,
   RecordingsFull,
   type SealedEntry,
 } from "./recording_store.ts";
+import { PATIENT_MS, RemovedRecordings } from "./removed_recordings_redis.ts";
 
-/** Deadline of calls for which no caller waits, or which carry many bytes. Milliseconds. */
-export const PATIENT_MS = 1000;
 /** Leases that are renewed at once: a long row of scripts would hold up Redis for everybody. */
 const BATCH = 100;
+/** Recordings that are written again at once: each can be some hundred kilobytes. */
+const RESTORED_AT_ONCE = 20;
 /** Renewals within the time of one lease. */
 const RENEWALS = 4;
 /** Bound of the set of all recordings. */
@@ -40,6 +56,8 @@ export interface HeldRecordingsOptions {
   readonly client: RedisClient;
   readonly clock: Clock;
   readonly times: RecordingTimes;
+  /** Name of this gateway. */
+  readonly gateway: string;
 }
 
 /** A recording that this gateway has begun or taken over. */
@@ -48,6 +66,10 @@ interface Begun {
   readonly epoch: number;
   readonly facts: Pick<RecordingFacts, "startedAt" | "keepMs">;
   readonly holder: RecordingHolder;
+  /** Generation of the server that has it. */
+  readonly generation: number;
+  /** The claim; `undefined` for one that was taken over, which is not written again. */
+  readonly claim?: RecordingClaim | undefined;
 }
 
 type Script = ReturnType<RedisClient["script"]>;
@@ -55,20 +77,24 @@ type Script = ReturnType<RedisClient["script"]>;
 /** The recordings that this gateway writes. */
 export class HeldRecordings {
   readonly #options: HeldRecordingsOptions;
-  readonly #scripts: Readonly<Record<"append" | "end" | "discard" | "renew" | "note", Script>>;
+  readonly #scripts: Readonly<Record<"append" | "end" | "renew" | "restore" | "note", Script>>;
   readonly #held = new Map<string, RedisHeldRecording>();
-  /** Those that could not be discarded yet, with the number of attempts that are left. */
-  readonly #discarded = new Map<string, { readonly epoch: number; triesLeft: number }>();
+  /** Those that have ended a short time ago. */
+  readonly #ended = new Set<RedisHeldRecording>();
+  readonly #removed: RemovedRecordings;
+  readonly #recent: RecentEntries;
   #cancelRenewal: (() => void) | undefined;
   #isClosed = false;
 
   constructor(options: HeldRecordingsOptions) {
-    const { client } = this.#options = options;
+    const { client, clock, times } = this.#options = options;
+    this.#removed = new RemovedRecordings({ client, clock, tombstoneMs: times.tombstoneMs });
+    this.#recent = new RecentEntries(clock);
     this.#scripts = {
       append: client.script("sallyportRecordingAppend", APPEND),
       end: client.script("sallyportRecordingEnd", END),
-      discard: client.script("sallyportRecordingDiscard", DISCARD),
       renew: client.script("sallyportRecordingRenew", RENEW),
+      restore: client.script("sallyportRecordingRestore", RESTORE),
       note: client.script("sallyportRecordingNote", NOTE),
     };
   }
@@ -76,6 +102,16 @@ export class HeldRecordings {
   /** Times of recordings. */
   get times(): RecordingTimes {
     return this.#options.times;
+  }
+
+  /** Name of this gateway. */
+  get gateway(): string {
+    return this.#options.gateway;
+  }
+
+  /** Generation of the server. */
+  get generation(): number {
+    return this.#options.client.generation;
   }
 
   /** Adds one that was begun or taken over. */
@@ -88,9 +124,37 @@ export class HeldRecordings {
     return held;
   }
 
-  /** Removes one that is not written here any more. */
-  delete(held: RedisHeldRecording): void {
+  /** Forgets one that is not written here any more. */
+  forget(held: RedisHeldRecording): void {
     if (this.#held.get(held.id) === held) this.#held.delete(held.id);
+    this.#ended.delete(held);
+  }
+
+  /** Notes one that has ended: a failover can still lose its end. */
+  ended(held: RedisHeldRecording): void {
+    this.forget(held);
+    this.#ended.add(held);
+  }
+
+  /** Keeps an entry that Redis has, for some time. */
+  keep(entry: SealedEntry, log: RecentLog): void {
+    this.#recent.add(entry, log);
+  }
+
+  /** Writes again what the server lacks that has taken over from another one. */
+  async restoreAll(): Promise<void> {
+    const all = [...this.#held.values(), ...this.#ended].filter((held) => held.generation !== this.generation);
+    for (let start = 0; start < all.length; start += RESTORED_AT_ONCE) {
+      // What fails is tried again by the next write or renewal.
+      await Promise.allSettled(all.slice(start, start + RESTORED_AT_ONCE).map((held) => held.restore()));
+    }
+    await this.#removed.repeat();
+  }
+
+  /** Writes again what the server lacks of one recording, if this gateway writes it. Never rejects. */
+  async restore(id: string): Promise<void> {
+    const held = this.#held.get(id);
+    if (held !== undefined && held.generation !== this.generation) await held.restore().catch(() => {});
   }
 
   /** Tells a holder what others want of it. @param epoch With `lost`, that of the next holder */
@@ -104,18 +168,25 @@ export class HeldRecordings {
 
   /** Discards one that is written here, or that a failed claim may have begun. It is tried for as long as a lease. */
   async discard(id: string, epoch: number): Promise<void> {
-    this.#discarded.set(id, { epoch, triesLeft: RENEWALS });
-    await this.#tryDiscard(id);
+    await this.#removed.discard(id, epoch);
     this.#renewLater();
   }
 
-  /** Runs a script of one recording. @param args What follows the id */
+  /** Deletes a recording, whoever writes it. */
+  async delete(id: string): Promise<void> {
+    await this.#removed.delete(id);
+    this.#renewLater();
+  }
+
+  /** Runs a script of one recording. @param args What follows the id @param more Keys after those of all scripts */
   async run(
-    script: "append" | "end" | "discard" | "renew",
+    script: "append" | "end" | "renew" | "restore",
     id: string,
     args: (string | number | Buffer)[],
+    more: readonly string[] = [],
   ): Promise<unknown> {
-    const run = (redis: Redis) => this.#scripts[script](redis, [toRecordingKey(id), toLogKey(id)], [id, ...args]);
+    const keys = [toRecordingKey(id), toLogKey(id), ...more];
+    const run = (redis: Redis) => this.#scripts[script](redis, keys, [id, ...args]);
     return await this.#options.client.run(run, (answer) => answer, PATIENT_MS);
   }
 
@@ -126,7 +197,8 @@ export class HeldRecordings {
   }
 
   #renewLater(): void {
-    if (this.#cancelRenewal !== undefined || this.#isClosed || this.#held.size + this.#discarded.size === 0) return;
+    const count = this.#held.size + this.#ended.size + this.#removed.size;
+    if (this.#cancelRenewal !== undefined || this.#isClosed || count === 0) return;
     const { clock, times } = this.#options;
     this.#cancelRenewal = clock.timer(times.leaseMs / RENEWALS, () => {
       void this.#renewAll().finally(() => {
@@ -136,19 +208,10 @@ export class HeldRecordings {
     }, { isBackground: true });
   }
 
-  async #tryDiscard(id: string): Promise<void> {
-    const one = this.#discarded.get(id);
-    if (one === undefined) return;
-    try {
-      if (one.triesLeft-- > 0) await this.run("discard", id, [one.epoch, this.times.tombstoneMs]);
-      this.#discarded.delete(id);
-    } catch {
-      // The next turn tries again.
-    }
-  }
-
   async #renewAll(): Promise<void> {
-    for (const id of this.#discarded.keys()) await this.#tryDiscard(id);
+    this.#recent.trim();
+    for (const held of this.#ended) if (held.log.entries.length === 0) this.#ended.delete(held);
+    await this.restoreAll();
     const all = Array.from(this.#held.values());
     for (let start = 0; start < all.length; start += BATCH) {
       const batch = all.slice(start, start + BATCH);
@@ -171,6 +234,12 @@ export class HeldRecordings {
 class RedisHeldRecording implements HeldRecording {
   readonly begun: Begun;
   readonly #all: HeldRecordings;
+  /** Entries that a failover can lose. */
+  readonly log: RecentLog = new RecentLog();
+  /** Generation of the server that has all of it. */
+  #generation: number;
+  #restoring: Promise<void> | undefined;
+  #state: "r" | "c" | "b" = "r";
   #isRead = true;
   #isStopped = false;
   #isEnding = false;
@@ -179,6 +248,11 @@ class RedisHeldRecording implements HeldRecording {
   constructor(all: HeldRecordings, begun: Begun) {
     this.#all = all;
     this.begun = begun;
+    this.#generation = begun.generation;
+  }
+
+  get generation(): number {
+    return this.#generation;
   }
 
   get id(): string {
@@ -193,16 +267,17 @@ class RedisHeldRecording implements HeldRecording {
     const { leaseMs } = this.#all.times;
     const life = leaseMs + this.begun.facts.keepMs;
     await this.#write("append", [...this.#toArguments(entry), entry.kind, toLength(entry), life]);
+    this.#keep(entry);
   }
 
   async end(entry: SealedEntry, state: "complete" | "broken"): Promise<void> {
     this.#isEnding = true;
-    await this.#write("end", [
-      ...this.#toArguments(entry),
-      state === "complete" ? "c" : "b",
-      this.#all.times.tombstoneMs,
-    ]);
-    this.#leave();
+    const word = state === "complete" ? "c" : "b";
+    await this.#write("end", [...this.#toArguments(entry), word, this.#all.times.tombstoneMs]);
+    this.#keep(entry);
+    this.#state = word;
+    this.#isOver = true;
+    this.#all.ended(this);
   }
 
   async discard(): Promise<void> {
@@ -224,6 +299,16 @@ class RedisHeldRecording implements HeldRecording {
     await this.#write("renew", [this.epoch, leaseMs, life + tombstoneMs, life, this.#isRead ? 1 : 0]).catch(() => {});
   }
 
+  /**
+   * Writes again what the server lacks that has taken over from another one.
+   *
+   * @throws {RecordingLost} If another gateway has taken over, or entries are missing that are not here any more
+   */
+  async restore(): Promise<void> {
+    this.#restoring ??= this.#restore().finally(() => this.#restoring = undefined);
+    await this.#restoring;
+  }
+
   /** Tells the holder, once, that somebody stops it. */
   stop(): void {
     if (this.#isStopped || this.#isOver) return;
@@ -240,11 +325,43 @@ class RedisHeldRecording implements HeldRecording {
 
   #leave(): void {
     this.#isOver = true;
-    this.#all.delete(this);
+    this.#all.forget(this);
+  }
+
+  #keep(entry: SealedEntry): void {
+    if (this.begun.claim !== undefined) this.#all.keep(entry, this.log);
+  }
+
+  async #restore(): Promise<void> {
+    const { generation, gateway, times: { leaseMs, tombstoneMs } } = this.#all;
+    const { claim, facts: { keepMs } } = this.begun;
+    if (claim !== undefined) {
+      const { id, name, facts } = claim;
+      const life = leaseMs + keepMs;
+      const args = [
+        ...[this.epoch, gateway, leaseMs, life + tombstoneMs, life, this.log.isWhole ? 1 : 0, this.#state, tombstoneMs],
+        ...[this.#isRead ? 1 : 0, facts.owner, facts.digest, facts.provider, facts.keyId, facts.operation],
+        ...[facts.startedAt, keepMs, name?.kind ?? "-", name?.text ?? ""],
+        ...this.log.entries.flatMap((entry) => [
+          ...[toEntryId(entry), entry.offset, toLength(entry), toBuffer(entry.sealed)],
+        ]),
+      ];
+      const keys = [toDeletedKey(id), ...(name === undefined ? [] : [toNameKey(id, name.text)])];
+      try {
+        if (readWritten(await this.#all.run("restore", id, args, keys))) this.stop();
+      } catch (error) {
+        if (!(error instanceof RecordingLost)) throw error;
+        this.#all.forget(this);
+        this.lose();
+        throw error;
+      }
+    }
+    this.#generation = generation;
   }
 
   async #write(script: "append" | "end" | "renew", args: (string | number | Buffer)[]): Promise<void> {
     try {
+      if (this.#generation !== this.#all.generation) await this.restore();
       if (readWritten(await this.#all.run(script, this.id, args))) this.stop();
     } catch (error) {
       // A renewal can come to Redis after the end: it finds a recording that does not run, and nothing is lost.

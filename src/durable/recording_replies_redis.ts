@@ -51,6 +51,11 @@ export function toLogKey(id: string): string {
   return `sallyport:{${tagOf(id)}}:log:${id.slice(7)}`;
 }
 
+/** Returns the key of the mark of a recording that was deleted. */
+export function toDeletedKey(id: string): string {
+  return `sallyport:{${tagOf(id)}}:deleted:${id.slice(7)}`;
+}
+
 /** Returns the key of the list of a name's recordings. */
 export function toNameKey(id: string, name: string): string {
   return `sallyport:{${tagOf(id)}}:name:${name}`;

@@ -83,10 +83,12 @@ end
 `;
 
 // Keys of recordings that a name leads to can't be known before: they have the slot of the name.
-const DESCRIBE = `local function keyOf(part, id)
+const KEY_OF = `local function keyOf(part, id)
   return 'sallyport:{' .. string.sub(id, 1, 6) .. '}:' .. part .. ':' .. string.sub(id, 8)
 end
-local function describe(id)
+`;
+
+const DESCRIBE = `${KEY_OF}local function describe(id)
   local r = redis.call('HMGET', keyOf('recording', id), 's', 'u', 'x', 'm', 'l', 'o', 'd', 'v', 'k', 't', 'b')
   local state = stateOf(r[1], r[2], r[3], r[4])
   if not state then return false end
@@ -246,10 +248,14 @@ if r[4] and r[2] == '${FIRST_EPOCH}' then redis.call('LREM', nameOf(r[4]), 1, AR
 wake(r[3])
 return 1`;
 
-/** Deletes a recording in any state. KEYS: recording, log. ARGV: id. Answer: 1. */
+/**
+ * Deletes a recording in any state. KEYS: recording, log, mark. ARGV: id, life of the mark, which keeps its holder from
+ * writing it again. Answer: 1.
+ */
 export const DELETE: string = `${BEGIN}${NAME}${WAKE}
 local r = redis.call('HMGET', KEYS[1], 'w', 'n')
 redis.call('DEL', KEYS[1], KEYS[2])
+redis.call('SET', KEYS[3], 1, 'PX', ARGV[2])
 if r[2] then redis.call('LREM', nameOf(r[2]), 1, ARGV[1]) end
 wake(r[1])
 return 1`;
@@ -267,6 +273,65 @@ redis.call('PEXPIRE', KEYS[2], ARGV[5])
 local name = r[4] and nameOf(r[4])
 if name and redis.call('PTTL', name) < tonumber(ARGV[5]) then redis.call('PEXPIRE', name, ARGV[5]) end
 return {1, r[3] or 0}`;
+
+/** Number of arguments of {@link RESTORE} before those of its entries. */
+const RESTORE_ARGUMENTS = 19;
+
+/**
+ * Writes again what a server lacks of a recording, if it has taken over from another server. KEYS: recording, log, mark of a
+ * deleted one, its name if it has one. ARGV: id, epoch, gateway, lease, life of the hash, that of log and name, 1 if all
+ * entries are given, state, time for which the id is known, 1 if the holder has readers, facts: owner, digest, provider,
+ * key, operation, begin, time to keep; kind of the name (`-` for none), its text; and of each entry its id, offset, length
+ * after it and ciphertext. Answer: 1, or 0 if the recording is lost; and 1 if somebody stops it.
+ */
+export const RESTORE: string = `${BEGIN}${NAME}${WAKE}${KEY_OF}
+local function place(id)
+  local offset, kind = string.match(id, '(%d+)-(%d+)')
+  return offset * 4 + kind
+end
+local state, isWhole = ARGV[8], ARGV[7] == '1'
+local r = redis.call('HMGET', KEYS[1], 's', 'e', 'l', 'w', 'p')
+local isNew = not r[1]
+if isNew and (not isWhole or redis.call('EXISTS', KEYS[3]) == 1) then return {0} end
+if not isNew and (r[2] ~= ARGV[2] or r[1] == 'x') then return {0} end
+if not isNew and r[1] ~= 'r' then return {1} end
+local last = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
+if not last and not isWhole then return {0} end
+local from, first = last and place(last[1]) or 0, ${RESTORE_ARGUMENTS + 1}
+while ARGV[first] and place(ARGV[first]) <= from do first = first + 4 end
+if ARGV[first] and tonumber(ARGV[first + 1]) ~= tonumber(r[3] or 0) then return {0} end
+if isNew then
+  redis.call('HSET', KEYS[1], 's', 'r', 'e', ARGV[2], 'l', 0, 'o', ARGV[11], 'd', ARGV[12], 'v', ARGV[13], 'k', ARGV[14],
+    't', ARGV[15], 'b', ARGV[16], 'm', ARGV[17])
+end
+if isNew and KEYS[4] and state ~= 'b' then
+  local isFree = true
+  for _, id in ipairs(redis.call('LRANGE', KEYS[4], 0, -1)) do
+    local other = redis.call('HGET', keyOf('recording', id), 's')
+    if other == 'r' or other == 'c' then isFree = false end
+  end
+  if isFree or ARGV[18] == 'body' then
+    redis.call('RPUSH', KEYS[4], ARGV[1])
+    redis.call('HSET', KEYS[1], 'n', ARGV[19])
+    if redis.call('PTTL', KEYS[4]) < tonumber(ARGV[6]) then redis.call('PEXPIRE', KEYS[4], ARGV[6]) end
+  end
+end
+redis.call('HSET', KEYS[1], 'g', ARGV[3], 'u', now + ARGV[4], 'i', ARGV[10])
+redis.call('PEXPIRE', KEYS[1], ARGV[5])
+for i = first, #ARGV, 4 do
+  redis.call('XADD', KEYS[2], ARGV[i], ARGV[2], ARGV[i + 3])
+  redis.call('HSET', KEYS[1], 'l', ARGV[i + 2])
+end
+redis.call('PEXPIRE', KEYS[2], ARGV[6])
+if state ~= 'r' then
+  redis.call('HSET', KEYS[1], 's', state, 'x', now + ARGV[17])
+  redis.call('PEXPIRE', KEYS[1], ARGV[17] + ARGV[9])
+  redis.call('PEXPIRE', KEYS[2], ARGV[17])
+  local name = state == 'b' and redis.call('HGET', KEYS[1], 'n')
+  if name then redis.call('LREM', nameOf(name), 1, ARGV[1]) end
+end
+wake(r[4])
+return {1, r[5] or 0}`;
 
 /**
  * Takes over a recording without a holder. KEYS: recording. ARGV: id, gateway, lease. Answer: the new epoch, begin, and

@@ -13,7 +13,8 @@
 import type { Redis } from "ioredis";
 import type { Clock } from "../exchange/clock.ts";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import { HeldRecordings, PATIENT_MS, type RecordingTimes, toFailure } from "./held_recordings_redis.ts";
+import { HeldRecordings, type RecordingTimes, toFailure } from "./held_recordings_redis.ts";
+import { PATIENT_MS } from "./removed_recordings_redis.ts";
 import {
   type FoundPart,
   type FoundRecording,
@@ -25,7 +26,7 @@ import {
   toNameKey,
   toRecordingKey,
 } from "./recording_replies_redis.ts";
-import { CHANNEL, CLAIM, DELETE, FIND, INDEX, READ, STOP, TAKE_OVER } from "./recording_scripts_redis.ts";
+import { CHANNEL, CLAIM, FIND, INDEX, READ, STOP, TAKE_OVER } from "./recording_scripts_redis.ts";
 import {
   type Claimed,
   type HeldRecording,
@@ -45,6 +46,11 @@ import { Waits } from "./recording_waits.ts";
 const GATHER_MS = 20;
 /** Time after which a reader that waits asks again: its message may be lost. Milliseconds. */
 const ASK_AGAIN_MS = 1000;
+/**
+ * Time after a change of the server in which a recording that it lacks can still come: other gateways notice the change
+ * a little later, and write again what they have. Milliseconds.
+ */
+const SETTLE_MS = 1000;
 /** Recordings that are looked up at once for a list. */
 const PAGE = 200;
 
@@ -62,22 +68,26 @@ export class RedisRecordings implements RecordingStore {
   readonly #client: RedisClient;
   readonly #clock: Clock;
   readonly #gateway = crypto.randomUUID().slice(0, 8);
-  readonly #scripts: Readonly<Record<"claim" | "find" | "read" | "stop" | "delete" | "takeOver", Script>>;
+  readonly #scripts: Readonly<Record<"claim" | "find" | "read" | "stop" | "takeOver", Script>>;
   readonly #held: HeldRecordings;
   readonly #waits = new Waits();
+  #generation: number;
+  /** Time of the last change of the server. */
+  #changedAt = -Infinity;
   #isClosed = false;
 
   /** @param options The connection, and times where they are others than usual */
   constructor({ client, clock, leaseMs = RECORDING_LEASE_MS, tombstoneMs = TOMBSTONE_MS }: RedisRecordingsOptions) {
     this.#client = client;
     this.#clock = clock;
-    this.#held = new HeldRecordings({ client, clock, times: { leaseMs, tombstoneMs } });
+    this.#held = new HeldRecordings({ client, clock, times: { leaseMs, tombstoneMs }, gateway: this.#gateway });
+    this.#generation = client.generation;
+    client.onUp(() => this.#serverIsUp());
     this.#scripts = {
       claim: client.script("sallyportRecordingClaim", CLAIM, { isBinary: true }),
       find: client.script("sallyportRecordingFind", FIND, { isBinary: true }),
       read: client.script("sallyportRecordingRead", READ, { isBinary: true }),
       stop: client.script("sallyportRecordingStop", STOP),
-      delete: client.script("sallyportRecordingDelete", DELETE),
       takeOver: client.script("sallyportRecordingTakeOver", TAKE_OVER),
     };
     client.listen(CHANNEL + this.#gateway, (message) => this.#hear(message));
@@ -102,11 +112,16 @@ export class RedisRecordings implements RecordingStore {
       const isRestarted = readNew(answer);
       return isRestarted === undefined ? readFound(answer) : { isRestarted };
     };
+    if (name?.kind === "key" || name?.isRetry === true) await this.#settled();
+    const { generation } = this.#client;
     try {
       const claimed = await this.#client.run(claim, read);
       if (claimed === undefined) throw new RedisFailed("no answer to a claim");
       if ("stored" in claimed) return { found: claimed.stored };
-      return { ...claimed, held: this.#held.add({ id, epoch: 1, facts, holder }) };
+      return {
+        ...claimed,
+        held: this.#held.add({ id, epoch: 1, facts, holder, generation, claim: { id, name, facts } }),
+      };
     } catch (error) {
       const late = error instanceof RedisFailed ? error.late : undefined;
       // Redis may have begun it after all; nobody writes it.
@@ -116,7 +131,7 @@ export class RedisRecordings implements RecordingStore {
   }
 
   async find(id: string): Promise<StoredRecording | undefined> {
-    return (await this.#find(id, false))?.stored;
+    return (await this.#unlessChanged(() => this.#find(id, false)))?.stored;
   }
 
   async waitForHead(id: string, waitMs: number, signal?: AbortSignal): Promise<StoredRecording | undefined> {
@@ -140,10 +155,12 @@ export class RedisRecordings implements RecordingStore {
   }
 
   async takeOver(id: string, holder: RecordingHolder): Promise<HeldRecording | undefined> {
+    await this.#settled();
+    const { generation } = this.#client;
     const args = [id, this.#gateway, this.#held.times.leaseMs];
     const takeOver = (redis: Redis) => this.#scripts.takeOver(redis, [toRecordingKey(id)], args);
     const taken = await this.#client.run(takeOver, readTakenOver, PATIENT_MS);
-    return taken && this.#held.add({ id, epoch: taken.epoch, facts: taken, holder });
+    return taken && this.#held.add({ id, epoch: taken.epoch, facts: taken, holder, generation });
   }
 
   async stop(id: string): Promise<boolean> {
@@ -152,8 +169,7 @@ export class RedisRecordings implements RecordingStore {
   }
 
   async delete(id: string): Promise<void> {
-    const remove = (redis: Redis) => this.#scripts.delete(redis, [toRecordingKey(id), toLogKey(id)], [id]);
-    await this.#client.run(remove, () => {}, PATIENT_MS);
+    await this.#held.delete(id);
   }
 
   async list(limit: number): Promise<readonly StoredRecording[]> {
@@ -196,7 +212,11 @@ export class RedisRecordings implements RecordingStore {
       // It is there before the question: a message may come before the answer.
       const wait = isWaiting ? this.#waits.add(id) : undefined;
       try {
-        const { answer, restMs } = await ask(isWaiting);
+        await this.#held.restore(id);
+        const { answer, restMs } = await this.#unlessChanged(
+          () => ask(isWaiting),
+          ({ answer }) => answer === undefined,
+        );
         if (restMs === undefined || wait === undefined) return answer;
         await wait.until(this.#clock, Math.min(leftMs, restMs + 1, ASK_AGAIN_MS), signal);
         if (signal?.aborted === true) return answer;
@@ -207,6 +227,32 @@ export class RedisRecordings implements RecordingStore {
         if (wait !== undefined) this.#waits.delete(id, wait);
       }
     }
+  }
+
+  #serverIsUp(): void {
+    if (this.#client.generation === this.#generation) return;
+    // The first server of all has no predecessor.
+    if (this.#generation > 0) this.#changedAt = this.#clock.monotonic();
+    this.#generation = this.#client.generation;
+    void this.#held.restoreAll();
+  }
+
+  /** Waits until all gateways have had the time to write again what the server lacks. */
+  async #settled(): Promise<void> {
+    const leftMs = this.#changedAt + SETTLE_MS - this.#clock.monotonic();
+    if (leftMs > 0) await new Promise<void>((resolve) => this.#clock.timer(leftMs, resolve));
+  }
+
+  /** Asks again if there was nothing, and the server has changed a short time ago. */
+  async #unlessChanged<Answer>(
+    ask: () => Promise<Answer>,
+    isNothing: (answer: Answer) => boolean = (answer) => answer === undefined,
+  ): Promise<Answer> {
+    const answer = await ask();
+    const isNew = this.#clock.monotonic() - this.#changedAt < SETTLE_MS;
+    if (!isNew || !isNothing(answer)) return answer;
+    await this.#settled();
+    return await ask();
   }
 
   async #find(id: string, isWaiting: boolean): Promise<FoundRecording | undefined> {

@@ -1,12 +1,13 @@
 /**
  * A cache of keys that come from afar. A cached key is used for at most a second, and refreshed before. While its store
- * fails, keys that were good within the last {@link STALE_MS} stay good; all others are answered with
- * `key_store_unavailable`, because nothing is known of them.
+ * fails, keys that were good within the last {@link STALE_MS} stay good, also those that only another process of the
+ * gateway has met; all others are answered with `key_store_unavailable`, because nothing is known of them.
  *
  * @module
  */
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
+import type { KeySiblings, KnownKey } from "./key_siblings.ts";
 import type { GatewayKey } from "./key_store.ts";
 import { RecentMap } from "./recent_map.ts";
 
@@ -30,19 +31,23 @@ type FetchKey = (digest: string) => Promise<GatewayKey | undefined>;
 export class KeyCache {
   readonly #fetch: FetchKey;
   readonly #clock: Clock;
+  readonly #siblings: KeySiblings | undefined;
   // By digest, never by id: who knows an id must not profit from what another presented. Apart, so that a flood of
   // digests that nobody has does not push out the keys.
-  readonly #known = new RecentMap<string, Cached>(MAX_CACHED);
+  readonly #keys = new RecentMap<string, Cached>(MAX_CACHED);
   readonly #unknown = new RecentMap<string, Cached>(MAX_CACHED);
   readonly #pending = new Map<string, Promise<GatewayKey | undefined>>();
 
   /**
    * @param fetch Fetches a key from its store
    * @param clock Source of times
+   * @param siblings The other processes of the gateway, if there are any
    */
-  constructor(fetch: FetchKey, clock: Clock) {
+  constructor(fetch: FetchKey, clock: Clock, siblings?: KeySiblings) {
     this.#fetch = fetch;
     this.#clock = clock;
+    this.#siblings = siblings;
+    siblings?.onAsked((digest) => this.#known(digest));
   }
 
   /**
@@ -53,7 +58,7 @@ export class KeyCache {
    * @throws {GatewayError} `key_store_unavailable`
    */
   find(digest: string): GatewayKey | undefined | Promise<GatewayKey | undefined> {
-    const cached = this.#known.get(digest) ?? this.#unknown.get(digest);
+    const cached = this.#keys.get(digest) ?? this.#unknown.get(digest);
     const age = cached === undefined ? Infinity : this.#clock.monotonic() - cached.fetchedAt;
     if (age >= FRESH_MS) return this.#fetchOnce(digest);
     if (age >= REFRESH_MS && cached?.key !== undefined) this.#fetchOnce(digest).catch(() => {});
@@ -63,7 +68,7 @@ export class KeyCache {
   /** Forgets what is cached of a digest, which is out of date: it is not used again, not even while the store fails. */
   forget(digest: string): void {
     this.#unknown.delete(digest);
-    this.#known.delete(digest);
+    this.#keys.delete(digest);
     this.#pending.delete(digest);
   }
 
@@ -77,10 +82,12 @@ export class KeyCache {
       // A change that was announced meanwhile makes the answer good for those only who wait already.
       if (isCurrent()) this.#remember(digest, { key, fetchedAt });
       return key;
-    }, (cause) => {
-      const last = this.#known.get(digest);
-      if (last !== undefined && fetchedAt - last.fetchedAt < STALE_MS) return last.key;
-      throw new GatewayError("key_store_unavailable", { cause });
+    }, async (cause) => {
+      const known = this.#known(digest) ?? await this.#siblings?.find(digest);
+      if (known === undefined) throw new GatewayError("key_store_unavailable", { cause });
+      // With the age that it has there: a key that passes from process to process is not good for longer.
+      if (isCurrent()) this.#remember(digest, { key: known.key, fetchedAt: this.#clock.monotonic() - known.ageMs });
+      return known.key;
     }).finally(() => {
       if (isCurrent()) this.#pending.delete(digest);
     });
@@ -88,8 +95,15 @@ export class KeyCache {
     return fetching;
   }
 
+  /** Returns a key that is good while the store fails. */
+  #known(digest: string): KnownKey | undefined {
+    const { key, fetchedAt = 0 } = this.#keys.get(digest) ?? {};
+    const ageMs = this.#clock.monotonic() - fetchedAt;
+    return key === undefined || ageMs >= STALE_MS ? undefined : { key, ageMs };
+  }
+
   #remember(digest: string, entry: Cached): void {
-    const [here, there] = entry.key === undefined ? [this.#unknown, this.#known] : [this.#known, this.#unknown];
+    const [here, there] = entry.key === undefined ? [this.#unknown, this.#keys] : [this.#keys, this.#unknown];
     there.delete(digest);
     here.set(digest, entry);
   }

@@ -12,6 +12,7 @@
 import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
 import { Turns } from "../storage/shared_file.ts";
+import { isOfLaterForm } from "../storage/stored_forms.ts";
 import { InvalidRecord, keepUnreadable, readRecord, writeRecord } from "./key_record.ts";
 import type { GatewayKey } from "./key_store.ts";
 import { MemoryKeyStore } from "./key_store_memory.ts";
@@ -101,6 +102,7 @@ async function readWhole(text: string, fault: BrokenFile): Promise<MemoryKeyStor
   } catch {
     throw fault;
   }
+  if (isOfLaterForm(whole)) throw new BrokenFile("a later version wrote it: run that version");
   const values = typeof whole === "object" && whole !== null && "keys" in whole ? whole.keys : undefined;
   if (!Array.isArray(values)) throw new BrokenFile('expected { "keys": [ … ] }');
   const keys = new MemoryKeyStore();

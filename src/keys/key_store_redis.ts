@@ -10,6 +10,7 @@ import { KeyCache } from "./key_cache.ts";
 import { readRecord, writeRecord } from "./key_record.ts";
 import { BROKEN, KeyLookUps, type RedisKeyHealth, toKey } from "./key_lookups_redis.ts";
 import { CHANGE, CHANNEL, CONFIRM, type KeyNames, NOTE_USED, toKeyNames } from "./key_scripts_redis.ts";
+import type { KeySiblings } from "./key_siblings.ts";
 import type { KeySnapshot } from "./key_snapshot_file.ts";
 import {
   digestsOf,
@@ -39,6 +40,8 @@ export interface RedisKeyStoreOptions {
   readonly isCluster?: boolean | undefined;
   /** Where keys that were used are kept, for a start without Redis. */
   readonly snapshot?: KeySnapshot | undefined;
+  /** The other processes of the gateway, if there are any. */
+  readonly siblings?: KeySiblings | undefined;
   /** Receives one-line messages for the operator. */
   readonly report?: ((text: string) => void) | undefined;
 }
@@ -90,7 +93,7 @@ export class RedisKeyStore implements KeyRegistry {
     this.#names = toKeyNames(options.isCluster ?? false);
     this.snapshot = options.snapshot;
     this.#lookUps = new KeyLookUps(client, clock, { ...options, names: this.#names });
-    this.#cache = new KeyCache((digest) => this.#lookUps.find(digest), clock);
+    this.#cache = new KeyCache((digest) => this.#lookUps.find(digest), clock, options.siblings);
     this.#change = client.script("sallyportChange", CHANGE);
     this.#noteUsed = client.script("sallyportNoteUsed", NOTE_USED);
     this.#confirm = client.script("sallyportConfirm", CONFIRM);

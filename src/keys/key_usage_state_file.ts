@@ -7,8 +7,9 @@
 import { Buffer } from "node:buffer";
 import * as v from "valibot";
 import type { Clock } from "../exchange/clock.ts";
-import { LazyFile } from "../storage/lazy_file.ts";
+import { LazyFile, WrittenByLaterVersion } from "../storage/lazy_file.ts";
 import { type SharedFile, Turns } from "../storage/shared_file.ts";
+import { isOfLaterForm } from "../storage/stored_forms.ts";
 
 /** Entries that are written at once, and characters that are read at once. */
 const ENTRIES = 500;
@@ -171,6 +172,7 @@ export class FileKeyUsageState implements KeyUsageState {
   async #merge(bytes: Buffer): Promise<void> {
     const turns = new Turns();
     for (const part of parse(bytes.toString("utf8"))) {
+      if (isOfLaterForm(part)) throw new WrittenByLaterVersion();
       const { used, budgets, gateways } = v.parse(StateSchema, part);
       this.#gateways ??= gateways;
       for (const [id, at] of Object.entries(used)) this.#keepUsed(id, v.parse(count, at));

@@ -41,6 +41,8 @@ export interface Served {
   readonly health?: readonly unknown[];
   /** Processes that serve, and those that should. */
   readonly workers: { readonly serving: number; readonly wanted: number };
+  /** Limits that its workers have decided without Redis; left out where this process serves. */
+  readonly localDecisions?: number;
   /** Memory that the processes take which serve. Bytes. */
   readonly memoryBytes: number;
   /** Tells the observers of all exchanges that have settled until now, where this process serves. */
@@ -169,7 +171,7 @@ export class AdminListener {
       state,
       health: () => ({
         config: inForce(),
-        ...this.#current?.assembly.health(),
+        ...this.#current?.assembly.health(served.localDecisions),
         ...(served.health !== undefined && { workers: served.health }),
       }),
     });

@@ -6,6 +6,7 @@
 import nodeCrypto from "node:crypto";
 import { resolve } from "node:path";
 import type { RedisClient, RedisHealth, RedisTarget } from "../storage/redis_client.ts";
+import { LaterForms } from "../storage/stored_forms.ts";
 import type { Digest } from "../keys/key_format.ts";
 import type { DurableExchanges } from "../durable/durable_exchanges.ts";
 import type { KeyRegistry } from "../keys/key_store.ts";
@@ -75,8 +76,12 @@ export interface Assembly {
   readonly identity: Identity | undefined;
   /** Counts the usage of keys. */
   readonly usage: UsageMeter;
-  /** Reports the health of the engines. */
-  health(): Readonly<Record<string, unknown>>;
+  /**
+   * Reports the health of the engines.
+   *
+   * @param elsewhere Limits that other processes of this gateway have decided without Redis
+   */
+  health(elsewhere?: number): Readonly<Record<string, unknown>>;
   /** Tells whether keys can be looked up: those in Redis only after it has answered once, or with a snapshot. */
   isReady(): boolean;
   /** Reports the health of Redis; `undefined` where none is configured. */
@@ -126,6 +131,19 @@ interface Engine {
   readonly begin?: () => void;
 }
 
+/** Refuses a Redis whose stored forms are later. @throws {ConfigError} */
+async function checkForms(client: RedisClient, isServing: boolean, report: (text: string) => void): Promise<void> {
+  const { checkRedisForms } = await import("../storage/redis_forms.ts");
+  try {
+    await checkRedisForms(client, isServing);
+  } catch (error) {
+    throw error instanceof LaterForms ? new ConfigError([{ path: "redis", message: error.message }]) : error;
+  }
+  if (!isServing) return;
+  // It may have been away at the start, or lost its data since.
+  client.onUp(() => void checkRedisForms(client, true).catch(({ message }: Error) => report(message)));
+}
+
 /** Opens limits and usage in Redis. The modules for Redis are loaded only when it is configured. */
 async function openRedis(target: RedisTarget, { report, isServing, engines }: EngineOptions) {
   const { RedisClient, RedisUnfit } = await import("../storage/redis_client.ts");
@@ -135,6 +153,10 @@ async function openRedis(target: RedisTarget, { report, isServing, engines }: En
   await client.ready().catch((error) => {
     client.close();
     throw error instanceof RedisUnfit ? new ConfigError([{ path: "redis", message: error.message }]) : error;
+  });
+  await checkForms(client, isServing, report).catch((error) => {
+    client.close();
+    throw error;
   });
   const limiter = new RedisLimiter(client, systemClock);
   if (isServing) await limiter.start();
@@ -241,8 +263,12 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   const transport = engines.transport ??= runtimeParts().transport;
   const observers = [lastUse, bugReporter, usage];
   const parts = { transport, transports, digest, keys, identity: identity?.verifier, limiter, durable, observers };
-  const health = () => ({
-    ...(redis && { redis: redis() }),
+  const report = (elsewhere: number) => {
+    const own = redis?.();
+    return own && { ...own, localDecisions: own.localDecisions + elsewhere };
+  };
+  const health = (elsewhere = 0) => ({
+    ...(redis && { redis: report(elsewhere) }),
     ...(keyHealth && { keys: keyHealth() }),
     ...(identity && { identity: identity.verifier.health }),
   });

@@ -12,6 +12,7 @@ import { MemoryRecordings } from "../durable/recording_store_memory.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { MemoryLimiter } from "../limits/memory_limiter.ts";
 import { systemClock } from "../exchange/clock.ts";
+import type { KeySiblings } from "../keys/key_siblings.ts";
 import type { TokenCounts } from "../keys/identity/verifier.ts";
 import { UsageMeter } from "../usage/meter.ts";
 import { MemoryUsage } from "../usage/usage_memory.ts";
@@ -26,6 +27,8 @@ export interface RemoteEngines {
   readonly usage?: UsageStore | undefined;
   /** Stores recordings of durable exchanges. Not used with Redis. */
   readonly recordings?: RecordingStore | undefined;
+  /** Other processes, which know keys. Used with keys in Redis alone. */
+  readonly keys?: KeySiblings | undefined;
 }
 
 /** An open engine, and the number of configurations that use it. */

@@ -49,6 +49,7 @@ export async function openRedisKeys(
       snapshot: file && new KeySnapshot(file, { clock, report }),
       report,
       isCluster: client.isCluster,
+      siblings: engines.remote.keys,
     });
     await store.start();
     return store;

@@ -69,6 +69,14 @@ export class RedisClient {
   }
 
   /**
+   * Changes when another server has taken over, or has started again: it can lack what was written last. Of a Cluster it
+   * also changes when a server is back.
+   */
+  get generation(): number {
+    return this.#servers.generation;
+  }
+
+  /**
    * Waits for the first connection, for a limited time: a gateway starts without Redis too.
    *
    * @throws {RedisUnfit} If the server answers, but can't be used as it is configured
@@ -179,7 +187,7 @@ export class RedisClient {
     if (subscriber.status === "ready") subscribe();
   }
 
-  /** Adds a listener that is told after each outage, when a server is up again. */
+  /** Calls a listener after each outage, when a server is up again. */
   onUp(listener: () => void): void {
     this.#upListeners.push(listener);
   }

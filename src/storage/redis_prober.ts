@@ -14,6 +14,10 @@ import type { ServerHealth } from "./redis_health.ts";
 export class Prober {
   /** The reason for which the servers can't be used as they are configured. */
   unfit: RedisUnfit | undefined;
+  /** Number of times that another server answered than before. */
+  changes = 0;
+  /** Id of the process that answered last; `undefined` if it must not be asked. */
+  #runId: string | undefined;
   readonly #clock: Clock;
   readonly #target: RedisTarget;
   readonly #place: "url" | "cluster" | "sentinel";
@@ -50,12 +54,20 @@ export class Prober {
   async #ask(redis: Redis): Promise<void> {
     try {
       if (this.#examined.has(redis)) return void await redis.ping();
-      assertFit(String(await redis.info()), this.#place);
+      const info = String(await redis.info());
+      assertFit(info, this.#place);
+      this.#note(/^run_id:(\S+)/m.exec(info)?.[1]);
       this.#examined.add(redis);
       this.unfit = undefined;
     } catch (cause) {
       if (cause instanceof RedisUnfit) this.unfit = cause;
       if (!isReply(cause)) throw cause; // an error that it answers says that it is there
+      this.#note(undefined);
     }
+  }
+
+  #note(runId: string | undefined): void {
+    if (runId === undefined || runId !== this.#runId) this.changes++;
+    this.#runId = runId;
   }
 }

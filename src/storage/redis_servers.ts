@@ -36,6 +36,8 @@ export interface RedisServers {
   readonly isUp: boolean;
   /** The last error of the connection itself. */
   readonly fault: string;
+  /** Changes when another server has taken over, or has started again: it can lack what was written last. */
+  readonly generation: number;
   /** Describes the failure of the servers. */
   describe(): string;
   /** The reason for which the servers can't be used as they are configured. */
@@ -110,6 +112,10 @@ export class OneServer implements RedisServers {
     return this.#fault;
   }
 
+  get generation(): number {
+    return this.#prober.changes;
+  }
+
   get unfit(): RedisUnfit | undefined {
     return this.#prober.unfit;
   }
@@ -170,6 +176,8 @@ export class ClusterServers implements RedisServers {
   #isLeftAlone = false;
   #fault = CLOSED;
   #refreshedAt = -Infinity;
+  #primaries = "";
+  generation = 0;
 
   /**
    * @param target Redis as it is configured
@@ -263,7 +271,8 @@ export class ClusterServers implements RedisServers {
       probe: () => this.#probe(name),
       reopen: () => this.#cluster.primaries().get(name)?.disconnect(),
       changed: (cause) => {
-        if (cause !== undefined) this.#refresh();
+        if (cause === undefined) this.generation++;
+        else this.#refresh();
         this.#changed(cause, this.#servers.get(name));
       },
     });
@@ -289,6 +298,9 @@ export class ClusterServers implements RedisServers {
   /** Forgets servers that have no slots any more. */
   #forgetFormer(): void {
     const named = new Set(this.#cluster.slots.map((nodes) => nodes[0]));
+    const primaries = Array.from(named).sort().join();
+    if (primaries !== this.#primaries) this.generation++;
+    this.#primaries = primaries;
     for (const [name, server] of this.#servers) {
       if (named.has(name)) continue;
       server.close();

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
+import { Redis } from "ioredis";
 import { assertRefusal, type Running, startAdmin, TOKEN } from "../support/admin.ts";
 import { isElsewhere, it } from "../support/cases.ts";
 import { AUDIENCE, startIssuer, type TestIssuer } from "../support/issuer.ts";
@@ -16,6 +17,7 @@ describe("the admin listener with identity tokens", () => {
   let issuer: TestIssuer;
   let running: Running | undefined;
   let redis: RedisServer | undefined;
+  let direct: Redis | undefined;
   const shown: string[] = [];
   beforeEach(async () => {
     issuer = await startIssuer();
@@ -27,6 +29,8 @@ describe("the admin listener with identity tokens", () => {
     }
     await running?.stop();
     running = undefined;
+    direct?.disconnect();
+    direct = undefined;
     await redis?.stop();
     redis = undefined;
     await issuer.stop().catch(() => {});
@@ -166,6 +170,18 @@ describe("the admin listener with identity tokens", () => {
     await until(async () => await chat(await token()) === 200, "the issuer");
   });
 
+  const chatAt = async (url: string, key: string): Promise<number> => {
+    const headers = {
+      authorization: "Bearer sk-1",
+      "gateway-auth": `Bearer ${key}`,
+      "content-type": "application/json",
+    };
+    const body = '{"model":"m","messages":[{"role":"user","content":"x"}]}';
+    const response = await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body });
+    await response.text();
+    return response.status;
+  };
+
   const REVOKED = (makes: () => Promise<Running>) => async () => {
     const { call, chat, at } = await makes();
     const iat = Math.floor(Date.now() / 1000) - 60;
@@ -177,17 +193,7 @@ describe("the admin listener with identity tokens", () => {
     for (const each of [one, two, bob]) assert.equal(await chat(each), 200);
     const second = startProgram(["serve"], { cwd: at.path });
     const url = await second.waitFor(/listening on (http:\S+)/);
-    const chatThere = async (key: string) => {
-      const headers = {
-        authorization: "Bearer sk-1",
-        "gateway-auth": `Bearer ${key}`,
-        "content-type": "application/json",
-      };
-      const body = '{"model":"m","messages":[{"role":"user","content":"x"}]}';
-      const response = await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body });
-      await response.text();
-      return response.status;
-    };
+    const chatThere = (key: string) => chatAt(url, key);
     assert.equal(await chatThere(one), 200);
     const revoked = await call("POST", "/v1/tokens/revoke", { body: { jti: "one" } });
     assert.equal(revoked.status, 200, revoked.text);
@@ -252,4 +258,43 @@ describe("the admin listener with identity tokens", () => {
     redis = await startRedis();
     await REVOKED(() => start())();
   });
+
+  for (const loss of ["is flushed", "starts again empty"]) {
+    onRedis(`keeps revoked tokens refused everywhere when Redis ${loss} and one more is revoked`, async () => {
+      redis = await startRedis();
+      const raw = direct = new Redis(redis.url, { retryStrategy: () => 20, maxRetriesPerRequest: null });
+      raw.on("error", () => {});
+      const { call, chat, at } = await start();
+      const second = startProgram(["serve"], { cwd: at.path });
+      const there = await second.waitFor(/listening on (http:\S+)/);
+      const revoke = (jti: string) => call("POST", "/v1/tokens/revoke", { body: { jti } });
+      const [one, two, three] = [
+        await token({ jti: "one" }),
+        await token({ jti: "two" }),
+        await token({ jti: "three" }),
+      ];
+      assert.equal((await revoke("one")).status, 200);
+      await until(async () => await chatAt(there, one) === 401, "the other gateway knows the first");
+      for (const each of [two, three]) assert.equal(await chatAt(there, each), 200);
+      await (loss === "is flushed" ? raw.flushall() : redis.restart());
+      // The number of changes is now what it was before the loss.
+      await until(async () => (await revoke("two")).status === 200, "the second is revoked");
+      await until(async () => await chatAt(there, two) === 401, "the other gateway knows the second");
+      assert.equal((await revoke("three")).status, 200);
+      await until(async () => await chatAt(there, three) === 401, "the other gateway knows the third");
+      const listed = async () => {
+        const { json } = await call("GET", "/v1/tokens/revoked");
+        return json.revoked.map(({ id }: { id: string }) => id).sort();
+      };
+      const all = ["jti one", "jti three", "jti two"];
+      await until(async () => await raw.zcard("sallyport:{revoked}:tokens") === all.length, "all are written back");
+      assert.deepEqual(await listed(), all);
+      const third = startProgram(["serve"], { cwd: at.path });
+      const late = await third.waitFor(/listening on (http:\S+)/);
+      for (const each of [one, two, three]) {
+        assert.equal(await chat(each), 401);
+        for (const url of [there, late]) assert.equal(await chatAt(url, each), 401);
+      }
+    });
+  }
 });

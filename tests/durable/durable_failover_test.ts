@@ -149,4 +149,62 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
       assert.equal(answers.get(kind)?.length, isReplayed ? 1 : 2, "a call is made again only if its answer is lost");
     });
   }
+
+  it("loses no recording and makes no call again when the failover is planned", async () => {
+    const { sentinels, near, far } = await start("many");
+    const call = (url: string, name: string) => {
+      const headers = { ...HEADERS, "idempotency-key": name, "x-client-request-id": name };
+      return new Reading(`${url}/v1/chat/completions`, { method: "POST", headers, body: STREAM_BODY });
+    };
+    const finish = (name: string, from = 1) => answers.get(name)?.[0]?.end(PIECES.slice(from).join(""));
+    const long = Array.from({ length: 20 }, (_, index) => `long-${index}`);
+    const firsts = new Map(long.map((name) => [name, call(near, name)]));
+    await until(() => long.every((name) => answers.has(name)), "all calls are made");
+    let sent = 0;
+    const sendAll = () => {
+      for (const name of long) answers.get(name)?.[0]?.write(PIECES[sent]);
+      sent++;
+    };
+    sendAll();
+    const readers: Reading[] = [];
+    for (const first of firsts.values()) {
+      const address = (await first.head)?.headers.location ?? assert.fail("it is durable");
+      readers.push(new Reading(far + address, { headers: HEADERS }));
+    }
+    await until(() => readers.every(({ length }) => length > 0), "all readers have the first event", RECOVERY_MS);
+    // Calls that begin while the Sentinels agree: every second one ends before they do.
+    let isOver = false;
+    const failover = sentinels.failOver().then(() => isOver = true);
+    for (let count = 0; count < 40 && (!isOver || count < 10); count++) {
+      const name = `new-${count}`;
+      firsts.set(name, call(near, name));
+      let isRefused = false;
+      void firsts.get(name)?.over.then(() => isRefused = true);
+      await until(() => answers.has(name) || isRefused, `${name} is made or refused`, RECOVERY_MS);
+      answers.get(name)?.[0]?.write(PIECES[0]);
+      if (count % 2 === 0) finish(name);
+      if (sent < PIECES.length - 5) sendAll();
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    await failover;
+    const retries = new Map<string, Reading>();
+    for (const [name, first] of firsts) {
+      if (!answers.has(name)) continue;
+      await first.head;
+      retries.set(name, call(far, name));
+    }
+    await Promise.all(Array.from(retries.values(), ({ head }) => head));
+    for (const name of long) finish(name, sent);
+    for (const name of retries.keys()) if (!long.includes(name)) finish(name);
+    for (const [name, retry] of retries) {
+      assert.equal(answers.get(name)?.length, 1, `${name} is called once`);
+      assert.equal(await retry.over, "ended", name);
+      assert.equal(retry.text, WHOLE, name);
+    }
+    for (const reading of readers) {
+      assert.equal(await reading.over, "ended");
+      assert.equal((await reading.head)?.statusCode, 200, reading.text);
+      assert.equal(reading.text, WHOLE);
+    }
+  });
 });

@@ -25,8 +25,12 @@ let server: RedisServer;
 let raw: Redis;
 
 /** Starts a recording. */
-async function begin({ store }: RecordingGateway, holder = new NotedHolder()): Promise<HeldRecording> {
-  const claimed = await store.claim(claimOf(freshName("key"), KEEP_MS), holder);
+async function begin(
+  { store }: RecordingGateway,
+  holder = new NotedHolder(),
+  name = freshName("key"),
+): Promise<HeldRecording> {
+  const claimed = await store.claim(claimOf(name, KEEP_MS), holder);
   return "held" in claimed ? claimed.held : assert.fail("a new recording");
 }
 
@@ -88,7 +92,7 @@ function describeLoss(get: Get): void {
   });
 
   it("refuses an entry when the recording or its entries are gone, and reads none after a gap", async () => {
-    const { near, far } = get();
+    const { fleet, near, far } = get();
     const [first, second, third] = [await begin(near), await begin(near), await begin(near)];
     for (const held of [first, second, third]) await write(held, "one");
     const logOf = ({ id }: HeldRecording) => `sallyport:{${id.slice(0, 6)}}:log:${id.slice(7)}`;
@@ -106,10 +110,48 @@ function describeLoss(get: Get): void {
     await assert.rejects(fourth.append(entryOf(ENTRY_KIND.bytes, 0, "no head")), RecordingLost);
     await server.restart();
     await until(() => near.client.health.isUp && far.client.health.isUp, "Redis is back", 20_000);
+    await fleet.pass(1000);
     const fifth = await begin(near);
     await fifth.append(headOf());
     await raw.flushall();
     await assert.rejects(fifth.append(entryOf(ENTRY_KIND.bytes, 0, "one")), RecordingLost);
+  });
+
+  it("writes recordings again that a server has lost: those that run, those that have just ended, and their names", async () => {
+    const { fleet, near, far } = get();
+    const names = [freshName("key"), freshName("key"), freshName("key")];
+    const [runs, isComplete, isDeleted] = await Promise.all(names.map((name) => begin(near, new NotedHolder(), name)));
+    if (runs === undefined || isComplete === undefined || isDeleted === undefined) assert.fail();
+    for (const held of [runs, isComplete, isDeleted]) await write(held, "one", "two");
+    for (const held of [isComplete, isDeleted]) await held.end(endOf(6), "complete");
+    await far.store.delete(isDeleted.id);
+    await server.restart();
+    await until(() => near.client.health.isUp && far.client.health.isUp, "Redis is back", 20_000);
+    const claims = Promise.all(names.map((name) => far.store.claim(claimOf(name, KEEP_MS), new NotedHolder())));
+    const gone = far.store.find(isDeleted.id);
+    await until(async () => await raw.dbsize() >= 6, "both are there again");
+    await fleet.pass(1000);
+    const found = (await claims).map((claimed) => "found" in claimed ? claimed.found.id : "new");
+    assert.deepEqual(found, [runs.id, isComplete.id, "new"]);
+    assert.equal(await gone, undefined);
+    await runs.append(entryOf(ENTRY_KIND.bytes, 6, "three"));
+    await runs.end(endOf(11), "complete");
+    assert.deepEqual(await readAll(far.store, runs.id), { text: "onetwothree", isWhole: true });
+    assert.deepEqual(await readAll(far.store, isComplete.id), { text: "onetwo", isWhole: true });
+  });
+
+  it("gives a recording up of which a server has lost more than its gateway has kept", async () => {
+    const { fleet, near, far } = get();
+    const holder = new NotedHolder();
+    const held = await begin(near, holder);
+    await write(held, "one");
+    await fleet.pass(12_000);
+    await held.append(entryOf(ENTRY_KIND.bytes, 3, "two"));
+    await server.restart();
+    await until(() => near.client.health.isUp && far.client.health.isUp, "Redis is back", 20_000);
+    await until(() => holder.losses === 1, "the gateway knows", 20_000);
+    await fleet.pass(1000);
+    assert.equal(await far.store.find(held.id), undefined);
   });
 
   it("goes on after a time in which Redis stood still: entries that were sent again are there once", async () => {

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { afterAll, afterEach, beforeAll, it } from "@std/testing/bdd";
 import { TOKEN } from "../support/admin.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
+import { AUDIENCE, startIssuer } from "../support/issuer.ts";
 import { makePlace, type Place } from "../support/key_place.ts";
 import { makePreviousBuild, previousCommit } from "../support/previous_build.ts";
 import { endPrograms, ONE_FILE, runProgram, startProgram } from "../support/program.ts";
@@ -28,7 +29,7 @@ interface Build {
 
 withPrevious.describe("two builds on the same stores", () => {
   let provider: Provider;
-  let redis: RedisServer;
+  let redis: RedisServer | undefined;
   let builds: Readonly<Record<"previous" | "this", Build>>;
   let at: Place;
   beforeAll(async () => {
@@ -44,6 +45,7 @@ withPrevious.describe("two builds on the same stores", () => {
     await endPrograms();
     await at.remove();
     await redis?.stop();
+    redis = undefined;
   });
 
   const run = async ({ file, name }: Build, ...args: string[]) => {
@@ -114,6 +116,29 @@ withPrevious.describe("two builds on the same stores", () => {
       const lateId = await idOf(first, "late");
       assert.equal(await tokensOf(lateId), 41 * TOKENS);
     });
+
+    for (const place of ["Redis", "files"]) {
+      it(`identity tokens that one build revokes are refused by both: ${order.join(" then ")}, in ${place}`, async () => {
+        redis = place === "Redis" ? await startRedis() : undefined;
+        at = makePlace(provider.url, redis);
+        const issuer = await startIssuer();
+        at.configure({ ...SETTINGS, identity: [{ issuer: issuer.url, audience: AUDIENCE, name: "corp" }] });
+        const [first, second] = [builds[order[0]], builds[order[1]]];
+        await run(first, "keys", "create", "--name", "any");
+        const tokens = await Promise.all(["one", "two"].map((jti) => issuer.token({ claims: { jti } })));
+        const gateways = [await serve(first), await serve(second)];
+        for (const { call } of gateways) {
+          for (const token of tokens) await until(async () => await call(token) === 200, "the token is known");
+        }
+        for (const [build, jti] of [[first, "one"], [second, "two"]] as const) {
+          await run(build, "tokens", "revoke", "--jti", jti, "--issuer", "corp");
+        }
+        for (const { call } of gateways) {
+          for (const token of tokens) await until(async () => await call(token) === 401, "the token is revoked");
+        }
+        await issuer.stop();
+      });
+    }
 
     it(`row 68: ${order.join(" then ")}, and back, on the same files`, async () => {
       at = makePlace(provider.url);

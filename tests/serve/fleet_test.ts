@@ -5,6 +5,7 @@ import assert from "node:assert/strict";
 import { hostname } from "node:os";
 import process from "node:process";
 import { afterAll, afterEach, beforeAll, it } from "@std/testing/bdd";
+import { VERSION } from "../../src/cli/command.ts";
 import { agree, AGREE_MS, type Kind, type Member, startMember, watchUntil } from "../support/fleet.ts";
 import { endPrograms } from "../support/program.ts";
 import { answerPlain, type Provider, startProvider } from "../support/provider.ts";
@@ -55,7 +56,7 @@ withRedis.describe("a fleet on one Redis", () => {
       assert.deepEqual([isShared, isStale], [true, false]);
       for (const { name, runtime, state, presence, version, isRedisUp, workers, memoryBytes } of gateways) {
         assert.ok(runtime.startsWith(name.slice(3)), `${name} on ${runtime}`);
-        assert.deepEqual([state, presence, version, isRedisUp, workers], ["ready", "serving", "0.1.0", true, 1]);
+        assert.deepEqual([state, presence, version, isRedisUp, workers], ["ready", "serving", VERSION, true, 1]);
         assert.ok(memoryBytes > 10_000_000, `${memoryBytes}`);
       }
       assert.equal(new Set(gateways.map(({ digest }) => digest)).size, 1, "equal but for their names");

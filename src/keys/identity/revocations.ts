@@ -95,6 +95,12 @@ export class RevocationIndex {
     if (before === undefined || before.at < revocation.at) this.#all.set(key, revocation);
   }
 
+  /** Tells whether it has a revocation, or a later one of the same tokens. */
+  has({ issuer, by, value, at }: Revocation): boolean {
+    const found = this.#all.get(toKey(issuer, by, value));
+    return found !== undefined && found.at >= at;
+  }
+
   /** @param now Milliseconds since 1970 @returns Those whose tokens have not expired, the latest first */
   list(now: number): Revocation[] {
     return Array.from(this.#all.values()).filter(({ until }) => until > now).sort((one, other) => other.at - one.at);

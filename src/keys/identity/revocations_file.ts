@@ -7,6 +7,7 @@ import { Buffer } from "node:buffer";
 import { ConfigError } from "../../config/config.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import { FileUnavailable, type SharedFile } from "../../storage/shared_file.ts";
+import { isOfLaterForm, LaterForms } from "../../storage/stored_forms.ts";
 import { KeyStoreUnavailable } from "../key_store.ts";
 import {
   MAX_REVOCATIONS,
@@ -22,7 +23,9 @@ import {
 const WATCH_MS = 300;
 
 function readFileText(text: string): Revocation[] {
-  const { revoked } = Object(JSON.parse(text)) as { revoked?: unknown };
+  const content: unknown = JSON.parse(text);
+  if (isOfLaterForm(content)) throw new LaterForms("this file");
+  const { revoked } = Object(content) as { revoked?: unknown };
   if (!Array.isArray(revoked)) throw new Error("expected an object with revoked");
   return revoked.map(readRevocation);
 }
@@ -67,8 +70,10 @@ export class FileRevocations implements RevocationRegistry {
   async check(): Promise<void> {
     try {
       await this.#read();
-    } catch {
-      const message = "cannot read the revoked tokens: mend the file, or remove it to accept these tokens again";
+    } catch (cause) {
+      const message = cause instanceof LaterForms
+        ? cause.message
+        : "cannot read the revoked tokens: mend the file, or remove it to accept these tokens again";
       throw new ConfigError([{ path: "identity", message, source: this.#file.path }]);
     }
   }
@@ -106,7 +111,9 @@ export class FileRevocations implements RevocationRegistry {
     try {
       return await act();
     } catch (cause) {
-      if (cause instanceof FileUnavailable) throw new KeyStoreUnavailable(cause.message, { cause });
+      if (cause instanceof FileUnavailable || cause instanceof LaterForms) {
+        throw new KeyStoreUnavailable(cause.message, { cause });
+      }
       if (cause instanceof SyntaxError || (cause instanceof Error && cause.name === "ValiError")) {
         throw new KeyStoreUnavailable(`Cannot use ${this.#file.path}: it is broken`, { cause });
       }

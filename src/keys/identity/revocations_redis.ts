@@ -2,6 +2,9 @@
  * Revoked identity tokens in Redis, for many gateways. A change is announced, and looked for twice a second in case the
  * announcement got lost.
  *
+ * Redis can lose its data. Each gateway keeps the revocations that it knows until they expire, and writes those back
+ * that Redis lacks. A random generation next to the number of changes shows that the number belongs to other data.
+ *
  * @module
  */
 import type { Clock } from "../../exchange/clock.ts";
@@ -17,22 +20,31 @@ import {
   type RevocationRegistry,
 } from "./revocations.ts";
 
-/** Revocations by the time at which they end, and the number of changes: in one slot of a Cluster. */
+/** Revocations by the time at which they end, the number of changes, and the generation: in one slot of a Cluster. */
 const REVOKED = "sallyport:{revoked}:tokens";
 const CHANGES = "sallyport:{revoked}:changes";
+const GENERATION = "sallyport:{revoked}:generation";
+const KEYS = [REVOKED, CHANGES, GENERATION];
 const CHANNEL = "sallyport:revoked";
 /** Interval at which the number of changes is looked at. Milliseconds. */
 const WATCH_MS = 400;
 
+/** Revocations that are written back at once. */
+const BATCH = 1000;
+
 /**
- * Adds a revocation and removes those that have ended. KEYS: tokens, changes. ARGV: record, its end, now, the limit, the
- * channel. Answers 0 where there are too many.
+ * Adds revocations and removes those that have ended. KEYS: tokens, changes, generation. ARGV: now, the limit, the
+ * channel, a new generation, then the end and the record of each. Answers 0 if there are too many.
  */
-const ADD = `redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[3])
-if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[4]) then return 0 end
-redis.call('ZADD', KEYS[1], ARGV[2], ARGV[1])
-redis.call('INCR', KEYS[2])
-redis.call('PUBLISH', ARGV[5], '')
+const ADD = `redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
+if redis.call('ZCARD', KEYS[1]) + (#ARGV - 4) / 2 > tonumber(ARGV[2]) then return 0 end
+local added = 0
+for i = 5, #ARGV, 2 do added = added + redis.call('ZADD', KEYS[1], ARGV[i], ARGV[i + 1]) end
+redis.call('SET', KEYS[3], ARGV[4], 'NX')
+if added > 0 then
+  redis.call('INCR', KEYS[2])
+  redis.call('PUBLISH', ARGV[3], '')
+end
 return 1`;
 
 /** Revocations in Redis. While Redis does not answer, those that are known hold. */
@@ -41,8 +53,8 @@ export class RedisRevocations implements RevocationRegistry {
   readonly #clock: Clock;
   readonly #add: ReturnType<RedisClient["script"]>;
   readonly #index = new RevocationIndex();
-  /** Number of changes that are known; `undefined` before the first answer. */
-  #changes: string | undefined;
+  /** Generation and number of changes of the data that is known; `undefined` before the first answer. */
+  #version: string | undefined;
   #reading: Promise<void> | undefined;
   #isClosed = false;
   #cancelTimer = (): void => {};
@@ -58,7 +70,7 @@ export class RedisRevocations implements RevocationRegistry {
   }
 
   get isReady(): boolean {
-    return this.#changes !== undefined;
+    return this.#version !== undefined;
   }
 
   /** Reads the revocations and follows them from then on. Resolves after the first attempt. */
@@ -78,12 +90,10 @@ export class RedisRevocations implements RevocationRegistry {
   }
 
   async revoke(revocation: Revocation): Promise<void> {
-    const { until } = revocation;
-    const args = [JSON.stringify(revocation), until, this.#clock.now(), MAX_REVOCATIONS, CHANNEL];
-    const added = await this.#administer(() =>
-      this.#client.ask((redis) => this.#add(redis, [REVOKED, CHANGES], args), Number)
+    const isAdded = await this.#administer(() =>
+      this.#write((call, read) => this.#client.ask(call, read), [revocation])
     );
-    if (added !== 1) refuseMore();
+    if (!isAdded) refuseMore();
     this.#index.add(revocation);
   }
 
@@ -101,14 +111,26 @@ export class RedisRevocations implements RevocationRegistry {
   }
 
   async #read(run: RedisClient["ask"]): Promise<void> {
-    const changes = await run((redis) => redis.get(CHANGES), (answer) => String(answer ?? ""));
-    if (changes === this.#changes) return;
+    const version = await run((redis) => redis.mget(GENERATION, CHANGES), String);
+    if (version === this.#version) return;
     const texts = await run((redis) => redis.zrange(REVOKED, "0", "-1"), (answer) => answer as string[]);
-    // Redis that has lost its data has lost no revocation here.
-    const hasLost = Number(changes) < Number(this.#changes ?? 0);
-    const kept = hasLost ? this.#index.list(this.#clock.now()) : [];
-    this.#index.replace([...kept, ...texts.map((text) => readRevocation(JSON.parse(text)))]);
-    this.#changes = changes;
+    const stored = texts.map((text) => readRevocation(JSON.parse(text)));
+    const index = new RevocationIndex();
+    index.replace(stored);
+    const missing = this.#index.list(this.#clock.now()).filter((known) => !index.has(known));
+    this.#index.replace([...stored, ...missing]);
+    for (let start = 0; start < missing.length; start += BATCH) {
+      await this.#write(run, missing.slice(start, start + BATCH));
+    }
+    this.#version = version;
+  }
+
+  /** @returns False if there are too many */
+  async #write(run: RedisClient["ask"], revocations: readonly Revocation[]): Promise<boolean> {
+    // Several gateways can write one back: each has to write the same text.
+    const records = revocations.flatMap((each) => [each.until, JSON.stringify(readRevocation(each))]);
+    const args = [this.#clock.now(), MAX_REVOCATIONS, CHANNEL, crypto.randomUUID(), ...records];
+    return await run((redis) => this.#add(redis, KEYS, args), Number) === 1;
   }
 
   #watch(): void {

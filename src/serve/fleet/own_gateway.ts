@@ -122,7 +122,7 @@ export class OwnGateway {
       ...this.#minute.figures(this.#lookedTo, age),
       memoryBytes: served.memoryBytes,
       isRedisUp: redis?.isUp ?? null,
-      localDecisions: redis?.localDecisions ?? 0,
+      localDecisions: (redis?.localDecisions ?? 0) + (served.localDecisions ?? 0),
     };
   }
 }

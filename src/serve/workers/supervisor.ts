@@ -21,9 +21,10 @@ import { WorkerChanges } from "./changes.ts";
 import { callListener } from "./loopback.ts";
 import { Poll } from "./poll.ts";
 import { spawnWorker } from "./spawn.ts";
+import { WorkerKeys } from "./supervised_keys.ts";
 import { createWorker, say, toHealth, type Worker } from "./supervised_worker.ts";
 import type { SupervisorMessage, WorkerHealth, WorkerMessage } from "./worker.ts";
-import { addWorkerMetrics, memoryOf } from "./worker_metrics.ts";
+import { addWorkerMetrics, localDecisionsOf, memoryOf } from "./worker_metrics.ts";
 
 /** Options of the supervisor. */
 export interface SuperviseOptions {
@@ -64,6 +65,11 @@ export class Workers implements Serving {
   readonly #watching = new Poll<LivePart>();
   readonly #finding = new Poll<ExchangePage>();
   readonly #changes = new WorkerChanges<Worker>({
+    serving: () => this.#serving,
+    say: (worker, message) => this.#say(worker, message),
+  });
+
+  readonly #keys = new WorkerKeys<Worker>({
     serving: () => this.#serving,
     say: (worker, message) => this.#say(worker, message),
   });
@@ -113,6 +119,12 @@ export class Workers implements Serving {
   /** Memory of all workers, as last reported. */
   get memoryBytes(): number {
     return Array.from(this.#workers).reduce((sum, { counts }) => sum + memoryOf(counts), 0);
+  }
+
+  /** Limits that all workers have decided without Redis, as last reported. */
+  get localDecisions(): number {
+    const all = [this.#ended, ...Array.from(this.#workers, ({ counts }) => counts)];
+    return all.reduce((sum, counts) => sum + localDecisionsOf(counts), 0);
   }
 
   /**
@@ -283,6 +295,9 @@ export class Workers implements Serving {
       case "recordings":
         // Nobody would renew the leases of a worker that has ended.
         return this.#workers.has(worker) ? worker.recordings.handle(message.calls) : undefined;
+      case "findKey":
+      case "foundKey":
+        return this.#keys.heard(worker, message);
       case "limits":
         return this.#count(worker, message);
     }

@@ -5,6 +5,7 @@
  */
 import process from "node:process";
 import type { RecordingStore } from "../../durable/recording_store.ts";
+import type { KeySiblings } from "../../keys/key_siblings.ts";
 import type { Limiter } from "../../limits/limiter.ts";
 import type { ExchangePage, ExchangeQuery } from "../../observe/live/exchange_page.ts";
 import type { LivePart } from "../../observe/live/live_report.ts";
@@ -15,6 +16,7 @@ import { ConfigError } from "../../config/config.ts";
 import type { ListeningChange } from "../listener_set.ts";
 import type { Source } from "../prepare.ts";
 import type { RecordingAnswers, RecordingCalls } from "./recording_messages.ts";
+import { type KeyMessage, SupervisedKeys } from "./supervised_keys.ts";
 import { SupervisedLimiter } from "./supervised_limiter.ts";
 import { SupervisedRecordings } from "./supervised_recordings.ts";
 import { SupervisedUsage } from "./supervised_usage.ts";
@@ -41,7 +43,8 @@ export type WorkerMessage =
   | { readonly type: "found"; readonly call: number; readonly page: ExchangePage }
   | { readonly type: "limits"; readonly batch: LimitBatch }
   | { readonly type: "recordings"; readonly calls: RecordingCalls }
-  | { readonly type: "usage"; readonly batch: UsageBatch };
+  | { readonly type: "usage"; readonly batch: UsageBatch }
+  | KeyMessage;
 
 /** The health of a worker. */
 export interface WorkerHealth {
@@ -80,6 +83,7 @@ export type SupervisorMessage =
     readonly isBrief: boolean;
   }
   | { readonly type: "find"; readonly call: number; readonly query: ExchangeQuery }
+  | KeyMessage
   | { readonly type: "close" };
 
 /** Interval at which a worker reports its number of open exchanges. Milliseconds. */
@@ -191,6 +195,8 @@ export interface Supervised {
   readonly limiter: Limiter;
   readonly usage: UsageStore;
   readonly recordings: RecordingStore;
+  /** The other workers, which know keys. */
+  readonly keys: KeySiblings;
   /** The ports that the first worker got; empty for the first worker itself, and on Node. */
   readonly ports: readonly number[];
   /** The first configuration. */
@@ -223,6 +229,7 @@ export function connectToSupervisor(): Supervised | undefined {
   const limits = new SupervisedLimiter((batch) => say({ type: "limits", batch }));
   const usage = new SupervisedUsage((batch) => say({ type: "usage", batch }));
   const recordings = new SupervisedRecordings((calls) => say({ type: "recordings", calls }));
+  const keys = new SupervisedKeys(say);
   // The terminal signals all processes of a group; when to leave is the supervisor's to say.
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => {});
   const source = askForSource();
@@ -240,6 +247,7 @@ export function connectToSupervisor(): Supervised | undefined {
     process.on("message", (message: SupervisorMessage) => {
       if (message.type === "limits") return limits.answered(message.states);
       if (message.type === "recordings") return recordings.answered(message.answers);
+      if (message.type === "findKey" || message.type === "foundKey") return keys.heard(message);
       if (message.type === "counted") return usage.received(message.batch);
       if (message.type !== "close") return;
       clearInterval(watch);
@@ -250,6 +258,7 @@ export function connectToSupervisor(): Supervised | undefined {
     limiter: limits,
     usage,
     recordings: recordings.store,
+    keys,
     source,
     ports: ports === "" ? [] : ports.split(",").map(Number),
     listening,

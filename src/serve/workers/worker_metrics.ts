@@ -8,6 +8,8 @@ import type { MetricRegistry, MetricSnapshot } from "../../observe/metrics/metri
 
 /** The metric of a worker's memory. */
 const MEMORY = "process_resident_memory_bytes";
+/** The metric of limits that a worker decided without Redis. */
+const LOCAL_DECISIONS = "sallyport_limits_local_decisions_total";
 
 /** Reads the number of workers that serve, that should serve, and that ended unexpectedly, and what they share. */
 export interface WorkerCounts {
@@ -33,5 +35,14 @@ export function addWorkerMetrics(
 
 /** Returns the memory of a worker by its metrics. Bytes. */
 export function memoryOf(counts: readonly MetricSnapshot[]): number {
-  return counts.find(({ name }) => name === MEMORY)?.series[MEMORY] ?? 0;
+  return valueOf(counts, MEMORY);
+}
+
+/** Returns the number of limits that a worker decided without Redis, by its metrics. */
+export function localDecisionsOf(counts: readonly MetricSnapshot[]): number {
+  return valueOf(counts, LOCAL_DECISIONS);
+}
+
+function valueOf(counts: readonly MetricSnapshot[], metric: string): number {
+  return counts.find(({ name }) => name === metric)?.series[metric] ?? 0;
 }

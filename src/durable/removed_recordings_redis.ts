@@ -1,0 +1,99 @@
+/**
+ * Recordings in Redis that this gateway has removed. A removal that fails is tried for as long as a lease; a failover can
+ * lose one that was done, so it is repeated at the server that has taken over.
+ *
+ * @module
+ */
+import type { Clock } from "../exchange/clock.ts";
+import { type RedisClient } from "../storage/redis_client.ts";
+import { toDeletedKey, toLogKey, toRecordingKey } from "./recording_replies_redis.ts";
+import { DELETE, DISCARD } from "./recording_scripts_redis.ts";
+import { RECENT_MS } from "./recent_entries.ts";
+
+/** Deadline of calls for which no caller waits, or which carry many bytes. Milliseconds. */
+export const PATIENT_MS = 1000;
+/** Attempts at a removal. */
+const TRIES = 4;
+
+/** Parts of {@link RemovedRecordings}. */
+export interface RemovedRecordingsOptions {
+  readonly client: RedisClient;
+  readonly clock: Clock;
+  /** Time for which the id of an expired recording is known. Milliseconds. */
+  readonly tombstoneMs: number;
+}
+
+interface Removal {
+  /** Removes it. */
+  readonly run: () => Promise<void>;
+  triesLeft: number;
+  /** The generation of the server where it was done. */
+  doneAt: number | undefined;
+  /** Time at which it was asked for. */
+  readonly askedAt: number;
+}
+
+/** Recordings that this gateway has discarded or deleted. */
+export class RemovedRecordings {
+  readonly #options: RemovedRecordingsOptions;
+  readonly #discard: ReturnType<RedisClient["script"]>;
+  readonly #delete: ReturnType<RedisClient["script"]>;
+  readonly #removals = new Map<string, Removal>();
+
+  constructor(options: RemovedRecordingsOptions) {
+    this.#options = options;
+    this.#discard = options.client.script("sallyportRecordingDiscard", DISCARD);
+    this.#delete = options.client.script("sallyportRecordingDelete", DELETE);
+  }
+
+  /** The number of removals that can need another attempt. */
+  get size(): number {
+    return this.#removals.size;
+  }
+
+  /** Discards a recording. Never rejects. */
+  async discard(id: string, epoch: number): Promise<void> {
+    const { client, tombstoneMs } = this.#options;
+    const keys = [toRecordingKey(id), toLogKey(id)];
+    const run = () => client.run((redis) => this.#discard(redis, keys, [id, epoch, tombstoneMs]), () => {}, PATIENT_MS);
+    await this.#try(id, this.#add(id, run));
+  }
+
+  /** Deletes a recording. @throws If that fails */
+  async delete(id: string): Promise<void> {
+    const { client } = this.#options;
+    const keys = [toRecordingKey(id), toLogKey(id), toDeletedKey(id)];
+    const run = () => client.run((redis) => this.#delete(redis, keys, [id, RECENT_MS]), () => {}, PATIENT_MS);
+    const { generation } = client;
+    await run();
+    this.#add(id, run).doneAt = generation;
+  }
+
+  /** Repeats what failed, and what was done at another server. */
+  async repeat(): Promise<void> {
+    for (const [id, removal] of this.#removals) await this.#try(id, removal);
+  }
+
+  #add(id: string, run: () => Promise<void>): Removal {
+    const askedAt = this.#options.clock.monotonic();
+    const removal: Removal = { run, triesLeft: TRIES, doneAt: undefined, askedAt };
+    this.#removals.set(id, removal);
+    return removal;
+  }
+
+  async #try(id: string, removal: Removal): Promise<void> {
+    const { client, clock } = this.#options;
+    const { generation } = client;
+    const isDone = removal.doneAt === generation;
+    const isOver = isDone ? clock.monotonic() - removal.askedAt > RECENT_MS : removal.triesLeft-- <= 0;
+    if (isOver) this.#removals.delete(id);
+    if (isDone || isOver) return;
+    try {
+      await removal.run();
+      removal.doneAt = generation;
+      removal.triesLeft = TRIES;
+    } catch {
+      // The next turn tries again.
+    }
+  }
+}
