@@ -132,7 +132,7 @@ describe("a change of the configuration over workers", () => {
       worker.heard.splice(0);
     }
   };
-  /** A worker that serves by the configuration in force, and one that is behind. */
+  /** A worker that serves by the configuration in force, and another one, which is behind. */
   const beginWithOneBehind = async () => {
     const [first = assert.fail(), behind = assert.fail()] = workers;
     await begin(first);

@@ -1,5 +1,5 @@
 /**
- * The workers of a supervisor, each in a state of its own: they are started, replaced when they end, and drained.
+ * The workers of a supervisor: they are started, replaced when they end, and drained.
  *
  * @module
  */
@@ -123,11 +123,12 @@ export class WorkerPool {
   /**
    * Drains a worker that can't go on, and starts another one in its place.
    *
-   * @param why The reason, for the operator
+   * @param why The worker and the reason, for the operator
    */
   replace(worker: Worker, why: string): void {
     if (this.#state !== "serving" || !this.move(worker, { type: "drained" })) return;
-    this.#options.report(`worker ${worker.child.pid} is replaced, and finishes what it serves: ${why}`);
+    const reason = why.replaceAll("\n", "; ");
+    this.#options.report(`${reason}; it finishes what it serves, and another worker takes its place`);
     this.#startOne();
   }
 

@@ -43,7 +43,7 @@ export type WorkerEvent =
 
 /** State of the supervisor. */
 export type SupervisorState =
-  /** No worker has served yet: the configuration may be one that none can serve. */
+  /** No worker has served yet: the configuration may be unusable. */
   | "starting"
   /** Workers that end are replaced. */
   | "serving"
