@@ -101,14 +101,20 @@ async function serveUntilSignal({ serving, engines, serve, read, count, logs, lo
   const fleet = new SharedFleet(own, member);
   const parts = { served: serving, fleet, state, serve, version: VERSION, inForce, logs, log, report };
   const admin = new AdminListener(parts);
-  await reloader.start(read());
-  await serving.start();
-  member.start();
-  const signal = waitForSignal(); // it may come as soon as somebody has read the addresses
-  print(toBanner({ version: VERSION, urls: serving.urls, admins: admin.urls, providers }));
-  if (count > 1) print(`${count} workers\n`);
-  onHangup(() => void reloader.reload());
+  const signal = waitForSignal(); // a worker, or a listener, serves before all of it has started
+  let isEnding = false;
+  const start = async () => {
+    await reloader.start(read());
+    await serving.start();
+    if (isEnding) return;
+    member.start();
+    print(toBanner({ version: VERSION, urls: serving.urls, admins: admin.urls, providers }));
+    if (count > 1) print(`${count} workers\n`);
+    onHangup(() => void reloader.reload());
+  };
+  await Promise.race([start(), signal]);
   await signal;
+  isEnding = true;
   reloader.end();
   await serving.close();
   await member.leave();

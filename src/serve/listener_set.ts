@@ -30,10 +30,12 @@ export interface ListenerSetOptions {
 /** A change of the listeners, and the addresses that are listened on after it. */
 export type ListeningChange = Change & { readonly urls: readonly string[] };
 
-/** An address and the listener that is open on it. */
+/** An address and the listener that is open on it. It is the same object for as long as the address stays configured. */
 interface Binding {
-  readonly wanted: WantedAddress;
+  wanted: WantedAddress;
   listener: Listener;
+  /** True while the listener is being replaced, because its certificate has changed. */
+  isReopening: boolean;
 }
 
 const WILDCARDS = ["0.0.0.0", "::"];
@@ -95,16 +97,18 @@ export class ListenerSet {
     try {
       for (const [index, wanted] of addresses.entries()) {
         const path = toPath(index);
-        let listener = kept[index]?.listener;
-        if (listener === undefined) {
+        let binding = kept[index];
+        if (binding === undefined) {
           if (before.some((binding) => areInConflict(binding.wanted, wanted))) {
             const message = "a port can't change its hostname, or between http and https, without a restart";
             throw new ConfigError([{ path, message }]);
           }
           const port = wanted.givenPort ?? wanted.port;
-          fresh.push(listener = await openListener(handler, serve, { ...wanted, port }, path));
+          const listener = await openListener(handler, serve, { ...wanted, port }, path);
+          fresh.push(listener);
+          binding = { wanted, listener, isReopening: false };
         }
-        bindings.push({ wanted, listener });
+        bindings.push(binding);
       }
     } catch (error) {
       await abandon();
@@ -112,41 +116,65 @@ export class ListenerSet {
     }
     const apply = () => {
       this.#bindings = bindings;
-      for (const { listener } of before) this.#leave(listener);
-      for (const [index, binding] of bindings.entries()) this.#adjust(binding, kept[index]);
+      for (const { listener, isReopening } of before) {
+        if (!isReopening) this.#leave(listener);
+      }
+      for (const [index, wanted] of addresses.entries()) {
+        const binding = kept[index];
+        if (binding !== undefined) this.#adjust(binding, wanted);
+      }
     };
     return { apply, abandon, urls: bindings.map(({ listener }) => listener.url) };
   }
 
   /** Applies changed options to a listener that stays. */
-  #adjust(binding: Binding, before: Binding | undefined): void {
-    if (before === undefined) return;
-    const { tls, bodyTimeMs } = before.wanted;
-    const isEqual = tls?.cert === binding.wanted.tls?.cert && tls?.key === binding.wanted.tls?.key;
-    if (isEqual && bodyTimeMs === binding.wanted.bodyTimeMs) return;
-    const isAdjusted = binding.listener.adjust?.(binding.wanted) ?? false;
-    if (!isEqual && !isAdjusted) this.#reopen(binding);
+  #adjust(binding: Binding, wanted: WantedAddress): void {
+    const { tls, bodyTimeMs } = binding.wanted;
+    binding.wanted = wanted;
+    const isEqual = tls?.cert === wanted.tls?.cert && tls?.key === wanted.tls?.key;
+    if (isEqual && bodyTimeMs === wanted.bodyTimeMs) return;
+    const isAdjusted = binding.listener.adjust?.(wanted) ?? false;
+    if (!isEqual && !isAdjusted) void this.#reopen(binding);
   }
 
-  /** Opens a listener anew, on a runtime that can't replace its certificate. The port is briefly closed meanwhile. */
-  #reopen(binding: Binding): void {
-    const { handler, serve, report } = this.#options;
-    const { listener: old, wanted } = binding;
-    const port = Number(new URL(old.url).port || (wanted.tls === undefined ? 80 : 443));
+  /**
+   * Replaces a listener, on a runtime that can't change its certificate. The port is briefly closed meanwhile. The
+   * configuration can change again before the port is free: the listener that opens then follows the latest one.
+   */
+  async #reopen(binding: Binding): Promise<void> {
+    if (binding.isReopening) return;
+    binding.isReopening = true;
+    const { listener: old } = binding;
     this.#leave(old);
-    let isTold = false;
-    const open = async (): Promise<void> => {
-      try {
-        const listener = await serve(handler, { ...wanted, port });
-        if (this.#isClosed || !this.#bindings.includes(binding)) return await stopListeners([listener]);
+    const isWanted = () => !this.#isClosed && this.#bindings.includes(binding);
+    let isReported = false;
+    while (isWanted()) {
+      const { wanted } = binding;
+      const listener = await this.#tryOpen(binding);
+      if (listener !== undefined) {
+        if (wanted !== binding.wanted || !isWanted()) {
+          this.#leave(listener);
+          continue;
+        }
         binding.listener = listener;
-      } catch {
-        if (!isTold) report(`${old.url} can't be opened again yet: it is tried until it can`);
-        isTold = true;
-        systemClock.timer(AGAIN_MS, () => void (this.#isClosed || open()));
+        break;
       }
-    };
-    void open();
+      if (!isReported) this.#options.report(`${old.url} cannot be opened again yet: retrying until it can`);
+      isReported = true;
+      await new Promise<void>((resolve) => systemClock.timer(AGAIN_MS, resolve));
+    }
+    binding.isReopening = false;
+  }
+
+  /** Opens the port of a binding again. @returns The listener; `undefined` while the port is not free */
+  async #tryOpen({ listener, wanted }: Binding): Promise<Listener | undefined> {
+    const { handler, serve } = this.#options;
+    const port = Number(new URL(listener.url).port || (wanted.tls === undefined ? 80 : 443));
+    try {
+      return await serve(handler, { ...wanted, port });
+    } catch {
+      return undefined;
+    }
   }
 
   #leave(listener: Listener): void {

@@ -54,6 +54,7 @@ export class Reloader {
    */
   async start(source: Source): Promise<void> {
     const change = await this.#options.prepare(source);
+    if (this.#isOver) return await change.abandon();
     this.#apply(source, change);
   }
 

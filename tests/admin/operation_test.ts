@@ -84,11 +84,12 @@ describe("an operator", () => {
       headers: { authorization: "Bearer sk-1", "gateway-auth": `Bearer ${key}`, "content-type": "application/json" },
       body,
     });
-  const tryOut = (provider: string, headers: Record<string, string>, body: string) =>
+  const tryOut = (provider: string, headers: Record<string, string>, body: string, signal?: AbortSignal) =>
     fetch(`${running.admin}/v1/playground/${provider}`, {
       method: "POST",
       headers: { "content-type": "application/json", ...headers },
       body,
+      ...(signal !== undefined && { signal }),
     });
 
   it("needs the token for every route, and is told so", async () => {
@@ -323,6 +324,25 @@ describe("an operator", () => {
         assert.equal(new TextDecoder().decode((await reader.read()).value), chunk("a"));
         controller.abort();
         await until(() => running.provider.calls[0]?.isCut === true, "the upstream is closed");
+      });
+
+      it("and an operator that leaves before the answer ends the call at the provider", async () => {
+        await start({ args, answering: () => {} }, { keys: [{ id: "own", key: OWN_KEY }] });
+        for (const body of [GOOD_BODY, STREAM_BODY]) {
+          const controller = new AbortController();
+          const headers = {
+            "sallyport-admin": `Bearer ${TOKEN}`,
+            authorization: "Bearer sk-1",
+            "gateway-auth": `Bearer ${OWN_KEY}`,
+          };
+          const left = assert.rejects(tryOut("a", headers, body, controller.signal));
+          const { calls } = running.provider;
+          const before = calls.length;
+          await until(() => calls.length > before, "the provider has the call");
+          controller.abort();
+          await left;
+          await until(() => calls[before]?.isCut === true, "the call is closed");
+        }
       });
 
       it("and is told what is wrong with it", async () => {

@@ -213,7 +213,8 @@ describe("reload", () => {
         assert.equal(await call("a.localhost", KEY, second), 200);
       });
 
-      it("row 66: takes a renewed certificate over", async () => {
+      /** Serves with a certificate for `one.test`, which `renew` replaces. */
+      async function serveWithCertificate() {
         const renew = (name: string) => {
           const { cert, key } = createSelfSignedCertificate([name]);
           writeFileSync(join(folder.path, "b.crt"), cert);
@@ -221,8 +222,8 @@ describe("reload", () => {
         };
         renew("one.test");
         const tls = { cert: "b.crt", key: "b.key" };
-        const { program, reload } = await serve(workers, config(["a"], { listen: [{ port: 0 }, { port: 0, tls }] }));
-        const port = Number(new URL(await program.waitFor(/listening on (https:\S+)/)).port);
+        const served = await serve(workers, config(["a"], { listen: [{ port: 0 }, { port: 0, tls }] }));
+        const port = Number(new URL(await served.program.waitFor(/listening on (https:\S+)/)).port);
         const open = () =>
           new Promise<TLSSocket>((resolve, reject) => {
             const socket = connect({ host: "127.0.0.1", port, rejectUnauthorized: false }, () => resolve(socket));
@@ -234,6 +235,11 @@ describe("reload", () => {
           socket?.destroy();
           return name;
         };
+        return { ...served, renew, open, nameOf };
+      }
+
+      it("row 66: takes a renewed certificate over", async () => {
+        const { reload, renew, open, nameOf } = await serveWithCertificate();
         assert.equal(await nameOf(), "one.test");
         const kept = await open();
         let isClosed = false;
@@ -249,6 +255,16 @@ describe("reload", () => {
           /not reloaded.*listen\[1\]\.tls\.key: expected the private key of the certificate/,
         );
         assert.equal(await nameOf(), "two.test");
+      });
+
+      it("keeps the port open when another reload follows a renewed certificate at once", async () => {
+        const { reload, renew, nameOf } = await serveWithCertificate();
+        for (const name of ["two.test", "three.test", "four.test", "five.test"]) {
+          renew(name);
+          assert.match(await reload(), /was reloaded/);
+          assert.match(await reload(), /was reloaded/);
+          await until(async () => await nameOf() === name, `${name} is shown`);
+        }
       });
     });
   }

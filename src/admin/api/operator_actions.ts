@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
+import { type GatewayRequest, type GatewayResponse, whenGone } from "../../http/message.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import { type AddressParts, splitAddress } from "../../config/address.ts";
 import { CREDENTIAL_HEADERS, type CredentialHeader, toCredential } from "../../config/credential.ts";
@@ -273,9 +273,10 @@ export class OperatorActions {
         },
         cancel() {},
       },
-      get signal() {
-        return inbound.signal;
+      get isGone() {
+        return inbound.isGone;
       },
+      onGone: (act) => whenGone(inbound, act),
     });
     return { ...answer, headers: { ...answer.headers, "cache-control": "no-store" } };
   }

@@ -4,7 +4,7 @@
  * @module
  */
 import { ConfigError } from "../../config/config.ts";
-import { systemClock } from "../../exchange/clock.ts";
+import type { Clock } from "../../exchange/clock.ts";
 import { runtime } from "../../runtime.ts";
 import type { Change } from "../change.ts";
 import { openListener } from "../lifecycle.ts";
@@ -12,24 +12,30 @@ import { areInConflict } from "../listener_set.ts";
 import { serve } from "../node.ts";
 import type { Source } from "../prepare.ts";
 import type { SupervisorMessage, WorkerMessage } from "./worker.ts";
-
-/** A worker and its configuration. */
-export interface ChangingWorker {
-  readonly child: { readonly pid?: number | undefined; kill(signal: "SIGKILL"): unknown };
-  readonly ended: Promise<void>;
-  /** The configuration that it was last told to use. */
-  source: Source | undefined;
-}
+import type { AskedChange, WorkerEvent, WorkerState } from "./worker_state.ts";
 
 /** Options of {@link WorkerChanges}. */
-export interface WorkerChangesOptions<Worker> {
-  /** Returns the workers that serve. */
-  readonly serving: () => readonly Worker[];
+export interface WorkerChangesOptions<Worker extends ChangingWorker> {
+  /** Returns all workers. */
+  readonly all: () => readonly Worker[];
+  /** Passes an event to a worker's state. Returns whether it has changed. */
+  readonly move: (worker: Worker, event: WorkerEvent) => boolean;
+  /** Drains a worker and starts another one in its place. */
+  readonly replace: (worker: Worker, why: string) => void;
   readonly say: (worker: Worker, message: SupervisorMessage) => void;
+  readonly clock: Clock;
 }
 
-/** A worker's answer to a configuration that it was told to prepare. */
-type Verdict = WorkerMessage & { readonly type: "prepared" | "refused" };
+/** The part of a worker that concerns its configuration. */
+export interface ChangingWorker {
+  readonly child: { readonly pid?: number | undefined };
+  readonly ended: Promise<void>;
+  readonly state: WorkerState;
+  readonly urls: readonly string[];
+}
+
+/** A worker's answer to a configuration that it was told to prepare; `late` and `ended` stand for a missing one. */
+type Verdict = (WorkerMessage & { readonly type: "prepared" | "refused" }) | { readonly type: "late" | "ended" };
 
 /**
  * The longest time for a worker to prepare a configuration, with an unreachable Redis and large files. Milliseconds.
@@ -42,11 +48,13 @@ const toPorts = (urls: readonly string[]): number[] =>
 
 /** Holds the configuration of all workers, and replaces it. */
 export class WorkerChanges<Worker extends ChangingWorker> {
-  /** The configuration that newly started workers get. */
-  source: Source | undefined;
+  /** The configuration in force, which newly started workers get. */
+  #source: Source | undefined;
   readonly #options: WorkerChangesOptions<Worker>;
-  readonly #waiting = new Map<Worker, { readonly call: number; readonly resolve: (verdict: Verdict) => void }>();
-  /** The addresses that the workers listen on. */
+  /** Questions that are not answered yet. */
+  readonly #asked = new Map<number, (verdict: Verdict) => void>();
+  readonly #catchingUp = new Set<Promise<void>>();
+  /** The addresses that the workers listen on by the configuration in force; empty until one does. */
   #urls: readonly string[] = [];
   #calls = 0;
 
@@ -57,61 +65,87 @@ export class WorkerChanges<Worker extends ChangingWorker> {
 
   /** Sends the configuration to a worker that has started. */
   configure(worker: Worker): void {
-    const { source } = this;
-    worker.source = source;
-    if (source !== undefined) this.#options.say(worker, { type: "configure", source });
+    const { move, say } = this.#options;
+    const source = this.#source;
+    if (source === undefined || !move(worker, { type: "configured", source })) return;
+    say(worker, { type: "configure", source, ports: toPorts(this.#urls) });
   }
 
-  /** Returns whether a worker that serves has the configuration in force. If not, it is updated to it. */
-  hasLatest(worker: Worker): boolean {
-    if (worker.source === this.source) return true;
-    void this.#catchUp(worker);
-    return false;
+  /** Handles the news that a worker listens by the configuration that it was last told to use. */
+  listening(worker: Worker): void {
+    const { move } = this.#options;
+    move(worker, { type: "listening" });
+    const { state } = worker;
+    if (state.name !== "serving") return;
+    if (state.source === this.#source) this.#urls = worker.urls;
+    else this.#beginCatchUp(worker);
   }
 
-  /** Handles a worker's answer. @param verdict The answer to the configuration that the worker was told to prepare */
-  answered(worker: Worker, verdict: Verdict): void {
-    const waiting = this.#waiting.get(worker);
-    if (waiting?.call === verdict.call) waiting.resolve(verdict);
+  /** Handles a worker's answer to a configuration that it was told to prepare. */
+  answered(verdict: WorkerMessage & { readonly type: "prepared" | "refused" }): void {
+    this.#asked.get(verdict.call)?.(verdict);
   }
 
   /**
-   * Makes all workers prepare another configuration. The first does so alone, for the others take over its ports. A
-   * worker that ends meanwhile is ignored: its successor starts with the configuration that is then in force.
+   * Makes all workers prepare another configuration, once those that were behind have caught up. The first does so
+   * alone, for the others take over its ports. A worker that starts or ends meanwhile is not asked: it, or its
+   * successor, gets the configuration that is then in force.
    *
    * @param source The configuration
    * @returns The change
    * @throws {ConfigError} When one of them can't use it: then all go on as before
    */
   async prepare(source: Source): Promise<Change> {
-    const { serving, say } = this.#options;
-    const call = ++this.#calls;
-    const [first, ...others] = serving();
-    const told: Worker[] = [];
-    const ask = (worker: Worker, ports: readonly number[]) => {
-      told.push(worker);
-      return this.#prepareIn(worker, { call, source, ports });
-    };
-    const abandon = () => {
-      for (const worker of told) say(worker, { type: "abandon", call });
-      return Promise.resolve();
-    };
-    let urls: readonly string[] = [];
-    if (runtime === "node" && first !== undefined) await this.#assertFree(source);
+    while (this.#catchingUp.size > 0) await Promise.all(this.#catchingUp);
+    if (runtime === "node" && this.#serving.length > 0) await this.#assertFree(source);
+    let urls: readonly string[] | undefined;
     try {
-      if (first !== undefined) urls = await ask(first, []);
-      await Promise.all(others.map((worker) => ask(worker, toPorts(urls))));
+      for (const worker of this.#serving) {
+        urls = await this.#ask(worker, source, []);
+        if (urls !== undefined) break;
+      }
+      const ports = toPorts(urls ?? []);
+      await Promise.all(this.#serving.map((worker) => this.#ask(worker, source, ports)));
     } catch (error) {
-      await abandon();
+      this.#abandon(source);
       throw error;
     }
-    const apply = () => {
-      this.source = source;
-      this.#urls = urls;
-      for (const worker of told) this.#apply(worker, call);
-      for (const worker of serving()) this.hasLatest(worker); // one that came to serve since
+    return {
+      apply: () => this.#apply(source, urls ?? []),
+      abandon: () => Promise.resolve(this.#abandon(source)),
     };
-    return { apply, abandon };
+  }
+
+  /** The workers that prepare nothing. */
+  get #serving(): readonly Worker[] {
+    return this.#options.all().filter(({ state }) => state.name === "serving");
+  }
+
+  #apply(source: Source, urls: readonly string[]): void {
+    this.#source = source;
+    this.#urls = urls;
+    for (const worker of this.#options.all()) {
+      const { state } = worker;
+      if (state.name === "prepared" && state.change.source === source) this.#tellToApply(worker, state.change);
+      else if (state.name === "serving") this.#beginCatchUp(worker); // it came to serve meanwhile
+    }
+  }
+
+  #abandon(source: Source): void {
+    for (const worker of this.#options.all()) {
+      const { state } = worker;
+      if ("change" in state && state.change.source === source) this.#tellToAbandon(worker, state.change);
+    }
+  }
+
+  #tellToApply(worker: Worker, { call }: AskedChange): void {
+    this.#options.move(worker, { type: "applied" });
+    this.#options.say(worker, { type: "apply", call });
+  }
+
+  #tellToAbandon(worker: Worker, { call }: AskedChange): void {
+    this.#options.move(worker, { type: "abandoned" });
+    this.#options.say(worker, { type: "abandon", call });
   }
 
   /**
@@ -119,61 +153,75 @@ export class WorkerChanges<Worker extends ChangingWorker> {
    * failed to listen on an address can't do so later, even if others can (Node 20 to 26).
    */
   async #assertFree({ addresses }: Source): Promise<void> {
-    const before = this.source?.addresses ?? [];
+    const before = this.#source?.addresses ?? [];
     for (const [index, { hostname, port }] of addresses.entries()) {
       const address = { hostname, port, bodyTimeMs: 0 };
       if (before.some((other) => areInConflict(other, address))) continue; // it stays, or the worker says why it can't
-      const nobody = () => Promise.reject(new Error("nobody is to be answered"));
-      const listener = await openListener({ fetch: nobody, handle: nobody }, serve, address, `listen[${index}]`);
+      const refuse = () => Promise.reject(new Error("this listener answers no one"));
+      const listener = await openListener({ fetch: refuse, handle: refuse }, serve, address, `listen[${index}]`);
       listener.kill();
       await listener.stop();
     }
   }
 
-  /** Makes one worker prepare a configuration. @returns The addresses that it would listen on */
-  async #prepareIn(
-    worker: Worker,
-    asked: Omit<SupervisorMessage & { type: "prepare" }, "type">,
-  ): Promise<readonly string[]> {
-    const { pid } = worker.child;
-    const refuse = (message: string) => new ConfigError([{ path: `worker ${pid}`, message }]);
+  /**
+   * Makes a worker that serves prepare a configuration.
+   *
+   * @returns The addresses that it would listen on; `undefined` if it has ended, or was told to, meanwhile
+   * @throws {ConfigError} When it can't use the configuration, or does not answer in time
+   */
+  async #ask(worker: Worker, source: Source, ports: readonly number[]): Promise<readonly string[] | undefined> {
+    const { move, say, clock } = this.#options;
+    const call = ++this.#calls;
+    if (!move(worker, { type: "asked", change: { call, source } })) return undefined;
     let cancelTimer = (): void => {};
-    try {
-      return await new Promise((resolve, reject) => {
-        cancelTimer = systemClock.timer(PREPARE_MS, () => reject(refuse("it did not answer in time")));
-        this.#waiting.set(worker, {
-          call: asked.call,
-          resolve: (verdict) => verdict.type === "prepared" ? resolve(verdict.urls) : reject(refuse(verdict.why)),
-        });
-        void worker.ended.then(() => resolve([]));
-        this.#options.say(worker, { type: "prepare", ...asked });
-      });
-    } finally {
-      cancelTimer();
-      this.#waiting.delete(worker);
+    const verdict = await new Promise<Verdict>((resolve) => {
+      cancelTimer = clock.timer(PREPARE_MS, () => resolve({ type: "late" }));
+      this.#asked.set(call, resolve);
+      void worker.ended.then(() => resolve({ type: "ended" }));
+      say(worker, { type: "prepare", call, source, ports });
+    });
+    cancelTimer();
+    this.#asked.delete(call);
+    const refuse = (message: string) => {
+      say(worker, { type: "abandon", call }); // a late one may come to prepare it still
+      if (!move(worker, { type: "refused", call })) return undefined;
+      throw new ConfigError([{ path: `worker ${worker.child.pid}`, message }]);
+    };
+    switch (verdict.type) {
+      case "prepared":
+        return move(worker, { type: "prepared", call }) ? verdict.urls : undefined;
+      case "refused":
+        return refuse(verdict.why);
+      case "late":
+        return refuse("it did not answer in time");
+      case "ended":
+        return undefined;
+      default:
+        return verdict satisfies never;
     }
   }
 
-  #apply(worker: Worker, call: number): void {
-    worker.source = this.source;
-    this.#options.say(worker, { type: "apply", call });
+  /** Updates a worker that was starting while the configuration changed. */
+  #beginCatchUp(worker: Worker): void {
+    const task = this.#catchUp(worker).finally(() => this.#catchingUp.delete(task));
+    this.#catchingUp.add(task);
   }
 
-  /**
-   * Updates a worker that was starting while the configuration changed. If that fails, the worker is killed, and its
-   * successor starts with the new configuration.
-   */
+  /** If it can't use the configuration in force, it is replaced by a worker that starts with it. */
   async #catchUp(worker: Worker): Promise<void> {
-    const { source } = this;
-    if (source === undefined || this.#waiting.has(worker)) return;
-    const call = ++this.#calls;
-    try {
-      await this.#prepareIn(worker, { call, source, ports: toPorts(this.#urls) });
-      if (source === this.source) return this.#apply(worker, call);
-      this.#options.say(worker, { type: "abandon", call });
-      await this.#catchUp(worker);
-    } catch {
-      worker.child.kill("SIGKILL");
+    const isBehind = ({ state }: Worker) => state.name === "serving" && state.source !== this.#source;
+    while (this.#source !== undefined && isBehind(worker)) {
+      const source = this.#source;
+      try {
+        await this.#ask(worker, source, toPorts(this.#urls));
+      } catch (error) {
+        return this.#options.replace(worker, error instanceof ConfigError ? error.message : String(error));
+      }
+      const { state } = worker;
+      if (state.name !== "prepared") return;
+      if (source === this.#source) this.#tellToApply(worker, state.change);
+      else this.#tellToAbandon(worker, state.change);
     }
   }
 }

@@ -27,10 +27,11 @@ export async function serveAsWorker(
   const serving = new ServingHere({ ...options, isShared: true });
   const prepareSource = async (source: Source, ports: readonly number[]) =>
     await serving.prepare(await prepare(source, { engines, report }), ports);
-  const source = await Promise.race([supervised.source, supervised.leave]);
-  if (source === undefined) return; // the supervisor has gone
-  (await prepareSource(source, supervised.ports)).apply();
-  supervised.onPrepare(prepareSource);
+  const first = await Promise.race([supervised.source, supervised.leave]);
+  if (first === undefined) return; // the supervisor has gone
+  const { source, ports } = first;
+  (await prepareSource(source, ports)).apply();
+  const abandonChange = supervised.onPrepare(prepareSource);
   const stopReports = supervised.report({
     open: () => serving.openExchanges,
     isReady: () => !serving.isStarting,
@@ -41,6 +42,7 @@ export async function serveAsWorker(
   supervised.listening(serving.urls, source.digest);
   await supervised.leave;
   stopReports();
+  abandonChange();
   await serving.close(0);
   await supervised.reportLast(serving.counts);
   await engines.close();

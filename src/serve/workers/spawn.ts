@@ -23,22 +23,29 @@ function denoFlags(): string[] {
 /**
  * Starts this program again, with the same arguments, as a worker.
  *
- * @param ports The ports of the listeners, once they are known. Node's cluster finds them itself
- * @returns The process
+ * @returns The process. Without a `pid` it could not be started, and an `error` follows
+ * @throws What the system refused at once
  */
-export function spawnWorker(ports: readonly string[]): ChildProcess {
+export function spawnWorker(): ChildProcess {
   const args = process.argv.slice(2);
-  if (runtime === "node") {
-    const [, program = ""] = process.argv;
-    // The kernel hands connections out. Node's own way keeps one for ever that it gave to a worker that then died.
-    cluster.schedulingPolicy = cluster.SCHED_NONE;
-    cluster.setupPrimary({ exec: program, args, execArgv: process.execArgv });
-    return cluster.fork({ ...process.env, [WORKER_VARIABLE]: "" }).process;
-  }
+  const env = { ...process.env, [WORKER_VARIABLE]: "yes" };
+  if (runtime === "node") return forkWorker(args, env);
   const flags = runtime === "deno" ? ["run", "--unstable-net", ...denoFlags()] : process.execArgv;
-  const env = { ...process.env, [WORKER_VARIABLE]: ports.join(",") };
   return spawn(process.execPath, [...flags, ...ownProgram(), ...args], {
     env,
     stdio: ["ignore", "inherit", "inherit", "ipc"],
   });
+}
+
+function forkWorker(args: string[], env: NodeJS.ProcessEnv): ChildProcess {
+  const [, program = ""] = process.argv;
+  // The kernel hands connections out. Node's own way keeps one for ever that it gave to a worker that then died.
+  cluster.schedulingPolicy = cluster.SCHED_NONE;
+  cluster.setupPrimary({ exec: program, args, execArgv: process.execArgv });
+  const worker = cluster.fork(env);
+  // Without a listener the cluster throws the error of a process that could not be started. It never forgets that one.
+  worker.on("error", () => {
+    if (worker.process.pid === undefined) delete cluster.workers?.[worker.id];
+  });
+  return worker.process;
 }

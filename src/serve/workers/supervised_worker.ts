@@ -7,54 +7,67 @@ import type { ChildProcess } from "node:child_process";
 import type { SharedRecordings } from "../../durable/shared_recordings.ts";
 import type { MemoryLimiter } from "../../limits/memory_limiter.ts";
 import type { MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
-import type { ChangingWorker } from "./changes.ts";
 import type { SupervisorMessage, WorkerHealth } from "./worker.ts";
 import { WorkerLeases } from "./worker_leases.ts";
 import { WorkerRecordings } from "./worker_recordings.ts";
+import type { WorkerState } from "./worker_state.ts";
 
 /** A worker. */
-export interface Worker extends ChangingWorker {
+export interface Worker {
   readonly child: ChildProcess;
   readonly startedAt: number;
   readonly leases: WorkerLeases;
   readonly recordings: WorkerRecordings;
+  /** Resolves when it serves, or has ended without. */
+  readonly begun: Promise<void>;
+  readonly ended: Promise<void>;
+  setBegun(): void;
+  setEnded(): void;
+  state: WorkerState;
+  /** Stops the timer that kills it when its drain takes too long. */
+  cancelKill(): void;
   urls: readonly string[];
   /** Digest of its configuration. */
   digest: string;
   open: number;
   isReady: boolean;
-  isLeaving: boolean;
   /** Number of the last batch of usage that it has reported. */
   batch: number;
   /** The metrics that it has reported last. */
   counts: readonly MetricSnapshot[];
 }
 
+/** Parts that count limits, and keep recordings, for all workers. */
+export interface SharedParts {
+  readonly limiter: MemoryLimiter;
+  readonly recordings: SharedRecordings;
+}
+
 /**
  * Creates the record of a worker that has just been started.
  *
  * @param child The process
- * @param ended Resolves when it has ended
- * @param all Count limits, and keep recordings, for all workers
+ * @param shared Parts that all workers share
  */
-export function createWorker(
-  child: ChildProcess,
-  ended: Promise<void>,
-  { limiter, recordings }: { readonly limiter: MemoryLimiter; readonly recordings: SharedRecordings },
-): Worker {
+export function createWorker(child: ChildProcess, { limiter, recordings }: SharedParts): Worker {
   const name = String(child.pid);
+  let setBegun = (): void => {};
+  let setEnded = (): void => {};
   return {
     child,
     startedAt: performance.now(),
     leases: new WorkerLeases(limiter),
     recordings: new WorkerRecordings(recordings, name, (answers) => say(child, { type: "recordings", answers })),
-    ended,
+    begun: new Promise((resolve) => setBegun = resolve),
+    ended: new Promise((resolve) => setEnded = resolve),
+    setBegun,
+    setEnded,
+    state: { name: "starting" },
+    cancelKill() {},
     urls: [],
     digest: "",
-    source: undefined,
     open: 0,
     isReady: false,
-    isLeaving: false,
     batch: 0,
     counts: [],
   };

@@ -20,11 +20,11 @@ import type { Serving } from "../serving.ts";
 import { WorkerChanges } from "./changes.ts";
 import { callListener } from "./loopback.ts";
 import { Poll } from "./poll.ts";
-import { spawnWorker } from "./spawn.ts";
 import { WorkerKeys } from "./supervised_keys.ts";
-import { createWorker, say, toHealth, type Worker } from "./supervised_worker.ts";
+import { say, toHealth, type Worker } from "./supervised_worker.ts";
 import type { SupervisorMessage, WorkerHealth, WorkerMessage } from "./worker.ts";
 import { addWorkerMetrics, localDecisionsOf, memoryOf } from "./worker_metrics.ts";
+import { WorkerPool } from "./worker_pool.ts";
 
 /** Options of the supervisor. */
 export interface SuperviseOptions {
@@ -38,36 +38,18 @@ export interface SuperviseOptions {
   readonly report: (text: string) => void;
 }
 
-/** The age below which a worker that dies is started again only after a pause, which grows. Milliseconds. */
-const YOUNG_MS = 5000;
-const FIRST_PAUSE_MS = 200;
-const MAX_PAUSE_MS = 10_000;
-/** The time after the drain's limit at which a worker that has not ended is killed. Milliseconds. */
-const GRACE_MS = 5000;
-
 /** The supervisor: serves callers through workers. */
 export class Workers implements Serving {
   readonly #options: SuperviseOptions;
-  /** Limits and recordings of all workers. */
-  readonly #shared: Parameters<typeof createWorker>[2];
-  readonly #workers = new Set<Worker>();
-  #ports: readonly string[] = [];
-  #pauseMs = FIRST_PAUSE_MS;
-  #isClosing = false;
-  /** True once a worker has served: then the configuration is good, and workers that end are started again. */
-  #hasServed = false;
+  readonly #pool: WorkerPool;
+  readonly #changes: WorkerChanges<Worker>;
   #current: Prepared | undefined;
-  #deaths = 0;
   readonly #counting = new Poll<void>();
   /** The counters and histograms of workers that have ended. */
   #ended: readonly MetricSnapshot[] = [];
   readonly #registry = new MetricRegistry();
   readonly #watching = new Poll<LivePart>();
   readonly #finding = new Poll<ExchangePage>();
-  readonly #changes = new WorkerChanges<Worker>({
-    serving: () => this.#serving,
-    say: (worker, message) => this.#say(worker, message),
-  });
 
   readonly #keys = new WorkerKeys<Worker>({
     serving: () => this.#serving,
@@ -76,13 +58,26 @@ export class Workers implements Serving {
 
   /** @param options Options of the supervisor */
   constructor(options: SuperviseOptions) {
+    const { limiter, recordings, report, count } = options;
     this.#options = options;
-    const { limiter, recordings } = options;
-    this.#shared = { limiter, recordings: new SharedRecordings(recordings, systemClock) };
+    const pool = this.#pool = new WorkerPool({
+      shared: { limiter, recordings: new SharedRecordings(recordings, systemClock) },
+      heard: (worker, message) => this.#heard(worker, message),
+      ended: (worker) => this.#forget(worker),
+      drainLimitMs: () => this.#current?.config.drain.limitMs ?? 0,
+      report,
+    });
+    this.#changes = new WorkerChanges<Worker>({
+      all: () => pool.all,
+      move: (worker, event) => pool.move(worker, event),
+      replace: (worker, why) => pool.replace(worker, why),
+      say: (worker, message) => this.#say(worker, message),
+      clock: systemClock,
+    });
     addWorkerMetrics(this.#registry, {
       serving: () => this.#serving.length,
-      wanted: () => options.count,
-      deaths: () => this.#deaths,
+      wanted: () => count,
+      deaths: () => pool.deaths,
       recordingBytes: () => recordings.bytes || undefined,
     });
   }
@@ -94,12 +89,12 @@ export class Workers implements Serving {
 
   /** The number of open exchanges, as last reported by the workers. */
   get openExchanges(): number {
-    return Array.from(this.#workers).reduce((sum, { open }) => sum + open, 0);
+    return this.#pool.all.reduce((sum, { open }) => sum + open, 0);
   }
 
   /** True while it is ready for new requests. */
   get isReady(): boolean {
-    return !this.#isClosing && this.#serving.length > 0;
+    return !this.#pool.isClosing && this.#serving.length > 0;
   }
 
   /** True until a worker can look keys up. */
@@ -118,12 +113,12 @@ export class Workers implements Serving {
 
   /** Memory of all workers, as last reported. */
   get memoryBytes(): number {
-    return Array.from(this.#workers).reduce((sum, { counts }) => sum + memoryOf(counts), 0);
+    return this.#pool.all.reduce((sum, { counts }) => sum + memoryOf(counts), 0);
   }
 
   /** Limits that all workers have decided without Redis, as last reported. */
   get localDecisions(): number {
-    const all = [this.#ended, ...Array.from(this.#workers, ({ counts }) => counts)];
+    const all = [this.#ended, ...this.#pool.all.map(({ counts }) => counts)];
     return all.reduce((sum, counts) => sum + localDecisionsOf(counts), 0);
   }
 
@@ -132,9 +127,9 @@ export class Workers implements Serving {
    * report is used: a total that falls would look like a restart of the whole program.
    */
   async snapshot(): Promise<readonly MetricSnapshot[]> {
-    const asked = Array.from(this.#workers).filter(({ urls, child }) => urls.length > 0 && child.connected);
+    const asked = this.#pool.all.filter(({ urls, child }) => urls.length > 0 && child.connected);
     await this.#counting.ask(asked, (worker, call) => this.#say(worker, { type: "count", call }));
-    const counts = Array.from(this.#workers, ({ counts }) => counts);
+    const counts = this.#pool.all.map(({ counts }) => counts);
     return mergeMetrics([...counts, this.#ended, this.#registry.snapshot()]);
   }
 
@@ -179,33 +174,22 @@ export class Workers implements Serving {
   }
 
   /**
-   * Starts all workers: first one alone, for the others take over its ports.
+   * Starts all workers.
    *
    * @throws {ConfigError} When the first one does not start
    */
   async start(): Promise<void> {
-    try {
-      await this.#startOne();
-      await Promise.all(Array.from({ length: this.#options.count - 1 }, () => this.#startOne()));
-    } catch {
-      this.kill();
-      throw new ConfigError([{ path: "workers", message: "the first worker could not start: it says why above" }]);
-    }
+    const failure = await this.#pool.start(this.#options.count);
+    if (failure === undefined) return;
+    throw new ConfigError([{ path: "workers", message: `the first worker could not start: ${failure}` }]);
   }
 
   /** Reports that it is not ready, and after the configured delay tells all workers to end and waits for them. */
   async close(): Promise<void> {
-    const { delayMs, limitMs } = this.#current?.config.drain ?? { delayMs: 0, limitMs: 0 };
-    this.#isClosing = true;
-    await new Promise((resolve) => setTimeout(resolve, delayMs));
-    const workers = Array.from(this.#workers);
-    const timer = setTimeout(() => this.kill(), limitMs + GRACE_MS);
-    for (const worker of workers) {
-      worker.isLeaving = true;
-      this.#say(worker, { type: "close" });
-    }
-    await Promise.all(workers.map(({ ended }) => ended));
-    clearTimeout(timer);
+    const delayMs = this.#current?.config.drain.delayMs ?? 0;
+    this.#pool.beginClose();
+    await new Promise((resolve) => setTimeout(resolve, this.#serving.length > 0 ? delayMs : 0));
+    await this.#pool.close();
   }
 
   /** Closes the engines of the configuration. */
@@ -213,54 +197,19 @@ export class Workers implements Serving {
     await this.#current?.assembly.close();
   }
 
-  /** Kills all workers at once. */
-  kill(): void {
-    for (const { child } of this.#workers) child.kill("SIGKILL");
-  }
-
-  get #serving(): Worker[] {
-    return Array.from(this.#workers).filter(({ urls, isLeaving }) => urls.length > 0 && !isLeaving);
+  get #serving(): readonly Worker[] {
+    return this.#pool.accepting;
   }
 
   #say({ child }: Worker, message: SupervisorMessage): void {
     say(child, message);
   }
 
-  /** Starts a worker. Resolves when it serves or has ended; rejects when it ended and no worker has ever served. */
-  #startOne(): Promise<void> {
-    const child = spawnWorker(this.#ports);
-    return new Promise((resolve, reject) => {
-      const ended = new Promise<void>((settle) =>
-        child.once("exit", (code, signal) => {
-          this.#workers.delete(worker);
-          this.#ended = addEnded(this.#ended, worker.counts);
-          worker.leases.leave();
-          worker.recordings.leave();
-          settle();
-          if (worker.isLeaving || this.#isClosing) return resolve();
-          if (!this.#hasServed) return reject(new Error(`a worker ended with ${code ?? signal} before it listened`));
-          resolve(); // if it never served, it is not waited for: others do, and it is started again
-          this.#deaths++;
-          this.#options.report(`worker ${child.pid} ended with ${code ?? signal} and is started again`);
-          this.#startAgain(worker);
-        })
-      );
-      const worker = createWorker(child, ended, this.#shared);
-      this.#workers.add(worker);
-      child.on("error", () => {});
-      child.on("message", (message) => {
-        this.#heard(worker, message as WorkerMessage);
-        if (worker.urls.length > 0) resolve();
-      });
-    });
-  }
-
-  #startAgain({ startedAt }: Worker): void {
-    const isYoung = performance.now() - startedAt < YOUNG_MS;
-    this.#pauseMs = isYoung ? Math.min(this.#pauseMs * 2, MAX_PAUSE_MS) : FIRST_PAUSE_MS;
-    setTimeout(() => {
-      if (!this.#isClosing) void this.#startOne();
-    }, isYoung ? this.#pauseMs : 0);
+  /** Releases what a worker that has ended had acquired, and keeps its counts. */
+  #forget({ counts, leases, recordings }: Worker): void {
+    this.#ended = addEnded(this.#ended, counts);
+    leases.leave();
+    recordings.leave();
   }
 
   #heard(worker: Worker, message: WorkerMessage): void {
@@ -268,14 +217,12 @@ export class Workers implements Serving {
       case "hello":
         return this.#changes.configure(worker);
       case "listening":
-        this.#hasServed = true;
         worker.urls = message.urls;
         worker.digest = message.digest;
-        if (this.#changes.hasLatest(worker)) this.#ports = message.urls.map((url) => new URL(url).port);
-        return;
+        return this.#changes.listening(worker);
       case "prepared":
       case "refused":
-        return this.#changes.answered(worker, message);
+        return this.#changes.answered(message);
       case "open":
         worker.open = message.open;
         worker.isReady = message.isReady;
@@ -293,19 +240,21 @@ export class Workers implements Serving {
       case "found":
         return this.#finding.answered(message.call, message.page);
       case "recordings":
-        // Nobody would renew the leases of a worker that has ended.
-        return this.#workers.has(worker) ? worker.recordings.handle(message.calls) : undefined;
+        // No one would renew the leases of a worker that has ended.
+        return worker.state.name === "ended" ? undefined : worker.recordings.handle(message.calls);
       case "findKey":
       case "foundKey":
         return this.#keys.heard(worker, message);
       case "limits":
         return this.#count(worker, message);
+      default:
+        return message satisfies never;
     }
   }
 
-  /** Counts limits, unless their worker has ended: then nobody would release what it acquires. */
+  /** Counts limits, unless their worker has ended: then no one would release what it acquires. */
   #count(worker: Worker, { batch }: WorkerMessage & { type: "limits" }): void {
-    if (!this.#workers.has(worker)) return;
+    if (worker.state.name === "ended") return;
     const states = worker.leases.handle(batch);
     if (batch.questions.length > 0) this.#say(worker, { type: "limits", states });
   }

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import cluster from "node:cluster";
 import process from "node:process";
 import type { RecordingStore } from "../../durable/recording_store.ts";
 import type { KeySiblings } from "../../keys/key_siblings.ts";
@@ -22,9 +23,7 @@ import { SupervisedRecordings } from "./supervised_recordings.ts";
 import { SupervisedUsage } from "./supervised_usage.ts";
 import type { LimitBatch, LimitStates } from "./worker_leases.ts";
 
-/**
- * Variable that marks a process as a worker. Its value lists the ports of the listeners, comma-separated, once known.
- */
+/** Variable that marks a process as a worker. */
 export const WORKER_VARIABLE = "_SALLYPORT_WORKER";
 
 /** A message from a worker to its supervisor. */
@@ -46,6 +45,13 @@ export type WorkerMessage =
   | { readonly type: "usage"; readonly batch: UsageBatch }
   | KeyMessage;
 
+/** A configuration that several workers serve. */
+export interface SharedSource {
+  readonly source: Source;
+  /** The ports that the first worker got, in the order of the addresses; empty for that one, and on Node. */
+  readonly ports: readonly number[];
+}
+
 /** The health of a worker. */
 export interface WorkerHealth {
   readonly pid: number | undefined;
@@ -61,15 +67,9 @@ export type SupervisorMessage =
   /** Answers to a batch that asks something. Batches are answered in their order. */
   | { readonly type: "limits"; readonly states: LimitStates }
   | { readonly type: "recordings"; readonly answers: RecordingAnswers }
-  | { readonly type: "configure"; readonly source: Source }
+  | ({ readonly type: "configure" } & SharedSource)
   /** Another configuration to prepare, which is applied or abandoned when all workers have answered. */
-  | {
-    readonly type: "prepare";
-    readonly call: number;
-    readonly source: Source;
-    /** The ports that the first worker got, in the order of the addresses. */
-    readonly ports: readonly number[];
-  }
+  | ({ readonly type: "prepare"; readonly call: number } & SharedSource)
   | { readonly type: "apply"; readonly call: number }
   | { readonly type: "abandon"; readonly call: number }
   | { readonly type: "count"; readonly call: number }
@@ -115,53 +115,64 @@ export interface WorkerState {
 /** Prepares a configuration, with the ports that the first worker got. */
 export type PrepareInWorker = (source: Source, ports: readonly number[]) => Promise<ListeningChange>;
 
-/** A configuration that is prepared or being prepared, and the call that asked for it. */
+/** A configuration that is prepared or being prepared. */
 interface Pending {
   readonly call: number;
-  readonly source: Source;
   /** The change; `undefined` where the configuration was refused. */
   readonly change: Promise<ListeningChange | undefined>;
+  readonly digest: string;
 }
 
 const listening = (urls: readonly string[], digest: string): void => say({ type: "listening", urls, digest });
 
 /** Asks the supervisor for the first configuration. */
-function askForSource(): Promise<Source> {
+function askForSource(): Promise<SharedSource> {
   return new Promise((resolve) => {
     process.on("message", (message: SupervisorMessage) => {
-      if (message.type === "configure") resolve(message.source);
+      if (message.type === "configure") resolve(message);
     });
     say({ type: "hello" });
   });
 }
 
-/** Follows changes of the configuration that the supervisor asks for. @param prepare Prepares a configuration */
-function followReloads(prepare: PrepareInWorker): void {
+/**
+ * Follows changes of the configuration that the supervisor asks for: one at a time, since each begins with the addresses
+ * that the one before has left open.
+ *
+ * @param prepare Prepares a configuration
+ * @returns A function that abandons the change that is not applied yet
+ */
+function followReloads(prepare: PrepareInWorker): () => void {
   let pending: Pending | undefined;
+  let last: Promise<unknown> = Promise.resolve();
   const begin = ({ call, source, ports }: SupervisorMessage & { type: "prepare" }) => {
-    const change = prepare(source, ports).then((prepared) => {
+    const change = last.then(() => prepare(source, ports)).then((prepared) => {
       say({ type: "prepared", call, urls: prepared.urls });
       return prepared;
     }, (error) => {
       say({ type: "refused", call, why: error instanceof ConfigError ? error.message : String(error) });
       return undefined;
     });
-    pending = { call, source, change };
+    pending = { call, change, digest: source.digest };
+    last = change;
   };
-  const end = async ({ type, call }: { readonly type: "apply" | "abandon"; readonly call: number }) => {
-    if (pending?.call !== call) return;
-    const { change, source: { digest } } = pending;
+  const end = (type: "apply" | "abandon") => {
+    if (pending === undefined) return;
+    const { change, digest } = pending;
     pending = undefined;
-    const prepared = await change;
-    if (prepared === undefined) return;
-    if (type === "abandon") return await prepared.abandon();
-    prepared.apply();
-    listening(prepared.urls, digest);
+    last = change.then((prepared) => {
+      if (prepared === undefined) return;
+      if (type === "abandon") return void prepared.abandon(); // its ports are closed at once, its connections when idle
+      prepared.apply();
+      listening(prepared.urls, digest);
+    });
   };
   process.on("message", (message: SupervisorMessage) => {
     if (message.type === "prepare") begin(message);
-    if (message.type === "apply" || message.type === "abandon") void end(message);
+    if (message.type !== "apply" && message.type !== "abandon") return;
+    if (pending?.call === message.call) end(message.type);
   });
+  return () => end("abandon");
 }
 
 /** Reports the state of a worker, see {@link Supervised}. */
@@ -197,14 +208,16 @@ export interface Supervised {
   readonly recordings: RecordingStore;
   /** The other workers, which know keys. */
   readonly keys: KeySiblings;
-  /** The ports that the first worker got; empty for the first worker itself, and on Node. */
-  readonly ports: readonly number[];
   /** The first configuration. */
-  readonly source: Promise<Source>;
+  readonly source: Promise<SharedSource>;
   /** Reports the addresses that it listens on and its configuration. From then on it counts as serving. */
   listening(urls: readonly string[], digest: string): void;
-  /** Sets the function that prepares another configuration. */
-  onPrepare(prepare: PrepareInWorker): void;
+  /**
+   * Sets the function that prepares another configuration.
+   *
+   * @returns A function that abandons the change that is not applied yet
+   */
+  onPrepare(prepare: PrepareInWorker): () => void;
   /**
    * Reports the number of open exchanges and its readiness regularly, and metrics and settled exchanges on request.
    *
@@ -224,8 +237,9 @@ export interface Supervised {
  */
 export function connectToSupervisor(): Supervised | undefined {
   if (process.send === undefined) return undefined; // the question that needs no permission of Deno's comes first
-  const ports = process.env[WORKER_VARIABLE];
-  if (ports === undefined) return undefined;
+  if (process.env[WORKER_VARIABLE] === undefined) return undefined;
+  // Node's cluster would end this process with its supervisor, and all streams with it.
+  if (cluster.worker !== undefined) cluster.worker.exitedAfterDisconnect = true;
   const limits = new SupervisedLimiter((batch) => say({ type: "limits", batch }));
   const usage = new SupervisedUsage((batch) => say({ type: "usage", batch }));
   const recordings = new SupervisedRecordings((calls) => say({ type: "recordings", calls }));
@@ -260,7 +274,6 @@ export function connectToSupervisor(): Supervised | undefined {
     recordings: recordings.store,
     keys,
     source,
-    ports: ports === "" ? [] : ports.split(",").map(Number),
     listening,
     onPrepare: followReloads,
     report,

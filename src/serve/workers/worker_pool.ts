@@ -1,0 +1,241 @@
+/**
+ * The workers of a supervisor: they are started, replaced when they end, and drained.
+ *
+ * @module
+ */
+import type { ChildProcess } from "node:child_process";
+import process from "node:process";
+import { systemClock } from "../../exchange/clock.ts";
+import { spawnWorker } from "./spawn.ts";
+import { createWorker, say, type SharedParts, type Worker } from "./supervised_worker.ts";
+import type { WorkerMessage } from "./worker.ts";
+import {
+  acceptsCallers,
+  nextSupervisorState,
+  nextWorkerState,
+  type SupervisorState,
+  type WorkerEvent,
+  type WorkerState,
+} from "./worker_state.ts";
+
+/** Options of the pool. */
+export interface WorkerPoolOptions {
+  readonly shared: SharedParts;
+  /** Receives each message of a worker. */
+  readonly heard: (worker: Worker, message: WorkerMessage) => void;
+  /** Called when a worker has ended. */
+  readonly ended: (worker: Worker) => void;
+  /** Returns the longest time that a worker may take to drain. Milliseconds. */
+  readonly drainLimitMs: () => number;
+  /** Receives one-line messages for the operator. */
+  readonly report: (text: string) => void;
+}
+
+/** The age below which a worker that ends is replaced only after a pause, which grows. Milliseconds. */
+const YOUNG_MS = 5000;
+const FIRST_PAUSE_MS = 200;
+const MAX_PAUSE_MS = 10_000;
+/** The time after the drain's limit at which a worker that has not ended is killed. Milliseconds. */
+const GRACE_MS = 5000;
+
+/** Reason of the loss of a worker, for the operator. */
+interface Loss {
+  /** Text while other workers serve. */
+  readonly text: string;
+  /** Text where it was the first worker. */
+  readonly textOfFirst: string;
+}
+
+function toExit({ pid }: ChildProcess, status: unknown): Loss {
+  return { text: `worker ${pid} ended with ${status} and is started again`, textOfFirst: "it says why above" };
+}
+
+function toSpawnFailure(error: unknown): Loss {
+  const code = error instanceof Error && "code" in error ? String(error.code) : "unknown";
+  return { text: `a worker could not be started: ${code}; it is tried again`, textOfFirst: code };
+}
+
+/** The workers. */
+export class WorkerPool {
+  readonly #options: WorkerPoolOptions;
+  readonly #all = new Set<Worker>();
+  readonly #restarts = new Set<() => void>();
+  #state: SupervisorState = "starting";
+  #pauseMs = FIRST_PAUSE_MS;
+  #deaths = 0;
+  /** Why the first worker could not start. */
+  #failure: string | undefined;
+
+  /** @param options Options of the pool */
+  constructor(options: WorkerPoolOptions) {
+    this.#options = options;
+    // A second signal, or a terminal that was closed, ends the supervisor at once, and its workers with it.
+    process.on("exit", () => this.kill());
+  }
+
+  /** All workers that have not ended. */
+  get all(): readonly Worker[] {
+    return Array.from(this.#all);
+  }
+
+  /** The workers that accept callers. */
+  get accepting(): readonly Worker[] {
+    return this.all.filter(({ state }) => acceptsCallers(state));
+  }
+
+  /** True once it replaces no worker any more. */
+  get isClosing(): boolean {
+    return this.#state === "closing";
+  }
+
+  /** The number of workers that ended unexpectedly or could not be started. */
+  get deaths(): number {
+    return this.#deaths;
+  }
+
+  /**
+   * Starts all workers: first one alone, for the others take over its ports.
+   *
+   * @param count The number of workers
+   * @returns Why the first one could not start; `undefined` when each of them serves, or has ended since
+   */
+  async start(count: number): Promise<string | undefined> {
+    await this.#startOne()?.begun;
+    if (this.#state !== "serving") return this.#failure;
+    const others = Array.from({ length: count - 1 }, () => this.#startOne());
+    await Promise.all(others.map((worker) => worker?.begun));
+    return undefined;
+  }
+
+  /**
+   * Passes an event to a worker.
+   *
+   * @returns Whether it has changed the worker's state
+   */
+  move(worker: Worker, event: WorkerEvent): boolean {
+    const before = worker.state;
+    worker.state = nextWorkerState(before, event);
+    if (worker.state === before) return false;
+    this.#entered(worker, before);
+    return true;
+  }
+
+  /**
+   * Drains a worker that can't go on, and starts another one in its place.
+   *
+   * @param why The worker and the reason, for the operator
+   */
+  replace(worker: Worker, why: string): void {
+    if (this.#state !== "serving" || !this.move(worker, { type: "drained" })) return;
+    const reason = why.replaceAll("\n", "; ");
+    this.#options.report(`${reason}; it finishes what it serves, and another worker takes its place`);
+    this.#startOne();
+  }
+
+  /** Replaces no worker any more, and ends those that do not serve yet. */
+  beginClose(): void {
+    this.#state = nextSupervisorState(this.#state, "closed");
+    for (const cancel of this.#restarts) cancel();
+    this.#restarts.clear();
+    for (const worker of this.all) {
+      if (worker.state.name === "starting") this.move(worker, { type: "drained" });
+    }
+  }
+
+  /** Drains all workers. */
+  async close(): Promise<void> {
+    const all = this.all;
+    for (const worker of all) this.move(worker, { type: "drained" });
+    await Promise.all(all.map(({ ended }) => ended));
+  }
+
+  /** Kills all workers at once. */
+  kill(): void {
+    for (const { child } of this.#all) child.kill("SIGKILL");
+  }
+
+  /** Starts a worker. @returns The worker; `undefined` if the system refused at once */
+  #startOne(): Worker | undefined {
+    const startedAt = performance.now();
+    let child: ChildProcess;
+    try {
+      child = spawnWorker();
+    } catch (error) {
+      this.#lose(startedAt, toSpawnFailure(error));
+      return undefined;
+    }
+    const worker = createWorker(child, this.#options.shared);
+    this.#all.add(worker);
+    child.once("exit", (code, signal) => this.#end(worker, toExit(child, code ?? signal)));
+    child.on("error", (error) => {
+      if (child.pid === undefined) this.#end(worker, toSpawnFailure(error)); // no exit follows
+    });
+    child.on("message", (message) => this.#options.heard(worker, message as WorkerMessage));
+    return worker;
+  }
+
+  /** Acts on the state that a worker has come into. */
+  #entered(worker: Worker, before: WorkerState): void {
+    const { name } = worker.state;
+    switch (name) {
+      case "starting":
+      case "opening":
+      case "preparing":
+      case "prepared":
+        return;
+      case "serving":
+        this.#state = nextSupervisorState(this.#state, "served");
+        return worker.setBegun();
+      case "draining":
+        worker.cancelKill = this.#drain(worker, before);
+        return;
+      case "ended":
+        worker.cancelKill();
+        this.#all.delete(worker);
+        this.#options.ended(worker);
+        worker.setBegun();
+        return worker.setEnded();
+      default:
+        return name satisfies never;
+    }
+  }
+
+  #drain({ child }: Worker, before: WorkerState): () => void {
+    const kill = () => void child.kill("SIGKILL");
+    if (before.name === "starting") kill(); // it serves nothing, and may not hear messages yet
+    else say(child, { type: "close" });
+    return systemClock.timer(this.#options.drainLimitMs() + GRACE_MS, kill);
+  }
+
+  #end(worker: Worker, loss: Loss): void {
+    const wasDraining = worker.state.name === "draining";
+    if (this.move(worker, { type: "ended" }) && !wasDraining) this.#lose(worker.startedAt, loss);
+  }
+
+  /** Acts on the loss of a worker: starts another one, after a pause if that was young. */
+  #lose(startedAt: number, { text, textOfFirst }: Loss): void {
+    const state = this.#state;
+    switch (state) {
+      case "starting":
+        this.#failure = textOfFirst;
+        return;
+      case "serving":
+        this.#deaths++;
+        this.#options.report(text);
+        return this.#startAgain(performance.now() - startedAt < YOUNG_MS);
+      case "closing":
+        return;
+      default:
+        return state satisfies never;
+    }
+  }
+
+  #startAgain(wasYoung: boolean): void {
+    this.#pauseMs = wasYoung ? Math.min(this.#pauseMs * 2, MAX_PAUSE_MS) : FIRST_PAUSE_MS;
+    const cancel = systemClock.timer(wasYoung ? this.#pauseMs : 0, () => {
+      this.#restarts.delete(cancel);
+      this.#startOne();
+    });
+    this.#restarts.add(cancel);
+  }
+}

@@ -1,0 +1,225 @@
+/** Changes of the configuration over workers, and the states of a worker, with workers that answer when a test says so. */
+// runtimes: once
+import assert from "node:assert/strict";
+import { beforeEach, describe, it } from "@std/testing/bdd";
+import type { Source } from "../../src/serve/prepare.ts";
+import { WorkerChanges } from "../../src/serve/workers/changes.ts";
+import type { SupervisorMessage } from "../../src/serve/workers/worker.ts";
+import {
+  acceptsCallers,
+  nextWorkerState,
+  type WorkerEvent,
+  type WorkerState,
+} from "../../src/serve/workers/worker_state.ts";
+import { FakeClock, quiet } from "../support/recording_model.ts";
+
+const toSource = (digest: string): Source => ({ input: {}, directory: "/", addresses: [], digest });
+const [BEFORE, AFTER, LATEST] = [toSource("before"), toSource("after"), toSource("latest")];
+const change = { call: 7, source: AFTER };
+
+const STATES: readonly WorkerState[] = [
+  { name: "starting" },
+  { name: "opening", source: BEFORE },
+  { name: "serving", source: BEFORE },
+  { name: "preparing", source: BEFORE, change },
+  { name: "prepared", source: BEFORE, change },
+  { name: "draining" },
+  { name: "ended" },
+];
+/** The next state for each event in the order of {@link STATES}; `-` where nothing changes. */
+const TRANSITIONS: readonly (readonly [WorkerEvent, string])[] = [
+  [{ type: "configured", source: BEFORE }, "opening - - - - - -"],
+  [{ type: "listening" }, "- serving - - - - -"],
+  [{ type: "asked", change }, "- - preparing - - - -"],
+  [{ type: "prepared", call: 7 }, "- - - prepared - - -"],
+  [{ type: "prepared", call: 6 }, "- - - - - - -"],
+  [{ type: "refused", call: 7 }, "- - - serving - - -"],
+  [{ type: "refused", call: 6 }, "- - - - - - -"],
+  [{ type: "applied" }, "- - - - serving - -"],
+  [{ type: "abandoned" }, "- - - serving serving - -"],
+  [{ type: "drained" }, "draining draining draining draining draining - -"],
+  [{ type: "ended" }, "ended ended ended ended ended ended -"],
+];
+
+describe("the state of a worker", () => {
+  it("follows the drawing, and an event that does not fit it changes nothing", () => {
+    for (const [event, row] of TRANSITIONS) {
+      const next = STATES.map((state) => {
+        const after = nextWorkerState(state, event);
+        return after === state ? "-" : after.name;
+      });
+      assert.equal(next.join(" "), row, JSON.stringify(event));
+    }
+  });
+
+  it("has the other configuration only once that is applied", () => {
+    const [, , , , prepared = assert.fail()] = STATES;
+    assert.deepEqual(nextWorkerState(prepared, { type: "applied" }), { name: "serving", source: AFTER });
+    assert.deepEqual(nextWorkerState(prepared, { type: "abandoned" }), { name: "serving", source: BEFORE });
+  });
+
+  it("accepts callers while it serves, whatever it prepares", () => {
+    assert.equal(STATES.map((state) => acceptsCallers(state) ? "yes" : "no").join(" "), "no no yes yes yes no no");
+  });
+});
+
+/** A worker, as changes see it. */
+class StandIn {
+  readonly child: { readonly pid: number };
+  readonly ended: Promise<void>;
+  readonly urls = ["http://127.0.0.1:8787"];
+  readonly heard: SupervisorMessage[] = [];
+  state: WorkerState = { name: "starting" };
+  setEnded = (): void => {};
+
+  constructor(pid: number) {
+    this.child = { pid };
+    this.ended = new Promise((resolve) => this.setEnded = resolve);
+  }
+
+  /** What it was told, without what it was told before. */
+  told(): string {
+    return this.heard.splice(0).map((message) => {
+      const source = "source" in message ? ` ${message.source.digest}` : "";
+      return `${message.type}${source}`;
+    }).join(", ");
+  }
+}
+
+describe("a change of the configuration over workers", () => {
+  let clock: FakeClock;
+  let workers: StandIn[];
+  let replaced: number[];
+  let changes: WorkerChanges<StandIn>;
+  /** Calls of the questions to prepare, by worker. */
+  let calls: Map<StandIn, number>;
+  const move = (worker: StandIn, event: WorkerEvent): boolean => {
+    const before = worker.state;
+    worker.state = nextWorkerState(before, event);
+    return worker.state !== before;
+  };
+  beforeEach(() => {
+    clock = new FakeClock();
+    workers = [new StandIn(1), new StandIn(2)];
+    replaced = [];
+    calls = new Map();
+    changes = new WorkerChanges<StandIn>({
+      all: () => workers,
+      move,
+      replace: (worker) => {
+        replaced.push(worker.child.pid);
+        move(worker, { type: "drained" });
+      },
+      say: (worker, message) => {
+        worker.heard.push(message);
+        if (message.type === "prepare") calls.set(worker, message.call);
+      },
+      clock,
+    });
+  });
+
+  const answer = async (worker: StandIn, why?: string) => {
+    const call = calls.get(worker) ?? assert.fail("it was asked");
+    if (why === undefined) changes.answered({ type: "prepared", call, urls: worker.urls });
+    else changes.answered({ type: "refused", call, why });
+    await quiet();
+  };
+  const begin = async (...all: readonly StandIn[]) => {
+    (await changes.prepare(BEFORE)).apply();
+    for (const worker of all) {
+      changes.configure(worker);
+      changes.listening(worker);
+      worker.heard.splice(0);
+    }
+  };
+  /** A worker that serves by the configuration in force, and another one, which is behind. */
+  const beginWithOneBehind = async () => {
+    const [first = assert.fail(), behind = assert.fail()] = workers;
+    await begin(first);
+    changes.configure(behind);
+    const applying = changes.prepare(AFTER);
+    await quiet();
+    await answer(first);
+    (await applying).apply();
+    assert.equal(first.told(), "prepare after, apply");
+    changes.listening(behind);
+    assert.equal(behind.told(), "configure before, prepare after");
+    return { first, behind };
+  };
+
+  it("waits for a worker that catches up, which then prepares it like the others", async () => {
+    const { first, behind } = await beginWithOneBehind();
+    const preparing = changes.prepare(LATEST);
+    await clock.pass(20_000);
+    assert.equal(first.told() + behind.told(), "", "no one is asked yet");
+    await answer(behind);
+    assert.equal(behind.told(), "apply");
+    await answer(first);
+    assert.equal(behind.told(), "prepare latest");
+    await answer(behind);
+    (await preparing).apply();
+    assert.deepEqual([first.told(), behind.told()], ["prepare latest, apply", "apply"]);
+    await clock.pass(60_000);
+    assert.deepEqual(replaced, [], "no worker is replaced, however late it becomes");
+    assert.deepEqual(workers.map(({ state }) => state.name === "serving" && state.source), [LATEST, LATEST]);
+  });
+
+  for (const why of [undefined, "listen[0]: cannot listen"]) {
+    const what = why === undefined ? "does not catch up in time" : "can't use the configuration in force";
+    it(`replaces a worker that ${what}, and hinders no later change`, async () => {
+      const { first, behind } = await beginWithOneBehind();
+      if (why === undefined) await clock.pass(30_000);
+      else await answer(behind, why);
+      assert.deepEqual(replaced, [2]);
+      assert.equal(behind.told(), "abandon", "what it may still prepare has an end");
+      const preparing = changes.prepare(LATEST);
+      await quiet();
+      await answer(first);
+      (await preparing).apply();
+      assert.deepEqual([first.told(), behind.told()], ["prepare latest, apply", ""]);
+    });
+  }
+
+  it("is abandoned by all when one refuses it, and a late answer changes nothing", async () => {
+    const [first = assert.fail(), second = assert.fail()] = workers;
+    await begin(first, second);
+    const preparing = changes.prepare(AFTER);
+    await quiet();
+    await answer(first);
+    const refused = assert.rejects(preparing, /worker 2.*no such file/);
+    await answer(second, "no such file");
+    await refused;
+    await answer(second);
+    assert.deepEqual([first.told(), second.told()], ["prepare after, abandon", "prepare after, abandon"]);
+    assert.deepEqual(workers.map(({ state }) => state), workers.map(() => ({ name: "serving", source: BEFORE })));
+    assert.equal(clock.waiting, 0);
+  });
+
+  it("goes on without a worker that ends meanwhile, also the first", async () => {
+    const [first = assert.fail(), second = assert.fail()] = workers;
+    await begin(first, second);
+    const preparing = changes.prepare(AFTER);
+    await quiet();
+    move(first, { type: "ended" });
+    first.setEnded();
+    await quiet();
+    await answer(second);
+    (await preparing).apply();
+    assert.deepEqual(second.state, { name: "serving", source: AFTER });
+  });
+
+  it("reaches a worker that came to serve while the others prepared it", async () => {
+    const [first = assert.fail(), second = assert.fail()] = workers;
+    await begin(first);
+    changes.configure(second);
+    const preparing = changes.prepare(AFTER);
+    await quiet();
+    await answer(first);
+    const { apply } = await preparing;
+    changes.listening(second);
+    apply();
+    assert.equal(second.told(), "configure before, prepare after");
+    await answer(second);
+    assert.deepEqual(second.state, { name: "serving", source: AFTER });
+  });
+});
