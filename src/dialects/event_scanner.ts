@@ -42,6 +42,8 @@ function valueOf(field: Uint8Array, bytes: Uint8Array, start: number): number {
   return bytes[value] === SPACE ? value + 1 : value;
 }
 
+const isLineEnd = (byte: number | undefined): boolean => byte === LF || byte === CR;
+
 /** Scans one stream. Any way of cutting the stream into chunks leads to the same findings. */
 export abstract class EventScanner {
   /** The number of `data` lines so far that are not empty. */
@@ -151,9 +153,15 @@ export abstract class EventScanner {
     let from = this.#isAfterCr && chunk[0] === LF ? 1 : 0;
     this.#isAfterCr = false;
     let cr = chunk.indexOf(CR, from);
+    let lf = chunk.indexOf(LF, from);
     while (from < chunk.length) {
-      const lf = chunk.indexOf(LF, from);
+      if (this.isAtBoundary && isLineEnd(chunk[from])) {
+        from = this.#skipBlankLines(chunk, from);
+        continue;
+      }
+      // Each search goes on to the next one that it finds: a stream with one kind of line end is not searched again.
       if (cr !== -1 && cr < from) cr = chunk.indexOf(CR, from);
+      if (lf !== -1 && lf < from) lf = chunk.indexOf(LF, from);
       const end = lf === -1 || (cr !== -1 && cr < lf) ? cr : lf;
       if (end === -1) return this.#keep(chunk, from, chunk.length);
       this.#endLine(chunk, from, end);
@@ -163,6 +171,15 @@ export abstract class EventScanner {
         else if (chunk[from] === LF) from++;
       }
     }
+  }
+
+  /** Skips blank lines between events, of which a stream can consist. @returns The offset after them */
+  #skipBlankLines(chunk: Uint8Array, from: number): number {
+    let at = from;
+    while (isLineEnd(chunk[at])) at++;
+    this.#isFirstLine = false;
+    this.#isAfterCr = at === chunk.length && chunk[at - 1] === CR;
+    return at;
   }
 
   /** Keeps a part of a line; of a line that is too long, only what its skeleton needs. */

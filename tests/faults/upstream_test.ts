@@ -330,6 +330,35 @@ describe("faults of the upstream", () => {
     }
   });
 
+  it.notOn(
+    "workers",
+    "fetch in a Worker reads interim answers itself",
+    "a flood of interim answers ends with 502, and calls of another provider are answered meanwhile",
+    async () => {
+      const flood = Buffer.from("HTTP/1.1 103 Early Hints\r\n\r\n".repeat(10_000));
+      let isFlooding = false;
+      const peer = keep(
+        await startTcpPeer((socket) => {
+          isFlooding = true;
+          const pour = () => {
+            while (!socket.destroyed && socket.write(flood));
+          };
+          socket.on("drain", pour).on("close", () => isFlooding = false);
+          pour();
+        }),
+      );
+      const good = keep(await startProvider());
+      const provider = { deadlines: { firstByte: "10s" } };
+      const under = keep(await startUnderTest({ upstreams: { a: peer.url, b: good.url }, provider }));
+      const flooded = call(under);
+      const other = callRaw(under.a, { headers: { ...under.headers, host: "b.localhost" }, body: GOOD_BODY });
+      assert.equal((await other).status, 200);
+      const { status, body } = await flooded;
+      assert.deepEqual([status, codeOf(body)], [502, "upstream_bad_response"]);
+      await until(() => !isFlooding, "the flood's connection is closed");
+    },
+  );
+
   it("row 47: a gateway that leads to itself stops at the second hop", async () => {
     const under = await start("http://127.0.0.1:1/v1");
     const self = await start(`${under.a}/v1`);

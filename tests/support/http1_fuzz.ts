@@ -9,7 +9,7 @@ import { type AddressInfo, createServer, type Socket } from "node:net";
 import { setImmediate as turn } from "node:timers/promises";
 import fc from "fast-check";
 import { runtimeParts } from "../../src/serve/compose.ts";
-import { MAX_HEADER_BYTES } from "../../src/upstream/http1/response_parser.ts";
+import { MAX_HEADER_BYTES } from "../../src/upstream/http1/head_reader.ts";
 import { bytesOf, toUpstreamCall } from "./upstream_call.ts";
 
 /** A response as its server sends it: latin-1, one character for each byte. The connection ends after it. */

@@ -2,6 +2,7 @@
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
+import { setImmediate } from "node:timers";
 import { beforeEach, describe, it } from "@std/testing/bdd";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
@@ -170,6 +171,36 @@ describe("a transport, whatever its connections tell", () => {
     assert.equal(socket.isPaused, false);
     socket.tell("b".repeat(100_000));
     assert.equal(await whole, "b".repeat(200_000));
+  });
+
+  it("stops reading a flood until other connections had their turn", async () => {
+    const { answered, socket } = sent();
+    socket.tell("HTTP/1.1 200 OK\r\n\r\n");
+    const body = sourceOf(await answered);
+    for (let turn = 0; turn < 3; turn++) {
+      let bytes = 0;
+      for (; !socket.isPaused && bytes < 1_000_000; bytes += 10_000) {
+        socket.tell("\n".repeat(10_000));
+        assert.equal((await body.read())?.byteLength, 10_000, "its reader takes everything at once");
+      }
+      assert.ok(bytes < 200_000, `${bytes} bytes`);
+      await new Promise((resolve) => setImmediate(resolve));
+      assert.equal(socket.isPaused, false, "and then it goes on");
+    }
+    body.cancel();
+    assert.equal(socket.isAlive, false);
+  });
+
+  it("keeps a flood paused whose reader has stopped meanwhile", async () => {
+    const { answered, socket } = sent();
+    socket.tell("HTTP/1.1 200 OK\r\n\r\n");
+    socket.tell("\n".repeat(200_000));
+    const body = sourceOf(await answered);
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(socket.isPaused, true);
+    await body.read();
+    assert.equal(socket.isPaused, false);
+    body.cancel();
   });
 
   it("releases a body once it has left, however the answer comes meanwhile, and keeps one that never left", async () => {

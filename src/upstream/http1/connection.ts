@@ -5,14 +5,19 @@
  * @module
  */
 import type { Buffer } from "node:buffer";
+import { clearImmediate, setImmediate } from "node:timers";
 import type { Clock } from "../../exchange/clock.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import type { FailureCause } from "../../errors/outcomes.ts";
 import { CallFailed, NeverSent } from "../transport.ts";
-import { MalformedResponse, ResponseParser, type ResponseSink } from "./response_parser.ts";
+import { MalformedResponse } from "./head_reader.ts";
+import { ResponseParser, type ResponseSink } from "./response_parser.ts";
 
 /** Size of the pieces in which bytes move: of one read from a socket, and of a body sent together with its header. */
 export const PIECE_BYTES = 65536;
+
+/** Bytes that a connection reads before all others have a turn: some of them cost 50 ms of work a megabyte. */
+const TURN_BYTES = 2 * PIECE_BYTES;
 
 /** Port: a connected or connecting socket, as narrow as the client needs it. */
 export interface ClientSocket {
@@ -98,6 +103,12 @@ export class Connection implements SocketEvents, ResponseSink {
   #call: ConnectionCall | undefined;
   #idleMs = IDLE_CONNECTION_MS;
   #isOpen = false;
+  /** True while the call wants no more bytes. */
+  #isPaused = false;
+  /** Set while other connections have their turn. */
+  #nextTurn: ReturnType<typeof setImmediate> | undefined;
+  /** Bytes read since the last time that it yielded. */
+  #turnBytes = 0;
 
   /**
    * @param connect Connects to the upstream
@@ -141,17 +152,36 @@ export class Connection implements SocketEvents, ResponseSink {
 
   /** Stops reading until {@link resume}. */
   pause(): void {
+    this.#isPaused = true;
     this.#socket.pause();
   }
 
   /** Continues reading. */
   resume(): void {
-    this.#socket.resume();
+    this.#isPaused = false;
+    if (this.#nextTurn === undefined) this.#socket.resume();
+  }
+
+  /** Stops reading until the event loop has served the other connections. */
+  #yield(): void {
+    this.#socket.pause();
+    this.#nextTurn = setImmediate(() => {
+      this.#beginTurn();
+      if (!this.#isPaused) this.#socket.resume();
+    });
+  }
+
+  #beginTurn(): void {
+    this.#turnBytes = 0;
+    if (this.#nextTurn === undefined) return;
+    clearImmediate(this.#nextTurn);
+    this.#nextTurn = undefined;
   }
 
   /** Closes the connection, so that the rest of a response is not taken for the next one. */
   destroy(): void {
     this.#call = undefined;
+    this.#beginTurn();
     this.#socket.destroy();
   }
 
@@ -175,6 +205,9 @@ export class Connection implements SocketEvents, ResponseSink {
       this.#fail(new GatewayError("upstream_bad_response", { cause: error }));
     }
     call.fed();
+    if (this.#call !== call) return;
+    this.#turnBytes += bytes.length;
+    if (this.#turnBytes >= TURN_BYTES && this.#nextTurn === undefined) this.#yield();
   }
 
   ended(): void {
@@ -208,7 +241,9 @@ export class Connection implements SocketEvents, ResponseSink {
   end(): void {
     const call = this.#call;
     this.#call = undefined;
+    this.#beginTurn();
     if (this.#parser.isReusable && this.#socket.isFlushed && this.#idleMs > 0) {
+      this.#isPaused = false;
       this.#socket.resume();
       this.#socket.unref();
       this.#pool.release(this, this.#idleMs);
