@@ -88,6 +88,11 @@ const SWEEP_MS = 5000;
 const IDLE_CONNECTION_MS = 50_000;
 /** Margin by which an idle connection is given up before the timeout that its server announces. Milliseconds. */
 const IDLE_MARGIN_MS = 1000;
+/**
+ * Time for which a connection takes no call after a status from 500 on. Some servers close it some milliseconds after such
+ * an answer without announcing it (uvicorn does), and the next call would be lost. Milliseconds.
+ */
+const REST_MS = 250;
 const KEEP_ALIVE_TIMEOUT = /\btimeout=(\d{1,6})\b/i;
 
 /** A connection to an upstream, and the call that uses it. */
@@ -102,7 +107,9 @@ export class Connection implements SocketEvents, ResponseSink {
   /** The call that uses it; `undefined` while it is idle. */
   #call: ConnectionCall | undefined;
   #idleMs = IDLE_CONNECTION_MS;
+  #restMs = 0;
   #isOpen = false;
+  #isUnanswered = true;
   /** True while the call wants no more bytes. */
   #isPaused = false;
   /** Set while other connections have their turn. */
@@ -131,6 +138,11 @@ export class Connection implements SocketEvents, ResponseSink {
     return this.#isOpen;
   }
 
+  /** True if no byte has come since its last call began. */
+  get isUnanswered(): boolean {
+    return this.#isUnanswered;
+  }
+
   /** Cause of the failure if it is not open in time; `undefined` for that of any deadline. */
   get lateCause(): FailureCause | undefined {
     return this.#socket.lateCause;
@@ -146,6 +158,7 @@ export class Connection implements SocketEvents, ResponseSink {
 
   #send(call: ConnectionCall): void {
     this.#parser.next(call.isHead);
+    this.#isUnanswered = true;
     for (const piece of call.takeRequest()) this.#socket.write(piece);
     this.flushed();
   }
@@ -198,6 +211,7 @@ export class Connection implements SocketEvents, ResponseSink {
   received(bytes: Buffer): void {
     const call = this.#call;
     if (call === undefined || !this.#isOpen) return this.#fail(new Error("Bytes came that no call asked for"));
+    this.#isUnanswered = false;
     try {
       this.#parser.feed(bytes);
     } catch (error) {
@@ -231,6 +245,7 @@ export class Connection implements SocketEvents, ResponseSink {
   head(status: number, headers: Map<string, string>): void {
     const [, seconds] = KEEP_ALIVE_TIMEOUT.exec(headers.get("keep-alive") ?? "") ?? [];
     if (seconds !== undefined) this.#idleMs = Math.min(IDLE_CONNECTION_MS, Number(seconds) * 1000 - IDLE_MARGIN_MS);
+    this.#restMs = status >= 500 ? REST_MS : 0;
     this.#call?.head(status, headers);
   }
 
@@ -246,7 +261,7 @@ export class Connection implements SocketEvents, ResponseSink {
       this.#isPaused = false;
       this.#socket.resume();
       this.#socket.unref();
-      this.#pool.release(this, this.#idleMs);
+      this.#pool.release(this, this.#idleMs, this.#restMs);
     } else this.#socket.destroy();
     call?.end();
   }
@@ -281,11 +296,28 @@ export class ConnectionPool {
       if (kept.isAlive && kept.idleUntil > now) return kept;
       kept.destroy();
     }
-    return new Connection((events) => this.#dial(this.#url, events), this, now + MAX_AGE_MS);
+    return this.open();
   }
 
-  /** Keeps a connection for the next call, or closes it. @param idleMs The longest time to keep it, milliseconds */
-  release(connection: Connection, idleMs: number): void {
+  /** Returns a new connection. */
+  open(): Connection {
+    const usedUntil = this.#clock.monotonic() + MAX_AGE_MS;
+    return new Connection((events) => this.#dial(this.#url, events), this, usedUntil);
+  }
+
+  /**
+   * Keeps a connection for the next call, or closes it.
+   *
+   * @param connection The connection
+   * @param idleMs The longest time to keep it, milliseconds
+   * @param restMs Time for which it takes no call, milliseconds
+   */
+  release(connection: Connection, idleMs: number, restMs: number): void {
+    if (restMs > 0) {
+      const release = () => connection.isAlive && this.release(connection, idleMs, 0);
+      this.#clock.timer(restMs, release, { isBackground: true });
+      return;
+    }
     const now = this.#clock.monotonic();
     if (this.#idle.length >= MAX_IDLE_CONNECTIONS || connection.usedUntil <= now) return connection.destroy();
     connection.idleUntil = Math.min(now + idleMs, connection.usedUntil);
