@@ -50,6 +50,7 @@ export abstract class EventScanner {
   payloads = 0;
   /** True after an event of the provider that is named `error`, or one that the dialect takes for an error. */
   hasError = false;
+  readonly hasErrorEvent: boolean = true;
 
   /** The bytes of the unfinished line so far, unless it is long; `#lineBytes` counts them in any case. */
   #parts: Uint8Array[] = [];
