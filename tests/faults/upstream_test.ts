@@ -22,6 +22,7 @@ import {
   openRaw,
   parseAnswer,
   startBlackHole,
+  startCuttablePeer,
   startTcpPeer,
   startTlsPeer,
   toRawRequest,
@@ -388,6 +389,42 @@ describe("faults of the upstream", () => {
       const { status, body } = await flooded;
       assert.deepEqual([status, codeOf(body)], [502, "upstream_bad_response"]);
       await until(() => !isFlooding, "the flood's connection is closed");
+    },
+  );
+
+  it.notOn(
+    "workers",
+    "fetch in a Worker reads TLS itself, and workerd ends a broken body like a whole one",
+    "an answer over TLS without a length that ends with its connection is complete only if its content says so",
+    async () => {
+      const type = (name: string) => `content-type: ${name}\r\n`;
+      const half = `${COMPLETION.slice(0, -1)} `;
+      const cases: [name: string, head: string, body: string, end: "cut" | "announced", outcome: string][] = [
+        ["half a JSON text", type("application/json"), half, "cut", "upstream_cut"],
+        ["half a JSON text", type("application/json"), half, "announced", "upstream_cut"],
+        ["a JSON text", type("application/json"), `${COMPLETION}\n`, "announced", "ok"],
+        ["a JSON text", type("application/json"), COMPLETION, "cut", "ok"],
+        ["any text", type("text/plain"), "half an answer", "cut", "upstream_cut"],
+        ["a stream", type("text/event-stream"), stream("a"), "cut", "ok"],
+      ];
+      for (const [name, head, body, end, outcome] of cases) {
+        const peer = keep(
+          await startCuttablePeer(testIdentity(), (socket) => {
+            socket.write(`HTTP/1.1 200 OK\r\n${head}\r\n${body}`);
+            if (end === "announced") socket.end();
+          }),
+        );
+        const under = await start(peer.url);
+        const raw = openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: STREAM_BODY }));
+        await until(() => raw.received().includes(body.slice(-15)), `${name} is there`);
+        if (end === "cut") peer.cut();
+        const received = await raw.closed;
+        assert.equal(parseAnswer(received).body, body, name);
+        assert.equal((await under.settled()).outcome, outcome, `${name}, ${end}`);
+        if (/transfer-encoding: chunked/i.test(received)) {
+          assert.equal(received.endsWith("\r\n0\r\n\r\n"), outcome === "ok", `${name}, ${end}`);
+        }
+      }
     },
   );
 

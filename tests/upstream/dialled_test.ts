@@ -362,6 +362,37 @@ describe("a transport, whatever its connections tell", () => {
     assert.equal(await breakOff("GET", "", false), "true", "a new connection that breaks says something else");
   });
 
+  it("takes the end of a TLS connection for that of a body only behind one whole JSON text", async () => {
+    const bodies: Record<string, boolean> = {
+      "{}": true,
+      ' {"a":[{"b":"}\\"]"}]}\r\n': true,
+      "[1,[]]": true,
+      "": false,
+      " ": false,
+      "{": false,
+      '{"a":"}': false,
+      '{"a":"\\"}': false,
+      "[{}": false,
+      "{}{": false,
+      "{} x": false,
+      "1": false,
+      "data: {}\n\n": false,
+    };
+    for (const [text, isWhole] of Object.entries(bodies)) {
+      for (const [scheme, isComplete] of [["https", isWhole], ["http", true]] as const) {
+        const answered = transport.send(toUpstreamCall(`${scheme}://upstream.invalid/`));
+        const socket = dialled.at(-1) ?? assert.fail("nothing is dialled");
+        socket.events.opened();
+        socket.tell("HTTP/1.1 200 OK\r\n\r\n");
+        for (const byte of text) socket.tell(byte);
+        socket.events.ended();
+        const read = answered.then(textOf);
+        if (isComplete) assert.equal(await read, text);
+        else await assert.rejects(read, isBroken, text);
+      }
+    }
+  });
+
   it("says that a call never left when there is nothing to dial", async () => {
     const none = createHttp1Transport(() => {
       throw new Error("no such thing");

@@ -11,6 +11,7 @@ import { GatewayError } from "../../errors/gateway_error.ts";
 import type { FailureCause } from "../../errors/outcomes.ts";
 import { CallFailed, NeverSent } from "../transport.ts";
 import { MalformedResponse } from "./head_reader.ts";
+import { JsonEnd } from "./json_end.ts";
 import { ResponseParser, type ResponseSink } from "./response_parser.ts";
 
 /** Size of the pieces in which bytes move: of one read from a socket, and of a body sent together with its header. */
@@ -104,6 +105,8 @@ export class Connection implements SocketEvents, ResponseSink {
   readonly #pool: ConnectionPool;
   readonly #socket: ClientSocket;
   readonly #parser: ResponseParser = new ResponseParser(this);
+  /** End of a body over TLS that ends with its connection. */
+  #end: JsonEnd | undefined;
   /** The call that uses it; `undefined` while it is idle. */
   #call: ConnectionCall | undefined;
   #idleMs = IDLE_CONNECTION_MS;
@@ -226,8 +229,12 @@ export class Connection implements SocketEvents, ResponseSink {
 
   ended(): void {
     const call = this.#call;
+    // No runtime says whether the end of a TLS connection was announced (close_notify) or anybody cut it, RFC 9112 §9.8.
+    const isUnsure = this.#end?.isReached === false;
     // It may still wait for something to be written before it closes: no response comes any more.
-    if (!this.#parser.close()) this.#fail(new CallFailed("closed", "The connection ended before the response"));
+    if (isUnsure || !this.#parser.close()) {
+      this.#fail(new CallFailed("closed", "The connection ended before the response"));
+    }
     call?.fed();
   }
 
@@ -246,10 +253,12 @@ export class Connection implements SocketEvents, ResponseSink {
     const [, seconds] = KEEP_ALIVE_TIMEOUT.exec(headers.get("keep-alive") ?? "") ?? [];
     if (seconds !== undefined) this.#idleMs = Math.min(IDLE_CONNECTION_MS, Number(seconds) * 1000 - IDLE_MARGIN_MS);
     this.#restMs = status >= 500 ? REST_MS : 0;
+    if (this.#pool.isSecure && this.#parser.endsWithConnection) this.#end = new JsonEnd();
     this.#call?.head(status, headers);
   }
 
   data(bytes: Uint8Array): void {
+    this.#end?.push(bytes);
     this.#call?.data(bytes);
   }
 
@@ -271,6 +280,8 @@ export class Connection implements SocketEvents, ResponseSink {
 export class ConnectionPool {
   /** Host and port, as the `Host` field of a request states them. */
   readonly host: string;
+  /** True if its connections are encrypted. */
+  readonly isSecure: boolean;
   readonly #dial: Dial;
   readonly #url: URL;
   readonly #clock: Clock;
@@ -286,6 +297,7 @@ export class ConnectionPool {
     this.#dial = dial;
     this.#url = url;
     this.host = url.host;
+    this.isSecure = url.protocol === "https:";
     this.#clock = clock;
   }
 

@@ -66,6 +66,11 @@ export class ResponseParser {
     return this.#expected === "nothing" && this.#isPersistent;
   }
 
+  /** True while a body is read that ends with its connection. */
+  get endsWithConnection(): boolean {
+    return this.#expected === "body" && this.#left === Infinity;
+  }
+
   /** Prepares for the next response. @param isHead Whether it belongs to a `HEAD` */
   next(isHead = false): void {
     this.#expected = "head";
@@ -116,7 +121,7 @@ export class ResponseParser {
    * @returns Whether that was the end of a response
    */
   close(): boolean {
-    const isEnd = this.#expected === "body" && this.#left === Infinity;
+    const isEnd = this.endsWithConnection;
     if (isEnd) this.#expected = "nothing";
     this.#isPersistent = false;
     if (isEnd) this.#sink.end();
