@@ -156,7 +156,7 @@ export abstract class EventScanner {
     let cr = chunk.indexOf(CR, from);
     let lf = chunk.indexOf(LF, from);
     while (from < chunk.length) {
-      if (this.isAtBoundary && isLineEnd(chunk[from])) {
+      if (isLineEnd(chunk[from]) && this.isAtBoundary) {
         from = this.#skipBlankLines(chunk, from);
         continue;
       }

@@ -18,7 +18,7 @@ import { ResponseParser, type ResponseSink } from "./response_parser.ts";
 export const PIECE_BYTES = 65536;
 
 /** Bytes that a connection reads before all others have a turn: some of them cost 50 ms of work a megabyte. */
-const TURN_BYTES = 2 * PIECE_BYTES;
+const TURN_BYTES = 4 * PIECE_BYTES;
 
 /** Port: a connected or connecting socket, as narrow as the client needs it. */
 export interface ClientSocket {
