@@ -1,10 +1,15 @@
 /**
- * `npm run fuzz -- --what http1 --cases 100000 [--seed N]`: random HTTP/1.1 responses, read by the gateway's client and by
- * that of `node:http`. `--what body`: random JSON bodies, read in one pass and as a whole. Fails with the smallest input
- * that it finds on which the two disagree.
+ * `npm run fuzz -- --what http1 --cases 100000 [--seed N]`. Fails with the smallest input that it finds.
+ *
+ * - `http1`: random HTTP/1.1 responses, read by the gateway's client and by that of `node:http`
+ * - `parser`: the same responses, parsed without a network, whole and cut anywhere
+ * - `events`: random streams of events, scanned in each dialect, whole and cut anywhere
+ * - `packed`: random compressed bodies, whole and damaged, unpacked by the gateway and by `node:zlib`
+ * - `body`: random JSON bodies, read in one pass and as a whole
  */
 import { parseArgs } from "node:util";
 import { readView } from "../src/inbound/json_view.ts";
+import { fuzzEvents, fuzzPacked, fuzzParser } from "../tests/support/answer_fuzz.ts";
 import { compareEdges, fuzzBodies } from "../tests/support/body_fuzz.ts";
 import { fuzzHttp1 } from "../tests/support/http1_fuzz.ts";
 
@@ -17,12 +22,37 @@ const { values } = parseArgs({
 });
 const cases = Number(values.cases);
 const seed = Number(values.seed ?? Date.now() % 1_000_000);
-console.log(`fuzz: ${cases} ${values.what === "body" ? "bodies" : "responses"}, --seed ${seed}`);
-if (values.what === "body") {
-  compareEdges(readView);
-  console.log(`${fuzzBodies(readView, cases, seed)} were read alike, the others left to the slow way`);
-} else {
+
+async function fuzzClient(): Promise<string> {
   const { read, refused, differences } = await fuzzHttp1(cases, seed);
-  console.log(`${read} were read alike, ${refused} refused by both; differences that are meant:`);
-  for (const [name, count] of Object.entries(differences)) console.log(`${String(count).padStart(9)} ${name}`);
+  const lines = Object.entries(differences).map(([name, count]) => `${String(count).padStart(9)} ${name}`);
+  return `${read} were read alike, ${refused} refused by both; differences that are meant:\n${lines.join("\n")}`;
 }
+
+function fuzzReader(): string {
+  compareEdges(readView);
+  return `${fuzzBodies(readView, cases, seed)} were read alike, the others left to the slow way`;
+}
+
+async function fuzzUnpackers(): Promise<string> {
+  await fuzzPacked(cases, seed);
+  return "All were unpacked as `node:zlib` does, or refused";
+}
+
+function fuzzScanners(): string {
+  fuzzEvents(cases, seed);
+  return "All were read alike, however they were cut";
+}
+
+const KINDS: Readonly<Record<string, () => string | Promise<string>>> = {
+  http1: fuzzClient,
+  parser: () => `All were read alike, however they were cut; ${fuzzParser(cases, seed)} were refused`,
+  events: fuzzScanners,
+  packed: fuzzUnpackers,
+  body: fuzzReader,
+};
+
+const fuzz = KINDS[values.what];
+if (fuzz === undefined) throw new Error(`Cannot fuzz ${values.what}: name one of ${Object.keys(KINDS).join(", ")}`);
+console.log(`fuzz: ${values.what}, ${cases} cases, --seed ${seed}`);
+console.log(await fuzz());

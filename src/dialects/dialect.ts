@@ -35,6 +35,11 @@ export interface StreamScanner {
   push(chunk: Uint8Array): void;
   /** Takes note that nothing more comes. */
   end(): void;
+  /**
+   * True if client libraries read the event for an error as one. Otherwise the connection breaks after it, because a clean
+   * end would read as success.
+   */
+  readonly hasErrorEvent: boolean;
   /** Makes the event for an error of the gateway, with its blank line. It is sent after the {@link boundary}. */
   toErrorEvent(error: GatewayError): string;
 }

@@ -43,6 +43,8 @@ function valueOf(field: Uint8Array, bytes: Uint8Array, start: number): number {
   return bytes[value] === SPACE ? value + 1 : value;
 }
 
+const isLineEnd = (byte: number | undefined): boolean => byte === LF || byte === CR;
+
 /** Scans one stream. Any way of cutting the stream into chunks leads to the same findings. */
 export abstract class EventScanner {
   /** True if the line that is read can hold a backslash. */
@@ -51,6 +53,7 @@ export abstract class EventScanner {
   payloads = 0;
   /** True after an event of the provider that is named `error`, or one that the dialect takes for an error. */
   hasError = false;
+  readonly hasErrorEvent: boolean = true;
 
   /** The bytes of the unfinished line so far, unless it is long; `#lineBytes` counts them in any case. */
   #parts: Uint8Array[] = [];
@@ -156,9 +159,15 @@ export abstract class EventScanner {
     let from = this.#isAfterCr && chunk[0] === LF ? 1 : 0;
     this.#isAfterCr = false;
     let cr = chunk.indexOf(CR, from);
+    let lf = chunk.indexOf(LF, from);
     while (from < chunk.length) {
-      const lf = chunk.indexOf(LF, from);
+      if (isLineEnd(chunk[from]) && this.isAtBoundary) {
+        from = this.#skipBlankLines(chunk, from);
+        continue;
+      }
+      // Each search goes on to the next one that it finds: a stream with one kind of line end is not searched again.
       if (cr !== -1 && cr < from) cr = chunk.indexOf(CR, from);
+      if (lf !== -1 && lf < from) lf = chunk.indexOf(LF, from);
       const end = lf === -1 || (cr !== -1 && cr < lf) ? cr : lf;
       if (end === -1) return this.#keep(chunk, from, chunk.length);
       this.#endLine(chunk, from, end);
@@ -168,6 +177,15 @@ export abstract class EventScanner {
         else if (chunk[from] === LF) from++;
       }
     }
+  }
+
+  /** Skips blank lines between events, of which a stream can consist. @returns The offset after them */
+  #skipBlankLines(chunk: Uint8Array, from: number): number {
+    let at = from;
+    while (isLineEnd(chunk[at])) at++;
+    this.#isFirstLine = false;
+    this.#isAfterCr = at === chunk.length && chunk[at - 1] === CR;
+    return at;
   }
 
   /** Keeps a part of a line; of a line that is too long, only what its skeleton needs. */

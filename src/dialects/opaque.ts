@@ -1,6 +1,6 @@
 /**
  * Interfaces of which nothing is known: a stream is complete when it ends, no answer states usage, tokens are counted by
- * bytes, and errors are OpenAI's.
+ * bytes, and errors are OpenAI's. An event for an error may be skipped by a client library, so the connection breaks too.
  *
  * @module
  */
@@ -11,13 +11,11 @@ import { EventScanner } from "./event_scanner.ts";
 
 /** Watches one stream for the boundaries of its events, and for one that is named `error`. */
 class OpaqueScanner extends EventScanner implements StreamScanner {
+  override readonly hasErrorEvent: boolean = false;
   isComplete = false;
+  readonly isDone = false;
   readonly usage = undefined;
   #byteLength = 0;
-
-  get isDone(): boolean {
-    return this.isComplete;
-  }
 
   override get outputTokens(): number {
     return countStream(this.#byteLength);

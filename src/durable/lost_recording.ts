@@ -106,7 +106,7 @@ async function close(
   const outcome: Pick<AnswerEnd, "outcome" | "code"> = isComplete
     ? { outcome: "ok" }
     : { outcome: ERRORS[LOST].outcome, code: LOST };
-  const content = writeContent({ length, isCut: scanner === undefined, ...outcome });
+  const content = writeContent({ length, isCut: !isComplete && scanner?.hasErrorEvent !== true, ...outcome });
   const end = await cipher.seal({ kind: ENTRY_KIND.end, offset: length, epoch: held.epoch }, content);
   await held.end(end, isComplete ? "complete" : "broken");
 }

@@ -211,8 +211,8 @@ export class Relay implements PushedBody, ByteSink {
   }
 
   /**
-   * Ends with an error: as an event where there are events, else by throwing. A stream that had its end needs no event;
-   * if its connection broke before `[DONE]`, so does the caller's, for usage or more may have been lost.
+   * Ends with an error: as an event where client libraries read one, else by throwing. A stream that had its end needs no
+   * event; if its connection broke before `[DONE]`, so does the caller's, for usage or more may have been lost.
    */
   #fail(reason: unknown): void {
     if (this.#isOver) return;
@@ -231,8 +231,8 @@ export class Relay implements PushedBody, ByteSink {
       : undefined;
     if (event !== undefined) this.#send(event, clock.monotonic());
     this.#settle(ended !== undefined && scanner?.hasError ? ended : toSettlement(reason));
-    if (event === undefined) this.#sink?.fail(reason);
-    else this.#sink?.end();
+    if (event !== undefined && scanner?.hasErrorEvent) this.#sink?.end();
+    else this.#sink?.fail(reason);
   }
 
   /** Frees the upstream at once, and tells the caller; one that does not read learns it when it reads again. */

@@ -290,6 +290,35 @@ describe("the scanner of events", () => {
     }
   });
 
+  it("searches a stream of line ends once, whatever they are", () => {
+    const bytes = 20_000;
+    const units = ["\n", "\r", "\r\n", "\n\r", "data:a\r\r", "data:a\n\n", ":\r", "a\n"];
+    for (const unit of units) {
+      let calls = 0;
+      let searched = 0;
+      const indexOf = (target: Buffer) => (value: number, from: number) => {
+        calls++;
+        const found = target.indexOf(value, from);
+        searched += (found === -1 ? target.length : found + 1) - from;
+        return found;
+      };
+      const text = Buffer.from(unit.repeat(bytes / unit.length));
+      const counted = new Proxy(text, {
+        get(target, key) {
+          if (key === "indexOf") return indexOf(target);
+          const value: unknown = Reflect.get(target, key, target);
+          return typeof value === "function" ? value.bind(target) : value;
+        },
+      });
+      const scanner = OPENAI_CHAT.createScanner(1);
+      scanner.push(counted);
+      assert.ok(searched <= 3 * bytes, `${JSON.stringify(unit)}: ${searched / bytes} bytes searched for each byte`);
+      const lines = /^[\r\n]+$/.test(unit) ? 0 : text.toString().split(/[\r\n]/).length;
+      assert.ok(calls <= lines + 4, `${JSON.stringify(unit)}: ${calls} searches for ${lines} lines with text`);
+      assert.equal(scanner.payloads, unit.startsWith("data") ? bytes / unit.length : 0);
+    }
+  });
+
   it("counts a line beyond its limit once, and goes on after it", () => {
     const long = chunk("x".repeat(MAX_KEPT_BYTES + 1));
     const scanner = OPENAI_CHAT.createScanner(1);

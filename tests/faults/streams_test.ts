@@ -264,6 +264,44 @@ describe("streams and deadlines", () => {
     },
   );
 
+  const GEMINI = 'data: {"candidates":[{"content":{"parts":[{"text":"Hel"}],"role":"model"}}]}\r\n\r\n';
+  /** A stream of an interface that the gateway does not know. @param end Ends the provider's answer */
+  async function callUnknown(end: (response: ServerResponse) => unknown, options: Partial<UnderTestOptions> = {}) {
+    const { under } = await start((response) => {
+      beginStream(response);
+      response.write(GEMINI);
+      return end(response);
+    }, { ...options, provider: { operations: ["all"], ...options.provider } });
+    const path = "/v1/gemini/models/test-1:streamGenerateContent?alt=sse";
+    const call = { path, headers: under.headers, body: '{"contents":[]}' };
+    const raw = openRaw(under.a, toRawRequest(under.a, call));
+    return { received: await raw.closed, record: await under.settled() };
+  }
+
+  it.notOn(
+    "workers",
+    "workerd ends a broken body like a whole one",
+    "a broken stream of an unknown interface breaks for the caller too",
+    async () => {
+      const idle = { provider: { deadlines: { idle: "300ms" } } };
+      const breaks: [code: string, () => ReturnType<typeof callUnknown>][] = [
+        ["upstream_disconnected", () => callUnknown((response) => setTimeout(() => response.destroy(), 20))],
+        ["upstream_idle_timeout", () => callUnknown(() => {}, idle)],
+      ];
+      for (const [code, breakOff] of breaks) {
+        const { received, record } = await breakOff();
+        assert.ok(isBroken(received) && !/^content-length:/mi.test(received), received);
+        const [first, ...more] = parseAnswer(received).body.split("event: error\ndata: ");
+        assert.equal(first, GEMINI);
+        assert.ok(more.every((data) => data.includes(`"code":"${code}"`)), "the event, if it came before the break");
+        assert.equal(record.code, code);
+      }
+      const whole = await callUnknown((response) => response.end());
+      assert.equal(parseAnswer(whole.received).body, GEMINI);
+      assert.equal(whole.record.outcome, "ok");
+    },
+  );
+
   it("row 63: a cut after [DONE] is no loss", async () => {
     const { received, record } = await cutAfter(stream("a"));
     assert.ok(!isBroken(received));

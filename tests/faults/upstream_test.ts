@@ -22,6 +22,7 @@ import {
   openRaw,
   parseAnswer,
   startBlackHole,
+  startCuttablePeer,
   startTcpPeer,
   startTlsPeer,
   toRawRequest,
@@ -116,6 +117,38 @@ describe("faults of the upstream", () => {
     assert.equal(codeOf(body), "upstream_unreachable");
     assert.equal(requests, 2, "the call arrived once");
   });
+
+  it.notOn(
+    "workers",
+    "fetch in a Worker keeps connections as it likes",
+    "a server that closes its connection a moment after a 500 costs no call of another caller",
+    async () => {
+      const leaving = new Set<unknown>();
+      const peer = keep(
+        await startTcpPeer((socket, request) => {
+          if (leaving.has(socket)) return; // it closes without reading this
+          if (!request.includes('"cold"')) {
+            socket.write("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}");
+            return;
+          }
+          socket.write("HTTP/1.1 500 Internal Server Error\r\ncontent-length: 21\r\n\r\nInternal Server Error");
+          leaving.add(socket);
+          setTimeout(() => socket.end(), leaving.size % 21); // as uvicorn does
+        }),
+      );
+      const under = await start(peer.url);
+      const statuses = new Map<number, number>();
+      const callers = Array.from({ length: 10 }, async (_, caller) => {
+        for (let number = 0; number < 20; number++) {
+          const isCold = caller < 4;
+          const { status } = await call(under, isCold ? bodyFor("cold") : GOOD_BODY);
+          statuses.set(status, (statuses.get(status) ?? 0) + 1);
+        }
+      });
+      await Promise.all(callers);
+      assert.deepEqual(Object.fromEntries(statuses), { 200: 120, 500: 80 });
+    },
+  );
 
   it("rows 7 and 8: comments do not count as speech", async () => {
     const provider = keep(
@@ -329,6 +362,71 @@ describe("faults of the upstream", () => {
       assert.equal((await under.settled(2)).status, 205);
     }
   });
+
+  it.notOn(
+    "workers",
+    "fetch in a Worker reads interim answers itself",
+    "a flood of interim answers ends with 502, and calls of another provider are answered meanwhile",
+    async () => {
+      const flood = Buffer.from("HTTP/1.1 103 Early Hints\r\n\r\n".repeat(10_000));
+      let isFlooding = false;
+      const peer = keep(
+        await startTcpPeer((socket) => {
+          isFlooding = true;
+          const pour = () => {
+            while (!socket.destroyed && socket.write(flood));
+          };
+          socket.on("drain", pour).on("close", () => isFlooding = false);
+          pour();
+        }),
+      );
+      const good = keep(await startProvider());
+      const provider = { deadlines: { firstByte: "10s" } };
+      const under = keep(await startUnderTest({ upstreams: { a: peer.url, b: good.url }, provider }));
+      const flooded = call(under);
+      const other = callRaw(under.a, { headers: { ...under.headers, host: "b.localhost" }, body: GOOD_BODY });
+      assert.equal((await other).status, 200);
+      const { status, body } = await flooded;
+      assert.deepEqual([status, codeOf(body)], [502, "upstream_bad_response"]);
+      await until(() => !isFlooding, "the flood's connection is closed");
+    },
+  );
+
+  it.notOn(
+    "workers",
+    "fetch in a Worker reads TLS itself, and workerd ends a broken body like a whole one",
+    "an answer over TLS without a length that ends with its connection is complete only if its content says so",
+    async () => {
+      const type = (name: string) => `content-type: ${name}\r\n`;
+      const half = `${COMPLETION.slice(0, -1)} `;
+      const cases: [name: string, head: string, body: string, end: "cut" | "announced", outcome: string][] = [
+        ["half a JSON text", type("application/json"), half, "cut", "upstream_cut"],
+        ["half a JSON text", type("application/json"), half, "announced", "upstream_cut"],
+        ["a JSON text", type("application/json"), `${COMPLETION}\n`, "announced", "ok"],
+        ["a JSON text", type("application/json"), COMPLETION, "cut", "ok"],
+        ["any text", type("text/plain"), "half an answer", "cut", "upstream_cut"],
+        ["a stream", type("text/event-stream"), stream("a"), "cut", "ok"],
+      ];
+      for (const [name, head, body, end, outcome] of cases) {
+        const peer = keep(
+          await startCuttablePeer(testIdentity(), (socket) => {
+            socket.write(`HTTP/1.1 200 OK\r\n${head}\r\n${body}`);
+            if (end === "announced") socket.end();
+          }),
+        );
+        const under = await start(peer.url);
+        const raw = openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: STREAM_BODY }));
+        await until(() => raw.received().includes(body.slice(-15)), `${name} is there`);
+        if (end === "cut") peer.cut();
+        const received = await raw.closed;
+        assert.equal(parseAnswer(received).body, body, name);
+        assert.equal((await under.settled()).outcome, outcome, `${name}, ${end}`);
+        if (/transfer-encoding: chunked/i.test(received)) {
+          assert.equal(received.endsWith("\r\n0\r\n\r\n"), outcome === "ok", `${name}, ${end}`);
+        }
+      }
+    },
+  );
 
   it("row 47: a gateway that leads to itself stops at the second hop", async () => {
     const under = await start("http://127.0.0.1:1/v1");

@@ -1,6 +1,6 @@
 /** Raw TCP on both ends, where a client library or an HTTP server would hide what is tested. */
 import { Buffer } from "node:buffer";
-import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { createServer as createTlsServer } from "node:tls";
 import { Worker } from "node:worker_threads";
 import { isWorkers } from "./runtimes.ts";
@@ -71,6 +71,50 @@ export async function startTlsPeer(
   return {
     url: `https://${address}:${(server.address() as AddressInfo).port}/v1`,
     close: () => new Promise((resolve) => server.close(() => resolve())),
+  };
+}
+
+/** An upstream over TLS whose connections can end without an announcement. */
+export interface CuttablePeer {
+  /** Base URL, with `/v1`. */
+  readonly url: string;
+  /** Ends all connections with a FIN that no `close_notify` comes before. */
+  cut(): void;
+  close(): Promise<void>;
+}
+
+/**
+ * Starts one.
+ *
+ * @param identity Its certificate and key
+ * @param onRequest Called with the first bytes on a connection
+ */
+export async function startCuttablePeer(
+  identity: { readonly cert: string; readonly key: string },
+  onRequest: (socket: Socket) => unknown,
+): Promise<CuttablePeer> {
+  const sockets: Socket[] = [];
+  const listen = async (server: Server): Promise<number> => {
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    return (server.address() as AddressInfo).port;
+  };
+  const inner = createTlsServer(identity, (socket) => {
+    socket.on("error", () => {}).once("data", () => onRequest(socket));
+  });
+  const port = await listen(inner.on("tlsClientError", () => {}));
+  const relay = createServer({ allowHalfOpen: true }, (socket) => {
+    const behind = connect({ port, host: "127.0.0.1" });
+    for (const each of [socket, behind]) sockets.push(each.on("error", () => {}));
+    socket.on("data", (bytes) => behind.write(bytes)).on("close", () => behind.destroy());
+    behind.on("data", (bytes) => socket.writable && socket.write(bytes)).on("end", () => socket.end());
+  });
+  return {
+    url: `https://localhost:${await listen(relay)}/v1`,
+    cut: () => sockets.forEach((socket) => socket.end()),
+    async close() {
+      for (const socket of sockets) socket.destroy();
+      for (const server of [relay, inner]) await new Promise((resolve) => server.close(resolve));
+    },
   };
 }
 

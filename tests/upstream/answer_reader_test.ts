@@ -3,7 +3,13 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
-import { MalformedResponse, MAX_HEADER_BYTES, ResponseParser } from "../../src/upstream/http1/response_parser.ts";
+import {
+  IncompleteBytes,
+  MalformedResponse,
+  MAX_HEADER_BYTES,
+  MAX_INTERIM_RESPONSES,
+} from "../../src/upstream/http1/head_reader.ts";
+import { ResponseParser } from "../../src/upstream/http1/response_parser.ts";
 
 /** What a reader told. */
 interface Told {
@@ -233,6 +239,41 @@ const GARBLED: Readonly<Record<string, string>> = {
   "LF for a trailer": `${CHUNKED}0\r\n\n`,
 };
 
+/** Counts the bytes that the reader looks at or copies. */
+function countWork(act: () => void): number {
+  let work = 0;
+  const counted = (bytes: Buffer): Buffer =>
+    new Proxy(bytes, {
+      get(target, key) {
+        if (key === "toString") {
+          return (encoding: BufferEncoding, start = 0, end = target.length) => {
+            work += Math.min(end, target.length) - start;
+            return target.toString(encoding, start, end);
+          };
+        }
+        if (typeof key === "string" && /^\d/.test(key)) work++;
+        const value: unknown = Reflect.get(target, key, target);
+        return typeof value === "function" ? value.bind(target) : value;
+      },
+    });
+  const { join } = IncompleteBytes.prototype;
+  const { allocUnsafeSlow } = Buffer;
+  IncompleteBytes.prototype.join = function (received) {
+    return counted(join.call(this, received));
+  };
+  Buffer.allocUnsafeSlow = (size) => {
+    work += size;
+    return allocUnsafeSlow(size);
+  };
+  try {
+    act();
+  } finally {
+    IncompleteBytes.prototype.join = join;
+    Buffer.allocUnsafeSlow = allocUnsafeSlow;
+  }
+  return work;
+}
+
 describe("the reader of answers", () => {
   for (const [name, [answer, head, body, more = {}]] of Object.entries(VALID)) {
     it(`reads, however it is cut: ${name}`, () => {
@@ -281,6 +322,43 @@ describe("the reader of answers", () => {
     }
     assert.throws(() => read([`${OK}a: ${most}`]), MalformedResponse, "nobody waits for its end");
     assert.throws(() => read([`${CHUNKED}0;${most}`]), MalformedResponse, "nobody waits for its end");
+  });
+
+  it("counts interim answers and their bytes against the limit of the header", () => {
+    const final = `${OK}content-length: 0\r\n\r\n`;
+    const small = "HTTP/1.1 102 Processing\r\n\r\n";
+    const large = `HTTP/1.1 103 Early Hints\r\nlink: ${"a".repeat(MAX_HEADER_BYTES / 2)}\r\n\r\n`;
+    const isRead = (text: string) => {
+      for (const pieces of [[text], [text.slice(0, -1), text.slice(-1)], text.match(/[^]{1,1000}/g) ?? []]) {
+        assert.equal(read(pieces).ends, 1);
+      }
+    };
+    isRead(small.repeat(MAX_INTERIM_RESPONSES) + final);
+    isRead(large + final);
+    assert.throws(() => read([small.repeat(MAX_INTERIM_RESPONSES + 1)]), MalformedResponse);
+    assert.throws(() => read([large + large]), MalformedResponse);
+    assert.throws(() => read([large, large.slice(0, -1)]), MalformedResponse, "nobody waits for its end");
+    const { reader, told } = startReading();
+    for (let number = 0; number < 3; number++) {
+      reader.next();
+      reader.feed(Buffer.from(small.repeat(MAX_INTERIM_RESPONSES)));
+    }
+    reader.feed(Buffer.from(final));
+    assert.equal(told().ends, 1, "each answer has a limit for itself");
+  });
+
+  it("does no more work a byte for bytes that drip in than for bytes that come at once", () => {
+    const bytes = 20_000;
+    const dripped: Record<string, string> = {
+      "a header": `${OK}a: ${"x".repeat(bytes)}`,
+      "fields": OK + "a: b\r\n".repeat(bytes / 6),
+      "a line between chunks": `${CHUNKED}1;${"x".repeat(bytes)}`,
+      "a trailer": `${CHUNKED}0\r\na: ${"x".repeat(bytes)}`,
+    };
+    for (const [name, text] of Object.entries(dripped)) {
+      const work = countWork(() => void read([...text]));
+      assert.ok(work < 20 * bytes, `${name}: ${work / bytes} bytes of work for each byte`);
+    }
   });
 
   it("ends an answer at the close only where nothing else says its end", () => {

@@ -2,6 +2,7 @@
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
+import { setImmediate } from "node:timers";
 import { beforeEach, describe, it } from "@std/testing/bdd";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
@@ -61,14 +62,25 @@ describe("a transport, whatever its connections tell", () => {
   let transport: Transport;
   let dialled: Dialled[];
   let nowMs: number;
+  /** What timers in the background would do, in the order in which they were set. */
+  let timers: (() => void)[];
   beforeEach(() => {
     dialled = [];
+    timers = [];
     nowMs = 0;
     transport = createHttp1Transport((_, events) => {
       const socket = new Dialled(events);
       dialled.push(socket);
       return socket;
-    }, { ...systemClock, monotonic: () => nowMs });
+    }, {
+      ...systemClock,
+      monotonic: () => nowMs,
+      timer(ms, fire, options) {
+        if (!options?.isBackground) return systemClock.timer(ms, fire, options);
+        timers.push(fire);
+        return () => {};
+      },
+    });
   });
   const send = (controller = new AbortController()) =>
     transport.send(toUpstreamCall("http://upstream.invalid/", { controller }));
@@ -172,6 +184,36 @@ describe("a transport, whatever its connections tell", () => {
     assert.equal(await whole, "b".repeat(200_000));
   });
 
+  it("stops reading a flood until other connections had their turn", async () => {
+    const { answered, socket } = sent();
+    socket.tell("HTTP/1.1 200 OK\r\n\r\n");
+    const body = sourceOf(await answered);
+    for (let turn = 0; turn < 3; turn++) {
+      let bytes = 0;
+      for (; !socket.isPaused && bytes < 1_000_000; bytes += 10_000) {
+        socket.tell("\n".repeat(10_000));
+        assert.equal((await body.read())?.byteLength, 10_000, "its reader takes everything at once");
+      }
+      assert.ok(bytes < 300_000, `${bytes} bytes`);
+      await new Promise((resolve) => setImmediate(resolve));
+      assert.equal(socket.isPaused, false, "and then it goes on");
+    }
+    body.cancel();
+    assert.equal(socket.isAlive, false);
+  });
+
+  it("keeps a flood paused whose reader has stopped meanwhile", async () => {
+    const { answered, socket } = sent();
+    socket.tell("HTTP/1.1 200 OK\r\n\r\n");
+    socket.tell("\n".repeat(300_000));
+    const body = sourceOf(await answered);
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(socket.isPaused, true);
+    await body.read();
+    assert.equal(socket.isPaused, false);
+    body.cancel();
+  });
+
   it("releases a body once it has left, however the answer comes meanwhile, and keeps one that never left", async () => {
     const body = new Uint8Array(100_000);
     const begin = (isFlushed: boolean) => {
@@ -266,6 +308,89 @@ describe("a transport, whatever its connections tell", () => {
     last.tell(GOOD);
     assert.equal(await textOf(await answered), "{}");
     assert.equal(last.isAlive, false, "it is not given back any more");
+  });
+
+  it("lets a connection rest after a 5xx, and gives it the next call only if it is still open then", async () => {
+    const fail = async (): Promise<Dialled> => {
+      const { answered, socket } = sent();
+      socket.tell("HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n");
+      assert.equal((await answered).status, 500);
+      assert.equal(socket.isAlive, true);
+      return socket;
+    };
+    const rested = await fail();
+    const other = await kept();
+    assert.notEqual(other, rested, "it rests");
+    assert.equal(await kept(), other);
+    const resting = timers.splice(0);
+    other.destroy();
+    for (const fire of resting) fire();
+    const answered = send();
+    rested.tell(GOOD);
+    assert.equal(await textOf(await answered), "{}", "and goes on");
+    rested.destroy();
+    const closed = await fail();
+    closed.events.ended();
+    for (const fire of timers.splice(0)) fire();
+    assert.notEqual(await kept(), closed);
+  });
+
+  it("repeats a call over a kept connection that breaks without an answer only if it can be asked twice", async () => {
+    const breakOff = async (method: string, begun: string, isKept: boolean): Promise<string> => {
+      if (isKept) await kept();
+      const answered = transport.send(toUpstreamCall("http://upstream.invalid/", { method }));
+      answered.catch(() => {});
+      const { length } = dialled;
+      const socket = dialled.at(-1) ?? assert.fail("nothing is dialled");
+      socket.events.opened();
+      if (begun !== "") socket.tell(begun);
+      socket.events.closed(new Error("gone"));
+      await new Promise((resolve) => setImmediate(resolve));
+      const next = dialled.at(length);
+      next?.events.opened();
+      next?.tell("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+      const end = await answered.then(({ status }) => `${status}`, isBroken);
+      next?.destroy();
+      return next === undefined ? `${end}` : `again: ${end}`;
+    };
+    assert.equal(await breakOff("GET", "", true), "again: 200");
+    assert.equal(await breakOff("HEAD", "", true), "again: 200");
+    assert.equal(await breakOff("DELETE", "", true), "again: 200");
+    assert.equal(await breakOff("POST", "", true), "true", "it may have been made");
+    assert.equal(await breakOff("PATCH", "", true), "true", "it may have been made");
+    assert.equal(await breakOff("GET", "HTTP/1.1 2", true), "true", "its answer had begun");
+    assert.equal(await breakOff("GET", "", false), "true", "a new connection that breaks says something else");
+  });
+
+  it("takes the end of a TLS connection for that of a body only behind one whole JSON text", async () => {
+    const bodies: Record<string, boolean> = {
+      "{}": true,
+      ' {"a":[{"b":"}\\"]"}]}\r\n': true,
+      "[1,[]]": true,
+      "": false,
+      " ": false,
+      "{": false,
+      '{"a":"}': false,
+      '{"a":"\\"}': false,
+      "[{}": false,
+      "{}{": false,
+      "{} x": false,
+      "1": false,
+      "data: {}\n\n": false,
+    };
+    for (const [text, isWhole] of Object.entries(bodies)) {
+      for (const [scheme, isComplete] of [["https", isWhole], ["http", true]] as const) {
+        const answered = transport.send(toUpstreamCall(`${scheme}://upstream.invalid/`));
+        const socket = dialled.at(-1) ?? assert.fail("nothing is dialled");
+        socket.events.opened();
+        socket.tell("HTTP/1.1 200 OK\r\n\r\n");
+        for (const byte of text) socket.tell(byte);
+        socket.events.ended();
+        const read = answered.then(textOf);
+        if (isComplete) assert.equal(await read, text);
+        else await assert.rejects(read, isBroken, text);
+      }
+    }
   });
 
   it("says that a call never left when there is nothing to dial", async () => {

@@ -207,6 +207,7 @@ describe("through a proxy", () => {
     "has no status": ["HTTP/1.1 OK\r\n\r\n", "proxy_failed"],
     "says more than it should": ["HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\n", "proxy_failed"],
     "has no end of words": [`HTTP/1.1 200 OK\r\n${"a: b\r\n".repeat(4000)}`, "proxy_failed"],
+    "sends a flood of interim answers": ["HTTP/1.1 103 \r\n\r\n".repeat(30_000), "proxy_failed"],
     "closes": ["close", "proxy_failed"],
     "resets": ["reset", "proxy_failed"],
   };

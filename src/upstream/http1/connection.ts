@@ -5,14 +5,20 @@
  * @module
  */
 import type { Buffer } from "node:buffer";
+import { clearImmediate, setImmediate } from "node:timers";
 import type { Clock } from "../../exchange/clock.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import type { FailureCause } from "../../errors/outcomes.ts";
 import { CallFailed, NeverSent } from "../transport.ts";
-import { MalformedResponse, ResponseParser, type ResponseSink } from "./response_parser.ts";
+import { MalformedResponse } from "./head_reader.ts";
+import { JsonEnd } from "./json_end.ts";
+import { ResponseParser, type ResponseSink } from "./response_parser.ts";
 
 /** Size of the pieces in which bytes move: of one read from a socket, and of a body sent together with its header. */
 export const PIECE_BYTES = 65536;
+
+/** Bytes that a connection reads before all others have a turn: some of them cost 50 ms of work a megabyte. */
+const TURN_BYTES = 4 * PIECE_BYTES;
 
 /** Port: a connected or connecting socket, as narrow as the client needs it. */
 export interface ClientSocket {
@@ -83,6 +89,11 @@ const SWEEP_MS = 5000;
 const IDLE_CONNECTION_MS = 50_000;
 /** Margin by which an idle connection is given up before the timeout that its server announces. Milliseconds. */
 const IDLE_MARGIN_MS = 1000;
+/**
+ * Time for which a connection takes no call after a status from 500 on. Some servers close it some milliseconds after such
+ * an answer without announcing it (uvicorn does), and the next call would be lost. Milliseconds.
+ */
+const REST_MS = 250;
 const KEEP_ALIVE_TIMEOUT = /\btimeout=(\d{1,6})\b/i;
 
 /** A connection to an upstream, and the call that uses it. */
@@ -94,10 +105,20 @@ export class Connection implements SocketEvents, ResponseSink {
   readonly #pool: ConnectionPool;
   readonly #socket: ClientSocket;
   readonly #parser: ResponseParser = new ResponseParser(this);
+  /** End of a body over TLS that ends with its connection. */
+  #end: JsonEnd | undefined;
   /** The call that uses it; `undefined` while it is idle. */
   #call: ConnectionCall | undefined;
   #idleMs = IDLE_CONNECTION_MS;
+  #restMs = 0;
   #isOpen = false;
+  #isUnanswered = true;
+  /** True while the call wants no more bytes. */
+  #isPaused = false;
+  /** Set while other connections have their turn. */
+  #nextTurn: ReturnType<typeof setImmediate> | undefined;
+  /** Bytes read since the last time that it yielded. */
+  #turnBytes = 0;
 
   /**
    * @param connect Connects to the upstream
@@ -120,6 +141,11 @@ export class Connection implements SocketEvents, ResponseSink {
     return this.#isOpen;
   }
 
+  /** True if no byte has come since its last call began. */
+  get isUnanswered(): boolean {
+    return this.#isUnanswered;
+  }
+
   /** Cause of the failure if it is not open in time; `undefined` for that of any deadline. */
   get lateCause(): FailureCause | undefined {
     return this.#socket.lateCause;
@@ -135,23 +161,43 @@ export class Connection implements SocketEvents, ResponseSink {
 
   #send(call: ConnectionCall): void {
     this.#parser.next(call.isHead);
+    this.#isUnanswered = true;
     for (const piece of call.takeRequest()) this.#socket.write(piece);
     this.flushed();
   }
 
   /** Stops reading until {@link resume}. */
   pause(): void {
+    this.#isPaused = true;
     this.#socket.pause();
   }
 
   /** Continues reading. */
   resume(): void {
-    this.#socket.resume();
+    this.#isPaused = false;
+    if (this.#nextTurn === undefined) this.#socket.resume();
+  }
+
+  /** Stops reading until the event loop has served the other connections. */
+  #yield(): void {
+    this.#socket.pause();
+    this.#nextTurn = setImmediate(() => {
+      this.#beginTurn();
+      if (!this.#isPaused) this.#socket.resume();
+    });
+  }
+
+  #beginTurn(): void {
+    this.#turnBytes = 0;
+    if (this.#nextTurn === undefined) return;
+    clearImmediate(this.#nextTurn);
+    this.#nextTurn = undefined;
   }
 
   /** Closes the connection, so that the rest of a response is not taken for the next one. */
   destroy(): void {
     this.#call = undefined;
+    this.#beginTurn();
     this.#socket.destroy();
   }
 
@@ -168,6 +214,7 @@ export class Connection implements SocketEvents, ResponseSink {
   received(bytes: Buffer): void {
     const call = this.#call;
     if (call === undefined || !this.#isOpen) return this.#fail(new Error("Bytes came that no call asked for"));
+    this.#isUnanswered = false;
     try {
       this.#parser.feed(bytes);
     } catch (error) {
@@ -175,12 +222,19 @@ export class Connection implements SocketEvents, ResponseSink {
       this.#fail(new GatewayError("upstream_bad_response", { cause: error }));
     }
     call.fed();
+    if (this.#call !== call) return;
+    this.#turnBytes += bytes.length;
+    if (this.#turnBytes >= TURN_BYTES && this.#nextTurn === undefined) this.#yield();
   }
 
   ended(): void {
     const call = this.#call;
+    // No runtime says whether the end of a TLS connection was announced (close_notify) or anybody cut it, RFC 9112 §9.8.
+    const isUnsure = this.#end?.isReached === false;
     // It may still wait for something to be written before it closes: no response comes any more.
-    if (!this.#parser.close()) this.#fail(new CallFailed("closed", "The connection ended before the response"));
+    if (isUnsure || !this.#parser.close()) {
+      this.#fail(new CallFailed("closed", "The connection ended before the response"));
+    }
     call?.fed();
   }
 
@@ -198,20 +252,25 @@ export class Connection implements SocketEvents, ResponseSink {
   head(status: number, headers: Map<string, string>): void {
     const [, seconds] = KEEP_ALIVE_TIMEOUT.exec(headers.get("keep-alive") ?? "") ?? [];
     if (seconds !== undefined) this.#idleMs = Math.min(IDLE_CONNECTION_MS, Number(seconds) * 1000 - IDLE_MARGIN_MS);
+    this.#restMs = status >= 500 ? REST_MS : 0;
+    if (this.#pool.isSecure && this.#parser.endsWithConnection) this.#end = new JsonEnd();
     this.#call?.head(status, headers);
   }
 
   data(bytes: Uint8Array): void {
+    this.#end?.push(bytes);
     this.#call?.data(bytes);
   }
 
   end(): void {
     const call = this.#call;
     this.#call = undefined;
+    this.#beginTurn();
     if (this.#parser.isReusable && this.#socket.isFlushed && this.#idleMs > 0) {
+      this.#isPaused = false;
       this.#socket.resume();
       this.#socket.unref();
-      this.#pool.release(this, this.#idleMs);
+      this.#pool.release(this, this.#idleMs, this.#restMs);
     } else this.#socket.destroy();
     call?.end();
   }
@@ -221,6 +280,8 @@ export class Connection implements SocketEvents, ResponseSink {
 export class ConnectionPool {
   /** Host and port, as the `Host` field of a request states them. */
   readonly host: string;
+  /** True if its connections are encrypted. */
+  readonly isSecure: boolean;
   readonly #dial: Dial;
   readonly #url: URL;
   readonly #clock: Clock;
@@ -236,6 +297,7 @@ export class ConnectionPool {
     this.#dial = dial;
     this.#url = url;
     this.host = url.host;
+    this.isSecure = url.protocol === "https:";
     this.#clock = clock;
   }
 
@@ -246,11 +308,28 @@ export class ConnectionPool {
       if (kept.isAlive && kept.idleUntil > now) return kept;
       kept.destroy();
     }
-    return new Connection((events) => this.#dial(this.#url, events), this, now + MAX_AGE_MS);
+    return this.open();
   }
 
-  /** Keeps a connection for the next call, or closes it. @param idleMs The longest time to keep it, milliseconds */
-  release(connection: Connection, idleMs: number): void {
+  /** Returns a new connection. */
+  open(): Connection {
+    const usedUntil = this.#clock.monotonic() + MAX_AGE_MS;
+    return new Connection((events) => this.#dial(this.#url, events), this, usedUntil);
+  }
+
+  /**
+   * Keeps a connection for the next call, or closes it.
+   *
+   * @param connection The connection
+   * @param idleMs The longest time to keep it, milliseconds
+   * @param restMs Time for which it takes no call, milliseconds
+   */
+  release(connection: Connection, idleMs: number, restMs: number): void {
+    if (restMs > 0) {
+      const release = () => connection.isAlive && this.release(connection, idleMs, 0);
+      this.#clock.timer(restMs, release, { isBackground: true });
+      return;
+    }
     const now = this.#clock.monotonic();
     if (this.#idle.length >= MAX_IDLE_CONNECTIONS || connection.usedUntil <= now) return connection.destroy();
     connection.idleUntil = Math.min(now + idleMs, connection.usedUntil);

@@ -11,12 +11,11 @@ import { CallFailed } from "../transport.ts";
 import type { ClientSocket, SocketEvents } from "./connection.ts";
 import { connectionOptions, NodeSocket, portOf, secure, type Security } from "./dial_node.ts";
 import { type Proxy, toBasic } from "./egress.ts";
+import { HEAD_END, HeadReader, IncompleteBytes, MalformedResponse } from "./head_reader.ts";
 
-/** Longest header of an answer to `CONNECT`. Bytes. */
+/** Longest header of an answer to `CONNECT`, its interim responses included. Bytes. */
 const MAX_ANSWER_BYTES = 16_384;
-const ANSWER_START = "HTTP/1.";
 const STATUS_LINE = /^HTTP\/1\.\d ([1-9]\d\d)(?: |\r|$)/;
-const HEAD_END = "\r\n\r\n";
 
 /** Settings of TLS on the way: to a proxy over https, and to the upstream. */
 export interface TunnelSecurity {
@@ -31,31 +30,43 @@ function toConnect(url: URL, { credentials }: Proxy): Buffer {
   return Buffer.from(`CONNECT ${target} HTTP/1.1\r\nhost: ${target}\r\n${authorization}\r\n`, "latin1");
 }
 
-/**
- * Reads the answer to `CONNECT`, interim responses left out.
- *
- * @returns Its status and the bytes behind its header; `undefined` while it is incomplete
- * @throws {CallFailed} For what is no answer
- */
-function readAnswer(received: Buffer): { readonly status: number; readonly rest: Buffer } | undefined {
-  const text = received.toString("latin1", 0, MAX_ANSWER_BYTES);
-  if (!ANSWER_START.startsWith(text.slice(0, ANSWER_START.length))) {
-    throw new CallFailed("proxy_failed", "The proxy answered CONNECT with something that is no HTTP/1.1");
-  }
-  const end = text.indexOf(HEAD_END);
-  if (end === -1) {
-    if (text.length === MAX_ANSWER_BYTES) throw new CallFailed("proxy_failed", "The proxy's answer is too large");
+/** Reads the answer to `CONNECT`, which can come in pieces. */
+class AnswerReader {
+  readonly #heads = new HeadReader(MAX_ANSWER_BYTES);
+  readonly #incomplete = new IncompleteBytes();
+
+  /**
+   * Reads the next bytes. Interim responses are skipped.
+   *
+   * @returns Its status and the number of bytes behind its header; `undefined` while it is incomplete
+   * @throws {MalformedResponse} For bytes that are no answer
+   */
+  read(received: Buffer): { readonly status: number; readonly restBytes: number } | undefined {
+    let searched = this.#incomplete.length;
+    const bytes = this.#incomplete.join(received);
+    for (let at = 0; at < bytes.length; searched = 0) {
+      const head = this.#heads.find(bytes, at, searched);
+      if (head === undefined) {
+        this.#incomplete.keep(bytes, at);
+        return undefined;
+      }
+      const status = Number(STATUS_LINE.exec(head)?.[1]);
+      if (Number.isNaN(status)) throw new MalformedResponse("It does not begin with a status");
+      at += head.length + HEAD_END.length;
+      if (status >= 200) return { status, restBytes: bytes.length - at };
+      this.#heads.countInterim(head);
+    }
     return undefined;
   }
-  const status = Number(STATUS_LINE.exec(text)?.[1]);
-  if (Number.isNaN(status)) throw new CallFailed("proxy_failed", "The proxy answered CONNECT without a status");
-  const rest = received.subarray(end + HEAD_END.length);
-  return status < 200 ? readAnswer(rest) : { status, rest };
 }
 
 function toRefusal(status: number): CallFailed {
   const other: FailureCause = status >= 500 ? "proxy_upstream" : "proxy_refused";
   return new CallFailed(status === 407 ? "proxy_auth" : other, `The proxy answered CONNECT with ${status}`);
+}
+
+function toProxyFailure(cause: MalformedResponse): CallFailed {
+  return new CallFailed("proxy_failed", `The proxy's answer to CONNECT can't be read: ${cause.message}`, { cause });
 }
 
 /** A connection through a proxy, at whatever stage it is. */
@@ -68,7 +79,7 @@ export class Tunnel implements ClientSocket {
   readonly #outer: NodeSocket;
   /** The connection of calls: TLS inside the tunnel, or the tunnel itself. */
   #inner: NodeSocket | undefined;
-  #received: Buffer = Buffer.alloc(0);
+  readonly #answer = new AnswerReader();
   #isClosed = false;
 
   /**
@@ -106,22 +117,21 @@ export class Tunnel implements ClientSocket {
   #receive(bytes: Buffer): void {
     if (this.#inner === this.#outer) return this.#events.received(bytes);
     if (this.#inner !== undefined) return; // TLS reads them below this
-    this.#received = Buffer.concat([this.#received, bytes]);
     try {
-      const answer = readAnswer(this.#received);
+      const answer = this.#answer.read(bytes);
       if (answer === undefined) return;
       if (answer.status >= 300) throw toRefusal(answer.status);
-      if (answer.rest.length > 0) throw new CallFailed("proxy_failed", "Bytes came that no call asked for");
+      if (answer.restBytes > 0) throw new CallFailed("proxy_failed", "Bytes came that no call asked for");
       this.#enter();
     } catch (error) {
-      this.#close(error as Error);
+      const isMalformed = error instanceof MalformedResponse;
+      this.#close(isMalformed ? toProxyFailure(error) : error as Error);
       this.destroy();
     }
   }
 
   /** Goes on inside the tunnel. */
   #enter(): void {
-    this.#received = Buffer.alloc(0);
     this.lateCause = undefined;
     if (this.#url.protocol !== "https:") {
       this.#inner = this.#outer;

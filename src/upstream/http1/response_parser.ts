@@ -6,18 +6,13 @@
  * @module
  */
 import { Buffer } from "node:buffer";
-
-/** Maximum size of a response's header, and of a line between chunks. Bytes. */
-export const MAX_HEADER_BYTES = 65536;
+import { HEAD_END, HeadReader, IncompleteBytes, MalformedResponse, MAX_HEADER_BYTES } from "./head_reader.ts";
 
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: [\t\x20-\x7e\x80-\xff]*)?$/;
-const STATUS_START = "HTTP/1.";
-const HEAD_END = "\r\n\r\n";
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/; // RFC 9110 §5.6.2
 const NO_FIELD_TEXT = /[^\t\x20-\x7e\x80-\xff]/; // RFC 9110 §5.5
 const LENGTH = /^\d{1,15}$/;
 const MAX_SIZE_DIGITS = 12;
-const BARE_LF = /(?:^|[^\r])\n/; // ends no line here, RFC 9112 §2.2 leaves it to the reader
 /** Ratio of received bytes to the body's bytes in them above which the latter are copied, so that the rest is freed. */
 const MAX_KEPT_RATIO = 16;
 const EXTENSION = /^[\t ]*(?:;[\t\x20-\x7e\x80-\xff]*)?$/; // of a chunk, RFC 9112 §7.1.1: ignored
@@ -25,11 +20,6 @@ const CR = 0x0d;
 const LF = 0x0a;
 const SPACE = 0x20;
 const TAB = 0x09;
-
-/** The error for bytes that are no readable HTTP/1.1. */
-export class MalformedResponse extends Error {
-  override readonly name = "MalformedResponse";
-}
 
 /** Receiver of parsed responses. */
 export interface ResponseSink {
@@ -55,8 +45,9 @@ export class ResponseParser {
   #expected: Expected = "head";
   /** Bytes left of the body, or of the chunk; Infinity for a body that ends with its connection. */
   #left = 0;
-  /** The received part of a header or a line that is not complete. */
-  #partial: Buffer | undefined;
+  readonly #heads = new HeadReader(MAX_HEADER_BYTES);
+  /** The received part of a header or a line. */
+  readonly #incomplete = new IncompleteBytes();
   #trailerBytes = 0;
   #isPersistent = false;
   /** True if the response belongs to a `HEAD`: it has no body, whatever its header says. */
@@ -75,9 +66,15 @@ export class ResponseParser {
     return this.#expected === "nothing" && this.#isPersistent;
   }
 
+  /** True while a body is read that ends with its connection. */
+  get endsWithConnection(): boolean {
+    return this.#expected === "body" && this.#left === Infinity;
+  }
+
   /** Prepares for the next response. @param isHead Whether it belongs to a `HEAD` */
   next(isHead = false): void {
     this.#expected = "head";
+    this.#heads.reset();
     this.#isHead = isHead;
   }
 
@@ -88,14 +85,14 @@ export class ResponseParser {
    * @throws {MalformedResponse} For bytes that are no valid response
    */
   feed(received: Buffer): void {
-    const bytes = this.#partial === undefined ? received : Buffer.concat([this.#partial, received]);
-    this.#partial = undefined;
+    let searched = this.#incomplete.length; // of the first header or line
+    const bytes = this.#incomplete.join(received);
     let first = 0; // start and end of the body in these bytes
     let last = 0;
     let at = 0;
     while (at < bytes.length && this.#expected !== "nothing") {
       const from = at;
-      if (this.#expected === "head") at = this.#readHead(bytes, at);
+      if (this.#expected === "head") at = this.#readHead(bytes, at, searched);
       else if (this.#expected === "body" || this.#expected === "chunk data") {
         at = Math.min(at + this.#left, bytes.length);
         if (first === last) first = last = from;
@@ -103,11 +100,12 @@ export class ResponseParser {
         last += at - from;
         this.#left -= at - from;
         if (this.#left === 0) this.#expected = this.#expected === "body" ? "nothing" : "chunk end";
-      } else at = this.#readLine(bytes, at);
+      } else at = this.#readLine(bytes, at, searched);
       if (at === from) {
-        this.#partial = bytes.subarray(at);
+        this.#incomplete.keep(bytes, at);
         break;
       }
+      searched = 0;
     }
     if (at < bytes.length && this.#expected === "nothing") this.#isPersistent = false; // more than was asked for
     if (first < last) {
@@ -123,7 +121,7 @@ export class ResponseParser {
    * @returns Whether that was the end of a response
    */
   close(): boolean {
-    const isEnd = this.#expected === "body" && this.#left === Infinity;
+    const isEnd = this.endsWithConnection;
     if (isEnd) this.#expected = "nothing";
     this.#isPersistent = false;
     if (isEnd) this.#sink.end();
@@ -131,24 +129,21 @@ export class ResponseParser {
   }
 
   /** Reads a header. @returns Its end, or `at` while it is incomplete */
-  #readHead(bytes: Buffer, at: number): number {
-    const start = bytes.toString("latin1", at, at + MAX_HEADER_BYTES + HEAD_END.length);
-    const length = start.indexOf(HEAD_END); // in a text: bytes are searched slowly by Deno
-    if (length === -1) {
-      assertHeadBegins(start);
-      return at;
-    }
-    const [line = "", ...fields] = start.slice(0, length).split("\r\n");
+  #readHead(bytes: Buffer, at: number, searched: number): number {
+    const head = this.#heads.find(bytes, at, searched);
+    if (head === undefined) return at;
+    const [line = "", ...fields] = head.split("\r\n");
     const [, minor, code] = STATUS_LINE.exec(line) ?? [];
     if (code === undefined) throw new MalformedResponse("It does not begin with a status");
     const headers = toHeaders(fields);
     const status = Number(code);
     if (status === 101) throw new MalformedResponse("It changes to another protocol");
-    if (status >= 200) {
+    if (status < 200) this.#heads.countInterim(head);
+    else {
       this.#frame(status, headers, minor === "1");
       this.#sink.head(status, headers);
     }
-    return at + length + HEAD_END.length;
+    return at + head.length + HEAD_END.length;
   }
 
   /** Determines how the body ends (RFC 9112 §6.3). */
@@ -173,8 +168,8 @@ export class ResponseParser {
   }
 
   /** Reads a line between the data of chunks. @returns Its end, or `at` while it is incomplete */
-  #readLine(bytes: Buffer, at: number): number {
-    const end = endOfLine(bytes, at);
+  #readLine(bytes: Buffer, at: number, searched: number): number {
+    const end = endOfLine(bytes, at, searched);
     if (this.#expected === "chunk end" && (bytes[at] !== CR || end > at)) {
       throw new MalformedResponse("A chunk is longer than it says");
     }
@@ -196,20 +191,13 @@ export class ResponseParser {
   }
 }
 
-/** Checks that a header which is not complete may become one. */
-function assertHeadBegins(start: string): void {
-  if (start.length >= MAX_HEADER_BYTES + HEAD_END.length) throw new MalformedResponse("The header is too large");
-  if (!STATUS_START.startsWith(start.slice(0, STATUS_START.length))) throw new MalformedResponse("It is no HTTP/1.1");
-  if (BARE_LF.test(start)) throw new MalformedResponse("A line of the header does not end as it should");
-}
-
 /**
  * Returns the index of a line's CRLF, or -1 while it has not come. Lines between chunks are a few bytes: a loop is
- * cheaper than a call to search them.
+ * cheaper than a call to search them. No line end is among the bytes that an earlier call has searched.
  */
-function endOfLine(bytes: Buffer, at: number): number {
+function endOfLine(bytes: Buffer, at: number, searched: number): number {
   const limit = Math.min(bytes.length, at + MAX_HEADER_BYTES + 2);
-  for (let index = at; index < limit; index++) {
+  for (let index = at + searched; index < limit; index++) {
     if (bytes[index] !== LF) continue;
     if (index > at && bytes[index - 1] === CR) return index - 1;
     throw new MalformedResponse("A line between chunks does not end as it should");
