@@ -6,7 +6,8 @@ import { afterEach, describe } from "@std/testing/bdd";
 import { type ErrorCode, ERRORS } from "../../src/errors/gateway_error.ts";
 import { it } from "../support/cases.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
-import { type Answering, answerPlain, chunk, COMPLETION, startProvider } from "../support/provider.ts";
+import { type Answering, answerLong, answerPlain, chunk, COMPLETION, startProvider } from "../support/provider.ts";
+import { timeKept } from "../support/kept_alive.ts";
 import { runtime } from "../support/runtimes.ts";
 import { callRaw, openRaw, parseAnswer, type RawConnection, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
@@ -54,6 +55,16 @@ describe("the listener", () => {
     await until(() => countOpen() === 0, "all are closed", 20_000);
     assert.equal(provider.calls.length, 10);
   });
+
+  for (const host of ["a", "b"] as const) {
+    it(`an answer of 4 kB on a kept connection does not wait for the caller's acknowledgement, on host ${host}`, async () => {
+      const { provider, under } = await start(answerLong);
+      const headers = { ...under.headers, connection: undefined };
+      const ms = await timeKept(under[host], toRawRequest(under[host], { headers, body: GOOD_BODY }), 50);
+      assert.ok(ms < 15, `a call takes ${ms} ms`);
+      assert.equal(provider.calls.length, 50);
+    });
+  }
 
   it("row 58: of two requests in one write either both are answered, or none is made", async () => {
     const { provider, under } = await start((response) => setTimeout(() => answerPlain(response), 5));
