@@ -10,6 +10,7 @@ import type { Server as HttpsServer } from "node:https";
 import type { TlsOptions, TLSSocket } from "node:tls";
 import { type AnyBody, type ByteSink, type GatewayRequest, isWhole, push } from "../http/message.ts";
 import type { Handler } from "../http/web.ts";
+import type { OutputWatch } from "./connections.ts";
 import { IncomingBody } from "./incoming_body.ts";
 import { discard, endLate } from "./listener.ts";
 
@@ -133,6 +134,20 @@ export async function answerHttp2(handler: Handler, { stream, headers: fields }:
   else if (body !== null) stream.end(body);
 }
 
+/** Closes a connection without requests after a time, and streams that do not move, with the connection of the last one. */
+function watchSession(session: Http2Session, idleMs: number, outputs: OutputWatch): void {
+  let open = 0;
+  session.on("stream", (stream: ServerHttp2Stream) => {
+    open++;
+    stream.once("close", () => open--);
+    outputs.add(stream, () => {
+      breakOff(stream);
+      if (open <= 1) session.destroy();
+    });
+  });
+  session.setTimeout(idleMs, () => open === 0 && session.destroy());
+}
+
 /** Options of a server of HTTP/2 and HTTP/1.1. */
 export interface Http2Options {
   /** Answers requests over HTTP/2. */
@@ -143,6 +158,8 @@ export interface Http2Options {
   readonly limits: ServerOptions & { readonly keepAliveTimeout: number };
   /** Options of `node:tls`. */
   readonly tls: TlsOptions;
+  /** Closes what does not move. */
+  readonly outputs: OutputWatch;
 }
 
 /** A server that `node:http` or `node:http2` made. */
@@ -161,7 +178,7 @@ export interface OpenedServer {
  * @returns The server
  */
 export async function createHttp2Server(
-  { handler, onRequest, limits, tls }: Http2Options,
+  { handler, onRequest, limits, tls, outputs }: Http2Options,
 ): Promise<OpenedServer> {
   const { createSecureServer } = await import("node:http2"); // only where it is needed: Node takes some time to load it
   const sessions = new Set<Http2Session>();
@@ -179,7 +196,7 @@ export async function createHttp2Server(
   server.on("session", (session) => {
     sessions.add(session);
     session.on("close", () => sessions.delete(session));
-    session.setTimeout(limits.keepAliveTimeout, () => session.close());
+    watchSession(session, limits.keepAliveTimeout, outputs);
   });
   // It has the options and methods of `node:http`, for HTTP/1.1, but Deno takes the options as properties alone.
   const http1: HttpsServer = Object.assign(server, limits) as unknown as HttpsServer;

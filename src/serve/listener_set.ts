@@ -121,9 +121,10 @@ export class ListenerSet {
   /** Applies changed options to a listener that stays. */
   #adjust(binding: Binding, before: Binding | undefined): void {
     if (before === undefined) return;
-    const { tls, bodyTimeMs } = before.wanted;
+    const { tls, bodyTimeMs, writeStallMs } = before.wanted;
     const isEqual = tls?.cert === binding.wanted.tls?.cert && tls?.key === binding.wanted.tls?.key;
-    if (isEqual && bodyTimeMs === binding.wanted.bodyTimeMs) return;
+    const isInTime = bodyTimeMs === binding.wanted.bodyTimeMs && writeStallMs === binding.wanted.writeStallMs;
+    if (isEqual && isInTime) return;
     const isAdjusted = binding.listener.adjust?.(binding.wanted) ?? false;
     if (!isEqual && !isAdjusted) this.#reopen(binding);
   }

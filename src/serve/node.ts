@@ -13,7 +13,7 @@ import {
   STATUS_CODES,
 } from "node:http";
 import { createServer as createTlsServer, type Server as HttpsServer } from "node:https";
-import { type AddressInfo, Server as NetServer } from "node:net";
+import { type AddressInfo, Server as NetServer, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import process from "node:process";
 import { Server as TlsServer } from "node:tls";
@@ -22,9 +22,10 @@ import { type AnyBody, type ByteSink, type GatewayRequest, isWhole, push } from 
 import { systemClock } from "../exchange/clock.ts";
 import type { Handler } from "../http/web.ts";
 import { runtime } from "../runtime.ts";
+import { OutputWatch, Pipelines, reset } from "./connections.ts";
 import { createHttp2Server, type OpenedServer } from "./http2.ts";
 import { IncomingBody } from "./incoming_body.ts";
-import { endLate, HEADERS_MS, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
+import { endLate, HEADERS_MS, type Listener, type ListenOptions, toListenerUrl, WRITE_STALL_MS } from "./listener.ts";
 
 /** Interval at which Node checks for requests that are late. Milliseconds. */
 const CHECK_INTERVAL_MS = 5_000;
@@ -105,8 +106,13 @@ class ResponseSink implements ByteSink {
     this.#response.end();
   }
 
-  /** A body that can't be completed must not look complete. */
+  /**
+   * A body that can't be completed must not look complete: that of HTTP/1.0 ends with its connection. A caller that does
+   * not read would never fetch what the kernel holds.
+   */
   fail(): void {
+    const { req, socket, writableNeedDrain } = this.#response;
+    if (socket !== null && (req.httpVersionMinor === 0 || writableNeedDrain)) reset(socket);
     this.#response.destroy();
   }
 }
@@ -186,11 +192,18 @@ function toOpened(server: HttpServer | HttpsServer): OpenedServer {
 /** Opens a listener with `node:http`, `node:https` or, on Deno over TLS, `node:http2`. */
 export async function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
   const { hostname, port, tls, bodyTimeMs, headersMs = HEADERS_MS, isShared = false } = options;
+  const { writeStallMs = WRITE_STALL_MS } = options;
   const checkMs = Math.min(CHECK_INTERVAL_MS, headersMs);
   // For a whole request: the gateway's own deadline comes first.
   const toRequestMs = (bodyTimeMs: number): number => headersMs + bodyTimeMs + CHECK_INTERVAL_MS;
-  const onRequest = (request: IncomingMessage, response: ServerResponse) => {
+  const run = (request: IncomingMessage, response: ServerResponse) => {
     answer(handler, request, response, () => server.listening).catch(() => response.destroy());
+  };
+  const outputs = new OutputWatch(writeStallMs);
+  const pipelines = new Pipelines();
+  const onRequest = (request: IncomingMessage, response: ServerResponse) => {
+    if (response.socket !== null) run(request, response);
+    else pipelines.add(request.socket, response, () => run(request, response));
   };
   const limits = {
     headersTimeout: headersMs,
@@ -204,11 +217,15 @@ export async function serve(handler: Handler, options: ListenOptions): Promise<L
   };
   const secure = { ...tls, handshakeTimeout: headersMs };
   const { server, closeIdle, kill } = tls !== undefined && runtime === "deno"
-    ? await createHttp2Server({ handler, onRequest, limits, tls: secure })
+    ? await createHttp2Server({ handler, onRequest, limits, tls: secure, outputs })
     : toOpened(
       tls === undefined ? createServer(limits, onRequest) : createTlsServer({ ...limits, ...secure }, onRequest),
     );
   server.on("clientError", endConnection);
+  server.on(tls === undefined ? "connection" : "secureConnection", (socket: Socket) => {
+    outputs.add(socket, () => reset(socket));
+  });
+  server.once("close", () => outputs.stop());
   await new Promise<void>((resolve, reject) => {
     server.once("error", reject);
     // Node shares a port by its cluster.
@@ -219,8 +236,9 @@ export async function serve(handler: Handler, options: ListenOptions): Promise<L
     url: toListenerUrl(options, address.port),
     // node:http's own close would cut connections that were accepted just now and have not been read yet.
     stop: () => new Promise((resolve) => void NetServer.prototype.close.call(server, () => resolve())),
-    adjust({ bodyTimeMs, tls }) {
+    adjust({ bodyTimeMs, writeStallMs = WRITE_STALL_MS, tls }) {
       server.requestTimeout = toRequestMs(bodyTimeMs);
+      outputs.stallMs = writeStallMs;
       if (tls === undefined) return true;
       if (!(server instanceof TlsServer)) return false;
       server.setSecureContext({ ...tls });

@@ -38,6 +38,8 @@ export interface RelayOptions {
 // A line that starts with a colon is a comment (WHATWG HTML §9.2.6 names this very use for it).
 const KEEP_ALIVE = new TextEncoder().encode(": keep-alive\n\n");
 
+const STALLED = "The caller has stopped reading";
+
 const ignore = (): void => {};
 
 /** A body that settles its exchange. It is pushed by the upstream, and pushes on. */
@@ -76,7 +78,10 @@ export class Relay implements PushedBody, ByteSink {
    * listener breaks the connection.
    */
   pushTo(sink: ByteSink): () => void {
-    if (this.#isOver) sink.end();
+    if (this.#isOver) {
+      sink.fail(new Error(STALLED)); // it was asked for too late
+      return ignore;
+    }
     this.#sink = sink;
     this.#flow();
     if (!this.#isOver) this.#askForMore = push(this.#body, this);
@@ -121,6 +126,7 @@ export class Relay implements PushedBody, ByteSink {
   cancel(): void {
     if (this.#isOver) return;
     this.#isOver = true;
+    this.#cancelTimer();
     this.#settle(this.#ended ?? toSettlement(new ClientClosed()));
     this.#body.cancel();
   }
@@ -178,6 +184,7 @@ export class Relay implements PushedBody, ByteSink {
     if (this.#isOver) return;
     if (reason instanceof ClientClosed) return this.cancel();
     this.#isOver = true;
+    this.#cancelTimer();
     this.#body.cancel();
     const { scanner, clock } = this.#options;
     const ended = this.#ended;
@@ -195,13 +202,18 @@ export class Relay implements PushedBody, ByteSink {
     else this.#sink?.end();
   }
 
-  /** Frees the upstream at once, and tells the caller; one that does not read learns it when it reads again. */
+  /**
+   * Frees the upstream at once, and tells the caller. One that does not read learns it when it reads again; its connection
+   * is closed if it does not.
+   */
   #aborted(): void {
-    const { reason } = this.#options.exchange;
+    const { exchange: { reason }, clock, writeStallMs } = this.#options;
     if (this.#isFlowing || reason instanceof ClientClosed) return this.#fail(reason);
     this.#body.cancel();
     // A caller that has stopped reading must not keep the books open.
     this.#settle(this.#ended ?? toSettlement(reason));
+    const leftMs = writeStallMs - (clock.monotonic() - this.#lastSentAt);
+    this.#cancelTimer = clock.timer(Math.max(1, Math.ceil(leftMs)), () => this.#stall(), { isBackground: true });
   }
 
   /** One timer for everything that time decides; it sleeps until the earliest of them can be due. */
@@ -241,7 +253,8 @@ export class Relay implements PushedBody, ByteSink {
 
   /** Ends the relay, because the caller has stopped reading and counts as gone. */
   #stall(): void {
+    if (this.#isOver) return;
     this.cancel();
-    this.#sink?.fail(new Error("The caller has stopped reading"));
+    this.#sink?.fail(new Error(STALLED));
   }
 }

@@ -60,7 +60,7 @@ describe("a provider with transport: fetch", () => {
     await start("fetch", answerLong);
     const request = toRawRequest(under.b, { headers: { ...under.headers, connection: undefined }, body: GOOD_BODY });
     const ms = await timeKept(under.b, request, 50);
-    assert.ok(ms < 15, `a call takes ${ms} ms`);
+    assert.ok(ms < 35, `a call takes ${ms} ms`); // a wait takes 44
     assert.equal(fetched.length, 50);
   });
 
