@@ -54,7 +54,7 @@ export const OPTIONS = {
   "server": {
     type: "string",
     value: "native|node",
-    text: "the runtime's own server, or node:http, which on Deno bounds slow callers",
+    text: "the runtime's own server, or node:http, which is the default on Deno",
   },
   "once": { type: "boolean", text: "end after the two calls" },
   "deno-flags": {

@@ -45,8 +45,10 @@ function createKeyMaker(): () => KeyConfig | undefined {
   };
 }
 
-function readServer(name = "native"): ServerName {
-  if (name !== "native" && name !== "node") throw new CommandLineError("--server takes native or node");
+function readServer(name: string | undefined): ServerName | undefined {
+  if (name !== undefined && name !== "native" && name !== "node") {
+    throw new CommandLineError("--server takes native or node");
+  }
   return name;
 }
 

@@ -9,7 +9,15 @@ import { type ByteSource, isWhole } from "../http/message.ts";
 import { fromRequest, type Handler, toResponse, WebRequest } from "../http/web.ts";
 import { systemClock } from "../exchange/clock.ts";
 import { toDirectBody } from "./direct_stream.ts";
-import { bodyLeft, endLate, HEADERS_MS, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
+import {
+  bodyLeft,
+  endLate,
+  HEADERS_MS,
+  type Listener,
+  type ListenOptions,
+  toListenerUrl,
+  WRITE_STALL_MS,
+} from "./listener.ts";
 
 interface BunServer {
   readonly port: number;
@@ -102,12 +110,20 @@ function liftDeadline(listener: BunServer, request: Request): void {
   listener.timeout(request, 0);
 }
 
+/** Bun's longest deadline. Seconds. */
+const MAX_SECONDS = 255;
+
+const toStallSeconds = (writeStallMs: number): number => Math.min(MAX_SECONDS, Math.ceil(writeStallMs / 1000));
+
 /** Opens a listener with `Bun.serve`. */
 export function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
-  const { hostname, port, tls, bodyTimeMs, headersMs = HEADERS_MS } = options;
+  const { hostname, port, tls, bodyTimeMs, headersMs = HEADERS_MS, writeStallMs = WRITE_STALL_MS } = options;
   const idleSeconds = Math.ceil(headersMs / 1000); // for an idle connection too; Bun looks every four
   const toBodySeconds = (bodyTimeMs: number): number => Math.ceil(bodyTimeMs / 1000) + idleSeconds;
   let bodySeconds = toBodySeconds(bodyTimeMs);
+  let stallSeconds = toStallSeconds(writeStallMs);
+  // A deadline that was lifted stays so for the connection: without this a caller that reads nothing keeps it.
+  const limitOutput = (listener: BunServer, request: Request) => listener.timeout(request, stallSeconds);
   const server = Bun.serve({
     hostname,
     port,
@@ -125,12 +141,14 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
       const { body: relayed } = answer;
       const rest = answer.headers.connection === "close" ? bodyLeft(request, body) : null;
       if (!isWhole(relayed)) {
-        const content = toDirectBody(relayed);
-        if (!(content instanceof Uint8Array)) {
+        const content = toDirectBody(relayed, () => limitOutput(listener, request));
+        if (content instanceof Uint8Array) limitOutput(listener, request);
+        else {
           systemClock.timer(HEADER_MS, () => "announce" in relayed && relayed.announce?.());
         }
         return toResponse(answer, content);
       }
+      limitOutput(listener, request);
       if (relayed !== null && rest !== null) answer.body = endLate(relayed, rest);
       return toResponse(answer);
     },
@@ -138,8 +156,9 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
   });
   return Promise.resolve({
     url: toListenerUrl(options, server.port),
-    adjust({ bodyTimeMs, tls }) {
+    adjust({ bodyTimeMs, writeStallMs = WRITE_STALL_MS, tls }) {
       bodySeconds = toBodySeconds(bodyTimeMs);
+      stallSeconds = toStallSeconds(writeStallMs);
       return tls === undefined; // Bun's reload takes no other certificate
     },
     stop: () => server.stop(),

@@ -286,18 +286,18 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   return { parts, keys, identity, limiter, usage, health, isReady, redis, redisClient, begin, close };
 }
 
-/** Name of a server: the runtime's own, or `node:http`, which Deno has too and which limits slow callers. */
+/** Name of a server: the runtime's own, or `node:http`, which Deno has too. */
 export type ServerName = "native" | "node";
 
 /**
  * Loads the listener of this runtime.
  *
- * @param server The server that listens
+ * @param server The server that listens. On Deno that is `node:http` if left out: `Deno.serve` can't close the connection
+ *   of a caller that does not read, and closes that of each request with a body of more than 400 bytes (2.9.5)
  * @returns Its `serve` function
  */
-export async function resolveServe(server: ServerName = "native"): Promise<Serve> {
-  if (server === "node") return (await import("./node.ts")).serve;
-  if (runtime === "bun") return (await import("./bun.ts")).serve;
-  if (runtime === "deno") return (await import("./deno.ts")).serve;
+export async function resolveServe(server: ServerName = runtime === "deno" ? "node" : "native"): Promise<Serve> {
+  if (server === "native" && runtime === "bun") return (await import("./bun.ts")).serve;
+  if (server === "native" && runtime === "deno") return (await import("./deno.ts")).serve;
   return (await import("./node.ts")).serve;
 }

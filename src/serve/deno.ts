@@ -3,9 +3,9 @@
  *
  * @module
  */
-import { isWhole } from "../http/message.ts";
-import { fromRequest, type Handler, toResponse, WebRequest } from "../http/web.ts";
-import { bodyLeft, discard, endLate, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
+import { type Handler, toResponse, WebRequest } from "../http/web.ts";
+import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
+import { serve as serveNode } from "./node.ts";
 
 /** The part of Deno's types that is used here: the official ones clash with those of Node and Bun. */
 declare const Deno: {
@@ -14,8 +14,6 @@ declare const Deno: {
       hostname: string;
       port: number;
       reusePort: boolean;
-      cert?: string;
-      key?: string;
       onListen(): void;
       onError(error: unknown): Response;
     },
@@ -51,47 +49,34 @@ async function answerHostless(handler: Handler, request: Request): Promise<Respo
   return toResponse(await handler.handle(Object.assign(hostless, { url })));
 }
 
-/** The longest time for which an answer waits for the rest of the caller's body. Milliseconds. */
-const DISCARD_FIRST_MS = 1_000;
-
-/**
- * Answers a request over HTTP/2, whose URL contains its `:authority`. Deno resets a stream that ends before its body
- * has arrived, and curl resets one whose answer arrives before: both then report a broken stream. The answer therefore
- * waits for the body, for up to {@link DISCARD_FIRST_MS}.
- */
-async function answerHttp2(handler: Handler, request: Request): Promise<Response> {
-  void request.signal; // asked for later, it would not tell of a stream that was reset before
-  const body = fromRequest(request);
-  const answer = await handler.handle(new WebRequest(request, body));
-  delete answer.headers.connection; // RFC 9113 §8.2.2: has no place in HTTP/2
-  const rest = bodyLeft(request, body);
-  const isAhead = isWhole(answer.body) && rest !== null && !(await discard(rest, DISCARD_FIRST_MS));
-  if (isWhole(answer.body) && answer.body !== null && isAhead) answer.body = endLate(answer.body, rest);
-  return toResponse(answer);
-}
-
 /** Pause before a listener that broke is opened again. Milliseconds. */
 const REOPEN_MS = 100;
 
 /**
- * Opens a listener with `Deno.serve`. Deno stops accepting for good when it runs out of file descriptors: the listener
- * is then opened again until it stays open.
+ * Opens a listener. `Deno.serve` has no way to turn Nagle's algorithm off over TLS, with which an answer of more than
+ * 800 bytes takes 44 ms on a kept connection (2.9.5): a TLS listener is one of `node:http2`.
  */
 export function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
+  return options.tls === undefined ? servePlain(handler, options) : serveNode(handler, options);
+}
+
+/**
+ * Opens a listener with `Deno.serve`. It stops accepting when Deno runs out of file descriptors: the listener is then
+ * opened again until it stays open.
+ */
+function servePlain(handler: Handler, options: ListenOptions): Promise<Listener> {
   muteDenoAbortWarning();
-  const { hostname, tls } = options;
+  const { hostname } = options;
   let isStopped = false;
   const open = (port: number): DenoServer => {
     const server = Deno.serve({
       hostname,
       port,
       reusePort: options.isShared === true,
-      ...tls,
       onListen() {},
       onError: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default prints the error
     }, (request) => {
-      if (request.headers.has("host")) return handler.fetch(request);
-      return tls === undefined ? answerHostless(handler, request) : answerHttp2(handler, request);
+      return request.headers.has("host") ? handler.fetch(request) : answerHostless(handler, request);
     });
     server.finished.catch(() => isStopped || reopen(server.addr.port));
     return server;

@@ -25,6 +25,7 @@ class DirectBody implements ByteSink {
   readonly type = "direct";
   readonly #source: AnyBody;
   readonly #askForMore: () => void;
+  readonly #onEnd: () => void;
   /** Bytes that came before Bun wanted them. */
   #ahead: Uint8Array[] = [];
   #aheadBytes = 0;
@@ -34,8 +35,9 @@ class DirectBody implements ByteSink {
   #resolve: () => void = ignore;
   #reject: (error: unknown) => void = ignore;
 
-  constructor(source: AnyBody) {
+  constructor(source: AnyBody, onEnd: () => void) {
     this.#source = source;
+    this.#onEnd = onEnd;
     this.#askForMore = push(source, this);
   }
 
@@ -76,6 +78,7 @@ class DirectBody implements ByteSink {
   end(): void {
     this.#isOver = true;
     if (this.#controller === undefined) return;
+    this.#onEnd();
     this.#controller.end();
     this.#resolve();
   }
@@ -101,9 +104,10 @@ class DirectBody implements ByteSink {
  * Pushes a body.
  *
  * @param source The body
+ * @param onEnd Called when a stream is complete
  * @returns Its bytes, where all of it was there already, since Bun sends a whole body at far less cost; else a stream
  */
-export function toDirectBody(source: AnyBody): Uint8Array | ReadableStream<Uint8Array> {
-  const body = new DirectBody(source);
+export function toDirectBody(source: AnyBody, onEnd: () => void): Uint8Array | ReadableStream<Uint8Array> {
+  const body = new DirectBody(source, onEnd);
   return body.whole ?? new ReadableStream(body as unknown as UnderlyingDefaultSource<Uint8Array>);
 }

@@ -11,6 +11,8 @@ import { fromReadableStream, type Handler } from "../http/web.ts";
  * The longest that a caller may take for the header of a request, and for the TLS handshake before it. Milliseconds.
  */
 export const HEADERS_MS = 10_000;
+/** The longest that a caller may leave its answer unread, if the configuration does not say. Milliseconds. */
+export const WRITE_STALL_MS = 120_000;
 /** The longest that the rest of a refused body is read and thrown away. Milliseconds. */
 const DISCARD_MS = 10_000;
 /**
@@ -34,6 +36,8 @@ export interface ListenOptions {
   readonly tls?: TlsIdentity | undefined;
   /** The gateway's own deadline for a caller's body. The listener's deadline must be later. Milliseconds. */
   readonly bodyTimeMs: number;
+  /** The longest that a caller may leave its answer unread; {@link WRITE_STALL_MS} if left out. Milliseconds. */
+  readonly writeStallMs?: number | undefined;
   /** The longest that a header and a TLS handshake may take; {@link HEADERS_MS} if left out. Milliseconds. */
   readonly headersMs?: number | undefined;
   /** True when other processes listen on the same port. */
@@ -47,7 +51,7 @@ export interface Listener {
   /** Stops accepting, closes idle connections, and resolves when the open ones are closed. */
   stop(): Promise<void>;
   /**
-   * Changes the deadline for bodies and the certificate, for new connections.
+   * Changes the deadlines for bodies and for unread answers, and the certificate for new connections.
    *
    * @param options The new options, for the same address
    * @returns Whether all of them were applied; if not, the listener has to be opened anew

@@ -129,10 +129,11 @@ export class ListenerSet {
 
   /** Applies changed options to a listener that stays. */
   #adjust(binding: Binding, wanted: WantedAddress): void {
-    const { tls, bodyTimeMs } = binding.wanted;
+    const { tls, bodyTimeMs, writeStallMs } = binding.wanted;
     binding.wanted = wanted;
     const isEqual = tls?.cert === wanted.tls?.cert && tls?.key === wanted.tls?.key;
-    if (isEqual && bodyTimeMs === wanted.bodyTimeMs) return;
+    const isInTime = bodyTimeMs === wanted.bodyTimeMs && writeStallMs === wanted.writeStallMs;
+    if (isEqual && isInTime) return;
     const isAdjusted = binding.listener.adjust?.(wanted) ?? false;
     if (!isEqual && !isAdjusted) void this.#reopen(binding);
   }

@@ -8,20 +8,24 @@ import {
   createServer,
   type IncomingHttpHeaders,
   type IncomingMessage,
+  type Server as HttpServer,
   type ServerResponse,
   STATUS_CODES,
 } from "node:http";
-import { createServer as createTlsServer } from "node:https";
-import { type AddressInfo, Server as NetServer } from "node:net";
+import { createServer as createTlsServer, type Server as HttpsServer } from "node:https";
+import { type AddressInfo, Server as NetServer, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import process from "node:process";
 import { Server as TlsServer } from "node:tls";
 import { type ErrorCode, GatewayError, toErrorResponse } from "../errors/gateway_error.ts";
-import { type AnyBody, type ByteSink, type GatewayRequest, isWhole, push, type PushedBody } from "../http/message.ts";
+import { type AnyBody, type ByteSink, type GatewayRequest, isWhole, push } from "../http/message.ts";
 import { systemClock } from "../exchange/clock.ts";
 import type { Handler } from "../http/web.ts";
 import { runtime } from "../runtime.ts";
-import { endLate, HEADERS_MS, type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
+import { OutputWatch, Pipelines, reset } from "./connections.ts";
+import { createHttp2Server, type OpenedServer } from "./http2.ts";
+import { IncomingBody } from "./incoming_body.ts";
+import { endLate, HEADERS_MS, type Listener, type ListenOptions, toListenerUrl, WRITE_STALL_MS } from "./listener.ts";
 
 /** Interval at which Node checks for requests that are late. Milliseconds. */
 const CHECK_INTERVAL_MS = 5_000;
@@ -34,52 +38,6 @@ const LAST_READ_MS = 1_000;
  * never reuse a connection that is closing. Milliseconds.
  */
 const KEEP_ALIVE_MS = 65_000;
-
-/** The body of a request, or of an answer, that a Node stream receives. */
-export class IncomingBody implements PushedBody {
-  readonly #stream: IncomingMessage;
-  #isWatched = false;
-  /** Receiver of the body; `undefined` until there is one, and after its end. */
-  #sink: ByteSink | undefined;
-
-  /** @param stream Received by nobody else */
-  constructor(stream: IncomingMessage) {
-    this.#stream = stream;
-  }
-
-  /** Pushes what is left. May be called again: the former receiver then gets nothing more. */
-  pushTo(sink: ByteSink): () => void {
-    const stream = this.#stream;
-    this.#sink = sink;
-    if (!this.#isWatched) this.#watch();
-    if (stream.destroyed || stream.readableEnded) this.#end();
-    else stream.resume();
-    return () => void stream.resume();
-  }
-
-  cancel(): void {
-    this.#sink = undefined;
-    this.#stream.on("error", () => {}); // destroying may report what nobody waits for
-    this.#stream.destroy();
-  }
-
-  /** Adds the listeners, only when somebody wants the body: the server never discards an unread one that has listeners. */
-  #watch(): void {
-    const stream = this.#stream;
-    this.#isWatched = true;
-    stream.on("data", (chunk) => this.#sink?.write(chunk) === false && stream.pause());
-    stream.on("end", () => this.#end());
-    stream.on("error", (error) => this.#end(error));
-    stream.on("close", () => this.#end());
-  }
-
-  #end(error: Error | undefined = this.#stream.complete ? undefined : new Error("The connection closed early")): void {
-    const sink = this.#sink;
-    this.#sink = undefined;
-    if (error === undefined) sink?.end();
-    else sink?.fail(error);
-  }
-}
 
 /** Headers of a request, as Node has read them. */
 class NodeHeaders {
@@ -148,8 +106,13 @@ class ResponseSink implements ByteSink {
     this.#response.end();
   }
 
-  /** A body that can't be completed must not look complete. */
+  /**
+   * A body that can't be completed must not look complete: that of HTTP/1.0 ends with its connection. A caller that does
+   * not read would never fetch what the kernel holds.
+   */
   fail(): void {
+    const { req, socket, writableNeedDrain } = this.#response;
+    if (socket !== null && (req.httpVersionMinor === 0 || writableNeedDrain)) reset(socket);
     this.#response.destroy();
   }
 }
@@ -221,14 +184,26 @@ function endConnection(error: NodeJS.ErrnoException, socket: Duplex): void {
   systemClock.timer(LAST_READ_MS, () => socket.destroy());
 }
 
-/** Opens a listener with `node:http` or `node:https`. */
+/** Adds to a server of `node:http` what the listener needs. */
+function toOpened(server: HttpServer | HttpsServer): OpenedServer {
+  return { server, closeIdle: () => server.closeIdleConnections(), kill: () => server.closeAllConnections() };
+}
+
+/** Opens a listener with `node:http`, `node:https` or, on Deno over TLS, `node:http2`. */
 export async function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
-  const { hostname, port, tls, bodyTimeMs, headersMs = HEADERS_MS } = options;
+  const { hostname, port, tls, bodyTimeMs, headersMs = HEADERS_MS, isShared = false } = options;
+  const { writeStallMs = WRITE_STALL_MS } = options;
   const checkMs = Math.min(CHECK_INTERVAL_MS, headersMs);
   // For a whole request: the gateway's own deadline comes first.
   const toRequestMs = (bodyTimeMs: number): number => headersMs + bodyTimeMs + CHECK_INTERVAL_MS;
-  const onRequest = (request: IncomingMessage, response: ServerResponse) => {
+  const run = (request: IncomingMessage, response: ServerResponse) => {
     answer(handler, request, response, () => server.listening).catch(() => response.destroy());
+  };
+  const outputs = new OutputWatch(writeStallMs);
+  const pipelines = new Pipelines();
+  const onRequest = (request: IncomingMessage, response: ServerResponse) => {
+    if (response.socket !== null) run(request, response);
+    else pipelines.add(request.socket, response, () => run(request, response));
   };
   const limits = {
     headersTimeout: headersMs,
@@ -240,27 +215,36 @@ export async function serve(handler: Handler, options: ListenOptions): Promise<L
     joinDuplicateHeaders: true, // a credential given twice must not look like one
     noDelay: true,
   };
-  const server = tls === undefined
-    ? createServer(limits, onRequest)
-    : createTlsServer({ ...limits, ...tls, handshakeTimeout: headersMs }, onRequest);
+  const secure = { ...tls, handshakeTimeout: headersMs };
+  const { server, closeIdle, kill } = tls !== undefined && runtime === "deno"
+    ? await createHttp2Server({ handler, onRequest, limits, tls: secure, outputs })
+    : toOpened(
+      tls === undefined ? createServer(limits, onRequest) : createTlsServer({ ...limits, ...secure }, onRequest),
+    );
   server.on("clientError", endConnection);
+  server.on(tls === undefined ? "connection" : "secureConnection", (socket: Socket) => {
+    outputs.add(socket, () => reset(socket));
+  });
+  server.once("close", () => outputs.stop());
   await new Promise<void>((resolve, reject) => {
     server.once("error", reject);
-    server.listen(port, hostname, resolve);
+    // Node shares a port by its cluster.
+    server.listen({ port, host: hostname, reusePort: isShared && runtime === "deno" }, resolve);
   });
   const address = server.address() as AddressInfo; // listening on TCP: neither null nor a path
   return {
     url: toListenerUrl(options, address.port),
     // node:http's own close would cut connections that were accepted just now and have not been read yet.
     stop: () => new Promise((resolve) => void NetServer.prototype.close.call(server, () => resolve())),
-    adjust({ bodyTimeMs, tls }) {
+    adjust({ bodyTimeMs, writeStallMs = WRITE_STALL_MS, tls }) {
       server.requestTimeout = toRequestMs(bodyTimeMs);
+      outputs.stallMs = writeStallMs;
       if (tls === undefined) return true;
-      if (!(server instanceof TlsServer) || runtime === "deno") return false; // Deno's node:tls keeps its certificate
+      if (!(server instanceof TlsServer)) return false;
       server.setSecureContext({ ...tls });
       return true;
     },
-    closeIdle: () => server.closeIdleConnections(),
-    kill: () => server.closeAllConnections(),
+    closeIdle,
+    kill,
   };
 }

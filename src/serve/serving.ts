@@ -172,9 +172,11 @@ export class ServingHere implements Serving {
    * @throws {ConfigError} When an address can't be listened on
    */
   async prepare(prepared: Prepared, ports: readonly number[] = []): Promise<ListeningChange> {
-    const { config: { limits: { bodyTimeMs }, providers }, source: { addresses } } = prepared;
+    const { config: { limits, providers }, source: { addresses } } = prepared;
+    const { bodyTimeMs, writeStallMs } = limits;
     const { isShared } = this.#options;
-    const wanted = addresses.map((address, index) => ({ ...address, givenPort: ports[index], bodyTimeMs, isShared }));
+    const options = { bodyTimeMs, writeStallMs, isShared };
+    const wanted = addresses.map((address, index) => ({ ...address, ...options, givenPort: ports[index] }));
     let urls: readonly string[] = [];
     const { apply, abandon } = await prepareAll(() => this.#gateway.prepare(prepared), async () => {
       const change = await this.#listeners.prepare(wanted);

@@ -42,6 +42,7 @@ const KEEP_ALIVE = new TextEncoder().encode(": keep-alive\n\n");
 
 /** The most bytes of an answer that are read after the caller has left. */
 const MAX_UNREAD_BYTES = 33_554_432;
+const STALLED = "The caller has stopped reading";
 
 const ignore = (): void => {};
 
@@ -89,7 +90,10 @@ export class Relay implements PushedBody, ByteSink {
       sink.fail(new ClientClosed());
       return ignore;
     }
-    if (this.#isOver) sink.end();
+    if (this.#isOver) {
+      sink.fail(new Error(STALLED)); // it was asked for too late
+      return ignore;
+    }
     this.#sink = sink;
     this.#flow();
     if (!this.#isOver) this.#askForMore = push(this.#body, this);
@@ -141,6 +145,7 @@ export class Relay implements PushedBody, ByteSink {
   #quit(): void {
     if (this.#isOver) return;
     this.#isOver = true;
+    this.#cancelTimer();
     this.#settle(this.#ended ?? toSettlement(new ClientClosed()));
     this.#body.cancel();
   }
@@ -218,6 +223,7 @@ export class Relay implements PushedBody, ByteSink {
     if (this.#isOver) return;
     if (reason instanceof ClientClosed) return this.#quit();
     this.#isOver = true;
+    this.#cancelTimer();
     this.#body.cancel();
     const { scanner, clock } = this.#options;
     const ended = this.#ended;
@@ -235,13 +241,18 @@ export class Relay implements PushedBody, ByteSink {
     else this.#sink?.fail(reason);
   }
 
-  /** Frees the upstream at once, and tells the caller; one that does not read learns it when it reads again. */
+  /**
+   * Frees the upstream at once, and tells the caller. One that does not read learns it when it reads again; its connection
+   * is closed if it does not.
+   */
   #aborted(): void {
-    const { reason } = this.#options.exchange;
+    const { exchange: { reason }, clock, writeStallMs } = this.#options;
     if (this.#isFlowing || reason instanceof ClientClosed) return this.#fail(reason);
     this.#body.cancel();
     // A caller that has stopped reading must not keep the books open.
     this.#settle(this.#ended ?? toSettlement(reason));
+    const leftMs = writeStallMs - (clock.monotonic() - this.#lastSentAt);
+    this.#cancelTimer = clock.timer(Math.max(1, Math.ceil(leftMs)), () => this.#stall(), { isBackground: true });
   }
 
   /** One timer for everything that time decides; it sleeps until the earliest of them can be due. */
@@ -281,8 +292,10 @@ export class Relay implements PushedBody, ByteSink {
 
   /** Ends the relay, because the caller has stopped reading and counts as gone. */
   #stall(): void {
+    if (this.#isOver) return;
     const sink = this.#sink;
-    this.cancel();
-    sink?.fail(new Error("The caller has stopped reading"));
+    if (this.#options.exchange.isSettled) this.#quit();
+    else this.cancel();
+    sink?.fail(new Error(STALLED));
   }
 }

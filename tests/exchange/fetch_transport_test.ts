@@ -3,7 +3,17 @@
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
-import { type Answering, answerPlain, answerStream, COMPLETION, startProvider, stream } from "../support/provider.ts";
+import {
+  type Answering,
+  answerLong,
+  answerPlain,
+  answerStream,
+  COMPLETION,
+  startProvider,
+  stream,
+} from "../support/provider.ts";
+import { timeKept } from "../support/kept_alive.ts";
+import { toRawRequest } from "../support/tcp_peer.ts";
 
 describe("a provider with transport: fetch", () => {
   const { fetch: runtimeFetch } = globalThis;
@@ -44,6 +54,14 @@ describe("a provider with transport: fetch", () => {
     assert.equal(await response.text(), stream("Hello"));
     assert.equal(fetched.length, 1);
     assert.equal((await under.settled()).outcome, "ok");
+  });
+
+  it("answers calls on a kept connection without waiting for an acknowledgement", async () => {
+    await start("fetch", answerLong);
+    const request = toRawRequest(under.b, { headers: { ...under.headers, connection: undefined }, body: GOOD_BODY });
+    const ms = await timeKept(under.b, request, 50);
+    assert.ok(ms < 35, `a call takes ${ms} ms`); // a wait takes 44
+    assert.equal(fetched.length, 50);
   });
 
   it("that cannot be reached is answered for with 502", async () => {

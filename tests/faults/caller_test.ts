@@ -2,12 +2,14 @@
 // runtimes: all, old node, workers
 // alone: it measures how soon a call ends after its caller left
 import assert from "node:assert/strict";
+import process from "node:process";
 import { afterEach, describe } from "@std/testing/bdd";
 import { MemoryKeyStore } from "../../src/keys/key_store_memory.ts";
 import { it } from "../support/cases.ts";
 import { type Answering, answerPlain, chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
-import { callRaw, openRaw, parseAnswer, type RawCall, toRawRequest } from "../support/tcp_peer.ts";
+import { isWorkers, runtime } from "../support/runtimes.ts";
+import { callRaw, CANNOT_TELL, isHeld, openRaw, parseAnswer, type RawCall, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
 /** An endless stream as fast as it is read. */
@@ -63,21 +65,16 @@ describe("faults of callers", () => {
     }
   });
 
-  it.notOn(
-    "deno",
-    "Deno's own listener tells of it only after a small request",
-    "row 17: the upstream is closed when the caller of a large request leaves before the header",
-    async () => {
-      for (const bytes of [600, 5000, 100_000]) {
-        const { provider, under } = await start(() => {});
-        const caller = raw(under, STREAM_BODY.replace('"messages"', `"user":"${"x".repeat(bytes)}","messages"`));
-        await until(() => provider.calls.length === 1, "the call arrives");
-        caller.socket.destroy();
-        await until(() => provider.calls[0]?.isCut === true, "the upstream is closed");
-        assert.equal((await under.settled()).outcome, "client_closed");
-      }
-    },
-  );
+  it("row 17: the upstream is closed when the caller of a large request leaves before the header", async () => {
+    for (const bytes of [600, 5000, 100_000]) {
+      const { provider, under } = await start(() => {});
+      const caller = raw(under, STREAM_BODY.replace('"messages"', `"user":"${"x".repeat(bytes)}","messages"`));
+      await until(() => provider.calls.length === 1, "the call arrives");
+      caller.socket.destroy();
+      await until(() => provider.calls[0]?.isCut === true, "the upstream is closed");
+      assert.equal((await under.settled()).outcome, "client_closed");
+    }
+  });
 
   it.notOn(
     "workers",
@@ -93,6 +90,134 @@ describe("faults of callers", () => {
       await until(() => provider.calls[0]?.isCut === true, "the upstream is closed");
       caller.socket.resume();
       assert.doesNotMatch((await caller.closed).slice(-200), /\r\n0\r\n\r\n$/, "it must not look complete");
+    },
+  );
+
+  it.unless(
+    isWorkers ? "workerd keeps the connection" : CANNOT_TELL,
+    "a caller that reads nothing is let go, also after a deadline has ended its exchange",
+    async () => {
+      const { provider, under } = await start((response) => {
+        response.writeHead(200, { "content-type": "application/json" });
+        const write = () => {
+          while (!response.destroyed && response.write(" ".repeat(64_000)));
+        };
+        response.on("drain", write);
+        write();
+      }, { config: { limits: { writeStall: "1s" } }, provider: { deadlines: { total: "300ms" } } });
+      const caller = raw(under, GOOD_BODY);
+      await until(() => caller.received().length > 0, "the answer begins");
+      caller.socket.pause();
+      assert.equal((await under.settled()).outcome, "timeout");
+      await until(() => provider.calls[0]?.isCut === true, "the upstream is closed");
+      assert.ok(isHeld(caller.socket), "the connection is open at first");
+      await until(() => !isHeld(caller.socket), "the connection is closed");
+    },
+  );
+
+  it.unless(
+    isWorkers || runtime === "bun" ? "there is no pipelining" : CANNOT_TELL,
+    "a caller that sends calls ahead and reads no answer is let go",
+    async () => {
+      const { provider, under } = await start((response) => {
+        response.writeHead(200, { "content-type": "application/json", "content-length": 60_000 });
+        response.end(" ".repeat(60_000));
+      }, { config: { limits: { writeStall: "1s" } } });
+      const request = toRawRequest(under.a, { headers: { ...under.headers, connection: undefined }, body: GOOD_BODY });
+      const caller = openRaw(under.a, "");
+      await until(() => !caller.socket.connecting, "it is connected");
+      caller.socket.pause();
+      caller.socket.write(request.repeat(100), "latin1");
+      await until(() => provider.calls.length > 10, "many are answered");
+      await until(() => !isHeld(caller.socket), "the connection is closed");
+      await until(() => under.gateway.openExchanges === 0, "all exchanges are over");
+    },
+  );
+
+  it.notOn(
+    ["bun", "workers"],
+    "there is no pipelining",
+    "requests sent ahead are worked on a few at a time, and answered in order",
+    async () => {
+      const release: (() => void)[] = [];
+      const { provider, under } = await start((response, { body }) => {
+        const { user } = JSON.parse(body.toString());
+        release.push(() => response.writeHead(200, { "content-type": "application/json" }).end(`{"user":"${user}"}`));
+      });
+      const headers = { ...under.headers, connection: undefined };
+      const requests = Array.from({ length: 50 }, (_, number) => {
+        const body = GOOD_BODY.replace('"messages"', `"user":"-${number}-","messages"`);
+        return toRawRequest(under.a, { headers, body });
+      });
+      const caller = openRaw(under.a, requests.join(""));
+      let most = 0;
+      await until(() => {
+        most = Math.max(most, release.length);
+        for (const answer of release.splice(0)) answer();
+        return caller.received().split("HTTP/1.1 200").length === 51;
+      }, "all are answered");
+      const order = Array.from(caller.received().matchAll(/"user":"-(\d+)-"/g), ([, number]) => Number(number));
+      assert.deepEqual(order, Array.from({ length: 50 }, (_, number) => number));
+      assert.equal(provider.calls.length, 50);
+      assert.ok(most <= 5, `${most} at a time`);
+      caller.socket.destroy();
+    },
+  );
+
+  it.notOn(
+    ["bun", "workers"],
+    "there is no pipelining",
+    "a thousand requests ahead are answered in turn or refused with their connection, without a word on the console",
+    async () => {
+      const warnings: string[] = [];
+      const warn = ({ name }: Error) => void warnings.push(name);
+      process.on("warning", warn);
+      closing.push(() => Promise.resolve(void process.off("warning", warn)));
+      const { under } = await start();
+      const headers = { ...under.headers, "connection": undefined, "gateway-auth": undefined };
+      const caller = openRaw(under.a, toRawRequest(under.a, { headers, body: GOOD_BODY }).repeat(1000));
+      const isAnswered = () => caller.received().split("HTTP/1.1 401").length === 1001;
+      await until(() => isAnswered() || caller.isClosed(), "all are answered, or the connection is closed");
+      await until(() => under.gateway.openExchanges === 0, "all exchanges are over");
+      caller.socket.destroy();
+      assert.deepEqual(warnings, []);
+    },
+  );
+
+  it.notOn(
+    "workers",
+    "workerd ends a broken body like a whole one",
+    "an answer to HTTP/1.0 that breaks off ends with a reset, since its end is that of the connection",
+    async () => {
+      const { under } = await start((response) => {
+        response.writeHead(200, { "content-type": "application/json" });
+        response.write("[", () => response.destroy());
+      });
+      const text = toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }).replace("HTTP/1.1", "HTTP/1.0");
+      const caller = openRaw(under.a, text);
+      let failure: string | undefined;
+      caller.socket.on("error", ({ code }: NodeJS.ErrnoException) => failure = code);
+      await until(caller.isClosed, "the connection is closed");
+      assert.equal(failure, "ECONNRESET");
+      assert.equal((await under.settled()).outcome, "upstream_cut");
+    },
+  );
+
+  it.notOn(
+    "workers",
+    "a Worker has no gateway in this process",
+    "the answer of an embedded gateway fails where it is read after its caller counts as gone",
+    async () => {
+      const { under } = await start((response) => {
+        response.writeHead(200, { "content-type": "application/json" });
+        response.end(" ".repeat(200_000));
+      }, { config: { limits: { writeStall: "100ms" } } });
+      const url = `${under.a}/v1/chat/completions`;
+      const headers = { ...under.headers, host: new URL(under.a).host };
+      const answer = await under.gateway.fetch(new Request(url, { method: "POST", headers, body: GOOD_BODY }));
+      assert.equal((await under.settled()).outcome, "client_closed");
+      assert.equal(answer.status, 200);
+      await assert.rejects(answer.text());
     },
   );
 

@@ -6,13 +6,12 @@ import { afterEach, describe } from "@std/testing/bdd";
 import { type ErrorCode, ERRORS } from "../../src/errors/gateway_error.ts";
 import { it } from "../support/cases.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
-import { type Answering, answerPlain, chunk, COMPLETION, startProvider } from "../support/provider.ts";
+import { type Answering, answerLong, answerPlain, chunk, COMPLETION, startProvider } from "../support/provider.ts";
+import { timeKept } from "../support/kept_alive.ts";
 import { runtime } from "../support/runtimes.ts";
 import { callRaw, openRaw, parseAnswer, type RawConnection, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
-/** `Deno.serve` has no deadlines, and its own answers to bytes that are no request: there `--server node` is tested. */
-const server = runtime === "deno" ? "node" : "native";
 /** `Bun.serve` closes a connection on which the next request comes before the answer. */
 const hasPipelining = runtime !== "bun";
 const BUN_ANSWERS = "Bun.serve answers bytes that are no request itself, with a status and nothing else";
@@ -42,7 +41,7 @@ describe("the listener", () => {
   const countAnswers = ({ received }: RawConnection) => received().split("HTTP/1.1 200 OK").length - 1;
 
   it.large("row 52: silent and half TLS handshakes are closed in time, and the plain listener is untouched", async () => {
-    const { provider, under } = await start(answerPlain, { server, headersMs: 1000 });
+    const { provider, under } = await start(answerPlain, { headersMs: 1000 });
     const began = performance.now();
     const incomplete = Array.from({ length: 500 }, (_, number) => open(under.b, number % 2 === 0 ? "" : HALF_HELLO));
     await until(() => incomplete.every(({ socket }) => !socket.connecting), "all are connected", 20_000);
@@ -54,6 +53,16 @@ describe("the listener", () => {
     await until(() => countOpen() === 0, "all are closed", 20_000);
     assert.equal(provider.calls.length, 10);
   });
+
+  for (const host of ["a", "b"] as const) {
+    it(`an answer of 4 kB on a kept connection does not wait for the caller's acknowledgement, on host ${host}`, async () => {
+      const { provider, under } = await start(answerLong);
+      const headers = { ...under.headers, connection: undefined };
+      const ms = await timeKept(under[host], toRawRequest(under[host], { headers, body: GOOD_BODY }), 50);
+      assert.ok(ms < 15, `a call takes ${ms} ms`);
+      assert.equal(provider.calls.length, 50);
+    });
+  }
 
   it("row 58: of two requests in one write either both are answered, or none is made", async () => {
     const { provider, under } = await start((response) => setTimeout(() => answerPlain(response), 5));
@@ -114,7 +123,7 @@ describe("the listener", () => {
   }
 
   it("row 58: a caller that leaves two requests behind leaves no call behind", async () => {
-    const { provider, under } = await start(() => {}, { server });
+    const { provider, under } = await start(() => {});
     const caller = open(under.a, request(under).repeat(2));
     await until(() => provider.calls.length === 2 || caller.isClosed(), "the calls are made, or never will be");
     caller.socket.destroy();
@@ -150,7 +159,7 @@ describe("the listener", () => {
   }
 
   it.large("row 59: a refused caller that goes on sending without end is let go", async () => {
-    const { under } = await start(answerPlain, { server, config: { limits: { body: "1KB" } } });
+    const { under } = await start(answerPlain, { config: { limits: { body: "1KB" } } });
     const chunked = { "content-length": undefined, "transfer-encoding": "chunked" };
     const endless = open(under.a, toRawRequest(under.a, { headers: { ...under.headers, ...chunked } }));
     const timer = setInterval(
@@ -179,7 +188,7 @@ describe("the listener", () => {
   });
 
   it.large("row 37: half a header, a dripping header and a dripping body end in bounded time, and nobody else notices", async () => {
-    const { provider, under } = await start(answerPlain, { server, config: { limits: { bodyTime: "2s" } } });
+    const { provider, under } = await start(answerPlain, { config: { limits: { bodyTime: "2s" } } });
     open(under.a, "");
     const half = open(under.a, "POST /v1/chat/completions HTTP/1.1\r\nhost: a.localhost\r\nx-half: ");
     const drip = open(under.a, "POST /v1/chat/completions HTTP/1.1\r\nhost: a.localhost\r\n");
@@ -197,7 +206,7 @@ describe("the listener", () => {
   });
 
   it("an offer to speak h2c is left aside, as RFC 9110 allows", async () => {
-    const { under } = await start(answerPlain, { server });
+    const { under } = await start(answerPlain);
     const upgrade = {
       "connection": "Upgrade, HTTP2-Settings",
       "upgrade": "h2c",
@@ -207,14 +216,14 @@ describe("the listener", () => {
     assert.deepEqual([status, body], [200, COMPLETION]);
     if (runtime !== "deno") return;
     // As docs/reliability.md says; when this changes, so may the page.
-    const { under: native } = await start();
+    const { under: native } = await start(answerPlain, { server: "native" });
     const answer = await callRaw(native.a, { headers: { ...native.headers, ...upgrade }, body: GOOD_BODY });
     assert.deepEqual([answer.status, answer.body], [400, ""]);
   });
 
   it("HTTP/1.1 without a Host is refused", async () => {
-    for (const each of new Set([server, "native"] as const)) {
-      const { provider, under } = await start(answerPlain, { server: each });
+    for (const options of [{}, { server: "native" }] as const) {
+      const { provider, under } = await start(answerPlain, options);
       const { status, body } = await callRaw(under.a, {
         headers: { ...under.headers, host: undefined },
         body: GOOD_BODY,
@@ -226,7 +235,7 @@ describe("the listener", () => {
   });
 
   it("lines that end without a carriage return are refused", async () => {
-    const { provider, under } = await start(answerPlain, { server });
+    const { provider, under } = await start(answerPlain);
     for (const text of [request(under).replaceAll("\r\n", "\n"), request(under).replace("\r\n", "\nx: 1\r\n")]) {
       const caller = open(under.a, text);
       await until(() => caller.received().includes("\r\n\r\n"), "it is answered");
@@ -244,7 +253,7 @@ describe("the listener", () => {
   for (const [code, toText] of Object.entries(BAD) as [ErrorCode, (under: UnderTest) => string][]) {
     const { status, type, message } = ERRORS[code];
     it.notOn("bun", BUN_ANSWERS, `${code} answers ${status}`, async () => {
-      const { under } = await start(answerPlain, { server, headersMs: 1000 });
+      const { under } = await start(answerPlain, { headersMs: 1000 });
       const { status: answered, headers, body } = parseAnswer(await open(under.a, toText(under)).closed);
       assert.equal(answered, status);
       assert.deepEqual(JSON.parse(body), { error: { message, type, param: null, code } });
@@ -257,7 +266,7 @@ describe("the listener", () => {
   }
 
   it("a header of 20 KB is refused with 431", async () => {
-    const { under } = await start(answerPlain, { server });
+    const { under } = await start(answerPlain);
     const headers = { ...under.headers, x: "x".repeat(20_000) };
     assert.equal((await callRaw(under.a, { headers, body: GOOD_BODY })).status, 431);
   });
@@ -270,7 +279,7 @@ describe("the listener", () => {
       const { provider, under } = await start((response) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
         response.write(chunk("a"));
-      }, { server });
+      });
       const caller = open(under.a, request(under, STREAM_BODY));
       await until(() => caller.received().includes("data: "), "the stream begins");
       caller.socket.write("this is no request\r\n\r\n");

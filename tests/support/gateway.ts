@@ -177,9 +177,10 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
   const bodyTimeMs = 60_000;
   const serve = await resolveServe(server);
   const address = { hostname: "127.0.0.1", port: 0, bodyTimeMs, headersMs };
+  const identity = testIdentity();
   const listeners = [
     await openListener(late, serve, address, "a"),
-    await openListener(late, serve, { ...address, tls: testIdentity() }, "b"),
+    await openListener(late, serve, { ...address, tls: identity }, "b"),
   ];
   const [a = "", b = ""] = listeners.map(({ url }) => url);
   const parse = () =>
@@ -201,6 +202,9 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
   const observer = { settled: (record: ExchangeRecord) => void records.push(record) };
   const witness = createWitness(parsed.log);
   const observers = [...parts.observers ?? [], observer, ...witness.observers];
+  const { writeStallMs } = parsed.limits;
+  listeners[0]?.adjust?.({ ...address, writeStallMs });
+  listeners[1]?.adjust?.({ ...address, writeStallMs, tls: identity });
   const gateway = built.gateway = composeGateway(parsed, { ...parts, observers });
   const ownKeys = Array.isArray(parsed.keys) ? parsed.keys.flatMap(({ key: own }) => own ?? []) : [];
   return toUnderTest({

@@ -65,6 +65,12 @@ export function answerPlain(response: ServerResponse): void {
   response.end(COMPLETION);
 }
 
+/** Answers plainly, with 4 kB. */
+export function answerLong(response: ServerResponse): void {
+  response.writeHead(200, { "content-type": "application/json", "content-length": 4000 });
+  response.end(`"${"x".repeat(3998)}"`);
+}
+
 /** Answers with a stream of events. */
 export function answerStream(response: ServerResponse, events: string): void {
   response.writeHead(200, { "content-type": "text/event-stream" });

@@ -1,5 +1,6 @@
 /** Raw TCP on both ends, where a client library or an HTTP server would hide what is tested. */
 import { Buffer } from "node:buffer";
+import { existsSync, readFileSync } from "node:fs";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { createServer as createTlsServer } from "node:tls";
 import { Worker } from "node:worker_threads";
@@ -160,6 +161,22 @@ export function openRaw(url: string, text: string): RawConnection {
     })
   );
   return { socket, received, isClosed: () => isClosed, closed };
+}
+
+/** Connections of this machine, by the kernel. */
+const CONNECTIONS = "/proc/net/tcp";
+
+/** Why {@link isHeld} can't tell; `undefined` where it can. */
+export const CANNOT_TELL: string | undefined = existsSync(CONNECTIONS) ? undefined : `there is no ${CONNECTIONS}`;
+
+/** Whether the server still holds a connection: a caller that does not read does not notice its end. */
+export function isHeld({ localPort = 0, remotePort = 0 }: Socket): boolean {
+  const [server, caller] = [remotePort, localPort].map((port) => port.toString(16).toUpperCase().padStart(4, "0"));
+  const established = "01";
+  return readFileSync(CONNECTIONS, "utf8").split("\n").some((line) => {
+    const [, local = "", remote = "", state] = line.trim().split(/\s+/);
+    return local.endsWith(`:${server}`) && remote.endsWith(`:${caller}`) && state === established;
+  });
 }
 
 /** An answer read off the wire. */

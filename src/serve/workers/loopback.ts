@@ -10,7 +10,7 @@ import { PLAYGROUND_HEADERS } from "../../admin/api/operator_actions.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { type GatewayRequest, type GatewayResponse, type PushedBody, whenGone } from "../../http/message.ts";
 import { readAll } from "../../http/read_all.ts";
-import { IncomingBody } from "../node.ts";
+import { IncomingBody } from "../incoming_body.ts";
 
 /** Headers of the connection, which are no part of the answer. */
 const CONNECTION_HEADERS = ["connection", "keep-alive", "transfer-encoding"];

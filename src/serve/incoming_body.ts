@@ -1,0 +1,60 @@
+/**
+ * Bodies that a stream of Node receives.
+ *
+ * @module
+ */
+import type { IncomingMessage } from "node:http";
+import type { ServerHttp2Stream } from "node:http2";
+import type { ByteSink, PushedBody } from "../http/message.ts";
+
+/** The body of a request, or of an answer, that a Node stream receives. */
+export class IncomingBody implements PushedBody {
+  readonly #stream: IncomingMessage | ServerHttp2Stream;
+  #isWatched = false;
+  /** Receiver of the body; `undefined` until there is one, and after its end. */
+  #sink: ByteSink | undefined;
+
+  /** @param stream Received by nobody else */
+  constructor(stream: IncomingMessage | ServerHttp2Stream) {
+    this.#stream = stream;
+  }
+
+  /** Pushes what is left. May be called again: the former receiver then gets nothing more. */
+  pushTo(sink: ByteSink): () => void {
+    const stream = this.#stream;
+    this.#sink = sink;
+    if (!this.#isWatched) this.#watch();
+    if (stream.destroyed || stream.readableEnded) this.#end();
+    else stream.resume();
+    return () => void stream.resume();
+  }
+
+  cancel(): void {
+    this.#sink = undefined;
+    this.#stream.on("error", () => {}); // destroying may report what nobody waits for
+    this.#stream.destroy();
+  }
+
+  /** Adds the listeners, only when somebody wants the body: the server never discards an unread one that has listeners. */
+  #watch(): void {
+    const stream = this.#stream;
+    this.#isWatched = true;
+    stream.on("data", (chunk) => this.#sink?.write(chunk) === false && stream.pause());
+    stream.on("end", () => this.#end());
+    stream.on("error", (error) => this.#end(error));
+    stream.on("close", () => this.#end());
+  }
+
+  get #isComplete(): boolean {
+    const stream = this.#stream;
+    if ("complete" in stream) return stream.complete;
+    return stream.readableEnded && !stream.aborted; // a stream of HTTP/2 that was reset ends, too
+  }
+
+  #end(error: Error | undefined = this.#isComplete ? undefined : new Error("The connection closed early")): void {
+    const sink = this.#sink;
+    this.#sink = undefined;
+    if (error === undefined) sink?.end();
+    else sink?.fail(error);
+  }
+}

@@ -1,0 +1,157 @@
+/** HTTP/2, which Deno's listener speaks over TLS: broken requests and answers, callers that leave, limits of one connection. */
+// runtimes: deno
+import assert from "node:assert/strict";
+import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from "node:http2";
+import { afterEach, describe, it } from "@std/testing/bdd";
+import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
+import { type Answering, answerLong, answerPlain, chunk, COMPLETION, startProvider } from "../support/provider.ts";
+import { until } from "../support/until.ts";
+
+/** A request over HTTP/2 and what came back. */
+interface Asked {
+  readonly stream: ClientHttp2Stream;
+  status(): number | undefined;
+  received(): string;
+  /** Code with which the stream ended; `undefined` while it is open. */
+  code(): number | undefined;
+}
+
+describe("HTTP/2", () => {
+  const closing: (() => unknown)[] = [];
+  afterEach(async () => {
+    for (const close of closing.splice(0).reverse()) await close();
+  });
+  const start = async (answering: Answering = answerPlain, config: Record<string, unknown> = {}) => {
+    const provider = await startProvider(answering);
+    closing.push(() => provider.close());
+    const under = await startUnderTest({ upstreams: { a: provider.url }, config });
+    closing.push(() => under.close());
+    const session = connect(under.b, { rejectUnauthorized: false });
+    session.on("error", () => {});
+    closing.push(() => session.destroy());
+    return { provider, under, session };
+  };
+  const ask = (session: ClientHttp2Session, under: UnderTest, extra: Record<string, string> = {}): Asked => {
+    const path = "/v1/chat/completions";
+    const stream = session.request({ ":method": "POST", ":path": path, ...under.headers, ...extra });
+    let status: number | undefined;
+    let received = "";
+    let code: number | undefined;
+    stream.setEncoding("utf8");
+    stream.on("response", (headers) => status = headers[":status"]);
+    stream.on("data", (text: string) => received += text);
+    stream.on("error", () => {});
+    stream.on("close", () => code = stream.rstCode);
+    return { stream, status: () => status, received: () => received, code: () => code };
+  };
+  const isOver = ({ code }: Asked) => code() !== undefined;
+
+  it("is answered like HTTP/1.1, many requests at a time", async () => {
+    const { provider, under, session } = await start();
+    const all = Array.from({ length: 50 }, () => ask(session, under));
+    for (const { stream } of all) stream.end(GOOD_BODY);
+    await until(() => all.every(isOver), "all are answered");
+    for (const { status, received, code } of all) {
+      assert.deepEqual([status(), received(), code()], [200, COMPLETION, constants.NGHTTP2_NO_ERROR]);
+    }
+    assert.equal(provider.calls.length, 50);
+    assert.equal(provider.calls[0]?.body.toString(), GOOD_BODY);
+  });
+
+  it("answers 4 kB without waiting for the caller's acknowledgement", async () => {
+    const { under, session } = await start((response) => answerLong(response));
+    const times: number[] = [];
+    for (let call = 0; call < 50; call++) {
+      const began = performance.now();
+      const asked = ask(session, under);
+      asked.stream.end(GOOD_BODY);
+      await new Promise((resolve) => asked.stream.once("close", resolve));
+      times.push(performance.now() - began);
+      assert.equal(asked.status(), 200);
+    }
+    const median = times.sort((one, other) => one - other)[25] ?? Infinity;
+    assert.ok(median < 15, `a call takes ${median} ms`);
+  });
+
+  it("does not forward a body whose stream was reset", async () => {
+    const { provider, under, session } = await start();
+    const asked = ask(session, under, { "content-length": String(GOOD_BODY.length) });
+    asked.stream.write(GOOD_BODY.slice(0, 20));
+    const whole = ask(session, under);
+    asked.stream.close(constants.NGHTTP2_CANCEL);
+    whole.stream.end(GOOD_BODY);
+    await until(() => isOver(whole) && under.records.length === 2, "both are over");
+    assert.deepEqual(under.records.map(({ outcome }) => outcome).sort(), ["client_closed", "ok"]);
+    assert.equal(provider.calls.length, 1);
+  });
+
+  it("cancels the call of a stream that its caller resets", async () => {
+    const { provider, under, session } = await start((response) => {
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.write(chunk("a"));
+    });
+    const asked = ask(session, under);
+    asked.stream.end(STREAM_BODY);
+    await until(() => asked.received().includes("data: "), "it begins");
+    asked.stream.close(constants.NGHTTP2_CANCEL);
+    await until(() => provider.calls[0]?.isCut === true, "the upstream is closed");
+    assert.equal((await under.settled()).outcome, "client_closed");
+  });
+
+  it("resets the stream of a plain answer that breaks off", async () => {
+    const { under, session } = await start((response) => {
+      response.writeHead(200, { "content-type": "application/json", "content-length": 100_000 });
+      response.write("x".repeat(80_000), () => response.destroy());
+    });
+    const asked = ask(session, under);
+    asked.stream.end(GOOD_BODY);
+    await until(() => isOver(asked), "it is over");
+    assert.deepEqual([asked.status(), asked.code()], [200, constants.NGHTTP2_INTERNAL_ERROR]);
+    assert.equal((await under.settled()).outcome, "upstream_cut");
+  });
+
+  it("refuses a large body while it still comes, and the connection stays", async () => {
+    const { provider, under, session } = await start(answerPlain, { limits: { body: "100KB" } });
+    const refused = ask(session, under);
+    for (let sent = 0; sent < 20; sent++) refused.stream.write("x".repeat(16_000));
+    await until(() => refused.status() === 413, "it is refused");
+    refused.stream.end();
+    await until(() => isOver(refused), "it is over");
+    assert.equal(JSON.parse(refused.received()).error.code, "body_too_large");
+    const next = ask(session, under);
+    next.stream.end(GOOD_BODY);
+    await until(() => isOver(next), "the next is answered");
+    assert.equal(next.status(), 200);
+    assert.equal(provider.calls.length, 1);
+  });
+
+  it("holds a stream whose caller does not read, within bounds", async () => {
+    let sent = 0;
+    const { under, session } = await start((response) => {
+      response.writeHead(200, { "content-type": "application/json" });
+      const send = () => {
+        while (sent < 60_000_000) {
+          sent += 100_000;
+          if (!response.write("x".repeat(100_000))) return void response.once("drain", send);
+        }
+        response.end();
+      };
+      send();
+    });
+    const asked = ask(session, under);
+    asked.stream.pause();
+    asked.stream.end(GOOD_BODY);
+    await until(() => asked.status() === 200, "it begins");
+    let before = -1;
+    await until(() => {
+      const isStill = sent === before;
+      before = sent;
+      return isStill;
+    }, "the provider waits");
+    assert.ok(sent < 60_000_000, `${sent} bytes are held`);
+    asked.stream.resume();
+    await until(() => isOver(asked), "all of it is read", 20_000);
+    assert.equal(asked.received().length, 60_000_000);
+    assert.equal((await under.settled()).outcome, "ok");
+  });
+});
