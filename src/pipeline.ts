@@ -265,10 +265,10 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
 function watch(
   body: AnyBody,
   { isMetered, isEvents, dialect }: { isMetered: boolean; isEvents: boolean; dialect: Dialect },
-  { provider: { deadlines, keepAliveMs }, facts: { choices }, askedUsage }: Call,
+  { provider: { deadlines, keepAliveMs }, facts: { answers }, askedUsage }: Call,
   { exchange, gateway: { clock, limits: { writeStallMs } } }: Flow,
 ): PushedBody {
-  const scanner = isEvents && isSuccess(exchange.status) ? dialect.createScanner(choices) : undefined;
+  const scanner = isEvents && isSuccess(exchange.status) ? dialect.createScanner(answers) : undefined;
   const meter = isMetered && !isEvents ? dialect.createMeter() : undefined;
   const goesOn = isMetered && exchange.reader === GOES_ON;
   const options = { exchange, scanner, meter, isMetered, goesOn, ...deadlines, keepAliveMs, writeStallMs, clock };

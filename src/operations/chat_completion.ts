@@ -17,6 +17,8 @@ export interface ChatCompletionRequest {
   readonly isStream: boolean | undefined;
   /** The number of choices that were asked for (`n`), at least 1. */
   readonly choices: number;
+  /** The number of answers that a stream has: the choices of each prompt. At least 1. */
+  readonly answers: number;
   /** The end users that the caller names, in `user` and in its successor `safety_identifier`. */
   readonly users: readonly string[];
   /** The most output of one choice for which the caller asked; `undefined` where it set no maximum. Tokens. */
@@ -167,6 +169,7 @@ export function readChatCompletion(json: unknown, order: MessageOrder, byteLengt
     model,
     isStream: readStream(stream),
     choices,
+    answers: choices,
     users,
     maxOutput: readMaxOutput(fields.max_completion_tokens, fields.max_tokens),
     inputBytes: countInputBytes(fields, byteLength),

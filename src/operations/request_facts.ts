@@ -34,13 +34,18 @@ function usersOf({ user, safety_identifier: successor, metadata }: Readonly<Reco
   return [user, successor, third].filter((name) => typeof name === "string");
 }
 
+/** Counts the prompts: legacy completions may have several, each of which is answered. */
+function countPrompts(prompt: unknown): number {
+  const isSeveral = Array.isArray(prompt) && typeof prompt[0] !== "number"; // numbers are one prompt, in tokens
+  return isSeveral ? prompt.length : 1;
+}
+
 /** Reads the most output of one choice; of legacy completions, with all that are made for it. */
 function readMaxOfChoice({ max_tokens: max, prompt, best_of: made, n }: Readonly<Record<string, unknown>>) {
-  const isSeveral = Array.isArray(prompt) && typeof prompt[0] !== "number"; // numbers are one prompt, in tokens
   const choices = typeof n === "number" && n > 1 ? n : 1;
   const madeForOne = typeof made === "number" && made > choices ? made / choices : 1;
   const most = readMaxOutput(max);
-  return most && most * (isSeveral ? prompt.length : 1) * madeForOne;
+  return most && most * countPrompts(prompt) * madeForOne;
 }
 
 /**
@@ -59,12 +64,14 @@ export function readJsonFacts(
 ): RequestFacts {
   if (typeof json !== "object" || json === null || Array.isArray(json)) throw new GatewayError("invalid_json");
   const fields = json as Readonly<Record<string, unknown>>;
-  const { n } = fields;
+  const { n, prompt } = fields;
+  const choices = typeof n === "number" && n > 1 ? n : 1;
   return {
     model: readModel(fields.model, model),
     // Speech asks for a stream in a way of its own.
     isStream: fields.stream_format === "sse" || readStream(fields.stream),
-    choices: typeof n === "number" && n > 1 ? n : 1,
+    choices,
+    answers: choices * Math.max(1, countPrompts(prompt)),
     users: usersOf(fields),
     maxOutput: group === "responses" ? readMaxOutput(fields.max_output_tokens) : readMaxOfChoice(fields),
     inputBytes: countInputBytes(fields, byteLength),
@@ -97,6 +104,7 @@ export const NO_FACTS: RequestFacts = {
   model: undefined,
   isStream: false,
   choices: 1,
+  answers: 1,
   users: [],
   maxOutput: undefined,
   inputBytes: 0,
