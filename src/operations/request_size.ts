@@ -123,7 +123,7 @@ function countColons(body: Uint8Array): number {
 
 /**
  * Checks that all of a request's input stands in its body. Not so where it refers to anything else (an earlier response,
- * a file, a URL), holds a picture, sound or document, has the provider use tools of its own, or has a field that is not
+ * a file, a URL), holds a picture, sound or document, has the provider use its own tools, or has a field that is not
  * known.
  *
  * @param fields The parsed body
