@@ -40,6 +40,7 @@ export type {
   MappedClaim,
   TokenAlgorithm,
   WrittenRequire,
+  WrittenRule,
 } from "./src/config/identity.ts";
 export type { KeyConfig, KeyInput } from "./src/config/key.ts";
 export type { OperationGroup, WrittenGroup } from "./src/config/operation_groups.ts";

@@ -27,7 +27,7 @@ import { type Handler, toHandler } from "./http/web.ts";
 import { BodyMemory } from "./inbound/body.ts";
 import { withCors } from "./inbound/cors.ts";
 import { createHostTable } from "./inbound/host.ts";
-import { type OpenCount, OpenExchanges } from "./exchange/open_exchanges.ts";
+import { ExchangePlaces, OpenExchanges } from "./exchange/open_exchanges.ts";
 import { embedDurable } from "./steps/durable_parts.ts";
 import type { DurableExchanges } from "./durable/durable_exchanges.ts";
 import { answer, type Pipeline, type Provider } from "./pipeline.ts";
@@ -69,7 +69,8 @@ export interface GatewayParts {
 
 /** @internal The load of gateways that follow one another: the limits of each count the open exchanges of all. */
 export interface SharedLoad {
-  readonly exchanges: OpenCount;
+  /** Places for the open exchanges of all. */
+  readonly exchanges: ExchangePlaces;
   /** Memory for the bodies of all. */
   readonly bodies: BodyMemory;
 }
@@ -138,8 +139,10 @@ function toTransport(name: string, provider: ProviderConfig, parts: Transports):
 
 /** Returns the providers of a configuration, each with the parts that its calls use. */
 function toProviders({ providers }: Config, { clock, ...transports }: Transports & { clock: Clock }): Provider[] {
-  return Object.entries(providers).map(([name, provider]) => ({
+  const all = Object.entries(providers);
+  return all.map(([name, provider]) => ({
     name,
+    hasOthers: all.length > 1,
     ...provider,
     replicas: new Replicas(provider.upstreams),
     transport: toTransport(name, provider, transports),
@@ -188,7 +191,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
   const { digest = portableDigest, clock = systemClock, transport = createFetchTransport(), shared } = overrides;
   const { limits, cors } = config;
   const providers = toProviders(config, { ...overrides, transport, clock });
-  const open = new OpenExchanges(shared?.exchanges);
+  const open = new OpenExchanges(shared?.exchanges ?? new ExchangePlaces(limits.maxExchanges));
   let isReady = true;
   let isClosing = false;
   const limiter = overrides.limiter ?? new MemoryLimiter(clock);
@@ -209,7 +212,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     listsWithheld: overrides.observers?.some(({ wantsWithheld }) => wantsWithheld) ?? false,
     assertWelcome() {
       if (isClosing) throw new GatewayError("gateway_draining");
-      if (open.count.open > limits.maxExchanges) throw new GatewayError("gateway_overloaded");
+      if (open.places.isOverfull) throw new GatewayError("gateway_overloaded");
     },
   };
   const handle: Handler["handle"] = (request) => answer(request, pipeline);

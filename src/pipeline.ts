@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { type AdmissionParts, admit, reserve, subjectsOf } from "./steps/admission.ts";
+import { type Admission, type AdmissionParts, enter, reserve, subjectsOf } from "./steps/admission.ts";
 import type { Config } from "./config/config.ts";
 import type { KeyConfig } from "./config/key.ts";
 import type { ProviderConfig } from "./config/provider.ts";
@@ -23,23 +23,30 @@ import {
   type PushedBody,
 } from "./http/message.ts";
 import { type BodyMemory, readBody, type RequestBody } from "./inbound/body.ts";
-import {
-  type Credentials,
-  readGatewayCredential,
-  readUpstreamCredentials,
-  toGatewayKeyError,
-} from "./inbound/credentials.ts";
+import { type Credentials, readGatewayCredential, readUpstreamCredentials } from "./inbound/credentials.ts";
 import { type Address, type HostTable, withoutPrefix } from "./inbound/host.ts";
 import type { DurableExchanges } from "./durable/durable_exchanges.ts";
 import type { Digest } from "./keys/key_format.ts";
 import { findGatewayKey, type KeyResolver } from "./keys/key_resolver.ts";
 import type { KeyStore } from "./keys/key_store.ts";
 import type { CallerTokens } from "./keys/identity/verifier.ts";
-import { admitKey, admitModel, admitOperation, allowsModel } from "./keys/policy.ts";
-import { limitsAmounts, type LimitSubject, NO_RESERVATION } from "./limits/limiter.ts";
-import { dialectOfCaller, type ResolvedOperation, resolveOperation, toQuery } from "./operations/router.ts";
+import { admitKey, admitModel, admitOperation, admitOtherModels, allowsModel } from "./keys/policy.ts";
+import { limitsAmounts, type LimitSubject } from "./limits/limiter.ts";
+import {
+  dialectOfCaller,
+  type ResolvedOperation,
+  resolveOperation,
+  toQuery,
+  toUnknownError,
+} from "./operations/router.ts";
 import { NO_FACTS, type RequestFacts } from "./operations/request_facts.ts";
-import { answerDurable, askedDurable } from "./steps/durable.ts";
+import { answerDurable, askedDurable, enterDurable } from "./steps/durable.ts";
+import {
+  assertNoKeyInCredentials,
+  assertNoKeyInFields,
+  assertNoKeyInHeaders,
+  assertNoKeyInUrl,
+} from "./steps/misplaced_keys.ts";
 import { answerRecorded } from "./steps/recorded_answer.ts";
 import { askForUsage, CONTENT_TYPES, readFacts } from "./steps/request_body.ts";
 import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
@@ -54,6 +61,8 @@ import { UsageChunkFilter } from "./upstream/usage_chunk.ts";
 export interface Provider extends Omit<ProviderConfig, "transport">, ForwardParts {
   /** Its name in the config. */
   readonly name: string;
+  /** True if the gateway has other providers too. */
+  readonly hasOthers: boolean;
   /** The provider as a subject of limits: one entry if it has limits for all keys together, else none. */
   readonly subjects: readonly LimitSubject[];
   /** The headers that may cross, to it and back. */
@@ -91,6 +100,8 @@ interface Flow {
   dialect: Dialect;
   /** Headers with the caller's key at the provider; none before step 3. */
   credentials: Credentials;
+  /** The caller's gateway key; empty before step 3. */
+  presentedKey: string;
 }
 
 /** The call that a request asks for, with the facts of its body. */
@@ -114,7 +125,7 @@ interface Call {
  */
 export async function answer(request: GatewayRequest, gateway: Pipeline): Promise<GatewayResponse> {
   const exchange = gateway.open.begin(request, gateway); // 1
-  const flow: Flow = { request, exchange, gateway, dialect: OPAQUE, credentials: {} };
+  const flow: Flow = { request, exchange, gateway, dialect: OPAQUE, credentials: {}, presentedKey: "" };
   try {
     exchange.trace = gateway.tracer?.begin(exchange, request);
     gateway.assertWelcome();
@@ -129,32 +140,38 @@ export async function answer(request: GatewayRequest, gateway: Pipeline): Promis
  * and dates in the log that V8 prints, took about a tenth of a plain call on Node (2026-11-22, two builds in turns).
  */
 async function run(flow: Flow): Promise<GatewayResponse> {
-  const { request: { method, url, headers }, exchange, gateway: { keys, digest, clock, identity } } = flow;
+  const { request: { method, url, headers }, exchange, gateway } = flow;
+  const { keys, digest, clock, identity } = gateway;
   const { provider, prefix } = address(flow); // 2
   const operation = await resolveOperation(method, prefix === "" ? url : withoutPrefix(url));
   const isKnown = operation.isOwn ?? operation.group !== undefined;
-  if (!isKnown && !provider.operations.includes("all")) throw new GatewayError("not_found");
+  if (!isKnown && !provider.operations.includes("all")) throw toUnknownError(operation);
   flow.dialect = operation.dialect;
   exchange.facts.operation = operation.name;
   exchange.facts.isMetered = operation.cost === "tokens";
   if (operation.genAi !== undefined) exchange.facts.genAi = operation.genAi;
-  const presentedKey = readGatewayCredential(headers, provider); // 3
+  const presentedKey = flow.presentedKey = readGatewayCredential(headers, provider); // 3
   const storedKey = await findGatewayKey(presentedKey, keys, { digest, exchange, clock, identity });
   const key = identify({ presentedKey, storedKey }, { provider, operation }, flow);
+  gateway.open.share(exchange, key.id, provider.hasOthers ? provider.name : undefined);
   if (operation.isOwn) return await answerRecorded({ provider, key, presentedKey }, operation, flow);
-  const subjects = subjectsOf(key, provider, flow.gateway); // 4
+  const subjects = subjectsOf(key, provider, gateway); // 4
+  const isMetered = operation.cost === "tokens" && subjects.some(limitsAmounts);
+  const admission: Admission = { subjects, isMetered, lease: undefined };
   const durable = key.durable ?? provider.durable;
   const asked = durable ? askedDurable(flow.request, operation, durable) : undefined;
-  const isLate = asked !== undefined || (operation.cost === "tokens" && subjects.some(limitsAmounts));
-  if (subjects.length > 0 && !isLate) await admit(subjects, NO_RESERVATION, flow);
-  const call = await read({ provider, operation, key }, flow); // 5
-  const carryOn = (flow: Flow) => carry(call, isLate ? subjects : [], flow);
-  return await (asked === undefined ? carryOn(flow) : answerDurable(asked, { ...call, presentedKey }, flow, carryOn));
+  const caller = { provider, operation, key, presentedKey };
+  if (asked !== undefined) await enterDurable(asked, caller, admission, flow);
+  else if (subjects.length > 0) await enter(admission, flow);
+  const call = await read(caller, flow); // 5
+  const carryOn = (flow: Flow) => carry(call, admission, flow);
+  if (asked === undefined) return await carryOn(flow);
+  return await answerDurable(asked, { ...call, presentedKey }, { admission, carry: carryOn }, flow);
 }
 
-/** 4, for subjects that do not count the call yet, then 6 and 7. */
-async function carry(call: Call, subjects: readonly LimitSubject[], flow: Flow): Promise<GatewayResponse> {
-  if (call.operation.cost === "tokens") await reserve(subjects, call, flow);
+/** 4, for what is limited of the call's tokens and money, then 6 and 7. */
+async function carry(call: Call, admission: Admission, flow: Flow): Promise<GatewayResponse> {
+  if (call.operation.cost === "tokens") await reserve(admission, call, flow);
   return relay(await send(call, flow), call, flow);
 }
 
@@ -163,6 +180,10 @@ function address({ request: { url, headers }, exchange, gateway }: Flow): Addres
   // HTTP/2 has no Host field: its `:authority` stands in the URL.
   const found = gateway.resolveProvider(headers.get("host") ?? (URL.canParse(url) ? new URL(url).host : null), url);
   exchange.facts.provider = found.provider.name;
+  // On every path, and before the key is checked: to any other status agents (Codex) try to connect for seconds.
+  if (headers.get("upgrade")?.toLowerCase().includes("websocket")) {
+    throw new GatewayError("websocket_not_supported", { headers: { upgrade: "HTTP/1.1", connection: "upgrade" } });
+  }
   return found;
 }
 
@@ -172,20 +193,12 @@ function identify(
   { provider, operation }: Pick<Call, "provider" | "operation">,
   flow: Flow,
 ): KeyConfig {
-  const { request: { method, url, headers }, exchange, gateway: { clock, holdsKey } } = flow;
+  const { request: { url, headers }, exchange, gateway: { clock } } = flow;
   if (storedKey !== undefined) exchange.facts.keyId = storedKey.id;
   const key = admitKey(storedKey, provider.name, clock.now());
   flow.credentials = readUpstreamCredentials(headers, provider, presentedKey);
-  for (const name in flow.credentials) {
-    const value = flow.credentials[name] ?? "";
-    if (value.includes(presentedKey) || holdsKey(value)) throw toGatewayKeyError(name, provider);
-  }
-  if (url.includes(presentedKey) || holdsKey(url)) {
-    throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the URL" });
-  }
-  if (method === "GET" && headers.get("upgrade")?.toLowerCase() === "websocket") {
-    throw new GatewayError("websocket_not_supported");
-  }
+  assertNoKeyInCredentials(flow.credentials, provider, flow);
+  assertNoKeyInUrl(url, flow);
   if (!operation.isOwn) admitOperation(key, operation, provider);
   if (operation.modelId !== undefined) admitModel(key, operation.modelId);
   if (hasLooped(headers)) throw new GatewayError("upstream_loop");
@@ -195,32 +208,36 @@ function identify(
 /** 5: reads the body's bytes, and from a parsed view the facts that are needed. Nothing large of the view is kept. */
 async function read(
   { provider, operation, key }: Pick<Call, "provider" | "operation" | "key">,
-  { request, exchange, gateway: { limits, bodies, clock, holdsKey } }: Flow,
+  flow: Flow,
 ): Promise<Call> {
+  const { request, exchange, gateway: { limits, bodies, clock } } = flow;
   const isBodiless = operation.body === "none" || (request.body === null && operation.body === "any");
   if (isBodiless) return { provider, operation, key, body: null, facts: NO_FACTS, askedUsage: undefined };
   const types = CONTENT_TYPES[operation.body];
   const body = await readBody(request, { limits, types, memory: bodies, owner: key.id, clock, exchange });
   const facts = readFacts(body.bytes ?? new Uint8Array(), request, { operation, messages: provider.messages });
-  const { model, isStream, users } = facts;
+  const { model, otherModels, isStream } = facts;
+  assertNoKeyInFields(facts, flow); // first: log, metrics and usage show the model
   if (model !== undefined) exchange.facts.model = model;
   if (isStream !== undefined) exchange.facts.stream = isStream;
   if (operation.model === "body" || operation.model === "optional") admitModel(key, model);
-  if (users.some(holdsKey)) throw new GatewayError("gateway_key_misplaced", { param: "user" });
+  if (otherModels !== undefined) admitOtherModels(key, otherModels);
   const askedUsage = provider.usage === "ask" ? askForUsage(body, operation, facts) : undefined;
   return { provider, operation, key, body, facts, askedUsage };
 }
 
 /** 6: forwards the original bytes, but for usage that was asked for, with the headers that may be forwarded. */
 function send(
-  { provider, operation: { path }, body, facts: { isStream } }: Call,
-  { request: { method, url, headers, isGone }, exchange, gateway: { listsWithheld }, credentials }: Flow,
+  { provider, operation: { path }, key, body, facts: { isStream } }: Call,
+  flow: Flow,
 ): Promise<UpstreamResponse> {
+  const { request: { method, url, headers, isGone }, exchange, gateway: { listsWithheld }, credentials } = flow;
   if (isGone) throw new ClientClosed();
   // A call that goes on when its caller leaves has the deadlines of the provider alone.
   const goesOn = exchange.reader !== undefined;
   const deadlines = goesOn ? provider.deadlines : shorten(provider.deadlines, headers, isStream ?? true);
-  const sent = toUpstreamHeaders(headers, provider.headerRules, credentials);
+  const sent = toUpstreamHeaders(headers, provider.headerRules, credentials, key.models !== undefined);
+  assertNoKeyInHeaders(sent, flow);
   if (listsWithheld) exchange.facts.withheld = { request: listWithheld(headers, sent) };
   return forward({ path: path + toQuery(url), method, headers: sent, body, deadlines }, exchange, provider);
 }
@@ -232,7 +249,8 @@ const BINARY = /^(?:audio|image|video)\//;
 async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promise<GatewayResponse> {
   const { operation, key, provider: { deadlines: { idleMs }, headerRules } } = call;
   const { exchange, gateway: { clock, listsWithheld } } = flow;
-  const isLimited = operation.model === "answer" && key.models !== undefined;
+  const isHead = flow.request.method === "HEAD";
+  const isLimited = operation.model === "answer" && key.models !== undefined && !isHead;
   const { status, headers, body } = isLimited
     ? await filterModelList(upstream, (model) => allowsModel(key, model), { exchange, idleMs, clock })
     : upstream;
@@ -243,7 +261,7 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
   const own = exchange.addHeaders(crossed);
   if (operation.body !== "none") exchange.facts.stream ??= isEvents;
   const isMetered = operation.cost === "tokens" && isSuccess(status) && !BINARY.test(type);
-  if (body === null || status === 204 || status === 205 || flow.request.method === "HEAD") {
+  if (body === null || status === 204 || status === 205 || isHead) {
     body?.cancel();
     if (isMetered) exchange.outputTokens = 0;
     return finish({ status, headers: own, body: null }, exchange);
@@ -265,10 +283,10 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
 function watch(
   body: AnyBody,
   { isMetered, isEvents, dialect }: { isMetered: boolean; isEvents: boolean; dialect: Dialect },
-  { provider: { deadlines, keepAliveMs }, facts: { answers }, askedUsage }: Call,
+  { provider: { deadlines, keepAliveMs }, facts: { choices }, askedUsage }: Call,
   { exchange, gateway: { clock, limits: { writeStallMs } } }: Flow,
 ): PushedBody {
-  const scanner = isEvents && isSuccess(exchange.status) ? dialect.createScanner(answers) : undefined;
+  const scanner = isEvents && isSuccess(exchange.status) ? dialect.createScanner(choices) : undefined;
   const meter = isMetered && !isEvents ? dialect.createMeter() : undefined;
   const goesOn = isMetered && exchange.reader === GOES_ON;
   const options = { exchange, scanner, meter, isMetered, goesOn, ...deadlines, keepAliveMs, writeStallMs, clock };

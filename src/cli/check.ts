@@ -5,15 +5,18 @@
  */
 import process from "node:process";
 import { checkConfig } from "../config/config.ts";
+import { formatMistake, formatPath } from "../config/issue.ts";
+import { findWarnings } from "../config/warnings.ts";
 import { Engines } from "../serve/engines.ts";
 import { maskSecrets } from "../serve/masked_config.ts";
 import { prepare, readSource } from "../serve/prepare.ts";
+import { report } from "./command.ts";
 import { printDenoFlags } from "./deno_flags.ts";
 import type { CommandOptions } from "./options.ts";
 
 /**
- * Does everything that `serve` does before it listens, and prints the effective configuration, its secrets masked; or
- * prints only the flags of Deno for it.
+ * Does everything that `serve` does before it listens, and prints the effective configuration, its secrets masked, and
+ * on standard error the settings that have no effect. Or prints only the flags of Deno for it.
  *
  * @param options The configuration's file, and what is asked
  * @throws {ConfigError} For a mistake in it
@@ -24,7 +27,11 @@ export async function checkCommand(options: CommandOptions): Promise<void> {
   const source = readSource(file);
   const { assembly } = await prepare(source, { engines: new Engines(), report: () => {}, isOffline: true });
   await assembly.close();
-  process.stdout.write(`${JSON.stringify(maskSecrets(checkConfig(source.input)), null, 2)}\n`);
+  const config = checkConfig(source.input);
+  process.stdout.write(`${JSON.stringify(maskSecrets(config), null, 2)}\n`);
+  for (const { path, message } of findWarnings(config)) {
+    report(`warning: ${formatMistake({ path: formatPath(path), message })}`);
+  }
   process.stderr.write(
     `sallyport: the configuration is sound (${source.file ?? "environment"}), digest ${source.digest}\n`,
   );

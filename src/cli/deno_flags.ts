@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { realpathSync } from "node:fs";
-import { dirname, resolve } from "node:path";
+import { readdirSync, realpathSync } from "node:fs";
+import { basename, dirname, resolve } from "node:path";
 import process from "node:process";
 import type { Config } from "../config/config.ts";
 import { type KeysConfig, keysInRedis } from "../config/keys.ts";
@@ -116,18 +116,40 @@ function foldersOf(file: string): string[] {
   }
 }
 
+/** Finds something else in the folders of files that are written. @returns A folder, and the name of what it also holds */
+function findForeign(files: readonly string[]): { readonly folder: string; readonly name: string } | undefined {
+  const stems = files.map((file) => basename(file).replace(/\.json$/, "."));
+  for (const folder of new Set(files.flatMap(foldersOf))) {
+    const name = listFolder(folder).find((each) => !stems.some((stem) => each.startsWith(stem)));
+    if (name !== undefined) return { folder, name };
+  }
+  return undefined;
+}
+
+function listFolder(folder: string): string[] {
+  try {
+    return readdirSync(folder).toSorted();
+  } catch {
+    return []; // there is none yet
+  }
+}
+
+/** Lists the files that a gateway replaces, each by a draft next to it with a lock. What keys have spent stands there too. */
+function replacedFiles({ config, directory }: LoadedConfig): string[] {
+  const { keys, redis, identity = [] } = config;
+  const written = writtenFile(keys);
+  const revoked = identity.length > 0 && redis === undefined ? [revocationsFile(config, directory)] : [];
+  return [...(written === undefined ? [] : [resolve(directory, written)]), ...revoked];
+}
+
 /** Returns the flags of `deno run` for one process. @param variables Environment variables that it consists of */
 function toDenoFlags(loaded: LoadedConfig, variables: readonly string[], envFiles: readonly string[]): string[] {
   const { config, file, directory } = loaded;
-  const { listen, keys, redis, identity = [] } = config;
+  const { listen, redis, identity = [] } = config;
   const egress = egressSources(config, directory);
   const { pems: redisPems, sockets } = redis === undefined ? { pems: [], sockets: [] } : redisFiles(redis, directory);
   const pems = listen.flatMap(({ tls }) => tls === undefined ? [] : [tls.cert, tls.key]);
-  // A file of keys is replaced by a draft beside it, with a lock, and what keys have spent stands there too.
-  const written = writtenFile(keys);
-  const revoked = identity.length > 0 && redis === undefined ? [revocationsFile(config, directory)] : [];
-  const all = [...(written === undefined ? [] : [resolve(directory, written)]), ...revoked];
-  const folders = all.flatMap(foldersOf);
+  const folders = replacedFiles(loaded).flatMap(foldersOf);
   const keySets = identity.flatMap(({ jwks }) => typeof jwks === "string" && !URL.canParse(jwks) ? [jwks] : []);
   return [
     "--no-prompt",
@@ -166,7 +188,7 @@ export function printDenoFlags(named: string | undefined, envFiles: readonly str
   const loaded = loadConfig(named);
   const variables = new Set([...readSetVariables(loaded), ...readEnvNames(envFiles)]);
   print(`${toDenoFlags(loaded, [...variables], envFiles).map(quote).join(" ")}\n`);
-  const { listen, keys, redis } = loaded.config;
+  const { listen, redis } = loaded.config;
   if (redis?.cluster !== undefined || redis?.sentinel !== undefined) {
     report("Redis names more servers than the configuration: add each of them to --allow-net");
   }
@@ -174,7 +196,11 @@ export function printDenoFlags(named: string | undefined, envFiles: readonly str
     report("an issuer may publish its keys at another host: add that of its jwks_uri to --allow-net");
   }
   if (listen.some(({ port }) => port === 0)) report("port 0 takes any free one: name a port to allow no other");
-  if (writtenFile(keys) !== undefined) {
-    report("the folder of the key file is written to: give it one of its own");
+  const foreign = findForeign(replacedFiles(loaded));
+  if (foreign !== undefined) {
+    report(
+      `warning: the flags open the folder ${foreign.folder} to reading and writing, which also holds ${foreign.name}. ` +
+        "Give the key file a folder that holds nothing else, such as keys/gateway-keys.json",
+    );
   }
 }

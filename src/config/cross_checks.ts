@@ -7,6 +7,7 @@
 import type { ClaimRule, IdentityConfig } from "./identity.ts";
 import type { KeyConfig } from "./key.ts";
 import type { LimitSet } from "./limit_set.ts";
+import { GROUP_NAMES } from "./operation_groups.ts";
 import type { Prices } from "./prices.ts";
 import type { ProviderConfig } from "./provider.ts";
 import type { TeamConfig } from "./team.ts";
@@ -95,21 +96,33 @@ type WholeConfig = Surroundings & {
 };
 
 /** Lists the values that a rule can yield whatever a token says. */
-const constantsOf = ({ map = {}, value, default: fallback }: ClaimRule): string[] =>
-  [Object.values(map), value ?? [], fallback ?? []].flat();
+const constantsOf = ({ map = [], value, default: fallback }: ClaimRule): string[] =>
+  [map.map(([, to]) => to), value ?? [], fallback ?? []].flat();
+
+/** Kinds of names that claims can yield, as messages call them. */
+const KINDS = { team: "teams", providers: "configured providers", limits: "plans", operations: "groups" } as const;
+const ROLES: readonly string[] = ["viewer", "admin"];
 
 /** Finds constants of an issuer that name nothing, and plans that can't be counted. */
-function findIdentityMisfits({ claims, plans }: IdentityConfig, whole: Surroundings): Misfit[] {
+function findIdentityMisfits(issuer: IdentityConfig, whole: Surroundings): Misfit[] {
+  const { claims, plans, admin } = issuer;
   const { providers, teams } = whole;
+  const known: Readonly<Record<keyof typeof KINDS, readonly string[]>> = {
+    team: Object.keys(teams),
+    providers: Object.keys(providers),
+    limits: Object.keys(plans),
+    operations: GROUP_NAMES,
+  };
   const misfits = Object.entries(plans).flatMap(([name, limits]) =>
     under(["plans", name], findLimitMisfits(limits, Object.keys(providers), whole))
   );
-  for (const [name, known] of [["team", teams], ["providers", providers], ["limits", plans]] as const) {
-    const unknown = constantsOf(claims[name] ?? {}).find((each) => !Object.hasOwn(known, each));
-    if (unknown === undefined) continue;
-    const names = Object.keys(known).join(", ") || "none is configured";
-    const kind = name === "limits" ? "plans" : name === "team" ? "teams" : "configured providers";
-    misfits.push({ path: ["claims", name], message: `expected one of the ${kind}: ${names}` });
+  for (const name of ["team", "providers", "limits", "operations"] as const) {
+    if (constantsOf(claims[name] ?? {}).every((each) => known[name].includes(each))) continue;
+    const names = known[name].join(", ") || "none is configured";
+    misfits.push({ path: ["claims", name], message: `expected one of the ${KINDS[name]}: ${names}` });
+  }
+  if (!constantsOf(admin?.role ?? {}).every((each) => ROLES.includes(each))) {
+    misfits.push({ path: ["admin", "role"], message: `expected one of the roles: ${ROLES.join(", ")}` });
   }
   return misfits;
 }

@@ -32,16 +32,25 @@ const TOKEN_ALGORITHMS: readonly TokenAlgorithm[] = [
 export interface ClaimRule {
   /** Name of the claim; of a nested one all names with dots between them, such as `realm_access.roles`. */
   readonly claim?: string | undefined;
-  /** Values that the claim may have, each with the value that it stands for; others count as absent. */
-  readonly map?: Readonly<Record<string, string>> | undefined;
+  /** Pairs of a value of the claim and the value that it stands for, the first match first. Others count as absent. */
+  readonly map?: readonly (readonly [from: string, to: string])[] | undefined;
   /** Value where the claim is absent; without one the token is refused. */
   readonly default?: string | readonly string[] | undefined;
   /** A constant, in place of a claim. */
   readonly value?: string | readonly string[] | undefined;
 }
 
+/** A rule as it is written. */
+export interface WrittenRule extends Omit<ClaimRule, "map"> {
+  /**
+   * Values of the claim, each with the value that it stands for: an object, or pairs. JavaScript sorts names of an object
+   * that are whole numbers, so these need pairs where the order matters.
+   */
+  readonly map?: Readonly<Record<string, string>> | readonly (readonly [from: string, to: string])[] | undefined;
+}
+
 /** Where a value comes from, as it is written: the name of a claim, or a rule. */
-export type ClaimInput = string | ClaimRule;
+export type ClaimInput = string | WrittenRule;
 
 /** A setting of a key that comes from a claim. */
 export type MappedClaim = "id" | "name" | "team" | "providers" | "models" | "operations" | "limits";
@@ -129,26 +138,60 @@ const nameForm = "expected at most 32 lower-case letters, digits, dots, hyphens 
 const NAME = /^[a-z0-9][a-z0-9._-]{0,31}$/;
 const jwksForm = 'expected an https URL, a file, or an object such as { "keys": [ … ] }';
 
+const WHOLE_NUMBER = /^(?:0|[1-9]\d*)$/;
+const orderForm =
+  'expected pairs such as [["10", "ads"], ["9", "search"]]: an object does not keep the order of numbers';
+const mapForm = 'expected an object such as { "group-1": "search" }, or pairs such as [["10", "ads"], ["9", "search"]]';
+const hasOrder = (map: object): boolean =>
+  Array.isArray(map) || Object.keys(map).length < 2 || !Object.keys(map).some((name) => WHOLE_NUMBER.test(name));
+
+/** Builds the schema of a map. @param isOrdered Whether the first match decides */
+function mapOf(isOrdered: boolean) {
+  return v.pipe(
+    v.union([v.record(v.string(), shortText), v.array(v.strictTuple([v.string(), shortText]))], mapForm),
+    v.check((map) => !isOrdered || hasOrder(map), orderForm),
+    v.description("Values of the claim, and what each stands for: an object, or pairs"),
+    v.transform((map): readonly (readonly [string, string])[] => Array.isArray(map) ? map : Object.entries(map)),
+  );
+}
+
 const texts = v.union([shortText, v.array(shortText)], "expected a string or an array of strings");
 const ruleForm = 'expected the name of a claim, or an object such as { "claim": "groups", "map": { "…": "search" } }';
-const rule: v.GenericSchema<ClaimInput, ClaimRule> = v.union([
-  v.pipe(shortText, v.transform((claim) => ({ claim }))),
-  v.pipe(
-    v.strictObject({
-      claim: v.optional(about(shortText, "Name of the claim; of a nested one all names, with dots between them")),
-      map: v.optional(about(v.record(v.string(), shortText), "Values of the claim, and what each stands for")),
-      default: v.optional(about(texts, "Value where the claim is absent; without one the token is refused")),
-      value: v.optional(about(texts, "A constant, in place of a claim")),
-    }, ruleForm),
-    v.check(({ claim, value }) => (claim === undefined) !== (value === undefined), "expected either claim or value"),
-  ),
-], ruleForm) as v.GenericSchema<ClaimInput, ClaimRule>;
+
+/** Builds the schema of a rule. @param isOrdered Whether the first match of its map decides */
+function ruleOf(isOrdered: boolean): v.GenericSchema<ClaimInput, ClaimRule> {
+  return v.union([
+    v.pipe(shortText, v.transform((claim) => ({ claim }))),
+    v.pipe(
+      v.strictObject({
+        claim: v.optional(about(shortText, "Name of the claim; of a nested one all names, with dots between them")),
+        map: v.optional(mapOf(isOrdered)),
+        default: v.optional(about(texts, "Value where the claim is absent; without one the token is refused")),
+        value: v.optional(about(texts, "A constant, in place of a claim")),
+      }, ruleForm),
+      v.check(({ claim, value }) => (claim === undefined) !== (value === undefined), "expected either claim or value"),
+      v.check(
+        ({ value, map, default: fallback }) => value === undefined || (map === undefined && fallback === undefined),
+        "expected value without map and default: they apply to a claim",
+      ),
+    ),
+  ], ruleForm) as v.GenericSchema<ClaimInput, ClaimRule>;
+}
+
+/** A rule for one value: the first match decides. */
+const first = ruleOf(true);
+/** A rule for a list, in which the order does not matter. */
+const rule = ruleOf(false);
 
 const requireForm = 'expected an object such as { "repository_owner": "my-org" }';
 const require = v.optional(
   v.pipe(
     about(
-      v.record(v.string(), texts, requireForm),
+      v.record(
+        v.string(),
+        v.pipe(texts, v.check((values) => values.length > 0, "expected at least one value: no token would fit")),
+        requireForm,
+      ),
       "Claims that a token needs, each with one accepted value or several; `*` for any characters",
     ),
     v.transform((all) => Object.fromEntries(Object.entries(all).map(([name, values]) => [name, [values].flat()]))),
@@ -158,13 +201,16 @@ const require = v.optional(
 
 const claimsForm = "expected an object with some of id, name, team, providers, models, operations, limits";
 const claims = v.strictObject({
-  id: v.optional(about(rule, "Names the caller in limits, log and metrics, after `jwt:` and the issuer's name"), "sub"),
-  name: v.optional(about(rule, "Name for people")),
-  team: v.optional(about(rule, "Name of the team")),
+  id: v.optional(
+    about(first, "Names the caller in limits, log and metrics, after `jwt:` and the issuer's name"),
+    "sub",
+  ),
+  name: v.optional(about(first, "Name for people")),
+  team: v.optional(about(first, "Name of the team")),
   providers: v.optional(about(rule, "Names of the providers that may be used")),
   models: v.optional(about(rule, "Models that may be used")),
   operations: v.optional(about(rule, "Groups of operations that may be used")),
-  limits: v.optional(about(rule, "Name of one of the plans: numbers of a token are never limits")),
+  limits: v.optional(about(first, "Name of one of the plans: numbers of a token are never limits")),
 }, claimsForm);
 
 const algorithmForm = `expected one of ${TOKEN_ALGORITHMS.join(", ")}: asymmetric ones only`;
@@ -225,6 +271,14 @@ const one = v.pipe(
     refreshMs: refresh,
   })),
   v.check(({ name }) => NAME.test(name), nameForm),
+  v.check(
+    ({ plans, claims }) => Object.keys(plans).length === 0 || claims.limits !== undefined,
+    "expected claims.limits, which names one of the plans: without it no plan applies, and callers have no limit",
+  ),
+  v.check(
+    ({ callers, admin }) => callers || admin !== undefined,
+    "expected admin: with callers false, and without it, no token of this issuer is accepted anywhere",
+  ),
   v.check(({ audience }) => audience.length > 0, "audience: expected at least one"),
   v.check(({ leewayMs }) => leewayMs <= MAX_LEEWAY_MS, "leeway: expected at most 5m"),
   v.check(({ refreshMs }) => refreshMs >= 1000, "refresh: expected at least 1s"),

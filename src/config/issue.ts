@@ -13,6 +13,11 @@ export interface Mistake {
   readonly message: string;
 }
 
+/** Writes the path of a setting, such as `keys[0].limits`. */
+export function formatPath(keys: readonly unknown[]): string {
+  return keys.map((key) => typeof key === "number" ? `[${key}]` : `.${String(key)}`).join("").replace(/^\./, "");
+}
+
 /**
  * Describes an issue of a schema.
  *
@@ -22,11 +27,11 @@ export interface Mistake {
  */
 export function describeIssue(issue: v.BaseIssue<unknown>, root = ""): Mistake {
   const { path = [], type, expected, input, received, message } = expandUnion(issue)[0] ?? issue;
-  const inner = path.map(({ key }) => typeof key === "number" ? `[${key}]` : `.${String(key)}`).join("");
+  const inner = formatPath(path.map(({ key }) => key));
   const isUnknown = type === "strict_object" && expected === "never";
   const isMissing = input === undefined && received === "undefined";
   return {
-    path: root === "" ? inner.replace(/^\./, "") : root + inner,
+    path: root === "" || inner === "" || inner.startsWith("[") ? root + inner : `${root}.${inner}`,
     message: isUnknown ? "unknown setting" : isMissing ? "expected to be there" : message,
   };
 }

@@ -112,10 +112,13 @@ const digest = v.pipe(v.string("expected a string"), v.toLowerCase(), v.regex(/^
 export const TOKEN_ID_PREFIX = "jwt:";
 
 const form = "expected an object";
+/** Names in reports for keys that are added up, and for calls without a key. No key has them as its id. */
+const REPORT_NAMES: readonly string[] = ["(other)", "(none)"];
 const id = v.pipe(
   nonEmpty,
   v.maxLength(64, "expected at most 64 characters"),
   v.check((text) => !text.startsWith(TOKEN_ID_PREFIX), "expected no id that begins with jwt: (those are of tokens)"),
+  v.check((text) => !REPORT_NAMES.includes(text), "expected another id: reports use (other) and (none)"),
   v.description("Names the key in logs and metrics"),
 );
 

@@ -64,11 +64,12 @@ export const GROUPS: Readonly<Record<OperationGroup, boolean>> = {
   admin: false,
 };
 
-const NAMES: readonly WrittenGroup[] = ["default", "all", ...Object.keys(GROUPS) as OperationGroup[]];
-const form = `expected an array of ${NAMES.join(", ")}`;
+/** All names of groups that can be written. */
+export const GROUP_NAMES: readonly WrittenGroup[] = ["default", "all", ...Object.keys(GROUPS) as OperationGroup[]];
+const form = `expected an array of ${GROUP_NAMES.join(", ")}`;
 
 /** @internal The schema of allowed operations. */
 export const OperationsSchema: v.GenericSchema<readonly WrittenGroup[], readonly WrittenGroup[]> = v.pipe(
-  v.array(v.picklist(NAMES, `expected one of ${NAMES.join(", ")}`), form),
+  v.array(v.picklist(GROUP_NAMES, `expected one of ${GROUP_NAMES.join(", ")}`), form),
   v.nonEmpty("expected at least one group"),
 );

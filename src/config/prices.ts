@@ -86,6 +86,19 @@ export function findPrice(model: string, ...tables: readonly (Prices | undefined
   return undefined;
 }
 
+/**
+ * Combines two prices, each part by the higher one.
+ *
+ * @returns A price that is at least either of them for any call
+ */
+export function dearestOf(one: Price, other: Price): Price {
+  return {
+    input: Math.max(one.input, other.input),
+    output: Math.max(one.output, other.output),
+    cached: Math.max(one.cached ?? one.input, other.cached ?? other.input),
+  };
+}
+
 /** Numbers of tokens whose cost is computed. */
 export interface PricedTokens {
   readonly input: number;

@@ -54,6 +54,24 @@ function endsTelling(bytes: Uint8Array, at: number): boolean {
   return value !== -1 && bytes[value] !== N;
 }
 
+const BACKSLASH = 0x5c;
+const U = 0x75;
+const ZERO = 0x30;
+/** The digits after `\u00` of letters and the underscore. */
+const [FIVE, SEVEN] = [0x35, 0x37];
+
+/** Returns whether a chunk has an escape of a letter or an underscore, with which a key can be written in another way. */
+function hasEscapedLetter(bytes: Uint8Array, start: number, end: number): boolean {
+  for (let at = start; at < end; at++) {
+    if (bytes[at] !== BACKSLASH) continue;
+    const digit = bytes[at + 4] ?? 0;
+    const isLow = bytes[at + 1] === U && bytes[at + 2] === ZERO && bytes[at + 3] === ZERO;
+    if (isLow && digit >= FIVE && digit <= SEVEN) return true;
+    at++; // the escaped byte
+  }
+  return false;
+}
+
 /**
  * Searches a chunk for the keys that decide about its stream: a finish reason that is not empty, a count of tokens,
  * `expires_at`, or an error that is not null.
@@ -61,13 +79,14 @@ function endsTelling(bytes: Uint8Array, at: number): boolean {
  * @param bytes The bytes that hold the chunk; after it nothing or a line end follows
  * @param start The offset of its first byte
  * @param end The offset after its last byte
+ * @param hasEscapes Whether it can hold a backslash
  * @returns Whether it must be parsed; true also for a chunk that has such a key elsewhere
  */
-export function isTelling(bytes: Uint8Array, start: number, end: number): boolean {
+export function isTelling(bytes: Uint8Array, start: number, end: number, hasEscapes: boolean): boolean {
   // An end has as many pairs as a step has bytes: one of them is looked at.
   for (let at = start + LENGTH - 1; at < end; at += LENGTH - 1) {
     const distance = DISTANCES[((bytes[at - 1] ?? 0) << 8) | (bytes[at] ?? 0)] ?? 0;
     if (distance > 0 && bytes[at + distance - 1] === QUOTE && endsTelling(bytes, at + distance)) return true;
   }
-  return false;
+  return hasEscapes && hasEscapedLetter(bytes, start, end);
 }

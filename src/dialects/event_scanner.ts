@@ -14,6 +14,7 @@ const LF = 0x0a;
 const CR = 0x0d;
 const SPACE = 0x20;
 const COLON = 0x3a;
+const BACKSLASH = 0x5c;
 const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
 
 const ascii = (text: string): Uint8Array => new TextEncoder().encode(text);
@@ -44,6 +45,8 @@ function valueOf(field: Uint8Array, bytes: Uint8Array, start: number): number {
 
 /** Scans one stream. Any way of cutting the stream into chunks leads to the same findings. */
 export abstract class EventScanner {
+  /** True if the line that is read can hold a backslash. */
+  protected hasEscapes = false;
   /** The number of `data` lines so far that are not empty. */
   payloads = 0;
   /** True after an event of the provider that is named `error`, or one that the dialect takes for an error. */
@@ -133,6 +136,8 @@ export abstract class EventScanner {
    */
   push(chunk: Uint8Array): void {
     if (chunk.length === 0) return;
+    const isContinued = this.#lineBytes > 0 && this.hasEscapes;
+    this.hasEscapes = isContinued || chunk.includes(BACKSLASH);
     this.#lines(chunk);
     // A copy: a runtime may use its buffer again.
     if (this.#data === chunk) {

@@ -21,6 +21,8 @@ const CLOSE_OBJECT = 0x7d;
 const MAX_OBJECT_DEPTH = 5;
 /** `choices` is the only array that is looked into. */
 const MAX_ARRAY_DEPTH = 2;
+/** The longest escape, such as `\u0065`. Characters. */
+const MAX_ESCAPE = 6;
 /** Characters kept of a string: longer than every name and every value that is looked for. */
 const MAX_STRING = 64;
 /** Takes a JSON text in pieces and keeps its skeleton: objects near the root, short strings, numbers and literals. */
@@ -66,13 +68,12 @@ export class JsonSkeleton {
     let at = from;
     while (at < end && (this.#isEscaped || (this.#stringLeft > 0 && this.#emptyDepth === 0))) {
       const byte = bytes[at] ?? QUOTE;
-      if (this.#isEscaped) this.#isEscaped = false;
-      else if (byte === QUOTE) return this.#endString(at);
-      else if (byte === BACKSLASH) {
-        this.#isEscaped = true;
-        this.#stringLeft = 0; // no name or value that is looked for holds an escape
-        this.#keep(SPACE); // in its place, for an empty string means something else
-      } else {
+      if (this.#isEscaped) {
+        this.#isEscaped = false;
+        if (this.#stringLeft > 0) this.#keep(byte);
+      } else if (byte === QUOTE) return this.#endString(at);
+      else if (byte === BACKSLASH) this.#beginEscape();
+      else {
         this.#stringLeft--;
         this.#keep(byte);
       }
@@ -81,6 +82,14 @@ export class JsonSkeleton {
     const skipped = this.#skip(bytes, at, end);
     this.omittedBytes += skipped - at;
     return skipped < end ? this.#endString(skipped) : end;
+  }
+
+  /** Keeps an escape if the whole of it is kept. */
+  #beginEscape(): void {
+    this.#isEscaped = true;
+    const isKept = this.#stringLeft > MAX_ESCAPE;
+    this.#stringLeft = isKept ? this.#stringLeft - 2 : 0;
+    this.#keep(isKept ? BACKSLASH : SPACE); // a space in its place, for an empty string means something else
   }
 
   /** Skips what is left out of a string, and returns the offset of its closing quote; `end` if that is still to come. */

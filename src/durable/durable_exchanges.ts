@@ -54,6 +54,8 @@ export interface AskedRecording {
   /** The longest time in which a reader takes nothing of what is there. Milliseconds. */
   readonly writeStallMs: number;
   readonly facts: Pick<RecordingFacts, "provider" | "keyId" | "operation" | "startedAt">;
+  /** Called when an earlier recording has the name, before the wait for its answer. */
+  readonly onFound?: () => void;
 }
 
 /** Recording of a new call, or an earlier one that the caller gets instead. */
@@ -104,6 +106,7 @@ export class DurableExchanges {
       const begun = await this.#claim(asked);
       if ("recording" in begun) return begun;
       const { found } = begun;
+      asked.onFound?.();
       if (name?.kind === "body" && clock.now() - found.facts.startedAt > RETRIED_MS) {
         return this.begin({ ...asked, name: { ...name, isRetry: false } }, signal);
       }
@@ -124,6 +127,20 @@ export class DurableExchanges {
       }
       before = found.id;
     }
+  }
+
+  /** Tells whether a name of kind `key` belongs to a recording. False where the store can't say. */
+  async isNamed(name: string): Promise<boolean> {
+    try {
+      return await this.#parts.store.isNamed(name);
+    } catch {
+      return false;
+    }
+  }
+
+  /** Tells whether a recording of a gateway key is written here that nobody reads. */
+  hasUnread(keyId: string): boolean {
+    return Array.from(this.#running.values()).some((recording) => recording.keyId === keyId && !recording.isRead);
   }
 
   /**
@@ -213,7 +230,7 @@ export class DurableExchanges {
       onRead: () => this.#running.get(id)?.readElsewhere(),
     };
     const cipher = await keys.cipher(id);
-    const recording = new Recording({ id, cipher, store, settings, clock, writeStallMs, onOver });
+    const recording = new Recording({ id, keyId: facts.keyId, cipher, store, settings, clock, writeStallMs, onOver });
     // Before the store has it, so that whoever finds it there finds it here too.
     this.#running.set(id, recording);
     let claimed: Claimed | undefined;

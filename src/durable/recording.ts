@@ -27,6 +27,8 @@ const READ_ELSEWHERE_MS = WAIT_MS + 2000;
 /** Options of a recording. */
 export interface RecordingOptions {
   readonly id: string;
+  /** Id of the gateway key. */
+  readonly keyId: string;
   readonly cipher: EntryCipher;
   readonly store: Pick<RecordingStore, "read" | "gatherMs">;
   readonly settings: DurableConfig;
@@ -86,6 +88,15 @@ export class Recording implements ByteSink, AnswerSource {
 
   get id(): string {
     return this.#options.id;
+  }
+
+  get keyId(): string {
+    return this.#options.keyId;
+  }
+
+  /** True while it has a reader at this gateway. */
+  get isRead(): boolean {
+    return this.#readers.size > 0;
   }
 
   /** Number of bytes of the answer's body so far. */

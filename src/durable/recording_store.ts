@@ -174,6 +174,8 @@ export interface RecordingStore {
    * @throws What the store failed with
    */
   claim(claim: RecordingClaim, holder: RecordingHolder): Promise<Claimed>;
+  /** Tells whether a name of kind `key` belongs to a recording; possibly also where that has just ended without an answer. */
+  isNamed(name: string): Promise<boolean>;
   /** Finds a recording, also an expired one for some time. */
   find(id: string): Promise<StoredRecording | undefined>;
   /** Waits until a recording has its head or does not run any more, or for `waitMs`, and finds it then. */

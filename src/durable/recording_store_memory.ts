@@ -81,6 +81,10 @@ export class MemoryRecordings implements RecordingStore {
     }
   }
 
+  isNamed(name: string): Promise<boolean> {
+    return Promise.resolve(this.#names.find({ text: name, kind: "key", isRetry: true })?.isGiven === true);
+  }
+
   find(id: string): Promise<StoredRecording | undefined> {
     return Promise.resolve(this.#all.get(id)?.described);
   }

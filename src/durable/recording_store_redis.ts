@@ -37,6 +37,7 @@ import {
   type RecordingStore,
   type StoredRecording,
   TOMBSTONE_MS,
+  toRecordingId,
 } from "./recording_store.ts";
 import { Waits } from "./recording_waits.ts";
 
@@ -80,6 +81,11 @@ export class RedisRecordings implements RecordingStore {
       takeOver: client.script("sallyportRecordingTakeOver", TAKE_OVER),
     };
     client.listen(CHANNEL + this.#gateway, (message) => this.#hear(message));
+  }
+
+  async isNamed(name: string): Promise<boolean> {
+    const key = toNameKey(toRecordingId(name), name);
+    return await this.#client.run((redis) => redis.exists(key), (count) => count === 1);
   }
 
   async claim({ id, name, facts }: RecordingClaim, holder: RecordingHolder): Promise<Claimed> {

@@ -16,6 +16,7 @@ import {
   type RecordingStore,
   type SealedEntry,
   type StoredRecording,
+  toRecordingId,
 } from "./recording_store.ts";
 import type { HolderMessage, RecordingAnswer, RecordingMessage } from "./shared_recordings.ts";
 
@@ -59,6 +60,10 @@ export class RemoteRecordings implements RecordingStore {
     if (epoch !== undefined) return { held: this.#hold(claim.id, epoch, holder), isRestarted };
     if (found === undefined) throw new Error("Cannot record: the store has not understood");
     return { found };
+  }
+
+  async isNamed(name: string): Promise<boolean> {
+    return (await this.#send({ type: "isNamed", id: toRecordingId(name), name })).isNamed ?? false;
   }
 
   async find(id: string): Promise<StoredRecording | undefined> {

@@ -25,6 +25,8 @@ import type { MemoryRecordings } from "./recording_store_memory.ts";
 export type RecordingMessage =
   | { readonly type: "claim"; readonly claim: RecordingClaim }
   | { readonly type: "takeOver" | "find" | "stop" | "delete"; readonly id: string }
+  /** `id` is any id that the name could have: it says which store is asked. */
+  | { readonly type: "isNamed"; readonly id: string; readonly name: string }
   | { readonly type: "waitForHead"; readonly id: string; readonly waitMs: number }
   | ({ readonly type: "read"; readonly id: string } & Omit<RecordingRead, "signal">)
   | { readonly type: "list"; readonly limit: number }
@@ -47,6 +49,8 @@ export interface RecordingAnswer {
   readonly found?: StoredRecording | undefined;
   readonly part?: RecordingPart | undefined;
   readonly recordings?: readonly StoredRecording[];
+  /** True if the name belongs to a recording. */
+  readonly isNamed?: boolean;
   /** True if the recording runs. */
   readonly isRunning?: boolean;
   /** Epoch of the new holder; left out if there is none. */
@@ -185,6 +189,8 @@ export class SharedRecordings {
         this.#renew({ held, lease });
         return { epoch: held.epoch };
       }
+      case "isNamed":
+        return { isNamed: await this.#store.isNamed(message.name) };
       case "find":
         return { found: await this.#store.find(message.id) };
       case "waitForHead":

@@ -84,6 +84,7 @@ const BY_CODE: Readonly<Record<keyof typeof ERRORS, Advice>> = {
   invalid_host: WRONG_URL,
   unknown_host: WRONG_URL,
   not_found: WRONG_PATH,
+  ambiguous_path: WRONG_PATH,
   method_not_allowed: WRONG_PATH,
   websocket_not_supported: ["caller", "Have the caller use the same operation over HTTP"],
   invalid_http: BROKEN_HTTP,

@@ -12,6 +12,7 @@ export type RequestErrorCode =
   | "invalid_host"
   | "unknown_host"
   | "not_found"
+  | "ambiguous_path"
   | "websocket_not_supported"
   | "method_not_allowed"
   // bytes that are no request, told by the listener
@@ -70,9 +71,14 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     status: 404,
     message: "Cannot find this path: expected /v1 and the path of an operation, such as /v1/chat/completions",
   },
+  ambiguous_path: {
+    ...INVALID,
+    message:
+      "Cannot route the request: servers could read its path in different ways. Send it without encoded slashes or dots, semicolons, backslashes, empty segments and other capital letters",
+  },
   websocket_not_supported: {
     ...INVALID,
-    status: 501,
+    status: 426,
     message: "Cannot open a WebSocket: this gateway carries HTTP. Use the same operation over HTTP, or streaming",
   },
   method_not_allowed: {

@@ -7,6 +7,7 @@ import { type ErrorCode, ERRORS, GatewayError } from "../errors/gateway_error.ts
 import type { FailureCause, Outcome } from "../errors/outcomes.ts";
 import type { Clock } from "./clock.ts";
 import type { ExchangeTrace } from "./observer.ts";
+import type { Share } from "./shared_budget.ts";
 import { BLANK_RECORD, type ExchangeFacts, type ExchangeRecord, type RecordDraft } from "./record.ts";
 
 /** The abort reason for a caller that left. An outcome, not an error: nothing is sent, logs say 499. */
@@ -102,6 +103,8 @@ export class Exchange {
   trace: ExchangeTrace | undefined;
   /** Its index among the open exchanges, which `OpenExchanges` sets. */
   openIndex = -1;
+  /** Shares of the open exchanges in which it counts, which `OpenExchanges` sets. */
+  readonly shares: Share[] = [];
   /** Headers of the gateway's own that any answer to this request carries. */
   headers: Readonly<Record<string, string>> = NO_HEADERS;
   readonly #clock: Clock;

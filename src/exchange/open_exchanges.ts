@@ -3,10 +3,12 @@
  *
  * @module
  */
+import { GatewayError } from "../errors/gateway_error.ts";
 import { type GatewayRequest, whenGone } from "../http/message.ts";
 import type { Clock } from "./clock.ts";
 import { ClientClosed, Exchange } from "./exchange.ts";
 import type { ExchangeRecord } from "./record.ts";
+import { SharedBudget } from "./shared_budget.ts";
 
 /** The age at which an open exchange begins to watch whether its caller leaves. Milliseconds. */
 const WATCH_CALLER_MS = 20;
@@ -32,9 +34,35 @@ class CallerWatch {
   }
 }
 
-/** The number of open exchanges, of one list or of several. */
-export interface OpenCount {
-  open: number;
+/** A key may have four places for each that stays free: at most four fifths. */
+const KEY_FACTOR = 4;
+/** One of several providers may have nine, so that a key that has its share leaves places for other keys there. */
+const PROVIDER_FACTOR = 9;
+
+/** Places for open exchanges, of one list or of several. */
+export class ExchangePlaces {
+  /** Places of the exchanges whose key is known, with the shares of keys and providers. */
+  readonly known: SharedBudget;
+  /** Number of places that are taken, also of exchanges whose key is not known yet. */
+  taken = 0;
+  #max: number;
+
+  /** @param max Number of exchanges that may be open at once */
+  constructor(max: number) {
+    this.known = new SharedBudget(max);
+    this.#max = max;
+  }
+
+  /** @param max Number of exchanges that may be open at once from now on */
+  resize(max: number): void {
+    this.known.resize(max);
+    this.#max = max;
+  }
+
+  /** True if more exchanges are open than may be. */
+  get isOverfull(): boolean {
+    return this.taken > this.#max;
+  }
 }
 
 /**
@@ -44,16 +72,16 @@ export interface OpenCount {
  * profile).
  */
 export class OpenExchanges implements Iterable<Exchange> {
-  /** The number of open exchanges, with those of the lists that share it. */
-  readonly count: OpenCount;
+  /** Places of the exchanges, and of those in the lists that share them. */
+  readonly places: ExchangePlaces;
   readonly #all: Exchange[] = [];
-  /** Answers that are read after their exchange has settled: functions that break them off. */
-  readonly #held = new Set<(reason: Error) => void>();
+  /** Exchanges whose answers may be read after they have settled, with functions that break these answers off. */
+  readonly #held = new Map<Exchange, (reason: Error) => void>();
   readonly #onEmpty: (() => void)[] = [];
 
-  /** @param count Counts them; one of its own if left out */
-  constructor(count: OpenCount = { open: 0 }) {
-    this.count = count;
+  /** @param places Places of the exchanges; as many as are needed if left out */
+  constructor(places: ExchangePlaces = new ExchangePlaces(Infinity)) {
+    this.places = places;
   }
 
   /** The number of open exchanges. */
@@ -74,16 +102,51 @@ export class OpenExchanges implements Iterable<Exchange> {
   ): Exchange {
     const exchange = new Exchange(clock);
     exchange.openIndex = this.#all.push(exchange) - 1;
-    this.count.open++;
+    this.places.taken++;
     exchange.onSettled(() => this.#delete(exchange));
     new CallerWatch(request, exchange, clock);
     for (const observer of observers) exchange.onSettled(observer);
     return exchange;
   }
 
+  /**
+   * Counts an exchange for its key and its provider.
+   *
+   * @param exchange The exchange, which was begun here
+   * @param key Id of its gateway key
+   * @param provider Name of its provider; left out where there is no other one
+   * @throws {GatewayError} `gateway_overloaded` if one of them has its share of the places
+   */
+  share(exchange: Exchange, key: string, provider?: string): void {
+    this.places.known.count(1);
+    this.#take(exchange, `key:${key}`, KEY_FACTOR);
+    if (provider !== undefined) this.#take(exchange, `provider:${provider}`, PROVIDER_FACTOR);
+  }
+
+  #take(exchange: Exchange, owner: string, factor: number): void {
+    const { known } = this.places;
+    const share = known.join(owner);
+    exchange.shares.push(share);
+    if (++share.held === 1 || share.held <= factor * known.free) return;
+    const name = factor === KEY_FACTOR ? "this gateway key" : "this provider";
+    throw new GatewayError("gateway_overloaded", { detail: `${name} has its share of the open exchanges` });
+  }
+
+  /** Frees the place of an exchange. */
+  #free({ shares }: Exchange): void {
+    const { places } = this;
+    places.taken--;
+    if (shares.length > 0) places.known.count(-1);
+    for (const share of shares) {
+      share.held--;
+      places.known.leave(share);
+    }
+  }
+
   /** Removes an exchange; the last one is moved to its index. */
-  #delete({ openIndex }: Exchange): void {
-    this.count.open--;
+  #delete(exchange: Exchange): void {
+    const { openIndex } = exchange;
+    if (!this.#held.has(exchange)) this.#free(exchange);
     const last = this.#all.pop();
     if (last !== undefined && last.openIndex !== openIndex) {
       this.#all[openIndex] = last;
@@ -98,22 +161,26 @@ export class OpenExchanges implements Iterable<Exchange> {
   }
 
   /**
-   * Holds the end of the gateway up for an answer that may be read for longer than its exchange lasts.
+   * Keeps the place of an exchange, and the gateway from its end, for an answer that may be read for longer than the
+   * exchange lasts.
    *
-   * @param end Breaks it off, when the gateway can wait no longer
+   * @param exchange The exchange
+   * @param end Breaks the answer off, when the gateway can wait no longer
    * @returns Lets go of it
    */
-  hold(end: (reason: Error) => void): () => void {
-    this.#held.add(end);
+  hold(exchange: Exchange, end: (reason: Error) => void): () => void {
+    this.#held.set(exchange, end);
     return () => {
-      if (this.#held.delete(end)) this.#tell();
+      if (!this.#held.delete(exchange)) return;
+      if (exchange.isSettled) this.#free(exchange);
+      this.#tell();
     };
   }
 
   /** Aborts all of them. @param reason Why */
   abort(reason: Error): void {
     for (const exchange of this) exchange.abort(reason);
-    for (const end of Array.from(this.#held)) end(reason);
+    for (const end of Array.from(this.#held.values())) end(reason);
   }
 
   /** Resolves when there are none, and no answer is held. */

@@ -9,6 +9,7 @@ import { formatSize } from "../config/units.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { ClientClosed, type Exchange } from "../exchange/exchange.ts";
+import { type Share, SharedBudget } from "../exchange/shared_budget.ts";
 import type { AnyBody, GatewayRequest } from "../http/message.ts";
 import { readAll } from "../http/read_all.ts";
 import { isMultipart } from "./multipart.ts";
@@ -136,42 +137,30 @@ export async function readBody(request: GatewayRequest, options: ReadBodyOptions
   }
 }
 
-/** Keys whose shares are kept although they have no body, at least. */
-const MAX_SHARES = 1024;
-
-/** The bodies of one key. */
-interface Share {
-  heldBytes: number;
-  bodies: number;
-}
+/** The bodies of a key may take as much as stays free: at most a half. */
+const BODY_FACTOR = 1;
 
 /**
- * The memory that all bodies share.
- *
- * The only body of a key may take all that is free. Beside another one of the same key it may grow as long as no more
- * is held for the key than stays free. So a key never holds more than half of the memory, or one body; and as every key
- * leaves as much free as it holds itself, there is room for the next one (Choudhury and Hahne, "Dynamic queue length
- * thresholds", 1998).
+ * The memory that all bodies share. The only body of a key may take all that is free. Next to another one of the same key
+ * it may grow within the key's share, see {@link SharedBudget}. So a key never holds more than half of the memory, or one
+ * body.
  */
 export class BodyMemory {
-  #maxBytes: number;
-  readonly #shares: Map<string, Share> = new Map();
-  #maxShares = MAX_SHARES;
-  #heldBytes = 0;
+  readonly #budget: SharedBudget;
 
   /** @param maxBytes Bytes that may be held at once */
   constructor(maxBytes: number) {
-    this.#maxBytes = maxBytes;
+    this.#budget = new SharedBudget(maxBytes);
   }
 
   /** @param maxBytes Bytes that may be held at once from now on; what is held already stays */
   resize(maxBytes: number): void {
-    this.#maxBytes = maxBytes;
+    this.#budget.resize(maxBytes);
   }
 
   /** Bytes of all bodies that are held. */
   get heldBytes(): number {
-    return this.#heldBytes;
+    return this.#budget.held;
   }
 
   /**
@@ -181,43 +170,26 @@ export class BodyMemory {
    * @param exchange Its end releases the body at the latest
    */
   open(owner: string, exchange?: Pick<Exchange, "onSettled">): RequestBody {
-    let share = this.#shares.get(owner);
-    if (share === undefined) {
-      if (this.#shares.size >= this.#maxShares) this.#sweep();
-      this.#shares.set(owner, share = { heldBytes: 0, bodies: 0 });
-    }
-    share.bodies++;
-    const body = new RequestBody(this, share);
+    const body = new RequestBody(this, this.#budget.join(owner));
     exchange?.onSettled(() => body.release()); // not in the async function that asks: on Bun it would keep the request
     return body;
   }
 
-  /**
-   * Drops the shares of keys without a body. Not each one when its body ends: a `Map` with much coming and going drops
-   * its table over and over, and V8 keeps the old ones. Its own part was not told from noise (Node: 0.89 and 0.92 of the
-   * build before, with overlapping spreads; 2026-11-22, `bench --against`).
-   */
-  #sweep(): void {
-    for (const [owner, { bodies }] of this.#shares) if (bodies === 0) this.#shares.delete(owner);
-    this.#maxShares = Math.max(MAX_SHARES, 2 * this.#shares.size);
-  }
-
   /** Returns the number of bytes by which a body may grow that holds `heldBytes` now. */
   room(share: Share, heldBytes: number): number {
-    const freeBytes = this.#maxBytes - this.#heldBytes;
-    const isOnly = share.heldBytes === heldBytes;
-    return isOnly ? freeBytes : Math.floor((freeBytes - share.heldBytes) / 2);
+    const isOnly = share.held === heldBytes;
+    return isOnly ? this.#budget.free : this.#budget.room(share, BODY_FACTOR);
   }
 
   /** Adds to the bytes that a body holds; a negative number subtracts. */
   count(share: Share, bytes: number): void {
-    this.#heldBytes += bytes;
-    share.heldBytes += bytes;
+    this.#budget.count(bytes);
+    share.held += bytes;
   }
 
   /** Closes the account of a body that holds nothing. */
   close(share: Share): void {
-    share.bodies--;
+    this.#budget.leave(share);
   }
 }
 

@@ -69,6 +69,13 @@ function answerPreflight(request: GatewayRequest, allowed: string | undefined, m
   return answer;
 }
 
+/** Adds `origin` to the field `Vary` of an answer. */
+function addOrigin(vary = ""): string {
+  const names = vary.split(",").map((name) => name.trim()).filter((name) => name !== "");
+  const isCovered = names.some((name) => name === "*" || name.toLowerCase() === "origin");
+  return isCovered ? vary : [...names, "origin"].join(", ");
+}
+
 /**
  * Makes a handler that answers preflights itself, and lets pages of the allowed origins read all other answers. Requests
  * of other origins are answered too, since they may come from programs: browsers keep these answers from their pages.
@@ -90,7 +97,7 @@ export function withCors(handle: Handler["handle"], { origins, maxAgeMs }: CorsC
       headers["access-control-expose-headers"] = Object.keys(headers).join(", ");
       headers["access-control-allow-origin"] = allowed;
     }
-    if (allowed !== "*") headers.vary = "origin";
+    if (allowed !== "*") headers.vary = addOrigin(headers.vary);
     return answer;
   };
 }

@@ -23,6 +23,9 @@ export const STRING_WEIGHT = 3;
 /** Keys on which a policy decides. If one is given twice, parsers differ in which one wins: a way around the policy. */
 export const SINGLE_KEYS: ReadonlySet<string> = new Set([
   ...["model", "messages", "input", "stream"],
+  // Other models than `model`, see `operations/other_models.ts`.
+  ...["models", "fallbacks", "fallback_models", "context_window_fallbacks", "content_policy_fallbacks", "tools"],
+  ...["route", "preset", "plugins", "extra_body", "provideroptions"],
   // What strict limits reserve.
   ...["n", "best_of", "prompt", "max_tokens", "max_completion_tokens", "max_output_tokens"],
   // Input that does not stand in the body.

@@ -6,6 +6,7 @@
  */
 import { GatewayError } from "../errors/gateway_error.ts";
 import { joinChunks } from "../http/read_all.ts";
+import { BytePattern } from "./byte_pattern.ts";
 
 const CR = 0x0d;
 const LF = 0x0a;
@@ -14,12 +15,16 @@ const DASH = 0x2d;
 const MAX_HEADER_BYTES = 8192;
 const MAX_FIELD_BYTES = 8192;
 const MAX_PARTS = 1000;
-// RFC 2046 §5.1.1: at most 70 characters, which need quotes if they are no token.
-const MULTIPART_TYPE =
-  /^multipart\/form-data *;(?:[^"]*;)? *boundary=(?:"([\w'()+,./:=? -]{1,70})"|([\w'+.-]{1,70})) *(?:;|$)/i;
+const MULTIPART = /^multipart\/form-data *(?:;|$)/i;
+const PARAMETER = /^ *([\w!#$%&'*+.^`|~-]+)=(?:"([^"\\]*)"|([\w'+.-]+)) *(?:;|$)/;
+// RFC 2046 §5.1.1: at most 70 of these characters, and no space at the end.
+const BOUNDARY = /^[\w'()+,./:=? -]{0,69}[\w'()+,./:=?-]$/;
+const UTF8 = /^utf-?8$/i;
 // `name` as every library writes it. Anything else may be read in two ways.
 const DISPOSITION = /^content-disposition: *form-data; *name="([^"\\]*)"(?:;(.*))?$/i;
 const SECOND_NAME = /(?:^|[^a-z])name\*?[\d*]* *=/i;
+/** The transfer encodings that change no byte (RFC 2045 §6.2). */
+const IDENTITY_ENCODING = /^content-transfer-encoding: *(?:7bit|8bit|binary) *$/i;
 
 const latin1 = new TextDecoder("latin1");
 
@@ -29,19 +34,41 @@ function refuse(detail: string): never {
 
 /** Tells whether a content type is one of a multipart body. */
 export function isMultipart(contentType: string): boolean {
-  return /^multipart\/form-data *(?:;|$)/i.test(contentType);
+  return MULTIPART.test(contentType);
 }
 
-/** Finds bytes among others; -1 where they are not. */
-function indexOf(bytes: Uint8Array, sought: Uint8Array, from: number): number {
-  const first = sought[0] ?? 0;
-  for (let at = bytes.indexOf(first, from); at !== -1; at = bytes.indexOf(first, at + 1)) {
-    let length = 1;
-    while (length < sought.length && bytes[at + length] === sought[length]) length++;
-    if (length === sought.length) return at;
+/**
+ * Reads the parameters of a content type. Two parsers could read two boundaries or two charsets in one header, so each
+ * parameter is accepted once, in its plain form.
+ *
+ * @throws {GatewayError} `invalid_body`
+ */
+function readParameters(contentType: string): ReadonlyMap<string, string> {
+  const parameters = new Map<string, string>();
+  let rest = contentType.slice((MULTIPART.exec(contentType) ?? refuse("expected multipart/form-data"))[0].length);
+  while (rest.trim() !== "") {
+    const [text, name = "", quoted, plain = ""] = PARAMETER.exec(rest) ??
+      refuse("expected parameters of the content type as name=value");
+    const key = name.toLowerCase();
+    if (key.includes("*")) refuse("expected no parameter with * in the content type");
+    if (parameters.has(key)) refuse("expected each parameter of the content type once");
+    parameters.set(key, quoted ?? plain);
+    rest = rest.slice(text.length);
   }
-  return -1;
+  return parameters;
 }
+
+/** Finds the boundary in a content type. @throws {GatewayError} `invalid_body` if parsers could find another one */
+function readBoundary(contentType: string): string {
+  const parameters = readParameters(contentType);
+  const boundary = parameters.get("boundary");
+  if (boundary === undefined || !BOUNDARY.test(boundary)) refuse("expected a boundary in the content type");
+  if (!UTF8.test(parameters.get("charset") ?? "utf-8")) refuse("expected the charset UTF-8");
+  return boundary;
+}
+
+const toDelimiter = (boundary: string): BytePattern => new BytePattern(new TextEncoder().encode(`--${boundary}`));
+const BLANK_LINE = new BytePattern(Uint8Array.of(CR, LF, CR, LF));
 
 /**
  * Returns a body without its boundary, by which two bodies can be compared: a client library that sends one again makes a
@@ -52,29 +79,41 @@ function indexOf(bytes: Uint8Array, sought: Uint8Array, from: number): number {
  * @returns The parts with a dash between them; the body itself if it is not a multipart one
  */
 export function withoutBoundary(bytes: Uint8Array, contentType: string): Uint8Array {
-  const [, quoted, plain] = MULTIPART_TYPE.exec(contentType) ?? [];
-  const boundary = quoted ?? plain;
-  if (boundary === undefined) return bytes;
-  const delimiter = new TextEncoder().encode(`--${boundary}`);
+  if (!isMultipart(contentType)) return bytes;
+  const delimiter = toDelimiter(readBoundary(contentType));
   const pieces: Uint8Array[] = [];
   let from = 0;
-  for (let at = indexOf(bytes, delimiter, 0); at !== -1; at = indexOf(bytes, delimiter, from)) {
+  for (let at = delimiter.findIn(bytes, 0); at !== -1; at = delimiter.findIn(bytes, from)) {
     pieces.push(bytes.subarray(from, at), Uint8Array.of(DASH));
     from = at + delimiter.length;
   }
   return joinChunks([...pieces, bytes.subarray(from)]);
 }
 
+/** True for a header line of a part that two parsers could read differently, or that asks for a decoding. */
+function isAmbiguous(line: string): boolean {
+  if (/^[ \t]|[\r\n]/.test(line)) return true;
+  return /^content-transfer-encoding\b/i.test(line) && !IDENTITY_ENCODING.test(line);
+}
+
+/** True for a `Content-Type` of a part that names a charset other than UTF-8. */
+function hasOtherCharset(line: string): boolean {
+  if (!/^content-type\b/i.test(line)) return false;
+  const charsets = Array.from(line.matchAll(/charset([^;]*)/gi), ([, value = ""]) => value);
+  return charsets.some((value) => !/^ *= *"?utf-?8"? *$/i.test(value));
+}
+
 /** Returns the name of a part, and whether it is a file. @throws {GatewayError} `invalid_body` for a header that could be read as another name */
 function nameOf(header: string): { readonly name: string; readonly isFile: boolean } {
   const lines = header.split("\r\n");
-  const isAmbiguous = lines.some((line) => /^[ \t]|[\r\n]|^content-transfer-encoding\b/i.test(line));
   const dispositions = lines.filter((line) => /^content-disposition\b/i.test(line));
   const [, name, rest = ""] = DISPOSITION.exec(dispositions[0] ?? "") ?? [];
-  if (name === undefined || dispositions.length > 1 || isAmbiguous || SECOND_NAME.test(rest)) {
+  if (name === undefined || dispositions.length > 1 || lines.some(isAmbiguous) || SECOND_NAME.test(rest)) {
     return refuse('expected parts with one Content-Disposition: form-data; name="…", and no transfer encoding');
   }
-  return { name, isFile: /\bfilename\b/i.test(rest) };
+  const isFile = /\bfilename\b/i.test(rest);
+  if (!isFile && lines.some(hasOtherCharset)) refuse("expected fields in the charset UTF-8");
+  return { name, isFile };
 }
 
 /** One part of a body. */
@@ -86,17 +125,16 @@ interface Part {
 
 /** Iterates over the parts of a body, from one boundary to the next. */
 function* partsOf(bytes: Uint8Array, boundary: string): Generator<Part> {
-  const delimiter = new TextEncoder().encode(`--${boundary}`);
-  const blank = Uint8Array.of(CR, LF, CR, LF);
-  // The first boundary has no line end before it; what stands before it would be read by nobody (RFC 2046 §5.1.1).
-  if (!delimiter.every((byte, index) => bytes[index] === byte)) refuse("expected the boundary at the start");
+  const delimiter = toDelimiter(boundary);
+  // The first boundary has no line end before it. Parsers ignore a preamble (RFC 2046 §5.1.1), or read it as a part.
+  if (!delimiter.isAtStartOf(bytes)) refuse("expected the boundary at the start");
   let at = delimiter.length;
   for (let parts = 0;; parts++) {
-    if (bytes[at] === DASH && bytes[at + 1] === DASH) return assertEnd(bytes, at + 2);
+    if (bytes[at] === DASH && bytes[at + 1] === DASH) return assertEnd(bytes, at + 2, delimiter);
     if (bytes[at] !== CR || bytes[at + 1] !== LF) refuse("expected a line end after each boundary");
     if (parts >= MAX_PARTS) refuse(`expected at most ${MAX_PARTS} parts`);
-    const headerEnd = indexOf(bytes.subarray(0, at + MAX_HEADER_BYTES), blank, at);
-    const next = indexOf(bytes, delimiter, at);
+    const headerEnd = BLANK_LINE.findIn(bytes.subarray(0, at + MAX_HEADER_BYTES), at);
+    const next = delimiter.findIn(bytes, at);
     if (headerEnd === -1 || next === -1) refuse("expected the closing boundary");
     // Lenient parsers take a boundary after any line end, or within a line: it stands nowhere else then.
     const isDelimiter = next >= headerEnd + 6 && bytes[next - 2] === CR && bytes[next - 1] === LF;
@@ -109,9 +147,11 @@ function* partsOf(bytes: Uint8Array, boundary: string): Generator<Part> {
   }
 }
 
-function assertEnd(bytes: Uint8Array, at: number): void {
-  const isLine = bytes[at] === CR && bytes[at + 1] === LF;
-  if (bytes.length !== (isLine ? at + 2 : at)) refuse("expected nothing after the closing boundary");
+/** Refuses bytes after the closing boundary that a parser could read as one more part. An epilogue is ignored (RFC 2046 §5.1.1). */
+function assertEnd(bytes: Uint8Array, at: number, delimiter: BytePattern): void {
+  if (at === bytes.length) return;
+  if (bytes[at] !== CR || bytes[at + 1] !== LF) refuse("expected a line end after the closing boundary");
+  if (delimiter.findIn(bytes, at) !== -1) refuse("expected no boundary after the closing one");
 }
 
 /** Fields of a multipart body. */
@@ -137,12 +177,13 @@ export function readFields<Name extends string>(
   contentType: string,
   names: readonly Name[],
 ): FormFields<Name> {
-  const [, quoted, plain] = MULTIPART_TYPE.exec(contentType) ?? [];
-  const boundary = quoted ?? plain ?? refuse("expected a boundary in the content type");
+  const boundary = readBoundary(contentType);
   const fields: Partial<Record<Name, string>> = {};
   let textBytes = 0;
   for (const { name, isFile, content } of partsOf(bytes, boundary)) {
     if (!isFile) textBytes += content.length;
+    // A form can state its charset in a field (HTML, "multipart/form-data encoding algorithm").
+    if (name.toLowerCase() === "_charset_" && !UTF8.test(latin1.decode(content))) refuse("expected the charset UTF-8");
     // Some parsers match names in any case.
     const known = names.find((each) => each === name.toLowerCase());
     if (known === undefined) continue;

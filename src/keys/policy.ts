@@ -104,6 +104,25 @@ export function admitModel(key: KeyConfig, model: string | undefined): void {
 }
 
 /**
+ * Admits a key to the models that a body names in addition to its own.
+ *
+ * @param key The key
+ * @param others Their names, and the field that can stand for a model without its name
+ * @throws {GatewayError} `model_not_allowed`
+ */
+export function admitOtherModels(
+  key: KeyConfig,
+  others: { readonly names: readonly string[]; readonly unnamedIn: string | undefined },
+): void {
+  if (key.models === undefined) return;
+  if (others.unnamedIn !== undefined) {
+    const detail = "the key is limited to models, and this field can stand for any model";
+    throw new GatewayError("model_not_allowed", { param: others.unnamedIn, detail });
+  }
+  for (const name of others.names) admitModel(key, name);
+}
+
+/**
  * Tells whether a key may use a model.
  *
  * @param key The key

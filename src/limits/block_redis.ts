@@ -25,9 +25,6 @@ export interface Lent {
   readonly askedAt: number;
 }
 
-/** Amount that exchanges have to have, so that there is room for them: one that takes nothing has none in a full limit. */
-export const roomFor = (amount: number = 0): number => Math.max(1, amount);
-
 /** A block of one limit. */
 export class Block {
   readonly #limit: number;
@@ -115,17 +112,17 @@ export class Block {
   /**
    * Returns the amount to ask for.
    *
-   * @param amounts Amounts that exchanges wait for
+   * @param rooms Room that exchanges wait for
    * @param now The time
    * @param gateways Number of gateways that share the limit
    * @returns The least with which one of them can go on, and the most that is wanted
    */
-  want(amounts: readonly number[], now: number, gateways: number): { readonly least: number; readonly most: number } {
+  want(rooms: readonly number[], now: number, gateways: number): { readonly least: number; readonly most: number } {
     const left = this.isLive(now) ? this.#left : 0;
     let [smallest, sum] = [Infinity, 0];
-    for (const amount of amounts) {
-      smallest = Math.min(smallest, roomFor(amount));
-      sum += roomFor(amount);
+    for (const room of rooms) {
+      smallest = Math.min(smallest, room);
+      sum += room;
     }
     if (sum <= left) return { least: 0, most: 0 };
     const lastedMs = now - this.#borrowedAt;

@@ -7,8 +7,8 @@
  */
 import type { Clock } from "../exchange/clock.ts";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import { Block, roomFor } from "./block_redis.ts";
-import { type Amounts, type Standing, unitOf } from "./limiter.ts";
+import { Block } from "./block_redis.ts";
+import { type Amounts, roomFor, type Standing, unitOf } from "./limiter.ts";
 import {
   type CountedLimit,
   type Plan,
@@ -82,7 +82,7 @@ export class BorrowedShare {
     const blocks = this.#blocks;
     const { isObserved } = this.plan;
     for (let index = 0; index < blocks.length; index++) {
-      const [block, room] = [blocks[index], roomFor(amounts[index])];
+      const [block, room] = [blocks[index], this.#roomFor(index, amounts)];
       if (block?.hasRoom(room, now) !== true) return undefined;
       // Exchanges that used more than they reserved may have used what is left here.
       if (!isObserved && block.isReached(room, now)) return undefined;
@@ -159,12 +159,17 @@ export class BorrowedShare {
     this.#isOver = true;
   }
 
+  /** Returns the room that an exchange needs in a block. @param amounts Amounts that it takes */
+  #roomFor(index: number, amounts: readonly number[]): number {
+    return roomFor(this.plan.counted[index]?.name ?? "tokens", amounts[index]);
+  }
+
   /** Begins (1) or ends (-1) the wait of an exchange. */
   #await(amounts: readonly number[], count: 1 | -1): void {
     if (count === 1) this.#waiting.add(amounts);
     else this.#waiting.delete(amounts);
-    for (const [index, amount] of amounts.entries()) {
-      this.#awaited[index] = (this.#awaited[index] ?? 0) + count * roomFor(amount);
+    for (const index of amounts.keys()) {
+      this.#awaited[index] = (this.#awaited[index] ?? 0) + count * this.#roomFor(index, amounts);
     }
   }
 
@@ -185,7 +190,8 @@ export class BorrowedShare {
   /** Returns whether a limit has too little left, as Redis just said. */
   #isReached(amounts: readonly number[]): boolean {
     const now = this.#lender.clock.monotonic();
-    return !this.plan.isObserved && this.#blocks.some((block, index) => block.isReached(roomFor(amounts[index]), now));
+    if (this.plan.isObserved) return false;
+    return this.#blocks.some((block, index) => block.isReached(this.#roomFor(index, amounts), now));
   }
 
   /** Corrects what was taken of a block, in its own window; in Redis, where the block is of another one. */
@@ -225,7 +231,7 @@ export class BorrowedShare {
     if (settlements.hasPending(plan.subject.name)) void settlements.flush();
     const askedAt = clock.monotonic();
     const wanted = this.#blocks.map((block, index) => {
-      return block.want(Array.from(this.#waiting, (amounts) => amounts[index] ?? 0), askedAt, gateways());
+      return block.want(Array.from(this.#waiting, (amounts) => this.#roomFor(index, amounts)), askedAt, gateways());
     });
     const read = (answer: unknown) => readTaken(answer, plan);
     const grantedOf = ({ isAdmitted, standings }: Taken) =>

@@ -6,7 +6,7 @@
 import type { Lease, Limiter, LimitSubject, Reservation, Standing } from "./limiter.ts";
 import { enforce } from "./verdict.ts";
 
-/** The last question that a {@link DryLimiter} was asked, and the state by which it was decided. */
+/** The questions that a {@link DryLimiter} was asked about one exchange, and the state by which they were decided. */
 export interface LimitQuestion {
   /** State of all limits, without the exchange. */
   readonly standings: readonly Standing[];
@@ -17,7 +17,7 @@ export interface LimitQuestion {
 /** Decides by the state of another limiter. */
 export class DryLimiter implements Limiter {
   readonly #status: Limiter["status"];
-  /** The last question; `undefined` before the first. */
+  /** `undefined` before the first question. */
   asked: LimitQuestion | undefined;
 
   /** @param status Reads the state of a subject's limits */
@@ -27,7 +27,9 @@ export class DryLimiter implements Limiter {
 
   async acquire(subjects: readonly LimitSubject[], reservation: Reservation): Promise<Lease> {
     const standings = (await Promise.all(subjects.map((subject) => this.#status(subject)))).flat();
-    this.asked = { standings, reservation };
+    const others = this.asked?.standings.filter(({ subject }) => !subjects.includes(subject)) ?? [];
+    // Nothing was taken before: also a second lease takes the request and the place.
+    this.asked = { standings: [...others, ...standings], reservation: { ...reservation, isAdmitted: false } };
     return { ...enforce(standings, reservation), release() {} };
   }
 

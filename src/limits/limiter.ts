@@ -30,6 +30,8 @@ export interface Reservation {
   readonly expected: Amounts;
   /** Amounts that it could use at most, for strict limits. */
   readonly most: Amounts;
+  /** True if another lease of the same exchange has taken its request and its place; false if left out. */
+  readonly isAdmitted?: boolean;
 }
 
 /** Reservation of a call that uses no tokens. */
@@ -72,8 +74,9 @@ export interface Lease {
    * Ends the lease, and charges what was used instead of what was reserved. Only the first call has an effect.
    *
    * @param used Amounts that the call has used
+   * @param isUndone True if there was no call after all: then its request is given back too
    */
-  release(used: Amounts): void;
+  release(used: Amounts, isUndone?: boolean): void;
 }
 
 /**
@@ -99,6 +102,9 @@ export interface Lease {
 export interface Limiter {
   /**
    * Admits an exchange to all subjects, or to none. Each limit takes the amount that {@link reservedOf} returns.
+   *
+   * A call that costs tokens acquires two leases: one for its request and its place of `concurrency`, before its body is
+   * read, and another one for its tokens and its money, with `isAdmitted`.
    *
    * @param subjects Subjects to count against
    * @param reservation Amounts to reserve
@@ -132,7 +138,7 @@ export function acquireLease(
     exchange,
     clock,
     toError,
-    onLate: (lease) => lease.release(NO_AMOUNTS),
+    onLate: (lease) => lease.release(NO_AMOUNTS, true),
   });
 }
 
@@ -172,6 +178,15 @@ export function limitsAmounts({ limits }: LimitSubject): boolean {
   return limits.tokens !== undefined || limits.budget !== undefined || limits.spend !== undefined;
 }
 
+/**
+ * Returns whether a subject limits requests or concurrency, which are taken before the body of a call is read.
+ *
+ * @param subject The subject
+ */
+export function limitsCalls({ limits }: LimitSubject): boolean {
+  return limits.requests !== undefined || limits.concurrency !== undefined;
+}
+
 /** Unit in which a limit is counted. */
 export const unitOf = (name: SettledLimit): keyof Amounts => name === "spend" ? "spend" : "tokens";
 
@@ -185,11 +200,22 @@ export const unitOf = (name: SettledLimit): keyof Amounts => name === "spend" ? 
  */
 export function reservedOf(
   { subject, name, limit }: Pick<Standing, "subject" | "name" | "limit">,
-  { expected, most }: Reservation,
+  { expected, most, isAdmitted }: Reservation,
 ): number {
-  if (name === "requests" || name === "concurrency") return 1;
+  if (name === "requests" || name === "concurrency") return isAdmitted ? 0 : 1;
   const unit = unitOf(name);
   return subject.limits.mode === "strict" ? most[unit] : Math.min(expected[unit], limit);
+}
+
+/**
+ * Returns the room that an amount needs in a limit. A limit of tokens or money that is used up has none for a call that
+ * needs nothing.
+ *
+ * @param name Name of the limit
+ * @param amount Amount to take
+ */
+export function roomFor(name: LimitName, amount: number = 0): number {
+  return name === "requests" || name === "concurrency" ? amount : Math.max(1, amount);
 }
 
 /**

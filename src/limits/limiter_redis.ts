@@ -140,11 +140,10 @@ export class RedisLimiter implements Limiter {
 
   /** Admits an exchange that all subjects have admitted. */
   #admit(asked: readonly Asked[], reservation: Reservation): Lease {
-    const hasEnd = asked.some(({ plan }) => !plan.isCounter);
     const [first] = asked;
     const standings = asked.length === 1 ? first?.taken?.standings : undefined;
     const terms = enforce(standings ?? asked.flatMap(({ taken }) => taken?.standings ?? []), reservation);
-    return { ...terms, release: hasEnd ? this.#toRelease(asked) : ignoreEnd };
+    return { ...terms, release: this.#toRelease(asked) };
   }
 
   /** Asks Redis to admit an exchange to one subject. */
@@ -152,7 +151,8 @@ export class RedisLimiter implements Limiter {
     const plan = planOf(subject);
     if (this.#settlements.hasPending(subject.name)) void this.#settlements.flush();
     if (this.#shares.divides(plan)) return await this.#takeNextShare(plan, reservation);
-    const id = plan.concurrency === undefined ? undefined : `${this.#id}-${++this.#acquired}`;
+    const takesPlace = plan.concurrency !== undefined && !reservation.isAdmitted;
+    const id = !takesPlace ? undefined : `${this.#id}-${++this.#acquired}`;
     const reserved = toAmountsTaken(plan, reservation);
     const read = (answer: unknown) => readTaken(answer, plan);
     try {
@@ -235,19 +235,22 @@ export class RedisLimiter implements Limiter {
 
   #toRelease(asked: readonly Asked[]): Lease["release"] {
     let isHeld = true;
-    return (used) => {
+    return (used, isUndone) => {
       if (!isHeld) return;
       isHeld = false;
-      for (const one of asked) this.#release(one, used);
+      for (const one of asked) {
+        if (isUndone && one.local === undefined) this.#giveBack(one);
+        else this.#release(one, used, isUndone);
+      }
     };
   }
 
-  #release({ plan, id, taken, share, local, reserved: asked }: Asked, used: Amounts): void {
+  #release({ plan, id, taken, share, local, reserved: asked }: Asked, used: Amounts, isUndone?: boolean): void {
     if (share !== undefined && taken !== undefined) return share.settle(taken, asked, used);
     if (id !== undefined) this.#open.delete(plan, id);
     const ends = local === undefined ? taken?.ends : local.ends;
     if (ends === undefined) {
-      local?.release(used);
+      local?.release(used, isUndone);
       if (id !== undefined) this.#settlements.add(plan, id, []);
       return;
     }
@@ -288,5 +291,3 @@ export class RedisLimiter implements Limiter {
     await this.#settlements.charge(this.#local.bills());
   }
 }
-
-function ignoreEnd(): void {}

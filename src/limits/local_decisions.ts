@@ -19,7 +19,7 @@ export interface LocalLease {
   /** Amounts that were reserved, in the order of {@link Plan.counted}. */
   readonly reserved: readonly number[];
   /** Releases the exchange here, while it was not charged in the store. */
-  release: (used: Amounts) => void;
+  release: (used: Amounts, isUndone?: boolean) => void;
 }
 
 /** Subject that the store has to be charged for. */
@@ -78,9 +78,9 @@ export class LocalDecisions {
     const lease: LocalLease = {
       ends: undefined,
       reserved: standings.filter(({ name }) => name !== "concurrency").map((one) => reservedOf(one, reservation)),
-      release(used) {
+      release(used, isUndone) {
         unpaid.open.delete(lease);
-        release(used);
+        release(used, isUndone);
       },
     };
     unpaid.open.add(lease);

@@ -19,8 +19,6 @@ import {
   type LimitSubject,
   type Reservation,
   reservedOf,
-  SETTLED_LIMITS,
-  type SettledLimit,
   SKEW_MS,
   type Standing,
   unitOf,
@@ -60,14 +58,14 @@ const NOTHING: Count = { used: 0, until: 0 };
 /** An amount that was charged in advance. */
 interface Charge {
   readonly subject: LimitSubject;
-  readonly name: SettledLimit;
+  readonly name: Windowed;
   readonly reserved: number;
   /** End of the window or period in which it was charged. */
   readonly until: number;
 }
 
 /** Releases an exchange, as {@link Lease.release} does. Where nobody knows what was used, what was reserved stays charged. */
-export type Release = (used?: Amounts) => void;
+export type Release = (used?: Amounts, isUndone?: boolean) => void;
 
 /** Beginning of the names of budgets of money in {@link Spent}. */
 const MONEY = "spend:";
@@ -149,17 +147,17 @@ export class MemoryLimiter implements Limiter {
     for (const subject of subjects) {
       const { limits } = subject;
       const counts = this.#countsOf(subject.name);
-      counts.open++;
+      if (!reservation.isAdmitted) counts.open++;
       for (const name of WINDOWED) {
         const limit = this.#limitOf(subject, name);
         if (limit === undefined) continue;
         const { used, until } = windowOf(name, counts, limits, now[name]);
         const reserved = reservedOf({ subject, name, limit }, reservation);
         counts[name] = { used: used + reserved, until };
-        if (name !== "requests") charges.push({ subject, name, reserved, until });
+        charges.push({ subject, name, reserved, until });
       }
     }
-    return this.#toRelease(subjects, charges);
+    return this.#toRelease(subjects, reservation, charges);
   }
 
   /**
@@ -175,8 +173,8 @@ export class MemoryLimiter implements Limiter {
     const charges: Charge[] = [];
     for (const subject of subjects) {
       const counts = this.#countsOf(subject.name);
-      counts.open++;
-      for (const name of SETTLED_LIMITS) {
+      if (!reservation.isAdmitted) counts.open++;
+      for (const name of WINDOWED) {
         const limit = this.#limitOf(subject, name);
         if (limit === undefined) continue;
         const { until } = windowOf(name, counts, subject.limits, now[name]);
@@ -185,7 +183,7 @@ export class MemoryLimiter implements Limiter {
         charges.push({ subject, name, reserved, until: isSame ? until : 0 });
       }
     }
-    return this.#toRelease(subjects, charges);
+    return this.#toRelease(subjects, reservation, charges);
   }
 
   /** Number of subjects that are remembered. */
@@ -247,22 +245,26 @@ export class MemoryLimiter implements Limiter {
     return limit && Math.ceil((typeof limit === "number" ? limit : limit.limit) / this.#share());
   }
 
-  #toRelease(subjects: readonly LimitSubject[], charges: readonly Charge[]): Release {
+  #toRelease(subjects: readonly LimitSubject[], { isAdmitted }: Reservation, charges: readonly Charge[]): Release {
     let isHeld = true;
-    return (used) => {
+    return (used, isUndone) => {
       if (!isHeld) return;
       isHeld = false;
-      for (const { name } of subjects) this.#countsOf(name).open--;
-      if (used !== undefined) { for (const charge of charges) this.#settle(charge, used); }
+      if (!isAdmitted) { for (const { name } of subjects) this.#countsOf(name).open--; }
+      if (used === undefined) return;
+      for (const charge of charges) {
+        if (charge.name !== "requests") this.#settle(charge, used[unitOf(charge.name)]);
+        else if (isUndone) this.#settle(charge, 0);
+      }
     };
   }
 
   /** Corrects a charge. Where its window is over, only what was used beyond it counts, in the window of now. */
-  #settle({ subject: { name: subject, limits }, name, reserved, until }: Charge, used: Amounts): void {
+  #settle({ subject: { name: subject, limits }, name, reserved, until }: Charge, used: number): void {
     const counts = this.#countsOf(subject);
     const now = this.#now()[name];
     const current = windowOf(name, counts, limits, now);
-    const change = used[unitOf(name)] - reserved;
+    const change = used - reserved;
     if (until === current.until || change > 0) {
       counts[name] = { used: Math.max(0, current.used + change), until: current.until };
     }

@@ -10,6 +10,7 @@ import {
   type LimitSubject,
   type Reservation,
   reservedOf,
+  roomFor,
   type Standing,
 } from "./limiter.ts";
 import type { WindowCounts } from "./memory_limiter.ts";
@@ -116,7 +117,7 @@ export function toCountArguments({ counted: [requests], isObserved }: Plan, want
  * Returns the arguments of the script that takes from all limits of a subject.
  *
  * @param plan The plan of the subject
- * @param id Id of the exchange; empty to look only
+ * @param id Id of the exchange; empty to look only, `-` for one that takes no place
  * @param amounts Amounts to take
  * @param wanted The least of each with which a gateway can go on that takes them in advance; left out for one exchange,
  * which takes all or nothing
@@ -132,7 +133,7 @@ export function toAcquireArguments(
     const limit = counted[index];
     const amount = amounts[index] ?? 0;
     if (limit === undefined) continue;
-    args.push(limit.field, limit.limit, wanted?.[index]?.least ?? Math.max(1, amount), amount, limit.window);
+    args.push(limit.field, limit.limit, wanted?.[index]?.least ?? roomFor(limit.name, amount), amount, limit.window);
   }
   return args;
 }

@@ -72,7 +72,7 @@ return {granted, now, 0, used, ends}`;
 
 /**
  * Takes from all limits of a subject or from none; or only looks. KEYS: counts, open exchanges. ARGV: id (empty: only
- * look), life of a lease, limit of concurrency (-1: none), 1 to observe; then of each other limit its field, the limit,
+ * look, `-`: takes no place), life of a lease, limit of concurrency (-1: none), 1 to observe; then of each other limit its field, the limit,
  * the room that it has to have (0: any), the amount to take, of which as much is taken as there is room for, its window.
  * Answer: 1 if taken, now, exchanges open before, then of each other limit the used part before and the end of its
  * window, which is negative if the window has just begun.
@@ -89,7 +89,7 @@ end
 if concurrency >= 0 then
   redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
   reply[3] = redis.call('ZCARD', KEYS[2])
-  if reply[3] >= concurrency then isReached = true end
+  if ARGV[1] ~= '-' and reply[3] >= concurrency then isReached = true end
 end
 if ARGV[1] == '' or (isReached and ARGV[4] ~= '1') then
   reply[1] = 0
@@ -107,7 +107,7 @@ for i = 5, #ARGV, 5 do
   end
   at = at + 2
 end
-if concurrency >= 0 then
+if concurrency >= 0 and ARGV[1] ~= '-' then
   redis.call('ZADD', KEYS[2], now + ARGV[2], ARGV[1])
   redis.call('PEXPIRE', KEYS[2], ARGV[2])
 end

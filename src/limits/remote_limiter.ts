@@ -90,12 +90,13 @@ export class RemoteLimiter implements Limiter {
     let isHeld = true;
     return {
       ...terms,
-      release: (used) => {
+      release: (used, isUndone = false) => {
         if (!isHeld) return;
         isHeld = false;
         cancel();
-        release(used);
-        if (countsAtEnd(held.subjects)) tell({ type: "release", ...held, ageMs: ageMs(), used });
+        release(used, isUndone);
+        const isOwed = isUndone || countsAtEnd(held.subjects);
+        if (isOwed) tell({ type: "release", ...held, ageMs: ageMs(), used, isUndone });
       },
     };
   }

@@ -31,7 +31,7 @@ export type LimiterMessage =
   /** Renews the lease of an open exchange, also of one that is not known here any more. Needs no answer. */
   | ({ readonly type: "renew" } & HeldMessage)
   /** Ends the lease of an exchange, and settles it as `Lease.release` does. Needs no answer. */
-  | ({ readonly type: "release"; readonly used: Amounts } & HeldMessage);
+  | ({ readonly type: "release"; readonly used: Amounts; readonly isUndone?: boolean } & HeldMessage);
 
 interface LeaseMessage {
   readonly id: string;
@@ -114,7 +114,7 @@ export class SharedLimiter {
         this.#hold(message.id, this.#releaseOf(message));
         return [];
       case "release":
-        this.#releaseOf(message)(message.used);
+        this.#releaseOf(message)(message.used, message.isUndone);
         this.#held.delete(message.id);
         this.#store(subjects);
         return [];

@@ -6,7 +6,7 @@
  */
 import { formatBudget, formatMoneyBudget, formatRate } from "../config/units.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import { type Lease, type Reservation, reservedOf, type Standing } from "./limiter.ts";
+import { type Lease, type Reservation, reservedOf, roomFor, type Standing } from "./limiter.ts";
 
 const CODES = {
   requests: "rate_limit_exceeded",
@@ -49,9 +49,10 @@ export function findRefusing(standings: readonly Standing[], reservation: Reserv
   return standings.filter((standing) => standing.subject.limits.mode !== "observe" && isReached(standing, reservation));
 }
 
-/** Returns whether a limit has no room for an exchange. One that is used up has none for a call that needs nothing. */
+/** Returns whether a limit has no room for an exchange. */
 function isReached(standing: Standing, reservation: Reservation): boolean {
-  return standing.used + Math.max(1, reservedOf(standing, reservation)) > standing.limit;
+  const room = roomFor(standing.name, reservedOf(standing, reservation));
+  return room > 0 && standing.used + room > standing.limit;
 }
 
 /** Creates the refusal, for the limit that takes longest to reset; for one that has never room for it, if there is one. */
@@ -128,4 +129,23 @@ function toHeaders(standings: readonly Standing[], reservation: Reservation | un
     rests += `${policy};r=${toInteger(Math.max(0, limit - used - taken))}${reset}`;
   }
   return { "ratelimit-policy": policies, ratelimit: rests };
+}
+
+/** Returns the items of a field by their names; no item has a comma. */
+const toItems = (field: string | undefined): [name: string, item: string][] =>
+  (field ?? "").split(", ").filter((item) => item !== "").map((item) => [item.split(";", 1).join(), item]);
+
+/**
+ * Joins the headers of two leases of one exchange.
+ *
+ * @param first Headers of the first lease
+ * @param second Headers of the second one, which decide about limits that are in both
+ */
+export function joinHeaders(first: Lease["headers"], second: Lease["headers"]): Lease["headers"] {
+  const joined: Record<string, string> = { ...first, ...second };
+  for (const name of ["ratelimit-policy", "ratelimit"]) {
+    const items = new Map([...toItems(first[name]), ...toItems(second[name])]);
+    if (items.size > 0) joined[name] = Array.from(items.values()).join(", ");
+  }
+  return joined;
 }

@@ -7,6 +7,7 @@
 import * as v from "valibot";
 import { describeIssue } from "../config/issue.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
+import { type OtherModels, readOtherModels } from "./other_models.ts";
 import { countInputBytes, isInputWhole } from "./request_size.ts";
 
 /** The facts of a request that later steps need. */
@@ -15,10 +16,12 @@ export interface ChatCompletionRequest {
   readonly model: string;
   /** True if a stream of events is asked for; `undefined` for a value that only the provider can interpret. */
   readonly isStream: boolean | undefined;
-  /** The number of choices that were asked for (`n`), at least 1. */
+  /** Models that the body names in addition to `model`; `undefined` where it names none. */
+  readonly otherModels: OtherModels | undefined;
+  /** The number of answers that were asked for: `n`, for each prompt. At least 1. */
   readonly choices: number;
-  /** The number of answers that a stream has: the choices of each prompt. At least 1. */
-  readonly answers: number;
+  /** The number of answers that the provider makes, of which it may return fewer; at least 1. */
+  readonly generated: number;
   /** The end users that the caller names, in `user` and in its successor `safety_identifier`. */
   readonly users: readonly string[];
   /** The most output of one choice for which the caller asked; `undefined` where it set no maximum. Tokens. */
@@ -32,6 +35,9 @@ export interface ChatCompletionRequest {
   /** True if the caller itself says what its stream should state, in `stream_options`. */
   readonly hasStreamOptions: boolean;
 }
+
+/** Reads a number of answers, which is 1 where a body states none. */
+export const readCount = (value: unknown): number => typeof value === "number" && value > 1 ? value : 1;
 
 /**
  * Reads the largest output that a request allows.
@@ -155,7 +161,7 @@ export function readStream(value: unknown): boolean | undefined {
 export function readChatCompletion(json: unknown, order: MessageOrder, byteLength = 0): ChatCompletionRequest {
   if (typeof json !== "object" || json === null || Array.isArray(json)) throw new GatewayError("invalid_json");
   const fields = json as Readonly<Record<string, unknown>>;
-  const { stream, n, user, safety_identifier: successor } = fields;
+  const { stream, user, safety_identifier: successor } = fields;
   const model = readModelName(fields.model);
   const messages = readMessages(fields.messages);
   if (order === "ordered") {
@@ -164,12 +170,13 @@ export function readChatCompletion(json: unknown, order: MessageOrder, byteLengt
     assertOrder(messages);
   }
   const users = [user, successor].filter((name) => typeof name === "string");
-  const choices = typeof n === "number" && n > 1 ? n : 1;
+  const choices = readCount(fields.n);
   return {
     model,
+    otherModels: readOtherModels(fields),
     isStream: readStream(stream),
     choices,
-    answers: choices,
+    generated: Math.max(choices, readCount(fields.best_of)),
     users,
     maxOutput: readMaxOutput(fields.max_completion_tokens, fields.max_tokens),
     inputBytes: countInputBytes(fields, byteLength),

@@ -4,7 +4,8 @@
  * @module
  */
 import { GatewayError } from "../errors/gateway_error.ts";
-import { type ChatCompletionRequest, readMaxOutput, readModelName, readStream } from "./chat_completion.ts";
+import { type ChatCompletionRequest, readCount, readMaxOutput, readModelName, readStream } from "./chat_completion.ts";
+import { readOtherModels } from "./other_models.ts";
 import { countInputBytes, isInputWhole } from "./request_size.ts";
 import type { Operation } from "./table.ts";
 
@@ -34,18 +35,10 @@ function usersOf({ user, safety_identifier: successor, metadata }: Readonly<Reco
   return [user, successor, third].filter((name) => typeof name === "string");
 }
 
-/** Counts the prompts: legacy completions may have several, each of which is answered. */
+/** Counts the prompts of a legacy completion: a text, or the numbers of tokens, is one; a list of either is several. */
 function countPrompts(prompt: unknown): number {
-  const isSeveral = Array.isArray(prompt) && typeof prompt[0] !== "number"; // numbers are one prompt, in tokens
-  return isSeveral ? prompt.length : 1;
-}
-
-/** Reads the most output of one choice; of legacy completions, with all that are made for it. */
-function readMaxOfChoice({ max_tokens: max, prompt, best_of: made, n }: Readonly<Record<string, unknown>>) {
-  const choices = typeof n === "number" && n > 1 ? n : 1;
-  const madeForOne = typeof made === "number" && made > choices ? made / choices : 1;
-  const most = readMaxOutput(max);
-  return most && most * countPrompts(prompt) * madeForOne;
+  const isOne = !Array.isArray(prompt) || prompt.every((each) => typeof each === "number");
+  return isOne ? 1 : prompt.length;
 }
 
 /**
@@ -64,16 +57,18 @@ export function readJsonFacts(
 ): RequestFacts {
   if (typeof json !== "object" || json === null || Array.isArray(json)) throw new GatewayError("invalid_json");
   const fields = json as Readonly<Record<string, unknown>>;
-  const { n, prompt } = fields;
-  const choices = typeof n === "number" && n > 1 ? n : 1;
+  const choices = readCount(fields.n);
+  const prompts = group === "completions" ? countPrompts(fields.prompt) : 1;
   return {
     model: readModel(fields.model, model),
+    otherModels: readOtherModels(fields),
     // Speech asks for a stream in a way of its own.
     isStream: fields.stream_format === "sse" || readStream(fields.stream),
-    choices,
-    answers: choices * Math.max(1, countPrompts(prompt)),
+    choices: choices * prompts,
+    // https://platform.openai.com/docs/api-reference/completions: best_of are made for each prompt, n are returned
+    generated: Math.max(choices, readCount(fields.best_of)) * prompts,
     users: usersOf(fields),
-    maxOutput: group === "responses" ? readMaxOutput(fields.max_output_tokens) : readMaxOfChoice(fields),
+    maxOutput: group === "responses" ? readMaxOutput(fields.max_output_tokens) : readMaxOutput(fields.max_tokens),
     inputBytes: countInputBytes(fields, byteLength),
     isInputWhole: isInputWhole(fields),
     isBackground: fields.background === true,
@@ -102,9 +97,10 @@ export function readFieldFacts(
 /** The facts of a request of which nothing is read. */
 export const NO_FACTS: RequestFacts = {
   model: undefined,
+  otherModels: undefined,
   isStream: false,
   choices: 1,
-  answers: 1,
+  generated: 1,
   users: [],
   maxOutput: undefined,
   inputBytes: 0,

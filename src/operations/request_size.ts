@@ -67,7 +67,7 @@ export function countInputBytes(fields: Fields, byteLength: number): number {
 /** Fields that add nothing to the input but their own text. Any other may ask the provider to fetch more. */
 const BOUNDED_FIELDS: ReadonlySet<string> = new Set(
   ("model messages system instructions input prompt suffix echo user safety_identifier metadata store service_tier " +
-    "max_tokens max_completion_tokens max_output_tokens n stop stop_sequences stream stream_options " +
+    "max_tokens max_completion_tokens max_output_tokens n best_of stop stop_sequences stream stream_options " +
     "temperature top_p top_k min_p presence_penalty frequency_penalty repetition_penalty logit_bias seed " +
     "logprobs top_logprobs response_format text verbosity reasoning reasoning_effort thinking truncation include " +
     "tools tool_choice parallel_tool_calls functions function_call prompt_cache_key prompt_cache_retention " +
@@ -85,6 +85,23 @@ const BOUNDED_TYPES: ReadonlySet<unknown> = new Set(
 const FREE_KEYS: ReadonlySet<string> = new Set(["parameters", "input_schema", "input", "arguments", "format"]);
 /** Keys of things that stand elsewhere. */
 const REFERRING_KEYS: ReadonlySet<string> = new Set(["audio", "images", "file_id", "file_url", "image_url", "source"]);
+
+/** Fields with a number of answers. */
+const ANSWER_COUNTS = ["n", "best_of"];
+/** Fields with a number of tokens. */
+const TOKEN_COUNTS = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+
+/**
+ * Finds a field that should have a whole number, and has another value: providers differ in how they read `"n": "100"`.
+ *
+ * @param fields The parsed body
+ * @returns Its name; `undefined` if there is none
+ */
+export function findUncounted(fields: Fields): string | undefined {
+  const isCount = (name: string) => fields[name] === undefined || Number.isSafeInteger(fields[name] ?? 1);
+  const isBelowOne = (name: string) => Number(fields[name] ?? 1) < 1;
+  return [...ANSWER_COUNTS, ...TOKEN_COUNTS].find((name) => !isCount(name)) ?? ANSWER_COUNTS.find(isBelowOne);
+}
 
 /** Checks that a value is text, or consists of parts that are. */
 function isText(value: unknown): boolean {

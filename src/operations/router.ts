@@ -9,56 +9,34 @@ import type { Dialect } from "../dialects/dialect.ts";
 import { OPENAI_CHAT } from "../dialects/openai_chat.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import { type GatewayRequest, METHODS } from "../http/message.ts";
-import { CONTROL_CHARACTER, MAX_MODEL_LENGTH } from "./chat_completion.ts";
-import { type Operation, OPERATIONS } from "./table.ts";
+import { MAX_MODEL_LENGTH } from "./chat_completion.ts";
+import { readLeniently, readPath } from "./request_path.ts";
+import { type Operation, OPERATIONS, OTHER } from "./table.ts";
 
 /** An operation as one request asks for it: its path has no parameters left. */
 export interface ResolvedOperation extends Operation {
   /** Id of the model, decoded, where it stands in the path. */
   readonly modelId?: string;
+  /** The methods of this path that the table has, for a request with another one. */
+  readonly allow?: string;
+}
+
+/** A path of the table that a request has, and its parameters. */
+interface Match {
+  readonly route: Route;
+  readonly params: Readonly<Record<string, string>>;
+}
+
+/** A path of the table, with its rows. */
+interface Route {
+  readonly rows: readonly Operation[];
+  readonly allow: string;
 }
 
 /** The longest value of a path's parameter. Characters, decoded. */
 const MAX_PARAMETER_LENGTH = 1024;
-/** Segments that a URL parser would resolve or that name nothing. */
-const UNSAFE_SEGMENTS = ["", ".", ".."];
-/** Characters that a segment may hold as they are, although `encodeURIComponent` encodes them (RFC 3986 §3.3). */
-const PLAIN_IN_SEGMENTS = /%(?:3A|40|24|26|2B|2C|3B|3D)/g;
-
-/** Decodes and checks a parameter. @throws {GatewayError} `not_found` for one that could lead elsewhere */
-function decode(raw: string): string {
-  let value: string;
-  try {
-    value = raw.split("/").map(decodeURIComponent).join("/");
-  } catch {
-    throw new GatewayError("not_found");
-  }
-  const isUnsafe = value.split(/[/\\]/).some((piece) => UNSAFE_SEGMENTS.includes(piece)) ||
-    CONTROL_CHARACTER.test(value);
-  if (isUnsafe || value.length > MAX_PARAMETER_LENGTH) throw new GatewayError("not_found");
-  return value;
-}
-
-const encode = (raw: string): string =>
-  raw.split("/")
-    .map((segment) => encodeURIComponent(decodeURIComponent(segment)).replace(PLAIN_IN_SEGMENTS, decodeURIComponent))
-    .join("/");
-
-/**
- * Puts the parameters into the path of an operation, the only part of a request's path that reaches the upstream. They
- * are decoded, checked and encoded anew.
- */
-function resolve(operation: Operation, params: Readonly<Record<string, string>>): ResolvedOperation {
-  let { path } = operation;
-  let modelId: string | undefined;
-  for (const [name, raw] of Object.entries(params)) {
-    const value = decode(raw);
-    if (name === "model") modelId = value;
-    path = path.replace(new RegExp(`:${name}\\+?(?=/|$)`), () => encode(raw));
-  }
-  if ((modelId?.length ?? 0) > MAX_MODEL_LENGTH) throw new GatewayError("not_found");
-  return { ...operation, path, ...(modelId !== undefined && { modelId }) };
-}
+/** Parts of a path that servers read in different ways, see `request_path.ts`. */
+const MISLEADING = /[%;]|\/\//;
 
 /** Operations by method and path; one with a parameter in its path is never found here. */
 const EXACT = new Map(OPERATIONS.map((operation) => [`${operation.method} /v1${operation.path}`, operation]));
@@ -67,18 +45,16 @@ const PLAIN_URL = /^(?:https?:\/\/[\w.:[\]-]+)?(\/v1\/[\w/-]*)(?:\?|$)/;
 
 const router = Router<IRequestStrict>({ base: "/v1" });
 
+function methodsOf({ method }: Operation): readonly string[] {
+  if (method === "*") return METHODS;
+  return method === "GET" ? ["GET", "HEAD"] : [method];
+}
+
 /** Adds a path to the router, with all of its rows. */
 function addRoute(path: string): void {
   const rows = OPERATIONS.filter((operation) => operation.path === path);
-  const methodsOf = ({ method }: Operation) => method === "*" ? METHODS : method === "GET" ? ["GET", "HEAD"] : [method];
-  const allow = rows.flatMap(methodsOf).join(", ");
-  router.all(path, ({ method, params }): ResolvedOperation => {
-    const row = rows.find((each) => methodsOf(each).includes(method));
-    if (row !== undefined) return resolve(row, params);
-    // Of a path that is in no row nothing is known, not even its methods.
-    const isKnown = rows.some(({ group }) => group !== undefined);
-    throw isKnown ? new GatewayError("method_not_allowed", { headers: { allow } }) : new GatewayError("not_found");
-  });
+  const route: Route = { rows, allow: rows.flatMap(methodsOf).join(", ") };
+  router.all(path, ({ params }): Match => ({ route, params }));
 }
 
 const paths = Array.from(new Set(OPERATIONS.map(({ path }) => path)));
@@ -86,13 +62,45 @@ const paths = Array.from(new Set(OPERATIONS.map(({ path }) => path)));
 for (const path of paths.filter((path) => !path.includes(":"))) addRoute(path);
 for (const path of paths.filter((path) => path.includes(":"))) addRoute(path);
 
+/** Finds the operation of a method and a path. @throws {GatewayError} `not_found`, `method_not_allowed` */
+async function match(method: string, path: string): Promise<ResolvedOperation | undefined> {
+  // All that itty-router looks at.
+  const found: Match | undefined = await router.fetch({ method, url: `http://gateway${path}` } as Request);
+  if (found === undefined) return undefined;
+  const { route, params } = found;
+  if (Object.values(params).some((value) => decodeURIComponent(value).length > MAX_PARAMETER_LENGTH)) return undefined;
+  const row = route.rows.find((each) => methodsOf(each).includes(method));
+  if (row === undefined) return toOther(method, path, route);
+  // A trailing slash means nothing in the table; of other paths the provider decides.
+  const resolved = { ...row, path: (row.method === "*" ? path : path.replace(/\/+$/, "")).slice("/v1".length) };
+  if (params.model === undefined) return resolved;
+  const modelId = decodeURIComponent(params.model.replace(/\/+$/, ""));
+  return modelId.length > MAX_MODEL_LENGTH ? undefined : { ...resolved, modelId };
+}
+
+/** Returns the operation of a known path with a method that it does not have; `undefined` for the gateway's own paths. */
+function toOther(method: string, path: string, { rows, allow }: Route): ResolvedOperation | undefined {
+  if (rows.every(({ group }) => group === undefined)) return undefined;
+  if (!METHODS.includes(method)) throw new GatewayError("method_not_allowed", { headers: { allow } });
+  return { ...OTHER, path: path.slice("/v1".length), allow };
+}
+
+/** Refuses a path that a server could take for another operation, or for another model. */
+async function assertOneMeaning(method: string, path: string, { group, name, modelId }: ResolvedOperation) {
+  const lenient = readLeniently(path);
+  if (lenient === undefined) throw new GatewayError("ambiguous_path");
+  // Case matters only where it could hide an operation of the table.
+  const other = await match(method, group === undefined ? lenient.toLowerCase() : lenient);
+  if (other?.name !== name || other.modelId !== modelId) throw new GatewayError("ambiguous_path");
+}
+
 /**
  * Finds the operation. Call it only after the Host was checked: a URL is built from what the caller wrote there.
  *
  * @param method As sent
  * @param url Absolute, or the path with its query
  * @returns The operation
- * @throws {GatewayError} `not_found`, `method_not_allowed`
+ * @throws {GatewayError} `not_found`, `method_not_allowed`, `ambiguous_path`
  */
 export function resolveOperation(method: string, url: string): ResolvedOperation | Promise<ResolvedOperation> {
   const operation = EXACT.get(`${method} ${PLAIN_URL.exec(url)?.[1]}`);
@@ -101,12 +109,24 @@ export function resolveOperation(method: string, url: string): ResolvedOperation
 }
 
 async function route(method: string, url: string): Promise<ResolvedOperation> {
-  const absolute = /^https?:/i.test(url) ? url : url.startsWith("/") ? `http://gateway${url}` : "http://gateway/";
-  const operation: ResolvedOperation | undefined = URL.canParse(absolute)
-    ? await router.fetch({ method, url: absolute } as Request) // all that itty-router looks at
-    : undefined;
-  if (operation === undefined) throw new GatewayError("not_found");
+  const path = readPath(url);
+  const operation = path === undefined ? undefined : await match(method, path);
+  if (path === undefined || operation === undefined) throw new GatewayError("not_found");
+  const isOther = operation.group === undefined;
+  if (!operation.isOwn && (isOther || MISLEADING.test(path))) await assertOneMeaning(method, path, operation);
   return operation;
+}
+
+/**
+ * Makes the error for an operation that only `all` allows, where that is not allowed.
+ *
+ * @param operation The operation
+ * @returns `method_not_allowed` for a path that the table knows, else `not_found`
+ */
+export function toUnknownError({ allow }: ResolvedOperation): GatewayError {
+  return allow === undefined
+    ? new GatewayError("not_found")
+    : new GatewayError("method_not_allowed", { headers: { allow } });
 }
 
 /** A query that needs no encoding: visible ASCII without quotes, angle brackets and a fragment. */

@@ -216,9 +216,19 @@ function toFamily([group, path]: readonly [OperationGroup, string]): Operation[]
   return [{ ...row, path }, { ...row, path: `${path}/:rest+` }];
 }
 
+/** Stands for everything that the table does not know. */
+export const OTHER: Operation = {
+  ...STORED_WITH_BODY,
+  name: "other",
+  group: undefined,
+  method: "*",
+  path: "/:rest+",
+  dialect: OPAQUE,
+};
+
 /** The operations. A path without parameters comes before those with some; of these, the first that fits has it. */
 export const OPERATIONS: readonly Operation[] = [
   ...NAMED,
   ...FAMILIES.flatMap(toFamily),
-  { ...STORED_WITH_BODY, name: "other", group: undefined, method: "*", path: "/:rest+", dialect: OPAQUE },
+  OTHER,
 ];

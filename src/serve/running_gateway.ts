@@ -7,6 +7,7 @@
 import { systemClock } from "../exchange/clock.ts";
 import type { ExchangeObserver, Tracer } from "../exchange/observer.ts";
 import type { Gateway, GatewayParts, SharedLoad } from "../gateway.ts";
+import { ExchangePlaces } from "../exchange/open_exchanges.ts";
 import { BodyMemory } from "../inbound/body.ts";
 import { ObserverBatch } from "../observe/observer_batch.ts";
 import type { Change } from "./change.ts";
@@ -40,7 +41,7 @@ export class RunningGateway {
   /** Answers callers by the configuration in force. */
   readonly handler: HandlerSwitch;
   readonly #options: RunningGatewayOptions;
-  readonly #shared: SharedLoad = { exchanges: { open: 0 }, bodies: new BodyMemory(0) };
+  readonly #shared: SharedLoad = { exchanges: new ExchangePlaces(0), bodies: new BodyMemory(0) };
   #current: Generation | undefined;
   readonly #earlier = new Set<Generation>();
   /** Ejections of replicas that earlier gateways have counted, by provider and replica. */
@@ -59,7 +60,7 @@ export class RunningGateway {
 
   /** The number of open exchanges, under all configurations. */
   get openExchanges(): number {
-    return this.#shared.exchanges.open;
+    return this.#generations.reduce((sum, { gateway }) => sum + gateway.openExchanges, 0);
   }
 
   /** The number of open exchanges that are streams. */
@@ -96,6 +97,7 @@ export class RunningGateway {
       const before = this.#current;
       this.#current = { prepared, gateway, observers };
       this.#shared.bodies.resize(config.limits.maxBodiesBytes);
+      this.#shared.exchanges.resize(config.limits.maxExchanges);
       this.handler.turnTo(gateway);
       const begun = assembly.begin();
       if (before !== undefined) void this.#retire(before, begun);

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { costOf, findPrice, type Price, type Prices } from "../config/prices.ts";
+import { costOf, dearestOf, findPrice, type Price, type Prices } from "../config/prices.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Exchange, Settlement } from "../exchange/exchange.ts";
 import type { TokenUsage } from "../exchange/record.ts";
@@ -18,6 +18,7 @@ import {
   SETTLED_LIMITS,
   unitOf,
 } from "../limits/limiter.ts";
+import type { OtherModels } from "../operations/other_models.ts";
 import { MAX_ADDED_TOKENS } from "../operations/request_size.ts";
 import { charge } from "./charge.ts";
 
@@ -34,6 +35,8 @@ export interface CountedCall extends EstimatedCall {
 
 /** A call whose tokens are limited. */
 export interface LimitedCall extends CountedCall {
+  /** Models that the body names in addition to `model`; `undefined` where it names none. */
+  readonly otherModels: OtherModels | undefined;
   /** The most output that it can have; `undefined` where neither its caller nor the operator set a maximum. Tokens. */
   readonly mostOutput: number | undefined;
   /** Returns whether all of its input stands in the body. */
@@ -104,8 +107,8 @@ export class Accounting {
     };
   }
 
-  /** Finds the price of a call if it counts against a budget of money. */
-  #priceFor(subjects: readonly LimitSubject[], { provider, model }: EstimatedCall): Price | undefined {
+  /** Finds the price of a call if it counts against a budget of money: the dearest of the models that it names. */
+  #priceFor(subjects: readonly LimitSubject[], { provider, model, otherModels }: LimitedCall): Price | undefined {
     let isSpent = false;
     for (const { limits: { spend } } of subjects) {
       if (spend === undefined) continue;
@@ -115,6 +118,16 @@ export class Accounting {
       isSpent = true;
     }
     if (!isSpent) return undefined;
+    const price = this.#priceOf(provider, model);
+    if (otherModels === undefined) return price;
+    const { names, unnamedIn } = otherModels;
+    if (unnamedIn !== undefined) {
+      throw new GatewayError("model_not_priced", { param: unnamedIn, detail: "this field can stand for any model" });
+    }
+    return names.reduce((dearest, name) => dearestOf(dearest, this.#priceOf(provider, name)), price);
+  }
+
+  #priceOf(provider: string, model: string): Price {
     const name = `${provider}\n${model}`;
     if (!this.#prices.has(name)) {
       if (this.#prices.size >= MAX_PRICES) this.#prices.clear();
@@ -171,13 +184,16 @@ function capByLimits(
 }
 
 /** Returns the tokens that a call could use at most: every byte of its body may be one, and the provider adds some. */
-function mostOf({ inputBytes, mostOutput: output, isInputBounded }: LimitedCall): EstimatedTokens {
+function mostOf(call: LimitedCall): EstimatedTokens {
+  // First: it also refuses numbers that providers read differently.
+  const isInputBounded = call.isInputBounded();
+  const { inputBytes, mostOutput: output } = call;
   if (output === undefined) {
     throw new GatewayError("request_exceeds_limit", {
       detail: "the limit is strict, so the request has to say how many tokens the answer may have",
     });
   }
-  if (!isInputBounded()) {
+  if (!isInputBounded) {
     throw new GatewayError("request_exceeds_limit", {
       detail: "the limit is strict, so all of the input has to stand in the request",
     });

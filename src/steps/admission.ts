@@ -20,11 +20,13 @@ import {
   type Lease,
   type Limiter,
   limitsAmounts,
+  limitsCalls,
   type LimitSubject,
   NO_AMOUNTS,
   NO_RESERVATION,
   type Reservation,
 } from "../limits/limiter.ts";
+import { joinHeaders } from "../limits/verdict.ts";
 import type { RequestFacts } from "../operations/request_facts.ts";
 import { isBodyBounded } from "./request_body.ts";
 
@@ -50,7 +52,10 @@ export interface AskedCall {
   readonly key: KeyConfig;
   readonly provider: Pick<ProviderConfig, "maxOutput"> & { readonly name: string };
   readonly body: RequestBody | null;
-  readonly facts: Pick<RequestFacts, "choices" | "maxOutput" | "inputBytes" | "isInputWhole" | "isBackground">;
+  readonly facts: Pick<
+    RequestFacts,
+    "generated" | "otherModels" | "maxOutput" | "inputBytes" | "isInputWhole" | "isBackground"
+  >;
 }
 
 /**
@@ -74,23 +79,52 @@ export function subjectsOf(
   return [...own, { name: `team:${team}`, limits: shared.limits }, ...subjects];
 }
 
+/** Admission of one call by its limits. */
+export interface Admission {
+  /** Subjects to count against. */
+  readonly subjects: readonly LimitSubject[];
+  /** True if tokens or money are to be reserved, for which the body has to be known. */
+  readonly isMetered: boolean;
+  /** Lease of its request and its place; `undefined` before it has one, and after it was given back. */
+  lease: Lease | undefined;
+}
+
+/**
+ * Admits a call before its body is read: takes its request and its place from all limits, or from none. What takes no
+ * tokens and no money is admitted by this alone.
+ *
+ * @param admission The admission
+ * @param asking The exchange, and the parts of its gateway
+ * @throws {GatewayError} As the limiter does
+ */
+export async function enter(admission: Admission, asking: Asking): Promise<void> {
+  const { subjects, isMetered } = admission;
+  const entered = isMetered ? subjects.filter(limitsCalls) : subjects;
+  const toAmounts = isMetered ? undefined : toNoAmounts;
+  if (entered.length > 0) admission.lease = await acquire(entered, NO_RESERVATION, asking, toAmounts);
+}
+
+/** Gives back what {@link enter} has taken: there is no call. */
+export function giveBack(admission: Admission, { exchange }: Pick<Asking, "exchange">): void {
+  if (admission.lease === undefined) return;
+  admission.lease.release(NO_AMOUNTS, true);
+  admission.lease = undefined;
+  exchange.headers = {};
+}
+
 const toNoAmounts = () => NO_AMOUNTS;
 
 /**
  * Takes from all limits, or from none, and settles when the exchange is over.
  *
- * @param subjects Subjects to count against
- * @param reservation Amounts to reserve
- * @param asking The exchange, and the parts of its gateway
- * @param toAmounts Converts the usage of its record to amounts
- * @throws {GatewayError} As the limiter does
+ * @param toAmounts Converts the usage of the exchange; left out where another lease is charged for it
  */
-export async function admit(
+async function acquire(
   subjects: readonly LimitSubject[],
   reservation: Reservation,
   { exchange, gateway }: Asking,
-  toAmounts: (usage: TokenUsage | undefined) => Amounts = toNoAmounts,
-): Promise<void> {
+  toAmounts: ((usage: TokenUsage | undefined) => Amounts) | undefined,
+): Promise<Lease> {
   const { limiter, clock } = gateway;
   const budgets = subjects.some(limitsAmounts) ? gateway.budgets : undefined;
   let lease: Lease;
@@ -100,14 +134,15 @@ export async function admit(
     budgets?.refused(error, subjects);
     throw error;
   }
-  const note = budgets?.admitted(lease);
+  const note = toAmounts && budgets?.admitted(lease);
   exchange.onSettled(({ usage }) => {
-    const used = toAmounts(usage);
+    const used = toAmounts?.(usage) ?? NO_AMOUNTS;
     note?.(used);
     return lease.release(used);
   });
   if (lease.observed !== undefined) exchange.facts.observedLimit = lease.observed;
-  exchange.headers = lease.headers;
+  exchange.headers = joinHeaders(exchange.headers, lease.headers);
+  return lease;
 }
 
 /**
@@ -116,37 +151,56 @@ export async function admit(
  */
 const MAX_STATED_OUTPUT = 262_144;
 
-/** Multiplies a maximum by the number of choices, which a caller may state as any number. */
-const toWhole = (max: number | undefined, choices: number): number | undefined =>
-  max && Math.min(Math.ceil(max * choices), Number.MAX_SAFE_INTEGER);
+/** Multiplies a maximum by the number of answers, which a caller may state as any number. */
+const toWhole = (max: number | undefined, answers: number): number | undefined =>
+  max && Math.min(Math.ceil(max * answers), Number.MAX_SAFE_INTEGER);
 
 /** Returns the smaller of two maxima, of which either may not be set. */
 const smaller = (one: number | undefined, other: number | undefined): number | undefined =>
   one === undefined || other === undefined ? one ?? other : Math.min(one, other);
 
 /**
- * Opens the account of a call that costs tokens, and admits it: where tokens are limited, its body says how much to
- * reserve.
+ * Opens the account of a call that costs tokens and whose body was read, and reserves what its limits count of that. It
+ * takes request and place too if they were given back. A call that is refused gives all of it back.
  *
- * @param subjects Subjects to count against; none if it was admitted before
+ * @param admission The admission
  * @param call The call
  * @param asking The exchange, and the parts of its gateway
- * @throws {GatewayError} As {@link admit} and {@link Accounting.open} do
+ * @throws {GatewayError} As the limiter and {@link Accounting.open} do
  */
-export async function reserve(
-  subjects: readonly LimitSubject[],
-  { key, provider, body, facts }: AskedCall,
-  asking: Asking,
-): Promise<void> {
-  const { choices, maxOutput, inputBytes, isInputWhole, isBackground } = facts;
-  const { request, exchange, gateway: { accounting } } = asking;
-  const stated = exchange.facts.genAi === "embeddings" ? 0 : toWhole(maxOutput, choices);
-  const outputBound = toWhole(provider.maxOutput, choices);
+export async function reserve(admission: Admission, call: AskedCall, asking: Asking): Promise<void> {
+  const { subjects, isMetered } = admission;
+  const { exchange, gateway: { accounting } } = asking;
+  const limited = toLimitedCall(call, asking);
+  accounting.watch(limited, exchange);
+  if (!isMetered) {
+    if (admission.lease === undefined && subjects.length > 0) await enter(admission, asking);
+    return;
+  }
+  try {
+    const { reservation, toAmounts } = accounting.open(subjects, limited);
+    const isAdmitted = admission.lease !== undefined;
+    const reserved = isAdmitted ? subjects.filter(limitsAmounts) : subjects;
+    await acquire(reserved, { ...reservation, isAdmitted }, asking, toAmounts);
+  } catch (error) {
+    giveBack(admission, asking);
+    throw error;
+  }
+  // Nothing but the provider's statement says what the call costs, and it comes last.
+  if (!limited.isInputWhole) exchange.reader ??= GOES_ON;
+}
+
+/** Returns a call as the accounting knows it. */
+function toLimitedCall({ key, provider, body, facts }: AskedCall, { request, exchange }: Asking): LimitedCall {
+  const { generated, inputBytes, isInputWhole, isBackground, otherModels } = facts;
+  const stated = exchange.facts.genAi === "embeddings" ? 0 : toWhole(facts.maxOutput, generated);
+  const outputBound = toWhole(provider.maxOutput, generated);
   const mostOutput = smaller(stated, outputBound);
-  const call: LimitedCall = {
+  return {
     provider: provider.name,
     model: exchange.facts.model ?? "",
     keyId: key.id,
+    otherModels,
     inputBytes,
     isInputWhole,
     isBackground,
@@ -155,11 +209,4 @@ export async function reserve(
     mostOutput,
     isInputBounded: () => isBodyBounded(body?.bytes ?? new Uint8Array(), request),
   };
-  accounting.watch(call, exchange);
-  if (subjects.length === 0) return;
-  if (!subjects.some(limitsAmounts)) return admit(subjects, NO_RESERVATION, asking);
-  const { reservation, toAmounts } = accounting.open(subjects, call);
-  await admit(subjects, reservation, asking, toAmounts);
-  // Nothing but the provider's statement says what the call costs, and it comes last.
-  if (!isInputWhole) exchange.reader ??= GOES_ON;
 }

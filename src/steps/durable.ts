@@ -14,6 +14,7 @@ import { type AnyBody, type GatewayRequest, type GatewayResponse, isWhole, push 
 import type { RequestBody } from "../inbound/body.ts";
 import { withoutBoundary } from "../inbound/multipart.ts";
 import { type ResolvedOperation, toQuery } from "../operations/router.ts";
+import { type Admission, type AdmissionParts, enter, giveBack } from "./admission.ts";
 import { addressOf, attachTo, type DurableFlow } from "./attached_answer.ts";
 import { type Caller, toOwner } from "./recorded_answer.ts";
 
@@ -62,20 +63,64 @@ export function askedDurable(
 }
 
 /**
+ * Admits a call that is to be recorded, before its body is read. Where a limit is reached, a retry of a recorded call goes
+ * on: it gets that call's answer, and takes nothing.
+ *
+ * @param asked The wish to be recorded
+ * @param caller The caller and the operation
+ * @param admission The admission
+ * @param flow The request
+ * @throws {GatewayError} As `enter` does
+ */
+export async function enterDurable(
+  asked: AskedDurable,
+  caller: Caller & Pick<RecordedCall, "operation">,
+  admission: Admission,
+  flow: DurableFlow & { readonly gateway: AdmissionParts },
+): Promise<void> {
+  try {
+    await enter(admission, flow);
+  } catch (refusal) {
+    const isLimit = GatewayError.is(refusal) && refusal.limit !== undefined;
+    if (!isLimit || !await isRepeated(asked, caller, flow)) throw refusal;
+  }
+}
+
+/** Tells whether a request can be the retry of a call that is recorded, as far as its headers say. */
+async function isRepeated(
+  { idempotencyKey, isRetry }: AskedDurable,
+  caller: Caller & Pick<RecordedCall, "operation">,
+  flow: DurableFlow,
+): Promise<boolean> {
+  const { durable } = flow.gateway;
+  if (durable === undefined) return false;
+  if (idempotencyKey === undefined) return isRetry === true && durable.hasUnread(caller.key.id);
+  const keys = new OwnerKeys(toOwner(caller, flow));
+  return await durable.isNamed(nameOfKey(keys, caller.operation, idempotencyKey));
+}
+
+/** The part of the flow that makes a call. */
+export interface CallSteps<Flow> {
+  readonly admission: Admission;
+  /** Makes the call, for a request whose caller can't leave. */
+  carry(flow: Flow): Promise<GatewayResponse>;
+}
+
+/**
  * Answers a call that is recorded: makes it, unless an earlier one has its name.
  *
  * @param asked The wish to be recorded
  * @param call The call
+ * @param steps Its admission, which is given back if an earlier call has its name, and the steps that make it
  * @param flow The request
- * @param carry Makes the call, for a request whose caller can't leave
  * @returns The provider's answer, from its first byte
  * @throws {GatewayError} As `carry` does, and `idempotency_key_reused`, `recordings_unavailable`
  */
 export async function answerDurable<Flow extends DurableFlow>(
   asked: AskedDurable,
   call: RecordedCall,
+  { admission, carry }: CallSteps<Flow>,
   flow: Flow,
-  carry: (flow: Flow) => Promise<GatewayResponse>,
 ): Promise<GatewayResponse> {
   const { request, exchange, gateway: { durable, limits: { writeStallMs } } } = flow;
   const { operation, provider, key } = call;
@@ -88,7 +133,8 @@ export async function answerDurable<Flow extends DurableFlow>(
   const keys = new OwnerKeys(toOwner(call, flow));
   const { digest, name } = await nameCall(keys, asked, call, request);
   const facts = { provider: provider.name, keyId: key.id, operation: operation.name, startedAt: exchange.startedAt };
-  const claim = { keys, name, digest, settings: asked.settings, writeStallMs, facts };
+  const onFound = () => giveBack(admission, flow);
+  const claim = { keys, name, digest, settings: asked.settings, writeStallMs, facts, onFound };
   let begun;
   try {
     begun = await durable.begin(claim, exchange.signal);
@@ -112,7 +158,7 @@ async function makeCall<Flow extends DurableFlow>(
 ): Promise<GatewayResponse> {
   const { exchange, gateway: { open } } = flow;
   const reader = recording.attach(0);
-  reader.onOver(open.hold((reason) => reader.fail(reason)));
+  reader.onOver(open.hold(exchange, (reason) => reader.fail(reason)));
   let settled: Pick<ExchangeRecord, "outcome" | "code"> = { outcome: "failed" };
   exchange.onSettled(({ outcome, code }) => settled = { outcome, ...(code && { code }) });
   exchange.reader = reader;
@@ -166,6 +212,10 @@ function detach({ method, url, headers }: GatewayRequest): GatewayRequest {
   return { method, url, headers, body: null };
 }
 
+/** Returns the name that a call has by its idempotency key. */
+const nameOfKey = (keys: OwnerKeys, { name }: ResolvedOperation, idempotencyKey: string): string =>
+  keys.tag("idempotency key", name, idempotencyKey);
+
 /** Names a call: by its idempotency key, by its body where retries of client libraries attach, or not at all. */
 async function nameCall(
   keys: OwnerKeys,
@@ -177,7 +227,7 @@ async function nameCall(
   const hash = toBase64Url(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes as Uint8Array<ArrayBuffer>)));
   const digest = keys.tag("request", operation.path, toQuery(url), hash);
   if (idempotencyKey !== undefined) {
-    const text = keys.tag("idempotency key", operation.name, idempotencyKey);
+    const text = nameOfKey(keys, operation, idempotencyKey);
     return { digest, name: { text, kind: "key", isRetry: true } };
   }
   return {

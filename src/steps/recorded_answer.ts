@@ -85,5 +85,9 @@ export async function answerRecorded(
 /** Returns the owner of a caller's recordings. */
 export function toOwner({ provider, key, presentedKey }: Caller, { credentials }: DurableFlow): Owner {
   const gatewayKey = key.id.startsWith(TOKEN_ID_PREFIX) ? key.id : presentedKey;
-  return { gatewayKey, credentials, provider: provider.name };
+  const { authorization } = credentials;
+  if (authorization === undefined) return { gatewayKey, credentials, provider: provider.name };
+  // The scheme may be written in any case (RFC 9110 §11.1): `bearer` is the same owner.
+  const named = { ...credentials, authorization: authorization.replace(/^bearer /i, "Bearer ") };
+  return { gatewayKey, credentials: named, provider: provider.name };
 }

@@ -5,6 +5,7 @@
  * @module
  */
 import type { AskedUsage } from "../dialects/dialect.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
 import type { GatewayRequest } from "../http/message.ts";
 import { ANY_TYPE, type ContentTypes, FORM_OR_JSON, isJson, JSON_ONLY, type RequestBody } from "../inbound/body.ts";
 import { parseView } from "../inbound/json_guard.ts";
@@ -17,7 +18,7 @@ import {
   readJsonFacts,
   type RequestFacts,
 } from "../operations/request_facts.ts";
-import { isInputBounded } from "../operations/request_size.ts";
+import { findUncounted, isInputBounded } from "../operations/request_size.ts";
 import type { Operation } from "../operations/table.ts";
 
 /** Content types by kind of body. */
@@ -60,10 +61,16 @@ export function readFacts(
  * @param bytes The whole body, which was read before and is valid; empty where there is none
  * @param request Its request
  * @returns Whether its input is bounded; false for a body that is no JSON
+ * @throws {GatewayError} `invalid_body` for a number of tokens or answers that is no whole number
  */
 export function isBodyBounded(bytes: Uint8Array, { headers }: GatewayRequest): boolean {
-  return bytes.length > 0 && isJson(headers.get("content-type") ?? "") &&
-    isInputBounded(parseView(bytes) as Readonly<Record<string, unknown>>, bytes);
+  if (bytes.length === 0 || !isJson(headers.get("content-type") ?? "")) return false;
+  const fields = parseView(bytes) as Readonly<Record<string, unknown>>;
+  const uncounted = findUncounted(fields);
+  if (uncounted !== undefined) {
+    throw new GatewayError("invalid_body", { param: uncounted, detail: "expected a whole number: a limit is strict" });
+  }
+  return isInputBounded(fields, bytes);
 }
 
 /**

@@ -37,6 +37,25 @@ export const REQUEST_HEADERS: readonly HeaderRow[] = [
 ];
 
 /**
+ * Headers by which gateways and routers choose a model or a provider. They are not forwarded for a key that is limited to
+ * models, also where the configuration passes them.
+ */
+export const MODEL_HEADERS: readonly string[] = [
+  "helicone-*", // helicone-fallbacks, helicone-target-url
+  "cf-aig-*",
+  "x-portkey-*", // x-portkey-config, x-portkey-provider
+  "x-litellm-*", // tags choose a deployment
+  "x-bf-*", // Bifrost
+  "x-ai-eg-*", // Envoy AI Gateway: x-ai-eg-model
+  "ai-model-id", // Vercel AI Gateway
+  "azureml-model-deployment",
+  "x-amzn-sagemaker-*",
+  "x-higress-llm-model",
+  "x-gateway-*", // Gateway API Inference Extension: x-gateway-model-name
+  "x-selected-model", // vLLM Semantic Router
+];
+
+/**
  * Headers passed from provider to caller. `content-length` is set anew by the server, `content-encoding` is gone once
  * decoded.
  */

@@ -10,7 +10,7 @@
 import { BARRED, barredFrom, type HeadersConfig, type NameSet, toNameSet } from "../config/headers.ts";
 import { PROVIDER_KEY } from "../config/key.ts";
 import { GATEWAY_KEY_START } from "../config/schema.ts";
-import { FREQUENT_HEADERS, type HeaderRow, REQUEST_HEADERS, RESPONSE_HEADERS } from "./header_lists.ts";
+import { FREQUENT_HEADERS, type HeaderRow, MODEL_HEADERS, REQUEST_HEADERS, RESPONSE_HEADERS } from "./header_lists.ts";
 import type { UpstreamResponse } from "./transport.ts";
 
 /** Headers as they came, of a caller or a provider; names in lower case. */
@@ -31,6 +31,8 @@ interface Crossing {
 /** The headers that may cross to and from one provider. */
 export interface HeaderRules {
   readonly request: Crossing;
+  /** `request` for keys that are limited to models. */
+  readonly limitedRequest: Crossing;
   readonly response: Crossing;
   /** Headers with fixed values of the calls to the provider. */
   readonly set: Readonly<Record<string, string>>;
@@ -63,8 +65,14 @@ function toCrossing(rows: readonly HeaderRow[], added: readonly string[], barred
  */
 export function createHeaderRules({ pass = [], answer = [], set = {} }: Partial<HeadersConfig> = {}): HeaderRules {
   const response = toCrossing(RESPONSE_HEADERS, answer, barredFrom("answer"));
+  const barred = barredFrom("pass");
+  const choosing = toNameSet(MODEL_HEADERS);
   return {
-    request: toCrossing(REQUEST_HEADERS, pass, barredFrom("pass")),
+    request: toCrossing(REQUEST_HEADERS, pass, barred),
+    limitedRequest: toCrossing(REQUEST_HEADERS, pass, {
+      names: new Set([...barred.names, ...choosing.names]),
+      prefixes: [...barred.prefixes, ...choosing.prefixes],
+    }),
     response: { ...response, decided: new Map([...response.decided, ...RENAMED]) },
     set,
   };
@@ -116,12 +124,14 @@ export function hasLooped(headers: { get(name: string): string | null }): boolea
  * @param headers The caller's headers
  * @param rules The rules for the provider
  * @param credentials The headers with the caller's key at the provider
+ * @param isLimited Whether the gateway key is limited to models
  * @returns The headers, names in lower case
  */
 export function toUpstreamHeaders(
   headers: HeaderSource,
-  { request, set }: HeaderRules,
+  { request, limitedRequest, set }: HeaderRules,
   credentials: Readonly<HeaderFields>,
+  isLimited = false,
 ): HeaderFields {
   const forwarded: HeaderFields = {
     ...credentials,
@@ -134,7 +144,7 @@ export function toUpstreamHeaders(
   // Only our own kind: the rest of the way the request took is none of the provider's business.
   const hops = via?.match(/1\.1 sallyport-[0-9a-f]{8}/g)?.slice(0, MAX_HOPS) ?? [];
   if (hops.length > 0) forwarded.via = `${hops.join(", ")}, ${forwarded.via}`;
-  return Object.assign(copyCrossing(headers, forwarded, request), set);
+  return Object.assign(copyCrossing(headers, forwarded, isLimited ? limitedRequest : request), set);
 }
 
 /**

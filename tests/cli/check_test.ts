@@ -38,6 +38,37 @@ describe("sallyport check", () => {
     assert.doesNotMatch(stdout + stderr, /secret|abab/);
   });
 
+  it("warns of each setting that has no effect, and of no other", async () => {
+    const key = { id: "team", key: KEY };
+    const base = { providers: { a: { upstream: "openai" } }, keys: [key] };
+    const alerts = { url: "https://ops.example/budgets", secret: `whsec_${"A".repeat(32)}` };
+    const issuer = { issuer: "https://idp.example", audience: "gateway", admin: { role: { value: "viewer" } } };
+    const admin = { port: 9090, token: "a-token-of-an-operator" };
+    const budget = [{ ...key, limits: { budget: "5M/month" } }];
+    const cases: readonly [config: object, warnings: readonly string[]][] = [
+      [{ keys: [{ ...key, limits: { mode: "observe" } }] }, ["keys[0].limits.mode"]],
+      [{ keys: [{ ...key, limits: { requests: "1/s", mode: "strict" } }] }, ["keys[0].limits.mode"]],
+      [{ keys: [{ ...key, limits: { requests: "1/s", mode: "observe" } }] }, []],
+      [{ alerts }, ["alerts"]],
+      [{ alerts, keys: budget }, []],
+      [{ alerts, keys: { file: "keys.json" } }, []], // its keys may have budgets
+      [{ metrics: { byKey: true } }, ["metrics.byKey"]],
+      [{ metrics: { byKey: true }, admin }, []],
+      [{ identity: [issuer] }, ["identity[0].admin"]],
+      [{ identity: [issuer], admin }, []],
+    ];
+    write('{"keys":[]}', "keys.json");
+    for (const [config, paths] of cases) {
+      const file = write(JSON.stringify({ ...base, ...config }));
+      const { status, stderr } = await runCommand(["check", "--config", file]);
+      assert.equal(status, 0, stderr);
+      const warned = Array.from(
+        stderr.matchAll(/warning: ([^:\s]+): has no effect|warning: ([^:\s]+): strict has no/g),
+      );
+      assert.deepEqual(warned.map(([, path, strict]) => path ?? strict), paths, JSON.stringify(config));
+    }
+  });
+
   it("masks the passwords of Redis, wherever they stand", async () => {
     const SECRET = "secret/of@redis";
     const config = { providers: { a: { upstream: "openai" } }, keys: [{ id: "k", key: KEY }] };

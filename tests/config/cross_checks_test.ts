@@ -75,6 +75,7 @@ const CASES: Readonly<Record<string, [input: Record<string, unknown>, paths: rea
     { keys: [key("k", limits({ requests: "1/s", concurrency: 2, mode: "strict" }))] },
     [],
   ],
+  "a key with a name that reports use": [{ keys: [key("(other)")] }, ["keys[0].id"]],
   "two budgets of tokens": [{ keys: [key("k", limits({ budget: ["1M/day", "5M/month"] }))] }, [
     "keys[0].limits.budget",
   ]],
@@ -84,6 +85,48 @@ const CASES: Readonly<Record<string, [input: Record<string, unknown>, paths: rea
   ],
   "a budget of each kind": [{ prices, keys: [key("k", limits({ budget: ["5M/month", "50 USD/month"] }))] }, []],
 };
+
+const OPERATORS = { admin: { role: { value: "viewer" } } };
+const issuer = (more: Record<string, unknown>) => ({
+  identity: [{ issuer: "https://idp.example", audience: "gateway", ...more }],
+});
+const PLANS = { plans: { gold: { requests: "1/s" } } };
+
+/** Each issuer, and the paths of its mistakes. */
+const ISSUERS: Readonly<Record<string, [issuer: Record<string, unknown>, paths: readonly string[]]>> = {
+  "plans that no claim chooses": [PLANS, ["identity[0]"]],
+  "plans with a claim": [{ ...PLANS, claims: { limits: "plan" } }, []],
+  "tokens that are accepted nowhere": [{ callers: false }, ["identity[0]"]],
+  "tokens for operators alone": [{ callers: false, ...OPERATORS }, []],
+  "a constant with a map": [{ claims: { team: { value: "t", map: { a: "t" } } } }, ["identity[0].claims.team"]],
+  "a constant with a default": [{ claims: { models: { value: "m", default: "m" } } }, ["identity[0].claims.models"]],
+  "a group of operations that is none": [{ claims: { operations: { value: ["chat", "emebddings"] } } }, [
+    "identity[0].claims.operations",
+  ]],
+  "a group of operations that is none, in a map": [
+    { claims: { operations: { claim: "roles", map: { a: "chats" } } } },
+    ["identity[0].claims.operations"],
+  ],
+  "groups of operations": [{ claims: { operations: { value: ["chat", "all", "default"] } } }, []],
+  "a claim with no accepted value": [{ require: { org: [] } }, ["identity[0].require.org"]],
+  "a role that is none": [{ admin: { role: { claim: "roles", map: { Owner: "owner" } } } }, ["identity[0].admin.role"]],
+  "numbers in a map whose order decides": [
+    { claims: { team: { claim: "groups", map: { 10: "t", 9: "u" } } } },
+    ["identity[0].claims.team.map"],
+  ],
+  "numbers in pairs": [{ claims: { team: { claim: "groups", map: [["10", "t"], ["9", "u"]] } } }, []],
+  "one number in a map": [{ claims: { team: { claim: "groups", map: { 10: "t" } } } }, []],
+  "numbers in a map of a list": [{ claims: { models: { claim: "groups", map: { 10: "m", 9: "n" } } } }, []],
+};
+
+describe("identity providers in the configuration", () => {
+  for (const [name, [written, paths]] of Object.entries(ISSUERS)) {
+    it(`${paths.length === 0 ? "allows" : "refuses"} ${name}`, () => {
+      const teams = { t: limits({ requests: "1/s" }), u: limits({ requests: "1/s" }) };
+      assert.deepEqual(issuesOf({ providers: { a }, teams, ...issuer(written) }).map(([path]) => path), paths);
+    });
+  }
+});
 
 describe("teams, money and strict limits in the configuration", () => {
   for (const [name, [input, paths]] of Object.entries(CASES)) {

@@ -225,6 +225,18 @@ function describeNames(get: () => Given): void {
     for (const one of claimed) if ("found" in one) assert.equal(one.found.id, held[0]);
   });
 
+  it("says of a name of kind key whether a recording has it, at each gateway, and takes nothing", async () => {
+    const { near, far, keepMs } = get();
+    const name = freshName("key");
+    const isNamed = async () => [await near.isNamed(name.text), await far.isNamed(name.text)];
+    assert.deepEqual(await isNamed(), [false, false]);
+    const { held } = await begin(near, { name, keepMs });
+    assert.deepEqual(await isNamed(), [true, true]);
+    await held.end(endOf(await write(held, "x")), "complete");
+    assert.deepEqual(await isNamed(), [true, true]);
+    assert.equal((await meet(far, name)).id, held.id);
+  });
+
   it("keeps all facts of a recording", async () => {
     const { near, far, keepMs } = get();
     const claim = claimOf(freshName("key"), keepMs);

@@ -69,6 +69,28 @@ describe("pages in browsers", () => {
     assert.ok(!exposed.includes("x-secret"));
   }
 
+  it("keep the `Vary` of a provider, to which the origin is added", async () => {
+    for (
+      const [theirs, expected] of [
+        ["accept", "accept, origin"],
+        ["accept,Origin", "accept,Origin"],
+        ["*", "*"],
+        [undefined, "origin"],
+      ] as const
+    ) {
+      provider = await startProvider((response) => {
+        if (theirs !== undefined) response.setHeader("vary", theirs);
+        response.end(COMPLETION);
+      });
+      const settings = { headers: { answer: ["vary"] } };
+      under = await startUnderTest({ upstreams: { a: provider.url }, provider: settings, config: { cors: CORS } });
+      for (const origin of [PAGE, STRANGER]) assert.equal((await call({}, origin)).headers.vary, expected, `${theirs}`);
+      await under.close();
+      await provider.close();
+    }
+    await start();
+  });
+
   function assertUnreadable(answer: RawAnswer): void {
     assert.deepEqual(corsNamesOf(answer), []);
   }

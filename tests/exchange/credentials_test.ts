@@ -95,6 +95,30 @@ describe("credentials", () => {
     assert.equal(provider.calls.length, 0);
   });
 
+  it("never forwards either kind of gateway key in an escaped URL, a header, an end user's name or a model", async () => {
+    for (const key of [generateGatewayKey(), OWN]) {
+      const escaped = Array.from(key, (character) => `%${character.charCodeAt(0).toString(16)}`).join("");
+      const body = { messages: [{ role: "user", content: "Hi" }], model: "m" };
+      const misplaced: Readonly<Record<string, [path: string, headers: Record<string, string>, body: object]>> = {
+        "an escaped query": [`/v1/chat/completions?key=${escaped}`, {}, body],
+        "a half escaped query": [`/v1/chat/completions?key=${escaped.slice(0, 3)}${key.slice(1)}`, {}, body],
+        // Of the gateway's own form, the header alone is left out.
+        ...(key === OWN && { "a header": ["/v1/chat/completions", { "openai-organization": `x${key}` }, body] }),
+        "a user": ["/v1/chat/completions", {}, { ...body, user: `me:${key}` }],
+        "a safety identifier": ["/v1/chat/completions", {}, { ...body, safety_identifier: key }],
+        "a model": ["/v1/chat/completions", {}, { ...body, model: key }],
+      };
+      for (const [name, [path, more, sent]] of Object.entries(misplaced)) {
+        const headers = { ...under.headers, "gateway-auth": `Bearer ${OWN}`, ...more };
+        const { status, body: answer } = await callRaw(under.a, { path, headers, body: JSON.stringify(sent) });
+        assert.deepEqual([status, JSON.parse(answer).error.code], [400, "gateway_key_misplaced"], name);
+        assert.ok(!answer.includes(key), name);
+      }
+      assert.ok(!JSON.stringify(under.records).includes(key));
+    }
+    assert.equal(provider.calls.length, 0);
+  });
+
   it("records the key by its id", async () => {
     assert.equal(await codeOf({}), "ok");
     assert.equal((await under.settled()).keyId, "own");

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
+import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
 import { answerPlain, chunk, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
 import { isWorkers } from "../support/runtimes.ts";
 import { until } from "../support/until.ts";
@@ -116,6 +116,45 @@ describe("durable exchanges", () => {
     assert.equal((await other.json()).error.code, "idempotency_key_reused");
   });
 
+  it("takes nothing of the limits of its key for a retry, which passes where they are reached", async () => {
+    const limits = { requests: "1/h", concurrency: 1, tokens: "10k/h" };
+    const key = "a-gateway-key-of-a-retry";
+    const limited = await startUnderTest({
+      upstreams: { a: provider.url },
+      provider: { durable: { ...DURABLE, retries: true } },
+      config: { keys: [{ id: "retry", key, limits }] },
+    });
+    try {
+      const held = hold(chunk("a"));
+      const leave = new AbortController();
+      const send = (name: string | undefined, signal?: AbortSignal, count = "0") => {
+        const headers = { ...limited.headers, "gateway-auth": `Bearer ${key}`, "x-stainless-retry-count": count };
+        const named = name === undefined ? headers : { ...headers, "idempotency-key": name };
+        return call(limited, { headers: named, ...(signal && { signal }) });
+      };
+      await readSome(await send("one", leave.signal), 1, leave);
+      const retry = await send("one");
+      assert.equal(retry.status, 200);
+      const other = await send("two");
+      assert.equal(other.status, 429, "another call has no place");
+      await other.text();
+      held.response?.end(stream("b"));
+      assert.equal(await retry.text(), chunk("a") + stream("b"));
+      await until(async () => {
+        const again = await send("one");
+        assert.equal(again.status, 200, "its request was the only one of the hour");
+        assert.equal(await again.text(), chunk("a") + stream("b"));
+        return again.headers.get("idempotency-replayed") === "true" || isWorkers;
+      }, "it is complete");
+      const refused = await send("two");
+      assert.equal(refused.headers.get("sallyport-error"), "rate_limit_exceeded");
+      await refused.text();
+      assert.equal(provider.calls.length, 1);
+    } finally {
+      await limited.close();
+    }
+  });
+
   it("knows a form again that has a new boundary, and no other form", async () => {
     answering = answerPlain;
     const send = (text: string) => {
@@ -174,6 +213,21 @@ describe("durable exchanges", () => {
       assert.ok([400, 404].includes(answer.status), `${answer.status} for ${odd}`);
       await answer.text();
     }
+  });
+
+  it("is found whatever case the scheme of its caller's credential is written in", async () => {
+    const first = await call(under, { key: "scheme" });
+    await first.text();
+    for (const scheme of ["Bearer", "bearer", "BEARER"]) {
+      const headers = { authorization: `${scheme} ${UPSTREAM_KEY}` };
+      const read = await call(under, { method: "GET", path: first.headers.get("location") ?? "", headers });
+      assert.equal(read.status, 200, scheme);
+      await read.text();
+      const retry = await call(under, { key: "scheme", headers });
+      assert.equal(retry.headers.get("idempotency-replayed"), "true", scheme);
+      await retry.text();
+    }
+    assert.equal(provider.calls.length, 1);
   });
 
   it("goes on when its caller leaves, and is read on from an offset", async () => {

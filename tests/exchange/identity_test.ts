@@ -211,6 +211,33 @@ describe("callers with identity tokens", () => {
     }
   });
 
+  it("are mapped in the order in which the pairs of a map are written, also where they look like numbers", async () => {
+    const limits = { requests: "1k/h" };
+    const teams = { ads: { limits }, search: { limits } };
+    const map = [["10", "ads"], ["9", "search"]];
+    const gateway = await start({ claims: { team: { claim: "groups", map } } }, {
+      config: { teams, admin: { port: 0, token: "a-token-of-an-operator" } },
+    });
+    const token = await issuer.token({ claims: { groups: ["9", "10"] } });
+    assert.equal((await call(gateway, token)).status, 200);
+    assert.equal((await gateway.settled()).team, "ads");
+  });
+
+  it("without a key id are tried with each key of the issuer", async () => {
+    const [first, second] = [await makeIssuerKey(), await makeIssuerKey()];
+    const withoutId = ({ publicJwk: { kid: _, ...rest }, ...key }: typeof first) => ({ ...key, publicJwk: rest });
+    issuer.keys = [first, second].map((each) => withoutId(each) as typeof first);
+    const gateway = await start();
+    for (const key of [first, second]) {
+      assert.equal((await call(gateway, await issuer.token({ key, header: { kid: undefined } }))).status, 200);
+    }
+    const stranger = await makeIssuerKey();
+    assert.equal(
+      await faultOf(gateway, await issuer.token({ key: stranger, header: { kid: undefined } })),
+      "token_key",
+    );
+  });
+
   it("are let in by required claims alone, where the configuration has some", async () => {
     const gateway = await start({ require: { repository: ["my-org/*"], ref: "refs/heads/main" } });
     const good = { repository: "my-org/app", ref: "refs/heads/main", sub: "repo:my-org/app:ref:refs/heads/main" };

@@ -180,6 +180,51 @@ describe("limits", () => {
     }
   });
 
+  const BEFORE: Readonly<Record<string, Record<string, string>>> = {
+    "with a budget": {},
+    "with an idempotency key": { "idempotency-key": "one" },
+    "of a library that tries again": { "x-stainless-retry-count": "1" },
+  };
+  for (const [name, sent] of Object.entries(BEFORE)) {
+    it(`takes requests and concurrency before the body of a call ${name}`, async () => {
+      const durable = { retries: true };
+      const limits = { requests: "3/h", concurrency: 2, budget: "1M/day" };
+      const gateway = await start(limits, { keys: [{ id: "team", key: OWN, limits, durable }] });
+      const headers = { ...gateway.headers, ...sent, "gateway-auth": `Bearer ${OWN}`, "content-length": "900" };
+      const upload = () => openRaw(gateway.a, toRawRequest(gateway.a, { headers, body: "{" }));
+      const first = upload();
+      const second = upload();
+      await until(() => gateway.gateway.openExchanges === 2, "both bodies begin");
+      const atOnce = upload();
+      await until(() => atOnce.received().includes("concurrency_limit_exceeded"), "it is refused without its body");
+      for (const { socket } of [first, atOnce]) socket.destroy();
+      await until(() => gateway.gateway.openExchanges === 1, "there is a place again");
+      const third = upload();
+      await until(() => gateway.gateway.openExchanges === 2, "its body begins");
+      const fourth = upload();
+      await until(() => fourth.received().includes("rate_limit_exceeded"), "all requests are counted");
+      for (const { socket } of [second, third, fourth]) socket.destroy();
+      assert.equal(provider.calls.length, 0);
+    });
+  }
+
+  it("gives the request and the place back where tokens have no room, and says what is left of all limits", async () => {
+    const gateway = await start({ requests: "3/h", tokens: "300/h", concurrency: 1 }, {}, { requests: "9/h" });
+    const asking = (max: number) => call(gateway, { body: GOOD_BODY.replace("{", `{"max_tokens":${max},`) });
+    assert.equal(codeOf(await asking(200)), "ok");
+    await gateway.settled(1);
+    const refused = await asking(1000);
+    assert.equal(codeOf(refused), "rate_limit_exceeded");
+    assert.match(refused.headers["ratelimit-policy"] ?? "", /"requests".*"tokens".*"concurrency"/);
+    await gateway.settled(2);
+    const left = await call(gateway);
+    assert.equal(codeOf(left), "ok");
+    assert.match(
+      left.headers.ratelimit ?? "",
+      /^"requests";r=1;t=\d+, "tokens";r=2\d\d;t=\d+, "concurrency";r=0, "provider-requests";r=7;t=\d+$/,
+    );
+  });
+
   it("shares a provider's limits between all keys, and takes nothing of a key's own when those are reached", async () => {
     const gateway = await start({ requests: "5/h" }, {}, { requests: "2/h" });
     const other = { headers: { "gateway-auth": `Bearer ${OWN}-2` } };

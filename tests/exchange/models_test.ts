@@ -141,6 +141,16 @@ describe("models", () => {
       }
     });
 
+    it("are answered to HEAD as the provider answers it", async () => {
+      await limited(json('{"data":[]}'));
+      for (const key of [SOME, ALL]) {
+        const headers = { ...under.headers, "gateway-auth": `Bearer ${key}`, "content-type": undefined };
+        const answer = await callRaw(under.a, { method: "HEAD", path: "/v1/models", headers });
+        assert.deepEqual([answer.status, answer.headers["openai-version"], answer.body], [200, "x", ""]);
+      }
+      assert.deepEqual(provider.calls.slice(-2).map(({ method }) => method), ["HEAD", "HEAD"]);
+    });
+
     it("pass a provider's own error as it came, and tell of one that breaks off", async () => {
       const refusal = '{"error":{"message":"no"}}';
       const { status, body } = await limited((response) => response.writeHead(401).end(refusal));

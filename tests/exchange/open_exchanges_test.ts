@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import fc from "fast-check";
 import { systemClock } from "../../src/exchange/clock.ts";
 import type { Exchange } from "../../src/exchange/exchange.ts";
-import { OpenExchanges } from "../../src/exchange/open_exchanges.ts";
+import { ExchangePlaces, OpenExchanges } from "../../src/exchange/open_exchanges.ts";
 
 const request = { method: "GET", url: "/", headers: new Headers(), body: null };
 const begin = (open: OpenExchanges) => open.begin(request, { clock: systemClock, observers: [] });
@@ -26,6 +26,56 @@ describe("open exchanges", () => {
       }
       for (const exchange of open) exchange.settle({ outcome: "ok" });
     }));
+  });
+
+  it("leave a place for each new key, however many one key has, and are all for none of the providers", () => {
+    const act = fc.record({ key: fc.constantFrom("a", "b", "c"), provider: fc.constantFrom("p", "q"), end: fc.nat(9) });
+    fc.assert(fc.property(fc.array(act, { maxLength: 120 }), (acts) => {
+      const places = 20;
+      const open = new OpenExchanges(new ExchangePlaces(places));
+      const shares = new Map<Exchange, string[]>();
+      for (const { key, provider, end } of acts) {
+        const [ending] = Array.from(shares.keys()).slice(end);
+        if (ending !== undefined) {
+          ending.settle({ outcome: "ok" });
+          shares.delete(ending);
+        }
+        const exchange = begin(open);
+        const owners = [`key ${key}`, `provider ${provider}`];
+        const heldBy = (owner: string) => Array.from(shares.values()).filter((names) => names.includes(owner)).length;
+        const held = owners.map(heldBy);
+        const isFull = open.places.isOverfull;
+        try {
+          open.share(exchange, key, provider);
+          shares.set(exchange, owners);
+          const free = places - shares.size;
+          const [ofKey = 0, ofProvider = 0] = held;
+          assert.ok(ofKey === 0 || ofKey + 1 <= 4 * free, `${ofKey} of ${places}`);
+          assert.ok(ofProvider === 0 || ofProvider + 1 <= 9 * free, `${ofProvider} of ${places}`);
+        } catch (error) {
+          assert.ok(isFull || held.some((count) => count > 0), `refused with ${held}: ${error}`);
+          exchange.settle({ outcome: "shed" });
+        }
+        assert.equal(open.size, shares.size);
+      }
+      for (const exchange of open) exchange.settle({ outcome: "ok" });
+    }));
+  });
+
+  it("keep their place while an answer is read that they have held", () => {
+    const open = new OpenExchanges(new ExchangePlaces(5));
+    const held = begin(open);
+    open.share(held, "a");
+    const letGo = open.hold(held, () => {});
+    held.settle({ outcome: "ok" });
+    const others = Array.from({ length: 4 }, () => begin(open));
+    assert.deepEqual([open.places.isOverfull, open.size], [false, 4]);
+    const last = begin(open);
+    assert.equal(open.places.isOverfull, true);
+    letGo();
+    letGo();
+    assert.equal(open.places.isOverfull, false);
+    for (const exchange of [...others, last]) exchange.settle({ outcome: "ok" });
   });
 
   it("can be settled while they are gone through", async () => {

@@ -262,15 +262,59 @@ describe("operations", () => {
     ),
     "a transfer encoding": whole.replace('name="model"', 'name="model"\r\nContent-Transfer-Encoding: base64'),
     "a name without quotes": whole.replace('name="model"', "name=model"),
+    "a field in another charset": whole.replace(
+      'name="model"',
+      'name="model"\r\nContent-Type: text/plain; charset=utf-7',
+    ),
+    "a field that states another charset": form(["_charset_", "utf-7"], ["model", "m-1"]),
+    "a closing boundary with more behind it": whole.replace(/--\r\n$/, "--x\r\n"),
   };
+  const WRONG_TYPES: readonly string[] = [
+    `multipart/form-data; boundary=other; boundary=${BOUNDARY}`,
+    `multipart/form-data; boundary=${BOUNDARY}; boundary=other`,
+    `multipart/form-data; boundary=${BOUNDARY}; boundary=${BOUNDARY}`,
+    `multipart/form-data; Boundary=other; boundary=${BOUNDARY}`,
+    `multipart/form-data; boundary=${BOUNDARY}; BOUNDARY="other"`,
+    `multipart/form-data; boundary=${BOUNDARY}; boundary*=utf-8''other`,
+    `multipart/form-data; boundary*=utf-8''${BOUNDARY}`,
+    `multipart/form-data; boundary*0=oth; boundary*1=er; boundary=${BOUNDARY}`,
+    `multipart/form-data; x="; boundary=other; y="; boundary=${BOUNDARY}; boundary=z`,
+    `multipart/form-data; boundary=${BOUNDARY}, multipart/form-data; boundary=other`,
+    `multipart/form-data; boundary = ${BOUNDARY}`,
+    `multipart/form-data; boundary=${BOUNDARY}; charset=utf-7`,
+    `multipart/form-data; charset=utf-16; boundary=${BOUNDARY}`,
+    `multipart/form-data; boundary=${BOUNDARY}; charset=utf-8; charset=utf-7`,
+  ];
   it("with a multipart body that can be read in two ways are refused", async () => {
     assert.equal((await transcribe(whole)).status, 200);
     for (const [name, body] of Object.entries(WRONG)) {
       const { status, headers } = await transcribe(body);
       assert.deepEqual([status, headers["sallyport-error"]], [400, "invalid_body"], name);
     }
+    for (const type of WRONG_TYPES) {
+      const { status, headers } = await transcribe(whole, type);
+      assert.deepEqual([status, headers["sallyport-error"]], [400, "invalid_body"], type);
+    }
     assert.equal((await transcribe("")).status, 400);
     assert.equal((await transcribe(whole, "text/plain")).status, 415);
     assert.equal(provider.calls.length, 1);
   });
+
+  const GOOD: Readonly<Record<string, readonly [body: string, contentType?: string]>> = {
+    "a blank line at the end": [`${whole}\r\n`],
+    "an epilogue": [`${whole}text that every parser ignores`],
+    "no line end at the end": [whole.slice(0, -2)],
+    "a binary file": [whole.replace("audio/mpeg", "audio/mpeg\r\nContent-Transfer-Encoding: binary")],
+    "an 8bit file": [whole.replace("audio/mpeg", "audio/mpeg\r\ncontent-transfer-encoding:8BIT")],
+    "a 7bit field": [whole.replace('name="model"', 'name="model"\r\nContent-Transfer-Encoding: 7bit')],
+    "a field in UTF-8": [whole.replace('name="model"', 'name="model"\r\nContent-Type: text/plain; charset=UTF-8')],
+    "a charset": [whole, `multipart/form-data; charset=UTF-8; boundary=${BOUNDARY}`],
+    "a boundary in quotes": [whole, `multipart/form-data; boundary="${BOUNDARY}"; x=y`],
+  };
+  for (const [name, [body, contentType]] of Object.entries(GOOD)) {
+    it(`with a multipart body that has ${name} pass byte by byte`, async () => {
+      assert.equal((await transcribe(body, contentType)).status, 200);
+      assert.deepEqual(provider.calls.map((each) => each.body.toString("latin1")), [body]);
+    });
+  }
 });

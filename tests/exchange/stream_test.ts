@@ -13,6 +13,7 @@ import { openRaw, parseAnswer, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
 const ENDINGS = "data: [DONE]\n\n";
+const ESCAPED = stream("a").replace(ENDINGS, "").replace('"finish_reason":"stop"', '"finish_r\\u0065ason":"stop"');
 const SAMPLES: Readonly<Record<string, string>> = {
   "plain events": stream("Hel", "lo"),
   "CRLF line ends": stream("Hel", "lo").replaceAll("\n", "\r\n"),
@@ -23,6 +24,8 @@ const SAMPLES: Readonly<Record<string, string>> = {
   "an event of 300 kB": stream("x".repeat(300_000)),
   "no space after the colon": stream("a").replaceAll("data: ", "data:"),
   "a finish reason without [DONE]": stream("a").replace(ENDINGS, ""),
+  "a finish reason whose key has an escape": ESCAPED,
+  "the same in an event of 300 kB": ESCAPED.replace('"stop"', `"stop","x":"${"x".repeat(300_000)}"`),
   "an end without a blank line": stream("a").replace(ENDINGS, "data: [DONE]"),
 };
 

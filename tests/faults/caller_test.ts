@@ -7,7 +7,7 @@ import { MemoryKeyStore } from "../../src/keys/key_store_memory.ts";
 import { it } from "../support/cases.ts";
 import { type Answering, answerPlain, chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
-import { callRaw, openRaw, parseAnswer, toRawRequest } from "../support/tcp_peer.ts";
+import { callRaw, openRaw, parseAnswer, type RawCall, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
 /** An endless stream as fast as it is read. */
@@ -176,5 +176,93 @@ describe("faults of callers", () => {
     assert.equal((await refused()).status, 200);
     finish();
     assert.equal(parseAnswer(await running.closed).body, chunk("a") + stream("b"));
+  });
+
+  describe("that take all places which they get", () => {
+    const MANY = ["one", "two", "three", "four"];
+    const KEYS = ["greedy", "other", ...MANY].map((id) => ({ id, key: `0123456789-key-of-${id}` }));
+    const PLACES = 40;
+    /** Places that one key gets, and one of several providers. */
+    const [OF_KEY, OF_PROVIDER] = [32, 36];
+    const openAll = (under: UnderTest, call: (number: number) => RawCall) => {
+      const all = Array.from(
+        { length: 2 * PLACES },
+        (_, number) => openRaw(under.a, toRawRequest(under.a, call(number))),
+      );
+      const leave = () => {
+        for (const { socket } of all) socket.destroy();
+        return Promise.resolve();
+      };
+      closing.push(leave);
+      return { all, leave };
+    };
+    const headersOf = (under: UnderTest, id: string) => ({
+      ...under.headers,
+      "gateway-auth": `Bearer 0123456789-key-of-${id}`,
+    });
+    const startFull = (answering: Answering, provider: Record<string, unknown> = {}) =>
+      start(answering, { provider, config: { keys: KEYS, limits: { exchanges: PLACES } } });
+    const isOverloaded = ({ received }: { received(): string }) => received().includes("gateway_overloaded");
+
+    it("leave places for other keys: uploads that do not arrive", async () => {
+      const { under } = await startFull(answerPlain, { durable: {} });
+      for (const sent of [{}, { "idempotency-key": "one" }]) {
+        const headers = { ...headersOf(under, "greedy"), ...sent, "content-length": "900" };
+        const { all, leave } = openAll(under, () => ({ headers, body: "{" }));
+        await until(() => all.filter(isOverloaded).length === 2 * PLACES - OF_KEY, "the rest is refused");
+        assert.match(all.find(isOverloaded)?.received() ?? "", /^HTTP\/1.1 503.*this gateway key has its share/s);
+        const other = await callRaw(under.a, { headers: headersOf(under, "other"), body: GOOD_BODY });
+        assert.equal(other.status, 200, other.body);
+        await leave();
+        await until(() => under.gateway.openExchanges === 0, "all have left");
+        const again = await callRaw(under.a, { headers: headersOf(under, "greedy"), body: GOOD_BODY });
+        assert.equal(again.status, 200, "their places are free again");
+      }
+    });
+
+    it("leave places for callers of other providers: calls to one that is silent", async () => {
+      const silent = await startProvider(() => {});
+      closing.push(() => silent.close());
+      const provider = await startProvider(answerPlain);
+      closing.push(() => provider.close());
+      const under = await startUnderTest({
+        upstreams: { a: silent.url, b: provider.url },
+        config: { keys: KEYS, limits: { exchanges: PLACES } },
+      });
+      closing.push(() => under.close());
+      const { all, leave } = openAll(under, (number) => {
+        return { headers: headersOf(under, MANY[number % MANY.length] ?? ""), body: GOOD_BODY };
+      });
+      await until(() => all.filter(isOverloaded).length === 2 * PLACES - OF_PROVIDER, "the rest is refused");
+      assert.match(all.find(isOverloaded)?.received() ?? "", /this provider has its share/);
+      const call = { method: "POST", headers: headersOf(under, "other"), body: GOOD_BODY };
+      const other = await fetch(`${under.b}/v1/chat/completions`, call);
+      assert.equal(other.status, 200, await other.text());
+      await leave();
+      await until(() => under.gateway.openExchanges === 0, "all have left");
+    });
+
+    it("leave places for other keys: readers of a recording", async () => {
+      let finish = () => {};
+      const { under } = await startFull((response, { body }) => {
+        if (!body.toString().includes('"stream":true')) return answerPlain(response);
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(chunk("a"));
+        finish = () => response.end(stream("b"));
+      }, { durable: {} });
+      const headers = { ...headersOf(under, "greedy"), "idempotency-key": "one" };
+      const first = openRaw(under.a, toRawRequest(under.a, { headers, body: STREAM_BODY }));
+      closing.push(() => Promise.resolve(void first.socket.destroy()));
+      await until(() => first.received().includes("data: "), "the stream begins");
+      const path = /^location: (\S+)/im.exec(first.received())?.[1] ?? "";
+      const { all, leave } = openAll(under, () => ({ method: "GET", path, headers: headersOf(under, "greedy") }));
+      await until(() => all.filter(isOverloaded).length === 2 * PLACES - OF_KEY + 1, "the rest is refused");
+      const other = await callRaw(under.a, { headers: headersOf(under, "other"), body: GOOD_BODY });
+      assert.equal(other.status, 200, other.body);
+      await leave();
+      await until(() => under.gateway.openExchanges === 1, "all but the call have left");
+      finish();
+      assert.equal(parseAnswer(await first.closed).body, chunk("a") + stream("b"));
+    });
   });
 });

@@ -295,6 +295,47 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     assert.match(ofTeam.message, /100\/h tokens for the team of this gateway key$/);
   });
 
+  const CALLS: LimitSet = { requests: { limit: 2, windowMs: HOUR }, concurrency: 1 };
+
+  it("takes the request and the place of an exchange once, by the first of its two leases", async () => {
+    const { limiter } = getUnder();
+    const key = keyWith({ ...CALLS, ...limits });
+    const provider = providerWith({ tokens: { limit: 1000, windowMs: HOUR } });
+    for (const requests of [1, 2]) {
+      const first = await reserve(tokens(0), key);
+      const both = { ...expecting(tokens(20)), isAdmitted: true };
+      const second = await limiter.acquire([key, provider], both);
+      assert.equal((await usedOf(limiter, key)).concurrency, 1);
+      const rest = parseItems(second.headers["ratelimit"]).map(({ name, parameters }) => [name, parameters["r"]]);
+      assert.deepEqual(rest.slice(0, 2), [["requests", 2 - requests], ["tokens", 80 - 7 * (requests - 1)]]);
+      assert.deepEqual(rest.slice(4), [["concurrency", 0], ["provider-tokens", 980 - 7 * (requests - 1)]]);
+      second.release(tokens(7));
+      first.release(tokens(0));
+      assert.deepEqual(await usedOf(limiter, key), {
+        ...{ requests, tokens: 7 * requests, budget: 7 * requests, spend: 0, concurrency: 0 },
+      });
+    }
+    const refusal = await refusalOf(() => limiter.acquire([key], { ...expecting(tokens(90)), isAdmitted: true }));
+    assert.equal(refusal.limit, "tokens");
+  });
+
+  it("gives back the request of an exchange that did not take place, and nothing of another one", async () => {
+    const { limiter } = getUnder();
+    const counted = keyWith({ requests: { limit: 2, windowMs: HOUR } });
+    const key = keyWith({ ...CALLS, ...limits });
+    const kept = await reserve(tokens(0), counted);
+    const undone = await reserve(tokens(0), key, counted);
+    assert.deepEqual([(await usedOf(limiter, key)).requests, await usedOf(limiter, counted)], [1, { requests: 2 }]);
+    undone.release(tokens(0), true);
+    undone.release(tokens(0), true);
+    kept.release(tokens(0));
+    assert.deepEqual(await usedOf(limiter, key), { requests: 0, tokens: 0, budget: 0, spend: 0, concurrency: 0 });
+    assert.deepEqual(await usedOf(limiter, counted), { requests: 1 });
+    const alone = await reserve(tokens(0), counted);
+    alone.release(tokens(0), true);
+    assert.deepEqual(await usedOf(limiter, counted), { requests: 1 });
+  });
+
   it("corrects nothing in a later window: there, only what was not reserved counts", async () => {
     const { limiter, pass } = getUnder();
     const key = keyWith({ tokens: { limit: 100, windowMs: MINUTE } });

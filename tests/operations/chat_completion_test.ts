@@ -170,9 +170,10 @@ describe("a chat completion request", () => {
       assert.equal(typeof isInputWhole, "boolean");
       assert.deepEqual(facts, {
         model: "m",
+        otherModels: undefined,
         isStream: true,
         choices: 2,
-        answers: 2,
+        generated: 2,
         users: [extra.user, extra.safety_identifier].filter((name) => typeof name === "string"),
         maxOutput: undefined,
         inputBytes: 0,
@@ -270,9 +271,10 @@ describe("a chat completion request", () => {
     const more = { stream: true, n: 3, max_tokens: 9, stream_options: null };
     assert.deepEqual(readChatCompletion({ ...base, ...more }, "ordered", 1000), {
       model: "m",
+      otherModels: undefined,
       isStream: true,
       choices: 3,
-      answers: 3,
+      generated: 3,
       users: [],
       maxOutput: 9,
       inputBytes: 1000,

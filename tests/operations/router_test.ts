@@ -4,11 +4,12 @@ import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
-import { resolveOperation } from "../../src/operations/router.ts";
+import { resolveOperation, toUnknownError } from "../../src/operations/router.ts";
 
 async function nameOf(method: string, url: string): Promise<string> {
   try {
-    return (await resolveOperation(method, url)).name;
+    const operation = await resolveOperation(method, url);
+    return operation.allow === undefined ? operation.name : toUnknownError(operation).code;
   } catch (error) {
     if (GatewayError.is(error)) return error.code;
     throw error;

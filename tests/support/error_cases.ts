@@ -80,6 +80,7 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | PreflightC
   },
   unknown_host: { call: change({ host: "nobody.example" }) },
   not_found: { call: () => ({ path: "/v1/nothing" }) },
+  ambiguous_path: { call: () => ({ path: "/v1/chat/completions;x" }) },
   operation_not_allowed: { call: () => ({ method: "GET", path: "/v1/files", body: "" }) },
   websocket_not_supported: {
     call: () => ({

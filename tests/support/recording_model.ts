@@ -165,6 +165,7 @@ export class ModelRecordings {
     return {
       gatherMs: 20,
       claim: (claim, holder) => run(() => this.#lose(this.#claim(claim, { gateway, holder }), gateway)),
+      isNamed: (name) => run(() => this.#names.has(name)),
       find: (id) => run(() => find(id)),
       waitForHead: async (id, waitMs, signal) => {
         await settled(id, ({ entries }) => entries.length > 0, { waitMs, signal });

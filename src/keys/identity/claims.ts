@@ -80,9 +80,7 @@ function toTexts(value: unknown): string[] {
 function apply({ claim, map, value, default: fallback }: ClaimRule, claims: Claims): string[] {
   if (claim === undefined) return toTexts(value);
   const given = toTexts(readClaim(claims, claim)).filter((text) => text !== "");
-  const found = map === undefined
-    ? given
-    : Object.entries(map).filter(([from]) => given.includes(from)).map(([, to]) => to);
+  const found = map === undefined ? given : map.filter(([from]) => given.includes(from)).map(([, to]) => to);
   return found.length > 0 || fallback === undefined ? found : toTexts(fallback);
 }
 

@@ -51,5 +51,14 @@ export function toRefused(error: unknown): TokenRefused {
   );
 }
 
+/** Returns whether the signature of a token is another one than its key makes. */
+export const isWrongSignature = (error: unknown): boolean =>
+  Object(error).code === "ERR_JWS_SIGNATURE_VERIFICATION_FAILED";
+
+/** Returns the keys that a token could mean, where it names none and several fit; `undefined` for any other error. */
+export function findCandidates<Key>(error: unknown): AsyncIterable<Key> | undefined {
+  return Object(error).code === "ERR_JWKS_MULTIPLE_MATCHING_KEYS" ? error as AsyncIterable<Key> : undefined;
+}
+
 /** Returns whether a token names a key that is not in the set. */
 export const isMissingKey = (error: unknown): boolean => Object(error).code === "ERR_JWKS_NO_MATCHING_KEY";

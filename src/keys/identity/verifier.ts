@@ -4,7 +4,14 @@
  *
  * @module
  */
-import { jwtVerify, type JWTVerifyGetKey, type JWTVerifyOptions } from "jose";
+import {
+  type CryptoKey,
+  errors,
+  jwtVerify,
+  type JWTVerifyGetKey,
+  type JWTVerifyOptions,
+  type JWTVerifyResult,
+} from "jose";
 import type { IdentityConfig } from "../../config/identity.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import type { TokenFault } from "../../errors/outcomes.ts";
@@ -15,7 +22,7 @@ import { type AdminRole, type Claims, ClaimsRefused, type KnownNames, type Token
 import { toIdOf, toRole, toTokenKey } from "./claims.ts";
 import type { IssuerKeys, KeySet, KeySetHealth } from "./key_set.ts";
 import type { RevocableToken, RevocationRegistry } from "./revocations.ts";
-import { isMissingKey, TokenRefused, toRefused } from "./token_fault.ts";
+import { findCandidates, isMissingKey, isWrongSignature, TokenRefused, toRefused } from "./token_fault.ts";
 import { findClaims, hasTokenForm, MAX_TOKEN_LENGTH, peekClaims } from "./token_form.ts";
 
 /** Maximum number of verified tokens that are remembered: about a kilobyte each. */
@@ -243,8 +250,7 @@ export class TokenVerifier {
     const { digest, clock } = this.#parts;
     const { config, options } = source;
     const currentDate = new Date(clock.now());
-    const find = by.find as JWTVerifyGetKey; // as createLocalJWKSet made it
-    const { payload: claims, protectedHeader: { typ } } = await jwtVerify(token, find, { ...options, currentDate });
+    const { payload: claims, protectedHeader: { typ } } = await verifySignature(token, by, { ...options, currentDate });
     if (!TYPES.includes(typ?.toLowerCase().replace(/^application\//, ""))) throw new TokenRefused("token_form", claims);
     const { exp = 0, iat = 0, jti, sub } = claims;
     const verified: Verified = {
@@ -287,6 +293,28 @@ export class TokenVerifier {
 
 /** The part of a verifier that deals with callers. */
 export type CallerTokens = Pick<TokenVerifier, "isToken" | "isHeldIn" | "resolve" | "close">;
+
+/**
+ * Verifies a token by the key that its header names. One that names no key is tried with each key that its algorithm can
+ * use (RFC 7515 §4.1.4: `kid` is a hint, and optional).
+ */
+async function verifySignature(token: string, by: KeySet, options: JWTVerifyOptions): Promise<JWTVerifyResult> {
+  const find = by.find as JWTVerifyGetKey; // as createLocalJWKSet made it
+  try {
+    return await jwtVerify(token, find, options);
+  } catch (error) {
+    const candidates = findCandidates<CryptoKey>(error);
+    if (candidates === undefined) throw error;
+    for await (const key of candidates) {
+      const result = await jwtVerify(token, key, options).catch((failure) => {
+        if (!isWrongSignature(failure)) throw failure;
+      });
+      if (result !== undefined) return result;
+    }
+    // None of them fits. The issuer may have published another one since.
+    throw new errors.JWKSNoMatchingKey();
+  }
+}
 
 function refuseIssuer(): never {
   throw new TokenRefused("token_issuer");

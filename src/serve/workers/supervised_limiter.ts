@@ -57,12 +57,15 @@ export class SupervisedLimiter implements Limiter {
   async acquire(subjects: readonly LimitSubject[], reservation: Reservation): Promise<Lease> {
     const lease = ++this.#leases;
     const terms = enforce(await this.#ask(lease, subjects, reservation), reservation);
-    let isHeld = countsAtEnd(subjects);
+    let isHeld = true;
     return {
       ...terms,
-      release: ({ tokens, spend }) => {
-        if (isHeld) this.#open().batch.releases.push([lease, tokens, spend]);
+      release: ({ tokens, spend }, isUndone = false) => {
+        if (!isHeld) return;
         isHeld = false;
+        const undone = isUndone ? this.#toNumbers(subjects) : null;
+        const isOwed = isUndone || countsAtEnd(subjects);
+        if (isOwed) this.#open().batch.releases.push([lease, tokens, spend, undone]);
       },
     };
   }
@@ -109,9 +112,9 @@ export class SupervisedLimiter implements Limiter {
   async #ask(lease: number, subjects: readonly LimitSubject[], reservation: Reservation): Promise<Standing[]> {
     if (this.#isAlone) throw new GatewayError("gateway_draining");
     const numbers = this.#toNumbers(subjects);
-    const { expected, most } = reservation;
+    const { expected, most, isAdmitted = false } = reservation;
     const { batch, waiting } = this.#open();
-    batch.questions.push([lease, numbers, expected.tokens, expected.spend, most.tokens, most.spend]);
+    batch.questions.push([lease, numbers, expected.tokens, expected.spend, most.tokens, most.spend, isAdmitted]);
     return await new Promise((resolve, reject) => waiting.push({ subjects, resolve, reject }));
   }
 

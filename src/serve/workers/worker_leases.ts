@@ -6,7 +6,7 @@
  *
  * @module
  */
-import { type Amounts, type LimitSubject, NO_AMOUNTS } from "../../limits/limiter.ts";
+import { type Amounts, type LimitSubject, NO_AMOUNTS, NO_RESERVATION } from "../../limits/limiter.ts";
 import type { MemoryLimiter, Release } from "../../limits/memory_limiter.ts";
 import { countsAtEnd } from "../../limits/shared_limiter.ts";
 import { findRefusing } from "../../limits/verdict.ts";
@@ -21,14 +21,18 @@ export type LimitQuestion = readonly [
   expectedSpend: number,
   mostTokens: number,
   mostSpend: number,
+  isAdmitted: boolean,
 ];
+
+/** A lease that has ended, and what was used; with the numbers of its subjects if there was no call after all. */
+export type LimitRelease = readonly [lease: number, tokens: number, spend: number, undone: readonly number[] | null];
 
 /** Questions and settlements of a worker. */
 export interface LimitBatch {
   /** Subjects by the numbers that they have from now on. */
   readonly subjects: readonly (readonly [number: number, subject: LimitSubject])[];
   /** Leases that have ended, and what was used. */
-  readonly releases: readonly (readonly [lease: number, tokens: number, spend: number])[];
+  readonly releases: readonly LimitRelease[];
   readonly questions: readonly LimitQuestion[];
 }
 
@@ -58,7 +62,7 @@ export class WorkerLeases {
    */
   handle({ subjects, releases, questions }: LimitBatch): LimitStates {
     for (const [number, subject] of subjects) this.#subjects[number] = subject;
-    for (const [lease, tokens, spend] of releases) this.#release(lease, { tokens, spend });
+    for (const release of releases) this.#settle(release);
     const states: number[] = [];
     for (const question of questions) this.#answer(question, states);
     return states;
@@ -70,14 +74,15 @@ export class WorkerLeases {
   }
 
   #answer(question: LimitQuestion, states: number[]): void {
-    const [lease, numbers, expectedTokens, expectedSpend, mostTokens, mostSpend] = question;
-    const subjects = numbers.map((number) => this.#subjects[number]).filter((subject) => subject !== undefined);
+    const [lease, numbers, expectedTokens, expectedSpend, mostTokens, mostSpend, isAdmitted] = question;
+    const subjects = this.#subjectsOf(numbers);
     const before = this.#limiter.standings(subjects);
     for (const { used, resetMs } of before) states.push(used, Math.ceil(resetMs));
     if (lease === 0) return;
     const reservation = {
       expected: { tokens: expectedTokens, spend: expectedSpend },
       most: { tokens: mostTokens, spend: mostSpend },
+      isAdmitted,
     };
     if (findRefusing(before, reservation).length > 0) return;
     const release = this.#limiter.admit(subjects, reservation);
@@ -85,8 +90,20 @@ export class WorkerLeases {
     else release(NO_AMOUNTS);
   }
 
-  #release(lease: number, used?: Amounts): void {
-    this.#held.get(lease)?.(used);
+  #subjectsOf(numbers: readonly number[]): LimitSubject[] {
+    return numbers.map((number) => this.#subjects[number]).filter((subject) => subject !== undefined);
+  }
+
+  #settle([lease, tokens, spend, undone]: LimitRelease): void {
+    // A lease of requests alone was released when it was acquired.
+    if (undone !== null && !this.#held.has(lease)) {
+      this.#held.set(lease, this.#limiter.hold(this.#subjectsOf(undone), NO_RESERVATION, 0));
+    }
+    this.#release(lease, { tokens, spend }, undone !== null);
+  }
+
+  #release(lease: number, used?: Amounts, isUndone?: boolean): void {
+    this.#held.get(lease)?.(used, isUndone);
     this.#held.delete(lease);
   }
 }

@@ -1,0 +1,108 @@
+/**
+ * Models that a body names in addition to `model`: lists of fallbacks, tools with a model, and fields by which providers
+ * such as OpenRouter, Vercel, Helicone and LiteLLM choose a model.
+ *
+ * @module
+ */
+
+type Fields = Readonly<Record<string, unknown>>;
+
+/** Models that a body names in addition to `model`. */
+export interface OtherModels {
+  readonly names: readonly string[];
+  /** Field that lets the provider choose a model, and does not name it; `undefined` where there is none. */
+  readonly unnamedIn: string | undefined;
+}
+
+/** Adds the models of a field to `names`. Returns false if the field can stand for a model that it does not name. */
+type Reader = (value: unknown, names: string[], body: Fields) => boolean;
+
+const fieldsOf = (value: unknown): Fields => (typeof value === "object" && value !== null ? value : {}) as Fields;
+
+function readName(value: unknown, names: string[]): boolean {
+  if (typeof value !== "string") return false;
+  names.push(value);
+  return true;
+}
+
+/** Reads a list of names, or of objects with a `model`. */
+function readList(value: unknown, names: string[]): boolean {
+  if (!Array.isArray(value)) return false;
+  let isRead = true;
+  for (const entry of value) {
+    isRead = readName(typeof entry === "string" ? entry : fieldsOf(entry).model, names) && isRead;
+  }
+  return isRead;
+}
+
+/** OpenRouter's `"route": "fallback"` means the models of its list, and without a list whatever it finds fit. */
+function readRoute(value: unknown, _names: string[], { models }: Fields): boolean {
+  return value === "fallback" && Array.isArray(models) && models.length > 0;
+}
+
+/** Vercel's options: `gateway.models` is a list of fallbacks. */
+function readProviderOptions(value: unknown, names: string[]): boolean {
+  const { models } = fieldsOf(fieldsOf(value).gateway);
+  return (models ?? null) === null || readList(models, names);
+}
+
+/** Reads the models of a tool that the provider runs, such as OpenAI's for images or Anthropic's advisor. */
+function readTool(tool: Fields, names: string[]): boolean {
+  const { model, models } = tool;
+  const isRead = (model ?? null) === null || readName(model, names);
+  return ((models ?? null) === null || readList(models, names)) && isRead;
+}
+
+function readTools(value: unknown, names: string[]): boolean {
+  if (!Array.isArray(value)) return true; // no tools
+  let isRead = true;
+  for (const entry of value) {
+    const tool = fieldsOf(entry);
+    isRead = readTool(tool, names) && isRead;
+    // The parameters of a function are a schema of the caller's own.
+    if (tool.type !== "function") isRead = readTool(fieldsOf(tool.parameters), names) && isRead;
+  }
+  return isRead;
+}
+
+const readNothing = (): boolean => false;
+
+/** Readers by the name of the field, in lower case. */
+const READERS: ReadonlyMap<string, Reader> = new Map<string, Reader>([
+  ["models", readList], // https://openrouter.ai/docs/features/model-routing
+  ["fallbacks", readList], // https://docs.litellm.ai/docs/proxy/reliability, https://assemblyai.com/docs/llm-gateway/fallback
+  ["fallback_models", readList],
+  ["context_window_fallbacks", readList],
+  ["content_policy_fallbacks", readList],
+  ["route", readRoute],
+  ["preset", readNothing], // a stored request with a model, https://openrouter.ai/docs/features/presets
+  ["plugins", readNothing], // some call further models, https://openrouter.ai/docs/features/plugins
+  ["extra_body", readNothing], // more fields, each of which may be one of these
+  ["provideroptions", readProviderOptions], // https://vercel.com/docs/ai-gateway/openresponses/provider-options
+  ["tools", readTools],
+]);
+const PLAIN_KEY = /^[a-z_]*$/;
+
+/** Some parsers match keys in any case, see `json_guard.ts`. */
+const foldCase = (key: string): string => PLAIN_KEY.test(key) ? key : key.toUpperCase().toLowerCase();
+
+/**
+ * Reads the models that a body names in addition to `model`.
+ *
+ * @param body The parsed body
+ * @returns The models; `undefined` where it names none
+ */
+export function readOtherModels(body: Fields): OtherModels | undefined {
+  const names: string[] = [];
+  let unnamedIn: string | undefined;
+  for (const key in body) {
+    const read = READERS.get(foldCase(key));
+    const value = body[key];
+    if (read !== undefined && value !== null && !read(value, names, body)) unnamedIn ??= key;
+  }
+  // Helicone takes several models in one text.
+  if (typeof body.model === "string" && body.model.includes(",")) {
+    names.push(...body.model.split(",").map((name) => name.trim()));
+  }
+  return names.length === 0 && unnamedIn === undefined ? undefined : { names, unnamedIn };
+}

@@ -1,0 +1,60 @@
+/**
+ * Search for gateway keys in the parts of a request that the provider, the log, metrics or usage would show. A gateway key
+ * goes to nobody.
+ *
+ * @module
+ */
+import { GatewayError } from "../errors/gateway_error.ts";
+import { type CredentialRules, type Credentials, toGatewayKeyError } from "../inbound/credentials.ts";
+
+/** The gateway keys to search for. */
+export interface SearchedKeys {
+  /** The gateway key of the caller. */
+  readonly presentedKey: string;
+  readonly gateway: {
+    /** Tells whether a text contains a gateway key or an identity token of a known form. */
+    readonly holdsKey: (text: string) => boolean;
+  };
+}
+
+function holdsGatewayKey(text: string, { presentedKey, gateway }: SearchedKeys): boolean {
+  return text.includes(presentedKey) || gateway.holdsKey(text);
+}
+
+function misplaced(param: string): GatewayError {
+  return new GatewayError("gateway_key_misplaced", { param });
+}
+
+/** Searches the keys for the provider. @throws {GatewayError} `gateway_key_in_authorization` */
+export function assertNoKeyInCredentials(credentials: Credentials, rules: CredentialRules, keys: SearchedKeys): void {
+  for (const name in credentials) {
+    if (holdsGatewayKey(credentials[name] ?? "", keys)) throw toGatewayKeyError(name, rules);
+  }
+}
+
+/** Searches a URL, as it is and as a provider decodes it. @throws {GatewayError} `gateway_key_misplaced` */
+export function assertNoKeyInUrl(url: string, keys: SearchedKeys): void {
+  if (!holdsGatewayKey(url, keys) && !(url.includes("%") && holdsGatewayKey(decodeEscapes(url), keys))) return;
+  throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the URL" });
+}
+
+/** Decodes the escapes of ASCII characters, of which keys consist. */
+function decodeEscapes(url: string): string {
+  return url.replace(/(?:%[0-7][0-9a-f])+/gi, (escapes) => decodeURIComponent(escapes));
+}
+
+/** Searches the model and the end users that a body names. @throws {GatewayError} `gateway_key_misplaced` */
+export function assertNoKeyInFields(
+  { model = "", users }: { readonly model?: string | undefined; readonly users: readonly string[] },
+  keys: SearchedKeys,
+): void {
+  if (holdsGatewayKey(model, keys)) throw misplaced("model");
+  if (users.some((user) => holdsGatewayKey(user, keys))) throw misplaced("user");
+}
+
+/** Searches the headers that are forwarded. @throws {GatewayError} `gateway_key_misplaced` */
+export function assertNoKeyInHeaders(headers: Readonly<Record<string, string>>, keys: SearchedKeys): void {
+  for (const name in headers) {
+    if (holdsGatewayKey(headers[name] ?? "", keys)) throw misplaced(name);
+  }
+}

@@ -1,0 +1,146 @@
+/** Models that a body names in addition to `model`: the key's list holds for each, and the dearest price is reserved. */
+// runtimes: all, old node, workers
+import assert from "node:assert/strict";
+import { afterEach, describe, it } from "@std/testing/bdd";
+import { closeAll, startWith } from "../support/aimock.ts";
+import type { Answering } from "../support/provider.ts";
+
+const OWN = "own-key-of-a-team";
+const BODY = { model: "good-1", messages: [{ role: "user", content: "Hi" }], max_tokens: 1000 };
+/** Makes a body so large that it is read in one pass, see `json_view.ts`. */
+const LONG = { messages: [{ role: "user", content: "Hi ".repeat(3000) }] };
+
+/** Starts a gateway with one key. */
+async function start(key: Record<string, unknown>, config: Record<string, unknown> = {}, answering?: Answering) {
+  const provider = { headers: { pass: ["x-portkey-*", "x-mine"] } };
+  const keys = [{ id: "team", key: OWN, ...key }];
+  const started = await startWith(answering, { provider, config: { keys, ...config } });
+  const { under } = started;
+  const post = (body: unknown, headers: Record<string, string> = {}, path = "/v1/chat/completions") =>
+    fetch(`${under.a}${path}`, {
+      method: "POST",
+      headers: { ...under.headers, "gateway-auth": `Bearer ${OWN}`, ...headers },
+      body: typeof body === "string" ? body : JSON.stringify(body),
+    });
+  return { ...started, post };
+}
+
+/** Fields that name a model, or let the provider choose one, and the field that a refusal names. */
+const NAMED: readonly [fields: object, param: string][] = [
+  [{ models: ["good-2", "bad-1"] }, "model"],
+  [{ models: ["bad-1"], route: "fallback" }, "model"],
+  [{ models: [{ model: "bad-1" }] }, "model"],
+  [{ Models: ["bad-1"] }, "model"],
+  [{ fallbacks: ["bad-1"] }, "model"],
+  [{ fallbacks: [{ model: "good-2" }, { model: "bad-1", max_tokens: 9 }] }, "model"],
+  [{ fallbacks: [{ "good-1": ["bad-1"] }] }, "fallbacks"],
+  [{ fallback_models: ["bad-1"] }, "model"],
+  [{ models: "bad-1" }, "models"],
+  [{ models: [["bad-1"]] }, "models"],
+  [{ models: [{ id: "bad-1" }] }, "models"],
+  [{ route: "fallback" }, "route"],
+  [{ route: "fallback", models: [] }, "route"],
+  [{ preset: "mine" }, "preset"],
+  [{ plugins: [{ id: "fusion" }] }, "plugins"],
+  [{ extra_body: { models: ["bad-1"] } }, "extra_body"],
+  [{ providerOptions: { gateway: { models: ["bad-1"] } } }, "model"],
+  [{ tools: [{ type: "image_generation", model: "bad-1" }] }, "model"],
+  [{ tools: [{ type: "x:advisor", parameters: { model: "bad-1" } }] }, "model"],
+  [{ model: "good-1,bad-1" }, "model"],
+  [{ model: "good-1/x, bad-1/y" }, "model"],
+];
+
+const FUNCTION = {
+  type: "function",
+  function: { name: "f", parameters: { properties: { model: { type: "string" } } } },
+};
+const HARMLESS: readonly object[] = [
+  { models: ["good-2", "good-3"], route: "fallback" },
+  { models: null, fallbacks: [], route: null, preset: null },
+  { fallbacks: [{ model: "good-2" }] },
+  { provider: { order: ["one", "two"], allow_fallbacks: false }, providerOptions: { gateway: { order: ["one"] } } },
+  { tools: [FUNCTION, { type: "function", name: "f", parameters: { model: { type: "string" } } }, { type: "x" }] },
+];
+
+describe("models beside the model of a body", () => {
+  afterEach(closeAll);
+
+  it("have to be in the list of a key that is limited to models", async () => {
+    const { post, provider } = await start({ models: ["good-*"] });
+    for (const size of [{}, LONG]) {
+      for (const [fields, param] of NAMED) {
+        const refused = await post({ ...BODY, ...size, ...fields });
+        const { error } = await refused.json();
+        const expected = [403, "model_not_allowed", param];
+        assert.deepEqual([refused.status, error?.code, error?.param], expected, JSON.stringify(fields));
+      }
+    }
+    const doubled = JSON.stringify(BODY).replace("{", '{"models":["good-1"],"models":["bad-1"],');
+    assert.equal((await post(doubled)).status, 400);
+    assert.equal(provider.calls.length, 0);
+    for (const fields of HARMLESS) {
+      const answer = await post({ ...BODY, ...fields });
+      assert.equal(answer.status, 200, JSON.stringify(fields));
+      await answer.body?.cancel();
+    }
+  });
+
+  it("pass as they are for a key that is not", async () => {
+    const { post, provider } = await start({});
+    for (const [fields] of NAMED) {
+      const body = JSON.stringify({ ...BODY, ...fields });
+      assert.equal((await post(body)).status, 200, body);
+      assert.equal(provider.calls.at(-1)?.body.toString(), body);
+    }
+  });
+
+  it("count with the dearest price among them, and need one each under a budget of money", async () => {
+    const prices = { "good-1": { input: 1, output: 1 }, "good-2": { input: 0, output: 100 } };
+    let left = 0;
+    const { post, provider } = await start(
+      { limits: { budget: "1 USD/day" } },
+      { prices },
+      (response) => response.setHeader("content-type", "application/json").end("{}"),
+    );
+    const reservedFor = async (fields: object) => {
+      const answer = await post({ ...BODY, ...fields });
+      await answer.body?.cancel();
+      assert.equal(answer.status, 200, JSON.stringify(fields));
+      const rest = Number(/"spend";r=(\d+)/.exec(answer.headers.get("ratelimit") ?? "")?.[1]);
+      const reserved = left - rest;
+      left = rest;
+      return reserved;
+    };
+    left = 1e9;
+    const own = await reservedFor({});
+    assert.ok(own < 2_000_000, `${own} reserved`);
+    left = 1e9;
+    const withOther = await reservedFor({ models: ["good-2"] });
+    assert.ok(withOther >= 100_000_000, `${withOther} reserved`);
+    const seen = provider.calls.length;
+    for (const [fields] of NAMED) {
+      const { status } = await post({ ...BODY, ...fields });
+      assert.equal(status, 403, JSON.stringify(fields));
+    }
+    assert.equal(provider.calls.length, seen);
+  });
+
+  it("can't be chosen by a header of a key that is limited to models", async () => {
+    const CHOOSING = [
+      "helicone-fallbacks",
+      "helicone-target-url",
+      "cf-aig-x",
+      "x-portkey-config",
+      "x-portkey-provider",
+    ];
+    for (const models of [["good-*"], undefined]) {
+      const { post, provider } = await start(models === undefined ? {} : { models });
+      const headers = Object.fromEntries(CHOOSING.map((name) => [name, "bad-1"]));
+      await (await post(BODY, { ...headers, "x-mine": "yes", "x-title": "app" })).body?.cancel();
+      const sent = provider.calls[0]?.headers ?? {};
+      assert.deepEqual([sent["x-mine"], sent["x-title"]], ["yes", "app"]);
+      for (const name of CHOOSING) assert.equal(sent[name], models === undefined ? "bad-1" : undefined, name);
+      await closeAll();
+    }
+  });
+});
