@@ -231,7 +231,7 @@ const provider = v.strictObject({
   limits: v.optional(about(LimitSetSchema, "What all keys together may take of it")),
   maxOutput: v.optional(about(
     v.pipe(v.number(countForm), v.integer(countForm), v.minValue(1, countForm), v.maxValue(1e9, countForm)),
-    "The most tokens that one answer has, for `strict` limits where the caller sets no maximum",
+    "The most tokens that one answer has: caps what callers state, and counts where they state none",
   )),
   prices: v.optional(about(PricesSchema, "What its models cost; these come before the prices for all providers")),
 }, "expected an object");

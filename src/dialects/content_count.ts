@@ -81,25 +81,37 @@ function toTokens(textBytes: number, mediaBytes: number): number {
   return Math.ceil(textBytes / BYTES_PER_TOKEN + mediaBytes / MEDIA_BYTES_PER_TOKEN);
 }
 
+/** Ends of keys and types, with their quotes, that stand in the beginning of events. */
+export interface ContentMarks {
+  /** Marks of events that have content. */
+  readonly spoken: readonly Uint8Array[];
+  /** Marks of events that have none, or repeat what came before. */
+  readonly silent: readonly Uint8Array[];
+}
+
+/** The marks of a stream in which every event may have content. */
+export const NO_MARKS: ContentMarks = { spoken: [], silent: [] };
+
 /**
  * Counts the tokens of one stream. The events of a stream have their content in the same place, between the same bytes:
  * only where it stands elsewhere than in the event before it is it searched for.
  */
 export class ContentCounter {
-  readonly #marks: readonly Uint8Array[];
+  readonly #marks: ContentMarks;
   #textBytes = 0;
   #mediaBytes = 0;
   #events = 0;
-  /** Offset of the content in the event that had some last, and the last byte of its key. */
+  /** Offset of the content in the event that had some last, the last byte of its key, and the byte before its quote. */
   #offset = 0;
   #keyEnd = 0;
+  #colon = 0;
   /** Distance of its closing quote from the event's end, and the byte after that quote. */
   #rest = 0;
   #after = 0;
   #isMedia = false;
 
-  /** @param marks Ends of keys or types of which one stands in the beginning of each event with content; none for all */
-  constructor(marks: readonly Uint8Array[]) {
+  /** @param marks Marks of events; none if all events may have content */
+  constructor(marks: ContentMarks) {
     this.#marks = marks;
   }
 
@@ -117,7 +129,8 @@ export class ContentCounter {
    */
   count(bytes: Uint8Array, start: number, end: number): void {
     let from = start + this.#offset;
-    if (bytes[from - 1] !== QUOTE || bytes[from - 4] !== this.#keyEnd || from >= end) {
+    const isInPlace = bytes[from - 1] === QUOTE && bytes[from - 2] === this.#colon && bytes[from - 4] === this.#keyEnd;
+    if (!isInPlace || from >= end) {
       from = this.#find(bytes, start, end);
       if (from === -1) return;
     }
@@ -174,19 +187,26 @@ export class ContentCounter {
     this.#isMedia = found.isMedia;
     this.#offset = found.start - start;
     this.#keyEnd = bytes[found.start - 4] ?? 0;
+    this.#colon = bytes[found.start - 2] ?? 0;
     return found.start;
   }
 
+  /** Returns whether an event may have content: not if its beginning has marks of silent events alone. */
   #isMarked(bytes: Uint8Array, start: number, end: number): boolean {
-    if (this.#marks.length === 0) return true;
+    const { spoken, silent } = this.#marks;
     const last = Math.min(end, start + MAX_BEGINNING);
+    let isSilent = false;
     for (let at = start; at < last; at++) {
       if (bytes[at] !== QUOTE) continue;
-      for (const mark of this.#marks) if (startsWithAt(bytes, mark, at + 1 - mark.length)) return true;
+      if (endsWithOne(bytes, spoken, at + 1)) return true;
+      isSilent ||= endsWithOne(bytes, silent, at + 1);
     }
-    return false;
+    return !isSilent;
   }
 }
+
+const endsWithOne = (bytes: Uint8Array, marks: readonly Uint8Array[], end: number): boolean =>
+  marks.some((mark) => startsWithAt(bytes, mark, end - mark.length));
 
 /** A string of an event that may be content. */
 interface Content {

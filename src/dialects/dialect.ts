@@ -66,8 +66,8 @@ export interface AskedUsage {
 
 /** Port: a dialect. */
 export interface Dialect {
-  /** Creates the scanner of one stream. @param choices The number of answers that the caller asked for, at least 1 */
-  createScanner(choices: number): StreamScanner;
+  /** Creates the scanner of one stream. @param answers The number of answers that the caller asked for, at least 1 */
+  createScanner(answers: number): StreamScanner;
   /** Creates the meter of one plain answer that passes in pieces. */
   createMeter(): AnswerMeter;
   /** Reads the tokens that a plain answer states. @param answer All of it */

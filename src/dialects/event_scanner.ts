@@ -6,7 +6,7 @@
  */
 import { joinChunks } from "../http/read_all.ts";
 import { startsWithAt } from "./byte_search.ts";
-import { ContentCounter } from "./content_count.ts";
+import { ContentCounter, type ContentMarks, NO_MARKS } from "./content_count.ts";
 import { MAX_KEPT_BYTES } from "./dialect.ts";
 import { JsonSkeleton } from "./json_skeleton.ts";
 
@@ -73,8 +73,8 @@ export abstract class EventScanner {
   #hasEndedInLine = false;
   readonly #content: ContentCounter;
 
-  /** @param contentMarks Ends of keys or types of which one stands in each event with content; none if all may have */
-  constructor(contentMarks: readonly Uint8Array[] = []) {
+  /** @param contentMarks Marks of events with and without content; none if all may have some */
+  constructor(contentMarks: ContentMarks = NO_MARKS) {
     this.#content = new ContentCounter(contentMarks);
   }
 

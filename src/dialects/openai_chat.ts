@@ -14,7 +14,10 @@ import { fieldOf, PlainAnswerMeter, readPlainUsage, readTokens } from "./token_u
 
 const utf8 = new TextDecoder();
 
-/** The most choices that are tracked, the first ones: `n` is at most 128 (OpenAI's reference). */
+/**
+ * The most choices that are tracked, the first ones: `n` is at most 128 (OpenAI's reference). Where more were asked for,
+ * only `[DONE]` ends the answer.
+ */
 const MAX_CHOICES = 128;
 
 /**
@@ -39,25 +42,26 @@ function isEndOfAudio(audio: unknown): boolean {
 class ChunkScanner extends EventScanner implements StreamScanner {
   isDone = false;
   usage: TokenUsage | undefined;
-  readonly #hasSeveralChoices: boolean;
+  readonly #expected: number;
   /** The choices that have begun, each with whether it has finished. */
   readonly #choices = new Map<number, boolean>();
 
   constructor(choices: number) {
     super();
-    this.#hasSeveralChoices = choices > 1;
+    this.#expected = Math.floor(choices);
   }
 
-  /** True after `[DONE]`, or once every choice that began has its finish reason. */
+  /** True after `[DONE]`, or once every choice that was asked for, and every other that began, has its finish reason. */
   get isComplete(): boolean {
     if (this.isDone) return true;
+    if (this.#choices.size < this.#expected) return false;
     for (const hasFinished of this.#choices.values()) if (!hasFinished) return false;
-    return this.#choices.size > 0;
+    return true;
   }
 
   protected override readLine(bytes: Uint8Array, start: number, end: number): void {
     if (isDoneLine(bytes, start, end)) this.isDone = true;
-    else if (this.#hasSeveralChoices || isTelling(bytes, start, end, this.hasEscapes)) {
+    else if (this.#expected > 1 || isTelling(bytes, start, end, this.hasEscapes)) {
       this.readText(utf8.decode(bytes.subarray(start, end)));
     }
   }

@@ -8,6 +8,7 @@ import type { GatewayError } from "../errors/gateway_error.ts";
 import type { TokenUsage } from "../exchange/record.ts";
 import { skipSpace, startsWithAt } from "./byte_search.ts";
 import { isTelling } from "./chunk_search.ts";
+import type { ContentMarks } from "./content_count.ts";
 import type { StreamScanner } from "./dialect.ts";
 import { EventScanner, isDoneLine } from "./event_scanner.ts";
 
@@ -16,8 +17,12 @@ const COLON = 0x3a;
 const OPEN_OBJECT = 0x7b;
 const ascii = (text: string): Uint8Array => new TextEncoder().encode(text);
 const TYPE = ascii('"type"');
-/** The ends of the types and keys of which events with content have one; the others may repeat what came before. */
-const CONTENT_MARKS = [ascii('delta"'), ascii('partial_image"')];
+/** Ends of types and keys. Events of a type that is not known may have content. */
+const CONTENT_MARKS: ContentMarks = {
+  spoken: ['delta"', 'partial_image"'].map(ascii),
+  silent: ['done"', 'completed"', 'created"', 'added"', 'start"', 'stop"', 'progress"', 'queued"', 'incomplete"']
+    .concat(['failed"', 'error"', 'ping"', 'searching"', 'generating"', 'interpreting"']).map(ascii),
+};
 const utf8 = new TextDecoder();
 
 /** The parsed data of an event. */

@@ -18,7 +18,7 @@ export interface ChatCompletionRequest {
   readonly isStream: boolean | undefined;
   /** Models that the body names in addition to `model`; `undefined` where it names none. */
   readonly otherModels: OtherModels | undefined;
-  /** The number of choices that were asked for (`n`), at least 1. */
+  /** The number of answers that were asked for: `n`, for each prompt. At least 1. */
   readonly choices: number;
   /** The number of answers that the provider makes, of which it may return fewer; at least 1. */
   readonly generated: number;

@@ -58,15 +58,15 @@ export function readJsonFacts(
   if (typeof json !== "object" || json === null || Array.isArray(json)) throw new GatewayError("invalid_json");
   const fields = json as Readonly<Record<string, unknown>>;
   const choices = readCount(fields.n);
-  const isLegacy = group === "completions";
+  const prompts = group === "completions" ? countPrompts(fields.prompt) : 1;
   return {
     model: readModel(fields.model, model),
     otherModels: readOtherModels(fields),
     // Speech asks for a stream in a way of its own.
     isStream: fields.stream_format === "sse" || readStream(fields.stream),
-    choices,
+    choices: choices * prompts,
     // https://platform.openai.com/docs/api-reference/completions: best_of are made for each prompt, n are returned
-    generated: Math.max(choices, readCount(fields.best_of)) * (isLegacy ? countPrompts(fields.prompt) : 1),
+    generated: Math.max(choices, readCount(fields.best_of)) * prompts,
     users: usersOf(fields),
     maxOutput: group === "responses" ? readMaxOutput(fields.max_output_tokens) : readMaxOutput(fields.max_tokens),
     inputBytes: countInputBytes(fields, byteLength),

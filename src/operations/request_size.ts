@@ -111,9 +111,12 @@ function isText(value: unknown): boolean {
   if (fields.type !== undefined && !BOUNDED_TYPES.has(fields.type)) return false;
   // An item of a response that has nothing but an id stands for an earlier one.
   if (fields.type === undefined && fields.role === undefined && fields.id !== undefined) return false;
-  return Object.entries(fields).every(([name, each]) =>
-    FREE_KEYS.has(name) || (REFERRING_KEYS.has(name) ? each === null : isText(each))
-  );
+  for (const name in fields) {
+    const each = fields[name];
+    if (REFERRING_KEYS.has(name) && each !== null) return false;
+    if (typeof each === "object" && !FREE_KEYS.has(name) && !isText(each)) return false;
+  }
+  return true;
 }
 
 function countKeys(value: unknown): number {
@@ -137,7 +140,7 @@ function countColons(body: Uint8Array): number {
 
 /**
  * Checks that all of a request's input stands in its body. Not so where it refers to anything else (an earlier response,
- * a file, a URL), holds a picture, sound or document, has the provider use tools of its own, or has a field that is not
+ * a file, a URL), holds a picture, sound or document, has the provider use its own tools, or has a field that is not
  * known.
  *
  * @param fields The parsed body

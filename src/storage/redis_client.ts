@@ -69,8 +69,8 @@ export class RedisClient {
   }
 
   /**
-   * Changes when another server has taken over, or has started again: it can lack what was written last. Of a Cluster it
-   * also changes when a server is back.
+   * Changes when another server has taken over, or has started again: it can lack what was written last. Of a Cluster,
+   * only when its primaries are others.
    */
   get generation(): number {
     return this.#servers.generation;

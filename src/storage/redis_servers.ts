@@ -36,7 +36,10 @@ export interface RedisServers {
   readonly isUp: boolean;
   /** The last error of the connection itself. */
   readonly fault: string;
-  /** Changes when another server has taken over, or has started again: it can lack what was written last. */
+  /**
+   * Changes when another server has taken over, or has started again: it can lack what was written last. Of a Cluster,
+   * only when its primaries are others.
+   */
   readonly generation: number;
   /** Describes the failure of the servers. */
   describe(): string;
@@ -271,8 +274,7 @@ export class ClusterServers implements RedisServers {
       probe: () => this.#probe(name),
       reopen: () => this.#cluster.primaries().get(name)?.disconnect(),
       changed: (cause) => {
-        if (cause === undefined) this.generation++;
-        else this.#refresh();
+        if (cause !== undefined) this.#refresh();
         this.#changed(cause, this.#servers.get(name));
       },
     });

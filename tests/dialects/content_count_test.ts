@@ -101,6 +101,11 @@ const FORMS: Readonly<Record<string, [dialect: Dialect, write: (text: string) =>
   ],
   "a delta of a message": [ANTHROPIC, (text) => toDelta({ type: "text_delta", text }, " ".repeat(text.length % 7))],
   "a message's thought": [ANTHROPIC, (thinking) => toDelta({ type: "thinking_delta", thinking })],
+  "an event of a response that is not known": [
+    OPENAI_RESPONSES,
+    (text) => toEvent({ type: "response.musing.piece", sequence_number: sequence++, musing: text } as TypedEvent),
+  ],
+  "an event of a message that is not known": [ANTHROPIC, (text) => toEvent({ type: "musing", text } as TypedEvent)],
   "a message's delta that is not known": [ANTHROPIC, (text) => toDelta({ type: "musing_delta", musing_text: text })],
   "a tool's input in a message": [ANTHROPIC, (text) => toDelta({ type: "input_json_delta", partial_json: text })],
   "a delta of a transcript": [

@@ -62,7 +62,7 @@ function reference(text: string, choices: number): Findings {
     }
     if (name === "error" && data.length > 0) hasError = true;
   }
-  const isComplete = isDone || (finished.size > 0 && [...begun].every((index) => finished.has(index)));
+  const isComplete = isDone || (begun.size >= choices && [...begun].every((index) => finished.has(index)));
   return { payloads, isDone, isComplete, hasError, isAtBoundary: last === "" && !isInEvent && text !== "\ufeff" };
 }
 
@@ -224,6 +224,18 @@ describe("the scanner of events", () => {
       }
     });
   }
+
+  it("waits for every choice that was asked for, also for those that have not begun", () => {
+    const first = chunk("a", null, 0) + chunk(null, "stop", 0);
+    for (const choices of [1, 2, 3]) assert.equal(scan(Buffer.from(first), [], choices).isComplete, choices === 1);
+    const second = chunk("b", null, 1) + chunk(null, "stop", 1);
+    for (const choices of [2, 2.5, 3]) {
+      assert.equal(scan(Buffer.from(first + second), [], choices).isComplete, choices < 3);
+    }
+    const all = Array.from({ length: 128 }, (_, index) => chunk(null, "stop", index)).join("");
+    for (const choices of [128, 129]) assert.equal(scan(Buffer.from(all), [], choices).isComplete, choices === 128);
+    assert.equal(scan(Buffer.from(`${all}data: [DONE]\n\n`), [], 129).isComplete, true);
+  });
 
   it("waits for every choice that began when several were asked for", () => {
     const begun = chunk("a", null, 0) + chunk("b", null, 1) + chunk(null, "stop", 1);

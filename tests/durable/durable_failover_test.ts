@@ -76,10 +76,10 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
     rmSync(folder, { recursive: true, force: true });
   });
 
-  /** Resumes, once the gateway has found the new primary. */
-  async function resume(url: string): Promise<Reading> {
+  /** Reads, once the gateway has found the new primary. */
+  async function unlessAway(read: () => Reading): Promise<Reading> {
     for (const end = performance.now() + RECOVERY_MS;;) {
-      const reading = new Reading(url, { headers: HEADERS });
+      const reading = read();
       if ((await reading.head)?.statusCode !== 503 || performance.now() > end) return reading;
       await reading.over;
       await new Promise((resolve) => setTimeout(resolve, 20));
@@ -121,7 +121,7 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
       await isOver;
       await until(isMaster, "the failover", RECOVERY_MS);
       const from = first.length - 7;
-      const late = await resume(`${far}${address}?offset=${from}`);
+      const late = await unlessAway(() => new Reading(`${far}${address}?offset=${from}`, { headers: HEADERS }));
       await send(PIECES.length);
       answer.end();
       assert.equal(await first.over, "ended");
@@ -191,9 +191,8 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
     for (const [name, first] of firsts) {
       if (!answers.has(name)) continue;
       await first.head;
-      retries.set(name, call(far, name));
+      retries.set(name, await unlessAway(() => call(far, name)));
     }
-    await Promise.all(Array.from(retries.values(), ({ head }) => head));
     for (const name of long) finish(name, sent);
     for (const name of retries.keys()) if (!long.includes(name)) finish(name);
     for (const [name, retry] of retries) {

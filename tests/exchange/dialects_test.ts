@@ -20,7 +20,7 @@ import {
   type TypedEvent,
 } from "../support/event_streams.ts";
 import { PROMPT, type UnderTest } from "../support/gateway.ts";
-import { stream } from "../support/provider.ts";
+import { chunk, stream } from "../support/provider.ts";
 
 interface Sample {
   readonly path: string;
@@ -128,6 +128,39 @@ describe("a stream of any interface", () => {
       const event = answer.subarray(bytes.length).toString();
       assert.match(event, /^(?:event: error\n)?data: \{.*"code":"upstream_stream_truncated".*\}\n\n$/);
       assert.equal((await under.settled()).outcome, "upstream_cut");
+    });
+  }
+
+  const MANY: Readonly<Record<string, [path: string, body: object, answers: number]>> = {
+    "several choices": ["/chat/completions", { messages: [{ role: "user", content: PROMPT }], n: 2 }, 2],
+    "several prompts": ["/completions", { prompt: [PROMPT, "And then?"] }, 2],
+    "several prompts in tokens": ["/completions", { prompt: [[1, 2], [3]] }, 2],
+    "several choices of several prompts": ["/completions", { prompt: ["a", "b"], n: 2 }, 4],
+  };
+  for (const [name, [path, asked, answers]] of Object.entries(MANY)) {
+    it(`of ${name} breaks off unless each answer has its end, with an error event`, async () => {
+      const all = Array.from({ length: answers }, (_, index) => chunk("Hi", null, index) + chunk(null, "stop", index));
+      let text = "";
+      let isCut = false;
+      let calls = 0;
+      const { under } = await startWith((response) => {
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(text, () => setImmediate(() => isCut ? response.destroy() : response.end()));
+      });
+      const sample = { path, body: { model: "test-1", stream: true, ...asked }, text };
+      for (isCut of [false, true]) {
+        for (let count = 1; count < answers; count++) {
+          text = all.slice(0, count).join("");
+          const code = isCut ? "upstream_disconnected" : "upstream_stream_truncated";
+          const answer = (await call(under.a, under, sample)).toString();
+          assert.ok(answer.startsWith(text) && answer.slice(text.length).includes(`"code":"${code}"`), answer);
+          assert.equal((await under.settled(++calls)).outcome, "upstream_cut");
+        }
+      }
+      isCut = false;
+      text = all.join("");
+      assert.equal((await call(under.a, under, sample)).toString(), text);
+      assert.equal((await under.settled(++calls)).outcome, "ok");
     });
   }
 

@@ -109,7 +109,7 @@ describe("the charge of a call", () => {
       assert.equal(await charged(gateway), 70);
     });
 
-    it(`is what a stream with the status ${status} states, and an error ends one that breaks off`, async () => {
+    it(`is what a stream with the status ${status} states, which ends in an error where it breaks off`, async () => {
       let isWhole = true;
       answering = (response, { path }) => {
         if (path === "/v1/models") return response.end("{}");
