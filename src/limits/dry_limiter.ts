@@ -4,7 +4,7 @@
  * @module
  */
 import type { Lease, Limiter, LimitSubject, Reservation, Standing } from "./limiter.ts";
-import { enforce } from "./verdict.ts";
+import { enforce, toLease } from "./verdict.ts";
 
 /** The questions that a {@link DryLimiter} was asked about one exchange, and the state by which they were decided. */
 export interface LimitQuestion {
@@ -30,7 +30,7 @@ export class DryLimiter implements Limiter {
     const others = this.asked?.standings.filter(({ subject }) => !subjects.includes(subject)) ?? [];
     // Nothing was taken before: also a second lease takes the request and the place.
     this.asked = { standings: [...others, ...standings], reservation: { ...reservation, isAdmitted: false } };
-    return { ...enforce(standings, reservation), release() {} };
+    return toLease(enforce(standings, reservation), () => {});
   }
 
   status(subject: LimitSubject): Promise<Standing[]> {

@@ -38,7 +38,7 @@ import {
 } from "./redis_plan.ts";
 import { ACQUIRE, COUNT } from "./redis_scripts.ts";
 import { mayBeDone, Settlements, toCorrections, toUndoing } from "./settlements_redis.ts";
-import { enforce, findRefusing } from "./verdict.ts";
+import { enforce, findRefusing, toLease } from "./verdict.ts";
 
 /** Interval at which a gateway renews its membership and its open exchanges. Milliseconds. */
 const RENEW_MS = 3000;
@@ -154,7 +154,7 @@ export class RedisLimiter implements Limiter {
     const [first] = asked;
     const standings = asked.length === 1 ? first?.taken?.standings : undefined;
     const terms = enforce(standings ?? asked.flatMap(({ taken }) => taken?.standings ?? []), reservation);
-    return { ...terms, release: this.#toRelease(asked) };
+    return toLease(terms, this.#toRelease(asked));
   }
 
   /** Asks Redis to admit an exchange to one subject. */
@@ -252,7 +252,7 @@ export class RedisLimiter implements Limiter {
       if (one.id !== undefined) this.#open.add(one.plan, one.id);
     }
     this.#chargeIfUp();
-    return { ...terms, release: this.#toRelease(asked) };
+    return toLease(terms, this.#toRelease(asked));
   }
 
   /** True while other gateways may not have charged yet what they let through in an outage. */

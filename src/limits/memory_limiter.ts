@@ -23,7 +23,7 @@ import {
   type Standing,
   unitOf,
 } from "./limiter.ts";
-import { enforce } from "./verdict.ts";
+import { enforce, toLease } from "./verdict.ts";
 
 /** Limits that have a window, or a period of the calendar. */
 const WINDOWED = ["requests", "tokens", "budget", "spend"] as const;
@@ -101,7 +101,7 @@ export class MemoryLimiter implements Limiter {
   acquire(subjects: readonly LimitSubject[], reservation: Reservation): Lease {
     const now = this.#now();
     const terms = enforce(this.standings(subjects, now), reservation);
-    return { ...terms, release: this.admit(subjects, reservation, now) };
+    return toLease(terms, this.admit(subjects, reservation, now));
   }
 
   // deno-lint-ignore require-await -- as above

@@ -20,7 +20,7 @@ import {
 } from "./limiter.ts";
 import { MemoryLimiter } from "./memory_limiter.ts";
 import { countsAtEnd, type LimiterAnswer, type LimiterMessage } from "./shared_limiter.ts";
-import { enforce } from "./verdict.ts";
+import { enforce, type Terms, toLease } from "./verdict.ts";
 
 /**
  * Sends a message to the limiter that counts its subjects, always the same one for the same subjects. Rejects if that
@@ -58,9 +58,10 @@ export class RemoteLimiter implements Limiter {
       if (GatewayError.is(error)) throw error;
       // The message may have arrived all the same: then its lease is renewed and released like any other. If it did not,
       // nothing is reserved there, and all that the exchange uses is charged in the end.
-      return this.#hold({ ...held, reservation: NO_RESERVATION }, this.#local.acquire(subjects, reservation));
+      const terms = enforce(this.#local.standings(subjects), reservation);
+      return this.#hold({ ...held, reservation: NO_RESERVATION }, terms, this.#local.admit(subjects, reservation));
     }
-    return this.#hold(held, { ...enforce(standings, reservation), release: () => {} });
+    return this.#hold(held, enforce(standings, reservation), () => {});
   }
 
   async status(subject: LimitSubject): Promise<Standing[]> {
@@ -74,7 +75,8 @@ export class RemoteLimiter implements Limiter {
   /** Sees to it that a lease is renewed for as long as it is held, and that the shared limiter is told of its end. */
   #hold(
     held: { readonly id: string; readonly subjects: readonly LimitSubject[]; readonly reservation: Reservation },
-    { release, ...terms }: Lease,
+    terms: Terms,
+    release: Lease["release"],
   ): Lease {
     const tell = (message: LimiterMessage) => void this.#send(message).catch(() => {});
     const heldAt = this.#clock.monotonic();
@@ -88,17 +90,14 @@ export class RemoteLimiter implements Limiter {
     };
     if (held.subjects.some(({ limits }) => limits.concurrency !== undefined)) renewLater();
     let isHeld = true;
-    return {
-      ...terms,
-      release: (used, isUndone = false) => {
-        if (!isHeld) return;
-        isHeld = false;
-        cancel();
-        release(used, isUndone);
-        const isOwed = isUndone || countsAtEnd(held.subjects);
-        if (isOwed) tell({ type: "release", ...held, ageMs: ageMs(), used, isUndone });
-      },
-    };
+    return toLease(terms, (used, isUndone = false) => {
+      if (!isHeld) return;
+      isHeld = false;
+      cancel();
+      release(used, isUndone);
+      const isOwed = isUndone || countsAtEnd(held.subjects);
+      if (isOwed) tell({ type: "release", ...held, ageMs: ageMs(), used, isUndone });
+    });
   }
 }
 

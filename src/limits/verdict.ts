@@ -20,6 +20,35 @@ const CODES = {
 const MAX_FIELD_INTEGER = 999_999_999_999_999;
 const toInteger = (count: number): number => Math.min(count, MAX_FIELD_INTEGER);
 
+/** Lease of an exchange that its limits admit. Its headers are written when they are read: most leases are not shown. */
+class AdmittedLease implements Lease {
+  readonly standings: readonly Standing[];
+  readonly observed: Lease["observed"];
+  readonly release: Lease["release"];
+  readonly #reservation: Reservation;
+
+  constructor(terms: Terms, release: Lease["release"]) {
+    this.standings = terms.standings;
+    this.observed = terms.observed;
+    this.release = release;
+    this.#reservation = terms.reservation;
+  }
+
+  get headers(): Lease["headers"] {
+    return toHeaders(this.standings, this.#reservation);
+  }
+}
+
+/** Terms on which limits admit an exchange. */
+export interface Terms {
+  /** State of all limits, without this exchange. */
+  readonly standings: readonly Standing[];
+  /** Amounts to reserve for it. */
+  readonly reservation: Reservation;
+  /** The first limit that is reached, and only observed. */
+  readonly observed: Lease["observed"];
+}
+
 /**
  * Enforces limits: one that is reached refuses the exchange, or is only noted in observe mode.
  *
@@ -28,14 +57,21 @@ const toInteger = (count: number): number => Math.min(count, MAX_FIELD_INTEGER);
  * @returns The terms of its lease
  * @throws {GatewayError} If an enforced limit is reached, or the exchange could use more than a whole strict limit
  */
-export function enforce(
-  standings: readonly Standing[],
-  reservation: Reservation,
-): Pick<Lease, "headers" | "observed" | "standings"> {
-  const refusing = findRefusing(standings, reservation);
-  if (refusing.length > 0) throw toRefusal(refusing, standings, reservation);
-  const observed = standings.find((standing) => isReached(standing, reservation))?.name;
-  return { headers: toHeaders(standings, reservation), observed, standings };
+export function enforce(standings: readonly Standing[], reservation: Reservation): Terms {
+  let observed: Lease["observed"];
+  for (const standing of standings) {
+    if (!isReached(standing, reservation)) continue;
+    if (standing.subject.limits.mode !== "observe") {
+      throw toRefusal(findRefusing(standings, reservation), standings, reservation);
+    }
+    observed ??= standing.name;
+  }
+  return { standings, reservation, observed };
+}
+
+/** Makes the lease of an exchange. @param release Ends it */
+export function toLease(terms: Terms, release: Lease["release"]): Lease {
+  return new AdmittedLease(terms, release);
 }
 
 /**

@@ -100,8 +100,10 @@ export interface Admission {
 export async function enter(admission: Admission, asking: Asking): Promise<void> {
   const { subjects, isMetered } = admission;
   const entered = isMetered ? subjects.filter(limitsCalls) : subjects;
-  const toAmounts = isMetered ? undefined : toNoAmounts;
-  if (entered.length > 0) admission.lease = await acquire(entered, NO_RESERVATION, asking, toAmounts);
+  if (entered.length === 0) return;
+  admission.lease = await acquire(entered, NO_RESERVATION, asking, isMetered ? undefined : toNoAmounts);
+  // The second lease states the limits of its subjects whole.
+  if (!isMetered || !entered.every(limitsAmounts)) asking.exchange.headers = admission.lease.headers;
 }
 
 /** Gives back what {@link enter} has taken: there is no call. */
@@ -141,7 +143,6 @@ async function acquire(
     return lease.release(used);
   });
   if (lease.observed !== undefined) exchange.facts.observedLimit = lease.observed;
-  exchange.headers = joinHeaders(exchange.headers, lease.headers);
   return lease;
 }
 
@@ -181,7 +182,8 @@ export async function reserve(admission: Admission, call: AskedCall, asking: Ask
     const { reservation, toAmounts } = accounting.open(subjects, limited);
     const isAdmitted = admission.lease !== undefined;
     const reserved = isAdmitted ? subjects.filter(limitsAmounts) : subjects;
-    await acquire(reserved, { ...reservation, isAdmitted }, asking, toAmounts);
+    const { headers } = await acquire(reserved, { ...reservation, isAdmitted }, asking, toAmounts);
+    exchange.headers = exchange.headers.ratelimit === undefined ? headers : joinHeaders(exchange.headers, headers);
   } catch (error) {
     giveBack(admission, asking);
     throw error;

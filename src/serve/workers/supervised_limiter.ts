@@ -20,7 +20,7 @@ import {
   type Standing,
 } from "../../limits/limiter.ts";
 import { countsAtEnd } from "../../limits/shared_limiter.ts";
-import { enforce } from "../../limits/verdict.ts";
+import { enforce, toLease } from "../../limits/verdict.ts";
 import type { LimitBatch, LimitStates } from "./worker_leases.ts";
 
 /** Number of subjects that are known to the supervisor by a number, before they are numbered anew. */
@@ -58,16 +58,13 @@ export class SupervisedLimiter implements Limiter {
     const lease = ++this.#leases;
     const terms = enforce(await this.#ask(lease, subjects, reservation), reservation);
     let isHeld = true;
-    return {
-      ...terms,
-      release: ({ tokens, spend }, isUndone = false) => {
-        if (!isHeld) return;
-        isHeld = false;
-        const undone = isUndone ? this.#toNumbers(subjects) : null;
-        const isOwed = isUndone || countsAtEnd(subjects);
-        if (isOwed) this.#open().batch.releases.push([lease, tokens, spend, undone]);
-      },
-    };
+    return toLease(terms, ({ tokens, spend }, isUndone = false) => {
+      if (!isHeld) return;
+      isHeld = false;
+      const undone = isUndone ? this.#toNumbers(subjects) : null;
+      const isOwed = isUndone || countsAtEnd(subjects);
+      if (isOwed) this.#open().batch.releases.push([lease, tokens, spend, undone]);
+    });
   }
 
   status(subject: LimitSubject): Promise<Standing[]> {
