@@ -335,33 +335,6 @@ describe("a transport, whatever its connections tell", () => {
     assert.notEqual(await kept(), closed);
   });
 
-  it("repeats a call over a kept connection that breaks without an answer only if it can be asked twice", async () => {
-    const breakOff = async (method: string, begun: string, isKept: boolean): Promise<string> => {
-      if (isKept) await kept();
-      const answered = transport.send(toUpstreamCall("http://upstream.invalid/", { method }));
-      answered.catch(() => {});
-      const { length } = dialled;
-      const socket = dialled.at(-1) ?? assert.fail("nothing is dialled");
-      socket.events.opened();
-      if (begun !== "") socket.tell(begun);
-      socket.events.closed(new Error("gone"));
-      await new Promise((resolve) => setImmediate(resolve));
-      const next = dialled.at(length);
-      next?.events.opened();
-      next?.tell("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
-      const end = await answered.then(({ status }) => `${status}`, isBroken);
-      next?.destroy();
-      return next === undefined ? `${end}` : `again: ${end}`;
-    };
-    assert.equal(await breakOff("GET", "", true), "again: 200");
-    assert.equal(await breakOff("HEAD", "", true), "again: 200");
-    assert.equal(await breakOff("DELETE", "", true), "again: 200");
-    assert.equal(await breakOff("POST", "", true), "true", "it may have been made");
-    assert.equal(await breakOff("PATCH", "", true), "true", "it may have been made");
-    assert.equal(await breakOff("GET", "HTTP/1.1 2", true), "true", "its answer had begun");
-    assert.equal(await breakOff("GET", "", false), "true", "a new connection that breaks says something else");
-  });
-
   it("takes the end of a TLS connection for that of a body only behind one whole JSON text", async () => {
     const bodies: Record<string, boolean> = {
       "{}": true,

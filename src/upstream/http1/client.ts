@@ -14,8 +14,6 @@ import { type Connection, type ConnectionCall, ConnectionPool, type Dial, PIECE_
 import { unpackNode } from "./unpack.ts";
 
 const NO_FIELD_TEXT = /[^\t\x20-\x7e\x80-\xff]/; // RFC 9110 §5.5
-/** Methods that a server can be asked twice (RFC 9110 §9.2.2). */
-const IDEMPOTENT = /^(?:GET|HEAD|OPTIONS|TRACE|PUT|DELETE)$/;
 const utf8 = new TextEncoder();
 const ignore = (): void => {};
 
@@ -201,22 +199,6 @@ class Call implements PushedBody, ConnectionCall {
 }
 
 /**
- * Sends a call over a connection of the pool. A server can close a kept connection while the call is on its way. If no
- * byte of an answer came, the call is made again over a new connection, but only a call that a server can be asked twice
- * and whose body is not gone by then.
- */
-function sendOver(pool: ConnectionPool, call: UpstreamCall, clock: Clock): Promise<UpstreamResponse> {
-  const connection = pool.acquire();
-  const isKept = connection.isOpen;
-  const response = new Call(call, toRequest(call, pool.host), connection, clock).send();
-  if (!isKept || call.body !== null || !IDEMPOTENT.test(call.method)) return response;
-  return response.catch((error) => {
-    if (call.exchange.reason !== undefined || !connection.isUnanswered) throw error;
-    return new Call(call, toRequest(call, pool.host), pool.open(), clock).send();
-  });
-}
-
-/**
  * Creates a transport that keeps its connections for further calls.
  *
  * @param dial Opens a socket
@@ -234,7 +216,7 @@ export function createHttp1Transport(dial: Dial, clock: Clock = systemClock): Tr
       let pool = pools.get(origin);
       if (pool === undefined) pools.set(origin, pool = new ConnectionPool(dial, base, clock));
       try {
-        return sendOver(pool, call, clock);
+        return new Call(call, toRequest(call, pool.host), pool.acquire(), clock).send();
       } catch (error) {
         return Promise.reject(new NeverSent(error));
       }

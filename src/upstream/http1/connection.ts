@@ -112,7 +112,6 @@ export class Connection implements SocketEvents, ResponseSink {
   #idleMs = IDLE_CONNECTION_MS;
   #restMs = 0;
   #isOpen = false;
-  #isUnanswered = true;
   /** True while the call wants no more bytes. */
   #isPaused = false;
   /** Set while other connections have their turn. */
@@ -141,11 +140,6 @@ export class Connection implements SocketEvents, ResponseSink {
     return this.#isOpen;
   }
 
-  /** True if no byte has come since its last call began. */
-  get isUnanswered(): boolean {
-    return this.#isUnanswered;
-  }
-
   /** Cause of the failure if it is not open in time; `undefined` for that of any deadline. */
   get lateCause(): FailureCause | undefined {
     return this.#socket.lateCause;
@@ -161,7 +155,6 @@ export class Connection implements SocketEvents, ResponseSink {
 
   #send(call: ConnectionCall): void {
     this.#parser.next(call.isHead);
-    this.#isUnanswered = true;
     for (const piece of call.takeRequest()) this.#socket.write(piece);
     this.flushed();
   }
@@ -214,7 +207,6 @@ export class Connection implements SocketEvents, ResponseSink {
   received(bytes: Buffer): void {
     const call = this.#call;
     if (call === undefined || !this.#isOpen) return this.#fail(new Error("Bytes came that no call asked for"));
-    this.#isUnanswered = false;
     try {
       this.#parser.feed(bytes);
     } catch (error) {
@@ -308,13 +300,7 @@ export class ConnectionPool {
       if (kept.isAlive && kept.idleUntil > now) return kept;
       kept.destroy();
     }
-    return this.open();
-  }
-
-  /** Returns a new connection. */
-  open(): Connection {
-    const usedUntil = this.#clock.monotonic() + MAX_AGE_MS;
-    return new Connection((events) => this.#dial(this.#url, events), this, usedUntil);
+    return new Connection((events) => this.#dial(this.#url, events), this, now + MAX_AGE_MS);
   }
 
   /**
