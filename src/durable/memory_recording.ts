@@ -4,6 +4,7 @@
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
+import type { BudgetedRecording } from "./recording_budget.ts";
 import type { KeptRecording, LoadedRecording } from "./recording_journal.ts";
 import {
   ENTRY_KIND,
@@ -19,11 +20,13 @@ import {
 import { lengthAfter } from "./sealed_log.ts";
 
 /** Size of an expired recording. Bytes. */
-export const TOMBSTONE_BYTES = 512;
-/** Size of a recording without its entries: facts, tags and what the runtime adds. Bytes. */
-const RECORDING_BYTES = 2048;
-/** Size of an entry beyond its ciphertext. Bytes. */
-const ENTRY_BYTES = 128;
+export const TOMBSTONE_BYTES = 1024;
+/**
+ * Size of a recording without its entries, and of an entry beyond its ciphertext: facts, tags, and memory that the
+ * runtime adds. With them the processes of all runtimes grow by at most as much as is counted. Bytes.
+ */
+const RECORDING_BYTES = 5120;
+const ENTRY_BYTES = 512;
 
 const nothing = (): void => {};
 /** Holder of a recording that is over, or was loaded and whose gateway has not asked for it. */
@@ -43,7 +46,7 @@ export interface LeasedRecording extends HeldRecording {
 }
 
 /** A recording in memory. */
-export class MemoryRecording {
+export class MemoryRecording implements BudgetedRecording {
   readonly id: string;
   readonly facts: RecordingFacts;
   name: RecordingName | undefined;
@@ -57,6 +60,10 @@ export class MemoryRecording {
   length = 0;
   /** Size that is counted for it. */
   bytes: number = sizeOf();
+  share: BudgetedRecording["share"];
+  queue: BudgetedRecording["queue"];
+  previous: BudgetedRecording | undefined;
+  next: BudgetedRecording | undefined;
   expiresAt: number | undefined;
   isRead: boolean;
   /** Cancels the timer of its expiry. */

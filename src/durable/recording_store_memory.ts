@@ -1,10 +1,12 @@
 /**
- * Store of recordings in the memory of one process, bounded in bytes: the oldest that have ended make room for new ones.
+ * Store of recordings in the memory of one process, bounded in bytes: those that have ended make room for new ones, of the
+ * key that holds most first.
  *
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
 import { type LeasedRecording, MemoryRecording, sizeOf, TOMBSTONE_BYTES } from "./memory_recording.ts";
+import { RecordingBudget } from "./recording_budget.ts";
 import type { LoadedRecording, RecordingJournal } from "./recording_journal.ts";
 import { RecordingNames } from "./recording_names.ts";
 import {
@@ -41,24 +43,30 @@ export type ClaimedInMemory =
  */
 export class MemoryRecordings implements RecordingStore {
   readonly gatherMs = undefined;
-  /** Maximum size of all recordings together. Bytes. */
-  maxBytes: number;
   readonly #clock: Clock;
   readonly #journal: RecordingJournal | undefined;
-  #bytes = 0;
+  #maxBytes: number;
+  #budget: RecordingBudget<MemoryRecording>;
   /** By id, oldest first. */
   readonly #all = new Map<string, MemoryRecording>();
   #names = new RecordingNames<MemoryRecording>();
 
   constructor({ clock, maxBytes, journal }: MemoryRecordingsOptions) {
     this.#clock = clock;
-    this.maxBytes = maxBytes;
+    this.#maxBytes = maxBytes;
+    this.#budget = new RecordingBudget(maxBytes);
     this.#journal = journal;
     for (const loaded of journal?.load() ?? []) this.#restore(loaded);
   }
 
   get bytes(): number {
-    return this.#bytes;
+    return this.#budget.bytes;
+  }
+
+  /** Maximum size of all recordings together. Bytes. */
+  set maxBytes(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+    this.#budget.resize(maxBytes);
   }
 
   /** Number of recordings, with those that are known to be expired. */
@@ -160,7 +168,7 @@ export class MemoryRecordings implements RecordingStore {
     }
     this.#all.clear();
     this.#names = new RecordingNames();
-    this.#bytes = 0;
+    this.#budget = new RecordingBudget(this.#maxBytes);
     return Promise.resolve();
   }
 
@@ -170,9 +178,9 @@ export class MemoryRecordings implements RecordingStore {
       { id, facts, name, epoch: 1, state: "running", expiresAt: undefined, lapsedAt: undefined, entries: [] },
       holder,
     );
-    this.#makeRoom(sizeOf());
+    this.#makeRoom(sizeOf(), facts.keyId);
     this.#journal?.save(recording.kept);
-    this.#bytes += sizeOf();
+    this.#budget.add(recording);
     this.#all.set(id, recording);
     if (lost !== undefined) {
       this.#names.free(lost);
@@ -221,25 +229,23 @@ export class MemoryRecordings implements RecordingStore {
     recording.wake();
   }
 
-  /** Makes room for bytes: the oldest that have ended expire. @throws {RecordingsFull} */
-  #makeRoom(bytes: number): void {
-    for (const other of this.#all.values()) {
-      if (this.#bytes + bytes <= this.maxBytes) return;
-      if (other.state === "expired") this.#forget(other);
+  /** Makes room for bytes of a key: recordings that have ended expire. @throws {RecordingsFull} */
+  #makeRoom(bytes: number, keyId: string): void {
+    while (!this.#budget.hasRoom(bytes)) {
+      const { expired } = this.#budget;
+      const next = expired ?? this.#budget.next(keyId);
+      if (next === undefined) throw new RecordingsFull();
+      if (next === expired) this.#forget(next);
+      else this.#expire(next);
     }
-    for (const other of this.#all.values()) {
-      if (this.#bytes + bytes <= this.maxBytes) return;
-      if (other.state === "complete" || other.state === "broken") this.#expire(other);
-    }
-    if (this.#bytes + bytes > this.maxBytes) throw new RecordingsFull();
   }
 
   #append(recording: MemoryRecording, entry: SealedEntry): void {
     if (recording.hasLast(entry)) return;
     if (recording.state !== "running") throw new RecordingLost();
-    this.#makeRoom(sizeOf(entry));
+    this.#makeRoom(sizeOf(entry), recording.facts.keyId);
     this.#journal?.append(recording.id, recording.entries.length, entry);
-    this.#bytes += sizeOf(entry);
+    this.#budget.grow(recording, sizeOf(entry));
     this.#lease(recording);
     recording.push(entry);
     recording.wake();
@@ -249,6 +255,7 @@ export class MemoryRecordings implements RecordingStore {
     if (recording.state !== "running") return;
     const { keepMs } = recording.facts;
     recording.end(state, this.#clock.now() + keepMs);
+    this.#budget.end(recording);
     if (state === "broken" && !recording.isTakenOver) this.#names.free(recording);
     this.#journal?.save(recording.kept);
     this.#endIn(recording, keepMs);
@@ -264,7 +271,7 @@ export class MemoryRecordings implements RecordingStore {
   /** Deletes the entries; the id stays for some time. @param keepsName True if the name is to say that it was lost */
   #expire(recording: MemoryRecording, keepsName = false): void {
     if (recording.state === "expired") return;
-    this.#bytes += TOMBSTONE_BYTES - recording.bytes;
+    this.#budget.expire(recording, TOMBSTONE_BYTES);
     recording.end("expired", this.#clock.now());
     if (!keepsName) this.#names.free(recording);
     this.#journal?.clear(recording.id);
@@ -275,10 +282,10 @@ export class MemoryRecordings implements RecordingStore {
   }
 
   #forget(recording: MemoryRecording): void {
-    const { id, bytes } = recording;
+    const { id } = recording;
     if (!this.#all.delete(id)) return;
     this.#names.free(recording);
-    this.#bytes -= bytes;
+    this.#budget.remove(recording);
     recording.cancelTimer();
     this.#journal?.forget(id);
   }
@@ -286,13 +293,15 @@ export class MemoryRecordings implements RecordingStore {
   /** Takes a recording from the journal. */
   #restore(loaded: LoadedRecording): void {
     const recording = new MemoryRecording(loaded);
-    const { id, state, bytes, expiresAt = 0, lapsedAt, facts: { keepMs } } = recording;
+    const { id, state, expiresAt = 0, lapsedAt, facts: { keepMs } } = recording;
     this.#all.set(id, recording);
+    this.#budget.add(recording);
     if (state === "expired") {
-      this.#bytes += recording.bytes = TOMBSTONE_BYTES;
+      this.#budget.expire(recording, TOMBSTONE_BYTES);
+      recording.bytes = TOMBSTONE_BYTES;
       return this.#endIn(recording, expiresAt + TOMBSTONE_MS - this.#clock.now());
     }
-    this.#bytes += bytes;
+    if (state !== "running") this.#budget.end(recording);
     this.#names.add(recording);
     const endsAt = state === "running" ? lapsedAt && lapsedAt + keepMs : expiresAt;
     if (endsAt !== undefined) this.#endIn(recording, endsAt - this.#clock.now());

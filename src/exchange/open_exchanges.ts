@@ -8,7 +8,7 @@ import { type GatewayRequest, whenGone } from "../http/message.ts";
 import type { Clock } from "./clock.ts";
 import { ClientClosed, Exchange } from "./exchange.ts";
 import type { ExchangeRecord } from "./record.ts";
-import { SharedBudget } from "./shared_budget.ts";
+import { createShare, SharedBudget } from "./shared_budget.ts";
 
 /** The age at which an open exchange begins to watch whether its caller leaves. Milliseconds. */
 const WATCH_CALLER_MS = 20;
@@ -49,7 +49,7 @@ export class ExchangePlaces {
 
   /** @param max Number of exchanges that may be open at once */
   constructor(max: number) {
-    this.known = new SharedBudget(max);
+    this.known = new SharedBudget(max, createShare);
     this.#max = max;
   }
 

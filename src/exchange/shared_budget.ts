@@ -11,6 +11,9 @@ export interface Share {
   users: number;
 }
 
+/** Creates a share that nobody has used. */
+export const createShare = (): Share => ({ held: 0, users: 0 });
+
 /** Number of shares without users that are kept, at least. */
 const MIN_SHARES = 1024;
 
@@ -21,15 +24,20 @@ const MIN_SHARES = 1024;
  * at most a half, with 4 at most four fifths. So every owner leaves room for the next (Choudhury and Hahne, "Dynamic queue
  * length thresholds", 1998).
  */
-export class SharedBudget {
+export class SharedBudget<Kind extends Share = Share> {
   #max: number;
+  readonly #create: () => Kind;
   #held = 0;
-  readonly #shares = new Map<string, Share>();
+  readonly #shares = new Map<string, Kind>();
   #maxShares = MIN_SHARES;
 
-  /** @param max Amount that may be held at once */
-  constructor(max: number) {
+  /**
+   * @param max Amount that may be held at once
+   * @param create Creates the share of an owner
+   */
+  constructor(max: number, create: () => Kind) {
     this.#max = max;
+    this.#create = create;
   }
 
   /** @param max Amount that may be held at once from now on; what is held already stays */
@@ -58,18 +66,23 @@ export class SharedBudget {
   }
 
   /** Returns the share of an owner, which gets one more user. @param owner Name of the owner */
-  join(owner: string): Share {
+  join(owner: string): Kind {
     let share = this.#shares.get(owner);
     if (share === undefined) {
       if (this.#shares.size >= this.#maxShares) this.#sweep();
-      this.#shares.set(owner, share = { held: 0, users: 0 });
+      this.#shares.set(owner, share = this.#create());
     }
     share.users++;
     return share;
   }
 
+  /** Finds the share of an owner, if it has one. */
+  find(owner: string): Kind | undefined {
+    return this.#shares.get(owner);
+  }
+
   /** Gives a share up for one user, who holds nothing of it. */
-  leave(share: Share): void {
+  leave(share: Kind): void {
     share.users--;
   }
 

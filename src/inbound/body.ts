@@ -9,7 +9,7 @@ import { formatSize } from "../config/units.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { ClientClosed, type Exchange } from "../exchange/exchange.ts";
-import { type Share, SharedBudget } from "../exchange/shared_budget.ts";
+import { createShare, type Share, SharedBudget } from "../exchange/shared_budget.ts";
 import type { AnyBody, GatewayRequest } from "../http/message.ts";
 import { readAll } from "../http/read_all.ts";
 import { isMultipart } from "./multipart.ts";
@@ -150,7 +150,7 @@ export class BodyMemory {
 
   /** @param maxBytes Bytes that may be held at once */
   constructor(maxBytes: number) {
-    this.#budget = new SharedBudget(maxBytes);
+    this.#budget = new SharedBudget(maxBytes, createShare);
   }
 
   /** @param maxBytes Bytes that may be held at once from now on; what is held already stays */

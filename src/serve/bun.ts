@@ -138,6 +138,7 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
       else listener.timeout(request, bodySeconds);
       if (body === null) await nextTurn();
       const answer = await handler.handle(new BunRequest(request, body && new TimedBody(body, listener, request)));
+      if (body !== null && !request.bodyUsed) listener.timeout(request, idleSeconds); // nobody reads it
       const { body: relayed } = answer;
       const rest = answer.headers.connection === "close" ? bodyLeft(request, body) : null;
       if (!isWhole(relayed)) {

@@ -128,11 +128,16 @@ function writeBody(body: AnyBody, response: ServerResponse): void {
   response.on("drain", push(body, new ResponseSink(response)));
 }
 
+/** Closes the connection of a caller whose body was refused, and has not arrived after some time. Milliseconds. */
+function endUnread(request: IncomingMessage, ms: number): void {
+  systemClock.timer(ms, () => request.complete || request.socket.destroy());
+}
+
 async function answer(
   handler: Handler,
   request: IncomingMessage,
   response: ServerResponse,
-  isListening: () => boolean,
+  { isListening, headersMs }: { isListening(): boolean; headersMs: number },
 ): Promise<void> {
   const inbound = new NodeRequest(request, response);
   const { status, headers, body } = await handler.handle(inbound);
@@ -140,6 +145,7 @@ async function answer(
     if (!isWhole(body)) body.cancel();
     return;
   }
+  if (inbound.body !== null && !request.complete) endUnread(request, headersMs);
   const isRefusedEarly = headers.connection === "close" && !request.complete;
   if (!isListening()) headers.connection = "close";
   if (isWhole(body) && body !== null) headers["content-length"] = String(Buffer.byteLength(body));
@@ -196,8 +202,9 @@ export async function serve(handler: Handler, options: ListenOptions): Promise<L
   const checkMs = Math.min(CHECK_INTERVAL_MS, headersMs);
   // For a whole request: the gateway's own deadline comes first.
   const toRequestMs = (bodyTimeMs: number): number => headersMs + bodyTimeMs + CHECK_INTERVAL_MS;
+  const isListening = () => server.listening;
   const run = (request: IncomingMessage, response: ServerResponse) => {
-    answer(handler, request, response, () => server.listening).catch(() => response.destroy());
+    answer(handler, request, response, { isListening, headersMs }).catch(() => response.destroy());
   };
   const outputs = new OutputWatch(writeStallMs);
   const pipelines = new Pipelines();

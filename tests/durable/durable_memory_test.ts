@@ -2,6 +2,7 @@
 // runtimes: all
 // It reads `memoryUsage`, and so has a process of its own.
 import assert from "node:assert/strict";
+import process from "node:process";
 import { describe } from "@std/testing/bdd";
 import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
 import { TOMBSTONE_MS } from "../../src/durable/recording_store.ts";
@@ -9,9 +10,13 @@ import { it } from "../support/cases.ts";
 import { until } from "../support/until.ts";
 import { HALF, KEEP_MS, NOISE_BYTES, readMemory, RECORDING_BYTES, STREAMS, Streams, WHOLE } from "./many_streams.ts";
 import { MovedClock, settle } from "./recording_places.ts";
+import { claimOf, endOf, freshName, NotedHolder, write } from "./recording_store_suite.ts";
 
 /** Memory of an open exchange with its web objects, beside what its store counts. Bytes. */
 const EXCHANGE_BYTES = 40_000;
+
+/** Counted for a recording beside its ciphertext: also what the runtime adds to the process. Bytes. */
+const COUNTED_BYTES = 8192;
 
 describe("a thousand durable streams in memory", () => {
   it.large("take what their store counts, within its bound, and nothing when their time is over", async () => {
@@ -22,7 +27,7 @@ describe("a thousand durable streams in memory", () => {
     /** @returns Bytes in use while expired ones are known */
     const expire = async () => {
       await clock.pass(KEEP_MS);
-      assert.ok(store.bytes <= store.size * 512, `${store.bytes} bytes of expired ones`);
+      assert.ok(store.bytes <= store.size * 1024, `${store.bytes} bytes of expired ones`);
       const known = await readMemory();
       await clock.pass(TOMBSTONE_MS);
       assert.deepEqual([store.size, store.bytes, clock.waiting], [0, 0, 0]);
@@ -36,12 +41,12 @@ describe("a thousand durable streams in memory", () => {
     await streams.begin(STREAMS);
     await settle();
     assert.equal(store.running.length, STREAMS);
-    assert.ok(store.bytes < STREAMS * (HALF.length + RECORDING_BYTES), `${store.bytes} bytes are stored`);
+    assert.ok(store.bytes < STREAMS * (HALF.length + COUNTED_BYTES), `${store.bytes} bytes are stored`);
     const running = await readMemory() - before;
     assert.ok(running < STREAMS * (HALF.length + EXCHANGE_BYTES), `${running} bytes while they run`);
     await streams.end();
     await until(stored, "the store has them");
-    assert.ok(store.bytes < STREAMS * (WHOLE.length + RECORDING_BYTES), `${store.bytes} bytes are stored`);
+    assert.ok(store.bytes < STREAMS * (WHOLE.length + COUNTED_BYTES), `${store.bytes} bytes are stored`);
     const last = streams.locations.at(-1) ?? "";
     assert.deepEqual(new Uint8Array(await (await streams.call(last)).arrayBuffer()), WHOLE);
     const kept = await readMemory() - before;
@@ -51,5 +56,27 @@ describe("a thousand durable streams in memory", () => {
     assert.equal((await streams.call(last)).status, 404);
     const left = await readMemory() - before;
     assert.ok(left < NOISE_BYTES, `${left} bytes are left`);
+  });
+});
+
+describe("tiny recordings in memory", () => {
+  it.large("make the process no larger than what their store counts", async () => {
+    const store = new MemoryRecordings({ clock: new MovedClock(), maxBytes: 1e9 });
+    const record = async (times: number) => {
+      for (let number = 0; number < times; number++) {
+        const claimed = await store.claim(claimOf(freshName("key"), KEEP_MS), new NotedHolder());
+        const held = "held" in claimed ? claimed.held : assert.fail("a new recording");
+        await held.end(endOf(await write(held, "x")), "complete");
+      }
+    };
+    await record(2000);
+    await readMemory();
+    const before = process.memoryUsage().rss;
+    const counted = store.bytes;
+    await record(30_000);
+    await readMemory();
+    const [grown, added] = [process.memoryUsage().rss - before, store.bytes - counted];
+    assert.ok(grown <= added, `${grown} bytes more, and ${added} counted`);
+    await store.close();
   });
 });

@@ -1,10 +1,13 @@
 /** Recordings in memory: the suite of all stores, and their bound. */
 // runtimes: once
 import assert from "node:assert/strict";
-import { describe, it } from "@std/testing/bdd";
+import process from "node:process";
+import { describe } from "@std/testing/bdd";
+import { systemClock } from "../../src/exchange/clock.ts";
 import { RecordingsFull } from "../../src/durable/recording_store.ts";
 import { TOMBSTONE_MS } from "../../src/durable/recording_store.ts";
 import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
+import { it } from "../support/cases.ts";
 import { MovedClock } from "./recording_places.ts";
 import { claimOf, describeRecordings, endOf, freshName, NotedHolder, write } from "./recording_store_suite.ts";
 
@@ -49,5 +52,85 @@ describe("the bound of recordings in memory", () => {
     await running.discard();
     const next = await begin(store);
     await write(next, text, text, text, text);
+  });
+
+  /** Begins a recording of a key. */
+  const beginOf = async (store: MemoryRecordings, keyId: string) => {
+    const claim = claimOf(freshName("key"), 60_000);
+    const claimed = await store.claim({ ...claim, facts: { ...claim.facts, keyId } }, new NotedHolder());
+    return "held" in claimed ? claimed.held : assert.fail("a new recording");
+  };
+  const record = async (store: MemoryRecordings, keyId: string, text: string) => {
+    const held = await beginOf(store, keyId);
+    await held.end(endOf(await write(held, text)), "complete");
+    return held.id;
+  };
+
+  it("is kept by a key's own recordings, or by those of a key that holds more", async () => {
+    const store = new MemoryRecordings({ clock: new MovedClock(), maxBytes: 400_000 });
+    const text = "x".repeat(10_000);
+    const ofOther: string[] = [];
+    for (let number = 0; number < 5; number++) ofOther.push(await record(store, "other", text));
+    for (let number = 0; number < 100; number++) await record(store, "greedy", text);
+    const states = async (ids: readonly string[]) =>
+      await Promise.all(ids.map(async (id) => (await store.find(id))?.state));
+    assert.deepEqual(await states(ofOther), Array(5).fill("complete"));
+    for (let number = 0; number < 3; number++) ofOther.push(await record(store, "other", text));
+    assert.deepEqual(await states(ofOther), Array(8).fill("complete"), "the greedy one makes room");
+    const late = [await record(store, "third", text), await record(store, "third", text)];
+    assert.deepEqual(await states([...ofOther, ...late]), Array(10).fill("complete"));
+    await store.close();
+  });
+
+  it("refuses a key that holds most of it by recordings that run, rather than taking from others", async () => {
+    const store = new MemoryRecordings({ clock: new MovedClock(), maxBytes: 200_000 });
+    const kept = await record(store, "other", "x".repeat(10_000));
+    const held = await beginOf(store, "greedy");
+    await write(held, "x".repeat(100_000));
+    await assert.rejects(write(held, "x".repeat(100_000)), RecordingsFull);
+    assert.equal((await store.find(kept))?.state, "complete");
+    await store.close();
+  });
+
+  it("is never exceeded, and empty when all are gone", async () => {
+    const clock = new MovedClock();
+    const store = new MemoryRecordings({ clock, maxBytes: 100_000 });
+    let running: Awaited<ReturnType<typeof beginOf>>[] = [];
+    for (let number = 0; number < 300; number++) {
+      try {
+        const held = await beginOf(store, `key-${number % 7}`);
+        running.push(held);
+        const length = await write(held, "x".repeat(number * 37 % 9000));
+        if (number % 3 === 0) await held.end(endOf(length), number % 2 === 0 ? "complete" : "broken");
+        else if (number % 3 === 1) await held.discard();
+        if (number % 3 < 2) running.pop();
+      } catch (error) {
+        assert.ok(error instanceof RecordingsFull, String(error));
+        for (const held of running) await store.delete(held.id);
+        running = [];
+      }
+      assert.ok(store.bytes <= 100_000, `${store.bytes} bytes`);
+    }
+    for (const held of running) await held.discard();
+    await clock.pass(60_000);
+    await clock.pass(TOMBSTONE_MS);
+    assert.deepEqual([store.size, store.bytes], [0, 0]);
+  });
+
+  it.once("takes as long to keep, however many recordings there are", async () => {
+    const timeOf = async (count: number) => {
+      const store = new MemoryRecordings({ clock: { ...systemClock, timer: () => () => {} }, maxBytes: count * 7000 });
+      const runs: number[] = [];
+      for (let number = 0; number < 3 * count; number++) await record(store, "me", "x");
+      for (let run = 0; run < 20; run++) {
+        const before = process.cpuUsage();
+        for (let number = 0; number < 200; number++) await record(store, "me", "x");
+        runs.push(process.cpuUsage(before).user / 1000);
+      }
+      await store.close();
+      return Math.min(...runs);
+    };
+    const [few, many] = [await timeOf(250), await timeOf(20_000)];
+    assert.ok(many < 4 * few, `${many} ms where there are many, ${few} ms where there are few`);
   });
 });

@@ -7,9 +7,9 @@ import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { createDurableExchanges } from "../../src/steps/durable_parts.ts";
 import { it } from "../support/cases.ts";
-import { GOOD_BODY } from "../support/gateway.ts";
+import { GOOD_BODY, startUnderTest } from "../support/gateway.ts";
 import { type DurableStage, type HeldExchange, startDurableStage } from "../support/held_exchange.ts";
-import { chunk, stream } from "../support/provider.ts";
+import { chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
 import { callRaw, openRaw, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
@@ -210,6 +210,34 @@ describe("the way back to a recorded answer", () => {
       const received = await closed;
       assert.ok(received.length < size);
       assert.ok(!received.endsWith("\r\n0\r\n\r\n"), "the last chunk");
+    }
+  });
+
+  it("is not pushed out by answers of another key that holds more", async () => {
+    const keys = ["careful", "greedy"].map((id) => ({ id, key: `0123456789-key-of-${id}` }));
+    const provider = await startProvider((response) => {
+      response.writeHead(200, { "content-type": "application/json" }).end(COMPLETION + " ".repeat(20_000));
+    });
+    const under = await startUnderTest({
+      upstreams: { a: provider.url },
+      provider: { durable: { keep: "1m" } },
+      config: { keys, limits: { recordings: "1MB" } },
+    });
+    try {
+      const call = async (id: string, name: string) => {
+        const headers = { ...under.headers, "gateway-auth": `Bearer 0123456789-key-of-${id}`, "idempotency-key": name };
+        const answer = await fetch(`${under.a}/v1/chat/completions`, { method: "POST", headers, body: GOOD_BODY });
+        assert.equal(answer.status, 200, await answer.text());
+        return answer.headers.get("idempotency-replayed");
+      };
+      for (const name of ["one", "two", "three"]) await call("careful", name);
+      for (let number = 0; number < 100; number++) await call("greedy", String(number));
+      for (const name of ["one", "two", "three"]) assert.equal(await call("careful", name), "true");
+      assert.equal(await call("greedy", "99"), "true", "the newest of its own");
+      assert.equal(await call("greedy", "0"), null);
+    } finally {
+      await under.close();
+      await provider.close();
     }
   });
 

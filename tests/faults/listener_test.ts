@@ -205,6 +205,23 @@ describe("the listener", () => {
     assert.equal(provider.calls.length, 1);
   });
 
+  it.large("closes the connection of a stranger whose small body drips, and keeps that of one whose body arrives", async () => {
+    const { provider, under } = await start(answerPlain, { headersMs: 2000 });
+    const stranger = { ...under.headers, "gateway-auth": "Bearer a-key-of-nobody-0123", connection: undefined };
+    const half = { headers: { ...stranger, "content-length": "1000" }, body: " ".repeat(500) };
+    const dripping = open(under.a, toRawRequest(under.a, half));
+    const arriving = open(under.a, toRawRequest(under.a, half));
+    for (const { received } of [dripping, arriving]) {
+      await until(() => received().startsWith("HTTP/1.1 401"), "it is refused at once");
+    }
+    arriving.socket.write(" ".repeat(500) + request(under));
+    await until(() => countAnswers(arriving) === 1, "its next request is answered");
+    const timer = setInterval(() => dripping.isClosed() || dripping.socket.write(" "), 250);
+    await until(dripping.isClosed, "it is closed", 20_000);
+    clearInterval(timer);
+    assert.equal(provider.calls.length, 1);
+  });
+
   it("an offer to speak h2c is left aside, as RFC 9110 allows", async () => {
     const { under } = await start(answerPlain);
     const upgrade = {

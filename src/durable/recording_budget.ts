@@ -1,0 +1,173 @@
+/**
+ * The budget of recordings in memory: the share of each gateway key, and the order in which recordings make room. Every
+ * step takes constant time, however many recordings there are.
+ *
+ * @module
+ */
+import { type Share, SharedBudget } from "../exchange/shared_budget.ts";
+
+/** An item of a {@link LinkedQueue}, in at most one at a time. */
+interface Linked<Item> {
+  previous: Item | undefined;
+  next: Item | undefined;
+}
+
+/** A queue from whose middle items can be removed. A `Set` is slow here: V8 skips removed items at its begin each time. */
+class LinkedQueue<Item extends Linked<Item>> {
+  #last: Item | undefined;
+  /** The oldest item. */
+  first: Item | undefined;
+
+  add(item: Item): void {
+    item.previous = this.#last;
+    if (this.#last === undefined) this.first = item;
+    else this.#last.next = item;
+    this.#last = item;
+  }
+
+  /** Removes an item, which has to be in this queue. */
+  remove(item: Item): void {
+    const { previous, next } = item;
+    if (previous === undefined) this.first = next;
+    else previous.next = next;
+    if (next === undefined) this.#last = previous;
+    else next.previous = previous;
+    item.previous = item.next = undefined;
+  }
+}
+
+/** A recording as its budget sees it. */
+export interface BudgetedRecording extends Linked<BudgetedRecording> {
+  readonly facts: { readonly keyId: string };
+  /** Size that is counted for it. Bytes. */
+  readonly bytes: number;
+  /** Share of its key; `undefined` before it is counted, and once it has expired. */
+  share: KeyShare | undefined;
+  /** Queue in which it waits to make room. */
+  queue: LinkedQueue<BudgetedRecording> | undefined;
+}
+
+/** The recordings of one gateway key. */
+class KeyShare implements Share, Linked<KeyShare> {
+  held = 0;
+  users = 0;
+  /** Recordings that have ended, oldest first. */
+  readonly ended: LinkedQueue<BudgetedRecording> = new LinkedQueue();
+  /** Index of the queue of shares that it is in. */
+  sizeClass: number | undefined;
+  previous: KeyShare | undefined;
+  next: KeyShare | undefined;
+}
+
+/** Size classes of shares for each doubling of the size: shares of one class differ by less than a fifth. */
+const CLASSES_A_DOUBLING = 4;
+const CLASSES = 53 * CLASSES_A_DOUBLING;
+const classOf = (bytes: number): number => Math.floor(CLASSES_A_DOUBLING * Math.log2(Math.max(1, bytes)));
+
+/** Budget of recordings. */
+export class RecordingBudget<Recording extends BudgetedRecording> {
+  readonly #budget: SharedBudget<KeyShare>;
+  /** Shares that have recordings which have ended, by the size of all that they hold. */
+  readonly #classes = Array.from({ length: CLASSES }, () => new LinkedQueue<KeyShare>());
+  readonly #expired = new LinkedQueue<BudgetedRecording>();
+
+  /** @param maxBytes Size of all recordings together */
+  constructor(maxBytes: number) {
+    this.#budget = new SharedBudget(maxBytes, () => new KeyShare());
+  }
+
+  /** @param maxBytes Size of all recordings together from now on; those that are there stay */
+  resize(maxBytes: number): void {
+    this.#budget.resize(maxBytes);
+  }
+
+  /** Size of all recordings. Bytes. */
+  get bytes(): number {
+    return this.#budget.held;
+  }
+
+  /** Tells whether there is room. */
+  hasRoom(bytes: number): boolean {
+    return bytes <= this.#budget.free;
+  }
+
+  /** Counts a new recording. */
+  add(recording: Recording): void {
+    recording.share = this.#budget.join(recording.facts.keyId);
+    this.grow(recording, recording.bytes);
+  }
+
+  /** Counts bytes that a recording has got. */
+  grow({ share }: Recording, bytes: number): void {
+    this.#budget.count(bytes);
+    if (share === undefined) return;
+    share.held += bytes;
+    this.#sort(share);
+  }
+
+  /** Lets a recording that has ended make room from now on. */
+  end(recording: Recording): void {
+    const { share } = recording;
+    if (share === undefined) return;
+    this.#enqueue(recording, share.ended);
+    this.#sort(share);
+  }
+
+  /** Counts a recording as expired. @param bytes Size that is counted for it from now on */
+  expire(recording: Recording, bytes: number): void {
+    this.remove(recording);
+    this.#budget.count(bytes);
+    this.#enqueue(recording, this.#expired);
+  }
+
+  /** Counts a recording no more. */
+  remove(recording: Recording): void {
+    const { share } = recording;
+    recording.queue?.remove(recording);
+    recording.queue = undefined;
+    this.#budget.count(-recording.bytes);
+    if (share === undefined) return;
+    recording.share = undefined;
+    share.held -= recording.bytes;
+    this.#budget.leave(share);
+    this.#sort(share);
+  }
+
+  /** The recording that expired first. */
+  get expired(): Recording | undefined {
+    return this.#expired.first as Recording | undefined;
+  }
+
+  /**
+   * Finds the recording that makes room for a key: the oldest of the key that holds most, to a fifth, and rather one of its
+   * own. So a key pushes out its own recordings, or those of a key that holds more.
+   *
+   * @param keyId Id of the key
+   * @returns The recording; `undefined` if none makes room for this key
+   */
+  next(keyId: string): Recording | undefined {
+    const own = this.#budget.find(keyId);
+    const ownClass = own === undefined ? -1 : classOf(own.held);
+    for (let index = CLASSES - 1; index >= Math.max(0, ownClass); index--) {
+      const largest = this.#classes[index]?.first;
+      if (largest === undefined) continue;
+      const isOwn = index === ownClass && own?.ended.first !== undefined;
+      return (isOwn ? own : largest)?.ended.first as Recording | undefined;
+    }
+    return undefined;
+  }
+
+  #enqueue(recording: Recording, queue: LinkedQueue<BudgetedRecording>): void {
+    queue.add(recording);
+    recording.queue = queue;
+  }
+
+  /** Moves a share to the queue of its size. */
+  #sort(share: KeyShare): void {
+    const sizeClass = share.ended.first === undefined ? undefined : classOf(share.held);
+    if (sizeClass === share.sizeClass) return;
+    if (share.sizeClass !== undefined) this.#classes[share.sizeClass]?.remove(share);
+    if (sizeClass !== undefined) this.#classes[sizeClass]?.add(share);
+    share.sizeClass = sizeClass;
+  }
+}
