@@ -184,6 +184,19 @@ function endConnection(error: NodeJS.ErrnoException, socket: Duplex): void {
   systemClock.timer(LAST_READ_MS, () => socket.destroy());
 }
 
+/** The part of Deno's types that is used here. */
+interface DenoPermissions {
+  requestSync(wanted: { readonly name: "net"; readonly host: string }): { readonly state: string };
+}
+
+/** Asks Deno for the permission to listen: without it `node:http` throws where it can't be caught. */
+function assertMayListen({ hostname, port }: ListenOptions): void {
+  const { permissions } = (globalThis as unknown as { Deno: { permissions: DenoPermissions } }).Deno;
+  const host = `${hostname.includes(":") ? `[${hostname}]` : hostname}:${port}`;
+  if (permissions.requestSync({ name: "net", host }).state === "granted") return;
+  throw Object.assign(new Error(`Requires net access to ${host}`), { name: "NotCapable" });
+}
+
 /** Adds to a server of `node:http` what the listener needs. */
 function toOpened(server: HttpServer | HttpsServer): OpenedServer {
   return { server, closeIdle: () => server.closeIdleConnections(), kill: () => server.closeAllConnections() };
@@ -193,6 +206,7 @@ function toOpened(server: HttpServer | HttpsServer): OpenedServer {
 export async function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
   const { hostname, port, tls, bodyTimeMs, headersMs = HEADERS_MS, isShared = false } = options;
   const { writeStallMs = WRITE_STALL_MS } = options;
+  if (runtime === "deno") assertMayListen(options);
   const checkMs = Math.min(CHECK_INTERVAL_MS, headersMs);
   // For a whole request: the gateway's own deadline comes first.
   const toRequestMs = (bodyTimeMs: number): number => headersMs + bodyTimeMs + CHECK_INTERVAL_MS;
