@@ -62,7 +62,7 @@ export const ADMIN_ERRORS: Readonly<Record<AdminErrorCode, ErrorSpec>> = {
   too_many_wrong_tokens: {
     ...LIMITED,
     type: "invalid_request_error",
-    message: "Cannot act: too many wrong admin tokens were shown lately. The right one passes at once",
+    message: "Cannot act: too many wrong admin tokens were shown. This one was not checked: try again",
   },
   invalid_query: {
     ...INVALID,

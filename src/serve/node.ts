@@ -29,6 +29,9 @@ import { endLate, HEADERS_MS, type Listener, type ListenOptions, toListenerUrl, 
 
 /** Interval at which Node checks for requests that are late. Milliseconds. */
 const CHECK_INTERVAL_MS = 5_000;
+/** Interval at which Deno is made to accept again, and its queue of connections. Milliseconds. */
+const ACCEPT_MS = 1_000;
+const BACKLOG = 511;
 /** Maximum size of a request's header: the same as on Bun, and independent of `NODE_OPTIONS`. Bytes. */
 const MAX_HEADER_BYTES = 16_384;
 /** Time for a caller to read the error before its connection is closed. Milliseconds. */
@@ -190,6 +193,32 @@ function endConnection(error: NodeJS.ErrnoException, socket: Duplex): void {
   systemClock.timer(LAST_READ_MS, () => socket.destroy());
 }
 
+/** The part of Deno's types that is used here. */
+interface DenoPermissions {
+  requestSync(wanted: { readonly name: "net"; readonly host: string }): { readonly state: string };
+}
+
+/** Asks Deno for the permission to listen: without it `node:http` throws where it can't be caught. */
+function assertMayListen({ hostname, port }: ListenOptions): void {
+  const { permissions } = (globalThis as unknown as { Deno: { permissions: DenoPermissions } }).Deno;
+  const host = `${hostname.includes(":") ? `[${hostname}]` : hostname}:${port}`;
+  if (permissions.requestSync({ name: "net", host }).state === "granted") return;
+  throw Object.assign(new Error(`Requires net access to ${host}`), { name: "NotCapable" });
+}
+
+/**
+ * Keeps a server of Deno accepting: without a word it stops when there are no file descriptors left (2.9.5). To listen
+ * once more changes nothing where it does accept.
+ *
+ * @returns Ends it
+ */
+function keepAccepting(server: NetServer): () => void {
+  const { _handle: handle } = server as NetServer & { readonly _handle?: { listen(backlog: number): number } };
+  const timer = setInterval(() => handle?.listen(BACKLOG), ACCEPT_MS);
+  timer.unref();
+  return () => clearInterval(timer);
+}
+
 /** Adds to a server of `node:http` what the listener needs. */
 function toOpened(server: HttpServer | HttpsServer): OpenedServer {
   return { server, closeIdle: () => server.closeIdleConnections(), kill: () => server.closeAllConnections() };
@@ -199,6 +228,7 @@ function toOpened(server: HttpServer | HttpsServer): OpenedServer {
 export async function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
   const { hostname, port, tls, bodyTimeMs, headersMs = HEADERS_MS, isShared = false } = options;
   const { writeStallMs = WRITE_STALL_MS } = options;
+  if (runtime === "deno") assertMayListen(options);
   const checkMs = Math.min(CHECK_INTERVAL_MS, headersMs);
   // For a whole request: the gateway's own deadline comes first.
   const toRequestMs = (bodyTimeMs: number): number => headersMs + bodyTimeMs + CHECK_INTERVAL_MS;
@@ -238,6 +268,7 @@ export async function serve(handler: Handler, options: ListenOptions): Promise<L
     // Node shares a port by its cluster.
     server.listen({ port, host: hostname, reusePort: isShared && runtime === "deno" }, resolve);
   });
+  if (runtime === "deno") server.once("close", keepAccepting(server));
   const address = server.address() as AddressInfo; // listening on TCP: neither null nor a path
   return {
     url: toListenerUrl(options, address.port),

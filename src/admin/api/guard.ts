@@ -36,9 +36,9 @@ export interface GuardParts {
 
 /** Number of wrong tokens that are refused without delay, for an operator who mistypes one. */
 const FREE_REFUSALS = 10;
-/** Delay of any further refusal, and time until one more is refused without delay. Milliseconds. */
-const REFUSAL_MS = 1000;
-/** Limit of refusals delayed at the same time, each with its connection and a timer; any further one is a 429. */
+/** Delay of any token after these, and time until one more is refused without delay. Milliseconds. */
+const DELAY_MS = 1000;
+/** Limit of tokens that are delayed at the same time, each with its connection and a timer; any further one is a 429. */
 const MAX_WAITING = 64;
 /** The operator who shows the admin token, whoever that is. */
 const BY_ADMIN_TOKEN: TokenOperator = { id: "admin token", role: "admin" };
@@ -86,48 +86,61 @@ export class Guard {
   }
 
   /**
-   * Finds the operator. Compares digests in constant time, so that timing reveals nothing of the admin token. A right
-   * token passes at once, however many wrong ones wait.
+   * Finds the operator. Compares digests in constant time, so that timing reveals nothing of the admin token. While many
+   * wrong tokens are shown, the right one waits as long as they do, or is refused as they are: otherwise a guess would be
+   * answered at once. An identity token passes without delay, since its signature can't be guessed.
    *
    * @param request What arrived
    * @param header Name of the header that holds the token
    * @returns The operator
-   * @throws {GatewayError} For no token or a wrong one
+   * @throws {GatewayError} For no token, a wrong one, or one that was not checked
    */
   async authenticate({ headers }: GatewayRequest, header = "Authorization"): Promise<Operator> {
     if (!this.isGuarded) throw new GatewayError("no_admin_token");
     const presentedToken = parseBearer(headers.get(header.toLowerCase())) ?? "";
-    const operator = await this.#find(presentedToken);
+    const operator = await this.#parts.signIn?.(presentedToken) ?? await this.#checkAdminToken(presentedToken);
     if (operator !== undefined) {
       const isStillGood = () => this.#find(presentedToken).then((found) => found !== undefined, () => false);
       return { who: operator.id, role: operator.role, isStillGood };
     }
-    if (presentedToken !== "") await this.#slowDown();
     throw new GatewayError("invalid_admin_token", {
       detail: `send ${header}: Bearer <admin token>`,
       headers: { "www-authenticate": 'Bearer realm="admin"' },
     });
   }
 
-  /** Finds the operator of a token. */
+  /** Finds the operator of a token, at once. */
   async #find(presentedToken: string): Promise<TokenOperator | undefined> {
-    const { token, signIn, digest } = this.#parts;
-    if (token !== undefined && equalDigests(digest(presentedToken), digest(token))) return BY_ADMIN_TOKEN;
-    return await signIn?.(presentedToken);
+    return this.#isAdminToken(presentedToken) ? BY_ADMIN_TOKEN : await this.#parts.signIn?.(presentedToken);
   }
 
-  /** Delays the refusal of a wrong token after the first ones. All callers share the count: they are not told apart. */
-  async #slowDown(): Promise<void> {
-    const { clock } = this.#parts;
-    const now = clock.monotonic();
-    const refilled = Math.floor((now - this.#refilledAt) / REFUSAL_MS);
+  #isAdminToken(presentedToken: string): boolean {
+    const { token, digest } = this.#parts;
+    return token !== undefined && equalDigests(digest(presentedToken), digest(token));
+  }
+
+  /** Compares a token with the admin token, at a time that does not depend on whether it is the right one. */
+  async #checkAdminToken(presentedToken: string): Promise<TokenOperator | undefined> {
+    if (presentedToken === "") return undefined;
+    this.#refill();
+    if (this.#free === 0) await this.#wait();
+    if (this.#isAdminToken(presentedToken)) return BY_ADMIN_TOKEN;
+    this.#free = Math.max(0, this.#free - 1);
+    return undefined;
+  }
+
+  /** Adds the refusals without delay that have become due. All callers share the count: they are not told apart. */
+  #refill(): void {
+    const refilled = Math.floor((this.#parts.clock.monotonic() - this.#refilledAt) / DELAY_MS);
     this.#free = Math.min(FREE_REFUSALS, this.#free + refilled);
-    this.#refilledAt += refilled * REFUSAL_MS;
-    if (this.#free > 0) return void this.#free--;
-    if (this.#waiting >= MAX_WAITING) throw new GatewayError("too_many_wrong_tokens", { retryAfterMs: REFUSAL_MS });
+    this.#refilledAt += refilled * DELAY_MS;
+  }
+
+  async #wait(): Promise<void> {
+    if (this.#waiting >= MAX_WAITING) throw new GatewayError("too_many_wrong_tokens", { retryAfterMs: DELAY_MS });
     this.#waiting++;
     try {
-      await new Promise<void>((resolve) => void clock.timer(REFUSAL_MS, resolve));
+      await new Promise<void>((resolve) => void this.#parts.clock.timer(DELAY_MS, resolve));
     } finally {
       this.#waiting--;
     }
