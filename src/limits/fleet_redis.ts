@@ -90,7 +90,7 @@ export class Membership {
   }
 
   /**
-   * Number by which this gateway divides limits while it decides alone: three quarters of each limit are divided by
+   * Divisor of limits while this gateway decides alone: three quarters of each limit are divided by
    * traffic, the rest evenly, so that a gateway without traffic has a quarter of an even share. Whole numbers make the
    * shares of equal gateways exactly equal.
    *

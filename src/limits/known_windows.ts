@@ -109,14 +109,15 @@ export class KnownWindows {
    */
   learn(plan: Plan, taken: Taken, amounts: readonly number[] = []): void {
     const subject = this.of(plan);
-    const now = this.#clock.monotonic();
     this.#lostAt = undefined;
     subject.isLost = false;
     for (let index = 0; index < plan.counted.length; index++) {
-      const [limit, standing] = [plan.counted[index], taken.standings[index]];
+      const limit = plan.counted[index];
+      const standing = taken.standings[index];
       if (limit === undefined || standing === undefined) continue;
       const ends = taken.ends[index] ?? 0;
-      const window = this.#windowOf(subject, limit.name, ends, now + standing.resetMs);
+      const known = subject.windows[limit.name];
+      const window = known?.ends === ends ? known : this.#begin(subject, limit.name, ends, standing.resetMs);
       const amount = taken.isAdmitted ? amounts[index] ?? 0 : 0;
       window.used = standing.used + amount + window.unpaid;
       window.own += amount;
@@ -139,17 +140,16 @@ export class KnownWindows {
     }
   }
 
-  /** Finds the window with an end, or begins it. A window that began here is the one that Redis has begun since. */
-  #windowOf({ windows }: KnownSubject, name: Windowed, ends: number, until: number): KnownWindow {
+  /** Begins a window. If this gateway has begun it before Redis did, it is the same window. */
+  #begin({ windows }: KnownSubject, name: Windowed, ends: number, resetMs: number): KnownWindow {
+    const now = this.#clock.monotonic();
     const known = windows[name];
-    const isSame = known !== undefined &&
-      (known.ends === ends || (known.ends === 0 && known.until > this.#clock.monotonic()));
-    if (isSame) {
-      known.ends = ends;
-      known.until = until;
-      return known;
+    if (known?.ends !== 0 || known.until <= now) {
+      return windows[name] = { ends, until: now + resetMs, used: 0, own: 0, unpaid: 0, share: undefined };
     }
-    return windows[name] = { ends, until, used: 0, own: 0, unpaid: 0, share: undefined };
+    known.ends = ends;
+    known.until = now + resetMs;
+    return known;
   }
 
   #keep(subject: KnownSubject): void {

@@ -34,7 +34,7 @@ import {
   toAcquireArguments,
   toAmountsTaken,
   toCountArguments,
-  toWhole,
+  toCounted,
 } from "./redis_plan.ts";
 import { ACQUIRE, COUNT } from "./redis_scripts.ts";
 import { mayBeDone, Settlements, toCorrections, toUndoing } from "./settlements_redis.ts";
@@ -262,11 +262,11 @@ export class RedisLimiter implements Limiter {
 
   #toRelease(asked: readonly Asked[]): Lease["release"] {
     let isHeld = true;
-    return ({ tokens, spend }) => {
+    return (used) => {
       if (!isHeld) return;
       isHeld = false;
-      const used = { tokens: toWhole(tokens), spend: toWhole(spend) };
-      for (const one of asked) this.#release(one, used);
+      const counted = toCounted(used);
+      for (const one of asked) this.#release(one, counted);
     };
   }
 
@@ -307,7 +307,7 @@ export class RedisLimiter implements Limiter {
     if (this.#isResuming) return;
     this.#isResuming = true;
     while (!this.#isClosed && this.#isWaiting && this.#client.health.isUp) {
-      await new Promise<void>((resolve) => this.#clock.timer(REJOIN_MS, resolve));
+      await new Promise<void>((resolve) => this.#clock.timer(REJOIN_MS, resolve, { isBackground: true }));
       await this.#renew();
     }
     this.#isResuming = false;

@@ -18,7 +18,7 @@ import { expecting, keyWith, refusalOf, tokens, usedOf } from "./limits_suite.ts
 
 const HOUR = 3_600_000;
 const BACKGROUND_MS = 1000;
-/** Time by which an answer comes too late on a link that is cut. Milliseconds. */
+/** Delay of answers on a link that is cut. Milliseconds. */
 const CUT_MS = 600;
 /** What no caller waits for has time on a busy machine. */
 const patient: Clock = {
