@@ -36,6 +36,8 @@ export interface OwnShare {
 export interface KnownSubject {
   plan: Plan;
   readonly windows: Partial<Record<Windowed, KnownWindow>>;
+  /** Time at which Redis said its state last. Monotonic milliseconds. */
+  heardAt: number;
   /** True if this gateway has decided alone in an outage, and Redis has not decided since. */
   isLost: boolean;
   /** True while what is unpaid is being charged. */
@@ -61,6 +63,7 @@ export class KnownWindows {
   #old = new Map<string, KnownSubject>();
   /** Time at which Redis failed, if it has not answered since. */
   #lostAt: number | undefined;
+  #sweep: Iterator<KnownSubject> = this.#young.values();
 
   /** @param clock Source of its times */
   constructor(clock: Clock) {
@@ -95,7 +98,7 @@ export class KnownWindows {
       known.plan = plan;
       return known;
     }
-    const added: KnownSubject = { plan, windows: {}, isLost: false, isBeingPaid: false };
+    const added: KnownSubject = { plan, windows: {}, heardAt: -Infinity, isLost: false, isBeingPaid: false };
     this.#keep(added);
     return added;
   }
@@ -111,6 +114,7 @@ export class KnownWindows {
     const subject = this.of(plan);
     this.#lostAt = undefined;
     subject.isLost = false;
+    subject.heardAt = this.#clock.monotonic();
     for (let index = 0; index < plan.counted.length; index++) {
       const limit = plan.counted[index];
       const standing = taken.standings[index];
@@ -122,6 +126,24 @@ export class KnownWindows {
       window.used = standing.used + amount + window.unpaid;
       window.own += amount;
       window.share = undefined;
+    }
+  }
+
+  /**
+   * Lists subjects of which Redis has said nothing for some time, so that other gateways may have used more. It looks at
+   * a few subjects at a time, and at all of them in turn.
+   *
+   * @param count Number of subjects to look at
+   * @param ms That time, milliseconds
+   */
+  *stale(count: number, ms: number): Iterable<KnownSubject> {
+    const now = this.#clock.monotonic();
+    for (let looked = 0; looked < count; looked++) {
+      const next = this.#sweep.next();
+      if (next.done === true) return void (this.#sweep = this.#young.values());
+      const { heardAt, isLost, windows } = next.value;
+      if (isLost || now - heardAt < ms) continue;
+      if (Object.values(windows).some(({ until }) => until > now)) yield next.value;
     }
   }
 
@@ -153,7 +175,10 @@ export class KnownWindows {
   }
 
   #keep(subject: KnownSubject): void {
-    if (this.#young.size >= MAX_SUBJECTS) [this.#old, this.#young] = [this.#young, new Map()];
+    if (this.#young.size >= MAX_SUBJECTS) {
+      [this.#old, this.#young] = [this.#young, new Map()];
+      this.#sweep = this.#young.values();
+    }
     this.#young.set(subject.plan.subject.name, subject);
   }
 }

@@ -233,10 +233,10 @@ export class LocalDecisions {
     return { limit, left: Math.min(left, this.#divide(plan, name, limit) - own) };
   }
 
-  /** Divides an amount by the gateways. Shares are rounded down, those of requests and places up if they are not strict. */
+  /** Divides an amount by the gateways. Shares are rounded down, those of concurrency and of requests without strict up. */
   #divide({ subject }: Plan, name: Standing["name"], amount: number): number {
     const part = amount / this.#sharing.divisor;
-    const isCounted = name === "requests" || name === "concurrency";
-    return isCounted && subject.limits.mode !== "strict" ? Math.ceil(part) : Math.floor(part);
+    const isRoundedUp = name === "concurrency" || (name === "requests" && subject.limits.mode !== "strict");
+    return isRoundedUp ? Math.ceil(part) : Math.floor(part);
   }
 }
