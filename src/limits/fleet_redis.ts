@@ -17,6 +17,9 @@ export const UNKNOWN_GATEWAYS = 10;
 /** Time by which rates are measured, and for which a gateway that was seen is remembered at least. Milliseconds. */
 const PERIOD_MS = 60_000;
 
+/** Time since the last decision in an outage after which Redis decides, even if no gateway can join. Milliseconds. */
+const MAX_WAIT_MS = 2 * LEASE_MS.redis;
+
 /** Port: the number of gateways that was met last, which outlives the process. */
 export interface FleetMemory {
   /** The number; `undefined` where none was noted. */
@@ -90,9 +93,9 @@ export class Membership {
   }
 
   /**
-   * Number by which this gateway divides limits while it decides alone: three quarters of each limit are divided by
-   * traffic, the rest evenly, so that a gateway without traffic has a quarter of an even share. Whole numbers make the
-   * shares of equal gateways exactly equal.
+   * Divisor of limits while this gateway decides alone: three quarters of each limit are divided by traffic, the rest
+   * evenly, so that a gateway without traffic has a quarter of an even share. Whole numbers make the shares of equal
+   * gateways exactly equal.
    *
    * The parts of all gateways add up to one limit at most, although they learn of each other at different times: each
    * counts itself by the smaller of two rates, of which others know one at least, and others by the largest that it knows.
@@ -115,10 +118,11 @@ export class Membership {
 
   /**
    * True while others may not have charged yet what they let through in an outage: each gateway still keeps to its share.
-   * Those that are not back after the life of a membership are not waited for.
+   * Gateways that are not back after the life of a membership are not waited for.
    */
   get isWaiting(): boolean {
-    return this.#lostAt !== undefined && this.gateways > 1;
+    if (this.#lostAt === undefined || this.gateways === 1) return false;
+    return this.#clock.monotonic() - this.#lostAt < MAX_WAIT_MS;
   }
 
   /** Notes that Redis is away. */

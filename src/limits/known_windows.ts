@@ -36,6 +36,8 @@ export interface OwnShare {
 export interface KnownSubject {
   plan: Plan;
   readonly windows: Partial<Record<Windowed, KnownWindow>>;
+  /** Time at which Redis said its state last. Monotonic milliseconds. */
+  heardAt: number;
   /** True if this gateway has decided alone in an outage, and Redis has not decided since. */
   isLost: boolean;
   /** True while what is unpaid is being charged. */
@@ -61,6 +63,7 @@ export class KnownWindows {
   #old = new Map<string, KnownSubject>();
   /** Time at which Redis failed, if it has not answered since. */
   #lostAt: number | undefined;
+  #sweep: Iterator<KnownSubject> = this.#young.values();
 
   /** @param clock Source of its times */
   constructor(clock: Clock) {
@@ -95,7 +98,7 @@ export class KnownWindows {
       known.plan = plan;
       return known;
     }
-    const added: KnownSubject = { plan, windows: {}, isLost: false, isBeingPaid: false };
+    const added: KnownSubject = { plan, windows: {}, heardAt: -Infinity, isLost: false, isBeingPaid: false };
     this.#keep(added);
     return added;
   }
@@ -109,18 +112,38 @@ export class KnownWindows {
    */
   learn(plan: Plan, taken: Taken, amounts: readonly number[] = []): void {
     const subject = this.of(plan);
-    const now = this.#clock.monotonic();
     this.#lostAt = undefined;
     subject.isLost = false;
+    subject.heardAt = this.#clock.monotonic();
     for (let index = 0; index < plan.counted.length; index++) {
-      const [limit, standing] = [plan.counted[index], taken.standings[index]];
+      const limit = plan.counted[index];
+      const standing = taken.standings[index];
       if (limit === undefined || standing === undefined) continue;
       const ends = taken.ends[index] ?? 0;
-      const window = this.#windowOf(subject, limit.name, ends, now + standing.resetMs);
+      const known = subject.windows[limit.name];
+      const window = known?.ends === ends ? known : this.#begin(subject, limit.name, ends, standing.resetMs);
       const amount = taken.isAdmitted ? amounts[index] ?? 0 : 0;
       window.used = standing.used + amount + window.unpaid;
       window.own += amount;
       window.share = undefined;
+    }
+  }
+
+  /**
+   * Lists subjects of which Redis has said nothing for some time, so that other gateways may have used more. It looks at
+   * a few subjects at a time, and at all of them in turn.
+   *
+   * @param count Number of subjects to look at
+   * @param ms That time, milliseconds
+   */
+  *stale(count: number, ms: number): Iterable<KnownSubject> {
+    const now = this.#clock.monotonic();
+    for (let looked = 0; looked < count; looked++) {
+      const next = this.#sweep.next();
+      if (next.done === true) return void (this.#sweep = this.#young.values());
+      const { heardAt, isLost, windows } = next.value;
+      if (isLost || now - heardAt < ms) continue;
+      if (Object.values(windows).some(({ until }) => until > now)) yield next.value;
     }
   }
 
@@ -139,21 +162,23 @@ export class KnownWindows {
     }
   }
 
-  /** Finds the window with an end, or begins it. A window that began here is the one that Redis has begun since. */
-  #windowOf({ windows }: KnownSubject, name: Windowed, ends: number, until: number): KnownWindow {
+  /** Begins a window. If this gateway has begun it before Redis did, it is the same window. */
+  #begin({ windows }: KnownSubject, name: Windowed, ends: number, resetMs: number): KnownWindow {
+    const now = this.#clock.monotonic();
     const known = windows[name];
-    const isSame = known !== undefined &&
-      (known.ends === ends || (known.ends === 0 && known.until > this.#clock.monotonic()));
-    if (isSame) {
-      known.ends = ends;
-      known.until = until;
-      return known;
+    if (known?.ends !== 0 || known.until <= now) {
+      return windows[name] = { ends, until: now + resetMs, used: 0, own: 0, unpaid: 0, share: undefined };
     }
-    return windows[name] = { ends, until, used: 0, own: 0, unpaid: 0, share: undefined };
+    known.ends = ends;
+    known.until = now + resetMs;
+    return known;
   }
 
   #keep(subject: KnownSubject): void {
-    if (this.#young.size >= MAX_SUBJECTS) [this.#old, this.#young] = [this.#young, new Map()];
+    if (this.#young.size >= MAX_SUBJECTS) {
+      [this.#old, this.#young] = [this.#young, new Map()];
+      this.#sweep = this.#young.values();
+    }
     this.#young.set(subject.plan.subject.name, subject);
   }
 }

@@ -34,10 +34,10 @@ import {
   toAcquireArguments,
   toAmountsTaken,
   toCountArguments,
-  toWhole,
+  toCounted,
 } from "./redis_plan.ts";
 import { ACQUIRE, COUNT } from "./redis_scripts.ts";
-import { mayBeDone, Settlements, toCorrections, toUndoing } from "./settlements_redis.ts";
+import { BACKGROUND_MS, mayBeDone, Settlements, toCorrections, toUndoing } from "./settlements_redis.ts";
 import { enforce, findRefusing, toLease } from "./verdict.ts";
 
 /** Interval at which a gateway renews its membership and its open exchanges. Milliseconds. */
@@ -45,6 +45,8 @@ const RENEW_MS = 3000;
 
 /** The same while it waits for others after an outage. Milliseconds. */
 const REJOIN_MS = 250;
+/** Number of subjects whose state a gateway looks at in each interval. */
+const REFRESHED = 100;
 
 /** Limiter that counts in Redis. */
 export class RedisLimiter implements Limiter {
@@ -214,11 +216,12 @@ export class RedisLimiter implements Limiter {
   }
 
   /** Reads the state of a subject's limits. */
-  async #look(plan: Plan): Promise<Taken> {
+  async #look(plan: Plan, deadlineMs?: number): Promise<Taken> {
     const args = toAcquireArguments(plan, "", toAmountsTaken(plan, NO_RESERVATION));
     const taken = await this.#client.run(
       (redis) => this.#acquire(redis, [plan.countsKey, plan.openKey], args),
       (answer) => readTaken(answer, plan),
+      deadlineMs,
     );
     if (this.#known.find(plan.subject.name)?.isLost !== true) this.#known.learn(plan, taken);
     return taken;
@@ -265,7 +268,7 @@ export class RedisLimiter implements Limiter {
     return (used, isUndone = false) => {
       if (!isHeld) return;
       isHeld = false;
-      const counted = { tokens: toWhole(used.tokens), spend: toWhole(used.spend) };
+      const counted = toCounted(used);
       for (const one of asked) {
         if (isUndone && one.local === undefined) this.#giveBack(one);
         else this.#release(one, counted, isUndone);
@@ -310,7 +313,7 @@ export class RedisLimiter implements Limiter {
     if (this.#isResuming) return;
     this.#isResuming = true;
     while (!this.#isClosed && this.#isWaiting && this.#client.health.isUp) {
-      await new Promise<void>((resolve) => this.#clock.timer(REJOIN_MS, resolve));
+      await new Promise<void>((resolve) => this.#clock.timer(REJOIN_MS, resolve, { isBackground: true }));
       await this.#renew();
     }
     this.#isResuming = false;
@@ -326,9 +329,18 @@ export class RedisLimiter implements Limiter {
       if (!this.#membership.isAway) await this.#settlements.charge(this.#local.reviews());
       await this.#open.renew();
       await this.#payOwed();
+      await this.#refresh();
     } catch {
       // The next turn tries again.
     }
+  }
+
+  /** Reads again the state of some subjects that other gateways may have used meanwhile. */
+  async #refresh(): Promise<void> {
+    if (this.#membership.gateways === 1) return;
+    const looks: Promise<unknown>[] = [];
+    for (const { plan } of this.#known.stale(REFRESHED, RENEW_MS)) looks.push(this.#look(plan, BACKGROUND_MS));
+    await Promise.allSettled(looks);
   }
 
   /** Settles and charges what could not be while Redis was away. */

@@ -15,7 +15,7 @@ const MAX_SUBJECTS = 100_000;
 
 /** The gateways that share the limits, as far as decisions of one of them depend on it. */
 export interface Sharing {
-  /** Number by which each limit is divided. */
+  /** Divisor of each limit. */
   readonly divisor: number;
   /** True while Redis is away, and until all gateways are back. */
   readonly isAway: boolean;
@@ -123,7 +123,7 @@ export class LocalDecisions {
     };
   }
 
-  /** Lists what is to be charged. Each bill has to be settled. */
+  /** Lists the unpaid amounts. Each bill has to be settled. */
   *bills(): Iterable<Bill> {
     for (const subject of this.#owing) {
       if (subject.isBeingPaid) continue;
@@ -232,11 +232,11 @@ export class LocalDecisions {
     return { limit, left: Math.min(left, this.#divide(plan, name, limit) - own) };
   }
 
-  /** Divides an amount by the gateways. Shares are rounded down, those of requests and places up if they are not strict. */
+  /** Divides an amount by the gateways. Shares are rounded down, those of concurrency and of requests without strict up. */
   #divide({ subject }: Plan, name: Standing["name"], amount: number): number {
     const part = amount / this.#sharing.divisor;
-    const isCounted = name === "requests" || name === "concurrency";
-    return isCounted && subject.limits.mode !== "strict" ? Math.ceil(part) : Math.floor(part);
+    const isRoundedUp = name === "concurrency" || (name === "requests" && subject.limits.mode !== "strict");
+    return isRoundedUp ? Math.ceil(part) : Math.floor(part);
   }
 }
 

@@ -85,17 +85,12 @@ const SWEPT_AT_ONCE = 2;
 /** Limiter of one process, which counts in memory. */
 export class MemoryLimiter implements Limiter {
   readonly #clock: Clock;
-  readonly #share: () => number;
   readonly #counts = new Map<string, Counts>();
   #sweep: Iterator<[string, Counts]> = this.#counts.entries();
 
-  /**
-   * @param clock Source of its times
-   * @param share Number by which each limit is divided, where several limiters share it
-   */
-  constructor(clock: Clock, share: () => number = () => 1) {
+  /** @param clock Source of its times */
+  constructor(clock: Clock) {
     this.#clock = clock;
-    this.#share = share;
   }
 
   acquire(subjects: readonly LimitSubject[], reservation: Reservation): Lease {
@@ -120,7 +115,7 @@ export class MemoryLimiter implements Limiter {
     for (const subject of subjects) {
       const counts = this.#counts.get(subject.name);
       for (const name of LIMIT_NAMES) {
-        const limit = this.#limitOf(subject, name);
+        const limit = limitOf(subject, name);
         if (limit === undefined) continue;
         if (name === "concurrency") {
           standings.push({ subject, name, limit, used: counts?.open ?? 0, resetMs: ASK_AGAIN_MS });
@@ -149,7 +144,7 @@ export class MemoryLimiter implements Limiter {
       const counts = this.#countsOf(subject.name);
       if (!reservation.isAdmitted) counts.open++;
       for (const name of WINDOWED) {
-        const limit = this.#limitOf(subject, name);
+        const limit = limitOf(subject, name);
         if (limit === undefined) continue;
         const { used, until } = windowOf(name, counts, limits, now[name]);
         const reserved = reservedOf({ subject, name, limit }, reservation);
@@ -175,7 +170,7 @@ export class MemoryLimiter implements Limiter {
       const counts = this.#countsOf(subject.name);
       if (!reservation.isAdmitted) counts.open++;
       for (const name of WINDOWED) {
-        const limit = this.#limitOf(subject, name);
+        const limit = limitOf(subject, name);
         if (limit === undefined) continue;
         const { until } = windowOf(name, counts, subject.limits, now[name]);
         const isSame = until <= endOf(name, subject.limits, now[name] - ageMs);
@@ -239,12 +234,6 @@ export class MemoryLimiter implements Limiter {
     return { requests: monotonic, tokens: monotonic, budget: wall, spend: wall };
   }
 
-  /** Returns the share of a limit that is counted here, or `undefined` where it is not set. */
-  #limitOf({ limits }: LimitSubject, name: LimitName): number | undefined {
-    const limit = limits[name];
-    return limit && Math.ceil((typeof limit === "number" ? limit : limit.limit) / this.#share());
-  }
-
   #toRelease(subjects: readonly LimitSubject[], { isAdmitted }: Reservation, charges: readonly Charge[]): Release {
     let isHeld = true;
     return (used, isUndone) => {
@@ -280,6 +269,12 @@ export class MemoryLimiter implements Limiter {
       }
     }
   }
+}
+
+/** Returns the maximum of a limit, or `undefined` where it is not set. */
+function limitOf({ limits }: LimitSubject, name: LimitName): number | undefined {
+  const limit = limits[name];
+  return typeof limit === "number" ? limit : limit?.limit;
 }
 
 /** Returns the current window of a subject. One that is over is replaced by a new one, which begins now. */

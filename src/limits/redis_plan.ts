@@ -4,6 +4,7 @@
  * @module
  */
 import {
+  type Amounts,
   ASK_AGAIN_MS,
   LEASE_MS,
   limitsOf,
@@ -121,6 +122,13 @@ export function toWhole(amount: number): number {
   return Number.isNaN(capped) ? 0 : Math.ceil(capped) + 0;
 }
 
+/** Returns amounts as Redis counts them. */
+export function toCounted(amounts: Amounts): Amounts {
+  const { tokens, spend } = amounts;
+  const isCounted = tokens <= MOST_COUNTED && spend <= MOST_COUNTED;
+  return isCounted ? amounts : { tokens: toWhole(tokens), spend: toWhole(spend) };
+}
+
 /**
  * Returns the amounts that an exchange takes, in the order of {@link Plan.counted}.
  *
@@ -131,8 +139,7 @@ export function toAmountsTaken({ subject, counted }: Plan, reservation: Reservat
   const amounts: number[] = [];
   for (let index = 0; index < counted.length; index++) {
     const limit = counted[index];
-    if (limit === undefined) continue;
-    amounts.push(toWhole(reservedOf({ subject, name: limit.name, limit: limit.limit }, reservation)));
+    if (limit !== undefined) amounts.push(reservedOf({ subject, name: limit.name, limit: limit.limit }, reservation));
   }
   return amounts;
 }

@@ -44,45 +44,40 @@ local function endOf(window)
 end
 `;
 
-/** The end of a window that begins now, where all windows have a length. */
-const END_AFTER = `local function endOf(window) return now + window end
-`;
-
 // A count that ends later than a window that begins now was begun under a limit with a longer window, or before the clock
 // was set back. Gateways with that limit still use it: it stays and goes on counting, and the shorter window is counted in
-// fields of its own. Values that are no numbers count as 0. What is written is always a whole number that is exact, so
-// that no write is refused after another one was made.
-const CURRENT = `local function whole(amount)
-  return string.format('%.0f', math.max(0, math.min(amount, ${MOST_COUNTED})) + 0)
-end
-local function read(field)
+// separate fields. Values that are no numbers count as 0, and sums are capped, so that no write is refused after another
+// one was made.
+const CURRENT = `local function read(field)
   local count = redis.call('HMGET', KEYS[1], field, field .. 'u')
   return tonumber(count[1] or 0) or 0, tonumber(count[2] or 0) or 0
 end
 local function current(field, window)
-  local last = endOf(window)
+  local last, long, longUsed = endOf(window)
   local used, ends = read(field)
-  local count = {field = field}
   if ends > last + ${SKEW_MS} then
-    count.long, count.longUsed, count.field = field, used, field .. 'n'
-    used, ends = read(count.field)
+    long, longUsed, field = field, used, field .. 'n'
+    used, ends = read(field)
+    if ends > last + ${SKEW_MS} then ends = 0 end
   end
-  count.isNew = ends <= now or ends > last + ${SKEW_MS}
-  count.used, count.ends = count.isNew and 0 or used, count.isNew and last or ends
-  return count
+  local isNew = ends <= now
+  if isNew then used, ends = 0, last end
+  return {field = field, used = used, ends = ends, isNew = isNew, long = long, longUsed = longUsed, amount = 0}
 end
+local function sum(used, change) return math.max(0, math.min(used + change, ${MOST_COUNTED})) end
 local function add(count, change)
-  count.used = math.max(0, count.used + change)
+  count.used = sum(count.used, change)
   if count.isNew then
-    redis.call('HSET', KEYS[1], count.field, whole(count.used), count.field .. 'u', whole(count.ends))
+    redis.call('HSET', KEYS[1], count.field, count.used, count.field .. 'u', count.ends)
     keep(KEYS[1], count.ends)
+    count.isNew = false
   elseif change ~= 0 then
-    redis.call('HSET', KEYS[1], count.field, whole(count.used))
+    redis.call('HSET', KEYS[1], count.field, count.used)
   end
-  count.isNew = false
-  if count.long == nil or change == 0 then return end
-  count.longUsed = math.max(0, count.longUsed + change)
-  redis.call('HSET', KEYS[1], count.long, whole(count.longUsed))
+  if count.long and change ~= 0 then
+    count.longUsed = sum(count.longUsed, change)
+    redis.call('HSET', KEYS[1], count.long, count.longUsed)
+  end
 end
 `;
 
@@ -91,10 +86,19 @@ end
  * KEYS: counts. ARGV: limit, window, number wanted. Answer: number granted, now, 0, and before that the used part of the
  * limit and the end of its window, which is negative if the window has just begun.
  */
-export const COUNT: string = `${NOW}${KEEP}${END_AFTER}${CURRENT}
-local limit, wanted = tonumber(ARGV[1]), tonumber(ARGV[3])
-local count = current('r', tonumber(ARGV[2]))
-local used, ends = count.used, count.isNew and -count.ends or count.ends
+export const COUNT: string = `${NOW}
+local limit, window, wanted = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local count = redis.call('HMGET', KEYS[1], 'r', 'ru')
+local used, ends = tonumber(count[1] or 0) or 0, tonumber(count[2] or 0) or 0
+if ends > now and ends <= now + window + ${SKEW_MS} then
+  local granted = math.max(0, math.min(wanted, limit - used))
+  if granted > 0 then redis.call('HSET', KEYS[1], 'r', used + granted) end
+  return {granted, now, 0, used, ends}
+end
+local function endOf(window) return now + window end
+${KEEP}${CURRENT}
+count = current('r', window)
+used, ends = count.used, count.isNew and -count.ends or count.ends
 local granted = math.max(0, math.min(wanted, limit - used))
 if granted > 0 then add(count, granted) end
 return {granted, now, 0, used, ends}`;
@@ -108,13 +112,13 @@ return {granted, now, 0, used, ends}`;
  */
 export const ACQUIRE: string = `${NOW}${KEEP}${END_OF}${CURRENT}
 local life, concurrency, isObserved, isReached = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1', false
-local reply, counts, amounts = {1, now, 0}, {}, {}
+local reply, counts = {1, now, 0}, {}
 for i = 5, #ARGV, 5 do
   local limit, room, amount = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
   local count = current(ARGV[i], ARGV[i + 4])
   if room ~= 0 and count.used + room > limit then isReached = true end
-  if not isObserved then amount = math.min(amount, math.max(0, limit - count.used)) end
-  counts[#counts + 1], amounts[#amounts + 1] = count, amount
+  count.amount = isObserved and amount or math.min(amount, math.max(0, limit - count.used))
+  counts[#counts + 1] = count
   reply[#reply + 1], reply[#reply + 2] = count.used, count.isNew and -count.ends or count.ends
 end
 if concurrency >= 0 then
@@ -126,7 +130,7 @@ if ARGV[1] == '' or (isReached and not isObserved) then
   reply[1] = 0
   return reply
 end
-for i, count in ipairs(counts) do add(count, amounts[i]) end
+for _, count in ipairs(counts) do add(count, count.amount) end
 if concurrency >= 0 and ARGV[1] ~= '-' then
   redis.call('ZADD', KEYS[2], now + life, ARGV[1])
   redis.call('PEXPIRE', KEYS[2], life)

@@ -149,6 +149,7 @@ export class Settlements {
   #outcomeOf(cause: unknown): Outcome {
     if (mayBeDone(cause)) return "unknown";
     if (!isReply(cause) || STATES.test(String(cause))) return undefined;
+    this.#keptOpen();
     this.#client.warn(`Redis refuses a settlement (${firstLine(cause)}): it is dropped`);
     return "unknown";
   }

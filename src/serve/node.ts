@@ -219,6 +219,14 @@ function keepAccepting(server: NetServer): () => void {
   return () => clearInterval(timer);
 }
 
+/** Opens the port. Node shares a port by its cluster. */
+function listen(server: NetServer, { hostname, port, isShared = false }: ListenOptions): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once("error", reject);
+    server.listen({ port, host: hostname, reusePort: isShared && runtime === "deno" }, resolve);
+  });
+}
+
 /** Adds to a server of `node:http` what the listener needs. */
 function toOpened(server: HttpServer | HttpsServer): OpenedServer {
   return { server, closeIdle: () => server.closeIdleConnections(), kill: () => server.closeAllConnections() };
@@ -226,8 +234,7 @@ function toOpened(server: HttpServer | HttpsServer): OpenedServer {
 
 /** Opens a listener with `node:http`, `node:https` or, on Deno over TLS, `node:http2`. */
 export async function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
-  const { hostname, port, tls, bodyTimeMs, headersMs = HEADERS_MS, isShared = false } = options;
-  const { writeStallMs = WRITE_STALL_MS } = options;
+  const { tls, bodyTimeMs, headersMs = HEADERS_MS, writeStallMs = WRITE_STALL_MS } = options;
   if (runtime === "deno") assertMayListen(options);
   const checkMs = Math.min(CHECK_INTERVAL_MS, headersMs);
   // For a whole request: the gateway's own deadline comes first.
@@ -263,11 +270,7 @@ export async function serve(handler: Handler, options: ListenOptions): Promise<L
     outputs.add(socket, () => reset(socket));
   });
   server.once("close", () => outputs.stop());
-  await new Promise<void>((resolve, reject) => {
-    server.once("error", reject);
-    // Node shares a port by its cluster.
-    server.listen({ port, host: hostname, reusePort: isShared && runtime === "deno" }, resolve);
-  });
+  await listen(server, options);
   if (runtime === "deno") server.once("close", keepAccepting(server));
   const address = server.address() as AddressInfo; // listening on TCP: neither null nor a path
   return {

@@ -112,7 +112,7 @@ withRedis.describe("outages of Redis within one window", () => {
       assert.ok((members[0]?.limiter.fallbacks ?? 0) > fallbacks, "Redis was not paused");
       redis.resume();
       for (const { client } of members) await until(() => client.health.isUp, "Redis decides again", 30_000);
-      // Whoever is back first finds the limits without what the other one let through.
+      // The gateway that is back first finds the limits without what the other one let through.
       paid += await callUntilRefused(paying);
       taken += await callUntilRefused(strict, outage === 0 ? 4 : Infinity);
     }

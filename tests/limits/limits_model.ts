@@ -47,14 +47,11 @@ export interface StillClock {
  */
 export class LogLimiter implements Limiter {
   readonly #clock: StillClock;
-  readonly #share: () => number;
   readonly #log = new Map<string, Entry[]>();
   readonly #open = new Map<string, number>();
 
-  /** @param share By how many a limit is divided */
-  constructor(clock: StillClock, share: () => number) {
+  constructor(clock: StillClock) {
     this.#clock = clock;
-    this.#share = share;
   }
 
   // deno-lint-ignore require-await -- a refusal is a rejection
@@ -97,7 +94,7 @@ export class LogLimiter implements Limiter {
     return limitsOf(subject).map(([name, limit]) => ({
       subject,
       name,
-      limit: Math.ceil(limit / this.#share()),
+      limit,
       used: found[name].used,
       resetMs: found[name].resetMs,
     }));

@@ -18,7 +18,7 @@ import { expecting, keyWith, refusalOf, tokens, usedOf } from "./limits_suite.ts
 
 const HOUR = 3_600_000;
 const BACKGROUND_MS = 1000;
-/** Time by which an answer comes too late on a link that is cut. Milliseconds. */
+/** Delay of answers on a link that is cut. Milliseconds. */
 const CUT_MS = 600;
 /** What no caller waits for has time on a busy machine. */
 const patient: Clock = {
@@ -69,17 +69,17 @@ withRedis.describe("outages of Redis", () => {
     await server.stop();
   });
 
-  async function start(url = server.url): Promise<Member> {
+  async function start(url = server.url, clock = quiet): Promise<Member> {
     const client = new Gated(url, patient, () => {});
     await client.ready();
-    const limiter = new RedisLimiter(client, quiet);
+    const limiter = new RedisLimiter(client, clock);
     await limiter.start();
     closing.push(() => limiter.close().finally(() => client.close()));
     return { client, limiter, renew: () => limiter.start() };
   }
   /** Gateways that know of each other. */
-  async function startTwo(url?: string): Promise<[Member, Member]> {
-    const both: [Member, Member] = [await start(), await start(url)];
+  async function startTwo(url?: string, clock?: Clock): Promise<[Member, Member]> {
+    const both: [Member, Member] = [await start(undefined, clock), await start(url, clock)];
     for (let round = 0; round < 2; round++) for (const member of both) await member.renew();
     return both;
   }
@@ -124,29 +124,45 @@ withRedis.describe("outages of Redis", () => {
     assert.ok(one.limiter.fallbacks > 0);
   });
 
-  it("divide what is left of a window once, however often they come", async () => {
-    const both = await startTwo();
-    const key = keyWith({ tokens: { limit: 1000, windowMs: HOUR } });
-    assert.equal(await tryAcquire(both[0], key, 400).then((lease) => lease?.release(tokens(400))), undefined);
-    for (const { limiter } of both) await limiter.status(key);
-    let passed = 0;
-    for (let outage = 0; outage < 4; outage++) {
-      server.pause();
-      // Each gateway uses a part of its share in each outage, and all of it in the last one.
-      for (const member of both) {
-        for (let calls = 0; calls < (outage < 3 ? 5 : 100); calls++) {
-          const lease = await tryAcquire(member, key, 20);
-          lease?.release(tokens(20));
-          if (lease !== undefined) passed += 20;
+  // A limit of ten millions is taken from Redis in blocks.
+  for (const scale of [1, 10_000]) {
+    it(`divide what is left of ${scale * 1000} tokens once, however often they come`, async () => {
+      const both = await startTwo();
+      const key = keyWith({ tokens: { limit: 1000 * scale, windowMs: HOUR } });
+      (await both[0].limiter.acquire([key], exactly(400 * scale))).release(tokens(400 * scale));
+      for (const { limiter } of both) await limiter.status(key);
+      let passed = 0;
+      for (let outage = 0; outage < 4; outage++) {
+        server.pause();
+        // Each gateway uses a part of its share in each outage, and all of it in the last one.
+        for (const member of both) {
+          for (let calls = 0; calls < (outage < 3 ? 5 : 100); calls++) {
+            const lease = await tryAcquire(member, key, 20 * scale);
+            lease?.release(tokens(20 * scale));
+            if (lease !== undefined) passed += 20;
+          }
         }
+        server.resume();
+        for (const member of both) await isUp(member);
       }
-      server.resume();
-      for (const member of both) await isUp(member);
-    }
-    assert.equal(passed, 600);
-    for (let round = 0; round < 3; round++) for (const member of both) await member.renew();
-    assert.deepEqual(await usedOf(both[0].limiter, key), { tokens: 1000 });
-    assert.equal(await passedOf(both[1], key), 0);
+      assert.equal(passed, 600);
+      for (let round = 0; round < 3; round++) for (const member of both) await member.renew();
+      assert.deepEqual(await usedOf(both[0].limiter, key), { tokens: 1000 * scale });
+      assert.equal(await passedOf(both[1], key, scale), 0);
+    });
+  }
+
+  it("leave a budget used up at a gateway that saw it long before others used it up", async () => {
+    let passedMs = 0;
+    const both = await startTwo(undefined, { ...quiet, monotonic: () => quiet.monotonic() + passedMs });
+    const key = keyWith({ budget: { limit: 1000, period: "month" } });
+    const [one, other] = both;
+    (await other.limiter.acquire([key], exactly(10))).release(tokens(10));
+    assert.equal(await passedOf(one, key, 10), 99);
+    passedMs += 3000;
+    for (const { renew } of both) await renew();
+    await server.kill();
+    for (const member of both) assert.equal(await passedOf(member, key, 10), 0);
   });
 
   it("let a strict limit through only where its window is known", async () => {

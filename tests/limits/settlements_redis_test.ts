@@ -122,7 +122,7 @@ withRedis.describe("settlements in Redis", () => {
     assert.deepEqual(await usedOf(limiter, key), { tokens: 30, concurrency: 0 });
   });
 
-  it("drop what Redis refuses for its content, and report it", async () => {
+  it("drop what Redis refuses for its content, free its place, and report it", async () => {
     /** A connection whose Redis refuses settlements of 13 tokens. */
     class Refusing extends RedisClient {
       override script(name: string, lua: string): ReturnType<RedisClient["script"]> {
@@ -132,18 +132,19 @@ withRedis.describe("settlements in Redis", () => {
       }
     }
     const { limiter, reports, renew } = await start(Refusing);
-    const key = keyWith({ tokens: { limit: 1000, windowMs: HOUR } });
+    const key = keyWith({ tokens: { limit: 1000, windowMs: HOUR }, concurrency: 5 });
     const [bad, good] = [
       await limiter.acquire([key], expecting(tokens(10))),
       await limiter.acquire([key], expecting(tokens(10))),
     ];
     bad.release(tokens(23));
     await limiter.status(key);
+    good.release(tokens(15));
+    await limiter.status(key);
     const before = await scripts();
     for (let round = 0; round < 3; round++) await renew();
     assert.equal(await scripts() - before, 3, "a settlement is repeated");
-    good.release(tokens(15));
-    assert.deepEqual(await usedOf(limiter, key), { tokens: 25 });
+    assert.deepEqual(await usedOf(limiter, key), { tokens: 25, concurrency: 0 });
     assert.ok(
       reports.some((line) => /^Redis refuses a settlement \(.*ERR unlucky.*\): it is dropped$/.test(line)),
       reports.join("\n"),
