@@ -19,6 +19,7 @@ import type { Digest } from "../keys/key_format.ts";
 import type { KeyStore } from "../keys/key_store.ts";
 import { DryLimiter, type LimitQuestion } from "../limits/dry_limiter.ts";
 import { type Limiter, reservedOf } from "../limits/limiter.ts";
+import { subjectsOf } from "../steps/admission.ts";
 import { type Deadlines, shorten } from "../upstream/forward.ts";
 import type { Transport, UpstreamCall } from "../upstream/transport.ts";
 import { type LimitUse, toLimitUse } from "./limit_use.ts";
@@ -171,6 +172,7 @@ export async function explain(request: GatewayRequest, parts: ExplanationParts):
   if (record === undefined && answer.status < 400) return { outcome: "answered" };
   const { provider, operation, model, stream, keyId, observedLimit, withheld }: Partial<ExchangeRecord> = record ?? {};
   const isForwarded = call !== undefined;
+  const question = limiter.asked && await withUnasked(limiter.asked, key, provider, parts);
   return {
     outcome: isForwarded ? "forwarded" : "refused",
     ...(provider !== undefined && { provider, replicas: config.providers[provider]?.upstreams ?? [] }),
@@ -178,7 +180,7 @@ export async function explain(request: GatewayRequest, parts: ExplanationParts):
     ...(keyId !== undefined && { key: toExplainedKey(keyId, key) }),
     ...(model !== undefined && { model }),
     ...(stream !== undefined && { stream }),
-    ...(limiter.asked !== undefined && toExplainedLimits(limiter.asked)),
+    ...(question !== undefined && toExplainedLimits(question)),
     ...(observedLimit !== undefined && { observedLimit }),
     ...(call !== undefined && { call: toExplainedCall(call, request, noted, config) }),
     ...(withheld?.request !== undefined && { withheld: withheld.request }),
@@ -188,6 +190,23 @@ export async function explain(request: GatewayRequest, parts: ExplanationParts):
 
 function toExplainedKey(id: string, { name, team }: Partial<KeyConfig> = {}): ExplainedKey {
   return { id, ...(name !== undefined && { name }), ...(team !== undefined && { team }) };
+}
+
+/** Adds the limits that were not looked at, since another one had refused the request before. */
+async function withUnasked(
+  asked: LimitQuestion,
+  key: KeyConfig | undefined,
+  provider: string | undefined,
+  { config, status }: ExplanationParts,
+): Promise<LimitQuestion> {
+  if (key === undefined || provider === undefined) return asked;
+  const limits = config.providers[provider]?.limits;
+  const shared = limits === undefined ? [] : [{ name: `provider:${provider}`, limits }];
+  const found = subjectsOf(key, { subjects: shared }, config).map(({ name, limits }) => {
+    const known = asked.standings.filter(({ subject }) => subject.name === name);
+    return known.length > 0 ? known : status({ name, limits });
+  });
+  return { ...asked, standings: (await Promise.all(found)).flat() };
 }
 
 function toExplainedLimits({ standings, reservation }: LimitQuestion): Pick<Explanation, "limits" | "reservation"> {
