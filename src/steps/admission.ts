@@ -97,9 +97,9 @@ export interface Admission {
  */
 export async function enter(admission: Admission, asking: Asking): Promise<void> {
   const { subjects, isMetered } = admission;
-  const entered = isMetered ? subjects.filter(limitsCalls) : subjects;
-  const toAmounts = isMetered ? undefined : toNoAmounts;
-  if (entered.length > 0) admission.lease = await acquire(entered, NO_RESERVATION, asking, toAmounts);
+  const isEntered = isMetered ? subjects.some(limitsCalls) : subjects.length > 0;
+  if (!isEntered) return;
+  admission.lease = await acquire(subjects, NO_RESERVATION, asking, isMetered ? undefined : toNoAmounts);
 }
 
 /** Gives back what {@link enter} has taken: there is no call. */
@@ -161,7 +161,7 @@ export async function reserve(admission: Admission, call: AskedCall, asking: Ask
   const estimated = toEstimatedCall(call, asking);
   asking.gateway.accounting.watch(estimated, asking.exchange);
   if (!isMetered) {
-    if (admission.lease === undefined && subjects.length > 0) await enter(admission, asking);
+    if (admission.lease === undefined) await enter(admission, asking);
     return;
   }
   const { provider, body, facts } = call;
