@@ -187,6 +187,10 @@ export function limitsCalls({ limits }: LimitSubject): boolean {
   return limits.requests !== undefined || limits.concurrency !== undefined;
 }
 
+/** Tells whether a limit counts calls, and not what they use. */
+export const isOfCalls = (name: LimitName): name is "requests" | "concurrency" =>
+  name === "requests" || name === "concurrency";
+
 /** Unit in which a limit is counted. */
 export const unitOf = (name: SettledLimit): keyof Amounts => name === "spend" ? "spend" : "tokens";
 
@@ -202,7 +206,7 @@ export function reservedOf(
   { subject, name, limit }: Pick<Standing, "subject" | "name" | "limit">,
   { expected, most, isAdmitted }: Reservation,
 ): number {
-  if (name === "requests" || name === "concurrency") return isAdmitted ? 0 : 1;
+  if (isOfCalls(name)) return isAdmitted ? 0 : 1;
   const unit = unitOf(name);
   return subject.limits.mode === "strict" ? most[unit] : Math.min(expected[unit], limit);
 }
@@ -215,7 +219,7 @@ export function reservedOf(
  * @param amount Amount to take
  */
 export function roomFor(name: LimitName, amount: number = 0): number {
-  return name === "requests" || name === "concurrency" ? amount : Math.max(1, amount);
+  return isOfCalls(name) ? amount : Math.max(1, amount);
 }
 
 /**

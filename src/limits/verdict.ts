@@ -6,7 +6,7 @@
  */
 import { formatBudget, formatMoneyBudget, formatRate } from "../config/units.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import { type Lease, type Reservation, reservedOf, roomFor, type Standing } from "./limiter.ts";
+import { isOfCalls, type Lease, type Reservation, reservedOf, roomFor, type Standing } from "./limiter.ts";
 
 const CODES = {
   requests: "rate_limit_exceeded",
@@ -35,7 +35,7 @@ class AdmittedLease implements Lease {
   }
 
   get headers(): Lease["headers"] {
-    return toHeaders(this.standings, this.#reservation);
+    return toHeaders(this.standings, (standing) => reservedOf(standing, this.#reservation));
   }
 }
 
@@ -103,7 +103,7 @@ function toRefusal(
     detail: describe(worst),
     ...(never === undefined && { retryAfterMs: Math.max(1, worst.resetMs) }),
     limit: toPolicyName(worst),
-    headers: toHeaders(standings, undefined),
+    headers: toHeaders(standings, ({ name }) => reservation.isAdmitted && isOfCalls(name) ? -1 : 0),
   });
 }
 
@@ -153,10 +153,13 @@ const UNITS = {
  * `x-ratelimit-*`.
  *
  * @param standings State of the limits, without this exchange
- * @param reservation Amounts that it reserves; `undefined` if it is refused
+ * @param takenOf Returns what the exchange takes of a limit; -1 for what it gives back, since it is refused
  * @returns `ratelimit-policy` and `ratelimit`, or nothing where nothing is limited
  */
-function toHeaders(standings: readonly Standing[], reservation: Reservation | undefined): Record<string, string> {
+function toHeaders(
+  standings: readonly Standing[],
+  takenOf: (standing: Standing) => number,
+): Record<string, string> {
   if (standings.length === 0) return {};
   let policies = "";
   let rests = "";
@@ -166,9 +169,8 @@ function toHeaders(standings: readonly Standing[], reservation: Reservation | un
     const window = name === "requests" ? limits.requests : name === "tokens" ? limits.tokens : undefined;
     const every = window === undefined ? "" : `;w=${Math.ceil(window.windowMs / 1000)}`;
     policies += `${policy};q=${toInteger(limit)}${UNITS[name]}${every}`;
-    const taken = reservation === undefined ? 0 : reservedOf(standing, reservation);
     const reset = name === "concurrency" ? "" : `;t=${Math.ceil(resetMs / 1000)}`;
-    rests += `${policy};r=${toInteger(Math.max(0, limit - used - taken))}${reset}`;
+    rests += `${policy};r=${toInteger(Math.max(0, limit - used - takenOf(standing)))}${reset}`;
   }
   return { "ratelimit-policy": policies, ratelimit: rests };
 }

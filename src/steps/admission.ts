@@ -175,7 +175,7 @@ export async function reserve(admission: Admission, call: AskedCall, asking: Ask
   const limited = toLimitedCall(call, asking);
   accounting.watch(limited, exchange);
   if (!isMetered) {
-    if (admission.lease === undefined && subjects.length > 0) await enter(admission, asking);
+    if (admission.lease === undefined) await enter(admission, asking);
     return;
   }
   try {
