@@ -224,9 +224,12 @@ describe("reload", () => {
         const tls = { cert: "b.crt", key: "b.key" };
         const served = await serve(workers, config(["a"], { listen: [{ port: 0 }, { port: 0, tls }] }));
         const port = Number(new URL(await served.program.waitFor(/listening on (https:\S+)/)).port);
+        let opened = 0;
         const open = () =>
           new Promise<TLSSocket>((resolve, reject) => {
-            const socket = connect({ host: "127.0.0.1", port, rejectUnauthorized: false }, () => resolve(socket));
+            // A name for each: Deno's client resumes the session of a name, with the certificate that began it.
+            const options = { host: "127.0.0.1", port, servername: `${++opened}.test`, rejectUnauthorized: false };
+            const socket = connect(options, () => resolve(socket));
             socket.on("error", reject);
           });
         const nameOf = async () => {
