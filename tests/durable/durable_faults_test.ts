@@ -214,7 +214,7 @@ describe("a durable exchange at a fault", () => {
 
   it("leaves nothing in memory, and no more ids than there is room for", async () => {
     const clock = new FakeClock();
-    const store = new MemoryRecordings({ clock, maxBytes: 100_000 });
+    const store = new MemoryRecordings({ clock, maxBytes: 150_000 });
     const facts = { owner: "", digest: "", provider: "", keyId: "", operation: "", startedAt: 0, keepMs: 1000 };
     const holder = { onStop() {}, onLost() {}, onRead() {} };
     const ids: string[] = [];
