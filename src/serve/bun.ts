@@ -122,8 +122,6 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
   const toBodySeconds = (bodyTimeMs: number): number => Math.ceil(bodyTimeMs / 1000) + idleSeconds;
   let bodySeconds = toBodySeconds(bodyTimeMs);
   let stallSeconds = toStallSeconds(writeStallMs);
-  // A deadline that was lifted stays so for the connection: without this a caller that reads nothing keeps it.
-  const limitOutput = (listener: BunServer, request: Request) => listener.timeout(request, stallSeconds);
   const server = Bun.serve({
     hostname,
     port,
@@ -138,18 +136,21 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
       else listener.timeout(request, bodySeconds);
       if (body === null) await nextTurn();
       const answer = await handler.handle(new BunRequest(request, body && new TimedBody(body, listener, request)));
-      if (body !== null && !request.bodyUsed) listener.timeout(request, idleSeconds); // nobody reads it
+      // A deadline that was lifted stays so for the connection: without this a caller that reads nothing keeps it. A
+      // refused body is not read: the connection waits for it as for a header.
+      const isRefused = body !== null && !request.bodyUsed;
+      const limitOutput = () => listener.timeout(request, isRefused ? idleSeconds : stallSeconds);
       const { body: relayed } = answer;
       const rest = answer.headers.connection === "close" ? bodyLeft(request, body) : null;
       if (!isWhole(relayed)) {
-        const content = toDirectBody(relayed, () => limitOutput(listener, request));
-        if (content instanceof Uint8Array) limitOutput(listener, request);
+        const content = toDirectBody(relayed, limitOutput);
+        if (content instanceof Uint8Array) limitOutput();
         else {
           systemClock.timer(HEADER_MS, () => "announce" in relayed && relayed.announce?.());
         }
         return toResponse(answer, content);
       }
-      limitOutput(listener, request);
+      limitOutput();
       if (relayed !== null && rest !== null) answer.body = endLate(relayed, rest);
       return toResponse(answer);
     },
