@@ -110,13 +110,19 @@ class ResponseSink implements ByteSink {
   }
 
   /**
-   * A body that can't be completed must not look complete: that of HTTP/1.0 ends with its connection. A caller that does
-   * not read would never fetch what the kernel holds.
+   * Breaks an answer off, so that it does not look complete. What was relayed leaves before, except to a caller that does
+   * not read it. The body of an HTTP/1.0 answer ends with its connection, so that has to end with an error.
    */
   fail(): void {
     const { req, socket, writableNeedDrain } = this.#response;
-    if (socket !== null && (req.httpVersionMinor === 0 || writableNeedDrain)) reset(socket);
-    this.#response.destroy();
+    if (socket === null) return void this.#response.destroy();
+    if (req.httpVersionMinor === 0 || writableNeedDrain) {
+      reset(socket);
+      this.#response.destroy();
+    } else {
+      this.#response.uncork(); // see writeBody
+      socket.destroySoon();
+    }
   }
 }
 
