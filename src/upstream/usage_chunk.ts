@@ -16,6 +16,8 @@ const DATA = new TextEncoder().encode("data:");
 const NOTHING = new Uint8Array(0);
 /** The most bytes of an event that are held back; the chunk has a few hundred. */
 const MAX_HELD_BYTES = 8192;
+/** Size from which a held line is not looked at again for each piece. In a chunk, `choices` stands before. Bytes. */
+const MIN_LONG_BYTES = 256;
 
 /** Finds the end of a line; -1 if it is still to come. */
 function endOfLine(bytes: Uint8Array, from: number): number {
@@ -30,6 +32,9 @@ export class UsageChunkFilter implements PushedBody {
   readonly #asked: AskedUsage;
   /** The unfinished event, if it may be the chunk. */
   #held: Uint8Array = NOTHING;
+  /** Pieces of its line that came since it was last looked at. */
+  #waiting: Uint8Array[] = [];
+  #waitingBytes = 0;
   /** True if the unfinished event is not the chunk. */
   #isPassing = false;
   /** True if a part of the unfinished line has passed. */
@@ -73,7 +78,14 @@ export class UsageChunkFilter implements PushedBody {
 
   /** Returns the bytes that pass, of those that were held back and of the next ones. */
   #filter(chunk: Uint8Array): Uint8Array {
-    const bytes = this.#held.length === 0 ? chunk : joinChunks([this.#held, chunk]);
+    if (this.#isForLater(chunk)) {
+      this.#waiting.push(chunk.slice());
+      this.#waitingBytes += chunk.length;
+      return NOTHING;
+    }
+    const bytes = this.#held.length === 0 ? chunk : joinChunks([this.#held, ...this.#waiting, chunk]);
+    this.#waiting = [];
+    this.#waitingBytes = 0;
     const passed: Uint8Array[] = [];
     let decided = 0; // the offset up to which bytes have passed or were dropped
     let event = 0; // the offset of the unfinished event, if it is not passing
@@ -108,6 +120,15 @@ export class UsageChunkFilter implements PushedBody {
     this.#held = new Uint8Array(bytes.subarray(held)); // a copy: a runtime may use its buffer again
     passed.push(bytes.subarray(decided, held));
     return passed.length === 1 ? passed[0] ?? NOTHING : joinChunks(passed);
+  }
+
+  /** Tells whether a piece can wait: a long held line is looked at again once it ends, or has doubled. */
+  #isForLater(chunk: Uint8Array): boolean {
+    const { length } = this.#held;
+    const waitingBytes = this.#waitingBytes + chunk.length;
+    const isDue = waitingBytes >= length || length + waitingBytes > MAX_HELD_BYTES;
+    if (length < MIN_LONG_BYTES || isDue) return false;
+    return !chunk.includes(LF) && !chunk.includes(CR);
   }
 
   /** Judges a line of an event: the chunk has a single line of data. Returns whether the event is the chunk so far. */
