@@ -260,6 +260,7 @@ describe("the pace of a budget", () => {
           name: "corp",
           issuer: "https://id.example",
           audience: "x",
+          claims: { limits: "plan" },
           plans: { gold: { budget: "1M/month" }, none: { requests: "1/s" } },
         }],
       }).identity,

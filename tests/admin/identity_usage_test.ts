@@ -34,7 +34,13 @@ describe("usage and budgets of identity tokens", () => {
     };
     return running = await startAdmin(
       {
-        identity: [{ issuer: issuer.url, audience: AUDIENCE, name: "corp", claims, plans }],
+        identity: [{
+          issuer: issuer.url,
+          audience: AUDIENCE,
+          name: "corp",
+          claims,
+          ...("limits" in claims && { plans }),
+        }],
         teams: { search: { limits: { requests: "1k/h" } }, ads: { limits: { requests: "1k/h" } } },
       },
       redis,
