@@ -6,11 +6,13 @@
  * - `events`: random streams of events, scanned in each dialect, whole and cut anywhere
  * - `packed`: random compressed bodies, whole and damaged, unpacked by the gateway and by `node:zlib`
  * - `body`: random JSON bodies, read in one pass and as a whole
+ * - `form`: random forms (multipart), whole and damaged, read by the gateway and by the runtime's `Response.formData`
  */
 import { parseArgs } from "node:util";
 import { readView } from "../src/inbound/json_view.ts";
 import { fuzzEvents, fuzzPacked, fuzzParser } from "../tests/support/answer_fuzz.ts";
 import { compareEdges, fuzzBodies } from "../tests/support/body_fuzz.ts";
+import { fuzzDamagedForms, fuzzForms } from "../tests/support/form_fuzz.ts";
 import { fuzzHttp1 } from "../tests/support/http1_fuzz.ts";
 
 const { values } = parseArgs({
@@ -44,12 +46,19 @@ function fuzzScanners(): string {
   return "All were read alike, however they were cut";
 }
 
+async function fuzzFormReader(): Promise<string> {
+  await fuzzForms(cases, seed);
+  await fuzzDamagedForms(cases, seed);
+  return "All were read as the runtime does, or refused";
+}
+
 const KINDS: Readonly<Record<string, () => string | Promise<string>>> = {
   http1: fuzzClient,
   parser: () => `All were read alike, however they were cut; ${fuzzParser(cases, seed)} were refused`,
   events: fuzzScanners,
   packed: fuzzUnpackers,
   body: fuzzReader,
+  form: fuzzFormReader,
 };
 
 const fuzz = KINDS[values.what];
