@@ -269,6 +269,15 @@ withRedis.describe("outages of Redis", () => {
     server.resume();
   });
 
+  it("leave an even share to a gateway that joined just before, and none of a strict limit", async () => {
+    await start();
+    const member = await start();
+    const requests = { limit: 100, windowMs: HOUR };
+    const [lax, strict] = [keyWith({ requests }), keyWith({ requests, mode: "strict" })];
+    await server.kill();
+    assert.deepEqual([await passedOf(member, lax), await passedOf(member, strict)], [50, 0]);
+  });
+
   it("divide limits into parts that add up to one limit at most, however fast traffic grows or falls", async () => {
     let now = 0;
     const clock: Clock = { ...systemClock, monotonic: () => now };
