@@ -66,6 +66,8 @@ export class SupervisedLimiter implements Limiter {
       const undone = isUndone ? this.#toNumbers(subjects.filter((subject) => !isHeld(subject, reservation))) : null;
       const isOwed = isUndone || countsAtEnd(subjects);
       if (isOwed) this.#open().batch.releases.push([lease, tokens, spend, undone]);
+      // The caller must not know of its refusal before the other workers can have its place.
+      if (isUndone) this.flush();
     });
   }
 
