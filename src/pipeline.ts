@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { type Admission, type AdmissionParts, enter, reserve, subjectsOf } from "./steps/admission.ts";
+import { type Admission, type AdmissionParts, enter, enterWhole, reserve, subjectsOf } from "./steps/admission.ts";
 import type { Config } from "./config/config.ts";
 import type { KeyConfig } from "./config/key.ts";
 import type { ProviderConfig } from "./config/provider.ts";
@@ -157,7 +157,8 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   if (operation.isOwn) return await answerRecorded({ provider, key, presentedKey }, operation, flow);
   const subjects = subjectsOf(key, provider, gateway); // 4
   const isMetered = operation.cost === "tokens" && subjects.some(limitsAmounts);
-  const admission: Admission = { subjects, isMetered, lease: undefined };
+  const hasBody = flow.request.body !== null;
+  const admission: Admission = { subjects, isMetered, hasBody, isWhole: false, lease: undefined };
   const durable = key.durable ?? provider.durable;
   const asked = durable ? askedDurable(flow.request, operation, durable) : undefined;
   const caller = { provider, operation, key, presentedKey };
@@ -169,9 +170,10 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   return await answerDurable(asked, { ...call, presentedKey }, { admission, carry: carryOn }, flow);
 }
 
-/** 4, for what is limited of the call's tokens and money, then 6 and 7. */
+/** 4, for all that the limits count of the call once its body was read, then 6 and 7. */
 async function carry(call: Call, admission: Admission, flow: Flow): Promise<GatewayResponse> {
   if (call.operation.cost === "tokens") await reserve(admission, call, flow);
+  else if (!admission.isWhole) await enterWhole(admission, flow);
   return relay(await send(call, flow), call, flow);
 }
 

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { NO_RESERVATION } from "../limits/limiter.ts";
 import { MemoryLimiter } from "../limits/memory_limiter.ts";
 import { RemoteLimiter, type SendToLimiter } from "../limits/remote_limiter.ts";
 import { checkConfig, type Config, ConfigError, type ConfigIssue } from "../config/config.ts";
@@ -201,8 +202,9 @@ export function createSend(
 ): SendToLimiter {
   return async (message) => {
     // The last subject is the one that most keys share: a provider, or a team, or the key itself.
-    const shared = message.subjects.at(-1);
-    const answer = Promise.resolve(objectOf(shared?.name ?? "all").handle(message));
+    const { countedWith } = message.type === "status" ? NO_RESERVATION : message.reservation;
+    const shared = countedWith ?? message.subjects.at(-1)?.name ?? "all";
+    const answer = Promise.resolve(objectOf(shared).handle(message));
     keepAlive(answer.catch(() => {}));
     return await inTime(answer, OBJECT_MS, clock);
   };

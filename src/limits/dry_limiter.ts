@@ -29,7 +29,7 @@ export class DryLimiter implements Limiter {
     const standings = (await Promise.all(subjects.map((subject) => this.#status(subject)))).flat();
     const others = this.asked?.standings.filter(({ subject }) => !subjects.includes(subject)) ?? [];
     // Nothing was taken before: also a second lease takes the request and the place.
-    this.asked = { standings: [...others, ...standings], reservation: { ...reservation, isAdmitted: false } };
+    this.asked = { standings: [...others, ...standings], reservation: { ...reservation, admitted: undefined } };
     return toLease(enforce(standings, reservation), () => {});
   }
 

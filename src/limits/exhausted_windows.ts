@@ -4,7 +4,8 @@
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
-import { type LimitSubject, NO_RESERVATION, type Standing } from "./limiter.ts";
+import { isHeld, type LimitSubject, NO_RESERVATION, type Reservation, type Standing } from "./limiter.ts";
+import type { Plan, Taken } from "./redis_plan.ts";
 import { enforce } from "./verdict.ts";
 
 /** Maximum number of subjects that are remembered; beyond it the oldest is forgotten. */
@@ -37,16 +38,17 @@ export class ExhaustedWindows {
    * Refuses an exchange if a window of one of its subjects is known to be exhausted.
    *
    * @param subjects The subjects
+   * @param reservation Its reservation: what another lease holds is not asked for again
    * @throws {GatewayError} `rate_limit_exceeded`
    */
-  refuse(subjects: readonly LimitSubject[]): void {
+  refuse(subjects: readonly LimitSubject[], { admitted }: Reservation): void {
     if (this.#known.size === 0) return;
     for (const { name, limits } of subjects) {
       const known = this.#known.get(name);
-      if (known === undefined) continue;
+      if (known === undefined || name === admitted) continue;
       const now = this.#clock.monotonic();
       if (now >= known.endsAt || known.subject.limits !== limits) this.#known.delete(name);
-      else if (now < known.recheckAt) this.#repeat(known, subjects, now);
+      else if (now < known.recheckAt) this.#repeat(known, subjects, now, admitted);
       else known.recheckAt = now + RECHECK_MS;
     }
   }
@@ -75,13 +77,18 @@ export class ExhaustedWindows {
     }
   }
 
-  /** Forgets a subject: its window is not exhausted any more. */
-  forget(subject: LimitSubject): void {
-    if (this.#known.size > 0) this.#known.delete(subject.name);
+  /** Forgets a subject that has admitted an exchange, and given its request: its window is not exhausted any more. */
+  forget({ isAdmitted }: Taken, { subject }: Plan, reservation: Reservation): void {
+    if (isAdmitted && this.#known.size > 0 && !isHeld(subject, reservation)) this.#known.delete(subject.name);
   }
 
   /** Throws the refusal anew, as far as it was about the same subjects. */
-  #repeat({ standings, knownAt }: Exhausted, subjects: readonly LimitSubject[], now: number): void {
+  #repeat(
+    { standings, knownAt }: Exhausted,
+    subjects: readonly LimitSubject[],
+    now: number,
+    admitted: Reservation["admitted"],
+  ): void {
     const passedMs = now - knownAt;
     const known: Standing[] = [];
     for (const standing of standings) {
@@ -90,6 +97,6 @@ export class ExhaustedWindows {
       });
       if (isAsked) known.push({ ...standing, resetMs: Math.max(1, standing.resetMs - passedMs) });
     }
-    enforce(known, NO_RESERVATION);
+    enforce(known, { ...NO_RESERVATION, admitted });
   }
 }

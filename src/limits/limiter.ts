@@ -30,8 +30,10 @@ export interface Reservation {
   readonly expected: Amounts;
   /** Amounts that it could use at most, for strict limits. */
   readonly most: Amounts;
-  /** True if another lease of the same exchange has taken its request and its place; false if left out. */
-  readonly isAdmitted?: boolean;
+  /** Name of the subject of which another lease of the same exchange holds the request and the place, if any. */
+  readonly admitted?: string | undefined;
+  /** Name of the last subject of the exchange, where this lease is of the first alone: both are counted in one place. */
+  readonly countedWith?: string | undefined;
 }
 
 /** Reservation of a call that uses no tokens. */
@@ -103,8 +105,8 @@ export interface Limiter {
   /**
    * Admits an exchange to all subjects, or to none. Each limit takes the amount that {@link reservedOf} returns.
    *
-   * A call that costs tokens acquires two leases: one for its request and its place of `concurrency`, before its body is
-   * read, and another one for its tokens and its money, with `isAdmitted`.
+   * A call with a body acquires two leases: one before its body is read, of the limits of its key alone, and another one
+   * of all limits after it, with `admitted`.
    *
    * @param subjects Subjects to count against
    * @param reservation Amounts to reserve
@@ -179,7 +181,7 @@ export function limitsAmounts({ limits }: LimitSubject): boolean {
 }
 
 /**
- * Returns whether a subject limits requests or concurrency, which are taken before the body of a call is read.
+ * Returns whether a subject limits requests or concurrency.
  *
  * @param subject The subject
  */
@@ -190,6 +192,14 @@ export function limitsCalls({ limits }: LimitSubject): boolean {
 /** Tells whether a limit counts calls, and not what they use. */
 export const isOfCalls = (name: LimitName): name is "requests" | "concurrency" =>
   name === "requests" || name === "concurrency";
+
+/**
+ * Returns whether another lease of the same exchange holds the request and the place of a subject.
+ *
+ * @param subject The subject
+ * @param reservation Reservation of this lease
+ */
+export const isHeld = ({ name }: LimitSubject, { admitted }: Reservation): boolean => name === admitted;
 
 /** Unit in which a limit is counted. */
 export const unitOf = (name: SettledLimit): keyof Amounts => name === "spend" ? "spend" : "tokens";
@@ -204,9 +214,10 @@ export const unitOf = (name: SettledLimit): keyof Amounts => name === "spend" ? 
  */
 export function reservedOf(
   { subject, name, limit }: Pick<Standing, "subject" | "name" | "limit">,
-  { expected, most, isAdmitted }: Reservation,
+  reservation: Reservation,
 ): number {
-  if (isOfCalls(name)) return isAdmitted ? 0 : 1;
+  if (isOfCalls(name)) return isHeld(subject, reservation) ? 0 : 1;
+  const { expected, most } = reservation;
   const unit = unitOf(name);
   return subject.limits.mode === "strict" ? most[unit] : Math.min(expected[unit], limit);
 }

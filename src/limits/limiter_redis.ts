@@ -16,6 +16,7 @@ import { ExhaustedWindows } from "./exhausted_windows.ts";
 import { type FleetMemory, Membership } from "./fleet_redis.ts";
 import {
   type Amounts,
+  isHeld,
   type Lease,
   type Limiter,
   type LimitSubject,
@@ -109,8 +110,8 @@ export class RedisLimiter implements Limiter {
   }
 
   acquire(subjects: readonly LimitSubject[], reservation: Reservation): Lease | Promise<Lease> {
-    this.#membership.count();
-    this.#exhausted.refuse(subjects);
+    if (reservation.admitted === undefined) this.#membership.count();
+    this.#exhausted.refuse(subjects, reservation);
     const asked: Asked[] = [];
     for (const subject of subjects) {
       const one = this.#shares.take(subject, reservation);
@@ -168,21 +169,21 @@ export class RedisLimiter implements Limiter {
     // What was let through in an outage has to be there before Redis says what is left.
     if (isLost && !isAlone) void this.#charge();
     if (!isAlone && this.#shares.divides(plan)) return await this.#takeNextShare(plan, reservation);
-    const takesPlace = plan.concurrency !== undefined && !reservation.isAdmitted;
-    const id = takesPlace ? `${this.#id}-${++this.#acquired}` : undefined;
+    const isNew = !isHeld(subject, reservation);
+    const id = isNew && plan.concurrency !== undefined ? `${this.#id}-${++this.#acquired}` : undefined;
     const reserved = toAmountsTaken(plan, reservation);
     const one: Asked = { plan, id, reserved, taken: undefined };
     if (isAlone) return one;
     const read = (answer: unknown) => readTaken(answer, plan);
     try {
       const taken = await this.#client.run((redis) => {
-        if (plan.isCounter) return this.#count(redis, [plan.countsKey], toCountArguments(plan, 1));
+        if (isNew && plan.isCounter) return this.#count(redis, [plan.countsKey], toCountArguments(plan, 1));
         return this.#acquire(redis, [plan.countsKey, plan.openKey], toAcquireArguments(plan, id ?? "-", reserved));
       }, read);
       this.#known.learn(plan, taken, reserved);
       if (id !== undefined && taken.isAdmitted) this.#open.add(plan, id);
-      if (taken.isAdmitted) this.#exhausted.forget(subject);
-      return { plan, id, reserved, taken };
+      this.#exhausted.forget(taken, plan, reservation);
+      return { ...one, taken };
     } catch (error) {
       // Where Redis admits the exchange after all, it gets that back: the decision of this gateway is charged instead.
       this.#awaitLate(one, error, (answer) => this.#giveBack({ ...one, taken: read(answer) }, true));
@@ -194,12 +195,12 @@ export class RedisLimiter implements Limiter {
   async #takeNextShare(plan: Plan, reservation: Reservation): Promise<Asked> {
     const share = this.#shares.of(plan);
     const reserved = toAmountsTaken(plan, reservation);
+    const one: Asked = { plan, id: undefined, reserved, taken: undefined };
     try {
       const taken = await share.takeNext(reserved);
-      if (taken.isAdmitted) this.#exhausted.forget(plan.subject);
-      return { plan, id: undefined, reserved, taken, share };
+      this.#exhausted.forget(taken, plan, reservation);
+      return { ...one, taken, share };
     } catch (error) {
-      const one: Asked = { plan, id: undefined, reserved, taken: undefined };
       this.#awaitLate(one, error, () => {});
       return one;
     }
@@ -241,7 +242,8 @@ export class RedisLimiter implements Limiter {
 
   /** Decides here about the subjects for which Redis failed, in one go: nothing comes between the look and the count. */
   #decide(asked: readonly Asked[], reservation: Reservation): Lease {
-    this.#fallbacks++;
+    // Where this gateway decides about the key, the first subject, it has decided about the first lease.
+    if (reservation.admitted === undefined || asked[0]?.taken !== undefined) this.#fallbacks++;
     if (!this.#client.health.isUp) this.#membership.lost();
     for (const { taken, plan } of asked) if (taken === undefined) this.#local.lose(plan);
     const known = asked.map(({ taken, plan }) => taken?.standings ?? this.#local.standings(plan));
@@ -264,10 +266,10 @@ export class RedisLimiter implements Limiter {
   }
 
   #toRelease(asked: readonly Asked[]): Lease["release"] {
-    let isHeld = true;
+    let isOpen = true;
     return (used, isUndone = false) => {
-      if (!isHeld) return;
-      isHeld = false;
+      if (!isOpen) return;
+      isOpen = false;
       const counted = toCounted(used);
       for (const one of asked) {
         if (isUndone && one.local === undefined) this.#giveBack(one);
@@ -338,9 +340,8 @@ export class RedisLimiter implements Limiter {
   /** Reads again the state of some subjects that other gateways may have used meanwhile. */
   async #refresh(): Promise<void> {
     if (this.#membership.gateways === 1) return;
-    const looks: Promise<unknown>[] = [];
-    for (const { plan } of this.#known.stale(REFRESHED, RENEW_MS)) looks.push(this.#look(plan, BACKGROUND_MS));
-    await Promise.allSettled(looks);
+    const stale = Array.from(this.#known.stale(REFRESHED, RENEW_MS));
+    await Promise.allSettled(stale.map(({ plan }) => this.#look(plan, BACKGROUND_MS)));
   }
 
   /** Settles and charges what could not be while Redis was away. */

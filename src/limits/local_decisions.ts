@@ -15,8 +15,10 @@ const MAX_SUBJECTS = 100_000;
 
 /** The gateways that share the limits, as far as decisions of one of them depend on it. */
 export interface Sharing {
-  /** Divisor of each limit. */
+  /** Divisor of each limit; infinite for a gateway that the others do not know yet. */
   readonly divisor: number;
+  /** Number of gateways that this one knows. */
+  readonly gateways: number;
   /** True while Redis is away, and until all gateways are back. */
   readonly isAway: boolean;
 }
@@ -234,8 +236,11 @@ export class LocalDecisions {
 
   /** Divides an amount by the gateways. Shares are rounded down, those of concurrency and of requests without strict up. */
   #divide({ subject }: Plan, name: Standing["name"], amount: number): number {
-    const part = amount / this.#sharing.divisor;
-    const isRoundedUp = name === "concurrency" || (name === "requests" && subject.limits.mode !== "strict");
+    const { divisor, gateways } = this.#sharing;
+    const isStrict = subject.limits.mode === "strict";
+    // A gateway that joined just before the outage serves calls as one does that starts in it.
+    const part = amount / (isStrict || Number.isFinite(divisor) ? divisor : gateways);
+    const isRoundedUp = name === "concurrency" || (name === "requests" && !isStrict);
     return isRoundedUp ? Math.ceil(part) : Math.floor(part);
   }
 }

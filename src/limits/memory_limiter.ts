@@ -12,6 +12,7 @@ import { periodEnd } from "../config/units.ts";
 import {
   type Amounts,
   ASK_AGAIN_MS,
+  isHeld,
   type Lease,
   LIMIT_NAMES,
   type Limiter,
@@ -142,7 +143,7 @@ export class MemoryLimiter implements Limiter {
     for (const subject of subjects) {
       const { limits } = subject;
       const counts = this.#countsOf(subject.name);
-      if (!reservation.isAdmitted) counts.open++;
+      if (!isHeld(subject, reservation)) counts.open++;
       for (const name of WINDOWED) {
         const limit = limitOf(subject, name);
         if (limit === undefined) continue;
@@ -168,7 +169,7 @@ export class MemoryLimiter implements Limiter {
     const charges: Charge[] = [];
     for (const subject of subjects) {
       const counts = this.#countsOf(subject.name);
-      if (!reservation.isAdmitted) counts.open++;
+      if (!isHeld(subject, reservation)) counts.open++;
       for (const name of WINDOWED) {
         const limit = limitOf(subject, name);
         if (limit === undefined) continue;
@@ -234,12 +235,12 @@ export class MemoryLimiter implements Limiter {
     return { requests: monotonic, tokens: monotonic, budget: wall, spend: wall };
   }
 
-  #toRelease(subjects: readonly LimitSubject[], { isAdmitted }: Reservation, charges: readonly Charge[]): Release {
-    let isHeld = true;
+  #toRelease(subjects: readonly LimitSubject[], reservation: Reservation, charges: readonly Charge[]): Release {
+    let isOpen = true;
     return (used, isUndone) => {
-      if (!isHeld) return;
-      isHeld = false;
-      if (!isAdmitted) { for (const { name } of subjects) this.#countsOf(name).open--; }
+      if (!isOpen) return;
+      isOpen = false;
+      for (const subject of subjects) if (!isHeld(subject, reservation)) this.#countsOf(subject.name).open--;
       if (used === undefined) return;
       for (const charge of charges) {
         if (charge.name !== "requests") this.#settle(charge, used[unitOf(charge.name)]);

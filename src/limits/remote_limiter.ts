@@ -9,6 +9,7 @@
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import {
+  isHeld,
   type Lease,
   LEASE_MS,
   type Limiter,
@@ -59,7 +60,8 @@ export class RemoteLimiter implements Limiter {
       // The message may have arrived all the same: then its lease is renewed and released like any other. If it did not,
       // nothing is reserved there, and all that the exchange uses is charged in the end.
       const terms = enforce(this.#local.standings(subjects), reservation);
-      return this.#hold({ ...held, reservation: NO_RESERVATION }, terms, this.#local.admit(subjects, reservation));
+      const unreserved = { ...reservation, ...NO_RESERVATION };
+      return this.#hold({ ...held, reservation: unreserved }, terms, this.#local.admit(subjects, reservation));
     }
     return this.#hold(held, enforce(standings, reservation), () => {});
   }
@@ -88,11 +90,13 @@ export class RemoteLimiter implements Limiter {
         renewLater();
       });
     };
-    if (held.subjects.some(({ limits }) => limits.concurrency !== undefined)) renewLater();
-    let isHeld = true;
+    const takesPlace = (subject: LimitSubject) =>
+      subject.limits.concurrency !== undefined && !isHeld(subject, held.reservation);
+    if (held.subjects.some(takesPlace)) renewLater();
+    let isOpen = true;
     return toLease(terms, (used, isUndone = false) => {
-      if (!isHeld) return;
-      isHeld = false;
+      if (!isOpen) return;
+      isOpen = false;
       cancel();
       release(used, isUndone);
       const isOwed = isUndone || countsAtEnd(held.subjects);

@@ -6,7 +6,7 @@
  */
 import { formatBudget, formatMoneyBudget, formatRate } from "../config/units.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import { isOfCalls, type Lease, type Reservation, reservedOf, roomFor, type Standing } from "./limiter.ts";
+import { isHeld, isOfCalls, type Lease, type Reservation, reservedOf, roomFor, type Standing } from "./limiter.ts";
 
 const CODES = {
   requests: "rate_limit_exceeded",
@@ -103,7 +103,7 @@ function toRefusal(
     detail: describe(worst),
     ...(never === undefined && { retryAfterMs: Math.max(1, worst.resetMs) }),
     limit: toPolicyName(worst),
-    headers: toHeaders(standings, ({ name }) => reservation.isAdmitted && isOfCalls(name) ? -1 : 0),
+    headers: toHeaders(standings, ({ subject, name }) => isOfCalls(name) && isHeld(subject, reservation) ? -1 : 0),
   });
 }
 
@@ -173,23 +173,4 @@ function toHeaders(
     rests += `${policy};r=${toInteger(Math.max(0, limit - used - takenOf(standing)))}${reset}`;
   }
   return { "ratelimit-policy": policies, ratelimit: rests };
-}
-
-/** Returns the items of a field by their names; no item has a comma. */
-const toItems = (field: string | undefined): [name: string, item: string][] =>
-  (field ?? "").split(", ").filter((item) => item !== "").map((item) => [item.split(";", 1).join(), item]);
-
-/**
- * Joins the headers of two leases of one exchange.
- *
- * @param first Headers of the first lease
- * @param second Headers of the second one, which decide about limits that are in both
- */
-export function joinHeaders(first: Lease["headers"], second: Lease["headers"]): Lease["headers"] {
-  const joined: Record<string, string> = { ...first, ...second };
-  for (const name of ["ratelimit-policy", "ratelimit"]) {
-    const items = new Map([...toItems(first[name]), ...toItems(second[name])]);
-    if (items.size > 0) joined[name] = Array.from(items.values()).join(", ");
-  }
-  return joined;
 }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Accounting, LimitedCall } from "./accounting.ts";
+import type { Account, Accounting, LimitedCall } from "./accounting.ts";
 import type { BudgetNotes } from "./budget_alerts.ts";
 import type { KeyConfig } from "../config/key.ts";
 import type { ProviderConfig } from "../config/provider.ts";
@@ -26,7 +26,6 @@ import {
   NO_RESERVATION,
   type Reservation,
 } from "../limits/limiter.ts";
-import { joinHeaders } from "../limits/verdict.ts";
 import type { RequestFacts } from "../operations/request_facts.ts";
 import { isBodyBounded } from "./request_body.ts";
 
@@ -85,25 +84,40 @@ export interface Admission {
   readonly subjects: readonly LimitSubject[];
   /** True if tokens or money are to be reserved, for which the body has to be known. */
   readonly isMetered: boolean;
+  /** True if its body has to arrive first. */
+  readonly hasBody: boolean;
+  /** True once nothing is left to take. */
+  isWhole: boolean;
   /** Lease of its request and its place; `undefined` before it has one, and after it was given back. */
   lease: Lease | undefined;
 }
 
+/** Account of a call that uses no tokens. */
+const NO_ACCOUNT: Account = { reservation: NO_RESERVATION, toAmounts: () => NO_AMOUNTS };
+
+/** Returns the subject whose limits count a call before its body has arrived: its key, if it limits calls. */
+function ownOf([first]: readonly LimitSubject[]): readonly LimitSubject[] {
+  return first !== undefined && first.name.startsWith("key:") && limitsCalls(first) ? [first] : [];
+}
+
 /**
- * Admits a call before its body is read: takes its request and its place from all limits, or from none. What takes no
- * tokens and no money is admitted by this alone.
+ * Admits a call before its body is read. A call without a body takes its request and its place from all limits, or from
+ * none. One with a body takes them from its key alone: a body that does not arrive must cost other keys nothing.
  *
  * @param admission The admission
  * @param asking The exchange, and the parts of its gateway
  * @throws {GatewayError} As the limiter does
  */
 export async function enter(admission: Admission, asking: Asking): Promise<void> {
-  const { subjects, isMetered } = admission;
-  const entered = isMetered ? subjects.filter(limitsCalls) : subjects;
+  const { subjects, isMetered, hasBody } = admission;
+  const entered = isMetered || hasBody ? ownOf(subjects) : subjects;
   if (entered.length === 0) return;
-  admission.lease = await acquire(entered, NO_RESERVATION, asking, isMetered ? undefined : toNoAmounts);
-  // The second lease states the limits of its subjects whole.
-  if (!isMetered || !entered.every(limitsAmounts)) asking.exchange.headers = admission.lease.headers;
+  const isWhole = !isMetered && entered.length === subjects.length;
+  const reservation = isWhole ? NO_RESERVATION : { ...NO_RESERVATION, countedWith: subjects.at(-1)?.name };
+  admission.lease = await acquire(entered, reservation, asking, isWhole ? NO_ACCOUNT.toAmounts : undefined);
+  admission.isWhole = isWhole;
+  // Where more follows, that states the limits.
+  if (isWhole) asking.exchange.headers = admission.lease.headers;
 }
 
 /** Gives back what {@link enter} has taken: there is no call. */
@@ -111,10 +125,35 @@ export function giveBack(admission: Admission, { exchange }: Pick<Asking, "excha
   if (admission.lease === undefined) return;
   admission.lease.release(NO_AMOUNTS, true);
   admission.lease = undefined;
+  admission.isWhole = false;
   exchange.headers = {};
 }
 
-const toNoAmounts = () => NO_AMOUNTS;
+/**
+ * Admits a call whose body was read, and that reserves nothing: takes what {@link enter} has left. A call that is refused
+ * gives all of it back.
+ *
+ * @param admission The admission
+ * @param asking The exchange, and the parts of its gateway
+ * @throws {GatewayError} As the limiter does
+ */
+export async function enterWhole(admission: Admission, asking: Asking): Promise<void> {
+  if (admission.isWhole || admission.subjects.length === 0) return;
+  await acquireAll(admission, () => NO_ACCOUNT, asking);
+}
+
+/** Takes from all limits of a call what it does not have yet. If one refuses, or there is no account, it keeps nothing. */
+async function acquireAll(admission: Admission, open: () => Account, asking: Asking): Promise<void> {
+  const { subjects, lease } = admission;
+  try {
+    const { reservation, toAmounts } = open();
+    const admitted = lease && subjects[0]?.name;
+    asking.exchange.headers = (await acquire(subjects, { ...reservation, admitted }, asking, toAmounts)).headers;
+  } catch (error) {
+    giveBack(admission, asking);
+    throw error;
+  }
+}
 
 /**
  * Takes from all limits, or from none, and settles when the exchange is over.
@@ -161,8 +200,8 @@ const smaller = (one: number | undefined, other: number | undefined): number | u
   one === undefined || other === undefined ? one ?? other : Math.min(one, other);
 
 /**
- * Opens the account of a call that costs tokens and whose body was read, and reserves what its limits count of that. It
- * takes request and place too if they were given back. A call that is refused gives all of it back.
+ * Admits a call that costs tokens and whose body was read: opens its account, reserves what its limits count of that, and
+ * takes what {@link enter} has left. A call that is refused gives all of it back.
  *
  * @param admission The admission
  * @param call The call
@@ -174,20 +213,8 @@ export async function reserve(admission: Admission, call: AskedCall, asking: Ask
   const { exchange, gateway: { accounting } } = asking;
   const limited = toLimitedCall(call, asking);
   accounting.watch(limited, exchange);
-  if (!isMetered) {
-    if (admission.lease === undefined) await enter(admission, asking);
-    return;
-  }
-  try {
-    const { reservation, toAmounts } = accounting.open(subjects, limited);
-    const isAdmitted = admission.lease !== undefined;
-    const reserved = isAdmitted ? subjects.filter(limitsAmounts) : subjects;
-    const { headers } = await acquire(reserved, { ...reservation, isAdmitted }, asking, toAmounts);
-    exchange.headers = exchange.headers.ratelimit === undefined ? headers : joinHeaders(exchange.headers, headers);
-  } catch (error) {
-    giveBack(admission, asking);
-    throw error;
-  }
+  if (!isMetered) return await enterWhole(admission, asking);
+  await acquireAll(admission, () => accounting.open(subjects, limited), asking);
   // Nothing but the provider's statement says what the call costs, and it comes last.
   if (!limited.isInputWhole) exchange.reader ??= GOES_ON;
 }

@@ -208,6 +208,34 @@ describe("limits", () => {
     });
   }
 
+  const SHARED: Readonly<Record<string, [path: string, limits: Record<string, unknown>]>> = {
+    "of a chat": ["/v1/chat/completions", { requests: "5/h", concurrency: 2 }],
+    "of a chat, with a budget": ["/v1/chat/completions", { requests: "5/h", concurrency: 2, budget: "1M/day" }],
+    "of a moderation": ["/v1/moderations", { requests: "5/h", concurrency: 2 }],
+  };
+  for (const [name, [path, shared]] of Object.entries(SHARED)) {
+    it(`lets bodies ${name} that do not arrive take nothing of the limits of others`, async () => {
+      const keys = [{ id: "slow", key: OWN, team: "both" }, { id: "other", key: `${OWN}-2`, team: "both" }];
+      const gateway = await start(undefined, { keys, teams: { both: { limits: shared } } }, shared);
+      const headers = {
+        ...gateway.headers,
+        ...{ "gateway-auth": `Bearer ${OWN}`, "content-length": "900", "content-type": "application/json" },
+      };
+      const slow = [1, 2, 3].map(() => openRaw(gateway.a, toRawRequest(gateway.a, { path, headers, body: "{" })));
+      await until(() => gateway.gateway.openExchanges === 3, "the bodies begin");
+      const other = { headers: { "gateway-auth": `Bearer ${OWN}-2` } };
+      const answered = await call(gateway, other);
+      assert.equal(codeOf(answered), "ok");
+      for (const { socket } of slow) socket.destroy();
+      await until(() => gateway.gateway.openExchanges === 0, "the bodies are given up");
+      const rest = (await call(gateway, other)).headers.ratelimit ?? "";
+      for (const owner of ["team", "provider"]) {
+        assert.match(rest, new RegExp(`"${owner}-requests";r=3;`));
+        assert.match(rest, new RegExp(`"${owner}-concurrency";r=1`));
+      }
+    });
+  }
+
   it("gives the request and the place back where tokens have no room, and says what is left of all limits", async () => {
     const gateway = await start({ requests: "3/h", tokens: "300/h", concurrency: 1 }, {}, { requests: "9/h" });
     const asking = (max: number) => call(gateway, { body: GOOD_BODY.replace("{", `{"max_tokens":${max},`) });

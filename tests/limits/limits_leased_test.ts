@@ -9,6 +9,9 @@ import { RemoteLimiter, type SendToLimiter } from "../../src/limits/remote_limit
 import { SharedLimiter } from "../../src/limits/shared_limiter.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import type { Clock } from "../../src/exchange/clock.ts";
+import { GOOD_BODY, startUnderTest } from "../support/gateway.ts";
+import { answerPlain, startProvider } from "../support/provider.ts";
+import { callRaw, type RawCall } from "../support/tcp_peer.ts";
 import { describeLimiter, expecting, keyWith, refusalOf, tokens, usedOf } from "./limits_suite.ts";
 
 const BEGIN = Date.UTC(2026, 1, 27, 23, 0);
@@ -123,6 +126,31 @@ describe("limits a call away", () => {
     assert.deepEqual(await usedOf(limiter, subject), { requests: 0, budget: 7 });
   });
 
+  it("a second lease holds no place: nobody renews it, also where the place was away when it came", async () => {
+    const { join, send, pass } = createPlace();
+    const subject = keyWith({ concurrency: 2, tokens: { limit: 1000, windowMs: 60 * MINUTE } });
+    const sent: string[] = [];
+    let isAway = false;
+    const limiter = join(undefined, (message) => {
+      sent.push(message.type);
+      return isAway ? Promise.reject(new Error("away")) : send(message);
+    });
+    const first = await limiter.acquire([subject], NO_RESERVATION);
+    for (const away of [false, true]) {
+      isAway = away;
+      const second = await limiter.acquire([subject], { ...expecting(tokens(10)), admitted: subject.name });
+      isAway = false;
+      sent.length = 0;
+      pass(LEASE_MS / 3);
+      assert.deepEqual(sent, ["renew"], "the first one");
+      assert.equal((await usedOf(limiter, subject)).concurrency, 1);
+      second.release(tokens(4));
+      assert.equal((await usedOf(limiter, subject)).concurrency, 1);
+    }
+    first.release(tokens(0));
+    assert.deepEqual(await usedOf(limiter, subject), { concurrency: 0, tokens: 8 });
+  });
+
   it("a place that refuses while it is away is not counted around", async () => {
     const { join } = createPlace();
     const limiter = join(undefined, () => Promise.reject(new GatewayError("gateway_draining")));
@@ -141,6 +169,38 @@ describe("limits a call away", () => {
       (await refusalOf(() => limiter.acquire([subject], NO_RESERVATION))).code,
       "concurrency_limit_exceeded",
     );
+  });
+
+  it("a call is counted in the Durable Object of its team, before its body, after it and without one", async () => {
+    const { clock, create } = createPlace();
+    const objects = new Map<string, SharedLimiter>();
+    const objectOf = (name: string) => {
+      const object = objects.get(name) ?? create();
+      objects.set(name, object);
+      return { handle: ((message) => Promise.resolve(object.handle(message))) satisfies SendToLimiter };
+    };
+    const limiter = new RemoteLimiter(createSend(objectOf, { clock, keepAlive: (work) => void work }), clock);
+    const provider = await startProvider(answerPlain);
+    const key = "a-gateway-key-of-a-team";
+    const limits = { requests: "3/h", tokens: "1M/h" };
+    const under = await startUnderTest({
+      upstreams: { a: provider.url },
+      config: {
+        keys: [{ id: "one", key, team: "search", limits }],
+        teams: { search: { limits: { budget: "1M/day" } } },
+      },
+      parts: { limiter },
+    });
+    const headers = { ...under.headers, "gateway-auth": `Bearer ${key}` };
+    const models: RawCall = { method: "GET", path: "/v1/models", body: "" };
+    const statuses: number[] = [];
+    for (const call of [models, {}, {}, {}, models]) {
+      statuses.push((await callRaw(under.a, { body: GOOD_BODY, ...call, headers })).status);
+    }
+    await under.close();
+    await provider.close();
+    assert.deepEqual(statuses, [200, 200, 200, 429, 429]);
+    assert.deepEqual(Array.from(objects.keys()), ["team:search"]);
   });
 
   it("a Durable Object that does not answer is not waited for, and what it admitted late is given back", async () => {

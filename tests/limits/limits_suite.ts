@@ -295,28 +295,64 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     assert.match(ofTeam.message, /100\/h tokens for the team of this gateway key$/);
   });
 
-  const CALLS: LimitSet = { requests: { limit: 2, windowMs: HOUR }, concurrency: 1 };
+  const CALLS_A_HOUR = { limit: 2, windowMs: HOUR };
+  const CALLS: LimitSet = { requests: CALLS_A_HOUR, concurrency: 1 };
 
   it("takes the request and the place of an exchange once, by the first of its two leases", async () => {
     const { limiter } = getUnder();
     const key = keyWith({ ...CALLS, ...limits });
-    const provider = providerWith({ tokens: { limit: 1000, windowMs: HOUR } });
+    const provider = providerWith({ tokens: { limit: 1000, windowMs: HOUR }, ...CALLS });
     for (const requests of [1, 2]) {
       const first = await reserve(tokens(0), key);
-      const both = { ...expecting(tokens(20)), isAdmitted: true };
+      const both = { ...expecting(tokens(20)), admitted: key.name };
+      assert.deepEqual(await usedOf(limiter, provider), {
+        requests: requests - 1,
+        tokens: 7 * (requests - 1),
+        concurrency: 0,
+      });
       const second = await limiter.acquire([key, provider], both);
       assert.equal((await usedOf(limiter, key)).concurrency, 1);
+      assert.equal((await usedOf(limiter, provider)).concurrency, 1);
       const rest = parseItems(second.headers["ratelimit"]).map(({ name, parameters }) => [name, parameters["r"]]);
       assert.deepEqual(rest.slice(0, 2), [["requests", 2 - requests], ["tokens", 80 - 7 * (requests - 1)]]);
-      assert.deepEqual(rest.slice(4), [["concurrency", 0], ["provider-tokens", 980 - 7 * (requests - 1)]]);
+      assert.deepEqual(rest.slice(4), [
+        ["concurrency", 0],
+        ["provider-requests", 2 - requests],
+        ["provider-tokens", 980 - 7 * (requests - 1)],
+        ["provider-concurrency", 0],
+      ]);
       second.release(tokens(7));
       first.release(tokens(0));
       assert.deepEqual(await usedOf(limiter, key), {
         ...{ requests, tokens: 7 * requests, budget: 7 * requests, spend: 0, concurrency: 0 },
       });
     }
-    const refusal = await refusalOf(() => limiter.acquire([key], { ...expecting(tokens(90)), isAdmitted: true }));
+    const refusal = await refusalOf(() => limiter.acquire([key], { ...expecting(tokens(90)), admitted: key.name }));
     assert.equal(refusal.limit, "tokens");
+  });
+
+  it("refuses no second lease for requests that its first one holds, whoever was refused meanwhile", async () => {
+    const { limiter } = getUnder();
+    const key = keyWith({ requests: { limit: 3, windowMs: HOUR }, tokens: { limit: 1000, windowMs: HOUR } });
+    const provider = providerWith({ requests: { limit: 9, windowMs: HOUR } });
+    for (let number = 0; number < 3; number++) await reserve(tokens(0), key);
+    const refused = () => refusalOf(() => reserve(tokens(0), key));
+    assert.equal((await refused()).limit, "requests");
+    for (let number = 0; number < 3; number++) {
+      await limiter.acquire([key, provider], { ...expecting(tokens(10)), admitted: key.name });
+      assert.equal((await refused()).limit, "requests");
+    }
+    assert.deepEqual(await usedOf(limiter, key), { requests: 3, tokens: 30 });
+    assert.deepEqual(await usedOf(limiter, provider), { requests: 3 });
+  });
+
+  it("gives back what a second lease has taken, and not what the first one holds", async () => {
+    const { limiter } = getUnder();
+    const [key, provider] = [keyWith({ requests: CALLS_A_HOUR }), providerWith({ requests: CALLS_A_HOUR })];
+    await reserve(tokens(0), key);
+    const second = await limiter.acquire([key, provider], { ...expecting(tokens(0)), admitted: key.name });
+    second.release(tokens(0), true);
+    assert.deepEqual([await usedOf(limiter, key), await usedOf(limiter, provider)], [{ requests: 1 }, { requests: 0 }]);
   });
 
   it("gives back the request of an exchange that did not take place, and nothing of another one", async () => {

@@ -69,6 +69,15 @@ describe("limits of workers", () => {
     assert.deepEqual(batches.map(({ questions }) => questions.length), [1, 5]);
   });
 
+  it("what a refused exchange gives back is told at once, before its caller knows of it", async () => {
+    const { worker, batches } = createSupervisor().join();
+    const subject = keyWith({ concurrency: 1 });
+    const lease = await worker.acquire([subject], NO_RESERVATION);
+    lease.release(tokens(0), true);
+    assert.equal(batches.at(-1)?.releases.length, 1);
+    assert.deepEqual(await usedOf(worker, subject), { concurrency: 0 });
+  });
+
   it("nothing is told at the end of an exchange that counts only as a request", async () => {
     const { worker, batches } = createSupervisor().join();
     const subject = keyWith({ requests: { limit: 10, windowMs: HOUR } });

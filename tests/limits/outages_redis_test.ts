@@ -242,6 +242,42 @@ withRedis.describe("outages of Redis", () => {
     assert.deepEqual(await usedOf(limiter, key), { requests: 52, tokens: 30 + 40 + 40 + 49 * 100 });
   });
 
+  it("count a call of two leases once, among the decisions without Redis and for the shares of gateways", async () => {
+    const { limiter, client, renew } = await start();
+    const key = keyWith({
+      requests: { limit: 100, windowMs: HOUR },
+      concurrency: 10,
+      tokens: { limit: 1e4, windowMs: HOUR },
+    });
+    const call = async () => {
+      const first = await limiter.acquire([key], expecting(tokens(0)));
+      (await limiter.acquire([key], { ...expecting(tokens(10)), admitted: key.name })).release(tokens(10));
+      first.release(tokens(0));
+    };
+    await call();
+    await renew();
+    const [rate] = await client.run(
+      (redis) => redis.hvals("{sallyport:gateways}:rates"),
+      (answer) => answer as string[],
+    );
+    assert.equal(rate, "1");
+    server.pause();
+    for (const calls of [1, 2]) {
+      await call();
+      assert.equal(limiter.fallbacks, calls);
+    }
+    server.resume();
+  });
+
+  it("leave an even share to a gateway that joined just before, and none of a strict limit", async () => {
+    await start();
+    const member = await start();
+    const requests = { limit: 100, windowMs: HOUR };
+    const [lax, strict] = [keyWith({ requests }), keyWith({ requests, mode: "strict" })];
+    await server.kill();
+    assert.deepEqual([await passedOf(member, lax), await passedOf(member, strict)], [50, 0]);
+  });
+
   it("divide limits into parts that add up to one limit at most, however fast traffic grows or falls", async () => {
     let now = 0;
     const clock: Clock = { ...systemClock, monotonic: () => now };

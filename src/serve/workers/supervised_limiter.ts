@@ -11,6 +11,7 @@
 import { setImmediate } from "node:timers";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import {
+  isHeld,
   type Lease,
   type Limiter,
   limitsOf,
@@ -57,13 +58,16 @@ export class SupervisedLimiter implements Limiter {
   async acquire(subjects: readonly LimitSubject[], reservation: Reservation): Promise<Lease> {
     const lease = ++this.#leases;
     const terms = enforce(await this.#ask(lease, subjects, reservation), reservation);
-    let isHeld = true;
+    let isOpen = true;
     return toLease(terms, ({ tokens, spend }, isUndone = false) => {
-      if (!isHeld) return;
-      isHeld = false;
-      const undone = isUndone ? this.#toNumbers(subjects) : null;
+      if (!isOpen) return;
+      isOpen = false;
+      // What another lease holds is not given back by this one.
+      const undone = isUndone ? this.#toNumbers(subjects.filter((subject) => !isHeld(subject, reservation))) : null;
       const isOwed = isUndone || countsAtEnd(subjects);
       if (isOwed) this.#open().batch.releases.push([lease, tokens, spend, undone]);
+      // The caller must not know of its refusal before the other workers can have its place.
+      if (isUndone) this.flush();
     });
   }
 
@@ -109,9 +113,9 @@ export class SupervisedLimiter implements Limiter {
   async #ask(lease: number, subjects: readonly LimitSubject[], reservation: Reservation): Promise<Standing[]> {
     if (this.#isAlone) throw new GatewayError("gateway_draining");
     const numbers = this.#toNumbers(subjects);
-    const { expected, most, isAdmitted = false } = reservation;
+    const { expected, most, admitted = null } = reservation;
     const { batch, waiting } = this.#open();
-    batch.questions.push([lease, numbers, expected.tokens, expected.spend, most.tokens, most.spend, isAdmitted]);
+    batch.questions.push([lease, numbers, expected.tokens, expected.spend, most.tokens, most.spend, admitted]);
     return await new Promise((resolve, reject) => waiting.push({ subjects, resolve, reject }));
   }
 

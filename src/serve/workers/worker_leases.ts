@@ -21,7 +21,8 @@ export type LimitQuestion = readonly [
   expectedSpend: number,
   mostTokens: number,
   mostSpend: number,
-  isAdmitted: boolean,
+  /** Name of the subject of which another lease holds the request and the place. */
+  admitted: string | null,
 ];
 
 /** A lease that has ended, and what was used; with the numbers of its subjects if there was no call after all. */
@@ -74,7 +75,7 @@ export class WorkerLeases {
   }
 
   #answer(question: LimitQuestion, states: number[]): void {
-    const [lease, numbers, expectedTokens, expectedSpend, mostTokens, mostSpend, isAdmitted] = question;
+    const [lease, numbers, expectedTokens, expectedSpend, mostTokens, mostSpend, admitted] = question;
     const subjects = this.#subjectsOf(numbers);
     const before = this.#limiter.standings(subjects);
     for (const { used, resetMs } of before) states.push(used, Math.ceil(resetMs));
@@ -82,7 +83,7 @@ export class WorkerLeases {
     const reservation = {
       expected: { tokens: expectedTokens, spend: expectedSpend },
       most: { tokens: mostTokens, spend: mostSpend },
-      isAdmitted,
+      admitted: admitted ?? undefined,
     };
     if (findRefusing(before, reservation).length > 0) return;
     const release = this.#limiter.admit(subjects, reservation);
