@@ -11,7 +11,7 @@ import type { ProviderConfig } from "./config/provider.ts";
 import type { AskedUsage, Dialect } from "./dialects/dialect.ts";
 import { OPAQUE } from "./dialects/opaque.ts";
 import { GatewayError, toErrorResponse } from "./errors/gateway_error.ts";
-import { ClientClosed, type Exchange, GOES_ON, type Settlement, toSettlement } from "./exchange/exchange.ts";
+import { ClientClosed, type Exchange, type Settlement, toSettlement } from "./exchange/exchange.ts";
 import type { ExchangeObserver, Tracer } from "./exchange/observer.ts";
 import type { OpenExchanges } from "./exchange/open_exchanges.ts";
 import {
@@ -236,7 +236,7 @@ function send(
   const { request: { method, url, headers, isGone }, exchange, gateway: { listsWithheld }, credentials } = flow;
   if (isGone) throw new ClientClosed();
   // A call that goes on when its caller leaves has the deadlines of the provider alone.
-  const goesOn = exchange.reader !== undefined;
+  const goesOn = exchange.goesOn || exchange.reader !== undefined;
   const deadlines = goesOn ? provider.deadlines : shorten(provider.deadlines, headers, isStream ?? true);
   const sent = toUpstreamHeaders(headers, provider.headerRules, credentials, key.models !== undefined);
   assertNoKeyInHeaders(sent, flow);
@@ -263,6 +263,7 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
   const own = exchange.addHeaders(crossed);
   if (operation.body !== "none") exchange.facts.stream ??= isEvents;
   const isMetered = operation.cost === "tokens" && isSuccess(status) && !BINARY.test(type);
+  if (!isMetered) exchange.endWithCaller();
   if (body === null || status === 204 || status === 205 || isHead) {
     body?.cancel();
     if (isMetered) exchange.outputTokens = 0;
@@ -274,7 +275,8 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
     const usage = isMetered ? dialect.readUsage(whole) : undefined;
     if (usage !== undefined) exchange.facts.usage = usage;
     else if (isMetered) exchange.outputTokens = dialect.countOutput(whole);
-    if (flow.request.isGone) throw new ClientClosed(); // nobody gets it
+    const left = flow.request.isGone ? new ClientClosed() : exchange.leftFor;
+    if (left !== undefined) throw left; // nobody gets it
     return finish({ status, headers: own, body: whole }, exchange);
   }
   exchange.status = status;
@@ -290,8 +292,7 @@ function watch(
 ): PushedBody {
   const scanner = isEvents && isSuccess(exchange.status) ? dialect.createScanner(choices) : undefined;
   const meter = isMetered && !isEvents ? dialect.createMeter() : undefined;
-  const goesOn = isMetered && exchange.reader === GOES_ON;
-  const options = { exchange, scanner, meter, isMetered, goesOn, ...deadlines, keepAliveMs, writeStallMs, clock };
+  const options = { exchange, scanner, meter, isMetered, ...deadlines, keepAliveMs, writeStallMs, clock };
   const relay = new Relay(body, options);
   return askedUsage === undefined || scanner === undefined ? relay : new UsageChunkFilter(relay, exchange, askedUsage);
 }

@@ -66,9 +66,6 @@ interface CallerReader {
   cancel(): void;
 }
 
-/** The reader of a call that goes on without its caller, because only the end of its answer says what it costs. */
-export const GOES_ON: CallerReader = { cancel() {} };
-
 /** One request and its answer. */
 export class Exchange {
   /** `x-request-id`. */
@@ -99,6 +96,14 @@ export class Exchange {
   beforeSettled: ((settlement: Settlement) => void) | undefined;
   /** Reads the answer for the caller, whose leaving ends that alone; `undefined` where it stops the work. */
   reader: CallerReader | undefined;
+  /** True if the answer is read to its end without its caller too, because only that end states what the call costs. */
+  goesOn = false;
+  /** Why its caller gets no more of an answer that goes on; `undefined` while it does. */
+  leftFor: Error | undefined;
+  /** Ends the caller's part of an answer that goes on; `undefined` before there is an answer. */
+  onLeft: ((reason: Error) => void) | undefined;
+  /** True once the caller has delayed its answer by not reading. */
+  isDelayed = false;
   /** The trace that follows it, if there is a tracer. */
   trace: ExchangeTrace | undefined;
   /** Its index among the open exchanges, which `OpenExchanges` sets. */
@@ -211,6 +216,30 @@ export class Exchange {
     this.#reason = reason;
     this.#controller?.abort(reason);
     for (const act of Array.from(this.#onAbort)) act();
+  }
+
+  /**
+   * Ends the caller's part, and with it the work, unless that {@link goesOn}.
+   *
+   * @param reason Why the caller gets no more: it has left, or has stopped the exchange
+   */
+  leave(reason: Error): void {
+    if (!this.goesOn) return this.abort(reason);
+    if (this.#isSettled || this.leftFor !== undefined) return;
+    this.leftFor = reason;
+    this.onLeft?.(reason);
+  }
+
+  /**
+   * Binds the work to its caller again: its cost is known.
+   *
+   * @throws The reason for which the caller's part has ended, if it has
+   */
+  endWithCaller(): void {
+    this.goesOn = false;
+    if (this.leftFor === undefined) return;
+    this.abort(this.leftFor);
+    throw this.leftFor;
   }
 
   /**

@@ -28,7 +28,7 @@ class CallerWatch {
   }
 
   #begin(exchange: Exchange): void {
-    const onGone = () => exchange.reader === undefined ? exchange.abort(new ClientClosed()) : exchange.reader.cancel();
+    const onGone = () => exchange.reader === undefined ? exchange.leave(new ClientClosed()) : exchange.reader.cancel();
     if (this.#request !== undefined) this.#end = whenGone(this.#request, onGone);
     this.#request = undefined;
   }

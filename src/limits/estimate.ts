@@ -19,6 +19,8 @@ const MIN_OUTPUT_FACTOR = 0.5;
 const MAX_OUTPUT_FACTOR = 8;
 /** Weight of one more call in what is learned. */
 const WEIGHT = 0.1;
+/** Input of a call that does not stand in its body, before anything was learned. Tokens. */
+const UNKNOWN_INPUT = 1000;
 /** Output of a call of which nothing is known. Tokens. */
 const DEFAULT_OUTPUT = 1000;
 /** The most output that is expected where the caller sets no maximum. Tokens. */
@@ -177,7 +179,7 @@ const newPair = (): Learned => ({
 
 function inputOf({ inputBytes, isInputWhole }: EstimatedCall, learned: Learned | undefined): number {
   const input = Math.ceil(inputBytes * (learned?.inputRatio ?? INPUT_RATIO));
-  return isInputWhole ? input : Math.max(input, learned?.inputs.most ?? 0);
+  return isInputWhole ? input : Math.max(input, learned?.inputs.most ?? UNKNOWN_INPUT);
 }
 
 function recentOutput(learned: Learned | undefined): number {

@@ -5,6 +5,8 @@
  * @module
  */
 
+import { GatewayError } from "../errors/gateway_error.ts";
+
 type Fields = Readonly<Record<string, unknown>>;
 
 /** Models that a body names in addition to `model`. */
@@ -14,14 +16,27 @@ export interface OtherModels {
   readonly unnamedIn: string | undefined;
 }
 
+/** The most other models of one body: each is looked up in lists and prices. */
+const MAX_OTHER_MODELS = 32;
+
 /** Adds the models of a field to `names`. Returns false if the field can stand for a model that it does not name. */
 type Reader = (value: unknown, names: string[], body: Fields) => boolean;
 
 const fieldsOf = (value: unknown): Fields => (typeof value === "object" && value !== null ? value : {}) as Fields;
 
+function addName(names: string[], name: string): void {
+  if (names.length <= MAX_OTHER_MODELS && !names.includes(name)) names.push(name);
+}
+
+function assertFew(names: readonly string[], param: string): void {
+  if (names.length <= MAX_OTHER_MODELS) return;
+  const detail = `expected at most ${MAX_OTHER_MODELS} models in addition to the first`;
+  throw new GatewayError("invalid_body", { param, detail });
+}
+
 function readName(value: unknown, names: string[]): boolean {
   if (typeof value !== "string") return false;
-  names.push(value);
+  addName(names, value);
   return true;
 }
 
@@ -91,6 +106,7 @@ const foldCase = (key: string): string => PLAIN_KEY.test(key) ? key : key.toUppe
  *
  * @param body The parsed body
  * @returns The models; `undefined` where it names none
+ * @throws {GatewayError} `invalid_body` for too many of them
  */
 export function readOtherModels(body: Fields): OtherModels | undefined {
   const names: string[] = [];
@@ -99,10 +115,12 @@ export function readOtherModels(body: Fields): OtherModels | undefined {
     const read = READERS.get(foldCase(key));
     const value = body[key];
     if (read !== undefined && value !== null && !read(value, names, body)) unnamedIn ??= key;
+    assertFew(names, key);
   }
   // Helicone takes several models in one text.
   if (typeof body.model === "string" && body.model.includes(",")) {
-    names.push(...body.model.split(",").map((name) => name.trim()));
+    for (const name of body.model.split(",")) addName(names, name.trim());
+    assertFew(names, "model");
   }
   return names.length === 0 && unnamedIn === undefined ? undefined : { names, unnamedIn };
 }

@@ -10,7 +10,7 @@ import type { ProviderConfig } from "../config/provider.ts";
 import type { TeamConfig } from "../config/team.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { type Exchange, GOES_ON } from "../exchange/exchange.ts";
+import type { Exchange } from "../exchange/exchange.ts";
 import type { TokenUsage } from "../exchange/record.ts";
 import type { GatewayRequest } from "../http/message.ts";
 import type { RequestBody } from "../inbound/body.ts";
@@ -216,7 +216,7 @@ export async function reserve(admission: Admission, call: AskedCall, asking: Ask
   if (!isMetered) return await enterWhole(admission, asking);
   await acquireAll(admission, () => accounting.open(subjects, limited), asking);
   // Nothing but the provider's statement says what the call costs, and it comes last.
-  if (!limited.isInputWhole) exchange.reader ??= GOES_ON;
+  exchange.goesOn = !limited.isInputWhole;
 }
 
 /** Returns a call as the accounting knows it. */

@@ -9,6 +9,7 @@ import type { NewRecording } from "../durable/durable_exchanges.ts";
 import { OwnerKeys } from "../durable/recording_keys.ts";
 import { type RecordingName, toBase64Url } from "../durable/recording_store.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
+import { toSettlement } from "../exchange/exchange.ts";
 import type { ExchangeRecord } from "../exchange/record.ts";
 import { type AnyBody, type GatewayRequest, type GatewayResponse, isWhole, push } from "../http/message.ts";
 import type { RequestBody } from "../inbound/body.ts";
@@ -162,7 +163,11 @@ async function makeCall<Flow extends DurableFlow>(
   let settled: Pick<ExchangeRecord, "outcome" | "code"> = { outcome: "failed" };
   exchange.onSettled(({ outcome, code }) => settled = { outcome, ...(code && { code }) });
   exchange.reader = reader;
-  const stop = () => exchange.abort(new GatewayError("exchange_stopped"));
+  const stop = () => {
+    const reason = new GatewayError("exchange_stopped");
+    if (exchange.goesOn && !exchange.isSettled) settled = toSettlement(reason); // it settles after its recording
+    exchange.leave(reason);
+  };
   let relayed: AnyBody | undefined;
   let askForMore = (): void => {};
   recording.exchange = {

@@ -98,7 +98,7 @@ export async function forward(
   exchange: Exchange,
   { replicas, transport, clock }: ForwardParts,
 ): Promise<UpstreamResponse> {
-  exchange.onSettled(abortIn(call.deadlines.totalMs, "upstream_timeout", exchange, clock));
+  exchange.onSettled(expireIn(call.deadlines.totalMs, exchange, clock));
   let replica = replicas.pick(clock.monotonic());
   for (let isSecond = false;; isSecond = true) {
     exchange.facts.replica = replica.index;
@@ -130,6 +130,19 @@ export async function forward(
  */
 const abortIn = (ms: number, code: ErrorCode, exchange: Exchange, clock: Clock) =>
   clock.timer(ms, () => exchange.abort(new GatewayError(code)));
+
+/**
+ * Sets the total deadline. A caller that does not read can delay its answer until then: an answer that is read without it
+ * too has the same time again.
+ */
+function expireIn(ms: number, exchange: Exchange, clock: Clock): () => void {
+  let cancel = clock.timer(ms, () => {
+    if (!exchange.goesOn || !exchange.isDelayed) return exchange.abort(new GatewayError("upstream_timeout"));
+    cancel = abortIn(ms, "upstream_timeout", exchange, clock);
+    exchange.leave(new GatewayError("upstream_timeout"));
+  });
+  return () => cancel();
+}
 
 /** Makes the call of one attempt. @throws The reason of an abort that came before it */
 function toUpstreamCall(

@@ -19,8 +19,6 @@ export interface RelayOptions {
   readonly scanner?: StreamScanner | undefined;
   /** True if the tokens that a stream states count: not where it is one of an earlier call's answer. */
   readonly isMetered: boolean;
-  /** True if the answer is read to its end although the caller has left: only its end says what the call costs. */
-  readonly goesOn?: boolean;
   /** Watches a plain answer for the tokens that it states. */
   readonly meter?: AnswerMeter | undefined;
   /**
@@ -63,8 +61,8 @@ export class Relay implements PushedBody, ByteSink {
   #heldMs = 0;
   #waitedMs = 0;
   #isOver = false;
-  /** True once the caller has left an answer that goes on, and the bytes that came since then. */
-  #isLeft = false;
+  /** Why the caller gets no more of an answer that goes on, and the bytes that came since then. */
+  #leftFor: Error | undefined;
   #unreadBytes = 0;
 
   /**
@@ -75,10 +73,12 @@ export class Relay implements PushedBody, ByteSink {
     this.#body = body;
     this.#options = options;
     this.#waitingSince = this.#lastSentAt = options.clock.monotonic();
-    if (options.goesOn) options.exchange.reader = this; // Deno breaks no body when its caller leaves
-    options.exchange.onAbort(() => this.#aborted());
-    options.exchange.onSettled(() => this.#cancelTimer());
+    const { exchange } = options;
+    exchange.onLeft = (reason) => this.#goOn(reason);
+    exchange.onAbort(() => this.#aborted());
+    exchange.onSettled(() => this.#cancelTimer());
     this.#watch();
+    if (exchange.leftFor !== undefined) this.#goOn(exchange.leftFor);
   }
 
   /**
@@ -86,8 +86,9 @@ export class Relay implements PushedBody, ByteSink {
    * listener breaks the connection.
    */
   pushTo(sink: ByteSink): () => void {
-    if (this.#isLeft) {
-      sink.fail(new ClientClosed());
+    if (this.#leftFor !== undefined) {
+      this.#sink = sink;
+      this.#break(this.#leftFor);
       return ignore;
     }
     if (this.#isOver) {
@@ -136,8 +137,8 @@ export class Relay implements PushedBody, ByteSink {
 
   /** Ends the relay after the caller left, or goes on without it. */
   cancel(): void {
-    if (this.#isOver || this.#isLeft) return;
-    if (this.#options.goesOn) this.#goOn();
+    if (this.#isOver || this.#leftFor !== undefined) return;
+    if (this.#options.exchange.goesOn) this.#options.exchange.leave(new ClientClosed());
     else this.#quit();
   }
 
@@ -150,15 +151,32 @@ export class Relay implements PushedBody, ByteSink {
     this.#body.cancel();
   }
 
-  /** Reads the rest of the answer and drops it. The deadlines hold as before. */
-  #goOn(): void {
-    this.#isLeft = true;
+  /** Reads the rest of the answer and drops it. The deadlines hold as before. @param reason Told to the caller */
+  #goOn(reason: Error): void {
+    if (this.#isOver) return;
     const hasBegun = this.#sink !== undefined;
-    this.#sink = undefined;
+    this.#leftFor = reason;
+    if (reason instanceof ClientClosed) this.#sink = undefined;
+    else this.#break(reason);
     this.#flow();
     if (this.#isOver) return;
     if (hasBegun) this.#askForMore();
     else this.#askForMore = push(this.#body, this);
+  }
+
+  /** Ends the caller's part of an answer that goes on, with an error as {@link #fail} does. */
+  #break(reason: Error): void {
+    const sink = this.#sink;
+    this.#sink = undefined;
+    const { exchange, scanner } = this.#options;
+    const isEvent = scanner !== undefined && this.#ended === undefined && GatewayError.is(reason);
+    if (isEvent) {
+      const event = new TextEncoder().encode(scanner.boundary + scanner.toErrorEvent(reason));
+      exchange.bytesOut += event.byteLength;
+      sink?.write(event);
+    }
+    if (isEvent && scanner.hasErrorEvent) sink?.end();
+    else sink?.fail(reason);
   }
 
   /** Sends a comment, if nothing came yet of a stream that is sent comments at all. */
@@ -180,8 +198,8 @@ export class Relay implements PushedBody, ByteSink {
     const counted = isMetered ? scanner ?? meter : undefined;
     if (counted?.usage !== undefined) exchange.facts.usage = counted.usage;
     exchange.outputTokens = counted?.outputTokens;
-    exchange.isReadOut = this.#isLeft && settlement.outcome === "ok";
-    exchange.settle(this.#isLeft ? toSettlement(new ClientClosed()) : settlement);
+    exchange.isReadOut = this.#leftFor !== undefined && settlement.outcome === "ok";
+    exchange.settle(this.#leftFor === undefined ? settlement : toSettlement(this.#leftFor));
   }
 
   /** Gives the upstream its turn, unless the exchange was aborted meanwhile: the caller learns that now. */
@@ -193,12 +211,13 @@ export class Relay implements PushedBody, ByteSink {
   }
 
   #send(chunk: Uint8Array, now: number): boolean {
-    if (this.#isLeft) return this.#drop(chunk);
+    if (this.#leftFor !== undefined) return this.#drop(chunk);
     this.#options.exchange.bytesOut += chunk.byteLength;
     this.#lastSentAt = now;
     const isTaken = this.#sink?.write(chunk) !== false;
-    if (!isTaken && this.#isFlowing && !this.#isLeft) { // a write that fails may cancel this body at once
+    if (!isTaken && this.#isFlowing && this.#leftFor === undefined) { // a write that fails may cancel this body at once
       this.#isFlowing = false;
+      this.#options.exchange.isDelayed = true;
       this.#heldMs += now - this.#waitingSince;
     }
     return this.#isFlowing;

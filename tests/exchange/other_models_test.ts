@@ -85,6 +85,21 @@ describe("models beside the model of a body", () => {
     }
   });
 
+  it("are at most 32 different ones, and a repeated name counts once", async () => {
+    const { post, provider } = await start({});
+    const names = Array.from({ length: 33 }, (_, index) => `good-${index}`);
+    const tools = names.map((model) => ({ type: "x", model }));
+    for (const [param, fields] of Object.entries({ models: { models: names }, tools: { tools } })) {
+      const refused = await post({ ...BODY, ...fields });
+      const { error } = await refused.json();
+      assert.deepEqual([refused.status, error?.code, error?.param], [400, "invalid_body", param]);
+    }
+    assert.equal(provider.calls.length, 0);
+    const answer = await post({ ...BODY, models: [...names.slice(1), ...names.slice(1)] });
+    assert.equal(answer.status, 200);
+    await answer.body?.cancel();
+  });
+
   it("pass as they are for a key that is not", async () => {
     const { post, provider } = await start({});
     for (const [fields] of NAMED) {
