@@ -143,12 +143,17 @@ export class HeldRecordings {
 
   /** Writes again what the server lacks that has taken over from another one. */
   async restoreAll(): Promise<void> {
+    await this.#restoreHeld();
+    // Nothing waits for these: there can be thousands, and leases have to be renewed meanwhile.
+    void this.#removed.repeat();
+  }
+
+  async #restoreHeld(): Promise<void> {
     const all = [...this.#held.values(), ...this.#ended].filter((held) => held.generation !== this.generation);
     for (let start = 0; start < all.length; start += RESTORED_AT_ONCE) {
       // What fails is tried again by the next write or renewal.
       await Promise.allSettled(all.slice(start, start + RESTORED_AT_ONCE).map((held) => held.restore()));
     }
-    await this.#removed.repeat();
   }
 
   /** Writes again what the server lacks of one recording, if this gateway writes it. Never rejects. */
@@ -211,13 +216,14 @@ export class HeldRecordings {
   async #renewAll(): Promise<void> {
     this.#recent.trim();
     for (const held of this.#ended) if (held.log.entries.length === 0) this.#ended.delete(held);
-    await this.restoreAll();
+    await this.#restoreHeld();
     const all = Array.from(this.#held.values());
     for (let start = 0; start < all.length; start += BATCH) {
       const batch = all.slice(start, start + BATCH);
       this.#note(batch);
       await Promise.all(batch.map((held) => held.renew()));
     }
+    void this.#removed.repeat();
   }
 
   /** Notes recordings in the set of all, for lists. It can have its place on another server: so nobody waits for it. */

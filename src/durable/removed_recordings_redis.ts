@@ -12,6 +12,8 @@ import { RECENT_MS } from "./recent_entries.ts";
 
 /** Deadline of calls for which no caller waits, or which carry many bytes. Milliseconds. */
 export const PATIENT_MS = 1000;
+/** Removals that are repeated at once. */
+const REPEATED_AT_ONCE = 100;
 /** Attempts at a removal. */
 const TRIES = 4;
 
@@ -39,6 +41,7 @@ export class RemovedRecordings {
   readonly #discard: ReturnType<RedisClient["script"]>;
   readonly #delete: ReturnType<RedisClient["script"]>;
   readonly #removals = new Map<string, Removal>();
+  #repeating: Promise<void> | undefined;
 
   constructor(options: RemovedRecordingsOptions) {
     this.#options = options;
@@ -69,9 +72,18 @@ export class RemovedRecordings {
     this.#add(id, run).doneAt = generation;
   }
 
-  /** Repeats what failed, and what was done at another server. */
+  /** Repeats what failed, and what was done at another server. Never rejects. */
   async repeat(): Promise<void> {
-    for (const [id, removal] of this.#removals) await this.#try(id, removal);
+    this.#repeating ??= this.#repeatAll().finally(() => this.#repeating = undefined);
+    await this.#repeating;
+  }
+
+  async #repeatAll(): Promise<void> {
+    const all = Array.from(this.#removals);
+    for (let start = 0; start < all.length; start += REPEATED_AT_ONCE) {
+      const batch = all.slice(start, start + REPEATED_AT_ONCE);
+      await Promise.all(batch.map(([id, removal]) => this.#try(id, removal)));
+    }
   }
 
   #add(id: string, run: () => Promise<void>): Removal {

@@ -300,8 +300,8 @@ export class RedisLimiter implements Limiter {
   #giveBack({ plan, id, taken, share, reserved }: Asked, isLate = false): void {
     if (taken?.isAdmitted !== true) return;
     if (share !== undefined) return share.giveBack(taken, reserved);
-    if (id !== undefined && !isLate) this.#open.delete(plan, id);
-    const isOver = id !== undefined && !this.#open.has(plan, id);
+    const isOver = !isLate || (id !== undefined && !this.#open.has(plan, id));
+    if (isOver && id !== undefined) this.#open.delete(plan, id);
     const changes = toUndoing(plan, taken, reserved);
     if (!isLate) this.#known.correct(plan, changes);
     this.#settlements.add(plan, isOver ? id : undefined, changes);

@@ -139,7 +139,9 @@ function writeBody(body: AnyBody, response: ServerResponse): void {
 
 /** Closes the connection of a caller whose body was refused, and has not arrived after some time. Milliseconds. */
 function endUnread(request: IncomingMessage, ms: number): void {
-  systemClock.timer(ms, () => request.complete || request.socket.destroy());
+  const cancel = systemClock.timer(ms, () => request.complete || request.socket.destroy());
+  // The timer holds the request, and with it the keys of its caller.
+  request.once("end", cancel).once("close", cancel);
 }
 
 async function answer(

@@ -17,7 +17,7 @@ import {
   readAll,
   write,
 } from "./recording_store_suite.ts";
-import { type RecordingGateway, RedisRecordingsFleet } from "./recordings_redis.ts";
+import { CountedClient, LEASE_MS, type RecordingGateway, RedisRecordingsFleet } from "./recordings_redis.ts";
 
 const KEEP_MS = 60_000;
 
@@ -138,6 +138,44 @@ function describeLoss(get: Get): void {
     await runs.end(endOf(11), "complete");
     assert.deepEqual(await readAll(far.store, runs.id), { text: "onetwothree", isWhole: true });
     assert.deepEqual(await readAll(far.store, isComplete.id), { text: "onetwo", isWhole: true });
+  });
+
+  it("renews leases after a failover while hundreds of removals are repeated, some at once", async () => {
+    const { fleet } = get();
+    let [renewals, open, most, done, changes] = [0, 0, 0, 0, 0];
+    let answer = (): void => {};
+    const answered = new Promise<void>((resolve) => answer = resolve);
+    /** A connection to a server that takes over, and then answers no removal until it may. */
+    class Changing extends CountedClient {
+      override get generation(): number {
+        return super.generation + changes;
+      }
+      override script(...args: Parameters<CountedClient["script"]>): ReturnType<CountedClient["script"]> {
+        const run = super.script(...args);
+        return async (...call) => {
+          if (args[0] === "sallyportRecordingRenew") renewals++;
+          if (args[0] !== "sallyportRecordingDiscard" || changes === 0) return await run(...call);
+          most = Math.max(most, ++open);
+          await answered;
+          open--;
+          done++;
+          return await run(...call);
+        };
+      }
+    }
+    const member = await fleet.join(Changing);
+    const removed = await Promise.all(Array.from({ length: 250 }, () => begin(member)));
+    await Promise.all(removed.map((held) => held.discard()));
+    await begin(member);
+    changes++;
+    member.clock.pass(LEASE_MS / 4);
+    await until(() => renewals > 0 && open > 0, "the lease is renewed, and removals wait");
+    const before = renewals;
+    member.clock.pass(LEASE_MS / 4);
+    await until(() => renewals > before, "it is renewed again");
+    answer();
+    await until(() => done >= 250, "all are repeated");
+    assert.equal(most, 100);
   });
 
   it("gives a recording up of which a server has lost more than its gateway has kept", async () => {

@@ -55,7 +55,7 @@ class MovedClock implements Clock {
 }
 
 /** A connection that knows whether it waits for answers. */
-class CountedClient extends RedisClient {
+export class CountedClient extends RedisClient {
   waiting = 0;
 
   override async run<T>(...args: Parameters<RedisClient["run"]>): Promise<T> {
@@ -92,10 +92,10 @@ export class RedisRecordingsFleet implements RecordingsUnderTest {
     this.#servers = servers;
   }
 
-  /** Opens another gateway, once it hears messages. */
-  async join(): Promise<RecordingGateway> {
+  /** Opens another gateway, once it hears messages. @param Client Its connection */
+  async join(Client: typeof CountedClient = CountedClient): Promise<RecordingGateway> {
     const before = new Set(await this.#channels());
-    const client = new CountedClient(this.#target, patient, () => {});
+    const client = new Client(this.#target, patient, () => {});
     const clock = new MovedClock();
     await client.ready();
     const store = new RedisRecordings({ client, clock, leaseMs: this.leaseMs, tombstoneMs: this.tombstoneMs });

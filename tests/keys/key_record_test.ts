@@ -6,10 +6,11 @@ import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import { Redis } from "ioredis";
 import { parseConfig } from "../../src/config/config.ts";
 import { KeyAdministration } from "../../src/admin/key_administration.ts";
-import { readKeyFile, writeKeyFile } from "../../src/keys/key_file.ts";
+import { BrokenFile, readKeyFile, writeKeyFile } from "../../src/keys/key_file.ts";
 import { InvalidRecord, readRecord, toRecordJson, writeRecord } from "../../src/keys/key_record.ts";
 import type { GatewayKey } from "../../src/keys/key_store.ts";
 import { createKey, revokeKey, rotateKey, suspendKey } from "../../src/keys/lifecycle.ts";
+import { STORED_FORMS } from "../../src/storage/stored_forms.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { Member } from "./key_store_redis_fleet.ts";
 import { digest, HOUR_MS, SOME_DAY } from "./key_store_suite.ts";
@@ -91,7 +92,7 @@ describe("records of a later version", () => {
   });
 });
 
-describe("a file of keys of a later version", () => {
+describe("a file of keys with records of a later version", () => {
   const write = async (keys: readonly GatewayKey[]) => {
     const all: Uint8Array[] = [];
     for await (const part of writeKeyFile(keys)) all.push(part);
@@ -107,7 +108,7 @@ describe("a file of keys of a later version", () => {
     }));
     const unreadable = { id: "unreadable", version: 9, digest: "sha512:x", limits: { requests: "6/min" } };
     const records = [PLAIN, ...later, unreadable, { id: "empty", version: 9 }];
-    const keys = await readKeyFile(Buffer.from(JSON.stringify({ version: 9, keys: records })));
+    const keys = await readKeyFile(Buffer.from(JSON.stringify({ version: 1, keys: records })));
     assert.equal(keys.size, records.length);
     const one = keys.find(digest("one")) ?? assert.fail();
     const changed = await readKeyFile(await write(keys.with([{ ...one, disabled: true }])));
@@ -115,6 +116,13 @@ describe("a file of keys of a later version", () => {
     assert.deepEqual(written, [{ ...PLAIN, disabled: true }, ...records.slice(1)]);
     assert.match((await changed.get("unreadable"))?.later?.refusal ?? "", /digest: expected SHA-256/);
     assert.equal((await changed.list({ limit: 100 })).length, records.length);
+  });
+
+  it("is refused where it has a later version itself", async () => {
+    const bytes = Buffer.from(JSON.stringify({ version: STORED_FORMS + 1, keys: [PLAIN] }));
+    await assert.rejects(readKeyFile(bytes), (error) => {
+      return error instanceof BrokenFile && error.message === "a later version wrote it: run that version";
+    });
   });
 });
 

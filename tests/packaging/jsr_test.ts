@@ -26,7 +26,8 @@ describe("the package for JSR", () => {
     });
     assert.match(told, /^Checking for slow types in the public API\.\.\.$/m);
     assert.match(told, /^Success Dry run complete$/m);
-    assert.doesNotMatch(told, /warning/i);
+    // But for the names of the files that it lists: one of them is about warnings.
+    assert.doesNotMatch(told.replaceAll(/^\s+file:.*$/gm, ""), /warning/i);
     const root = `${pathToFileURL(process.cwd())}/`;
     const sent = Array.from(told.matchAll(/^\s+(file:\S+) \(/gm), ([, url = ""]) => url.replace(root, ""));
     for (const name of ["LICENSE", "README.md", "deno.json", "mod.ts", "src/cli/main.ts"]) {

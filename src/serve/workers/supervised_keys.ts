@@ -4,9 +4,10 @@
  *
  * @module
  */
-import { systemClock } from "../../exchange/clock.ts";
+import { type Clock, systemClock } from "../../exchange/clock.ts";
 import { readRecord, writeRecord } from "../../keys/key_record.ts";
 import type { KeySiblings, KnownKey } from "../../keys/key_siblings.ts";
+import { RecentMap } from "../../keys/recent_map.ts";
 
 /** A key in a message. */
 export interface FoundKey {
@@ -24,17 +25,28 @@ export type KeyMessage =
 const ANSWER_MS = 500;
 /** Questions of one worker that wait for their answers; others are answered at once that no process knows the key. */
 const MAX_OPEN = 200;
+/** Time for which a worker does not ask again for a digest that no other one knew. Milliseconds. */
+const MISS_MS = 1000;
+/** Maximum number of such digests. */
+const MAX_MISSED = 10_000;
 
 /** The other workers, as one of them asks them. */
 export class SupervisedKeys implements KeySiblings {
   readonly #send: (message: KeyMessage) => void;
+  readonly #clock: Clock;
   readonly #open = new Map<number, (found: FoundKey | null) => void>();
+  /** Digests that no other worker knew, with the times of these answers. */
+  readonly #missed = new RecentMap<string, number>(MAX_MISSED);
   #find = (_digest: string): KnownKey | undefined => undefined;
   #calls = 0;
 
-  /** @param send Sends a message to the supervisor */
-  constructor(send: (message: KeyMessage) => void) {
+  /**
+   * @param send Sends a message to the supervisor
+   * @param clock Source of times
+   */
+  constructor(send: (message: KeyMessage) => void, clock: Clock = systemClock) {
     this.#send = send;
+    this.#clock = clock;
   }
 
   onAsked(find: (digest: string) => KnownKey | undefined): void {
@@ -42,16 +54,20 @@ export class SupervisedKeys implements KeySiblings {
   }
 
   async find(digest: string): Promise<KnownKey | undefined> {
-    if (this.#open.size >= MAX_OPEN) return undefined;
+    const missedAt = this.#missed.get(digest) ?? -Infinity;
+    const isMissed = this.#clock.monotonic() - missedAt < MISS_MS;
+    if (isMissed || this.#open.size >= MAX_OPEN) return undefined;
     const call = ++this.#calls;
     const found = await new Promise<FoundKey | null>((resolve) => {
-      const cancelTimer = systemClock.timer(ANSWER_MS, () => this.heard({ type: "foundKey", call, found: null }));
+      const cancelTimer = this.#clock.timer(ANSWER_MS, () => this.heard({ type: "foundKey", call, found: null }));
       this.#open.set(call, (answer) => {
         cancelTimer();
         resolve(answer);
       });
       this.#send({ type: "findKey", call, digest });
     });
+    // The callers of a guess that is repeated would ask all workers each time.
+    if (found === null) this.#missed.set(digest, this.#clock.monotonic());
     return found === null ? undefined : { key: readRecord(JSON.parse(found.record)), ageMs: found.ageMs };
   }
 
