@@ -37,6 +37,8 @@ interface Route {
 const MAX_PARAMETER_LENGTH = 1024;
 /** Parts of a path that servers read in different ways, see `request_path.ts`. */
 const MISLEADING = /[%;]|\/\//;
+/** Prefixes `/v1` before the last one. Some servers have their operations with and without the prefix. */
+const REPEATED_VERSION = /^(?:\/v1)+(?=\/v1\/)/;
 
 /** Operations by method and path; one with a parameter in its path is never found here. */
 const EXACT = new Map(OPERATIONS.map((operation) => [`${operation.method} /v1${operation.path}`, operation]));
@@ -91,6 +93,9 @@ async function assertOneMeaning(method: string, path: string, { group, name, mod
   const lenient = readLeniently(path, group === undefined);
   const other = lenient === undefined ? undefined : await match(method, lenient);
   if (other?.name !== name || other.modelId !== modelId) throw new GatewayError("ambiguous_path");
+  if (lenient === undefined || !REPEATED_VERSION.test(lenient)) return;
+  const inner = await match(method, lenient.replace(REPEATED_VERSION, ""));
+  if (inner?.group !== undefined) throw new GatewayError("ambiguous_path");
 }
 
 /**

@@ -6,7 +6,7 @@
  */
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
-import { systemClock } from "../exchange/clock.ts";
+import { type Clock, systemClock } from "../exchange/clock.ts";
 
 /** Interval at which outputs are looked at: a part of the longest stall, and at most this. Milliseconds. */
 const MAX_LOOK_MS = 5_000;
@@ -28,11 +28,11 @@ export function reset(socket: Socket): void {
   socket.destroy();
 }
 
-/** A socket, or a stream of HTTP/2. */
+/** A socket, or a stream of HTTP/2 whose bytes are counted where they are written. */
 interface Output {
   /** Bytes that wait to be sent. */
   readonly writableLength: number;
-  /** All bytes so far, with those that wait; streams of HTTP/2 have no such count. */
+  /** All bytes so far, with those that wait; left out before the first. */
   readonly bytesWritten?: number;
   once(event: "close", act: () => void): unknown;
 }
@@ -45,23 +45,27 @@ interface Watched {
   since: number;
 }
 
-/** Closes outputs that do not move. */
+/** Closes outputs that do not move. It has a timer only while it has outputs. */
 export class OutputWatch {
   readonly #outputs = new Map<Output, Watched>();
+  readonly #clock: Clock;
   #stallMs: number;
-  #cancelTimer: () => void;
+  #cancelTimer: (() => void) | undefined;
 
-  /** @param stallMs The longest time in which an output with bytes that wait does not move, milliseconds */
-  constructor(stallMs: number) {
+  /**
+   * @param stallMs The longest time in which an output with bytes that wait does not move, milliseconds
+   * @param clock Source of its times
+   */
+  constructor(stallMs: number, clock: Clock = systemClock) {
     this.#stallMs = stallMs;
-    this.#cancelTimer = this.#lookLater();
+    this.#clock = clock;
   }
 
   /** Changes the longest stall. */
   set stallMs(ms: number) {
     this.#stallMs = ms;
-    this.#cancelTimer();
-    this.#cancelTimer = this.#lookLater();
+    this.#cancelTimer?.();
+    this.#lookLater();
   }
 
   /**
@@ -71,32 +75,38 @@ export class OutputWatch {
    * @param close Closes it, or the connection that it belongs to
    */
   add(output: Output, close: () => void): void {
-    this.#outputs.set(output, { close, sent: 0, since: 0 });
+    this.#outputs.set(output, { close, sent: 0, since: this.#clock.monotonic() });
     output.once("close", () => this.#outputs.delete(output));
+    if (this.#cancelTimer === undefined) this.#lookLater();
   }
 
-  /** Ends the watch. */
-  stop(): void {
-    this.#cancelTimer();
-  }
-
-  #lookLater(): () => void {
+  #lookLater(): void {
     const ms = Math.min(MAX_LOOK_MS, this.#stallMs / LOOKS);
-    return systemClock.timer(ms, () => this.#look(), { isBackground: true });
+    const look = () => this.#look();
+    this.#cancelTimer = this.#outputs.size === 0 ? undefined : this.#clock.timer(ms, look, { isBackground: true });
   }
 
   #look(): void {
-    const now = systemClock.monotonic();
+    const now = this.#clock.monotonic();
     for (const [output, watched] of this.#outputs) {
       const sent = (output.bytesWritten ?? 0) - output.writableLength;
       if (output.writableLength === 0 || sent !== watched.sent) {
         watched.sent = sent;
         watched.since = now;
       } else if (now - watched.since >= this.#stallMs) {
-        watched.close();
+        this.#close(output, watched);
       }
     }
-    this.#cancelTimer = this.#lookLater();
+    this.#lookLater();
+  }
+
+  /** Closes an output. The others are watched on, also when that fails. */
+  #close(output: Output, { close }: Watched): void {
+    try {
+      close();
+    } catch {
+      this.#outputs.delete(output); // there is nothing else to close it by
+    }
   }
 }
 

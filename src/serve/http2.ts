@@ -12,12 +12,17 @@ import { type AnyBody, type ByteSink, type GatewayRequest, isWhole, push } from 
 import type { Handler } from "../http/web.ts";
 import type { OutputWatch } from "./connections.ts";
 import { IncomingBody } from "./incoming_body.ts";
-import { discard, endLate } from "./listener.ts";
+import { discard, endLate, inPieces, isLarge } from "./listener.ts";
 
 /** Limit of requests that are open on one connection at the same time. */
 const MAX_STREAMS = 200;
+/** Code for the end of a stream that is no error (RFC 9113 §7). */
+const NO_ERROR = 0;
 /** The longest time for which an answer waits for the rest of the caller's body. Milliseconds. */
 const DISCARD_FIRST_MS = 1_000;
+
+/** A stream and its count of bytes for {@link OutputWatch}, which sockets have themselves. */
+type CountedStream = ServerHttp2Stream & { bytesWritten?: number };
 
 type Headers = Readonly<Record<string, string | readonly string[] | undefined>>;
 
@@ -79,14 +84,16 @@ class Http2Request implements GatewayRequest {
 
 /** The receiver of an answer's body: the caller. */
 class StreamSink implements ByteSink {
-  readonly #stream: ServerHttp2Stream;
+  readonly #stream: CountedStream;
 
-  constructor(stream: ServerHttp2Stream) {
+  constructor(stream: CountedStream) {
     this.#stream = stream;
   }
 
   write(bytes: Uint8Array): boolean {
-    return this.#stream.write(bytes);
+    const stream = this.#stream;
+    stream.bytesWritten = (stream.bytesWritten ?? 0) + bytes.byteLength;
+    return stream.write(bytes);
   }
 
   end(): void {
@@ -109,6 +116,14 @@ function writeBody(body: AnyBody, stream: ServerHttp2Stream): void {
   stream.on("drain", push(body, new StreamSink(stream)));
 }
 
+/** Releases a stream some time after its answer, although the caller's body does not end (RFC 9113 §8.1). */
+function releaseLate(stream: ServerHttp2Stream, rest: AnyBody): void {
+  const release = async () => {
+    if (!(await discard(rest))) stream.close(NO_ERROR);
+  };
+  stream.once("finish", () => void release());
+}
+
 /**
  * Answers a request. curl reports a broken stream when an answer ends before its own body was sent: the answer therefore
  * waits for the body, for up to {@link DISCARD_FIRST_MS}.
@@ -129,8 +144,10 @@ export async function answerHttp2(handler: Handler, { stream, headers: fields }:
   delete headers.connection; // RFC 9113 §8.2.2: has no place in HTTP/2
   if (isWhole(body) && body !== null) headers["content-length"] = String(Buffer.byteLength(body));
   stream.respond({ ...headers, ":status": status }, { endStream: body === null });
+  if (rest !== null) releaseLate(stream, rest);
   if (!isWhole(body)) writeBody(body, stream);
   else if (body !== null && isAhead) writeBody(endLate(body, rest), stream);
+  else if (body !== null && isLarge(body)) writeBody(inPieces(body), stream);
   else if (body !== null) stream.end(body);
 }
 

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type AnyBody, type ByteSource, push } from "../http/message.ts";
+import { type AnyBody, type ByteSource, push, SMALL_BODY_BYTES } from "../http/message.ts";
 import { systemClock } from "../exchange/clock.ts";
 import { fromReadableStream, type Handler } from "../http/web.ts";
 
@@ -139,6 +139,24 @@ export function endLate(answer: string | Uint8Array, rest: AnyBody): ByteSource 
       if (isSent) return void await discard(rest);
       isSent = true;
       return typeof answer === "string" ? new TextEncoder().encode(answer) : answer;
+    },
+    cancel() {},
+  };
+}
+
+/** Returns whether a body in memory is sent in pieces: one long write that moves looks like one that stalls. */
+export function isLarge(body: string | Uint8Array): boolean {
+  return body.length > SMALL_BODY_BYTES;
+}
+
+/** Divides a body for a caller that reads it slowly. */
+export function inPieces(body: string | Uint8Array): ByteSource {
+  const bytes = typeof body === "string" ? new TextEncoder().encode(body) : body;
+  let at = 0;
+  return {
+    read() {
+      const piece = bytes.subarray(at, at += SMALL_BODY_BYTES);
+      return Promise.resolve(piece.length === 0 ? undefined : piece);
     },
     cancel() {},
   };

@@ -162,6 +162,14 @@ export class Relay implements PushedBody, ByteSink {
     if (this.#isOver) return;
     if (hasBegun) this.#askForMore();
     else this.#askForMore = push(this.#body, this);
+    if (!this.#isOver) this.#restart();
+  }
+
+  /** Watches the provider's silence from now on: the caller's stall has used up the timer. */
+  #restart(): void {
+    this.#cancelTimer();
+    this.#heldMs = 0;
+    this.#watch();
   }
 
   /** Ends the caller's part of an answer that goes on, with an error as {@link #fail} does. */

@@ -149,6 +149,10 @@ describe("a path", () => {
         "/v1/chat/completions%20%2e",
         "/v1/files//x",
         "/v1/completions;chat%2Fcompletions",
+        "/v1/v1/chat/completions",
+        "/v1/v1/v%31/chat/completions",
+        "/v1/V1/Chat/Completions",
+        "/v1/v1/messages",
       ]
     ) {
       const { status, headers } = await call(path);

@@ -154,4 +154,53 @@ describe("HTTP/2", () => {
     assert.equal(asked.received().length, 60_000_000);
     assert.equal((await under.settled()).outcome, "ok");
   });
+
+  it("sends an answer to its end, however long a caller that goes on reading takes", async () => {
+    const size = 12_000_000;
+    const { under, session } = await start((response) => {
+      response.writeHead(200, { "content-type": "application/json", "content-length": size });
+      response.end("x".repeat(size));
+    }, { limits: { writeStall: "400ms" } });
+    const asked = ask(session, under);
+    asked.stream.on("data", () => asked.stream.pause());
+    const timer = setInterval(() => asked.stream.resume(), 5);
+    closing.push(() => clearInterval(timer));
+    asked.stream.end(GOOD_BODY);
+    await until(() => isOver(asked), "it is over", 60_000);
+    assert.deepEqual([asked.code(), asked.received().length], [constants.NGHTTP2_NO_ERROR, size]);
+    assert.equal((await under.settled()).outcome, "ok");
+  });
+
+  it("resets the stream of a caller that stops reading, and the connection's other streams go on", async () => {
+    const { under, session } = await start((response, { body }) => {
+      if (!body.toString().includes('"stream":true')) return answerPlain(response);
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      const send = () => {
+        while (!response.destroyed && response.write(chunk("x".repeat(10_000))));
+      };
+      response.on("drain", send);
+      send();
+    }, { limits: { writeStall: "400ms" } });
+    const stalled = ask(session, under);
+    stalled.stream.pause();
+    stalled.stream.end(STREAM_BODY);
+    await until(() => under.records.length === 1, "the stalled one counts as gone");
+    const next = ask(session, under);
+    next.stream.end(GOOD_BODY);
+    await until(() => isOver(next), "the next is answered");
+    assert.deepEqual([next.status(), under.records[0]?.outcome], [200, "client_closed"]);
+  });
+
+  it("releases a stream that was answered and whose request does not end", async () => {
+    const { under, session } = await start();
+    const refused = ask(session, under, { "gateway-auth": "Bearer a-key-of-nobody-0123" });
+    refused.stream.write("{");
+    await until(() => refused.status() === 401, "it is refused");
+    await until(() => isOver(refused), "its stream is released", 20_000);
+    assert.equal(refused.code(), constants.NGHTTP2_NO_ERROR);
+    const next = ask(session, under);
+    next.stream.end(GOOD_BODY);
+    await until(() => isOver(next), "the next is answered");
+    assert.equal(next.status(), 200);
+  });
 });

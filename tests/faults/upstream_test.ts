@@ -398,6 +398,7 @@ describe("faults of the upstream", () => {
     "an answer over TLS without a length that ends with its connection is complete only if its content says so",
     async () => {
       const type = (name: string) => `content-type: ${name}\r\n`;
+      const packed = "content-encoding: gzip\r\n";
       const half = `${COMPLETION.slice(0, -1)} `;
       const cases: [name: string, head: string, body: string, end: "cut" | "announced", outcome: string][] = [
         ["half a JSON text", type("application/json"), half, "cut", "upstream_cut"],
@@ -406,11 +407,14 @@ describe("faults of the upstream", () => {
         ["a JSON text", type("application/json"), COMPLETION, "cut", "ok"],
         ["any text", type("text/plain"), "half an answer", "cut", "upstream_cut"],
         ["a stream", type("text/event-stream"), stream("a"), "cut", "ok"],
+        ["a stream without [DONE]", type("text/event-stream"), chunk("a", "stop"), "announced", "upstream_cut"],
+        ["a packed stream", type("text/event-stream") + packed, stream("a"), "cut", "ok"],
       ];
       for (const [name, head, body, end, outcome] of cases) {
+        const sent = head.endsWith(packed) ? gzipSync(body) : Buffer.from(body);
         const peer = keep(
           await startCuttablePeer(testIdentity(), (socket) => {
-            socket.write(`HTTP/1.1 200 OK\r\n${head}\r\n${body}`);
+            socket.write(Buffer.concat([Buffer.from(`HTTP/1.1 200 OK\r\n${head}\r\n`), sent]));
             if (end === "announced") socket.end();
           }),
         );

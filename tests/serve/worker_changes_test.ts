@@ -222,4 +222,53 @@ describe("a change of the configuration over workers", () => {
     await answer(second);
     assert.deepEqual(second.state, { name: "serving", source: AFTER });
   });
+
+  it("waits while all workers are started again, and the first that serves tries it", async () => {
+    const [first = assert.fail()] = workers;
+    await begin(first);
+    move(first, { type: "ended" });
+    first.setEnded();
+    let isOver = false;
+    const preparing = changes.prepare(AFTER).finally(() => isOver = true);
+    await clock.pass(10_000);
+    assert.equal(isOver, false, "no one has tried it");
+    const next = new StandIn(3);
+    workers = [next];
+    changes.configure(next);
+    changes.listening(next);
+    await quiet();
+    await answer(next);
+    (await preparing).apply();
+    assert.equal(next.told(), "configure before, prepare after, apply");
+    assert.equal(clock.waiting, 0);
+  });
+
+  it("is refused when no worker comes to serve, and a later one is not", async () => {
+    const [first = assert.fail(), second = assert.fail()] = workers;
+    await begin(first);
+    move(first, { type: "ended" });
+    first.setEnded();
+    const refused = assert.rejects(changes.prepare(AFTER), /workers: no worker serves, so none could try/);
+    await clock.pass(30_000);
+    await refused;
+    changes.configure(second);
+    changes.listening(second);
+    assert.equal(second.told(), "configure before");
+    const preparing = changes.prepare(LATEST);
+    await quiet();
+    await answer(second);
+    (await preparing).apply();
+    assert.deepEqual(second.state, { name: "serving", source: LATEST });
+  });
+
+  it("is refused when all workers end while they prepare it", async () => {
+    const [first = assert.fail()] = workers;
+    await begin(first);
+    const refused = assert.rejects(changes.prepare(AFTER), /no worker serves/);
+    await quiet();
+    move(first, { type: "ended" });
+    first.setEnded();
+    await refused;
+    assert.equal(clock.waiting, 0);
+  });
 });

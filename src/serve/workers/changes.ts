@@ -41,6 +41,7 @@ type Verdict = (WorkerMessage & { readonly type: "prepared" | "refused" }) | { r
  * The longest time for a worker to prepare a configuration, with an unreachable Redis and large files. Milliseconds.
  */
 const PREPARE_MS = 30_000;
+const UNTRIED = "no worker serves, so none could try the configuration. Reload when one does, or restart the gateway";
 
 /** Returns the ports of listeners, for the other workers. Not needed on Node, whose cluster shares the ports itself. */
 const toPorts = (urls: readonly string[]): number[] =>
@@ -54,6 +55,8 @@ export class WorkerChanges<Worker extends ChangingWorker> {
   /** Questions that are not answered yet. */
   readonly #asked = new Map<number, (verdict: Verdict) => void>();
   readonly #catchingUp = new Set<Promise<void>>();
+  /** Tells a change that waits for it that a worker serves. */
+  #served = (): void => {};
   /** The addresses that the workers listen on by the configuration in force; empty until one does. */
   #urls: readonly string[] = [];
   #calls = 0;
@@ -77,8 +80,9 @@ export class WorkerChanges<Worker extends ChangingWorker> {
     move(worker, { type: "listening" });
     const { state } = worker;
     if (state.name !== "serving") return;
-    if (state.source === this.#source) this.#urls = worker.urls;
-    else this.#beginCatchUp(worker);
+    if (state.source !== this.#source) return this.#beginCatchUp(worker);
+    this.#urls = worker.urls;
+    this.#served();
   }
 
   /** Handles a worker's answer to a configuration that it was told to prepare. */
@@ -89,14 +93,17 @@ export class WorkerChanges<Worker extends ChangingWorker> {
   /**
    * Makes all workers prepare another configuration, once those that were behind have caught up. The first does so
    * alone, for the others take over its ports. A worker that starts or ends meanwhile is not asked: it, or its
-   * successor, gets the configuration that is then in force.
+   * successor, gets the configuration that is then in force. Unless it is the first configuration, at least one worker
+   * has to try it.
    *
    * @param source The configuration
    * @returns The change
-   * @throws {ConfigError} When one of them can't use it: then all go on as before
+   * @throws {ConfigError} When one of them can't use it, or no worker serves: then all go on as before
    */
   async prepare(source: Source): Promise<Change> {
     while (this.#catchingUp.size > 0) await Promise.all(this.#catchingUp);
+    const isFirst = this.#source === undefined;
+    if (!isFirst && this.#serving.length === 0) await this.#untilServed();
     if (runtime === "node" && this.#serving.length > 0) await this.#assertFree(source);
     let urls: readonly string[] | undefined;
     try {
@@ -104,6 +111,7 @@ export class WorkerChanges<Worker extends ChangingWorker> {
         urls = await this.#ask(worker, source, []);
         if (urls !== undefined) break;
       }
+      if (!isFirst && urls === undefined) throw new ConfigError([{ path: "workers", message: UNTRIED }]);
       const ports = toPorts(urls ?? []);
       await Promise.all(this.#serving.map((worker) => this.#ask(worker, source, ports)));
     } catch (error) {
@@ -119,6 +127,17 @@ export class WorkerChanges<Worker extends ChangingWorker> {
   /** The workers that prepare nothing. */
   get #serving(): readonly Worker[] {
     return this.#options.all().filter(({ state }) => state.name === "serving");
+  }
+
+  /** Waits until a worker serves, for a time: those that have just ended are started again after a pause. */
+  #untilServed(): Promise<void> {
+    return new Promise((resolve) => {
+      const cancelTimer = this.#options.clock.timer(PREPARE_MS, resolve, { isBackground: true });
+      this.#served = () => {
+        cancelTimer();
+        resolve();
+      };
+    });
   }
 
   #apply(source: Source, urls: readonly string[]): void {
