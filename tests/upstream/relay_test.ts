@@ -31,9 +31,10 @@ describe("an answer that is read to its end although its caller has left", () =>
   const start = (isStalled: boolean) => {
     const clock = new FakeClock();
     const exchange = new Exchange(clock);
+    exchange.goesOn = true;
     const answer = new Answer();
     const scanner = OPENAI_CHAT.createScanner(1);
-    const relay = new Relay(answer, { exchange, scanner, isMetered: true, goesOn: true, ...DEADLINES, clock });
+    const relay = new Relay(answer, { exchange, scanner, isMetered: true, ...DEADLINES, clock });
     relay.pushTo({ write: () => !isStalled, end() {}, fail() {} });
     answer.sink?.write(Buffer.from(chunk("a")));
     return { clock, exchange, answer, relay };
