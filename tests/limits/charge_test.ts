@@ -357,7 +357,7 @@ describe("the charge of a call", () => {
           }, "the end of its recording");
         }
         left();
-        const isCall = ({ operation }: { operation?: string }) => operation === "responses";
+        const isCall = ({ operation }: { operation?: string | undefined }) => operation === "responses";
         await until(() => gateway.records.some(isCall), "the end of the call");
         const { usage, isEstimated, code } = gateway.records.find(isCall) ?? {};
         assert.deepEqual([usage?.total, isEstimated, code], [INPUT + 50, undefined, "exchange_stopped"]);
