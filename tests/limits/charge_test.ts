@@ -325,6 +325,87 @@ describe("the charge of a call", () => {
       assert.ok(bytesOut < 33_554_432);
     });
 
+    for (const how of ["stopped", "left for longer than it lingers"]) {
+      it(`is what the provider states in the end, in a recorded call that is ${how}`, async () => {
+        answering = async (response, call) => {
+          if (call.path === "/v1/models") return response.end("{}");
+          response.writeHead(200, { "content-type": "text/event-stream" });
+          response.write(event(delta));
+          await hasLeft;
+          response.end(event(delta) + event(completed));
+        };
+        const durable = { keep: "10m", linger: how === "stopped" ? "60s" : "1ms" };
+        const gateway = await start({ limits: { budget: "1000M/month" } }, { durable });
+        const { path, headers, body } = toCall(gateway, { ...earlier, stream: true }, responses);
+        const caller = new AbortController();
+        const answer = await fetch(gateway.a + path, {
+          method: "POST",
+          headers: { ...headers, "content-type": "application/json", "sallyport-durable": "?1" },
+          body,
+          signal: caller.signal,
+        });
+        const url = gateway.a + answer.headers.get("location");
+        if (how === "stopped") {
+          assert.equal((await fetch(url, { method: "DELETE", headers })).status, 204);
+          assert.match(await answer.text(), /exchange_stopped/);
+        } else {
+          await answer.body?.getReader().read();
+          caller.abort();
+          await until(async () => {
+            const head = await fetch(url, { method: "HEAD", headers });
+            return head.headers.get("stream-closed") === "true";
+          }, "the end of its recording");
+        }
+        left();
+        const isCall = ({ operation }: { operation?: string | undefined }) => operation === "responses";
+        await until(() => gateway.records.some(isCall), "the end of the call");
+        const { usage, isEstimated, code } = gateway.records.find(isCall) ?? {};
+        assert.deepEqual([usage?.total, isEstimated, code], [INPUT + 50, undefined, "exchange_stopped"]);
+      });
+    }
+
+    it("is what the provider states in the end, where the caller does not read until the deadline", async () => {
+      answering = (response, { path }) => {
+        if (path === "/v1/models") return response.end("{}");
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(event(delta));
+        // No counter takes it for output, and no buffer on the way has room for it.
+        for (let count = 0; count < 60; count++) response.write(`: ${"x".repeat(200_000)}\n\n`);
+        response.end(event(completed));
+      };
+      const gateway = await start({ limits: { budget: "1000M/month" } }, { deadlines: { total: "1s" } });
+      const call = toCall(gateway, { ...earlier, stream: true }, responses);
+      const { socket } = openRaw(gateway.a, toRawRequest(gateway.a, call));
+      socket.pause();
+      const { usage, isEstimated, code } = await gateway.settled();
+      socket.destroy();
+      assert.deepEqual([usage?.total, isEstimated, code], [INPUT + 50, undefined, "upstream_timeout"]);
+    });
+
+    it("is at least 1,000 tokens where the provider never states it", async () => {
+      answering = (response) => {
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(event(delta), () => response.destroy());
+      };
+      const gateway = await start({ limits: { budget: "1000M/month" } });
+      await callRaw(gateway.a, toCall(gateway, { ...earlier, stream: true, max_output_tokens: 1 }, responses));
+      const { usage, isEstimated } = await gateway.settled();
+      assert.deepEqual([usage?.input, isEstimated], [1000, true]);
+    });
+
+    const ENDING: Readonly<Record<string, [status: number, type: string]>> = {
+      "a refusal": [400, "text/plain"],
+      "sound": [200, "audio/mpeg"],
+    };
+    for (const [name, [status, type]] of Object.entries(ENDING)) {
+      it(`does not keep a call going whose answer is ${name}`, async () => {
+        answering = (response) => void response.writeHead(status, { "content-type": type }).write("x".repeat(100_000));
+        const gateway = await start({ limits: { budget: "1000M/month" } });
+        await leave(gateway, toCall(gateway, earlier, responses), (received) => received.length > 50_000);
+        await until(() => provider.calls[0]?.isCut === true, "the provider's call is ended");
+      });
+    }
+
     it("says nothing about calls whose input stands in the body, which end when they are left", async () => {
       answering = (response, { path }) => {
         if (path === "/v1/models") return response.end("{}");
