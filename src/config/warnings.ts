@@ -1,5 +1,5 @@
 /**
- * Settings that are valid and have no effect. `sallyport check` names them; a gateway starts all the same.
+ * Settings that are valid and have no effect. `sallyport check` names them; a gateway starts with them.
  *
  * @module
  */

@@ -138,7 +138,7 @@ export class DurableExchanges {
     }
   }
 
-  /** Tells whether a recording of a gateway key is written here that nobody reads. */
+  /** Tells whether a recording of a gateway key is written here and has no reader. */
   hasUnread(keyId: string): boolean {
     return Array.from(this.#running.values()).some((recording) => recording.keyId === keyId && !recording.isRead);
   }

@@ -177,7 +177,7 @@ export class HeldRecordings {
     this.#renewLater();
   }
 
-  /** Deletes a recording, whoever writes it. */
+  /** Deletes a recording, also one that another gateway writes. */
   async delete(id: string): Promise<void> {
     await this.#removed.delete(id);
     this.#renewLater();

@@ -11,7 +11,7 @@ export interface Share {
   users: number;
 }
 
-/** Creates a share that nobody has used. */
+/** Creates an unused share. */
 export const createShare = (): Share => ({ held: 0, users: 0 });
 
 /** Number of shares without users that are kept, at least. */
@@ -50,7 +50,7 @@ export class SharedBudget<Kind extends Share = Share> {
     return this.#held;
   }
 
-  /** Amount that nobody holds; negative where the budget has become smaller. */
+  /** Amount that is free; negative where the budget has become smaller. */
   get free(): number {
     return this.#max - this.#held;
   }

@@ -43,7 +43,7 @@ export interface Lender {
   /** Number of gateways that share the limits. */
   readonly gateways: () => number;
   readonly settlements: Settlements;
-  /** Told of what Redis says. */
+  /** Receives what Redis says. */
   readonly known: KnownWindows;
   readonly division: Division;
 }

@@ -14,7 +14,7 @@ export class IncomingBody implements PushedBody {
   /** Receiver of the body; `undefined` until there is one, and after its end. */
   #sink: ByteSink | undefined;
 
-  /** @param stream Received by nobody else */
+  /** @param stream Its only reader is this object */
   constructor(stream: IncomingMessage | ServerHttp2Stream) {
     this.#stream = stream;
   }
@@ -31,11 +31,11 @@ export class IncomingBody implements PushedBody {
 
   cancel(): void {
     this.#sink = undefined;
-    this.#stream.on("error", () => {}); // destroying may report what nobody waits for
+    this.#stream.on("error", () => {}); // destroying may report an error that no one handles
     this.#stream.destroy();
   }
 
-  /** Adds the listeners, only when somebody wants the body: the server never discards an unread one that has listeners. */
+  /** Adds the listeners, only when the body is read: the server never discards an unread one that has listeners. */
   #watch(): void {
     const stream = this.#stream;
     this.#isWatched = true;

@@ -1,6 +1,6 @@
 /**
  * Search for gateway keys in the parts of a request that the provider, the log, metrics or usage would show. A gateway key
- * goes to nobody.
+ * is never sent on.
  *
  * @module
  */

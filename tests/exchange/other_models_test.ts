@@ -62,7 +62,7 @@ const HARMLESS: readonly object[] = [
   { tools: [FUNCTION, { type: "function", name: "f", parameters: { model: { type: "string" } } }, { type: "x" }] },
 ];
 
-describe("models beside the model of a body", () => {
+describe("further models of a body", () => {
   afterEach(closeAll);
 
   it("have to be in the list of a key that is limited to models", async () => {

@@ -320,8 +320,8 @@ describe("the reader of answers", () => {
         else assert.equal(reading().ends, 1, name);
       }
     }
-    assert.throws(() => read([`${OK}a: ${most}`]), MalformedResponse, "nobody waits for its end");
-    assert.throws(() => read([`${CHUNKED}0;${most}`]), MalformedResponse, "nobody waits for its end");
+    assert.throws(() => read([`${OK}a: ${most}`]), MalformedResponse, "its end is not awaited");
+    assert.throws(() => read([`${CHUNKED}0;${most}`]), MalformedResponse, "its end is not awaited");
   });
 
   it("counts interim answers and their bytes against the limit of the header", () => {
@@ -337,7 +337,7 @@ describe("the reader of answers", () => {
     isRead(large + final);
     assert.throws(() => read([small.repeat(MAX_INTERIM_RESPONSES + 1)]), MalformedResponse);
     assert.throws(() => read([large + large]), MalformedResponse);
-    assert.throws(() => read([large, large.slice(0, -1)]), MalformedResponse, "nobody waits for its end");
+    assert.throws(() => read([large, large.slice(0, -1)]), MalformedResponse, "its end is not awaited");
     const { reader, told } = startReading();
     for (let number = 0; number < 3; number++) {
       reader.next();
