@@ -17,8 +17,8 @@ import { cleanEnvironment, makeFolder, SOURCE } from "./support/program.ts";
 import { answerAsAsked, type Provider, startProvider } from "./support/provider.ts";
 
 /** Lines of code on the path of a call, and files that they stand in. A higher limit needs a reason in its commit. */
-const MAX_PLAIN_LINES = 1937;
-const MAX_STREAMED_LINES = 2340;
+const MAX_PLAIN_LINES = 1965;
+const MAX_STREAMED_LINES = 2368;
 const MAX_FILES = 49;
 
 const WARM_UP_CALLS = 10;

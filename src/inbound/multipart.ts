@@ -20,9 +20,16 @@ const PARAMETER = /^ *([\w!#$%&'*+.^`|~-]+)=(?:"([^"\\]*)"|([\w'+.-]+)) *(?:;|$)
 // RFC 2046 §5.1.1: at most 70 of these characters, and no space at the end.
 const BOUNDARY = /^[\w'()+,./:=? -]{0,69}[\w'()+,./:=?-]$/;
 const UTF8 = /^utf-?8$/i;
-// `name` as every library writes it. Anything else may be read in two ways.
-const DISPOSITION = /^content-disposition: *form-data; *name="([^"\\]*)"(?:;(.*))?$/i;
-const SECOND_NAME = /(?:^|[^a-z])name\*?[\d*]* *=/i;
+// RFC 9110 §5.6.2, §5.5: a line of a part's header, without controls. Some parsers strip them, others do not.
+const HEADER_LINE = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[ -~\u0080-\uffff]*$/;
+// `name` and `filename` as every library writes them. Anything else may be read in two ways.
+const FILE_NAME = '; *filename(?:\\*=[\\w\'%.!#$&+^`|~-]+|=(?:"(?:[^"\\\\]|\\\\.)*"|[^\\s";]+)) *';
+const DISPOSITION = new RegExp(
+  `^content-disposition: *form-data; *name="([^"\\\\]*)" *((?:${FILE_NAME}){0,2});?$`,
+  "i",
+);
+/** Names that a parser could decode to others: encoded words (RFC 2047). */
+const ENCODED_WORD = "=?";
 /** The transfer encodings that change no byte (RFC 2045 §6.2). */
 const IDENTITY_ENCODING = /^content-transfer-encoding: *(?:7bit|8bit|binary) *$/i;
 
@@ -92,7 +99,7 @@ export function withoutBoundary(bytes: Uint8Array, contentType: string): Uint8Ar
 
 /** True for a header line of a part that two parsers could read differently, or that asks for a decoding. */
 function isAmbiguous(line: string): boolean {
-  if (/^[ \t]|[\r\n]/.test(line)) return true;
+  if (!HEADER_LINE.test(line) || /^content-encoding\b/i.test(line)) return true;
   return /^content-transfer-encoding\b/i.test(line) && !IDENTITY_ENCODING.test(line);
 }
 
@@ -105,13 +112,15 @@ function hasOtherCharset(line: string): boolean {
 
 /** Returns the name of a part, and whether it is a file. @throws {GatewayError} `invalid_body` for a header that could be read as another name */
 function nameOf(header: string): { readonly name: string; readonly isFile: boolean } {
-  const lines = header.split("\r\n");
+  const lines = header === "" ? [] : header.split("\r\n");
   const dispositions = lines.filter((line) => /^content-disposition\b/i.test(line));
   const [, name, rest = ""] = DISPOSITION.exec(dispositions[0] ?? "") ?? [];
-  if (name === undefined || dispositions.length > 1 || lines.some(isAmbiguous) || SECOND_NAME.test(rest)) {
-    return refuse('expected parts with one Content-Disposition: form-data; name="…", and no transfer encoding');
+  if (name === undefined || dispositions.length > 1 || lines.some(isAmbiguous) || name.includes(ENCODED_WORD)) {
+    return refuse(
+      'expected parts with one Content-Disposition: form-data; name="…", with a filename or nothing more, and no encoding',
+    );
   }
-  const isFile = /\bfilename\b/i.test(rest);
+  const isFile = rest !== "";
   if (!isFile && lines.some(hasOtherCharset)) refuse("expected fields in the charset UTF-8");
   return { name, isFile };
 }
@@ -184,9 +193,11 @@ export function readFields<Name extends string>(
     if (!isFile) textBytes += content.length;
     // A form can state its charset in a field (HTML, "multipart/form-data encoding algorithm").
     if (name.toLowerCase() === "_charset_" && !UTF8.test(latin1.decode(content))) refuse("expected the charset UTF-8");
-    // Some parsers match names in any case.
-    const known = names.find((each) => each === name.toLowerCase());
+    // Some parsers match names in any case, strip them, or read "model[]" as "model".
+    const plain = name.toLowerCase();
+    const known = names.find((each) => each === plain.trim().replace(/\[\w*\]$/, ""));
     if (known === undefined) continue;
+    if (known !== plain) throw new GatewayError("invalid_body", { param: known, detail: "expected its plain name" });
     if (fields[known] !== undefined) {
       throw new GatewayError("invalid_body", { param: known, detail: "expected it once" });
     }

@@ -39,6 +39,15 @@ export interface ChatCompletionRequest {
 /** Reads a number of answers, which is 1 where a body states none. */
 export const readCount = (value: unknown): number => typeof value === "number" && value > 1 ? value : 1;
 
+/** A number of choices that is not known: more than any stream tracks, so that only its last event completes it. */
+const UNKNOWN_CHOICES = 1000;
+
+/** Reads the choices to expect in a stream. A provider may read a text as a number. */
+export function readChoices(value: unknown): number {
+  const isKnown = (value ?? 1) === 1 || Number.isSafeInteger(value);
+  return isKnown ? readCount(value) : UNKNOWN_CHOICES;
+}
+
 /**
  * Reads the largest output that a request allows.
  *
@@ -170,13 +179,13 @@ export function readChatCompletion(json: unknown, order: MessageOrder, byteLengt
     assertOrder(messages);
   }
   const users = [user, successor].filter((name) => typeof name === "string");
-  const choices = readCount(fields.n);
+  const choices = readChoices(fields.n);
   return {
     model,
     otherModels: readOtherModels(fields),
     isStream: readStream(stream),
     choices,
-    generated: Math.max(choices, readCount(fields.best_of)),
+    generated: Math.max(readCount(fields.n), readCount(fields.best_of)),
     users,
     maxOutput: readMaxOutput(fields.max_completion_tokens, fields.max_tokens),
     inputBytes: countInputBytes(fields, byteLength),

@@ -69,11 +69,12 @@ function readTool(tool: Fields, names: string[]): boolean {
 }
 
 function readTools(value: unknown, names: string[]): boolean {
-  if (!Array.isArray(value)) return true; // no tools
+  if (!Array.isArray(value)) return false;
   let isRead = true;
   for (const entry of value) {
     const tool = fieldsOf(entry);
     isRead = readTool(tool, names) && isRead;
+    if (tool.tools !== undefined) isRead = readTools(tool.tools, names) && isRead; // a group of tools
     // The parameters of a function are a schema of the caller's own.
     if (tool.type !== "function") isRead = readTool(fieldsOf(tool.parameters), names) && isRead;
   }
@@ -95,7 +96,32 @@ const READERS: ReadonlyMap<string, Reader> = new Map<string, Reader>([
   ["extra_body", readNothing], // more fields, each of which may be one of these
   ["provideroptions", readProviderOptions], // https://vercel.com/docs/ai-gateway/openresponses/provider-options
   ["tools", readTools],
+  // Other names for the same, at Groq, LiteLLM and others
+  ["compound_custom", readNothing],
+  ["user_config", readNothing],
+  ["model_list", readNothing],
+  ["provider_options", readNothing],
+  ["draft_model", readName],
+  ["safety_model", readName],
 ]);
+
+/** The fields that can name further models. */
+export const OTHER_MODEL_FIELDS: readonly string[] = [...READERS.keys()];
+/** Marks between several models in one text: of Helicone, and of gateways with fallbacks. */
+const MODEL_SEPARATOR = /,|\||->/;
+/** Parameters of a query by which a gateway at the provider could choose a model (LiteLLM). */
+const MODEL_PARAMETERS: ReadonlySet<string> = new Set(["model", "models", "deployment", "fallbacks"]);
+
+/**
+ * Finds a parameter of a query that can choose a model.
+ *
+ * @param query With its question mark; empty where there is none
+ * @returns Its name; `undefined` if there is none
+ */
+export function findModelParameter(query: string): string | undefined {
+  if (query === "") return undefined;
+  return Array.from(new URLSearchParams(query).keys()).find((name) => MODEL_PARAMETERS.has(name.trim().toLowerCase()));
+}
 const PLAIN_KEY = /^[a-z_]*$/;
 
 /** Some parsers match keys in any case, see `json_guard.ts`. */
@@ -117,9 +143,8 @@ export function readOtherModels(body: Fields): OtherModels | undefined {
     if (read !== undefined && value !== null && !read(value, names, body)) unnamedIn ??= key;
     assertFew(names, key);
   }
-  // Helicone takes several models in one text.
-  if (typeof body.model === "string" && body.model.includes(",")) {
-    for (const name of body.model.split(",")) addName(names, name.trim());
+  if (typeof body.model === "string" && MODEL_SEPARATOR.test(body.model)) {
+    for (const name of body.model.split(MODEL_SEPARATOR)) addName(names, name.trim());
     assertFew(names, "model");
   }
   return names.length === 0 && unnamedIn === undefined ? undefined : { names, unnamedIn };

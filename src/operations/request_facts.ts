@@ -4,8 +4,15 @@
  * @module
  */
 import { GatewayError } from "../errors/gateway_error.ts";
-import { type ChatCompletionRequest, readCount, readMaxOutput, readModelName, readStream } from "./chat_completion.ts";
-import { readOtherModels } from "./other_models.ts";
+import {
+  type ChatCompletionRequest,
+  readChoices,
+  readCount,
+  readMaxOutput,
+  readModelName,
+  readStream,
+} from "./chat_completion.ts";
+import { OTHER_MODEL_FIELDS, readOtherModels } from "./other_models.ts";
 import { countInputBytes, isInputWhole } from "./request_size.ts";
 import type { Operation } from "./table.ts";
 
@@ -16,7 +23,10 @@ export interface RequestFacts extends Omit<ChatCompletionRequest, "model"> {
 }
 
 /** Fields that are looked at, in JSON and in multipart bodies. */
-export const FACT_FIELDS = ["model", "stream", "stream_format", "n", "user", "safety_identifier"] as const;
+export const FACT_FIELDS: readonly string[] = [
+  ...["model", "stream", "stream_format", "n", "user", "safety_identifier"],
+  ...OTHER_MODEL_FIELDS,
+];
 
 /** Returns the model. @throws {GatewayError} `invalid_body` for one that is missing where it is needed, or no name */
 function readModel(model: unknown, place: Operation["model"]): string | undefined {
@@ -57,7 +67,7 @@ export function readJsonFacts(
 ): RequestFacts {
   if (typeof json !== "object" || json === null || Array.isArray(json)) throw new GatewayError("invalid_json");
   const fields = json as Readonly<Record<string, unknown>>;
-  const choices = readCount(fields.n);
+  const choices = readChoices(fields.n);
   const prompts = group === "completions" ? countPrompts(fields.prompt) : 1;
   return {
     model: readModel(fields.model, model),
@@ -66,7 +76,7 @@ export function readJsonFacts(
     isStream: fields.stream_format === "sse" || readStream(fields.stream),
     choices: choices * prompts,
     // https://platform.openai.com/docs/api-reference/completions: best_of are made for each prompt, n are returned
-    generated: Math.max(choices, readCount(fields.best_of)) * prompts,
+    generated: Math.max(readCount(fields.n), readCount(fields.best_of)) * prompts,
     users: usersOf(fields),
     maxOutput: group === "responses" ? readMaxOutput(fields.max_output_tokens) : readMaxOutput(fields.max_tokens),
     inputBytes: countInputBytes(fields, byteLength),

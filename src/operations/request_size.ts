@@ -52,6 +52,41 @@ function countExcess(value: unknown, key: string): number {
   return excess;
 }
 
+/** Places in a body at which it is looked at for white space. */
+const BLANK_SAMPLES = 256;
+const SPACE = 0x20;
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+
+/**
+ * Returns the length of a body of JSON without most of the white space around its texts, which costs no tokens: padding
+ * must not use up limits that keys share. Only a body of which samples show that it is mostly blank is read for this.
+ *
+ * @param bytes The whole body
+ */
+export function lengthWithoutPadding(bytes: Uint8Array): number {
+  if (bytes.length < MIN_WALKED_BYTES) return bytes.length;
+  let blanks = 0;
+  for (let sample = 0; sample < BLANK_SAMPLES; sample++) {
+    const at = Math.floor(((bytes.length - 1) * sample) / (BLANK_SAMPLES - 1));
+    if ((bytes[at] ?? 0) <= SPACE) blanks++;
+  }
+  return blanks < BLANK_SAMPLES / 2 ? bytes.length : bytes.length - countPadding(bytes);
+}
+
+/** Counts the white space outside of texts. */
+function countPadding(bytes: Uint8Array): number {
+  let padding = 0;
+  let isInText = false;
+  for (let at = 0; at < bytes.length; at++) {
+    const byte = bytes[at] ?? 0;
+    if (byte === QUOTE) isInText = !isInText;
+    else if (isInText) at += byte === BACKSLASH ? 1 : 0;
+    else if (byte <= SPACE) padding++;
+  }
+  return padding;
+}
+
 /**
  * Counts the bytes of text in a request: those of its body, in which each picture, sound or document in base64 counts
  * for as many as it costs, roughly.

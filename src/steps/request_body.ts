@@ -18,7 +18,9 @@ import {
   readJsonFacts,
   type RequestFacts,
 } from "../operations/request_facts.ts";
-import { findUncounted, isInputBounded } from "../operations/request_size.ts";
+import { findModelParameter } from "../operations/other_models.ts";
+import { findUncounted, isInputBounded, lengthWithoutPadding } from "../operations/request_size.ts";
+import { toQuery } from "../operations/router.ts";
 import type { Operation } from "../operations/table.ts";
 
 /** Content types by kind of body. */
@@ -31,7 +33,7 @@ export const CONTENT_TYPES: Readonly<Record<Operation["body"], ContentTypes>> = 
 };
 
 /**
- * Reads the facts of a body.
+ * Reads the facts of a body, and whether the query can choose another model.
  *
  * @param bytes The whole body
  * @param request Its request
@@ -41,17 +43,30 @@ export const CONTENT_TYPES: Readonly<Record<Operation["body"], ContentTypes>> = 
  */
 export function readFacts(
   bytes: Uint8Array,
+  request: GatewayRequest,
+  options: { readonly operation: Operation; readonly messages: MessageOrder },
+): RequestFacts {
+  const facts = readBodyFacts(bytes, request, options);
+  const { url } = request;
+  const unnamedIn = findModelParameter(toQuery(url));
+  return unnamedIn === undefined ? facts : { ...facts, otherModels: { names: [], ...facts.otherModels, unnamedIn } };
+}
+
+function readBodyFacts(
+  bytes: Uint8Array,
   { headers }: GatewayRequest,
   { operation, messages }: { readonly operation: Operation; readonly messages: MessageOrder },
 ): RequestFacts {
-  if (operation.body === "chat_completion") return readChatCompletion(parseView(bytes), messages, bytes.length);
+  if (operation.body === "chat_completion") {
+    return readChatCompletion(parseView(bytes), messages, lengthWithoutPadding(bytes));
+  }
   const contentType = headers.get("content-type") ?? "";
   if (operation.body !== "json" && isMultipart(contentType)) {
     const { fields, textBytes } = readFields(bytes, contentType, FACT_FIELDS);
     return readFieldFacts(fields, operation, textBytes);
   }
   const isUnread = operation.body === "any" && (bytes.length === 0 || !isJson(contentType));
-  return isUnread ? NO_FACTS : readJsonFacts(parseView(bytes), operation, bytes.length);
+  return isUnread ? NO_FACTS : readJsonFacts(parseView(bytes), operation, lengthWithoutPadding(bytes));
 }
 
 /**

@@ -267,6 +267,20 @@ describe("operations", () => {
       'name="model"\r\nContent-Type: text/plain; charset=utf-7',
     ),
     "a field that states another charset": form(["_charset_", "utf-7"], ["model", "m-1"]),
+    ...Object.fromEntries(["\t", "\v", "\f", "\xa0"].map((blank) => [
+      `a second name after ${JSON.stringify(blank)}`,
+      whole.replace('name="model"', `name="user2"; name${blank}="model"`),
+    ])),
+    ...Object.fromEntries([" model", "model ", "model[]", "model[0]", "model\0", "=?UTF-8?Q?model?="].map((name) => [
+      `a field called ${JSON.stringify(name)}`,
+      form(["file", FILE], ["model", "m-1"], [name, "m-2"]),
+    ])),
+    "a parameter that ends with filename": whole.replace('name="model"', 'name="model"; x-filename="a"'),
+    "a header line that begins with a control": whole.replace(
+      'Content-Disposition: form-data; name="model"',
+      'Content-Disposition: form-data; name="user2"\r\n\x0bContent-Disposition: form-data; name="model"',
+    ),
+    "a packed part": whole.replace('name="model"', 'name="model"\r\nContent-Encoding: gzip'),
     "a closing boundary with more behind it": whole.replace(/--\r\n$/, "--x\r\n"),
   };
   const WRONG_TYPES: readonly string[] = [
@@ -304,6 +318,9 @@ describe("operations", () => {
     "a blank line at the end": [`${whole}\r\n`],
     "an epilogue": [`${whole}text that every parser ignores`],
     "no line end at the end": [whole.slice(0, -2)],
+    "file names as curl and Python write them": [
+      whole.replace('filename="a.mp3"', 'filename="a \\"b\\".mp3"; filename*=UTF-8\'\'a%20b.mp3'),
+    ],
     "a binary file": [whole.replace("audio/mpeg", "audio/mpeg\r\nContent-Transfer-Encoding: binary")],
     "an 8bit file": [whole.replace("audio/mpeg", "audio/mpeg\r\ncontent-transfer-encoding:8BIT")],
     "a 7bit field": [whole.replace('name="model"', 'name="model"\r\nContent-Transfer-Encoding: 7bit')],

@@ -46,6 +46,14 @@ const NAMED: readonly [fields: object, param: string][] = [
   [{ providerOptions: { gateway: { models: ["bad-1"] } } }, "model"],
   [{ tools: [{ type: "image_generation", model: "bad-1" }] }, "model"],
   [{ tools: [{ type: "x:advisor", parameters: { model: "bad-1" } }] }, "model"],
+  [{ tools: [{ type: "namespace", tools: [{ type: "x:advisor", model: "bad-1" }] }] }, "model"],
+  [{ tools: { model: "bad-1" } }, "tools"],
+  [{ compound_custom: { models: { answering_model: "bad-1" } } }, "compound_custom"],
+  [{ user_config: { model_list: [] } }, "user_config"],
+  [{ draft_model: "bad-1" }, "model"],
+  [{ provider_options: { gateway: { models: ["bad-1"] } } }, "provider_options"],
+  [{ model: "good-1|bad-1" }, "model"],
+  [{ model: "good-1->bad-1" }, "model"],
   [{ model: "good-1,bad-1" }, "model"],
   [{ model: "good-1/x, bad-1/y" }, "model"],
 ];
@@ -64,6 +72,24 @@ const HARMLESS: readonly object[] = [
 
 describe("further models of a body", () => {
   afterEach(closeAll);
+
+  it("can't be chosen by the query, or by the fields of a form, for a key that is limited to models", async () => {
+    const { post, provider } = await start({ models: ["good-*"] });
+    for (const query of ["model=bad-1", "x=y&Model=bad-1", "%6dodel=bad-1", "models=bad-1", "deployment=bad-1"]) {
+      const refused = await post(BODY, {}, `/v1/chat/completions?${query}`);
+      assert.deepEqual([refused.status, (await refused.json()).error.code], [403, "model_not_allowed"], query);
+    }
+    for (const name of ["models", "fallbacks", "model_list"]) {
+      const part = (field: string, value: string) =>
+        `--b\r\nContent-Disposition: form-data; name="${field}"\r\n\r\n${value}\r\n`;
+      const form = `${part("model", "good-1")}${part(name, '["bad-1"]')}--b--\r\n`;
+      const type = { "content-type": "multipart/form-data; boundary=b" };
+      const refused = await post(form, type, "/v1/audio/transcriptions");
+      assert.deepEqual([refused.status, (await refused.json()).error.code], [403, "model_not_allowed"], name);
+    }
+    assert.equal(provider.calls.length, 0);
+    assert.equal((await post(BODY, {}, "/v1/chat/completions?limit=2")).status, 200);
+  });
 
   it("have to be in the list of a key that is limited to models", async () => {
     const { post, provider } = await start({ models: ["good-*"] });

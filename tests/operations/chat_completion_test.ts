@@ -282,7 +282,8 @@ describe("a chat completion request", () => {
       isBackground: false,
       hasStreamOptions: true,
     });
-    for (const n of [null, "3", 0, -1]) assert.equal(readChatCompletion({ ...base, n }, "ordered").choices, 1);
+    for (const n of [null, 0, -1]) assert.equal(readChatCompletion({ ...base, n }, "ordered").choices, 1);
+    for (const n of ["3", 1.5]) assert.ok(readChatCompletion({ ...base, n }, "ordered").choices > 128, "unknown");
   });
 
   it("is refused without a word of what the caller sent", () => {

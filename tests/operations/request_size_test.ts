@@ -5,7 +5,7 @@ import { Buffer } from "node:buffer";
 import { describe } from "@std/testing/bdd";
 import fc from "fast-check";
 import { readMaxOutput } from "../../src/operations/chat_completion.ts";
-import { countInputBytes, isInputBounded } from "../../src/operations/request_size.ts";
+import { countInputBytes, isInputBounded, lengthWithoutPadding } from "../../src/operations/request_size.ts";
 import { it } from "../support/cases.ts";
 
 const user = { role: "user", content: "Hi" };
@@ -149,5 +149,25 @@ describe("the input of a request", () => {
       const tool = { type: "function", function: { name: "f", parameters } };
       assert.equal(check(JSON.stringify({ messages: [{ role: "user", content }], tools: [tool] })), true);
     }));
+  });
+});
+
+describe("the length of a body that counts", () => {
+  const lengthOf = (body: string) => lengthWithoutPadding(new TextEncoder().encode(body));
+  const call = '{"model":"m","messages":[{"role":"user","content":"a \\" b"}]}';
+
+  it("leaves out padding around texts", () => {
+    for (const padding of [" ", "\n", " \t\r\n"]) {
+      const much = padding.repeat(100_000);
+      assert.equal(lengthOf(`${call}${much}`), call.length);
+      assert.equal(lengthOf(`${much}${call.replace(",", `,${much}`)}`), call.length);
+    }
+  });
+
+  it("counts white space in texts, and that of a body that is not mostly blank", () => {
+    const spoken = call.replace("a ", " ".repeat(100_000));
+    assert.equal(lengthOf(spoken), spoken.length);
+    const body = `{ "a": "${"word ".repeat(10_000)}" }`;
+    assert.equal(lengthOf(body), body.length);
   });
 });
