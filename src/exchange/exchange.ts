@@ -66,6 +66,12 @@ interface CallerReader {
   cancel(): void;
 }
 
+/** An answer on its way to the caller. */
+export interface RelayedAnswer {
+  /** Ends the caller's part of an answer that goes on without it. @param reason Told to the caller */
+  goOn(reason: Error): void;
+}
+
 /** One request and its answer. */
 export class Exchange {
   /** `x-request-id`. */
@@ -100,8 +106,8 @@ export class Exchange {
   goesOn = false;
   /** Why its caller gets no more of an answer that goes on; `undefined` while it does. */
   leftFor: Error | undefined;
-  /** Ends the caller's part of an answer that goes on; `undefined` before there is an answer. */
-  onLeft: ((reason: Error) => void) | undefined;
+  /** The answer on its way; `undefined` before there is one. No function: V8 would keep it, and this, for long. */
+  relayed: RelayedAnswer | undefined;
   /** True once the caller has delayed its answer by not reading. */
   isDelayed = false;
   /** The trace that follows it, if there is a tracer. */
@@ -227,7 +233,7 @@ export class Exchange {
     if (!this.goesOn) return this.abort(reason);
     if (this.#isSettled || this.leftFor !== undefined) return;
     this.leftFor = reason;
-    this.onLeft?.(reason);
+    this.relayed?.goOn(reason);
   }
 
   /**

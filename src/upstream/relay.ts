@@ -74,11 +74,11 @@ export class Relay implements PushedBody, ByteSink {
     this.#options = options;
     this.#waitingSince = this.#lastSentAt = options.clock.monotonic();
     const { exchange } = options;
-    exchange.onLeft = (reason) => this.#goOn(reason);
+    exchange.relayed = this;
     exchange.onAbort(() => this.#aborted());
     exchange.onSettled(() => this.#cancelTimer());
     this.#watch();
-    if (exchange.leftFor !== undefined) this.#goOn(exchange.leftFor);
+    if (exchange.leftFor !== undefined) this.goOn(exchange.leftFor);
   }
 
   /**
@@ -152,7 +152,7 @@ export class Relay implements PushedBody, ByteSink {
   }
 
   /** Reads the rest of the answer and drops it. The deadlines hold as before. @param reason Told to the caller */
-  #goOn(reason: Error): void {
+  goOn(reason: Error): void {
     if (this.#isOver) return;
     const hasBegun = this.#sink !== undefined;
     this.#leftFor = reason;
