@@ -20,7 +20,7 @@ const MIN_SHARES = 1024;
 /**
  * A budget with a share for each owner.
  *
- * What an owner holds may grow as long as it is at most `factor` times what stays free. With a factor of 1 an owner holds
+ * The amount of an owner can grow as long as it is at most `factor` times what stays free. With a factor of 1 an owner holds
  * at most a half, with 4 at most four fifths. So every owner leaves room for the next (Choudhury and Hahne, "Dynamic queue
  * length thresholds", 1998).
  */

@@ -1,6 +1,6 @@
 /**
- * Models that a body names in addition to `model`: lists of fallbacks, tools with a model, and fields by which providers
- * such as OpenRouter, Vercel, Helicone and LiteLLM choose a model.
+ * Models that a body names in addition to `model`: lists of fallbacks, tools with a model, and fields that choose
+ * a model at providers such as OpenRouter, Vercel, Helicone and LiteLLM.
  *
  * @module
  */
