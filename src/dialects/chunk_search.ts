@@ -60,7 +60,7 @@ const ZERO = 0x30;
 /** The digits after `\u00` of letters and the underscore. */
 const [FIVE, SEVEN] = [0x35, 0x37];
 
-/** Returns whether a chunk has an escape of a letter or an underscore, with which a key can be written in another way. */
+/** Returns whether a chunk has an escape of a letter or an underscore: a key can be written with it. */
 function hasEscapedLetter(bytes: Uint8Array, start: number, end: number): boolean {
   for (let at = start; at < end; at++) {
     if (bytes[at] !== BACKSLASH) continue;
@@ -79,14 +79,14 @@ function hasEscapedLetter(bytes: Uint8Array, start: number, end: number): boolea
  * @param bytes The bytes that hold the chunk; after it nothing or a line end follows
  * @param start The offset of its first byte
  * @param end The offset after its last byte
- * @param hasEscapes Whether it can hold a backslash
+ * @param isAlike Whether it differs from the chunk before in its content alone, so that its keys are written as there
  * @returns Whether it must be parsed; true also for a chunk that has such a key elsewhere
  */
-export function isTelling(bytes: Uint8Array, start: number, end: number, hasEscapes: boolean): boolean {
+export function isTelling(bytes: Uint8Array, start: number, end: number, isAlike: boolean): boolean {
   // An end has as many pairs as a step has bytes: one of them is looked at.
   for (let at = start + LENGTH - 1; at < end; at += LENGTH - 1) {
     const distance = DISTANCES[((bytes[at - 1] ?? 0) << 8) | (bytes[at] ?? 0)] ?? 0;
     if (distance > 0 && bytes[at + distance - 1] === QUOTE && endsTelling(bytes, at + distance)) return true;
   }
-  return hasEscapes && hasEscapedLetter(bytes, start, end);
+  return !isAlike && hasEscapedLetter(bytes, start, end);
 }

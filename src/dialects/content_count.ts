@@ -137,21 +137,25 @@ export class ContentCounter {
    * @param bytes The bytes that hold its data
    * @param start The offset of its first byte
    * @param end The offset after its last byte
+   * @returns Whether it has its content where the event before had it, and as many bytes around it
    */
-  count(bytes: Uint8Array, start: number, end: number): void {
+  count(bytes: Uint8Array, start: number, end: number): boolean {
     let from = start + this.#offset;
     const isInPlace = bytes[from - 1] === QUOTE && bytes[from - 2] === this.#colon && bytes[from - 4] === this.#keyEnd;
-    if (!isInPlace || from >= end) {
+    let isAlike = isInPlace && from < end;
+    if (!isAlike) {
       from = this.#find(bytes, start, end);
-      if (from === -1) return;
+      if (from === -1) return false;
     }
     let close = end - this.#rest;
     if (bytes[close] !== QUOTE || bytes[close + 1] !== this.#after || close < from) {
+      isAlike = false;
       close = endOfString(bytes, from, end);
       this.#rest = end - close;
       this.#after = bytes[close + 1] ?? 0;
     }
     if (close > from) this.#add(this.#isMedia ? close - from : weigh(bytes, from, close));
+    return isAlike;
   }
 
   /**
@@ -205,6 +209,7 @@ export class ContentCounter {
   /** Returns whether an event may have content: not if its beginning has marks of silent events alone. */
   #isMarked(bytes: Uint8Array, start: number, end: number): boolean {
     const { spoken, silent } = this.#marks;
+    if (silent.length === 0) return true;
     const last = Math.min(end, start + MAX_BEGINNING);
     let isSilent = false;
     for (let at = start; at < last; at++) {

@@ -14,7 +14,6 @@ const LF = 0x0a;
 const CR = 0x0d;
 const SPACE = 0x20;
 const COLON = 0x3a;
-const BACKSLASH = 0x5c;
 const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
 
 const ascii = (text: string): Uint8Array => new TextEncoder().encode(text);
@@ -47,8 +46,8 @@ const isLineEnd = (byte: number | undefined): boolean => byte === LF || byte ===
 
 /** Scans one stream. Any way of cutting the stream into chunks leads to the same findings. */
 export abstract class EventScanner {
-  /** True if the line that is read can hold a backslash. */
-  protected hasEscapes = false;
+  /** True if the event that is read has its content where the one before had it, and as many bytes around it. */
+  protected isAlike = false;
   /** The number of `data` lines so far that are not empty. */
   payloads = 0;
   /** True after an event of the provider that is named `error`, or one that the dialect takes for an error. */
@@ -139,8 +138,6 @@ export abstract class EventScanner {
    */
   push(chunk: Uint8Array): void {
     if (chunk.length === 0) return;
-    const isContinued = this.#lineBytes > 0 && this.hasEscapes;
-    this.hasEscapes = isContinued || chunk.includes(BACKSLASH);
     this.#lines(chunk);
     // A copy: a runtime may use its buffer again.
     if (this.#data === chunk) {
@@ -167,7 +164,7 @@ export abstract class EventScanner {
       }
       // Each search goes on to the next one that it finds: a stream with one kind of line end is not searched again.
       if (cr !== -1 && cr < from) cr = chunk.indexOf(CR, from);
-      if (lf !== -1 && lf < from) lf = chunk.indexOf(LF, from);
+      if (lf !== -1 && lf < from) lf = chunk[from] === LF ? from : chunk.indexOf(LF, from);
       const end = lf === -1 || (cr !== -1 && cr < lf) ? cr : lf;
       if (end === -1) return this.#keep(chunk, from, chunk.length);
       this.#endLine(chunk, from, end);
@@ -243,7 +240,7 @@ export abstract class EventScanner {
     if (value >= end) return;
     if (this.#data !== undefined || this.#skeleton !== undefined) this.#addData(bytes, value, end);
     else this.#setData(bytes, value, end);
-    if (this.#skeleton === undefined) this.#content.count(bytes, value, end);
+    this.isAlike = this.#skeleton === undefined && this.#content.count(bytes, value, end);
     this.#speak();
     this.readLine(bytes, value, end);
   }

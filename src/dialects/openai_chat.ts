@@ -61,7 +61,7 @@ class ChunkScanner extends EventScanner implements StreamScanner {
 
   protected override readLine(bytes: Uint8Array, start: number, end: number): void {
     if (isDoneLine(bytes, start, end)) this.isDone = true;
-    else if (this.#expected > 1 || isTelling(bytes, start, end, this.hasEscapes)) {
+    else if (this.#expected > 1 || isTelling(bytes, start, end, this.isAlike)) {
       this.readText(utf8.decode(bytes.subarray(start, end)));
     }
   }

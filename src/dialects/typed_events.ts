@@ -135,7 +135,7 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
   #mayTell(bytes: Uint8Array, start: number, end: number): boolean {
     const at = leadingTypeAt(bytes, start);
     if (at === -1 ? this.#name !== "" : this.#isTellingType(bytes, at)) return true;
-    return isTelling(bytes, start, end, this.hasEscapes); // an error may stand in an event of any type
+    return isTelling(bytes, start, end, this.isAlike); // an error may stand in an event of any type
   }
 
   #isTellingType(bytes: Uint8Array, at: number): boolean {

@@ -59,6 +59,7 @@ export function dropRejection(returned: unknown): void {
 const toTiming = (ms: number): number => Math.max(0, Math.round(ms * 100) / 100);
 
 const NO_HEADERS = Object.freeze({});
+const NO_SHARES: readonly Share[] = Object.freeze([]);
 
 /** Reads an answer for a caller. */
 interface CallerReader {
@@ -115,7 +116,7 @@ export class Exchange {
   /** Its index among the open exchanges, which `OpenExchanges` sets. */
   openIndex = -1;
   /** Shares of the open exchanges in which it counts, which `OpenExchanges` sets. */
-  readonly shares: Share[] = [];
+  shares: readonly Share[] = NO_SHARES;
   /** Headers of the gateway's own that any answer to this request carries. */
   headers: Readonly<Record<string, string>> = NO_HEADERS;
   readonly #clock: Clock;

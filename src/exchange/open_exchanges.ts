@@ -8,7 +8,7 @@ import { type GatewayRequest, whenGone } from "../http/message.ts";
 import type { Clock } from "./clock.ts";
 import { ClientClosed, Exchange } from "./exchange.ts";
 import type { ExchangeRecord } from "./record.ts";
-import { createShare, SharedBudget } from "./shared_budget.ts";
+import { createShare, type Share, SharedBudget } from "./shared_budget.ts";
 
 /** The age at which an open exchange begins to watch whether its caller leaves. Milliseconds. */
 const WATCH_CALLER_MS = 20;
@@ -118,18 +118,19 @@ export class OpenExchanges implements Iterable<Exchange> {
    * @throws {GatewayError} `gateway_overloaded` if one of them has its share of the places
    */
   share(exchange: Exchange, key: string, provider?: string): void {
-    this.places.known.count(1);
-    this.#take(exchange, `key:${key}`, KEY_FACTOR);
-    if (provider !== undefined) this.#take(exchange, `provider:${provider}`, PROVIDER_FACTOR);
+    const { known } = this.places;
+    known.count(1);
+    const own = known.join(`key:${key}`);
+    const common = provider === undefined ? undefined : known.join(`provider:${provider}`);
+    exchange.shares = common === undefined ? [own] : [own, common];
+    for (const share of exchange.shares) share.held++;
+    this.#assertWithin(own, KEY_FACTOR, "this gateway key");
+    if (common !== undefined) this.#assertWithin(common, PROVIDER_FACTOR, "this provider");
   }
 
-  #take(exchange: Exchange, owner: string, factor: number): void {
-    const { known } = this.places;
-    const share = known.join(owner);
-    exchange.shares.push(share);
-    if (++share.held === 1 || share.held <= factor * known.free) return;
-    const name = factor === KEY_FACTOR ? "this gateway key" : "this provider";
-    throw new GatewayError("gateway_overloaded", { detail: `${name} has its share of the open exchanges` });
+  #assertWithin({ held }: Share, factor: number, owner: string): void {
+    if (held === 1 || held <= factor * this.places.known.free) return;
+    throw new GatewayError("gateway_overloaded", { detail: `${owner} has its share of the open exchanges` });
   }
 
   /** Frees the place of an exchange. */

@@ -116,9 +116,9 @@ async function callResolver(resolve: KeyResolver, presentedKey: string): Promise
 
 /** Tells whether a stored key is what was presented, or was it before its rotation. */
 function isGood(storedKey: GatewayKey | undefined, presentedDigest: string, now: number): boolean {
-  const { digest: previous = NO_DIGEST, expiresAt = 0 } = storedKey?.previous ?? {};
-  // Both are always compared: an unknown key, a revoked one and an outdated one go the same way.
+  // An unknown key is compared too, so that it takes as long as a known one.
   const isCurrent = equalDigests(storedKey?.digest ?? NO_DIGEST, presentedDigest);
-  const isPrevious = equalDigests(previous, presentedDigest) && now < expiresAt;
-  return isCurrent || isPrevious;
+  const previous = storedKey?.previous;
+  if (previous === undefined) return isCurrent;
+  return equalDigests(previous.digest, presentedDigest) && now < previous.expiresAt || isCurrent;
 }

@@ -27,8 +27,8 @@ const DEFAULT_OUTPUT = 1000;
 const MAX_EXPECTED_OUTPUT = 32_768;
 /** Number of recent calls of a key and a model whose output is remembered. */
 const RECENT = 32;
-/** Share of recent calls that the expected output covers. */
-const PERCENTILE = 0.95;
+/** Number of recent calls from which on the expected output need not cover the largest: 19 of 20 are enough. */
+const MANY = 20;
 /** The most pairs of key and model of which something is remembered: about 3 MB in all. */
 const MAX_PAIRS = 10_000;
 
@@ -77,10 +77,15 @@ class Recent {
     this.#next = (this.#next + 1) % RECENT;
   }
 
-  /** The number that covers most of them, see {@link PERCENTILE}; `undefined` if there are none. */
+  /** The number that covers most of them: the largest, or the second of {@link MANY}; `undefined` if there are none. */
   get most(): number | undefined {
-    const sorted = this.#numbers.toSorted((one, other) => one - other);
-    return sorted[Math.ceil(PERCENTILE * sorted.length) - 1];
+    let largest: number | undefined;
+    let second = 0;
+    for (const number of this.#numbers) {
+      if (largest === undefined || number > largest) [second, largest] = [largest ?? 0, number];
+      else if (number > second) second = number;
+    }
+    return this.#numbers.length < MANY ? largest : second;
   }
 }
 

@@ -10,7 +10,7 @@ import type { ProviderConfig } from "../config/provider.ts";
 import type { TeamConfig } from "../config/team.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
-import type { Exchange } from "../exchange/exchange.ts";
+import { type Exchange, isPromise } from "../exchange/exchange.ts";
 import type { TokenUsage } from "../exchange/record.ts";
 import type { GatewayRequest } from "../http/message.ts";
 import type { RequestBody } from "../inbound/body.ts";
@@ -114,7 +114,7 @@ export async function enter(admission: Admission, asking: Asking): Promise<void>
   if (entered.length === 0) return;
   const isWhole = !isMetered && entered.length === subjects.length;
   const reservation = isWhole ? NO_RESERVATION : { ...NO_RESERVATION, countedWith: subjects.at(-1)?.name };
-  admission.lease = await acquire(entered, reservation, asking, isWhole ? NO_ACCOUNT.toAmounts : undefined);
+  admission.lease = await take(entered, reservation, asking, isWhole ? NO_ACCOUNT.toAmounts : undefined);
   admission.isWhole = isWhole;
   // Where more follows, that states the limits.
   if (isWhole) asking.exchange.headers = admission.lease.headers;
@@ -137,22 +137,28 @@ export function giveBack(admission: Admission, { exchange }: Pick<Asking, "excha
  * @param asking The exchange, and the parts of its gateway
  * @throws {GatewayError} As the limiter does
  */
-export async function enterWhole(admission: Admission, asking: Asking): Promise<void> {
-  if (admission.isWhole || admission.subjects.length === 0) return;
-  await acquireAll(admission, () => NO_ACCOUNT, asking);
+export function enterWhole(admission: Admission, asking: Asking): Promise<void> | undefined {
+  return admission.isWhole || admission.subjects.length === 0 ? undefined : takeRest(admission, asking);
 }
 
-/** Takes from all limits of a call what it does not have yet. If one refuses, or there is no account, it keeps nothing. */
-async function acquireAll(admission: Admission, open: () => Account, asking: Asking): Promise<void> {
+/**
+ * Takes from all limits of a call what it does not have yet. If one refuses, or there is no account, it keeps nothing.
+ *
+ * @param limited The call; left out if it reserves nothing
+ */
+async function takeRest(admission: Admission, asking: Asking, limited?: LimitedCall): Promise<void> {
   const { subjects, lease } = admission;
+  const { exchange, gateway: { accounting } } = asking;
   try {
-    const { reservation, toAmounts } = open();
+    const { reservation, toAmounts } = limited === undefined ? NO_ACCOUNT : accounting.open(subjects, limited);
     const admitted = lease && subjects[0]?.name;
-    asking.exchange.headers = (await acquire(subjects, { ...reservation, admitted }, asking, toAmounts)).headers;
+    exchange.headers = (await take(subjects, { ...reservation, admitted }, asking, toAmounts)).headers;
   } catch (error) {
     giveBack(admission, asking);
     throw error;
   }
+  // Nothing but the provider's statement says what the call costs, and it comes last.
+  exchange.goesOn = limited?.isInputWhole === false;
 }
 
 /**
@@ -160,29 +166,35 @@ async function acquireAll(admission: Admission, open: () => Account, asking: Ask
  *
  * @param toAmounts Converts the usage of the exchange; left out where another lease is charged for it
  */
-async function acquire(
+function take(
   subjects: readonly LimitSubject[],
   reservation: Reservation,
   { exchange, gateway }: Asking,
   toAmounts: ((usage: TokenUsage | undefined) => Amounts) | undefined,
-): Promise<Lease> {
+): Lease | Promise<Lease> {
   const { limiter, clock } = gateway;
   const budgets = subjects.some(limitsAmounts) ? gateway.budgets : undefined;
-  let lease: Lease;
-  try {
-    lease = await acquireLease(limiter, subjects, reservation, { exchange, clock });
-  } catch (error) {
+  const onRefused = (error: unknown): never => {
     budgets?.refused(error, subjects);
     throw error;
+  };
+  const onTaken = (lease: Lease): Lease => {
+    const note = toAmounts && budgets?.admitted(lease);
+    exchange.onSettled(({ usage }) => {
+      const used = toAmounts?.(usage) ?? NO_AMOUNTS;
+      note?.(used);
+      return lease.release(used);
+    });
+    if (lease.observed !== undefined) exchange.facts.observedLimit = lease.observed;
+    return lease;
+  };
+  let asked: Lease | Promise<Lease>;
+  try {
+    asked = acquireLease(limiter, subjects, reservation, { exchange, clock });
+  } catch (error) {
+    return onRefused(error);
   }
-  const note = toAmounts && budgets?.admitted(lease);
-  exchange.onSettled(({ usage }) => {
-    const used = toAmounts?.(usage) ?? NO_AMOUNTS;
-    note?.(used);
-    return lease.release(used);
-  });
-  if (lease.observed !== undefined) exchange.facts.observedLimit = lease.observed;
-  return lease;
+  return isPromise(asked) ? asked.then(onTaken, onRefused) : onTaken(asked);
 }
 
 /**
@@ -208,15 +220,11 @@ const smaller = (one: number | undefined, other: number | undefined): number | u
  * @param asking The exchange, and the parts of its gateway
  * @throws {GatewayError} As the limiter and {@link Accounting.open} do
  */
-export async function reserve(admission: Admission, call: AskedCall, asking: Asking): Promise<void> {
-  const { subjects, isMetered } = admission;
+export function reserve(admission: Admission, call: AskedCall, asking: Asking): Promise<void> | undefined {
   const { exchange, gateway: { accounting } } = asking;
   const limited = toLimitedCall(call, asking);
   accounting.watch(limited, exchange);
-  if (!isMetered) return await enterWhole(admission, asking);
-  await acquireAll(admission, () => accounting.open(subjects, limited), asking);
-  // Nothing but the provider's statement says what the call costs, and it comes last.
-  exchange.goesOn = !limited.isInputWhole;
+  return admission.isMetered ? takeRest(admission, asking, limited) : enterWhole(admission, asking);
 }
 
 /** Returns a call as the accounting knows it. */
