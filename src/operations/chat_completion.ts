@@ -26,6 +26,8 @@ export interface ChatCompletionRequest {
   readonly users: readonly string[];
   /** The most output of one choice for which the caller asked; `undefined` where it set no maximum. Tokens. */
   readonly maxOutput: number | undefined;
+  /** The number of prompts, each of which the provider reads by itself; at least 1. */
+  readonly prompts: number;
   /** Bytes of text in the body: a picture, sound or document in it counts for few. */
   readonly inputBytes: number;
   /** True if all of the input stands in the body, so that its size says how many tokens it has. */
@@ -188,6 +190,7 @@ export function readChatCompletion(json: unknown, order: MessageOrder, byteLengt
     generated: Math.max(readCount(fields.n), readCount(fields.best_of)),
     users,
     maxOutput: readMaxOutput(fields.max_completion_tokens, fields.max_tokens),
+    prompts: 1,
     inputBytes: countInputBytes(fields, byteLength),
     isInputWhole: isInputWhole(fields),
     isBackground: false,
