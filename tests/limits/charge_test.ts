@@ -291,6 +291,12 @@ describe("the charge of a call", () => {
         before: chunk("Hello", "stop"),
         after: usageChunk(INPUT, 50) + DONE,
       },
+      "a stream of a model that reads web pages": {
+        asked: { model: "perplexity/sonar-pro", messages: MESSAGES, stream: true },
+        type: "text/event-stream",
+        before: chunk("Hello"),
+        after: chunk("Hello", "stop") + usageChunk(INPUT, 50) + DONE,
+      },
     };
     for (const [name, { path, asked, type, before = "", after }] of Object.entries(WAYS)) {
       it(`is what the provider states in the end, in ${name}`, async () => {
