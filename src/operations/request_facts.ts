@@ -11,6 +11,7 @@ import {
   readMaxOutput,
   readModelName,
   readStream,
+  usersOf,
 } from "./chat_completion.ts";
 import { OTHER_MODEL_FIELDS, readOtherModels } from "./other_models.ts";
 import { countInputBytes, isInputWhole } from "./request_size.ts";
@@ -37,12 +38,6 @@ function readModel(model: unknown, place: Operation["model"]): string | undefine
 /** Reads a multipart field, which is a text, as the value that it stands for. */
 function toValue(field: unknown): unknown {
   return field === "true" ? true : field === "false" ? false : field;
-}
-
-/** Returns the end users that a request names: OpenAI's interface in two fields, Anthropic's in `metadata`. */
-function usersOf({ user, safety_identifier: successor, metadata }: Readonly<Record<string, unknown>>): string[] {
-  const { user_id: third } = (typeof metadata === "object" ? metadata : null) as { user_id?: unknown } ?? {};
-  return [user, successor, third].filter((name) => typeof name === "string");
 }
 
 /** Counts the prompts of a field: a text, or the numbers of tokens, is one; a list of either is several. */

@@ -5,6 +5,7 @@
  * @module
  */
 import { GatewayError } from "../errors/gateway_error.ts";
+import { MIN_SECRET_LENGTH } from "../config/schema.ts";
 import { type CredentialRules, type Credentials, toGatewayKeyError } from "../inbound/credentials.ts";
 
 /** The gateway keys to search for. */
@@ -34,13 +35,28 @@ export function assertNoKeyInCredentials(credentials: Credentials, rules: Creden
 
 /** Searches a URL, as it is and as a provider decodes it. @throws {GatewayError} `gateway_key_misplaced` */
 export function assertNoKeyInUrl(url: string, keys: SearchedKeys): void {
-  if (!holdsGatewayKey(url, keys) && !(url.includes("%") && holdsGatewayKey(decodeEscapes(url), keys))) return;
+  if (!holdsEscapedKey(url, keys)) return;
   throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the URL" });
 }
 
+/** The most decodings of a text for the search: servers behind the gateway may each decode it once. */
+const MAX_DECODINGS = 4;
+
+/** Searches a text, as it is and decoded. */
+function holdsEscapedKey(text: string, keys: SearchedKeys): boolean {
+  let searched = text;
+  for (let decodings = 0; decodings <= MAX_DECODINGS; decodings++) {
+    if (holdsGatewayKey(searched, keys)) return true;
+    const decoded = searched.includes("%") ? decodeEscapes(searched) : searched;
+    if (decoded === searched) return false;
+    searched = decoded;
+  }
+  return false;
+}
+
 /** Decodes the escapes of ASCII characters, of which keys consist. */
-function decodeEscapes(url: string): string {
-  return url.replace(/(?:%[0-7][0-9a-f])+/gi, (escapes) => decodeURIComponent(escapes));
+function decodeEscapes(text: string): string {
+  return text.replace(/(?:%[0-7][0-9a-f])+/gi, (escapes) => decodeURIComponent(escapes));
 }
 
 /** Searches the model and the end users that a body names. @throws {GatewayError} `gateway_key_misplaced` */
@@ -52,9 +68,23 @@ export function assertNoKeyInFields(
   if (users.some((user) => holdsGatewayKey(user, keys))) throw misplaced("user");
 }
 
-/** Searches the headers that are forwarded. @throws {GatewayError} `gateway_key_misplaced` */
+/** Searches the headers that are forwarded, and their names. @throws {GatewayError} `gateway_key_misplaced` */
 export function assertNoKeyInHeaders(headers: Readonly<Record<string, string>>, keys: SearchedKeys): void {
   for (const name in headers) {
-    if (holdsGatewayKey(headers[name] ?? "", keys)) throw misplaced(name);
+    if (isKeyInName(name, keys)) {
+      throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the name of a header" });
+    }
+    if (holdsEscapedKey(headers[name] ?? "", keys)) throw misplaced(name);
   }
+}
+
+/** Leaves out the names of headers that hold a key. */
+export function withoutKeys(names: readonly string[], keys: SearchedKeys): readonly string[] {
+  return names.filter((name) => !isKeyInName(name, keys));
+}
+
+/** Searches the name of a header, which has arrived in lower case. */
+function isKeyInName(name: string, { presentedKey, gateway }: SearchedKeys): boolean {
+  if (name.length < MIN_SECRET_LENGTH) return false;
+  return holdsGatewayKey(name, { presentedKey: presentedKey.toLowerCase(), gateway });
 }
