@@ -46,6 +46,7 @@ import {
   assertNoKeyInFields,
   assertNoKeyInHeaders,
   assertNoKeyInUrl,
+  withoutKeys,
 } from "./steps/misplaced_keys.ts";
 import { answerRecorded } from "./steps/recorded_answer.ts";
 import { askForUsage, CONTENT_TYPES, readFacts } from "./steps/request_body.ts";
@@ -240,7 +241,7 @@ function send(
   const deadlines = goesOn ? provider.deadlines : shorten(provider.deadlines, headers, isStream ?? true);
   const sent = toUpstreamHeaders(headers, provider.headerRules, credentials, key.models !== undefined);
   assertNoKeyInHeaders(sent, flow);
-  if (listsWithheld) exchange.facts.withheld = { request: listWithheld(headers, sent) };
+  if (listsWithheld) exchange.facts.withheld = { request: withoutKeys(listWithheld(headers, sent), flow) };
   return forward({ path: path + toQuery(url), method, headers: sent, body, deadlines }, exchange, provider);
 }
 

@@ -45,6 +45,7 @@ export const VARIABLES: readonly Variable[] = [
   },
   { name: "SALLYPORT_SHARED_LIMITS_", path: "providers.NAME.limits", read: addPairs },
   { name: "SALLYPORT_MAX_OUTPUT_", path: "providers.NAME.maxOutput", read: Number },
+  { name: "SALLYPORT_MAX_INPUT_", path: "providers.NAME.maxInput", read: Number },
   { name: "SALLYPORT_PRICES_", path: "providers.NAME.prices", read: toJson },
   { name: "SALLYPORT_EGRESS_PROXY_", path: "providers.NAME.egress.proxy" },
   { name: "SALLYPORT_EGRESS_CREDENTIALS_", path: "providers.NAME.egress.credentials" },

@@ -54,6 +54,8 @@ export interface ProviderConfig {
   readonly limits?: LimitSet | undefined;
   /** The most tokens that one of its answers has, for strict limits. */
   readonly maxOutput?: number | undefined;
+  /** The most tokens of input that one of its models takes. */
+  readonly maxInput?: number | undefined;
   /** Prices of its models; they take precedence over the prices for all providers. */
   readonly prices?: Prices | undefined;
 }
@@ -93,6 +95,8 @@ export interface ProviderInput {
   readonly limits?: WrittenLimits | undefined;
   /** The most tokens that one of its answers has: caps what callers state, and counts where they state none. */
   readonly maxOutput?: number | undefined;
+  /** The most tokens of input that one of its models takes: no call is estimated at more. */
+  readonly maxInput?: number | undefined;
   /** Prices of its models; they take precedence over the prices for all providers. */
   readonly prices?: Prices | undefined;
 }
@@ -155,6 +159,12 @@ const deadlines = v.pipe(
 );
 
 const countForm = "expected a whole number of tokens, at least 1";
+const tokenCount = v.pipe(
+  v.number(countForm),
+  v.integer(countForm),
+  v.minValue(1, countForm),
+  v.maxValue(1e9, countForm),
+);
 
 const provider = v.strictObject({
   hosts: v.optional(v.pipe(
@@ -230,8 +240,12 @@ const provider = v.strictObject({
   durable: v.optional(about(DurableSchema, "Records answers for callers that ask for it, who can then attach again")),
   limits: v.optional(about(LimitSetSchema, "What all keys together may take of it")),
   maxOutput: v.optional(about(
-    v.pipe(v.number(countForm), v.integer(countForm), v.minValue(1, countForm), v.maxValue(1e9, countForm)),
+    tokenCount,
     "The most tokens that one answer has: caps what callers state, and counts where they state none",
+  )),
+  maxInput: v.optional(about(
+    tokenCount,
+    "The most tokens of input that one of its models takes: no call is estimated at more. Left out: 2,000,000",
   )),
   prices: v.optional(about(PricesSchema, "What its models cost; these come before the prices for all providers")),
 }, "expected an object");

@@ -14,6 +14,8 @@ export interface AnswerHead {
   readonly status: number;
   /** Headers with lower-case names, without those that belong to one exchange alone. */
   readonly headers: Readonly<Record<string, string>>;
+  /** The number of answers in it; 1 if left out. */
+  readonly answers?: number;
 }
 
 /** End of a recorded answer. */

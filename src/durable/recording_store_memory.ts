@@ -42,7 +42,7 @@ export type ClaimedInMemory =
  * somebody has to say when its lease ends, see {@link LeasedRecording}.
  */
 export class MemoryRecordings implements RecordingStore {
-  readonly gatherMs = undefined;
+  readonly gatherMs: number | undefined = undefined;
   readonly #clock: Clock;
   readonly #journal: RecordingJournal | undefined;
   #maxBytes: number;

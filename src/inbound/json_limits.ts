@@ -30,4 +30,6 @@ export const SINGLE_KEYS: ReadonlySet<string> = new Set([
   ...["n", "best_of", "prompt", "max_tokens", "max_completion_tokens", "max_output_tokens"],
   // Input that does not stand in the body.
   ...["previous_response_id", "conversation"],
+  // End users, in which gateway keys are searched.
+  ...["user", "safety_identifier", "metadata"],
 ]);

@@ -14,7 +14,8 @@ const SECRET_LENGTH = 43;
 const CHECKSUM_LENGTH = 6;
 const ID_FORM = new RegExp(`^[0-9A-Za-z]{${ID_LENGTH}}$`);
 const FORM = new RegExp(`${GATEWAY_KEY_START}[0-9A-Za-z]{${SECRET_LENGTH}}_[0-9A-Za-z]{${CHECKSUM_LENGTH}}`);
-const FORM_LENGTH = 3 + ID_LENGTH + 1 + SECRET_LENGTH + 1 + CHECKSUM_LENGTH;
+/** Length of a key of the gateway's own form. Characters. */
+export const GATEWAY_KEY_LENGTH: number = 3 + ID_LENGTH + 1 + SECRET_LENGTH + 1 + CHECKSUM_LENGTH;
 
 /**
  * SHA-256 of a text's UTF-8 as 64 hexadecimal digits. Passed in, because the fastest one differs by runtime.
@@ -93,7 +94,7 @@ export function generateGatewayKey(id = ""): string {
  * @returns Its id; `undefined` where the form or the checksum is wrong
  */
 export function gatewayKeyId(key: string): string | undefined {
-  const id = key.length === FORM_LENGTH ? FORM.exec(key)?.[1] : undefined;
+  const id = key.length === GATEWAY_KEY_LENGTH ? FORM.exec(key)?.[1] : undefined;
   return id !== undefined && checksum(key.slice(0, -CHECKSUM_LENGTH - 1)) === key.slice(-CHECKSUM_LENGTH)
     ? id
     : undefined;

@@ -42,6 +42,8 @@ export interface EstimatedCall {
   readonly keyId: string;
   /** Bytes of text in the body. */
   readonly inputBytes: number;
+  /** The most input that its text can be, over all prompts. Tokens. */
+  readonly inputBound: number;
   /** True if all of its input stands in the body; else it may have any number of tokens. */
   readonly isInputWhole: boolean;
   /** The most output for which the caller asked, over all choices; `undefined` where it set no maximum. Tokens. */
@@ -182,8 +184,9 @@ const newPair = (): Learned => ({
   inputs: new Recent(),
 });
 
-function inputOf({ inputBytes, isInputWhole }: EstimatedCall, learned: Learned | undefined): number {
-  const input = Math.ceil(inputBytes * (learned?.inputRatio ?? INPUT_RATIO));
+function inputOf(call: EstimatedCall, learned: Learned | undefined): number {
+  const { inputBytes, inputBound, isInputWhole } = call;
+  const input = Math.min(Math.ceil(inputBytes * (learned?.inputRatio ?? INPUT_RATIO)), inputBound);
   return isInputWhole ? input : Math.max(input, learned?.inputs.most ?? UNKNOWN_INPUT);
 }
 

@@ -22,10 +22,12 @@ export interface ChatCompletionRequest {
   readonly choices: number;
   /** The number of answers that the provider makes, of which it may return fewer; at least 1. */
   readonly generated: number;
-  /** The end users that the caller names, in `user` and in its successor `safety_identifier`. */
+  /** The end users that the caller names, in `user`, in its successor `safety_identifier`, and in `metadata`. */
   readonly users: readonly string[];
   /** The most output of one choice for which the caller asked; `undefined` where it set no maximum. Tokens. */
   readonly maxOutput: number | undefined;
+  /** The number of prompts, each of which the provider reads by itself; at least 1. */
+  readonly prompts: number;
   /** Bytes of text in the body: a picture, sound or document in it counts for few. */
   readonly inputBytes: number;
   /** True if all of the input stands in the body, so that its size says how many tokens it has. */
@@ -158,6 +160,12 @@ export function readStream(value: unknown): boolean | undefined {
   return (value ?? null) === null ? false : undefined;
 }
 
+/** Returns the end users that a request names: OpenAI's interface in two fields, Anthropic's in `metadata`. */
+export function usersOf({ user, safety_identifier: successor, metadata }: Readonly<Record<string, unknown>>): string[] {
+  const { user_id: third } = (typeof metadata === "object" ? metadata : null) as { user_id?: unknown } ?? {};
+  return [user, successor, third].filter((name) => typeof name === "string");
+}
+
 /**
  * Checks a chat completion request.
  *
@@ -170,7 +178,7 @@ export function readStream(value: unknown): boolean | undefined {
 export function readChatCompletion(json: unknown, order: MessageOrder, byteLength = 0): ChatCompletionRequest {
   if (typeof json !== "object" || json === null || Array.isArray(json)) throw new GatewayError("invalid_json");
   const fields = json as Readonly<Record<string, unknown>>;
-  const { stream, user, safety_identifier: successor } = fields;
+  const { stream } = fields;
   const model = readModelName(fields.model);
   const messages = readMessages(fields.messages);
   if (order === "ordered") {
@@ -178,7 +186,6 @@ export function readChatCompletion(json: unknown, order: MessageOrder, byteLengt
     assertContent(messages);
     assertOrder(messages);
   }
-  const users = [user, successor].filter((name) => typeof name === "string");
   const choices = readChoices(fields.n);
   return {
     model,
@@ -186,8 +193,9 @@ export function readChatCompletion(json: unknown, order: MessageOrder, byteLengt
     isStream: readStream(stream),
     choices,
     generated: Math.max(readCount(fields.n), readCount(fields.best_of)),
-    users,
+    users: usersOf(fields),
     maxOutput: readMaxOutput(fields.max_completion_tokens, fields.max_tokens),
+    prompts: 1,
     inputBytes: countInputBytes(fields, byteLength),
     isInputWhole: isInputWhole(fields),
     isBackground: false,

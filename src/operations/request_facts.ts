@@ -11,6 +11,7 @@ import {
   readMaxOutput,
   readModelName,
   readStream,
+  usersOf,
 } from "./chat_completion.ts";
 import { OTHER_MODEL_FIELDS, readOtherModels } from "./other_models.ts";
 import { countInputBytes, isInputWhole } from "./request_size.ts";
@@ -39,13 +40,7 @@ function toValue(field: unknown): unknown {
   return field === "true" ? true : field === "false" ? false : field;
 }
 
-/** Returns the end users that a request names: OpenAI's interface in two fields, Anthropic's in `metadata`. */
-function usersOf({ user, safety_identifier: successor, metadata }: Readonly<Record<string, unknown>>): string[] {
-  const { user_id: third } = (typeof metadata === "object" ? metadata : null) as { user_id?: unknown } ?? {};
-  return [user, successor, third].filter((name) => typeof name === "string");
-}
-
-/** Counts the prompts of a legacy completion: a text, or the numbers of tokens, is one; a list of either is several. */
+/** Counts the prompts of a field: a text, or the numbers of tokens, is one; a list of either is several. */
 function countPrompts(prompt: unknown): number {
   const isOne = !Array.isArray(prompt) || prompt.every((each) => typeof each === "number");
   return isOne ? 1 : prompt.length;
@@ -78,6 +73,7 @@ export function readJsonFacts(
     // https://platform.openai.com/docs/api-reference/completions: best_of are made for each prompt, n are returned
     generated: Math.max(readCount(fields.n), readCount(fields.best_of)) * prompts,
     users: usersOf(fields),
+    prompts: group === "embeddings" ? countPrompts(fields.input) : prompts,
     maxOutput: group === "responses" ? readMaxOutput(fields.max_output_tokens) : readMaxOutput(fields.max_tokens),
     inputBytes: countInputBytes(fields, byteLength),
     isInputWhole: isInputWhole(fields),
@@ -113,6 +109,7 @@ export const NO_FACTS: RequestFacts = {
   generated: 1,
   users: [],
   maxOutput: undefined,
+  prompts: 1,
   inputBytes: 0,
   isInputWhole: true,
   isBackground: false,

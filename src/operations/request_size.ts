@@ -111,6 +111,11 @@ const BOUNDED_FIELDS: ReadonlySet<string> = new Set(
 );
 /** Fields of which the content is looked at; the others hold no parts. */
 const WALKED_FIELDS = ["messages", "system", "input", "tools"];
+/**
+ * Models that read web pages without being asked to: Perplexity's sonar, Groq's compound, OpenAI's for search and for
+ * research, and any at OpenRouter with `:online`.
+ */
+const READS_WEB = /\b(?:sonar|compound|deep-research)\b|[-:]online\b|-search\b/i;
 /** Types of messages, parts and tools that are what they say, and refer to nothing. */
 const BOUNDED_TYPES: ReadonlySet<unknown> = new Set(
   ("message text input_text output_text refusal function custom function_call function_call_output " +
@@ -175,15 +180,16 @@ function countColons(body: Uint8Array): number {
 
 /**
  * Checks that all of a request's input stands in its body. Not so where it refers to anything else (an earlier response,
- * a file, a URL), holds a picture, sound or document, has the provider use its own tools, or has a field that is not
- * known.
+ * a file, a URL), holds a picture, sound or document, has the provider use its own tools, names a model that reads web
+ * pages, or has a field that is not known.
  *
  * @param fields The parsed body
  * @returns Whether the size of its text says how many tokens of input it has
  */
 export function isInputWhole(fields: Fields): boolean {
   for (const name in fields) if (!BOUNDED_FIELDS.has(name) && fields[name] !== null) return false;
-  const { prompt } = fields;
+  const { model, prompt } = fields;
+  if (typeof model === "string" && READS_WEB.test(model)) return false;
   const isTemplate = typeof prompt === "object" && prompt !== null && !Array.isArray(prompt); // of a response
   return !isTemplate && WALKED_FIELDS.every((name) => isText(fields[name]));
 }

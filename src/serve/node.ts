@@ -186,17 +186,28 @@ function toErrorCode({ code }: NodeJS.ErrnoException): ErrorCode | undefined {
   return code?.startsWith("HPE_") ? "invalid_http" : undefined;
 }
 
-function toHttp(code: ErrorCode): string {
+/** Makes the answer to what is no request: the last of its connection. */
+function toRefusal(code: ErrorCode) {
   const { status, headers, body } = toErrorResponse(new GatewayError(code));
-  const all = {
-    ...headers,
+  const own = {
     "x-request-id": crypto.randomUUID(),
     "date": new Date().toUTCString(),
     "content-length": Buffer.byteLength(body),
     "connection": "close",
   };
-  const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}\r\n`);
+  return { status, headers: { ...headers, ...own }, body };
+}
+
+function toHttp(code: ErrorCode): string {
+  const { status, headers, body } = toRefusal(code);
+  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
   return `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join("")}\r\n${body}`;
+}
+
+/** Refuses a version in the request line that `node:http` takes for one of its own: HTTP/0.9 and HTTP/2.0. */
+function refuseVersion(response: ServerResponse): void {
+  const { status, headers, body } = toRefusal("invalid_http");
+  response.writeHead(status, headers).end(body);
 }
 
 /** Ends a connection without a valid request, or whose TLS handshake or header did not arrive in time. */
@@ -259,6 +270,7 @@ export async function serve(handler: Handler, options: ListenOptions): Promise<L
   const toRequestMs = (bodyTimeMs: number): number => headersMs + bodyTimeMs + CHECK_INTERVAL_MS;
   const isListening = () => server.listening;
   const run = (request: IncomingMessage, response: ServerResponse) => {
+    if (request.httpVersionMajor !== 1) return refuseVersion(response);
     answer(handler, request, response, { isListening, headersMs }).catch(() => response.destroy());
   };
   const outputs = new OutputWatch(writeStallMs);

@@ -49,11 +49,11 @@ interface Asking {
 /** The facts of a call that its account needs. */
 export interface AskedCall {
   readonly key: KeyConfig;
-  readonly provider: Pick<ProviderConfig, "maxOutput"> & { readonly name: string };
+  readonly provider: Pick<ProviderConfig, "maxOutput" | "maxInput"> & { readonly name: string };
   readonly body: RequestBody | null;
   readonly facts: Pick<
     RequestFacts,
-    "generated" | "otherModels" | "maxOutput" | "inputBytes" | "isInputWhole" | "isBackground"
+    "generated" | "otherModels" | "maxOutput" | "prompts" | "inputBytes" | "isInputWhole" | "isBackground"
   >;
 }
 
@@ -203,6 +203,13 @@ function take(
  */
 const MAX_STATED_OUTPUT = 262_144;
 
+/**
+ * The most input that is believed of a call without a maximum of its provider: the largest context of a hosted model in
+ * 2026 (xAI's Grok 4.20, https://docs.x.ai/docs/models). Its caller may send any text, leave before the provider refuses
+ * it, and so take a limit from all who share it. Tokens.
+ */
+const MAX_BELIEVED_INPUT = 2_000_000;
+
 /** Multiplies a maximum by the number of answers, which a caller may state as any number. */
 const toWhole = (max: number | undefined, answers: number): number | undefined =>
   max && Math.min(Math.ceil(max * answers), Number.MAX_SAFE_INTEGER);
@@ -229,7 +236,7 @@ export function reserve(admission: Admission, call: AskedCall, asking: Asking): 
 
 /** Returns a call as the accounting knows it. */
 function toLimitedCall({ key, provider, body, facts }: AskedCall, { request, exchange }: Asking): LimitedCall {
-  const { generated, inputBytes, isInputWhole, isBackground, otherModels } = facts;
+  const { generated, prompts, inputBytes, isInputWhole, isBackground, otherModels } = facts;
   const stated = exchange.facts.genAi === "embeddings" ? 0 : toWhole(facts.maxOutput, generated);
   const outputBound = toWhole(provider.maxOutput, generated);
   const mostOutput = smaller(stated, outputBound);
@@ -239,6 +246,7 @@ function toLimitedCall({ key, provider, body, facts }: AskedCall, { request, exc
     keyId: key.id,
     otherModels,
     inputBytes,
+    inputBound: (provider.maxInput ?? MAX_BELIEVED_INPUT) * prompts,
     isInputWhole,
     isBackground,
     maxOutput: stated && smaller(mostOutput, Math.max(MAX_STATED_OUTPUT, provider.maxOutput ?? 0)),

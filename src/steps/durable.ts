@@ -14,6 +14,7 @@ import type { ExchangeRecord } from "../exchange/record.ts";
 import { type AnyBody, type GatewayRequest, type GatewayResponse, isWhole, push } from "../http/message.ts";
 import type { RequestBody } from "../inbound/body.ts";
 import { withoutBoundary } from "../inbound/multipart.ts";
+import type { RequestFacts } from "../operations/request_facts.ts";
 import { type ResolvedOperation, toQuery } from "../operations/router.ts";
 import { type Admission, type AdmissionParts, enter, giveBack } from "./admission.ts";
 import { addressOf, attachTo, type DurableFlow } from "./attached_answer.ts";
@@ -32,6 +33,7 @@ export interface AskedDurable {
 interface RecordedCall extends Caller {
   readonly operation: ResolvedOperation;
   readonly body: RequestBody | null;
+  readonly facts: Pick<RequestFacts, "choices">;
 }
 
 /** Header by which a caller asks for a recording without an idempotency key: a boolean of RFC 9651 §3.3.6. */
@@ -147,13 +149,14 @@ export async function answerDurable<Flow extends DurableFlow>(
     const { attachment } = begun;
     return attachTo(attachment, flow, attachment.isComplete ? { "idempotency-replayed": "true" } : {});
   }
-  return makeCall(begun, claim.settings, { ...flow, request: detach(request) }, carry);
+  const { choices: answers } = call.facts;
+  return makeCall(begun, { ...claim.settings, answers }, { ...flow, request: detach(request) }, carry);
 }
 
 /** Makes a call and records its answer. Only 2xx ones are: after any other, the name is free. */
 async function makeCall<Flow extends DurableFlow>(
   { recording, isRestarted }: NewRecording,
-  { keepMs }: DurableConfig,
+  { keepMs, answers }: Pick<DurableConfig, "keepMs"> & { readonly answers: number },
   flow: Flow,
   carry: (flow: Flow) => Promise<GatewayResponse>,
 ): Promise<GatewayResponse> {
@@ -185,10 +188,8 @@ async function makeCall<Flow extends DurableFlow>(
       return answer;
     }
     const own = ["x-request-id", "server-timing", ...Object.keys(exchange.headers)];
-    recording.begin({
-      status,
-      headers: Object.fromEntries(Object.entries(headers).filter(([name]) => !own.includes(name))),
-    });
+    const kept = Object.entries(headers).filter(([name]) => !own.includes(name));
+    recording.begin({ status, headers: Object.fromEntries(kept), ...(answers > 1 && { answers }) });
     Object.assign(headers, addressOf(recording.id, exchange.startedAt + keepMs, flow.request));
     if (isRestarted) headers["idempotency-restarted"] = "true";
     if (isWhole(body)) {

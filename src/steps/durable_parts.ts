@@ -20,9 +20,9 @@ import { OPERATIONS } from "../operations/table.ts";
  * @param head Head of the answer
  * @returns The scanner; `undefined` for an answer that is no stream of events
  */
-function toScanner(name: string, { headers }: AnswerHead): StreamScanner | undefined {
+function toScanner(name: string, { headers, answers = 1 }: AnswerHead): StreamScanner | undefined {
   if (!(headers["content-type"] ?? "").toLowerCase().startsWith("text/event-stream")) return undefined;
-  return OPERATIONS.find((operation) => operation.name === name)?.dialect.createScanner(1);
+  return OPERATIONS.find((operation) => operation.name === name)?.dialect.createScanner(answers);
 }
 
 /**

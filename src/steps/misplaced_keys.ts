@@ -6,6 +6,7 @@
  */
 import { GatewayError } from "../errors/gateway_error.ts";
 import { type CredentialRules, type Credentials, toGatewayKeyError } from "../inbound/credentials.ts";
+import { GATEWAY_KEY_LENGTH } from "../keys/key_format.ts";
 
 /** The gateway keys to search for. */
 export interface SearchedKeys {
@@ -34,13 +35,27 @@ export function assertNoKeyInCredentials(credentials: Credentials, rules: Creden
 
 /** Searches a URL, as it is and as a provider decodes it. @throws {GatewayError} `gateway_key_misplaced` */
 export function assertNoKeyInUrl(url: string, keys: SearchedKeys): void {
-  if (!holdsGatewayKey(url, keys) && !(url.includes("%") && holdsGatewayKey(decodeEscapes(url), keys))) return;
+  if (!holdsEscapedKey(url, keys)) return;
   throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the URL" });
 }
 
+/** The most decodings of a text for the search: servers behind the gateway may each decode it once. */
+const MAX_DECODINGS = 4;
+
+/** Searches a text, as it is and decoded. */
+function holdsEscapedKey(text: string, keys: SearchedKeys): boolean {
+  if (holdsGatewayKey(text, keys)) return true;
+  let decoded = text;
+  for (let decodings = 0; decodings < MAX_DECODINGS && decoded.includes("%"); decodings++) {
+    decoded = decodeEscapes(decoded);
+    if (holdsGatewayKey(decoded, keys)) return true;
+  }
+  return false;
+}
+
 /** Decodes the escapes of ASCII characters, of which keys consist. */
-function decodeEscapes(url: string): string {
-  return url.replace(/(?:%[0-7][0-9a-f])+/gi, (escapes) => decodeURIComponent(escapes));
+function decodeEscapes(text: string): string {
+  return text.replace(/(?:%[0-7][0-9a-f])+/gi, (escapes) => decodeURIComponent(escapes));
 }
 
 /** Searches the model and the end users that a body names. @throws {GatewayError} `gateway_key_misplaced` */
@@ -52,9 +67,23 @@ export function assertNoKeyInFields(
   if (users.some((user) => holdsGatewayKey(user, keys))) throw misplaced("user");
 }
 
-/** Searches the headers that are forwarded. @throws {GatewayError} `gateway_key_misplaced` */
+/** Searches the headers that are forwarded, and their names. @throws {GatewayError} `gateway_key_misplaced` */
 export function assertNoKeyInHeaders(headers: Readonly<Record<string, string>>, keys: SearchedKeys): void {
   for (const name in headers) {
-    if (holdsGatewayKey(headers[name] ?? "", keys)) throw misplaced(name);
+    if (isKeyInName(name, keys)) {
+      throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the name of a header" });
+    }
+    if (holdsEscapedKey(headers[name] ?? "", keys)) throw misplaced(name);
   }
+}
+
+/** Leaves out the names of headers that hold a key. */
+export function withoutKeys(names: readonly string[], keys: SearchedKeys): readonly string[] {
+  return names.filter((name) => !isKeyInName(name, keys));
+}
+
+/** Searches the name of a header, which has arrived in lower case. */
+function isKeyInName(name: string, { presentedKey, gateway }: SearchedKeys): boolean {
+  if (name.length >= GATEWAY_KEY_LENGTH && gateway.holdsKey(name)) return true;
+  return name.length >= presentedKey.length && name.includes(presentedKey.toLowerCase());
 }

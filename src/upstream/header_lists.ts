@@ -47,13 +47,12 @@ export const MODEL_HEADERS: readonly string[] = [
   "x-litellm-*", // tags choose a deployment
   "x-bf-*", // Bifrost
   "x-ai-eg-*", // Envoy AI Gateway: x-ai-eg-model
-  "ai-model-id", // Vercel AI Gateway
   "azureml-model-deployment",
   "x-amzn-sagemaker-*",
-  "x-higress-llm-model",
   "x-gateway-*", // Gateway API Inference Extension: x-gateway-model-name
-  "x-selected-model", // vLLM Semantic Router
 ];
+/** Form of further names of such headers: `x-model`, `openai-model`, `x-openrouter-models`, `x-selected-model-name`. */
+export const MODEL_HEADER_FORM: RegExp = /(?:^|[-_])models?(?:[-_](?:id|name))?$/;
 
 /**
  * Headers passed from provider to caller. `content-length` is set anew by the server, `content-encoding` is gone once

@@ -10,7 +10,14 @@
 import { BARRED, barredFrom, type HeadersConfig, type NameSet, toNameSet } from "../config/headers.ts";
 import { PROVIDER_KEY } from "../config/key.ts";
 import { GATEWAY_KEY_START } from "../config/schema.ts";
-import { FREQUENT_HEADERS, type HeaderRow, MODEL_HEADERS, REQUEST_HEADERS, RESPONSE_HEADERS } from "./header_lists.ts";
+import {
+  FREQUENT_HEADERS,
+  type HeaderRow,
+  MODEL_HEADER_FORM,
+  MODEL_HEADERS,
+  REQUEST_HEADERS,
+  RESPONSE_HEADERS,
+} from "./header_lists.ts";
 import type { UpstreamResponse } from "./transport.ts";
 
 /** Headers as they came, of a caller or a provider; names in lower case. */
@@ -26,6 +33,8 @@ interface Crossing {
   readonly prefixes: readonly string[];
   /** The beginnings of those that never do, even where one of the others matches. */
   readonly barred: readonly string[];
+  /** Form of further names that never do; `undefined` if there is none. */
+  readonly barredForm: RegExp | undefined;
 }
 
 /** The headers that may cross to and from one provider. */
@@ -44,15 +53,23 @@ const RENAMED: ReadonlyMap<string, string> = new Map([["x-request-id", "x-upstre
 const matchesPrefix = (name: string, prefixes: readonly string[]): boolean =>
   prefixes.some((prefix) => name.startsWith(prefix));
 
-function decide(name: string, { prefixes, barred }: Omit<Crossing, "decided">): string {
-  return matchesPrefix(name, prefixes) && !matchesPrefix(name, barred) ? name : "";
+const isBarred = (name: string, { barred, barredForm }: Pick<Crossing, "barred" | "barredForm">): boolean =>
+  matchesPrefix(name, barred) || barredForm?.test(name) === true;
+
+function decide(name: string, rest: Omit<Crossing, "decided">): string {
+  return matchesPrefix(name, rest.prefixes) && !isBarred(name, rest) ? name : "";
 }
 
-function toCrossing(rows: readonly HeaderRow[], added: readonly string[], barred: NameSet): Crossing {
+function toCrossing(
+  rows: readonly HeaderRow[],
+  added: readonly string[],
+  barred: NameSet,
+  barredForm?: RegExp,
+): Crossing {
   const { names, prefixes } = toNameSet([...rows.flatMap((row) => row.names), ...added]);
-  const rest = { prefixes, barred: barred.prefixes };
+  const rest = { prefixes, barred: barred.prefixes, barredForm };
   const decided = new Map(FREQUENT_HEADERS.map((name) => [name, decide(name, rest)]));
-  for (const name of names) decided.set(name, matchesPrefix(name, barred.prefixes) ? "" : name);
+  for (const name of names) decided.set(name, isBarred(name, rest) ? "" : name);
   for (const name of barred.names) decided.set(name, "");
   return { ...rest, decided };
 }
@@ -67,12 +84,13 @@ export function createHeaderRules({ pass = [], answer = [], set = {} }: Partial<
   const response = toCrossing(RESPONSE_HEADERS, answer, barredFrom("answer"));
   const barred = barredFrom("pass");
   const choosing = toNameSet(MODEL_HEADERS);
+  const barredLimited = {
+    names: new Set([...barred.names, ...choosing.names]),
+    prefixes: [...barred.prefixes, ...choosing.prefixes],
+  };
   return {
     request: toCrossing(REQUEST_HEADERS, pass, barred),
-    limitedRequest: toCrossing(REQUEST_HEADERS, pass, {
-      names: new Set([...barred.names, ...choosing.names]),
-      prefixes: [...barred.prefixes, ...choosing.prefixes],
-    }),
+    limitedRequest: toCrossing(REQUEST_HEADERS, pass, barredLimited, MODEL_HEADER_FORM),
     response: { ...response, decided: new Map([...response.decided, ...RENAMED]) },
     set,
   };

@@ -5,8 +5,9 @@ import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { createDurableExchanges } from "../../src/steps/durable_parts.ts";
 import { startUnderTest, type UnderTest } from "../support/gateway.ts";
-import { chunk } from "../support/provider.ts";
+import { chunk, startProvider } from "../support/provider.ts";
 import { ObservedRecordings } from "../support/recordings.ts";
+import { until } from "../support/until.ts";
 
 const FIRST = chunk("Hel");
 const LOST = /^\n\ndata: \{"error":.*"code":"exchange_lost"\}\}\n\n$/;
@@ -77,5 +78,50 @@ describe("an answer whose gateway has died", () => {
     const beyond = await get("?offset=100000");
     assert.equal(beyond.status, 502);
     assert.equal((await beyond.json()).error.code, "exchange_lost");
+  });
+});
+
+/** A store from which other gateways read while an answer is written. */
+class ReadRecordings extends ObservedRecordings {
+  override readonly gatherMs = 1;
+}
+
+describe("a stream of two images whose gateway has died", () => {
+  const image = `data: ${JSON.stringify({ type: "image_generation.completed", b64_json: "aaaa" })}\n\n`;
+  const closing: (() => unknown)[] = [];
+  afterEach(async () => {
+    for (const close of closing.splice(0).reverse()) await close();
+  });
+
+  it("is lost after the first image", async () => {
+    const provider = await startProvider((response) => {
+      response.writeHead(200, { "content-type": "text/event-stream" }).write(image);
+    });
+    closing.push(() => provider.close());
+    const store = new ReadRecordings();
+    const start = () =>
+      startUnderTest({
+        upstreams: { a: provider.url },
+        provider: { durable: {} },
+        config: { keys: [{ id: "own", key: "own-key-of-a-team" }] },
+        parts: { durable: createDurableExchanges(store, systemClock) },
+      });
+    const [writer, other] = await Promise.all([start(), start()]);
+    const leave = new AbortController();
+    closing.push(() => writer.close(), () => other.close(), () => leave.abort());
+    const headers = { ...writer.headers, "gateway-auth": "Bearer own-key-of-a-team" };
+    await fetch(`${writer.a}/v1/images/generations`, {
+      method: "POST",
+      headers: { ...headers, "sallyport-durable": "?1" },
+      body: JSON.stringify({ model: "m", prompt: "A cat", n: 2, stream: true }),
+      signal: leave.signal,
+    });
+    const read = async (query = "") =>
+      await (await fetch(`${other.a}/v1/exchanges/${store.ids[0]}${query}`, { headers })).text();
+    await until(async () => await read("?offset=-1") === image, "the first image is stored");
+    store.deaths[0]?.();
+    const text = await read();
+    assert.equal(text.slice(0, image.length), image);
+    assert.match(text.slice(image.length), /exchange_lost/);
   });
 });

@@ -185,6 +185,17 @@ describe("headers", () => {
     assert.equal((await under.settled(2)).withheld, undefined, "nothing was sent");
   });
 
+  it("that were withheld are not named in the log where their name holds the caller's key", async () => {
+    const key = "an-Own-Key-of-a-team";
+    await start((response) => response.end(COMPLETION), {}, { log: "debug", keys: [{ id: "own", key }] });
+    assert.equal(
+      (await call({ "gateway-auth": `Bearer ${key}`, [`x-odd-${key}`]: "1", "x-odd-request": "1" })).status,
+      200,
+    );
+    assert.ok((await under.settled()).withheld?.request?.includes("x-odd-request"));
+    assert.ok(!(await under.told()).toLowerCase().includes(key.toLowerCase()));
+  });
+
   it("that were withheld are not named unless somebody debugs", async () => {
     await start((response) => response.end(COMPLETION));
     await call({ "x-odd-request": "1" });

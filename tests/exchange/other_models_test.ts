@@ -12,7 +12,7 @@ const LONG = { messages: [{ role: "user", content: "Hi ".repeat(3000) }] };
 
 /** Starts a gateway with one key. */
 async function start(key: Record<string, unknown>, config: Record<string, unknown> = {}, answering?: Answering) {
-  const provider = { headers: { pass: ["x-portkey-*", "x-mine"] } };
+  const provider = { headers: { pass: ["x-portkey-*", "x-mine", "x-model*", "x-selected-model", "ai-*"] } };
   const keys = [{ id: "team", key: OWN, ...key }];
   const started = await startWith(answering, { provider, config: { keys, ...config } });
   const { under } = started;
@@ -173,13 +173,23 @@ describe("further models of a body", () => {
       "cf-aig-x",
       "x-portkey-config",
       "x-portkey-provider",
+      "x-stainless-model",
+      "openai-model",
+      "anthropic-model-id",
+      "x-openrouter-models",
+      "x-model",
+      "x-selected-model",
+      "x-model-name",
+      "ai-model-id",
+      "x-openrouter-fallback_model",
     ];
     for (const models of [["good-*"], undefined]) {
       const { post, provider } = await start(models === undefined ? {} : { models });
       const headers = Object.fromEntries(CHOOSING.map((name) => [name, "bad-1"]));
-      await (await post(BODY, { ...headers, "x-mine": "yes", "x-title": "app" })).body?.cancel();
+      await (await post(BODY, { ...headers, "x-mine": "yes", "x-title": "app", "x-stainless-modeler": "me" })).body
+        ?.cancel();
       const sent = provider.calls[0]?.headers ?? {};
-      assert.deepEqual([sent["x-mine"], sent["x-title"]], ["yes", "app"]);
+      assert.deepEqual([sent["x-mine"], sent["x-title"], sent["x-stainless-modeler"]], ["yes", "app", "me"]);
       for (const name of CHOOSING) assert.equal(sent[name], models === undefined ? "bad-1" : undefined, name);
       await closeAll();
     }

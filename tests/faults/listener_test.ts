@@ -261,6 +261,19 @@ describe("the listener", () => {
     assert.equal(provider.calls.length, 0);
   });
 
+  for (const server of runtime === "deno" ? [undefined, "native"] as const : [undefined]) {
+    it(`other versions than HTTP/1.1 and HTTP/1.0 are refused, and the connection is closed (${server ?? "default"})`, async () => {
+      const { provider, under } = await start(answerPlain, server && { server });
+      for (const version of [" HTTP/2.0", " HTTP/0.9", " HTTP/1.2", " HTTP/3.0", ""]) {
+        const text = request(under).replace(" HTTP/1.1", version);
+        assert.match(await open(under.a, text + request(under)).closed, /^HTTP\/1\.1 (?:400|505) /, version);
+      }
+      assert.equal(provider.calls.length, 0);
+      const good = request(under).replace(" HTTP/1.1\r\n", " HTTP/1.0\r\n");
+      assert.match(await open(under.a, good).closed, /^HTTP\/1\.[01] 200 /);
+    });
+  }
+
   /** How bytes that are no request are told so. */
   const BAD: Readonly<Record<string, (under: UnderTest) => string>> = {
     headers_too_large: (under) => toRawRequest(under.a, { headers: { ...under.headers, x: "x".repeat(20_000) } }),

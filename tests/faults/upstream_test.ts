@@ -118,37 +118,39 @@ describe("faults of the upstream", () => {
     assert.equal(requests, 2, "the call arrived once");
   });
 
-  it.notOn(
-    "workers",
-    "fetch in a Worker keeps connections as it likes",
-    "a server that closes its connection a moment after a 500 costs no call of another caller",
-    async () => {
-      const leaving = new Set<unknown>();
-      const peer = keep(
-        await startTcpPeer((socket, request) => {
-          if (leaving.has(socket)) return; // it closes without reading this
-          if (!request.includes('"cold"')) {
-            socket.write("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}");
-            return;
+  for (const error of [400, 429, 500]) {
+    it.notOn(
+      "workers",
+      "fetch in a Worker keeps connections as it likes",
+      `a server that closes its connection a moment after ${error} costs no call of another caller`,
+      async () => {
+        const leaving = new Set<unknown>();
+        const peer = keep(
+          await startTcpPeer((socket, request) => {
+            if (leaving.has(socket)) return; // it closes without reading this
+            if (!request.includes('"cold"')) {
+              socket.write("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}");
+              return;
+            }
+            socket.write(`HTTP/1.1 ${error} X\r\ncontent-length: 21\r\n\r\nInternal Server Error`);
+            leaving.add(socket);
+            setTimeout(() => socket.end(), leaving.size % 21); // as uvicorn does
+          }),
+        );
+        const under = await start(peer.url);
+        const statuses = new Map<number, number>();
+        const callers = Array.from({ length: 10 }, async (_, caller) => {
+          for (let number = 0; number < 20; number++) {
+            const isCold = caller < 4;
+            const { status } = await call(under, isCold ? bodyFor("cold") : GOOD_BODY);
+            statuses.set(status, (statuses.get(status) ?? 0) + 1);
           }
-          socket.write("HTTP/1.1 500 Internal Server Error\r\ncontent-length: 21\r\n\r\nInternal Server Error");
-          leaving.add(socket);
-          setTimeout(() => socket.end(), leaving.size % 21); // as uvicorn does
-        }),
-      );
-      const under = await start(peer.url);
-      const statuses = new Map<number, number>();
-      const callers = Array.from({ length: 10 }, async (_, caller) => {
-        for (let number = 0; number < 20; number++) {
-          const isCold = caller < 4;
-          const { status } = await call(under, isCold ? bodyFor("cold") : GOOD_BODY);
-          statuses.set(status, (statuses.get(status) ?? 0) + 1);
-        }
-      });
-      await Promise.all(callers);
-      assert.deepEqual(Object.fromEntries(statuses), { 200: 120, 500: 80 });
-    },
-  );
+        });
+        await Promise.all(callers);
+        assert.deepEqual(Object.fromEntries(statuses), { 200: 120, [error]: 80 });
+      },
+    );
+  }
 
   it("rows 7 and 8: comments do not count as speech", async () => {
     const provider = keep(

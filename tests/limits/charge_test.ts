@@ -96,6 +96,41 @@ describe("the charge of a call", () => {
         for (const amount of money) assert.ok(amount > 0 && amount <= most * 1000, `${amount} of 10^-9 USD`);
       });
     }
+
+    type Fields = Record<string, unknown>;
+    const CONTEXTS: Readonly<
+      Record<string, [provider: object, path: string, body: Fields, least: number, most: number]>
+    > = {
+      "the context of its provider": [
+        { maxInput: 100_000 },
+        "/v1/chat/completions",
+        { messages: [{ role: "user", content: "word ".repeat(200_000) }] },
+        100_000,
+        102_000,
+      ],
+      "the largest context of any model": [
+        {},
+        "/v1/chat/completions",
+        { messages: [{ role: "user", content: "word ".repeat(2_000_000) }] },
+        2_000_000,
+        2_002_000,
+      ],
+      "one context for each text of a list": [
+        { maxInput: 100_000 },
+        "/v1/embeddings",
+        { input: Array(2).fill("word ".repeat(200_000)) },
+        200_000,
+        202_000,
+      ],
+    };
+    for (const [name, [more, path, body, least, most]] of Object.entries(CONTEXTS)) {
+      it(`takes no more input of the budgets of its team and its provider than ${name}`, async () => {
+        const gateway = await start({ team: "own" }, { limits, ...more }, { teams, prices, currency: "USD" });
+        await leave(gateway, toCall(gateway, body, path));
+        const { tokens } = await shared(gateway);
+        for (const amount of tokens) assert.ok(amount >= least && amount <= most, `${amount} tokens`);
+      });
+    }
   });
 
   for (const status of [201, 202, 203, 206]) {
@@ -255,6 +290,12 @@ describe("the charge of a call", () => {
         type: "text/event-stream",
         before: chunk("Hello", "stop"),
         after: usageChunk(INPUT, 50) + DONE,
+      },
+      "a stream of a model that reads web pages": {
+        asked: { model: "perplexity/sonar-pro", messages: MESSAGES, stream: true },
+        type: "text/event-stream",
+        before: chunk("Hello"),
+        after: chunk("Hello", "stop") + usageChunk(INPUT, 50) + DONE,
       },
     };
     for (const [name, { path, asked, type, before = "", after }] of Object.entries(WAYS)) {

@@ -10,6 +10,7 @@ const call = (more: Partial<EstimatedCall> = {}): EstimatedCall => ({
   model: "m",
   keyId: "k",
   inputBytes: 4000,
+  inputBound: Infinity,
   isInputWhole: true,
   maxOutput: undefined,
   outputBound: undefined,

@@ -18,6 +18,8 @@ const NOBODY: RecordingHolder = { onStop() {}, onLost() {}, onRead() {} };
 export class ObservedRecordings extends MemoryRecordings {
   /** Ids of its recordings, oldest first. */
   readonly ids: string[] = [];
+  /** Lets the gateway of each of them die. */
+  readonly deaths: (() => void)[] = [];
 
   constructor() {
     super({ clock: systemClock, maxBytes: 1_000_000 });
@@ -25,7 +27,11 @@ export class ObservedRecordings extends MemoryRecordings {
 
   override async claim(claim: RecordingClaim, holder: RecordingHolder): Promise<ClaimedInMemory> {
     const claimed = await super.claim(claim, holder);
-    if ("held" in claimed) this.ids.push(claimed.held.id);
+    if ("held" in claimed) {
+      const { held } = claimed;
+      this.ids.push(held.id);
+      this.deaths.push(() => held.lapse());
+    }
     return claimed;
   }
 

@@ -310,30 +310,32 @@ describe("a transport, whatever its connections tell", () => {
     assert.equal(last.isAlive, false, "it is not given back any more");
   });
 
-  it("lets a connection rest after a 5xx, and gives it the next call only if it is still open then", async () => {
-    const fail = async (): Promise<Dialled> => {
-      const { answered, socket } = sent();
-      socket.tell("HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n");
-      assert.equal((await answered).status, 500);
-      assert.equal(socket.isAlive, true);
-      return socket;
-    };
-    const rested = await fail();
-    const other = await kept();
-    assert.notEqual(other, rested, "it rests");
-    assert.equal(await kept(), other);
-    const resting = timers.splice(0);
-    other.destroy();
-    for (const fire of resting) fire();
-    const answered = send();
-    rested.tell(GOOD);
-    assert.equal(await textOf(await answered), "{}", "and goes on");
-    rested.destroy();
-    const closed = await fail();
-    closed.events.ended();
-    for (const fire of timers.splice(0)) fire();
-    assert.notEqual(await kept(), closed);
-  });
+  for (const error of [429, 500]) {
+    it(`lets a connection rest after a ${error}, and gives it the next call only if it is still open then`, async () => {
+      const fail = async (): Promise<Dialled> => {
+        const { answered, socket } = sent();
+        socket.tell(`HTTP/1.1 ${error} X\r\ncontent-length: 0\r\n\r\n`);
+        assert.equal((await answered).status, error);
+        assert.equal(socket.isAlive, true);
+        return socket;
+      };
+      const rested = await fail();
+      const other = await kept();
+      assert.notEqual(other, rested, "it rests");
+      assert.equal(await kept(), other);
+      const resting = timers.splice(0);
+      other.destroy();
+      for (const fire of resting) fire();
+      const answered = send();
+      rested.tell(GOOD);
+      assert.equal(await textOf(await answered), "{}", "and goes on");
+      rested.destroy();
+      const closed = await fail();
+      closed.events.ended();
+      for (const fire of timers.splice(0)) fire();
+      assert.notEqual(await kept(), closed);
+    });
+  }
 
   it("takes the end of a TLS connection for that of a body only behind one whole JSON text", async () => {
     const bodies: Record<string, boolean> = {

@@ -90,10 +90,11 @@ const IDLE_CONNECTION_MS = 50_000;
 /** Margin by which an idle connection is given up before the timeout that its server announces. Milliseconds. */
 const IDLE_MARGIN_MS = 1000;
 /**
- * Time for which a connection takes no call after a status from 500 on. Some servers close it some milliseconds after such
- * an answer without announcing it (uvicorn does), and the next call would be lost. Milliseconds.
+ * Time for which a connection takes no call after an error, which is a status from 400 on. Some servers close it some
+ * milliseconds after such an answer without announcing it (uvicorn does), and the next call would be lost. Milliseconds.
  */
 const REST_MS = 250;
+const FIRST_ERROR = 400;
 const KEEP_ALIVE_TIMEOUT = /\btimeout=(\d{1,6})\b/i;
 
 /** A connection to an upstream, and the call that uses it. */
@@ -244,7 +245,7 @@ export class Connection implements SocketEvents, ResponseSink {
   head(status: number, headers: Map<string, string>): void {
     const [, seconds] = KEEP_ALIVE_TIMEOUT.exec(headers.get("keep-alive") ?? "") ?? [];
     if (seconds !== undefined) this.#idleMs = Math.min(IDLE_CONNECTION_MS, Number(seconds) * 1000 - IDLE_MARGIN_MS);
-    this.#restMs = status >= 500 ? REST_MS : 0;
+    this.#restMs = status >= FIRST_ERROR ? REST_MS : 0;
     if (this.#pool.isSecure && this.#parser.endsWithConnection) this.#end = new JsonEnd();
     this.#call?.head(status, headers);
   }
