@@ -144,7 +144,10 @@ export function readOtherModels(body: Fields): OtherModels | undefined {
     assertFew(names, key);
   }
   if (typeof body.model === "string" && MODEL_SEPARATOR.test(body.model)) {
-    for (const name of body.model.split(MODEL_SEPARATOR)) addName(names, name.trim());
+    // Where an operation has no model, this text can be as long as the body.
+    const parts = body.model.split(MODEL_SEPARATOR, MAX_OTHER_MODELS + 1);
+    assertFew(parts, "model");
+    for (const name of parts) addName(names, name.trim());
     assertFew(names, "model");
   }
   return names.length === 0 && unnamedIn === undefined ? undefined : { names, unnamedIn };
