@@ -116,11 +116,13 @@ const MODEL_PARAMETERS: ReadonlySet<string> = new Set(["model", "models", "deplo
  * Finds a parameter of a query that can choose a model.
  *
  * @param query With its question mark; empty where there is none
- * @returns Its name; `undefined` if there is none
+ * @returns Its plain name; `undefined` if there is none
  */
 export function findModelParameter(query: string): string | undefined {
   if (query === "") return undefined;
-  return Array.from(new URLSearchParams(query).keys()).find((name) => MODEL_PARAMETERS.has(name.trim().toLowerCase()));
+  // Some servers read "model[]" and "model[0]" as "model".
+  const plainOf = (name: string) => name.replace(/\[.*$/s, "").trim().toLowerCase();
+  return Array.from(new URLSearchParams(query).keys(), plainOf).find((name) => MODEL_PARAMETERS.has(name));
 }
 const PLAIN_KEY = /^[a-z_]*$/;
 

@@ -76,7 +76,8 @@ describe("further models of a body", () => {
 
   it("can't be chosen by the query, or by the fields of a form, for a key that is limited to models", async () => {
     const { post, provider } = await start({ models: ["good-*"] });
-    for (const query of ["model=bad-1", "x=y&Model=bad-1", "%6dodel=bad-1", "models=bad-1", "deployment=bad-1"]) {
+    const queries = ["model=bad-1", "x=y&Model=bad-1", "%6dodel=bad-1", "models=bad-1", "deployment=bad-1"];
+    for (const query of [...queries, "models[]=bad-1", "model%5B0%5D=bad-1", "fallbacks[0][model]=bad-1"]) {
       const refused = await post(BODY, {}, `/v1/chat/completions?${query}`);
       assert.deepEqual([refused.status, (await refused.json()).error.code], [403, "model_not_allowed"], query);
     }
