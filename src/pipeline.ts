@@ -277,6 +277,7 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
     if (usage !== undefined) exchange.facts.usage = usage;
     else if (isMetered) exchange.outputTokens = dialect.countOutput(whole);
     const left = flow.request.isGone ? new ClientClosed() : exchange.leftFor;
+    exchange.isReadOut = left !== undefined;
     if (left !== undefined) throw left; // nobody gets it
     return finish({ status, headers: own, body: whole }, exchange);
   }

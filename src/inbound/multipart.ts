@@ -195,7 +195,8 @@ export function readFields<Name extends string>(
     if (name.toLowerCase() === "_charset_" && !UTF8.test(latin1.decode(content))) refuse("expected the charset UTF-8");
     // Some parsers match names in any case, strip them, or read "model[]" as "model".
     const plain = name.toLowerCase();
-    const known = names.find((each) => each === plain.trim().replace(/\[\w*\]$/, ""));
+    const read = plain.trim().replace(/\[\w*\]$/, "");
+    const known = names.find((each) => each === read);
     if (known === undefined) continue;
     if (known !== plain) throw new GatewayError("invalid_body", { param: known, detail: "expected its plain name" });
     if (fields[known] !== undefined) {

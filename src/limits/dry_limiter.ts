@@ -27,7 +27,8 @@ export class DryLimiter implements Limiter {
 
   async acquire(subjects: readonly LimitSubject[], reservation: Reservation): Promise<Lease> {
     const standings = (await Promise.all(subjects.map((subject) => this.#status(subject)))).flat();
-    const others = this.asked?.standings.filter(({ subject }) => !subjects.includes(subject)) ?? [];
+    const names = new Set(subjects.map(({ name }) => name));
+    const others = this.asked?.standings.filter(({ subject }) => !names.has(subject.name)) ?? [];
     // Nothing was taken before: also a second lease takes the request and the place.
     this.asked = { standings: [...others, ...standings], reservation: { ...reservation, admitted: undefined } };
     return toLease(enforce(standings, reservation), () => {});

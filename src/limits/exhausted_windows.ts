@@ -58,8 +58,10 @@ export class ExhaustedWindows {
    *
    * @param subject The subject that refused
    * @param standings State of all limits of the exchange
+   * @param reservation Its reservation: a request that another lease holds is given back with this refusal
    */
-  remember(subject: LimitSubject, standings: readonly Standing[]): void {
+  remember(subject: LimitSubject, standings: readonly Standing[], reservation: Reservation): void {
+    if (isHeld(subject, reservation)) return;
     const { name, limits } = subject;
     const requests = standings.find((one) => one.subject === subject && one.name === "requests");
     if (requests === undefined || requests.used < requests.limit || limits.mode === "observe") return;

@@ -235,7 +235,7 @@ export class RedisLimiter implements Limiter {
     const known = asked.map(({ taken, plan }) => taken?.standings ?? this.#local.standings(plan));
     const standings = [...known, ...await Promise.all(rest)].flat();
     const refusing = asked.at(-1);
-    if (refusing !== undefined) this.#exhausted.remember(refusing.plan.subject, standings);
+    if (refusing !== undefined) this.#exhausted.remember(refusing.plan.subject, standings, reservation);
     enforce(standings, reservation);
     throw new Error("Cannot count: Redis refuses, and no limit is reached"); // its standings are those of its verdict
   }

@@ -116,11 +116,13 @@ const MODEL_PARAMETERS: ReadonlySet<string> = new Set(["model", "models", "deplo
  * Finds a parameter of a query that can choose a model.
  *
  * @param query With its question mark; empty where there is none
- * @returns Its name; `undefined` if there is none
+ * @returns Its plain name; `undefined` if there is none
  */
 export function findModelParameter(query: string): string | undefined {
   if (query === "") return undefined;
-  return Array.from(new URLSearchParams(query).keys()).find((name) => MODEL_PARAMETERS.has(name.trim().toLowerCase()));
+  // Some servers read "model[]" and "model[0]" as "model".
+  const plainOf = (name: string) => name.replace(/\[.*$/s, "").trim().toLowerCase();
+  return Array.from(new URLSearchParams(query).keys(), plainOf).find((name) => MODEL_PARAMETERS.has(name));
 }
 const PLAIN_KEY = /^[a-z_]*$/;
 
@@ -144,7 +146,10 @@ export function readOtherModels(body: Fields): OtherModels | undefined {
     assertFew(names, key);
   }
   if (typeof body.model === "string" && MODEL_SEPARATOR.test(body.model)) {
-    for (const name of body.model.split(MODEL_SEPARATOR)) addName(names, name.trim());
+    // Where an operation has no model, this text can be as long as the body.
+    const parts = body.model.split(MODEL_SEPARATOR, MAX_OTHER_MODELS + 1);
+    assertFew(parts, "model");
+    for (const name of parts) addName(names, name.trim());
     assertFew(names, "model");
   }
   return names.length === 0 && unnamedIn === undefined ? undefined : { names, unnamedIn };

@@ -175,16 +175,17 @@ export class Relay implements PushedBody, ByteSink {
   /** Ends the caller's part of an answer that goes on, with an error as {@link #fail} does. */
   #break(reason: Error): void {
     const sink = this.#sink;
+    if (sink === undefined) return; // it is told when it is ready
     this.#sink = undefined;
     const { exchange, scanner } = this.#options;
     const isEvent = scanner !== undefined && this.#ended === undefined && GatewayError.is(reason);
     if (isEvent) {
       const event = new TextEncoder().encode(scanner.boundary + scanner.toErrorEvent(reason));
       exchange.bytesOut += event.byteLength;
-      sink?.write(event);
+      sink.write(event);
     }
-    if (isEvent && scanner.hasErrorEvent) sink?.end();
-    else sink?.fail(reason);
+    if (isEvent && scanner.hasErrorEvent) sink.end();
+    else sink.fail(reason);
   }
 
   /** Sends a comment, if nothing came yet of a stream that is sent comments at all. */

@@ -2,6 +2,7 @@
 // runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
+import { OTHER_MODEL_FIELDS } from "../../src/operations/other_models.ts";
 import { closeAll, startWith } from "../support/aimock.ts";
 import type { Answering } from "../support/provider.ts";
 
@@ -75,7 +76,8 @@ describe("further models of a body", () => {
 
   it("can't be chosen by the query, or by the fields of a form, for a key that is limited to models", async () => {
     const { post, provider } = await start({ models: ["good-*"] });
-    for (const query of ["model=bad-1", "x=y&Model=bad-1", "%6dodel=bad-1", "models=bad-1", "deployment=bad-1"]) {
+    const queries = ["model=bad-1", "x=y&Model=bad-1", "%6dodel=bad-1", "models=bad-1", "deployment=bad-1"];
+    for (const query of [...queries, "models[]=bad-1", "model%5B0%5D=bad-1", "fallbacks[0][model]=bad-1"]) {
       const refused = await post(BODY, {}, `/v1/chat/completions?${query}`);
       assert.deepEqual([refused.status, (await refused.json()).error.code], [403, "model_not_allowed"], query);
     }
@@ -124,6 +126,27 @@ describe("further models of a body", () => {
     const answer = await post({ ...BODY, models: [...names.slice(1), ...names.slice(1)] });
     assert.equal(answer.status, 200);
     await answer.body?.cancel();
+  });
+
+  it("are given once each, since providers could read the first or the last one", async () => {
+    const { post, provider } = await start({ models: ["good-*"] });
+    for (const more of [{}, LONG]) {
+      for (const field of OTHER_MODEL_FIELDS) {
+        const body = JSON.stringify({ ...BODY, ...more, [field]: null }).replace(/\}$/, `,"${field}":null}`);
+        const refused = await post(body);
+        const { error } = await refused.json();
+        assert.deepEqual([refused.status, error?.code, error?.param], [400, "invalid_body", field]);
+      }
+    }
+    assert.equal(provider.calls.length, 0);
+  });
+
+  it("are no millions, also where an operation has no model of its own", async () => {
+    const { post, provider } = await start({});
+    const refused = await post({ model: ",".repeat(1_000_000) }, {}, "/v1/chat/completions/chat-1");
+    const { error } = await refused.json();
+    assert.deepEqual([refused.status, error?.code, error?.param], [400, "invalid_body", "model"]);
+    assert.equal(provider.calls.length, 0);
   });
 
   it("pass as they are for a key that is not", async () => {

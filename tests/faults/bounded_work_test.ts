@@ -28,6 +28,9 @@ function toForm(content: string): Buffer {
   return Buffer.from(`--${BOUNDARY}\r\n${FILE_PART}\r\n\r\n${content}\r\n--${BOUNDARY}--\r\n`, "latin1");
 }
 
+/** A field of a form, without the closing boundary. */
+const toField = (name: string) => `--${BOUNDARY}\r\nContent-Disposition: form-data; name="${name}"\r\n\r\na\r\n`;
+
 /** Input of a growing size, and its reader. */
 interface Case {
   readonly name: string;
@@ -58,6 +61,7 @@ async function listCases(): Promise<readonly Case[]> {
   // Only modules that are loaded once counting has begun are counted block by block.
   const { parseView, parseWhole } = await import("../../src/inbound/json_guard.ts");
   const { readFields, withoutBoundary } = await import("../../src/inbound/multipart.ts");
+  const { FACT_FIELDS } = await import("../../src/operations/request_facts.ts");
   const { isInputBounded } = await import("../../src/operations/request_size.ts");
   const { ResponseParser } = await import("../../src/upstream/http1/response_parser.ts");
   const { UsageChunkFilter } = await import("../../src/upstream/usage_chunk.ts");
@@ -158,6 +162,13 @@ async function listCases(): Promise<readonly Case[]> {
       make: parts,
       size: 80_000,
       read: (input) => orRefuse(() => readFields(input, FORM, ["model"])),
+    },
+    {
+      name: "a form of fields with long names",
+      make: (size) => Buffer.from(`${toField("[".repeat(8000)).repeat(size / 8000)}--${BOUNDARY}--\r\n`),
+      size: 200_000,
+      maxPerByte: MAX_WORK_IN_FORMS,
+      read: (input) => orRefuse(() => readFields(input, FORM, FACT_FIELDS)),
     },
     ...pieces.flatMap((pieceBytes) => [
       ...responses.map(([name, make]): Case => ({

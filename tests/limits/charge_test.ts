@@ -326,6 +326,25 @@ describe("the charge of a call", () => {
       });
     }
 
+    it("is the same for a whole answer without a statement, whether or not its caller has left", async () => {
+      answering = async (response, { path }) => {
+        if (path === "/v1/models") return response.end("{}");
+        await hasLeft;
+        response.writeHead(200, { "content-type": "application/json" }).end(plain());
+      };
+      const gateway = await start({ limits: { budget: "1000M/month" } });
+      const call = toCall(gateway, { ...earlier, max_output_tokens: 100_000 }, responses);
+      const { socket, closed } = openRaw(gateway.a, toRawRequest(gateway.a, call));
+      await until(() => provider.calls.length > 0, "the moment to leave");
+      socket.destroy();
+      await closed;
+      left();
+      const { usage, isEstimated } = await gateway.settled();
+      await callRaw(gateway.a, call);
+      await gateway.settled(2);
+      assert.deepEqual([usage, isEstimated], [gateway.records[1]?.usage, true]);
+    });
+
     it("is as much as that of recent calls where the provider never states it", async () => {
       let isSilent = false;
       answering = (response, { path }) => {

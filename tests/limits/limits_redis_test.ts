@@ -15,6 +15,7 @@ import {
 } from "../../src/limits/limiter.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import type { Division } from "../../src/limits/borrowed_share_redis.ts";
+import { DryLimiter } from "../../src/limits/dry_limiter.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
 import { END_OF } from "../../src/limits/redis_scripts.ts";
@@ -501,6 +502,17 @@ withRedis.describe("limits that gateways share through Redis", () => {
     const first = await refusalOf(() => member.limiter.acquire([full, team, provider], NO_RESERVATION));
     assert.match(first.headers["ratelimit"] ?? "", /"tokens";r=0;.*"team-requests";r=8;.*"provider-concurrency";r=1/);
     assert.deepEqual(await used(member, team), { requests: 1 });
+  });
+
+  it("are each stated once in an explanation, also where calls have used them before", async () => {
+    const { limiter } = await start();
+    const key = keyWith({ requests: { limit: 9, windowMs: HOUR } });
+    const provider = { name: "provider:x", limits: { concurrency: 9 } };
+    await limiter.acquire([{ ...key }, { ...provider }], NO_RESERVATION);
+    const dry = new DryLimiter((subject) => limiter.status(subject));
+    await dry.acquire([key], NO_RESERVATION);
+    await dry.acquire([key, provider], { ...NO_RESERVATION, admitted: key.name });
+    assert.deepEqual(dry.asked?.standings.map(({ name }) => name), ["requests", "concurrency"]);
   });
 
   it("never exceed a strict limit, whichever gateway is asked, and pass on what was not used", async () => {

@@ -346,6 +346,19 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     assert.deepEqual(await usedOf(limiter, provider), { requests: 3 });
   });
 
+  it("refuses no call for a request that a call without enough tokens has given back", async () => {
+    const { limiter } = getUnder();
+    const key = keyWith({ requests: CALLS_A_HOUR, ...limits });
+    const held = (count: number) => limiter.acquire([key], { ...expecting(tokens(count)), admitted: key.name });
+    await reserve(tokens(0), key);
+    await held(90);
+    const first = await reserve(tokens(0), key);
+    assert.equal((await refusalOf(() => held(50))).limit, "tokens");
+    first.release(tokens(0), true);
+    await reserve(tokens(0), key);
+    assert.deepEqual((await usedOf(limiter, key)).requests, 2);
+  });
+
   it("gives back what a second lease has taken, and not what the first one holds", async () => {
     const { limiter } = getUnder();
     const [key, provider] = [keyWith({ requests: CALLS_A_HOUR }), providerWith({ requests: CALLS_A_HOUR })];

@@ -243,6 +243,27 @@ describe("a change of the configuration over workers", () => {
     assert.equal(clock.waiting, 0);
   });
 
+  it("is tried at once by a worker that has to catch up first, where no other one serves", async () => {
+    const [first = assert.fail(), behind = assert.fail()] = workers;
+    await begin(first);
+    changes.configure(behind);
+    const applying = changes.prepare(AFTER);
+    await quiet();
+    await answer(first);
+    (await applying).apply();
+    move(first, { type: "ended" });
+    first.setEnded();
+    const preparing = changes.prepare(LATEST);
+    await quiet();
+    changes.listening(behind);
+    await answer(behind);
+    assert.equal(behind.told(), "configure before, prepare after, apply, prepare latest");
+    await answer(behind);
+    (await preparing).apply();
+    assert.deepEqual(behind.state, { name: "serving", source: LATEST });
+    assert.equal(clock.waiting, 0);
+  });
+
   it("is refused when no worker comes to serve, and a later one is not", async () => {
     const [first = assert.fail(), second = assert.fail()] = workers;
     await begin(first);

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import { OPENAI_CHAT } from "../../src/dialects/openai_chat.ts";
+import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { Exchange } from "../../src/exchange/exchange.ts";
 import type { ByteSink, PushedBody } from "../../src/http/message.ts";
 import { Relay } from "../../src/upstream/relay.ts";
@@ -61,6 +62,19 @@ describe("an answer that is read to its end although its caller has left", () =>
     answer.sink?.write(Buffer.from(`${chunk("c", "stop")}data: [DONE]\n\n`));
     answer.sink?.end();
     assert.deepEqual([exchange.isSettled, clock.waiting], [true, 0]);
+  });
+
+  it("counts the bytes that its caller gets, where the call was stopped before the answer began", () => {
+    const clock = new FakeClock();
+    const exchange = new Exchange(clock);
+    exchange.goesOn = true;
+    exchange.leave(new GatewayError("exchange_stopped"));
+    const scanner = OPENAI_CHAT.createScanner(1);
+    const relay = new Relay(new Answer(), { exchange, scanner, isMetered: true, ...DEADLINES, clock });
+    let bytes = 0;
+    relay.pushTo({ write: (chunk) => (bytes += chunk.byteLength) > 0, end() {}, fail() {} });
+    assert.ok(bytes > 0);
+    assert.equal(exchange.bytesOut, bytes);
   });
 
   it("ends when the provider is silent after the caller has left", async () => {

@@ -223,7 +223,10 @@ export class WorkerChanges<Worker extends ChangingWorker> {
 
   /** Updates a worker that was starting while the configuration changed. */
   #beginCatchUp(worker: Worker): void {
-    const task = this.#catchUp(worker).finally(() => this.#catchingUp.delete(task));
+    const task = this.#catchUp(worker).finally(() => {
+      this.#catchingUp.delete(task);
+      if (this.#serving.length > 0) this.#served();
+    });
     this.#catchingUp.add(task);
   }
 
