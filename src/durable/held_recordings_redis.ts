@@ -180,7 +180,6 @@ export class HeldRecordings {
   /** Discards one that is written here, or that a failed claim may have begun. It is tried for as long as a lease. */
   async discard(id: string, epoch: number): Promise<void> {
     await this.#removed.discard(id, epoch);
-    this.budget.add({ id, change: "discarded" });
     this.#renewLater();
   }
 
@@ -295,6 +294,8 @@ class RedisHeldRecording implements HeldRecording {
   }
 
   async discard(): Promise<void> {
+    // What another gateway has taken over stays as that leaves it.
+    if (!this.#isOver) this.#all.budget.add({ id: this.id, change: "discarded" });
     this.#leave();
     await this.#all.discard(this.id, this.epoch);
   }

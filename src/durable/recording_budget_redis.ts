@@ -23,7 +23,7 @@ const GATHER_BYTES = 262_144;
 /** Recordings of one report: a long script would hold up Redis for everybody. */
 const BATCH = 100;
 /** Bound of the reports that are kept while Redis fails. */
-const MAX_KEPT = 10_000;
+const MAX_KEPT = 2000;
 /** Time for which a gateway relies on an answer that there is plenty of room. Milliseconds. */
 const FRESH_MS = 2000;
 /** There is plenty of room from this size on, and from this part of the budget on. */

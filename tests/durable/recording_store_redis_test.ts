@@ -461,6 +461,24 @@ function describeShares(get: Get): void {
     assert.equal((await readBudget(fleet)).running, 0);
   });
 
+  it("counts what another gateway has ended for as long as it is kept", async () => {
+    const { fleet, near, far } = get();
+    const held = await beginOf(near, "one");
+    const length = await write(held, "x".repeat(10_000));
+    const { shares } = await readBudget(fleet);
+    const goOn = fleet.freeze(near.store);
+    await fleet.pass(fleet.leaseMs);
+    const taken = await far.store.takeOver(held.id, new NotedHolder()) ?? assert.fail("it is taken over");
+    await taken.end(endOf(length, taken.epoch), "broken");
+    goOn();
+    await assert.rejects(held.append(entryOf(ENTRY_KIND.bytes, length, "x")), RecordingLost);
+    await held.discard();
+    assert.deepEqual(await readBudget(fleet), { total: Number(shares.one), shares, running: 0 });
+    await fleet.pass(KEEP_MS);
+    await beginOf(far, "two");
+    assert.deepEqual((await readBudget(fleet)).shares, { two: "5120" });
+  });
+
   it("counts again what a server has lost, and keeps no count of what it never began", async () => {
     const { fleet, near } = get();
     const held = await beginOf(near, "one");
