@@ -116,9 +116,10 @@ withRedis.describe("recordings of gateways that share a Redis", () => {
 
   const testRunning = async () => {
     const refused: Response[] = [];
-    const answers = Array.from({ length: 200 }, async (_, number) => {
-      const answer = await post("greedy", `run-${number}`, { body: STREAM_BODY, at: number });
-      if (answer.status !== 200) refused.push(answer);
+    const begun = new Set(Array.from({ length: 200 }, (_, number) => `run-${number}`));
+    const answers = Array.from(begun, async (name, at) => {
+      const answer = await post("greedy", name, { body: STREAM_BODY, at });
+      if (answer.status !== 200 && begun.delete(name)) refused.push(answer);
       return answer;
     });
     await until(() => open.length + refused.length === answers.length, "each is made or refused");
@@ -130,11 +131,18 @@ withRedis.describe("recordings of gateways that share a Redis", () => {
     for (const [at, name] of NAMES.entries()) {
       await until(async () => await call("careful", name, at + 1) === "true", "it is recorded");
     }
+    // What runs already is found although there is no room.
+    const attached = Array.from(begun).slice(0, 2).map((name) => post("greedy", name, { body: STREAM_BODY, at: 1 }));
+    const isWaiting = await Promise.race([...attached, call("careful", "four").then(() => "waiting")]);
+    assert.equal(isWaiting, "waiting");
+    const calls = open.length;
     for (const response of open) response.writeHead(200, { "content-type": "text/event-stream" }).end(stream("x"));
     const texts = await Promise.all(
       answers.map(async (answer) => (await answer).status === 200 && (await answer).text()),
     );
-    assert.equal(texts.filter((text) => text === stream("x")).length, open.length);
+    assert.equal(texts.filter((text) => text === stream("x")).length, calls);
+    for (const answer of attached) assert.equal(await (await answer).text(), stream("x"));
+    assert.equal(open.length, calls);
     await until(async () => {
       const answer = await post("greedy", "next");
       await answer.text();
