@@ -1,14 +1,14 @@
 /**
  * Script of the budget of recordings in Redis: the rule of `recording_budget.ts`, for all gateways that share it.
  *
- * Recordings have their places in many slots of a Cluster, and the budget has one. So a gateway reports to the budget what it
+ * The recordings are in many slots of a Cluster, and the budget is in one. So a gateway reports to the budget what it
  * writes, and removes the recordings that the budget names. Reports state sizes, not differences: one that is lost or
  * repeated changes nothing, and what a gateway that died has reported ends by itself.
  *
- * Keys, all of one slot: the list of recordings; `sizes`, a hash of `<bytes> <time of the end> <gateway key>` by id and the
- * sums `total` and `running`; `expiry` of the recordings, and `expired` ones, whose ids are still known, by the end of that; `shares`, the
- * bytes by gateway key; `running`, those of recordings that run; `room`, the shares of keys that have recordings which have
- * ended; `ended`, these in order of gateway key and end.
+ * Keys, all of one slot: the list of recordings; `sizes`, a hash of `<bytes> <time of the end> <gateway key>` by id, with
+ * the sums `total` and `running`; `expiry`, the end of the recordings; `expired`, the end of ids that are still known;
+ * `shares`, bytes by gateway key; `running`, those of recordings that run; `room`, the shares of keys that have recordings
+ * which have ended; `ended`, these recordings in order of gateway key and end.
  *
  * @module
  */
