@@ -91,7 +91,8 @@ async function openRecordings(config: Config, redis: string | undefined): Promis
   if (redis === undefined) return embedDurable(config, systemClock);
   const client = new RedisClient(redis, systemClock, (text) => tell({ type: "crash", text }));
   await client.ready();
-  return createDurableExchanges(new RedisRecordings({ client, clock: systemClock }), systemClock);
+  const maxBytes = () => config.limits.maxRecordingsBytes;
+  return createDurableExchanges(new RedisRecordings({ client, clock: systemClock, maxBytes }), systemClock);
 }
 
 async function start({ providers, key, otherKey, limits, bodyTimeMs, tls, tellsSettled, redis }: Setup) {

@@ -18,7 +18,7 @@ export interface LimitsConfig {
   readonly maxExchanges: number;
   /** Milliseconds for which a caller may leave its answer unread. */
   readonly writeStallMs: number;
-  /** Maximum size of all recordings of durable exchanges in this process's memory. Bytes. */
+  /** Maximum size of all recordings of durable exchanges: in this process's memory, or in Redis those of all gateways. Bytes. */
   readonly maxRecordingsBytes: number;
 }
 
@@ -34,7 +34,7 @@ export interface LimitsInput {
   readonly exchanges?: number | undefined;
   /** Time for which a caller may leave its answer unread, such as `2m`. */
   readonly writeStall?: string | undefined;
-  /** Maximum size of all recordings of durable exchanges in memory, such as `256MB`. */
+  /** Maximum size of all recordings of durable exchanges, in memory or in Redis, such as `256MB`. */
   readonly recordings?: string | undefined;
 }
 
@@ -54,7 +54,10 @@ export const LimitsSchema: v.GenericSchema<LimitsInput, LimitsConfig> = v.pipe(
       10_000,
     ),
     writeStall: about(duration("2m"), "How long a caller may leave its answer unread"),
-    recordings: about(size("256MB"), "All recordings of durable exchanges, where they are kept in memory"),
+    recordings: about(
+      size("256MB"),
+      "All recordings of durable exchanges: in memory, or in Redis those of all gateways",
+    ),
   }, "expected an object"),
   v.forward(v.check(({ body, bodies }) => body <= bodies, "expected at most bodies"), ["body"]),
   v.transform(({ body, bodyTime, bodies, exchanges, writeStall, recordings }) => ({

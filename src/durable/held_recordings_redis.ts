@@ -11,7 +11,9 @@ import type { Buffer } from "node:buffer";
 import type { Redis } from "ioredis";
 import type { Clock } from "../exchange/clock.ts";
 import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
+import { sizeOf } from "./memory_recording.ts";
 import { RecentEntries, RecentLog } from "./recent_entries.ts";
+import { type RecordingReport, RedisRecordingBudget } from "./recording_budget_redis.ts";
 import {
   readWritten,
   toBuffer,
@@ -22,7 +24,7 @@ import {
   toNameKey,
   toRecordingKey,
 } from "./recording_replies_redis.ts";
-import { APPEND, END, INDEX, NOTE, RENEW, RESTORE } from "./recording_scripts_redis.ts";
+import { APPEND, END, RENEW, RESTORE } from "./recording_scripts_redis.ts";
 import {
   type HeldRecording,
   type RecordingClaim,
@@ -40,8 +42,6 @@ const BATCH = 100;
 const RESTORED_AT_ONCE = 20;
 /** Renewals within the time of one lease. */
 const RENEWALS = 4;
-/** Bound of the set of all recordings. */
-const MAX_NOTED = 10_000;
 
 /** Times of recordings. */
 export interface RecordingTimes {
@@ -58,13 +58,15 @@ export interface HeldRecordingsOptions {
   readonly times: RecordingTimes;
   /** Name of this gateway. */
   readonly gateway: string;
+  /** Returns the maximum size of all recordings together, of all gateways. Bytes. */
+  readonly maxBytes: () => number;
 }
 
 /** A recording that this gateway has begun or taken over. */
 interface Begun {
   readonly id: string;
   readonly epoch: number;
-  readonly facts: Pick<RecordingFacts, "startedAt" | "keepMs">;
+  readonly facts: RecordingReport["facts"] & Pick<RecordingFacts, "keepMs">;
   readonly holder: RecordingHolder;
   /** Generation of the server that has it. */
   readonly generation: number;
@@ -77,25 +79,28 @@ type Script = ReturnType<RedisClient["script"]>;
 /** The recordings that this gateway writes. */
 export class HeldRecordings {
   readonly #options: HeldRecordingsOptions;
-  readonly #scripts: Readonly<Record<"append" | "end" | "renew" | "restore" | "note", Script>>;
+  readonly #scripts: Readonly<Record<"append" | "end" | "renew" | "restore", Script>>;
   readonly #held = new Map<string, RedisHeldRecording>();
   /** Those that have ended a short time ago. */
   readonly #ended = new Set<RedisHeldRecording>();
   readonly #removed: RemovedRecordings;
   readonly #recent: RecentEntries;
+  /** The budget of all recordings. */
+  readonly budget: RedisRecordingBudget;
   #cancelRenewal: (() => void) | undefined;
   #isClosed = false;
 
   constructor(options: HeldRecordingsOptions) {
-    const { client, clock, times } = this.#options = options;
+    const { client, clock, times, maxBytes } = this.#options = options;
     this.#removed = new RemovedRecordings({ client, clock, tombstoneMs: times.tombstoneMs });
     this.#recent = new RecentEntries(clock);
+    const onFull = (id: string) => this.#held.get(id)?.refuse();
+    this.budget = new RedisRecordingBudget({ client, clock, times, maxBytes, onFull });
     this.#scripts = {
       append: client.script("sallyportRecordingAppend", APPEND),
       end: client.script("sallyportRecordingEnd", END),
       renew: client.script("sallyportRecordingRenew", RENEW),
       restore: client.script("sallyportRecordingRestore", RESTORE),
-      note: client.script("sallyportRecordingNote", NOTE),
     };
   }
 
@@ -119,7 +124,8 @@ export class HeldRecordings {
     const held = new RedisHeldRecording(this, begun);
     this.#held.get(begun.id)?.lose();
     this.#held.set(begun.id, held);
-    this.#note([held]);
+    held.report();
+    this.budget.flushSoon();
     this.#renewLater();
     return held;
   }
@@ -180,6 +186,7 @@ export class HeldRecordings {
   /** Deletes a recording, also one that another gateway writes. */
   async delete(id: string): Promise<void> {
     await this.#removed.delete(id);
+    this.budget.add({ id, change: "deleted" });
     this.#renewLater();
   }
 
@@ -195,10 +202,11 @@ export class HeldRecordings {
     return await this.#options.client.run(run, (answer) => answer, PATIENT_MS);
   }
 
-  /** Ends the renewals. */
-  close(): void {
+  /** Ends the renewals. Never rejects. */
+  async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancelRenewal?.();
+    await this.budget.close();
   }
 
   #renewLater(): void {
@@ -220,19 +228,10 @@ export class HeldRecordings {
     const all = Array.from(this.#held.values());
     for (let start = 0; start < all.length; start += BATCH) {
       const batch = all.slice(start, start + BATCH);
-      this.#note(batch);
-      await Promise.all(batch.map((held) => held.renew()));
+      for (const held of batch) held.report();
+      await Promise.all([this.budget.flush(), ...batch.map((held) => held.renew())]);
     }
     void this.#removed.repeat();
-  }
-
-  /** Notes recordings in the set of all, for lists. It can have its place on another server: so nobody waits for it. */
-  #note(all: readonly RedisHeldRecording[]): void {
-    const { client, times: { leaseMs } } = this.#options;
-    const lifeMs = leaseMs + Math.max(...all.map(({ begun }) => begun.facts.keepMs));
-    const members = all.flatMap(({ id, begun }) => [begun.facts.startedAt, id]);
-    const note = (redis: Redis) => this.#scripts.note(redis, [INDEX], [lifeMs, MAX_NOTED, ...members]);
-    client.run(note, () => {}, PATIENT_MS).catch(() => {});
   }
 }
 
@@ -246,6 +245,9 @@ class RedisHeldRecording implements HeldRecording {
   #generation: number;
   #restoring: Promise<void> | undefined;
   #state: "r" | "c" | "b" = "r";
+  /** Size that is counted for it; `undefined` if another gateway began it. Bytes. */
+  #bytes: number | undefined;
+  #isFull = false;
   #isRead = true;
   #isStopped = false;
   #isEnding = false;
@@ -255,6 +257,7 @@ class RedisHeldRecording implements HeldRecording {
     this.#all = all;
     this.begun = begun;
     this.#generation = begun.generation;
+    this.#bytes = begun.claim && sizeOf();
   }
 
   get generation(): number {
@@ -272,21 +275,27 @@ class RedisHeldRecording implements HeldRecording {
   async append(entry: SealedEntry): Promise<void> {
     const { leaseMs } = this.#all.times;
     const life = leaseMs + this.begun.facts.keepMs;
+    this.#assertRoom();
     await this.#write("append", [...this.#toArguments(entry), entry.kind, toLength(entry), life]);
     this.#keep(entry);
+    this.report(sizeOf(entry));
   }
 
   async end(entry: SealedEntry, state: "complete" | "broken"): Promise<void> {
+    this.#assertRoom();
     this.#isEnding = true;
     const word = state === "complete" ? "c" : "b";
     await this.#write("end", [...this.#toArguments(entry), word, this.#all.times.tombstoneMs]);
     this.#keep(entry);
     this.#state = word;
     this.#isOver = true;
+    this.report(sizeOf(entry));
     this.#all.ended(this);
   }
 
   async discard(): Promise<void> {
+    // What another gateway has taken over stays as that leaves it.
+    if (!this.#isOver) this.#all.budget.add({ id: this.id, change: "discarded" });
     this.#leave();
     await this.#all.discard(this.id, this.epoch);
   }
@@ -295,6 +304,19 @@ class RedisHeldRecording implements HeldRecording {
     if (isRead === this.#isRead) return;
     this.#isRead = isRead;
     void this.renew();
+  }
+
+  /** Reports its size to the budget. @param grownBy Bytes that it has got */
+  report(grownBy = 0): void {
+    if (this.#bytes !== undefined) this.#bytes += grownBy;
+    const change = this.#state === "r" ? "running" : "ended";
+    const { id, facts } = this.begun;
+    this.#all.budget.add({ id, change, bytes: this.#bytes, facts }, grownBy);
+  }
+
+  /** Takes no more entries: the budget has no room. */
+  refuse(): void {
+    this.#isFull = true;
   }
 
   /** Renews the lease. A failure is for the next renewal, or for the next write, which fails too. */
@@ -329,6 +351,10 @@ class RedisHeldRecording implements HeldRecording {
     this.begun.holder.onLost();
   }
 
+  #assertRoom(): void {
+    if (this.#isFull) throw new RecordingsFull("The recordings in Redis have no room");
+  }
+
   #leave(): void {
     this.#isOver = true;
     this.#all.forget(this);
@@ -361,6 +387,7 @@ class RedisHeldRecording implements HeldRecording {
         this.lose();
         throw error;
       }
+      this.report();
     }
     this.#generation = generation;
   }

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { type Share, SharedBudget } from "../exchange/shared_budget.ts";
+import { createShare, type Share, SharedBudget } from "../exchange/shared_budget.ts";
 
 /** An item of a {@link LinkedQueue}, in at most one at a time. */
 interface Linked<Item> {
@@ -51,6 +51,8 @@ export interface BudgetedRecording extends Linked<BudgetedRecording> {
 class KeyShare implements Share, Linked<KeyShare> {
   held = 0;
   users = 0;
+  /** Size of its recordings that run, which can't make room. Bytes. */
+  readonly running: Share = createShare();
   /** Recordings that have ended, oldest first. */
   readonly ended: LinkedQueue<BudgetedRecording> = new LinkedQueue();
   /** Index of the queue of shares that it is in. */
@@ -60,13 +62,21 @@ class KeyShare implements Share, Linked<KeyShare> {
 }
 
 /** Size classes of shares for each doubling of the size: shares of one class differ by less than a fifth. */
-const CLASSES_A_DOUBLING = 4;
+export const CLASSES_A_DOUBLING = 4;
 const CLASSES = 53 * CLASSES_A_DOUBLING;
 const classOf = (bytes: number): number => Math.floor(CLASSES_A_DOUBLING * Math.log2(Math.max(1, bytes)));
+
+/**
+ * Bytes of recordings that run which a key may hold for each that no such recording holds: nine tenths. So its calls leave
+ * room for those of other keys.
+ */
+export const RUNNING_FACTOR = 9;
 
 /** Budget of recordings. */
 export class RecordingBudget<Recording extends BudgetedRecording> {
   readonly #budget: SharedBudget<KeyShare>;
+  /** The part of the budget that recordings hold which run. */
+  readonly #running: SharedBudget;
   /** Shares that have recordings which have ended, by the size of all that they hold. */
   readonly #classes = Array.from({ length: CLASSES }, () => new LinkedQueue<KeyShare>());
   readonly #expired = new LinkedQueue<BudgetedRecording>();
@@ -74,11 +84,13 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
   /** @param maxBytes Size of all recordings together */
   constructor(maxBytes: number) {
     this.#budget = new SharedBudget(maxBytes, () => new KeyShare());
+    this.#running = new SharedBudget(maxBytes, createShare);
   }
 
   /** @param maxBytes Size of all recordings together from now on; those that are there stay */
   resize(maxBytes: number): void {
     this.#budget.resize(maxBytes);
+    this.#running.resize(maxBytes);
   }
 
   /** Size of all recordings. Bytes. */
@@ -89,6 +101,12 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
   /** Tells whether there is room. */
   hasRoom(bytes: number): boolean {
     return bytes <= this.#budget.free;
+  }
+
+  /** Tells whether the recordings of a key that run may grow. */
+  mayRun(bytes: number, keyId: string): boolean {
+    const running = this.#budget.find(keyId)?.running ?? createShare();
+    return bytes <= this.#running.room(running, RUNNING_FACTOR);
   }
 
   /** Counts a new recording. */
@@ -102,6 +120,7 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
     this.#budget.count(bytes);
     if (share === undefined) return;
     share.held += bytes;
+    this.#run(share, bytes);
     this.#sort(share);
   }
 
@@ -109,6 +128,7 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
   end(recording: Recording): void {
     const { share } = recording;
     if (share === undefined) return;
+    this.#run(share, -recording.bytes);
     this.#enqueue(recording, share.ended);
     this.#sort(share);
   }
@@ -123,12 +143,14 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
   /** Counts a recording no more. */
   remove(recording: Recording): void {
     const { share } = recording;
+    const isRunning = recording.queue === undefined;
     recording.queue?.remove(recording);
     recording.queue = undefined;
     this.#budget.count(-recording.bytes);
     if (share === undefined) return;
     recording.share = undefined;
     share.held -= recording.bytes;
+    if (isRunning) this.#run(share, -recording.bytes);
     this.#budget.leave(share);
     this.#sort(share);
   }
@@ -155,6 +177,12 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
       return (isOwn ? own : largest)?.ended.first as Recording | undefined;
     }
     return undefined;
+  }
+
+  /** Counts bytes of recordings that run. */
+  #run({ running }: KeyShare, bytes: number): void {
+    running.held += bytes;
+    this.#running.count(bytes);
   }
 
   #enqueue(recording: Recording, queue: LinkedQueue<BudgetedRecording>): void {

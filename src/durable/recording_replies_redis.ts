@@ -116,9 +116,14 @@ export function readWritten(answer: unknown): boolean {
   return isStopped === 1;
 }
 
-/** Reads the answer to a claim of a new recording. @returns Whether the call is made again; `undefined` for no new one */
-export function readNew(answer: unknown): boolean | undefined {
+/**
+ * Reads the answer to a claim of a new recording.
+ *
+ * @returns Whether the call is made again; `full` if there is no room; `undefined` for no new one
+ */
+export function readNew(answer: unknown): boolean | "full" | undefined {
   const [kind, isRestarted] = toArray(answer);
+  if (String(kind) === "-") return "full";
   return String(kind) === "+" ? Number(isRestarted) === 1 : undefined;
 }
 

@@ -103,8 +103,9 @@ end
 /**
  * Claims a name. KEYS: recording, its name if it has one. ARGV: id, gateway, kind of the name (`-` for none), 1 for a
  * retry, lease, life of the hash, life of the name, facts: owner, digest, provider, key, operation, begin, time to keep;
- * name, if it has one. Answer: the recording that the name belongs to; or `+` for a new one, and 1 if it is made again:
- * of those that broke or were discarded, only lost ones still have their name.
+ * name, if it has one; 0 if there is no room for a new one. Answer: the recording that the name belongs to; or `+` for a
+ * new one (`-` without room), and 1 if it is made again: of those that broke or were discarded, only lost ones still have
+ * their name.
  */
 export const CLAIM: string = `${BEGIN}${STATE}${NOTE_READ}${DESCRIBE}
 local isRestarted, newest, running, unread = 0, nil, {}, nil
@@ -116,7 +117,7 @@ for _, id in ipairs(ids) do
   if state == 'r' then
     running[#running + 1] = id
     if r[5] ~= '1' and now - (r[6] or 0) >= ${READ_LATELY_MS} then unread = id end
-  elseif state ~= 'c' then
+  elseif state ~= 'c' and ARGV[16] == '1' then
     redis.call('LREM', KEYS[2], 1, id)
   end
   local isLost = state == 'd' or state == 'b' or r[1] == 'x'
@@ -131,6 +132,7 @@ if found then
   if r[1] == 'r' then noteRead(key, found, r[2], ARGV[2], r[3]) end
   return describe(found)
 end
+if ARGV[16] ~= '1' then return {'-', 0} end
 redis.call('HSET', KEYS[1], 's', 'r', 'e', 1, 'g', ARGV[2], 'u', now + ARGV[5], 'l', 0, 'i', 1, 'o', ARGV[8],
   'd', ARGV[9], 'v', ARGV[10], 'k', ARGV[11], 't', ARGV[12], 'b', ARGV[13], 'm', ARGV[14])
 redis.call('PEXPIRE', KEYS[1], ARGV[6])
@@ -355,8 +357,18 @@ redis.call('HSET', KEYS[1], 'p', 1)
 tell(r[5], 'stop', ARGV[1])
 return 1`;
 
-/** Notes recordings in the set of all. KEYS: set. ARGV: its life, its bound, then begin and id of each. Answer: 1. */
-export const NOTE: string = `for i = 3, #ARGV, 2 do redis.call('ZADD', KEYS[1], ARGV[i], ARGV[i + 1]) end
-redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -1 - ARGV[2])
-if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[1]) then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
+/**
+ * Removes a recording that has ended, to make room. KEYS: recording, log. ARGV: id, `expire` or `forget`, time for which an
+ * expired id is known. Answer: 1.
+ */
+export const EVICT: string = `${BEGIN}${NAME}${WAKE}
+local r = redis.call('HMGET', KEYS[1], 's', 'w', 'n')
+if not r[1] or r[1] == 'r' then return 1 end
+if r[1] == 'x' and ARGV[2] == 'expire' then return 1 end
+redis.call('DEL', KEYS[2])
+if r[3] then redis.call('LREM', nameOf(r[3]), 1, ARGV[1]) end
+wake(r[2])
+if ARGV[2] == 'forget' then return redis.call('DEL', KEYS[1]) end
+redis.call('HSET', KEYS[1], 's', 'x', 'x', now)
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return 1`;

@@ -64,6 +64,10 @@ export class MemoryRecordings implements RecordingStore {
   }
 
   /** Maximum size of all recordings together. Bytes. */
+  get maxBytes(): number {
+    return this.#maxBytes;
+  }
+
   set maxBytes(maxBytes: number) {
     this.#maxBytes = maxBytes;
     this.#budget.resize(maxBytes);
@@ -231,6 +235,7 @@ export class MemoryRecordings implements RecordingStore {
 
   /** Makes room for bytes of a key: recordings that have ended expire. @throws {RecordingsFull} */
   #makeRoom(bytes: number, keyId: string): void {
+    if (!this.#budget.mayRun(bytes, keyId)) throw new RecordingsFull();
     while (!this.#budget.hasRoom(bytes)) {
       const { expired } = this.#budget;
       const next = expired ?? this.#budget.next(keyId);

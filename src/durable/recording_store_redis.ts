@@ -35,6 +35,7 @@ import {
   type RecordingHolder,
   type RecordingPart,
   type RecordingRead,
+  RecordingsFull,
   type RecordingStore,
   type StoredRecording,
   TOMBSTONE_MS,
@@ -58,6 +59,8 @@ const PAGE = 200;
 export interface RedisRecordingsOptions extends Partial<RecordingTimes> {
   readonly client: RedisClient;
   readonly clock: Clock;
+  /** Returns the maximum size of all recordings together, of all gateways. Bytes. */
+  readonly maxBytes: () => number;
 }
 
 type Script = ReturnType<RedisClient["script"]>;
@@ -77,10 +80,13 @@ export class RedisRecordings implements RecordingStore {
   #isClosed = false;
 
   /** @param options The connection, and times where they are others than usual */
-  constructor({ client, clock, leaseMs = RECORDING_LEASE_MS, tombstoneMs = TOMBSTONE_MS }: RedisRecordingsOptions) {
+  constructor(options: RedisRecordingsOptions) {
+    const { client, clock, maxBytes, leaseMs = RECORDING_LEASE_MS, tombstoneMs = TOMBSTONE_MS } = options;
     this.#client = client;
     this.#clock = clock;
-    this.#held = new HeldRecordings({ client, clock, times: { leaseMs, tombstoneMs }, gateway: this.#gateway });
+    this.#held = new HeldRecordings({
+      ...{ client, clock, maxBytes, times: { leaseMs, tombstoneMs }, gateway: this.#gateway },
+    });
     this.#generation = client.generation;
     client.onUp(() => this.#serverIsUp());
     this.#scripts = {
@@ -98,7 +104,8 @@ export class RedisRecordings implements RecordingStore {
     return await this.#client.run((redis) => redis.exists(key), (count) => count === 1);
   }
 
-  async claim({ id, name, facts }: RecordingClaim, holder: RecordingHolder): Promise<Claimed> {
+  async claim(claim: RecordingClaim, holder: RecordingHolder): Promise<Claimed> {
+    const { id, name, facts } = claim;
     const { leaseMs, tombstoneMs } = this.#held.times;
     const { owner, digest, provider, keyId, operation, startedAt, keepMs } = facts;
     const life = leaseMs + keepMs;
@@ -107,22 +114,22 @@ export class RedisRecordings implements RecordingStore {
       ...[id, this.#gateway, name?.kind ?? "-", name?.isRetry === true ? 1 : 0, leaseMs, life + tombstoneMs, life],
       ...[owner, digest, provider, keyId, operation, startedAt, keepMs, name?.text ?? ""],
     ];
-    const claim = (redis: Redis) => this.#scripts.claim(redis, keys, args);
-    const read = (answer: unknown) => {
-      const isRestarted = readNew(answer);
-      return isRestarted === undefined ? readFound(answer) : { isRestarted };
-    };
     if (name?.kind === "key" || name?.isRetry === true) await this.#settled();
+    const hasRoom = await this.#held.budget.hasRoom(claim);
     const { generation } = this.#client;
     try {
-      const claimed = await this.#client.run(claim, read);
+      // Without room it can still find an earlier one.
+      const send = (redis: Redis) => this.#scripts.claim(redis, keys, [...args, hasRoom ? 1 : 0]);
+      const claimed = await this.#client.run(send, readClaimed);
+      if (claimed === "full") throw new RecordingsFull("The recordings in Redis have no room");
       if (claimed === undefined) throw new RedisFailed("no answer to a claim");
-      if ("stored" in claimed) return { found: claimed.stored };
-      return {
-        ...claimed,
-        held: this.#held.add({ id, epoch: 1, facts, holder, generation, claim: { id, name, facts } }),
-      };
+      if ("isRestarted" in claimed) {
+        return { ...claimed, held: this.#held.add({ id, epoch: 1, facts, holder, generation, claim }) };
+      }
+      this.#held.budget.add({ id, change: "deleted" });
+      return { found: claimed.stored };
     } catch (error) {
+      this.#held.budget.add({ id, change: "deleted" });
       const late = error instanceof RedisFailed ? error.late : undefined;
       // Redis may have begun it after all; nobody writes it.
       late?.catch(() => {}).then(() => this.#held.discard(id, 1));
@@ -188,11 +195,10 @@ export class RedisRecordings implements RecordingStore {
     return listed.slice(0, limit);
   }
 
-  close(): Promise<void> {
+  async close(): Promise<void> {
     this.#isClosed = true;
-    this.#held.close();
     this.#waits.wakeAll();
-    return Promise.resolve();
+    await this.#held.close();
   }
 
   /**
@@ -272,6 +278,12 @@ export class RedisRecordings implements RecordingStore {
     if (word === "more") this.#waits.wake(id);
     else this.#held.tell(word, id, Number(epoch));
   }
+}
+
+function readClaimed(answer: unknown): FoundRecording | { readonly isRestarted: boolean } | "full" | undefined {
+  const isRestarted = readNew(answer);
+  if (isRestarted === "full") return isRestarted;
+  return isRestarted === undefined ? readFound(answer) : { isRestarted };
 }
 
 function readIds(answer: unknown): string[] {

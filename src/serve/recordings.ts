@@ -41,7 +41,7 @@ export async function openDurable(
   const open = async (): Promise<RecordingStore> => {
     if (redis === undefined) return engines.remote.recordings ?? engines.recordings;
     const { RedisRecordings } = await import("../durable/recording_store_redis.ts");
-    return new RedisRecordings({ client: redis.client, clock });
+    return new RedisRecordings({ client: redis.client, clock, maxBytes: () => engines.recordings.maxBytes });
   };
   return await references.use(
     name,

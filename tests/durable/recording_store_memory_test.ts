@@ -4,12 +4,11 @@ import assert from "node:assert/strict";
 import process from "node:process";
 import { describe } from "@std/testing/bdd";
 import { systemClock } from "../../src/exchange/clock.ts";
-import { RecordingsFull } from "../../src/durable/recording_store.ts";
-import { TOMBSTONE_MS } from "../../src/durable/recording_store.ts";
+import { ENTRY_KIND, RecordingsFull, TOMBSTONE_MS } from "../../src/durable/recording_store.ts";
 import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
 import { it } from "../support/cases.ts";
 import { MovedClock } from "./recording_places.ts";
-import { claimOf, describeRecordings, endOf, freshName, NotedHolder, write } from "./recording_store_suite.ts";
+import { claimOf, describeRecordings, endOf, entryOf, freshName, NotedHolder, write } from "./recording_store_suite.ts";
 
 describeRecordings("in memory", () => {
   const clock = new MovedClock();
@@ -31,6 +30,13 @@ describe("the bound of recordings in memory", () => {
     return "held" in claimed ? claimed.held : assert.fail("a new recording");
   };
 
+  /** Begins a recording of a key. */
+  const beginOf = async (store: MemoryRecordings, keyId: string) => {
+    const claim = claimOf(freshName("key"), 60_000);
+    const claimed = await store.claim({ ...claim, facts: { ...claim.facts, keyId } }, new NotedHolder());
+    return "held" in claimed ? claimed.held : assert.fail("a new recording");
+  };
+
   it("is kept by those that have ended, the oldest first, and then by refusals", async () => {
     const store = new MemoryRecordings({ clock: new MovedClock(), maxBytes: 100_000 });
     const text = "x".repeat(20_000);
@@ -44,22 +50,18 @@ describe("the bound of recordings in memory", () => {
     await write(running, text, text, text);
     const stateOf = async (id = "") => (await store.find(id))?.state;
     assert.deepEqual([await stateOf(ended[0]), await stateOf(ended[1])], ["expired", "complete"]);
-    const last = await begin(store);
-    await assert.rejects(write(last, text, text), RecordingsFull);
+    const last = await beginOf(store, "other");
+    const length = await write(last, text);
+    const third = await beginOf(store, "third");
+    await write(third);
+    await assert.rejects(last.append(entryOf(ENTRY_KIND.bytes, length, text)), RecordingsFull);
     assert.equal(await stateOf(ended[1]), undefined, "ids of expired ones count too");
     assert.equal(await stateOf(running.id), "running");
-    await last.discard();
-    await running.discard();
+    for (const held of [last, third, running]) await held.discard();
     const next = await begin(store);
     await write(next, text, text, text, text);
   });
 
-  /** Begins a recording of a key. */
-  const beginOf = async (store: MemoryRecordings, keyId: string) => {
-    const claim = claimOf(freshName("key"), 60_000);
-    const claimed = await store.claim({ ...claim, facts: { ...claim.facts, keyId } }, new NotedHolder());
-    return "held" in claimed ? claimed.held : assert.fail("a new recording");
-  };
   const record = async (store: MemoryRecordings, keyId: string, text: string) => {
     const held = await beginOf(store, keyId);
     await held.end(endOf(await write(held, text)), "complete");
@@ -89,6 +91,18 @@ describe("the bound of recordings in memory", () => {
     await write(held, "x".repeat(100_000));
     await assert.rejects(write(held, "x".repeat(100_000)), RecordingsFull);
     assert.equal((await store.find(kept))?.state, "complete");
+    await store.close();
+  });
+
+  it("is not taken by recordings that run of one key: others begin, and go on", async () => {
+    const store = new MemoryRecordings({ clock: new MovedClock(), maxBytes: 1_000_000 });
+    const fill = async () => {
+      for (;;) await write(await beginOf(store, "greedy"), "x".repeat(10_000));
+    };
+    await assert.rejects(fill(), RecordingsFull);
+    assert.ok(store.bytes > 880_000, `${store.bytes} bytes`);
+    for (let number = 0; number < 5; number++) await record(store, "other", "x".repeat(10_000));
+    await assert.rejects(fill(), RecordingsFull);
     await store.close();
   });
 

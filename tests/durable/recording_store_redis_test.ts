@@ -70,6 +70,7 @@ withRedis.describe("recordings in Redis", () => {
     describeLoss(get);
     describeMessages(get);
     describeRoom(get);
+    describeShares(get);
   });
 });
 
@@ -360,7 +361,7 @@ function describeRoom(get: Get): void {
 
   it("is served as a user of the server's ACL who needs few rights", async () => {
     const rights = ["+@read", "+@write", "+@pubsub", "+@connection", "+eval", "+evalsha", "+time", "+info", "+role"];
-    await raw.acl("SETUSER", "gateway", "on", ">secret", "~*", "&*", ...rights);
+    await raw.acl("SETUSER", "gateway", "on", ">secret", "~sallyport:*", "&sallyport:*", ...rights);
     const { far } = get();
     const poor = new RedisRecordingsFleet({ url: server.url, username: "gateway", password: "secret", timeoutMs: 50 }, [
       raw,
@@ -375,5 +376,146 @@ function describeRoom(get: Get): void {
     assert.deepEqual((await gateway.store.list(10)).map(({ id }) => id), [held.id]);
     await gateway.store.close();
     gateway.client.close();
+  });
+}
+
+/** Reads the sums of the budget, once no gateway has anything to report. */
+async function readBudget(fleet: RedisRecordingsFleet) {
+  await fleet.pass(1000);
+  const [sizes, shares, running] = await Promise.all(
+    ["sizes", "shares", "running"].map((part) => raw.hgetall(`sallyport:{sallyport:recordings}:${part}`)),
+  );
+  const { total = "0", running: runs = "0", ...each } = sizes ?? {};
+  const sum = Object.values(each).reduce((all, text) => all + Number(text.split(" ")[0]), 0);
+  assert.equal(sum, Number(total), "the total is that of all");
+  const live = Object.values(each).filter((text) => !text.endsWith(" "));
+  const held = live.reduce((all, text) => all + Number(text.split(" ")[0]), 0);
+  assert.equal(sumOf(shares), held, "shares are those of all that are kept");
+  assert.equal(sumOf(running), Number(runs));
+  return { total: Number(total), shares: shares ?? {}, running: Number(runs) };
+}
+
+function sumOf(hash: Readonly<Record<string, string>> = {}): number {
+  return Object.values(hash).reduce((all, text) => all + Number(text), 0);
+}
+
+async function beginOf({ store }: RecordingGateway, keyId: string): Promise<HeldRecording> {
+  const claim = claimOf(freshName("key"), KEEP_MS);
+  const claimed = await store.claim({ ...claim, facts: { ...claim.facts, keyId } }, new NotedHolder());
+  return "held" in claimed ? claimed.held : assert.fail("a new recording");
+}
+
+async function record(gateway: RecordingGateway, keyId: string, text: string): Promise<string> {
+  const held = await beginOf(gateway, keyId);
+  await held.end(endOf(await write(held, text)), "complete");
+  return held.id;
+}
+
+function describeShares(get: Get): void {
+  it("ends a recording for which there is no room, of the key that holds most, and no other", async () => {
+    const { fleet, near, far } = get();
+    fleet.maxBytes = 200_000;
+    const kept = await record(near, "other", "x".repeat(10_000));
+    const held = await beginOf(far, "greedy");
+    let length = await write(held, "x".repeat(100_000));
+    await fleet.pass(1000);
+    await held.append(entryOf(ENTRY_KIND.bytes, length, "x".repeat(100_000)));
+    length += 100_000;
+    await fleet.pass(1000);
+    await assert.rejects(held.append(entryOf(ENTRY_KIND.bytes, length, "x")), RecordingsFull);
+    await assert.rejects(held.end(endOf(length), "complete"), RecordingsFull);
+    await held.discard();
+    assert.equal((await near.store.find(kept))?.state, "complete");
+    assert.equal((await readBudget(fleet)).running, 0);
+    await write(await beginOf(far, "greedy"), "x".repeat(100_000));
+  });
+
+  it("lets a key that holds more make room, at whichever gateway it has its recordings", async () => {
+    const { fleet, near, far } = get();
+    fleet.maxBytes = 400_000;
+    const text = "x".repeat(10_000);
+    const kept: string[] = [];
+    for (let number = 0; number < 5; number++) kept.push(await record(near, "other", text));
+    for (let number = 0; number < 60; number++) await record(number % 2 === 0 ? near : far, "greedy", text);
+    for (let number = 0; number < 3; number++) kept.push(await record(far, "other", text));
+    const { total } = await readBudget(fleet);
+    assert.ok(total > 350_000 && total <= 400_000, `${total} bytes`);
+    for (const id of kept) assert.equal((await near.store.find(id))?.state, "complete");
+  });
+
+  it("gives back the share of recordings whose gateway died", async () => {
+    const { fleet, near, far } = get();
+    fleet.maxBytes = 200_000;
+    await write(await beginOf(near, "greedy"), "x".repeat(150_000));
+    assert.ok((await readBudget(fleet)).running > 150_000);
+    fleet.freeze(near.store);
+    await fleet.pass(fleet.leaseMs);
+    const refused = await beginOf(far, "greedy");
+    await write(refused, "x".repeat(50_000));
+    await fleet.pass(1000);
+    await assert.rejects(refused.append(entryOf(ENTRY_KIND.bytes, 50_000, "x")), RecordingsFull);
+    await refused.discard();
+    await fleet.pass(KEEP_MS);
+    const held = await beginOf(far, "greedy");
+    await held.end(endOf(await write(held, "x".repeat(150_000))), "complete");
+    assert.equal((await readBudget(fleet)).running, 0);
+  });
+
+  it("counts what another gateway has ended for as long as it is kept", async () => {
+    const { fleet, near, far } = get();
+    const held = await beginOf(near, "one");
+    const length = await write(held, "x".repeat(10_000));
+    const { shares } = await readBudget(fleet);
+    const goOn = fleet.freeze(near.store);
+    await fleet.pass(fleet.leaseMs);
+    const taken = await far.store.takeOver(held.id, new NotedHolder()) ?? assert.fail("it is taken over");
+    await taken.end(endOf(length, taken.epoch), "broken");
+    goOn();
+    await assert.rejects(held.append(entryOf(ENTRY_KIND.bytes, length, "x")), RecordingLost);
+    await held.discard();
+    assert.deepEqual(await readBudget(fleet), { total: Number(shares.one), shares, running: 0 });
+    await fleet.pass(KEEP_MS);
+    await beginOf(far, "two");
+    assert.deepEqual((await readBudget(fleet)).shares, { two: "5120" });
+  });
+
+  it("counts again what a server has lost, and keeps no count of what it never began", async () => {
+    const { fleet, near } = get();
+    const held = await beginOf(near, "one");
+    await write(held, "x".repeat(10_000));
+    const { shares } = await readBudget(fleet);
+    await raw.del(...await raw.keys("sallyport:{sallyport:recordings}:*"));
+    await fleet.pass(fleet.leaseMs / 4);
+    assert.deepEqual((await readBudget(fleet)).shares, shares);
+    const name = freshName("key");
+    const claim = { ...claimOf(name, KEEP_MS), facts: { ...claimOf(name, KEEP_MS).facts, keyId: "two" } };
+    await near.store.claim(claim, new NotedHolder());
+    const found = await near.store.claim({ ...claimOf(name, KEEP_MS), facts: claim.facts }, new NotedHolder());
+    assert.ok("found" in found);
+    assert.equal((await readBudget(fleet)).shares.two, "5120");
+  });
+
+  it("counts exactly, whatever becomes of recordings, and nothing once all are gone", async () => {
+    const { fleet, near, far } = get();
+    fleet.maxBytes = 100_000;
+    let running: HeldRecording[] = [];
+    for (let number = 0; number < 300; number++) {
+      try {
+        const held = await beginOf(number % 2 === 0 ? near : far, `key-${number % 7}`);
+        running.push(held);
+        const length = await write(held, "x".repeat(number * 37 % 9000));
+        if (number % 3 === 0) await held.end(endOf(length), number % 2 === 0 ? "complete" : "broken");
+        else if (number % 3 === 1) await held.discard();
+        if (number % 3 < 2) running.pop();
+      } catch (error) {
+        assert.ok(error instanceof RecordingsFull, String(error));
+        for (const held of running) await far.store.delete(held.id);
+        running = [];
+      }
+      if (number % 20 === 0) await readBudget(fleet);
+    }
+    for (const held of running) await held.discard();
+    await fleet.pass(KEEP_MS + fleet.tombstoneMs + 2 * fleet.leaseMs);
+    assert.equal(await raw.dbsize(), 0);
   });
 }

@@ -18,6 +18,9 @@ const MAKE_OLDER = `for _, key in ipairs(redis.call('KEYS', '*')) do
       if redis.call('HEXISTS', key, field) == 1 then redis.call('HINCRBY', key, field, -ARGV[1]) end
     end
   end
+  if string.find(key, '}:expir', 1, true) then
+    for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do redis.call('ZINCRBY', key, -ARGV[1], id) end
+  end
   local left = redis.call('PTTL', key)
   if left > 0 then redis.call('PEXPIRE', key, math.max(0, left - ARGV[1])) end
 end`;
@@ -79,6 +82,8 @@ export interface RecordingGateway {
 export class RedisRecordingsFleet implements RecordingsUnderTest {
   readonly leaseMs: number = LEASE_MS;
   readonly tombstoneMs: number = TOMBSTONE_MS;
+  /** Maximum size of all recordings together. Bytes. */
+  maxBytes: number = 256 * 1024 * 1024;
   readonly #target: string | RedisTarget;
   readonly #servers: readonly Redis[];
   readonly #gateways: RecordingGateway[] = [];
@@ -98,7 +103,8 @@ export class RedisRecordingsFleet implements RecordingsUnderTest {
     const client = new Client(this.#target, patient, () => {});
     const clock = new MovedClock();
     await client.ready();
-    const store = new RedisRecordings({ client, clock, leaseMs: this.leaseMs, tombstoneMs: this.tombstoneMs });
+    const { leaseMs, tombstoneMs } = this;
+    const store = new RedisRecordings({ client, clock, leaseMs, tombstoneMs, maxBytes: () => this.maxBytes });
     const gateway = { store, client, clock };
     this.#gateways.push(gateway);
     await until(async () => (await this.#channels()).some((name) => !before.has(name)), "it hears messages", 20_000);

@@ -166,7 +166,9 @@ describe("a caller that is cut off", () => {
         : [it.once, "at cuts", FEW] as const;
       every(`reads on ${where}, also through another gateway: ${name}`, async () => {
         type = contentType;
-        const stores = clients.map((client) => new RedisRecordings({ client, clock: systemClock }));
+        const stores = clients.map((client) =>
+          new RedisRecordings({ client, clock: systemClock, maxBytes: () => 1e8 })
+        );
         await cutAll({ text, path }, stores, cuts);
       });
     }

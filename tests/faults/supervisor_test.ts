@@ -8,35 +8,12 @@ import { join } from "node:path";
 import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { freePort } from "../support/free_port.ts";
-import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
-import {
-  endPrograms,
-  isRunning,
-  makeFolder,
-  type Program,
-  type ProgramOptions,
-  startProgram,
-} from "../support/program.ts";
 import { makeIssuerKey } from "../support/issuer.ts";
-import { answerPlain, chunk, type Provider, startProvider, stream } from "../support/provider.ts";
+import { isRunning, type Program, type ProgramOptions, startProgram } from "../support/program.ts";
 import { runtime } from "../support/runtimes.ts";
-import { callRaw, openRaw, parseAnswer, type RawConnection, toRawRequest } from "../support/tcp_peer.ts";
+import { parseAnswer } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
-
-const KEY = "0123456789-secret-key";
-const headers = {
-  authorization: "Bearer sk-1",
-  "gateway-auth": `Bearer ${KEY}`,
-  "content-type": "application/json",
-  connection: "close",
-};
-
-interface Health {
-  readonly status: string;
-  readonly config: { readonly digest: string };
-  readonly openExchanges: number;
-  readonly workers: readonly { readonly pid: number; readonly openExchanges: number; readonly digest: string }[];
-}
+import { isRefused, KEY, plain, waitUntilServed, WorkerStage } from "../support/worker_stage.ts";
 
 /** Serves key sets of an issuer; those of a path only as often as `answer` says, and then never. */
 async function startKeySets() {
@@ -70,28 +47,17 @@ async function startKeySets() {
 }
 
 describe("a supervisor", () => {
-  let folder: ReturnType<typeof makeFolder>;
-  let provider: Provider;
+  let stage: WorkerStage;
   let keySets: Awaited<ReturnType<typeof startKeySets>>;
-  let finish: (() => void)[];
   let file: string;
   beforeEach(async () => {
-    folder = makeFolder();
-    file = join(folder.path, "gateway.jsonc");
-    finish = [];
+    stage = await WorkerStage.start();
+    file = join(stage.folder.path, "gateway.jsonc");
     keySets = await startKeySets();
-    provider = await startProvider((response, { body }) => {
-      if (!body.toString().includes('"stream":true')) return answerPlain(response);
-      response.writeHead(200, { "content-type": "text/event-stream" });
-      response.write(chunk("a"));
-      finish.push(() => void (response.writableEnded || response.end(stream("b"))));
-    });
   });
   afterEach(async () => {
-    for (const end of finish) end(); // workers wait for what is open
-    await endPrograms();
-    await Promise.all([provider.close(), keySets.close()]);
-    folder.remove();
+    await stage.stop();
+    await keySets.close();
   });
 
   const write = (settings: Record<string, unknown> = {}) =>
@@ -100,7 +66,7 @@ describe("a supervisor", () => {
       JSON.stringify({
         listen: [{ port: 0 }],
         admin: { port: 0 },
-        providers: { a: { upstream: provider.url } },
+        providers: { a: { upstream: stage.provider.url } },
         keys: [{ id: "team", key: KEY }],
         drain: { delay: "0s" },
         ...settings,
@@ -108,15 +74,7 @@ describe("a supervisor", () => {
     );
   const start = (settings?: Record<string, unknown>, options: ProgramOptions = {}) => {
     write(settings);
-    return startProgram(["serve", "--config", file, "--workers", "2"], { cwd: folder.path, ...options });
-  };
-  const wait = async (program: Program) => {
-    const url = await program.waitFor(/listening on (http:\S+)/);
-    const admin = await program.waitFor(/admin on (http:\S+)/);
-    await program.waitFor(/(\d+ workers)/);
-    const health = async (): Promise<Health> =>
-      JSON.parse((await callRaw(admin, { method: "GET", path: "/readyz", headers: { connection: "close" } })).body);
-    return { program, url, health };
+    return startProgram(["serve", "--config", file, "--workers", "2"], { cwd: stage.folder.path, ...options });
   };
   const reload = async (program: Program) => {
     const before = program.stderr().length;
@@ -124,25 +82,11 @@ describe("a supervisor", () => {
     await until(() => /reloaded.*\n/.test(program.stderr().slice(before)), "the reload is reported", 40_000);
     return program.stderr().slice(before);
   };
-  const openStreams = async (url: string, count: number) => {
-    const streams = Array.from(
-      { length: count },
-      () => openRaw(url, toRawRequest(url, { headers, body: STREAM_BODY })),
-    );
-    for (const each of streams) await until(() => each.received().includes("data: "), "a stream begins");
-    return streams;
-  };
-  const assertWhole = async (streams: readonly RawConnection[]) => {
-    for (const end of finish) end();
-    for (const each of streams) assert.equal(parseAnswer(await each.closed).body, chunk("a") + stream("b"));
-  };
-  const isRefused = async (url: string) => Number.isNaN((await callRaw(url, { headers, body: GOOD_BODY })).status);
-
   it("tries again when a worker can't be started, and ends on SIGTERM meanwhile", async () => {
-    const program = join(folder.path, "runtime");
+    const program = join(stage.folder.path, "runtime");
     copyFileSync(process.execPath, program);
     chmodSync(program, 0o755);
-    const served = await wait(start(undefined, { on: { kind: runtime, command: program } }));
+    const served = await waitUntilServed(start(undefined, { on: { kind: runtime, command: program } }));
     const killOne = async () => process.kill((await served.health()).workers[0]?.pid ?? assert.fail(), "SIGKILL");
     const failures = () => served.program.stderr().match(/a worker could not be started: EACCES/g)?.length ?? 0;
     chmodSync(program, 0o644);
@@ -151,7 +95,7 @@ describe("a supervisor", () => {
     assert.equal((await served.health()).workers.length, 1);
     chmodSync(program, 0o755);
     await until(async () => (await served.health()).workers.length === 2, "a new worker serves");
-    assert.equal((await callRaw(served.url, { headers, body: GOOD_BODY })).status, 200);
+    assert.equal(await plain(served.url), 200);
     chmodSync(program, 0o644);
     const before = failures();
     await killOne();
@@ -167,14 +111,14 @@ describe("a supervisor", () => {
     keySets.answer("/0", 3);
     keySets.answer("/1", 2);
     const listen = [{ port }];
-    const { program, url, health } = await wait(start({ listen, identity: keySets.identity("/0") }));
+    const { program, url, health } = await waitUntilServed(start({ listen, identity: keySets.identity("/0") }));
     const [victim] = (await health()).workers;
     process.kill(victim?.pid ?? assert.fail(), "SIGKILL");
     await until(() => keySets.asked("/0") === 4, "the restarted worker prepares its first configuration");
     write({ listen: [...listen, { port: otherPort }], identity: keySets.identity("/1") });
     assert.match(await reload(program), /was reloaded/);
     await until(() => keySets.asked("/1") === 3, "the restarted worker catches up");
-    const streams = await openStreams(url, 12);
+    const streams = await stage.open(url, 12);
     const { workers } = await health();
     for (const keys of [[{ id: "team", key: KEY }], [{ id: "renamed", key: KEY }]]) {
       write({ listen, keys });
@@ -186,24 +130,24 @@ describe("a supervisor", () => {
     }
     await until(() => isRefused(other), "no worker listens on the port that is gone");
     assert.deepEqual((await health()).workers.map(({ pid }) => pid), workers.map(({ pid }) => pid));
-    await assertWhole(streams);
+    await stage.assertWhole(streams);
     assert.doesNotMatch(program.stderr().split("\n").slice(1).join("\n"), /worker \d+/);
   });
 
   it("that is killed takes no stream along: its workers end them, and then themselves", async () => {
-    const { program, url, health } = await wait(start());
-    const streams = await openStreams(url, 12);
+    const { program, url, health } = await waitUntilServed(start());
+    const streams = await stage.open(url, 12);
     await until(async () => (await health()).openExchanges === streams.length, "all are counted");
     const { workers } = await health();
     program.kill("SIGKILL");
     await until(() => isRefused(url), "the listeners are closed");
-    await assertWhole(streams);
+    await stage.assertWhole(streams);
     await until(() => workers.every(({ pid }) => !isRunning(pid)), "the workers have ended");
   });
 
   it("that is killed leaves no worker behind that a stream keeps longer than drain.limit", async () => {
-    const { program, url, health } = await wait(start({ drain: { delay: "0s", limit: "200ms" } }));
-    const streams = await openStreams(url, 2);
+    const { program, url, health } = await waitUntilServed(start({ drain: { delay: "0s", limit: "200ms" } }));
+    const streams = await stage.open(url, 2);
     const { workers } = await health();
     program.kill("SIGKILL");
     for (const each of streams) assert.match(parseAnswer(await each.closed).body, /gateway_draining/);
@@ -216,16 +160,16 @@ describe("a supervisor", () => {
     const program = start({ listen: [{ port }], identity: keySets.identity("/0") });
     const url = `http://127.0.0.1:${port}`;
     await until(() => keySets.asked("/0") === 3, "the second worker starts");
-    const streams = await openStreams(url, 1);
+    const streams = await stage.open(url, 1);
     program.kill("SIGTERM");
     await until(() => isRefused(url), "the listeners are closed");
-    await assertWhole(streams);
+    await stage.assertWhole(streams);
     assert.equal(await program.ended, 0, program.stderr());
   });
 
   it("ends its workers at once at the second SIGTERM", async () => {
-    const { program, url, health } = await wait(start());
-    const streams = await openStreams(url, 4);
+    const { program, url, health } = await waitUntilServed(start());
+    const streams = await stage.open(url, 4);
     const { workers } = await health();
     program.kill("SIGTERM");
     await until(() => isRefused(url), "the listeners are closed");

@@ -5,20 +5,14 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { endPrograms, isRunning, makeFolder, type Program, runProgram, startProgram } from "../support/program.ts";
-import { answerPlain, chunk, type Provider, startProvider, stream } from "../support/provider.ts";
 import { freePort } from "../support/free_port.ts";
-import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
+import { STREAM_BODY } from "../support/gateway.ts";
+import { isRunning, runProgram, startProgram } from "../support/program.ts";
+import { chunk, stream } from "../support/provider.ts";
 import { callRaw, openRaw, parseAnswer, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
+import { headers, isRefused, KEY, plain, waitUntilServed, WorkerStage } from "../support/worker_stage.ts";
 
-const KEY = "0123456789-secret-key";
-const headers = {
-  authorization: "Bearer sk-1",
-  "gateway-auth": `Bearer ${KEY}`,
-  "content-type": "application/json",
-  connection: "close",
-};
 const limitedKeys = (limits: unknown) => JSON.stringify([{ id: "team", key: KEY, limits }]);
 
 /** Processes that another one has started and that have not ended. */
@@ -34,58 +28,27 @@ function childrenOf(parent: number): number[] {
   });
 }
 
-interface Health {
-  readonly status: string;
-  readonly openExchanges: number;
-  readonly workers: readonly { readonly pid: number; readonly openExchanges: number }[];
-}
-
 describe("workers", () => {
-  let folder: ReturnType<typeof makeFolder>;
-  let provider: Provider;
-  let finish: (() => void)[];
+  let stage: WorkerStage;
   let stopLoad = (): void => {};
-  beforeEach(async () => {
-    folder = makeFolder();
-    finish = [];
-    provider = await startProvider((response, { body }) => {
-      if (!body.toString().includes('"stream":true')) return answerPlain(response);
-      response.writeHead(200, { "content-type": "text/event-stream" });
-      response.write(chunk("a"));
-      finish.push(() => void (response.writableEnded || response.end(stream("b"))));
-    });
-  });
+  beforeEach(async () => void (stage = await WorkerStage.start()));
   afterEach(async () => {
     stopLoad();
-    for (const end of finish) end(); // workers wait for what is open
-    await endPrograms();
-    await provider.close();
-    folder.remove();
+    await stage.stop();
   });
 
   const start = (count: number, keys = KEY, port = 0) => {
     const env = {
-      SALLYPORT_PROVIDER_A: provider.url,
+      SALLYPORT_PROVIDER_A: stage.provider.url,
       SALLYPORT_MAX_OUTPUT_A: "4096",
       SALLYPORT_KEYS: keys,
       SALLYPORT_LISTEN: `127.0.0.1:${port}`,
       SALLYPORT_ADMIN: "127.0.0.1:0",
       SALLYPORT_DRAIN_DELAY: "0s",
     };
-    return startProgram(["serve", "--workers", String(count)], { env, cwd: folder.path });
+    return startProgram(["serve", "--workers", String(count)], { env, cwd: stage.folder.path });
   };
-  const wait = async (program: Program) => {
-    const url = await program.waitFor(/listening on (http:\S+)/);
-    const admin = await program.waitFor(/admin on (http:\S+)/);
-    await program.waitFor(/(\d+ workers)/);
-    const health = async (): Promise<Health> =>
-      JSON.parse((await callRaw(admin, { method: "GET", path: "/readyz", headers: { connection: "close" } })).body);
-    return { program, url, health, admin };
-  };
-  const serve = async (count: number, keys = KEY) => await wait(start(count, keys));
-  const plain = async (url: string) => (await callRaw(url, { headers, body: GOOD_BODY })).status;
-  const openStream = (url: string) => openRaw(url, toRawRequest(url, { headers, body: STREAM_BODY }));
-
+  const serve = async (count: number, keys = KEY) => await waitUntilServed(start(count, keys));
   /** Calls without a pause until told to stop; gives what came instead of an answer. */
   function load(url: string, callers: number) {
     let isOn = true;
@@ -112,8 +75,7 @@ describe("workers", () => {
 
   it("row 39: kill -9 of a worker costs what it had open; the others serve, and a new one is there within a second", async () => {
     const { program, url, health } = await serve(3);
-    const streams = Array.from({ length: 24 }, () => openStream(url));
-    for (const running of streams) await until(() => running.received().includes("data: "), "a stream begins");
+    const streams = await stage.open(url, 24);
     await until(async () => (await health()).openExchanges === streams.length, "all are told of");
     const { workers } = await health();
     const victim = workers.find(({ openExchanges }) => openExchanges > 0 && openExchanges < streams.length) ??
@@ -139,7 +101,7 @@ describe("workers", () => {
     const { wrong } = await callers.stop();
     const late = wrong.filter(({ begunAt }) => begunAt > goneAt);
     assert.deepEqual(late, [], `only what was begun until ${goneAt} ms fails`);
-    for (const end of finish) end();
+    stage.end();
     const bodies = await Promise.all(streams.map(async (running) => parseAnswer(await running.closed).body));
     const whole = bodies.filter((body) => body === chunk("a") + stream("b"));
     assert.equal(bodies.length - whole.length, victim.openExchanges);
@@ -148,8 +110,7 @@ describe("workers", () => {
 
   it("count limits together, whoever serves, and give back what a dead one held", async () => {
     const { url, health } = await serve(3, limitedKeys({ requests: "40/h", concurrency: 10 }));
-    const streams = Array.from({ length: 10 }, () => openStream(url));
-    for (const running of streams) await until(() => running.received().includes("data: "), "a stream begins");
+    await stage.open(url, 10);
     assert.equal(await plain(url), 429);
     await until(async () => (await health()).openExchanges === 10, "all are told of");
     const victim = (await health()).workers.find(({ openExchanges }) => openExchanges > 0) ?? assert.fail();
@@ -164,7 +125,7 @@ describe("workers", () => {
       await until(async () => (await plain(url)) === 200, "one more is admitted");
     }
     assert.equal(await plain(url), 429, "exactly 40");
-    for (const end of finish) end();
+    stage.end();
   });
 
   it("reserve together: n callers at once at the edge of a limit of tokens never exceed it, and a killed worker's part stays charged", async () => {
@@ -180,7 +141,7 @@ describe("workers", () => {
     const most = 10_000 - Math.max(...callers.map(({ received }) => leftBy(received()))); // by the first one's answer
     assert.ok(most >= 1500 + body.length && most < 5000, "each reserves its maximum");
     const admitted = Math.floor(10_000 / most);
-    assert.equal(finish.length, admitted, "so many reach the provider");
+    assert.equal(stage.finish.length, admitted, "so many reach the provider");
     await until(async () => (await health()).openExchanges === admitted, "all are told of");
     const left = async () => {
       // A call that waits to be accepted by a worker that is killed has no answer.
@@ -217,7 +178,7 @@ describe("workers", () => {
       "all but the first are killed",
       20_000,
     );
-    const { url, health } = await wait(program);
+    const { url, health } = await waitUntilServed(program);
     assert.equal(await plain(url), 200);
     await until(async () => (await health()).workers.length === 3, "all serve", 20_000);
     assert.equal(program.stderr().match(/ended with SIGKILL and is started again/g)?.length, 2);
@@ -225,7 +186,7 @@ describe("workers", () => {
 
   it("are started again until they serve, also when none is left and the next ones die as well", async () => {
     // On Node a port that the system chose is given back with the last worker.
-    const { program, url, health } = await wait(start(2, KEY, await freePort()));
+    const { program, url, health } = await waitUntilServed(start(2, KEY, await freePort()));
     const killed = new Set<number>();
     await until(
       () => {
@@ -266,29 +227,18 @@ describe("workers", () => {
 
   it("finish what is open on SIGTERM, and leave with their supervisor", async () => {
     const { program, url } = await serve(2);
-    const running = openStream(url);
-    await until(() => running.received().includes("data: "), "the stream begins");
+    const streams = await stage.open(url, 1);
     program.kill("SIGTERM");
     await until(() => isRefused(url), "the listeners are closed");
-    finish[0]?.();
-    assert.equal(parseAnswer(await running.closed).body, chunk("a") + stream("b"));
+    await stage.assertWhole(streams);
     assert.equal(await program.ended, 0, program.stderr());
-  });
-
-  it("end when their supervisor is gone", async () => {
-    const { program, url } = await serve(2);
-    (program as Program).kill("SIGKILL");
-    await until(() => isRefused(url), "nobody listens any more");
   });
 
   it("say what is wrong before they start", async () => {
     for (const count of ["0", "1.5", "many", "1000"]) {
-      const { status, stderr } = await runProgram(["serve", "--workers", count], { cwd: folder.path });
+      const { status, stderr } = await runProgram(["serve", "--workers", count], { cwd: stage.folder.path });
       assert.equal(status, 2);
       assert.match(stderr, /--workers takes auto or a whole number from 1 to 256/);
     }
   });
-
-  const isRefused = (url: string) =>
-    callRaw(url, { headers, body: GOOD_BODY }).then(({ status }) => Number.isNaN(status));
 });

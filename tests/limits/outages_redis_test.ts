@@ -2,16 +2,16 @@
 // runtimes: once
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { Redis } from "ioredis";
+import type { Redis } from "ioredis";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { Membership } from "../../src/limits/fleet_redis.ts";
 import { KnownWindows } from "../../src/limits/known_windows.ts";
 import type { Lease, LimitSubject } from "../../src/limits/limiter.ts";
-import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
 import { planOf } from "../../src/limits/redis_plan.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { RedisClient } from "../../src/storage/redis_client.ts";
-import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
+import { type RedisServer, withRedis } from "../support/redis.ts";
+import { type LimiterMember, quiet, RedisLimiters } from "../support/redis_limiters.ts";
 import { startLink } from "../support/redis_link.ts";
 import { until } from "../support/until.ts";
 import { expecting, keyWith, refusalOf, tokens, usedOf } from "./limits_suite.ts";
@@ -27,8 +27,6 @@ const patient: Clock = {
 };
 /** Tokens that a call reserves. */
 const CALL = 100;
-/** A clock of limiters that fires no timer: tests renew. */
-const quiet: Clock = { ...systemClock, timer: () => () => {} };
 /** Amounts of a call that reserves them and uses them. */
 const exactly = (count: number) => ({ expected: tokens(count), most: tokens(count) });
 
@@ -47,36 +45,19 @@ class Gated extends RedisClient {
   }
 }
 
-interface Member {
-  readonly client: Gated;
-  readonly limiter: RedisLimiter;
-  /** Renews its membership, as it does every few seconds, and pays what it owes. */
-  renew(): Promise<void>;
-}
+type Member = LimiterMember<Gated>;
 
 withRedis.describe("outages of Redis", () => {
   let server: RedisServer;
   let raw: Redis;
-  const closing: (() => Promise<void>)[] = [];
+  let limiters: RedisLimiters;
   beforeEach(async () => {
-    server = await startRedis();
-    raw = new Redis(server.url, { retryStrategy: () => 20 });
-    raw.on("error", () => {});
+    limiters = await RedisLimiters.start(patient);
+    ({ server, raw } = limiters);
   });
-  afterEach(async () => {
-    for (const close of closing.splice(0)) await close();
-    raw.disconnect();
-    await server.stop();
-  });
+  afterEach(() => limiters.stop());
 
-  async function start(url = server.url, clock = quiet): Promise<Member> {
-    const client = new Gated(url, patient, () => {});
-    await client.ready();
-    const limiter = new RedisLimiter(client, clock);
-    await limiter.start();
-    closing.push(() => limiter.close().finally(() => client.close()));
-    return { client, limiter, renew: () => limiter.start() };
-  }
+  const start = (url?: string, clock?: Clock) => limiters.join(Gated, { url, clock });
   /** Gateways that know of each other. */
   async function startTwo(url?: string, clock?: Clock): Promise<[Member, Member]> {
     const both: [Member, Member] = [await start(undefined, clock), await start(url, clock)];
@@ -184,7 +165,7 @@ withRedis.describe("outages of Redis", () => {
 
   it("keep the share of a gateway that is still away when another one is back", async () => {
     const link = await startLink(server.port);
-    closing.push(() => link.close());
+    limiters.closing.push(() => link.close());
     const [one, other] = await startTwo(link.url);
     const key = keyWith({ tokens: { limit: 1000, windowMs: HOUR }, mode: "strict" });
     for (const { limiter } of [one, other]) {

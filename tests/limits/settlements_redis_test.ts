@@ -2,13 +2,13 @@
 // runtimes: once
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, it } from "@std/testing/bdd";
-import { Redis } from "ioredis";
+import type { Redis } from "ioredis";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { LimitSubject } from "../../src/limits/limiter.ts";
-import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
 import { MOST_COUNTED } from "../../src/limits/redis_scripts.ts";
 import { REDIS_DEADLINE_MS, RedisClient } from "../../src/storage/redis_client.ts";
-import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
+import { type RedisServer, withRedis } from "../support/redis.ts";
+import { RedisLimiters } from "../support/redis_limiters.ts";
 import { until } from "../support/until.ts";
 import { expecting, keyWith, refusalOf, tokens, usedOf } from "./limits_suite.ts";
 
@@ -19,41 +19,18 @@ const patient: Clock = {
   ...systemClock,
   timer: (ms, fire) => systemClock.timer(ms === REDIS_DEADLINE_MS ? 10_000 : ms, fire),
 };
-/** A clock of limiters that fires no timer: tests renew. */
-const quiet: Clock = { ...systemClock, timer: () => () => {} };
-
-/** A gateway's end of Redis. */
-interface Member {
-  readonly limiter: RedisLimiter;
-  readonly reports: string[];
-  /** Renews its leases, as it does every few seconds, and pays what it owes. */
-  renew(): Promise<void>;
-}
 
 withRedis.describe("settlements in Redis", () => {
   let server: RedisServer;
   let raw: Redis;
-  const closing: (() => Promise<void>)[] = [];
+  let limiters: RedisLimiters;
   beforeEach(async () => {
-    server = await startRedis();
-    raw = new Redis(server.url, { retryStrategy: () => 20 });
-    raw.on("error", () => {});
+    limiters = await RedisLimiters.start(patient);
+    ({ server, raw } = limiters);
   });
-  afterEach(async () => {
-    for (const close of closing.splice(0)) await close();
-    raw.disconnect();
-    await server.stop();
-  });
+  afterEach(() => limiters.stop());
 
-  async function start(Client = RedisClient, clock = quiet): Promise<Member> {
-    const reports: string[] = [];
-    const client = new Client(server.url, patient, (text) => reports.push(text));
-    await client.ready();
-    const limiter = new RedisLimiter(client, clock);
-    await limiter.start();
-    closing.push(() => limiter.close().finally(() => client.close()));
-    return { limiter, reports, renew: () => limiter.start() };
-  }
+  const start = (Client = RedisClient, clock?: Clock) => limiters.join(Client, { clock });
   /** Scripts that Redis has run. */
   const scripts = async () => {
     const stats = await raw.info("commandstats");

@@ -18,12 +18,14 @@ function git(...args: string[]): string | undefined {
   }
 }
 
-/** The commit of the build before this one; `undefined` where the history is not there, as in an unpacked archive. */
-export const previousCommit: string | undefined = git(
-  "rev-parse",
-  "--verify",
-  "--quiet",
-  `${git("describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^") ?? BEFORE_RELEASES}^{commit}`,
+/** Finds a commit; `undefined` where the history is not there, as in an unpacked archive. */
+export function findCommit(name: string): string | undefined {
+  return git("rev-parse", "--verify", "--quiet", `${name}^{commit}`);
+}
+
+/** The commit of the build before this one; `undefined` where the history is not there. */
+export const previousCommit: string | undefined = findCommit(
+  git("describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^") ?? BEFORE_RELEASES,
 );
 
 /**

@@ -21,6 +21,7 @@ export type StoredForms = Readonly<Record<string, unknown>>;
 function toPattern(text: string): string {
   return text
     .replace(/\{[\w-]{6}\}:(recording|log|name|deleted):[\w-]+/, "{TAG}:$1:ID")
+    .replace(/^[\w-]{6}\.[\w-]{22}$/, "ID")
     .replace(/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}/g, "UUID")
     .replace(/[0-9a-f]{64}/g, "DIGEST")
     .replace(/\b[0-9a-f]{8}-[0-9a-f]{2,4}\b/g, "GATEWAY")

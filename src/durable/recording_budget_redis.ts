@@ -1,0 +1,194 @@
+/**
+ * The budget of recordings in Redis, as one gateway sees it: reports what this gateway writes, asks for room, and removes
+ * recordings that make room. See `recording_budget_script_redis.ts`.
+ *
+ * Reports are gathered: the next recording that begins takes them along. A budget that does not answer refuses nothing.
+ *
+ * @module
+ */
+import type { Redis } from "ioredis";
+import type { Clock } from "../exchange/clock.ts";
+import type { RedisClient } from "../storage/redis_client.ts";
+import { sizeOf } from "./memory_recording.ts";
+import { BUDGET_KEYS, REPORT } from "./recording_budget_script_redis.ts";
+import { toLogKey, toRecordingKey } from "./recording_replies_redis.ts";
+import { EVICT } from "./recording_scripts_redis.ts";
+import type { RecordingClaim, RecordingFacts } from "./recording_store.ts";
+import { PATIENT_MS } from "./removed_recordings_redis.ts";
+
+/** The longest time for which reports are gathered. Milliseconds. */
+const GATHER_MS = 1000;
+/** Growth of recordings up to which reports are gathered. Bytes. */
+const GATHER_BYTES = 262_144;
+/** Recordings of one report: a long script would hold up Redis for everybody. */
+const BATCH = 100;
+/** Bound of the reports that are kept while Redis fails. */
+const MAX_KEPT = 2000;
+/** Time for which a gateway relies on an answer that there is plenty of room. Milliseconds. */
+const FRESH_MS = 2000;
+/** There is plenty of room from this size on, and from this part of the budget on. */
+const PLENTY_BYTES = 1_048_576;
+const PLENTY_PART = 1 / 8;
+/** Bound of the list of recordings. */
+const MAX_LISTED = 10_000;
+
+/** Report of a recording. */
+export interface RecordingReport {
+  readonly id: string;
+  readonly change: "asked" | "running" | "ended" | "discarded" | "deleted";
+  /** Size that is counted for it; left out if another gateway began it. Bytes. */
+  readonly bytes?: number | undefined;
+  /** Left out for one that is removed. */
+  readonly facts?: ReportedFacts | undefined;
+}
+
+type ReportedFacts = Pick<RecordingFacts, "startedAt" | "keepMs"> & Partial<Pick<RecordingFacts, "keyId">>;
+
+/** Parts of {@link RedisRecordingBudget}. */
+export interface RedisRecordingBudgetOptions {
+  readonly client: RedisClient;
+  readonly clock: Clock;
+  readonly times: { readonly leaseMs: number; readonly tombstoneMs: number };
+  /** Returns the maximum size of all recordings together, of all gateways. Bytes. */
+  readonly maxBytes: () => number;
+  /** Called when there is no room for what a recording has grown by. */
+  readonly onFull: (id: string) => void;
+}
+
+type Word = "full" | "expire" | "forget";
+
+/** Budget of recordings in Redis. */
+export class RedisRecordingBudget {
+  readonly #options: RedisRecordingBudgetOptions;
+  readonly #report: ReturnType<RedisClient["script"]>;
+  readonly #evict: ReturnType<RedisClient["script"]>;
+  /** The latest report of each recording that is not sent yet. */
+  readonly #gathered = new Map<string, RecordingReport>();
+  #gatheredBytes = 0;
+  /** Bytes that were free at the last answer, without those of recordings that have begun here since. */
+  #free = 0;
+  #answeredAt = -Infinity;
+  #cancelTimer: (() => void) | undefined;
+  #isFlushing = false;
+  #isClosed = false;
+
+  constructor(options: RedisRecordingBudgetOptions) {
+    this.#options = options;
+    this.#report = options.client.script("sallyportRecordingReport", REPORT);
+    this.#evict = options.client.script("sallyportRecordingEvict", EVICT);
+  }
+
+  /** Asks whether there is room for a new recording. While there is plenty, nothing is asked. */
+  async hasRoom({ id, facts }: RecordingClaim): Promise<boolean> {
+    if (this.#hasPlenty) {
+      this.#free -= sizeOf();
+      return true;
+    }
+    // The answer has to know of what recordings have grown by.
+    void this.flush();
+    try {
+      const words = await this.#send([{ id, change: "asked", bytes: sizeOf(), facts }]);
+      return words.get(id) !== "full";
+    } catch {
+      return true;
+    }
+  }
+
+  /** Reports a recording soon. @param grownBy Bytes that it has got since its last report */
+  add(report: RecordingReport, grownBy = 0): void {
+    this.#gathered.set(report.id, report);
+    this.#gatheredBytes += grownBy;
+    if (this.#gatheredBytes >= GATHER_BYTES) void this.flush();
+    else this.#flushLater();
+  }
+
+  /** Sends what is gathered, with the reports of other recordings whose answers came together. */
+  flushSoon(): void {
+    if (this.#isFlushing) return;
+    this.#isFlushing = true;
+    queueMicrotask(() => {
+      this.#isFlushing = false;
+      void this.flush();
+    });
+  }
+
+  /** Sends what is gathered. Never rejects. */
+  async flush(): Promise<void> {
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
+    this.#gatheredBytes = 0;
+    const all = Array.from(this.#gathered.values());
+    this.#gathered.clear();
+    const sent: Promise<void>[] = [];
+    for (let start = 0; start < all.length; start += BATCH) sent.push(this.#try(all.slice(start, start + BATCH)));
+    await Promise.all(sent);
+  }
+
+  /** Sends what is gathered for the last time. Never rejects. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    await this.flush();
+  }
+
+  get #hasPlenty(): boolean {
+    const { clock, maxBytes } = this.#options;
+    const isFresh = clock.monotonic() - this.#answeredAt < FRESH_MS;
+    return isFresh && this.#free >= Math.max(PLENTY_BYTES, PLENTY_PART * maxBytes());
+  }
+
+  #flushLater(): void {
+    if (this.#cancelTimer !== undefined || this.#isClosed) return;
+    this.#cancelTimer = this.#options.clock.timer(GATHER_MS, () => void this.flush(), { isBackground: true });
+  }
+
+  async #try(reports: readonly RecordingReport[]): Promise<void> {
+    try {
+      const words = await this.#send(reports, PATIENT_MS);
+      for (const [id, word] of words) if (word === "full") this.#options.onFull(id);
+    } catch {
+      // Those that run are reported with each renewal.
+      for (const report of reports) if (report.change !== "running") this.#keep(report);
+    }
+  }
+
+  #keep(report: RecordingReport): void {
+    const isOld = this.#gathered.has(report.id);
+    if (isOld || this.#gathered.size >= MAX_KEPT) return;
+    this.#gathered.set(report.id, report);
+    this.#flushLater();
+  }
+
+  async #send(reports: readonly RecordingReport[], deadlineMs?: number): Promise<ReadonlyMap<string, Word>> {
+    const { client, clock, times: { leaseMs, tombstoneMs }, maxBytes } = this.#options;
+    const lifeMs = leaseMs + Math.max(tombstoneMs, ...reports.map(({ facts }) => facts?.keepMs ?? 0));
+    const args = [maxBytes(), leaseMs, tombstoneMs, MAX_LISTED, lifeMs, ...reports.flatMap(toArguments)];
+    const send = (redis: Redis) => this.#report(redis, BUDGET_KEYS, args);
+    const { free, words } = await client.run(send, readAnswer, deadlineMs);
+    this.#free = free;
+    this.#answeredAt = clock.monotonic();
+    void this.#makeRoom(words);
+    return words;
+  }
+
+  /** Removes recordings as the budget says. One that can't be removed expires by itself. Never rejects. */
+  async #makeRoom(words: ReadonlyMap<string, Word>): Promise<void> {
+    const { client, times: { tombstoneMs } } = this.#options;
+    const removals = Array.from(words).filter(([, word]) => word !== "full");
+    await Promise.allSettled(removals.map(([id, word]) => {
+      const evict = (redis: Redis) => this.#evict(redis, [toRecordingKey(id), toLogKey(id)], [id, word, tombstoneMs]);
+      return client.run(evict, () => {}, PATIENT_MS);
+    }));
+  }
+}
+
+function toArguments({ id, change, bytes = -1, facts }: RecordingReport): (string | number)[] {
+  return [id, change, bytes, facts?.startedAt ?? 0, facts?.keepMs ?? 0, facts?.keyId ?? ""];
+}
+
+function readAnswer(answer: unknown): { readonly free: number; readonly words: ReadonlyMap<string, Word> } {
+  if (!Array.isArray(answer)) throw new Error("no report");
+  const [free, ...rest] = answer;
+  const words = new Map<string, Word>();
+  for (let index = 0; index < rest.length; index += 2) words.set(String(rest[index]), rest[index + 1]);
+  return { free: Number(free), words };
+}
