@@ -175,7 +175,7 @@ async function run(flow: Flow): Promise<GatewayResponse> {
 async function carry(call: Call, admission: Admission, flow: Flow): Promise<GatewayResponse> {
   if (call.operation.cost === "tokens") await reserve(admission, call, flow);
   else if (!admission.isWhole) await enterWhole(admission, flow);
-  return relay(await send(call, flow), call, flow);
+  return relay(await send(call, admission, flow), call, flow);
 }
 
 /** 2: finds the provider by Host, which is checked before the URL is looked at, and by the path before `/v1`. */
@@ -232,6 +232,7 @@ async function read(
 /** 6: forwards the original bytes, but for usage that was asked for, with the headers that may be forwarded. */
 function send(
   { provider, operation: { path }, key, body, facts: { isStream } }: Call,
+  { subjects }: Admission,
   flow: Flow,
 ): Promise<UpstreamResponse> {
   const { request: { method, url, headers, isGone }, exchange, gateway: { listsWithheld }, credentials } = flow;
@@ -239,7 +240,8 @@ function send(
   // A call that goes on when its caller leaves has the deadlines of the provider alone.
   const goesOn = exchange.goesOn || exchange.reader !== undefined;
   const deadlines = goesOn ? provider.deadlines : shorten(provider.deadlines, headers, isStream ?? true);
-  const sent = toUpstreamHeaders(headers, provider.headerRules, credentials, key.models !== undefined);
+  const isModelBound = key.models !== undefined || subjects.some(({ limits }) => limits.spend !== undefined);
+  const sent = toUpstreamHeaders(headers, provider.headerRules, credentials, isModelBound);
   assertNoKeyInHeaders(sent, flow);
   if (listsWithheld) exchange.facts.withheld = { request: withoutKeys(listWithheld(headers, sent), flow) };
   return forward({ path: path + toQuery(url), method, headers: sent, body, deadlines }, exchange, provider);

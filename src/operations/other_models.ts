@@ -14,6 +14,8 @@ export interface OtherModels {
   readonly names: readonly string[];
   /** Field that lets the provider choose a model, and does not name it; `undefined` where there is none. */
   readonly unnamedIn: string | undefined;
+  /** Field with objects that name models, such as `tools`; `undefined` where there is none. */
+  readonly namedWithin: string | undefined;
 }
 
 /** The most other models of one body: each is looked up in lists and prices. */
@@ -75,10 +77,16 @@ function readTools(value: unknown, names: string[]): boolean {
     const tool = fieldsOf(entry);
     isRead = readTool(tool, names) && isRead;
     if (tool.tools !== undefined) isRead = readTools(tool.tools, names) && isRead; // a group of tools
-    // The parameters of a function are a schema of the caller's own.
-    if (tool.type !== "function") isRead = readTool(fieldsOf(tool.parameters), names) && isRead;
+    const parameters = fieldsOf(tool.parameters);
+    // The parameters of a function are a schema of the caller's own, in which no text stands next to `type`.
+    const isSchema = tool.type === "function" && typeof parameters.model !== "string";
+    if (!isSchema) isRead = readTool(parameters, names) && isRead;
   }
   return isRead;
+}
+
+function holdsObjects(value: unknown): boolean {
+  return Array.isArray(value) ? value.some((each) => typeof each === "object") : typeof value === "object";
 }
 
 const readNothing = (): boolean => false;
@@ -139,10 +147,13 @@ const foldCase = (key: string): string => PLAIN_KEY.test(key) ? key : key.toUppe
 export function readOtherModels(body: Fields): OtherModels | undefined {
   const names: string[] = [];
   let unnamedIn: string | undefined;
+  let namedWithin: string | undefined;
   for (const key in body) {
     const read = READERS.get(foldCase(key));
     const value = body[key];
-    if (read !== undefined && value !== null && !read(value, names, body)) unnamedIn ??= key;
+    if (read === undefined || value === null) continue;
+    if (!read(value, names, body)) unnamedIn ??= key;
+    if (names.length > 0 && holdsObjects(value)) namedWithin ??= key;
     assertFew(names, key);
   }
   if (typeof body.model === "string" && MODEL_SEPARATOR.test(body.model)) {
@@ -152,5 +163,5 @@ export function readOtherModels(body: Fields): OtherModels | undefined {
     for (const name of parts) addName(names, name.trim());
     assertFew(names, "model");
   }
-  return names.length === 0 && unnamedIn === undefined ? undefined : { names, unnamedIn };
+  return names.length === 0 && unnamedIn === undefined ? undefined : { names, unnamedIn, namedWithin };
 }

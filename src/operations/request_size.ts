@@ -179,6 +179,16 @@ function countColons(body: Uint8Array): number {
 }
 
 /**
+ * Checks that no key of a body is given twice. It walks the whole body: to be called only where it matters.
+ *
+ * @param json The parsed body
+ * @param body Its bytes
+ */
+export function hasUniqueKeys(json: unknown, body: Uint8Array): boolean {
+  return countKeys(json) === countColons(body);
+}
+
+/**
  * Checks that all of a request's input stands in its body. Not so where it refers to anything else (an earlier response,
  * a file, a URL), holds a picture, sound or document, has the provider use its own tools, names a model that reads web
  * pages, or has a field that is not known.
@@ -205,5 +215,5 @@ export function isInputWhole(fields: Fields): boolean {
  */
 export function isInputBounded(fields: Fields, body: Uint8Array): boolean {
   return isInputWhole(fields) && countInputBytes(fields, body.length) === body.length &&
-    countKeys(fields) === countColons(body);
+    hasUniqueKeys(fields, body);
 }

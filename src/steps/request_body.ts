@@ -19,7 +19,7 @@ import {
   type RequestFacts,
 } from "../operations/request_facts.ts";
 import { findModelParameter } from "../operations/other_models.ts";
-import { findUncounted, isInputBounded, lengthWithoutPadding } from "../operations/request_size.ts";
+import { findUncounted, hasUniqueKeys, isInputBounded, lengthWithoutPadding } from "../operations/request_size.ts";
 import { toQuery } from "../operations/router.ts";
 import type { Operation } from "../operations/table.ts";
 
@@ -49,7 +49,17 @@ export function readFacts(
   const facts = readBodyFacts(bytes, request, options);
   const { url } = request;
   const unnamedIn = findModelParameter(toQuery(url));
-  return unnamedIn === undefined ? facts : { ...facts, otherModels: { names: [], ...facts.otherModels, unnamedIn } };
+  const { otherModels } = facts;
+  if (otherModels?.namedWithin !== undefined) assertKeysOnce(bytes, otherModels.namedWithin);
+  if (unnamedIn === undefined) return facts;
+  return { ...facts, otherModels: { names: [], namedWithin: undefined, ...otherModels, unnamedIn } };
+}
+
+/** Refuses a body in which objects name models and a key is given twice: a provider could read the other value. */
+function assertKeysOnce(bytes: Uint8Array, param: string): void {
+  if (hasUniqueKeys(parseView(bytes), bytes)) return;
+  const detail = "expected each key once in a body whose objects name models";
+  throw new GatewayError("invalid_body", { param, detail });
 }
 
 function readBodyFacts(

@@ -40,7 +40,7 @@ interface Crossing {
 /** The headers that may cross to and from one provider. */
 export interface HeaderRules {
   readonly request: Crossing;
-  /** `request` for keys that are limited to models. */
+  /** `request` for calls in which no header can choose a model. */
   readonly limitedRequest: Crossing;
   readonly response: Crossing;
   /** Headers with fixed values of the calls to the provider. */
@@ -142,14 +142,14 @@ export function hasLooped(headers: { get(name: string): string | null }): boolea
  * @param headers The caller's headers
  * @param rules The rules for the provider
  * @param credentials The headers with the caller's key at the provider
- * @param isLimited Whether the gateway key is limited to models
+ * @param isModelBound Whether no header can choose another model: the key is limited to models, or to an amount of money
  * @returns The headers, names in lower case
  */
 export function toUpstreamHeaders(
   headers: HeaderSource,
   { request, limitedRequest, set }: HeaderRules,
   credentials: Readonly<HeaderFields>,
-  isLimited = false,
+  isModelBound = false,
 ): HeaderFields {
   const forwarded: HeaderFields = {
     ...credentials,
@@ -162,7 +162,7 @@ export function toUpstreamHeaders(
   // Only our own kind: the rest of the way the request took is none of the provider's business.
   const hops = via?.match(/1\.1 sallyport-[0-9a-f]{8}/g)?.slice(0, MAX_HOPS) ?? [];
   if (hops.length > 0) forwarded.via = `${hops.join(", ")}, ${forwarded.via}`;
-  return Object.assign(copyCrossing(headers, forwarded, isLimited ? limitedRequest : request), set);
+  return Object.assign(copyCrossing(headers, forwarded, isModelBound ? limitedRequest : request), set);
 }
 
 /**

@@ -141,6 +141,29 @@ describe("further models of a body", () => {
     assert.equal(provider.calls.length, 0);
   });
 
+  it("are given once each within other fields too, where objects name them", async () => {
+    const { post, provider } = await start({ models: ["good-*"] });
+    const members = [
+      '"tools":[{"type":"x","model":"bad-1","model":"good-2"}]',
+      '"models":["good-2"],"tools":[{"type":"x","model":"bad-1","model":"good-2"}]',
+      '"tools":[{"type":"x:advisor","type":"function","parameters":{"model":"bad-1"}}]',
+      '"models":[{"model":"bad-1","model":"good-2"}]',
+      '"providerOptions":{"gateway":{"models":["bad-1"],"models":["good-2"]}}',
+    ];
+    for (const member of members) {
+      const refused = await post(`${JSON.stringify(BODY).slice(0, -1)},${member}}`);
+      assert.ok(refused.status === 400 || refused.status === 403, `${member}: ${refused.status}`);
+      await refused.body?.cancel();
+    }
+    assert.equal(provider.calls.length, 0);
+    const once = {
+      ...BODY,
+      tools: [{ type: "x", model: "good-2" }, { type: "function", parameters: { type: "object" } }],
+    };
+    const admitted = await post(once);
+    assert.equal(admitted.status, 200, await admitted.text());
+  });
+
   it("are no millions, also where an operation has no model of its own", async () => {
     const { post, provider } = await start({});
     const refused = await post({ model: ",".repeat(1_000_000) }, {}, "/v1/chat/completions/chat-1");
@@ -189,7 +212,7 @@ describe("further models of a body", () => {
     assert.equal(provider.calls.length, seen);
   });
 
-  it("can't be chosen by a header of a key that is limited to models", async () => {
+  it("can't be chosen by a header of a key that is limited to models, or to an amount of money", async () => {
     const CHOOSING = [
       "helicone-fallbacks",
       "helicone-target-url",
@@ -206,14 +229,16 @@ describe("further models of a body", () => {
       "ai-model-id",
       "x-openrouter-fallback_model",
     ];
-    for (const models of [["good-*"], undefined]) {
-      const { post, provider } = await start(models === undefined ? {} : { models });
+    const prices = { "good-1": { input: 1, output: 1 } };
+    for (const key of [{}, { models: ["good-*"] }, { limits: { budget: "1 USD/day" } }]) {
+      const isFree = Object.keys(key).length === 0;
+      const { post, provider } = await start(key, { prices });
       const headers = Object.fromEntries(CHOOSING.map((name) => [name, "bad-1"]));
       await (await post(BODY, { ...headers, "x-mine": "yes", "x-title": "app", "x-stainless-modeler": "me" })).body
         ?.cancel();
       const sent = provider.calls[0]?.headers ?? {};
       assert.deepEqual([sent["x-mine"], sent["x-title"], sent["x-stainless-modeler"]], ["yes", "app", "me"]);
-      for (const name of CHOOSING) assert.equal(sent[name], models === undefined ? "bad-1" : undefined, name);
+      for (const name of CHOOSING) assert.equal(sent[name], isFree ? "bad-1" : undefined, name);
       await closeAll();
     }
   });
