@@ -5,6 +5,7 @@
  * @module
  */
 import { GatewayError } from "../errors/gateway_error.ts";
+import { lenientName } from "../http/field_name.ts";
 import { joinChunks } from "../http/read_all.ts";
 import { BytePattern } from "./byte_pattern.ts";
 
@@ -193,12 +194,12 @@ export function readFields<Name extends string>(
     if (!isFile) textBytes += content.length;
     // A form can state its charset in a field (HTML, "multipart/form-data encoding algorithm").
     if (name.toLowerCase() === "_charset_" && !UTF8.test(latin1.decode(content))) refuse("expected the charset UTF-8");
-    // Some parsers match names in any case, strip them, or read "model[]" as "model".
-    const plain = name.toLowerCase();
-    const read = plain.trim().replace(/\[\w*\]$/, "");
-    const known = names.find((each) => each === read);
+    const lenient = lenientName(name);
+    const known = names.find((each) => each === lenient);
     if (known === undefined) continue;
-    if (known !== plain) throw new GatewayError("invalid_body", { param: known, detail: "expected its plain name" });
+    if (known !== name.toLowerCase()) {
+      throw new GatewayError("invalid_body", { param: known, detail: "expected its plain name" });
+    }
     if (fields[known] !== undefined) {
       throw new GatewayError("invalid_body", { param: known, detail: "expected it once" });
     }

@@ -6,6 +6,7 @@
  */
 
 import { GatewayError } from "../errors/gateway_error.ts";
+import { lenientName } from "../http/field_name.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 
@@ -110,6 +111,7 @@ const READERS: ReadonlyMap<string, Reader> = new Map<string, Reader>([
   ["model_list", readNothing],
   ["provider_options", readNothing],
   ["draft_model", readName],
+  ["deployment_id", readName], // LiteLLM calls it in place of the model
   ["safety_model", readName],
 ]);
 
@@ -118,7 +120,7 @@ export const OTHER_MODEL_FIELDS: readonly string[] = [...READERS.keys()];
 /** Marks between several models in one text: of Helicone, and of gateways with fallbacks. */
 const MODEL_SEPARATOR = /,|\||->/;
 /** Parameters of a query by which a gateway at the provider could choose a model (LiteLLM). */
-const MODEL_PARAMETERS: ReadonlySet<string> = new Set(["model", "models", "deployment", "fallbacks"]);
+const MODEL_PARAMETERS: ReadonlySet<string> = new Set(["model", "models", "deployment", "deployment_id", "fallbacks"]);
 
 /**
  * Finds a parameter of a query that can choose a model.
@@ -128,9 +130,9 @@ const MODEL_PARAMETERS: ReadonlySet<string> = new Set(["model", "models", "deplo
  */
 export function findModelParameter(query: string): string | undefined {
   if (query === "") return undefined;
-  // Some servers read "model[]" and "model[0]" as "model".
-  const plainOf = (name: string) => name.replace(/\[.*$/s, "").trim().toLowerCase();
-  return Array.from(new URLSearchParams(query).keys(), plainOf).find((name) => MODEL_PARAMETERS.has(name));
+  // Some servers also separate parameters by semicolons.
+  const names = Array.from(new URLSearchParams(query.replaceAll(";", "&")).keys());
+  return names.map(lenientName).find((name) => MODEL_PARAMETERS.has(name));
 }
 const PLAIN_KEY = /^[a-z_]*$/;
 

@@ -97,11 +97,14 @@ export class Accounting {
   open(subjects: readonly LimitSubject[], call: LimitedCall): Account {
     const price = this.#priceFor(subjects, call);
     const isStrict = subjects.some((subject) => subject.limits.mode === "strict" && limitsAmounts(subject));
-    call.reserved = capByLimits(this.#estimator.expect(call), subjects, price);
+    const expected = capByLimits(this.#estimator.expect(call), subjects, price);
+    const most = isStrict ? mostOf(call) : undefined;
+    // A caller that leaves its calls must not use up more at the provider than a strict limit has room for.
+    call.reserved = most === undefined ? expected : capByLimits(most, subjects, price);
     return {
       reservation: {
-        expected: toAmounts(call.reserved, price),
-        most: isStrict ? toAmounts(mostOf(call), price) : NO_AMOUNTS,
+        expected: toAmounts(expected, price),
+        most: most === undefined ? NO_AMOUNTS : toAmounts(most, price),
       },
       toAmounts: (usage) => usage === undefined ? NO_AMOUNTS : toAmounts(usage, price),
     };

@@ -144,10 +144,12 @@ export interface Transport {
 export function createFetchTransport(): Transport {
   return {
     async send({ base, target, method, headers, body, exchange: { signal } }) {
+      // Deno sends a call with an array of bytes twice where the connection ends before the answer
+      // (https://github.com/denoland/deno/pull/32566): the provider would bill it twice. It sends a Blob once.
       const response = await fetch(base.origin + target, {
         method,
         headers,
-        body: (body?.bytes ?? null) as Uint8Array<ArrayBuffer> | null, // never in shared memory: it comes from a network read
+        body: body && new Blob([body.bytes as Uint8Array<ArrayBuffer>]), // never shared memory: it comes from a network read
         redirect: "manual",
         signal,
       });

@@ -64,6 +64,15 @@ describe("a provider with transport: fetch", () => {
     assert.equal(fetched.length, 50);
   });
 
+  it("gets a call once, also where it ends the connection without an answer", async () => {
+    const provider = await start("fetch", (response) => response.socket?.resetAndDestroy());
+    const response = await call(GOOD_BODY);
+    assert.equal(response.status, 502);
+    await response.body?.cancel();
+    assert.equal(provider.calls.length, 1);
+    assert.equal(provider.calls[0]?.headers["content-length"], String(GOOD_BODY.length));
+  });
+
   it("that cannot be reached is answered for with 502", async () => {
     const provider = await start("fetch", (response) => answerPlain(response));
     await provider.close();

@@ -271,7 +271,10 @@ describe("operations", () => {
       `a second name after ${JSON.stringify(blank)}`,
       whole.replace('name="model"', `name="user2"; name${blank}="model"`),
     ])),
-    ...Object.fromEntries([" model", "model ", "model[]", "model[0]", "model\0", "=?UTF-8?Q?model?="].map((name) => [
+    ...Object.fromEntries([
+      ...[" model", "model ", "model[]", "model[0]", "model\0", "=?UTF-8?Q?model?="],
+      ...["model[a][b]", "models[0][model]", "fallbacks[0][model]", "[model]", "model.name"],
+    ].map((name) => [
       `a field called ${JSON.stringify(name)}`,
       form(["file", FILE], ["model", "m-1"], [name, "m-2"]),
     ])),

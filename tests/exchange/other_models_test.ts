@@ -52,6 +52,7 @@ const NAMED: readonly [fields: object, param: string][] = [
   [{ compound_custom: { models: { answering_model: "bad-1" } } }, "compound_custom"],
   [{ user_config: { model_list: [] } }, "user_config"],
   [{ draft_model: "bad-1" }, "model"],
+  [{ deployment_id: "bad-1" }, "model"],
   [{ provider_options: { gateway: { models: ["bad-1"] } } }, "provider_options"],
   [{ model: "good-1|bad-1" }, "model"],
   [{ model: "good-1->bad-1" }, "model"],
@@ -76,8 +77,16 @@ describe("further models of a body", () => {
 
   it("can't be chosen by the query, or by the fields of a form, for a key that is limited to models", async () => {
     const { post, provider } = await start({ models: ["good-*"] });
-    const queries = ["model=bad-1", "x=y&Model=bad-1", "%6dodel=bad-1", "models=bad-1", "deployment=bad-1"];
-    for (const query of [...queries, "models[]=bad-1", "model%5B0%5D=bad-1", "fallbacks[0][model]=bad-1"]) {
+    const plain = ["model=bad-1", "x=y&Model=bad-1", "%6dodel=bad-1", "models=bad-1", "deployment=bad-1"];
+    // Servers read these as one of them, or as a list or an object of that name.
+    const parsed = [
+      "x=y;model=bad-1",
+      "model[]=bad-1",
+      "models%5B0%5D=bad-1",
+      "[model]=bad-1",
+      "fallbacks[0][model]=bad-1",
+    ];
+    for (const query of [...plain, ...parsed, "model.name=bad-1", "model%00=bad-1"]) {
       const refused = await post(BODY, {}, `/v1/chat/completions?${query}`);
       assert.deepEqual([refused.status, (await refused.json()).error.code], [403, "model_not_allowed"], query);
     }
@@ -90,7 +99,7 @@ describe("further models of a body", () => {
       assert.deepEqual([refused.status, (await refused.json()).error.code], [403, "model_not_allowed"], name);
     }
     assert.equal(provider.calls.length, 0);
-    assert.equal((await post(BODY, {}, "/v1/chat/completions?limit=2")).status, 200);
+    assert.equal((await post(BODY, {}, "/v1/chat/completions?limit=2&x-model=a&a=model;b=c")).status, 200);
   });
 
   it("have to be in the list of a key that is limited to models", async () => {

@@ -133,6 +133,25 @@ describe("the charge of a call", () => {
     }
   });
 
+  it("is all that a strict limit has reserved for a call that is left, whatever earlier calls needed", async () => {
+    let isAnswered = true;
+    answering = (response, { path }) => {
+      if (path === "/v1/models" || isAnswered) response.end(plain(toUsage(30, 1)));
+    };
+    const gateway = await start({ limits: { budget: "1000M/month", mode: "strict" } }, { maxOutput: 5000 });
+    const asked = toCall(gateway, { messages: MESSAGES });
+    for (let call = 0; call < 5; call++) await callRaw(gateway.a, asked);
+    await gateway.settled(5);
+    isAnswered = false;
+    const before = await charged(gateway);
+    const seen = provider.calls.length;
+    await leave(gateway, asked, () => provider.calls.length > seen);
+    const { usage } = gateway.records.at(-1) ?? {};
+    assert.equal(usage?.output, 5000);
+    assert.ok((usage?.input ?? 0) >= asked.body.length, `${usage?.input} tokens of input`);
+    assert.equal(await charged(gateway), before + (usage?.total ?? 0));
+  });
+
   for (const status of [201, 202, 203, 206]) {
     it(`is what a plain answer with the status ${status} states`, async () => {
       answering = (response) =>

@@ -6,20 +6,21 @@ import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { readRecord } from "../../src/keys/key_record.ts";
 import { type KeyMessage, SupervisedKeys, WorkerKeys } from "../../src/serve/workers/supervised_keys.ts";
 import { digest } from "../keys/key_store_suite.ts";
+import { until } from "../support/until.ts";
 
 const KEY = readRecord({ id: "one", digest: digest("one"), created: "2026-11-21T00:00:00.000Z" });
 
-/** Workers under one supervisor, the questions that they were asked, and a clock that a test moves. */
+/** Workers under one supervisor, the digests of each question that they were asked, and a clock that a test moves. */
 function startWorkers(count: number) {
-  const asked: string[] = [];
+  const asked: (readonly string[])[] = [];
   let now = 0;
   const clock: Clock = { ...systemClock, monotonic: () => now };
   const workers: SupervisedKeys[] = [];
   const supervisor = new WorkerKeys<SupervisedKeys>({
     serving: () => workers,
     say(worker, message) {
-      if (message.type === "findKey") asked.push(message.digest);
-      worker.heard(message);
+      if (message.type === "findKeys") asked.push(message.digests);
+      queueMicrotask(() => worker.heard(message));
     },
   });
   for (let index = 0; index < count; index++) {
@@ -53,17 +54,38 @@ describe("keys that workers ask each other for", () => {
     assert.equal((await first.find(KEY.digest))?.key.id, "one");
   });
 
-  it("are asked for two hundred at once at most, and what was not asked is no miss", async () => {
+  it("are asked for in one question, however many guesses come with them, and a known key is found", async () => {
+    const { asked, workers: [first = assert.fail(), second = assert.fail()] } = startWorkers(3);
+    second.onAsked((asking) => asking === KEY.digest ? { key: KEY, ageMs: 5 } : undefined);
+    const guesses = Array.from({ length: 2000 }, (_, index) => first.find(digest(`guess ${index}`)));
+    assert.equal((await first.find(KEY.digest))?.key.id, "one");
+    assert.deepEqual(await Promise.all(guesses), Array(2000).fill(undefined));
+    assert.deepEqual(asked.map(({ length }) => length), [2001, 2001], "each other worker once");
+  });
+
+  it("are found although a worker does not answer", async () => {
+    const { workers: [first = assert.fail(), second = assert.fail(), silent = assert.fail()] } = startWorkers(3);
+    silent.heard = () => {};
+    second.onAsked((asking) => asking === KEY.digest ? { key: KEY, ageMs: 5 } : undefined);
+    let isGuessAnswered = false;
+    const guess = first.find(digest("guess")).finally(() => isGuessAnswered = true);
+    assert.equal((await first.find(KEY.digest))?.key.id, "one");
+    assert.equal(isGuessAnswered, false);
+    assert.equal(await guess, undefined);
+  });
+
+  it("are waited for by ten thousand at once at most, and what was not asked is no miss", async () => {
     const sent: KeyMessage[] = [];
     const worker = new SupervisedKeys((message) => void sent.push(message));
-    const open = Array.from({ length: 200 }, (_, index) => worker.find(digest(`guess ${index}`)));
+    const answer = (call: number) => worker.heard({ type: "foundKeys", call, found: [], isLast: true });
+    const open = Array.from({ length: 10_000 }, (_, index) => worker.find(digest(`guess ${index}`)));
     assert.equal(await worker.find(KEY.digest), undefined);
-    assert.equal(sent.length, 200);
-    for (const { call } of sent) worker.heard({ type: "foundKey", call, found: null });
+    await until(() => sent.length === 1, "the first question");
+    answer(1);
     await Promise.all(open);
     const asking = worker.find(KEY.digest);
-    assert.equal(sent.length, 201);
-    worker.heard({ type: "foundKey", call: sent[200]?.call ?? 0, found: null });
+    await until(() => sent.length === 2, "the second question");
+    answer(2);
     assert.equal(await asking, undefined);
   });
 });

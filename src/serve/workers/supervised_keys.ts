@@ -16,28 +16,52 @@ export interface FoundKey {
   readonly ageMs: number;
 }
 
-/** A question for a key with a digest, by a worker to its supervisor and by that to the other workers; or its answer. */
+/**
+ * A question for the keys with some digests, by a worker to its supervisor and by that to the other workers; or an
+ * answer, in the order of the digests. Several workers answer a question: `isLast` marks the end.
+ */
 export type KeyMessage =
-  | { readonly type: "findKey"; readonly call: number; readonly digest: string }
-  | { readonly type: "foundKey"; readonly call: number; readonly found: FoundKey | null };
+  | { readonly type: "findKeys"; readonly call: number; readonly digests: readonly string[] }
+  | {
+    readonly type: "foundKeys";
+    readonly call: number;
+    readonly found: readonly (FoundKey | null)[];
+    readonly isLast: boolean;
+  };
 
 /** The longest time for which an answer is awaited. Milliseconds. */
 const ANSWER_MS = 500;
-/** Questions of one worker that wait for their answers; others are answered at once that no process knows the key. */
-const MAX_OPEN = 200;
+/** Time for which digests are gathered to one question, so that guesses do not cost a message each. Milliseconds. */
+const GATHER_MS = 10;
+/** Digests of one worker that wait for answers; others are answered at once that no process knows the key. */
+const MAX_OPEN = 10_000;
 /** Time for which a worker does not ask again for a digest that no other one knew. Milliseconds. */
 const MISS_MS = 1000;
 /** Maximum number of such digests. */
 const MAX_MISSED = 10_000;
 
+/** A digest that a caller waits for. */
+interface AskedKey {
+  readonly digest: string;
+  readonly answer: (found: FoundKey | null) => void;
+}
+
+/** A question that a worker has asked. */
+interface AskedKeys {
+  readonly asked: readonly AskedKey[];
+  readonly cancelTimer: () => void;
+}
+
 /** The other workers, as one of them asks them. */
 export class SupervisedKeys implements KeySiblings {
   readonly #send: (message: KeyMessage) => void;
   readonly #clock: Clock;
-  readonly #open = new Map<number, (found: FoundKey | null) => void>();
+  readonly #open = new Map<number, AskedKeys>();
   /** Digests that no other worker knew, with the times of these answers. */
   readonly #missed = new RecentMap<string, number>(MAX_MISSED);
   #find = (_digest: string): KnownKey | undefined => undefined;
+  #gathered: AskedKey[] = [];
+  #waiting = 0;
   #calls = 0;
 
   /**
@@ -56,16 +80,8 @@ export class SupervisedKeys implements KeySiblings {
   async find(digest: string): Promise<KnownKey | undefined> {
     const missedAt = this.#missed.get(digest) ?? -Infinity;
     const isMissed = this.#clock.monotonic() - missedAt < MISS_MS;
-    if (isMissed || this.#open.size >= MAX_OPEN) return undefined;
-    const call = ++this.#calls;
-    const found = await new Promise<FoundKey | null>((resolve) => {
-      const cancelTimer = this.#clock.timer(ANSWER_MS, () => this.heard({ type: "foundKey", call, found: null }));
-      this.#open.set(call, (answer) => {
-        cancelTimer();
-        resolve(answer);
-      });
-      this.#send({ type: "findKey", call, digest });
-    });
+    if (isMissed || this.#waiting >= MAX_OPEN) return undefined;
+    const found = await new Promise<FoundKey | null>((answer) => this.#gather({ digest, answer }));
     // The callers of a guess that is repeated would ask all workers each time.
     if (found === null) this.#missed.set(digest, this.#clock.monotonic());
     return found === null ? undefined : { key: readRecord(JSON.parse(found.record)), ageMs: found.ageMs };
@@ -73,14 +89,41 @@ export class SupervisedKeys implements KeySiblings {
 
   /** Handles a message of the supervisor: another worker's question, or an answer. */
   heard(message: KeyMessage): void {
-    if (message.type === "foundKey") {
-      this.#open.get(message.call)?.(message.found);
-      this.#open.delete(message.call);
-      return;
+    if (message.type === "foundKeys") return this.#answer(message);
+    const found = message.digests.map((digest): FoundKey | null => {
+      const known = this.#find(digest);
+      return known === undefined ? null : { record: writeRecord(known.key), ageMs: known.ageMs };
+    });
+    this.#send({ type: "foundKeys", call: message.call, found, isLast: true });
+  }
+
+  #gather(asked: AskedKey): void {
+    this.#waiting++;
+    this.#gathered.push(asked);
+    if (this.#gathered.length === 1) this.#clock.timer(GATHER_MS, () => this.#ask());
+  }
+
+  #ask(): void {
+    const asked = this.#gathered;
+    this.#gathered = [];
+    const call = ++this.#calls;
+    const cancelTimer = this.#clock.timer(ANSWER_MS, () => this.#answer({ call, found: [], isLast: true }));
+    this.#open.set(call, { asked, cancelTimer });
+    this.#send({ type: "findKeys", call, digests: asked.map(({ digest }) => digest) });
+  }
+
+  #answer({ call, found, isLast }: Omit<KeyMessage & { type: "foundKeys" }, "type">): void {
+    const question = this.#open.get(call);
+    if (question === undefined) return;
+    const { asked, cancelTimer } = question;
+    for (const [index, { answer }] of asked.entries()) {
+      const key = found[index] ?? null;
+      if (key !== null || isLast) answer(key);
     }
-    const known = this.#find(message.digest);
-    const found = known === undefined ? null : { record: writeRecord(known.key), ageMs: known.ageMs };
-    this.#send({ type: "foundKey", call: message.call, found });
+    if (!isLast) return;
+    cancelTimer();
+    this.#open.delete(call);
+    this.#waiting -= asked.length;
   }
 }
 
@@ -93,12 +136,12 @@ export interface WorkerKeysOptions<Worker> {
 
 /** A question that waits for the answers of workers. */
 interface OpenQuestion {
-  readonly answer: (found: FoundKey | null) => void;
+  readonly answer: (found: readonly (FoundKey | null)[], isLast: boolean) => void;
   /** Workers that have not answered. */
   left: number;
 }
 
-/** The supervisor's part: it asks all other workers, and the first that knows the key answers. */
+/** The supervisor's part: it asks all other workers, and passes their answers on. */
 export class WorkerKeys<Worker> {
   readonly #options: WorkerKeysOptions<Worker>;
   readonly #open = new Map<number, OpenQuestion>();
@@ -110,26 +153,30 @@ export class WorkerKeys<Worker> {
 
   /** Handles a message of a worker. */
   heard(worker: Worker, message: KeyMessage): void {
-    if (message.type === "findKey") return this.#ask(worker, message);
-    const question = this.#open.get(message.call);
+    if (message.type === "findKeys") return this.#ask(worker, message);
+    const { call, found } = message;
+    const question = this.#open.get(call);
     if (question === undefined) return;
     question.left--;
-    if (message.found !== null || question.left === 0) question.answer(message.found);
+    const isLast = question.left === 0;
+    if (isLast || found.some((key) => key !== null)) question.answer(found, isLast);
   }
 
-  #ask(asker: Worker, { call, digest }: KeyMessage & { type: "findKey" }): void {
+  #ask(asker: Worker, { call, digests }: KeyMessage & { type: "findKeys" }): void {
     const { serving, say } = this.#options;
     const others = serving().filter((worker) => worker !== asker);
     const number = ++this.#calls;
     // A worker that ends meanwhile does not answer.
-    const cancelTimer = systemClock.timer(ANSWER_MS, () => answer(null));
-    const answer = (found: FoundKey | null): void => {
-      cancelTimer();
-      this.#open.delete(number);
-      say(asker, { type: "foundKey", call, found });
+    const cancelTimer = systemClock.timer(ANSWER_MS, () => answer([], true));
+    const answer = (found: readonly (FoundKey | null)[], isLast: boolean): void => {
+      if (isLast) {
+        cancelTimer();
+        this.#open.delete(number);
+      }
+      say(asker, { type: "foundKeys", call, found, isLast });
     };
-    if (others.length === 0) return answer(null);
+    if (others.length === 0) return answer([], true);
     this.#open.set(number, { answer, left: others.length });
-    for (const worker of others) say(worker, { type: "findKey", call: number, digest });
+    for (const worker of others) say(worker, { type: "findKeys", call: number, digests });
   }
 }

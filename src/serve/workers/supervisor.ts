@@ -242,8 +242,8 @@ export class Workers implements Serving {
       case "recordings":
         // No one would renew the leases of a worker that has ended.
         return worker.state.name === "ended" ? undefined : worker.recordings.handle(message.calls);
-      case "findKey":
-      case "foundKey":
+      case "findKeys":
+      case "foundKeys":
         return this.#keys.heard(worker, message);
       case "limits":
         return this.#count(worker, message);

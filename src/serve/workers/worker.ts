@@ -261,7 +261,7 @@ export function connectToSupervisor(): Supervised | undefined {
     process.on("message", (message: SupervisorMessage) => {
       if (message.type === "limits") return limits.answered(message.states);
       if (message.type === "recordings") return recordings.answered(message.answers);
-      if (message.type === "findKey" || message.type === "foundKey") return keys.heard(message);
+      if (message.type === "findKeys" || message.type === "foundKeys") return keys.heard(message);
       if (message.type === "counted") return usage.received(message.batch);
       if (message.type !== "close") return;
       clearInterval(watch);
