@@ -26,7 +26,7 @@ export const SINGLE_KEYS: ReadonlySet<string> = new Set([
   // Other models than `model`, see `operations/other_models.ts`.
   ...["models", "fallbacks", "fallback_models", "context_window_fallbacks", "content_policy_fallbacks", "tools"],
   ...["route", "preset", "plugins", "extra_body", "provideroptions", "provider_options", "compound_custom"],
-  ...["user_config", "model_list", "draft_model", "safety_model"],
+  ...["user_config", "model_list", "draft_model", "safety_model", "deployment_id"],
   // What strict limits reserve.
   ...["n", "best_of", "prompt", "max_tokens", "max_completion_tokens", "max_output_tokens"],
   // Input that does not stand in the body.
