@@ -136,8 +136,9 @@ export function findModelParameter(query: string): string | undefined {
 }
 const PLAIN_KEY = /^[a-z_]*$/;
 
-/** Some parsers match keys in any case, see `json_guard.ts`. */
-const foldCase = (key: string): string => PLAIN_KEY.test(key) ? key : key.toUpperCase().toLowerCase();
+/** Finds the reader of a field. Some parsers match keys in any case, see `json_guard.ts`. */
+const readerOf = (key: string): Reader | undefined =>
+  READERS.get(key) ?? (PLAIN_KEY.test(key) ? undefined : READERS.get(key.toUpperCase().toLowerCase()));
 
 /**
  * Reads the models that a body names in addition to `model`.
@@ -151,7 +152,7 @@ export function readOtherModels(body: Fields): OtherModels | undefined {
   let unnamedIn: string | undefined;
   let namedWithin: string | undefined;
   for (const key in body) {
-    const read = READERS.get(foldCase(key));
+    const read = readerOf(key);
     const value = body[key];
     if (read === undefined || value === null) continue;
     if (!read(value, names, body)) unnamedIn ??= key;

@@ -44,6 +44,7 @@ const MAX_DECODINGS = 4;
 
 /** Searches a text, as it is and decoded. */
 function holdsEscapedKey(text: string, keys: SearchedKeys): boolean {
+  if (text.length < Math.min(GATEWAY_KEY_LENGTH, keys.presentedKey.length)) return false;
   if (holdsGatewayKey(text, keys)) return true;
   let decoded = text;
   for (let decodings = 0; decodings < MAX_DECODINGS && decoded.includes("%"); decodings++) {
