@@ -4,35 +4,37 @@
  */
 // runtimes: once
 import assert from "node:assert/strict";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { dirname, join, normalize, resolve } from "node:path";
-import process from "node:process";
+import { existsSync, readFileSync } from "node:fs";
+import { dirname, join, normalize } from "node:path";
 import { afterAll, describe, it } from "@std/testing/bdd";
-import { type Node, type SourceFile, SyntaxKind } from "typescript/unstable/ast";
+import { SyntaxKind } from "typescript/unstable/ast";
 import {
   isCallExpression,
   isExportDeclaration,
   isImportDeclaration,
   isStringLiteral,
 } from "typescript/unstable/ast/is";
-import { createScanner } from "typescript/unstable/ast/scanner";
-import { API } from "typescript/unstable/sync";
+import {
+  closeSources,
+  countNestedParameters,
+  functionsOf,
+  listSources,
+  nodesOf,
+  parseSource,
+  tokenStarts,
+} from "../scripts/sources.ts";
 import { ERRORS } from "../src/errors/codes.ts";
 
 const MAX_FILE_LINES = 500;
 /** Comments excluded. Packing more onto a line does not help. */
 const MAX_FILE_TOKENS = 3_000;
 const MAX_FUNCTION_LINES = 60;
-
-function list(directory: string): string[] {
-  return readdirSync(directory, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile() && /\.tsx?$/.test(entry.name))
-    .map((entry) => join(entry.parentPath, entry.name)).sort();
-}
+/** Parameters that destructure inside what they destructure. This figure only falls. */
+const MAX_NESTED_PARAMETERS = 63;
 
 const read = (file: string): string => readFileSync(file, "utf8");
 
-const all = ["mod.ts", ...list("src")];
+const all = ["mod.ts", ...listSources("src")];
 /** The console's page runs in a browser; what is built from it is a text. */
 const isPage = (file: string) => file.startsWith("src/admin/console/");
 /** Modules without a runtime that the page has too. */
@@ -45,45 +47,6 @@ const SHARED_WITH_PAGE = [
   "src/usage/csv.ts",
 ];
 const sources = all.filter((file) => !isPage(file) && file !== "src/admin/page_assets.ts");
-
-const api = new API({ cwd: process.cwd() });
-const [project] = api.updateSnapshot({ openProject: resolve("tsconfig.json") }).getProjects();
-
-function parse(file: string): SourceFile {
-  return project?.program.getSourceFile(resolve(file)) ?? assert.fail(`${file} is not part of tsconfig.json`);
-}
-
-/** Every node of a file, outer ones first. */
-function* nodesOf(node: Node): Generator<Node> {
-  yield node;
-  const children: Node[] = [];
-  node.forEachChild((child) => void children.push(child));
-  for (const child of children) yield* nodesOf(child);
-}
-
-/** The tokens of a file: the leaves of its tree, and the punctuation and keywords between them. */
-function countTokens(source: SourceFile): number {
-  const scanner = createScanner(true);
-  const countBetween = (from: number, to: number): number => {
-    scanner.setText(source.text, from, to - from);
-    let count = 0;
-    while (scanner.scan() !== SyntaxKind.EndOfFile) count++;
-    return count;
-  };
-  const count = (node: Node): number => {
-    const children: Node[] = [];
-    node.forEachChild((child) => void children.push(child));
-    if (children.length === 0) return node.kind === SyntaxKind.EndOfFile ? 0 : 1;
-    let tokens = 0;
-    let end = node.getStart(source);
-    for (const child of children) {
-      tokens += countBetween(end, child.getStart(source)) + count(child);
-      end = child.end;
-    }
-    return tokens + countBetween(end, node.end);
-  };
-  return count(source);
-}
 
 interface Import {
   readonly from: string;
@@ -98,7 +61,7 @@ function importsOf(file: string): Import[] {
     to: target.startsWith(".") ? normalize(join(dirname(file), target)) : target,
     isDynamic,
   });
-  return Array.from(nodesOf(parse(file))).flatMap((node) => {
+  return Array.from(nodesOf(parseSource(file))).flatMap((node) => {
     if (isImportDeclaration(node) || isExportDeclaration(node)) {
       const { moduleSpecifier } = node;
       return moduleSpecifier !== undefined && isStringLiteral(moduleSpecifier)
@@ -176,16 +139,6 @@ const BANNED: readonly { pattern: RegExp; home: RegExp; reason: string }[] = [
   { pattern: /request\.url/, home: /gateway\.ts|cli\//, reason: "a URL built from Host must not be looked at early" },
 ];
 
-const FUNCTIONS: ReadonlySet<SyntaxKind> = new Set([
-  SyntaxKind.FunctionDeclaration,
-  SyntaxKind.FunctionExpression,
-  SyntaxKind.ArrowFunction,
-  SyntaxKind.MethodDeclaration,
-  SyntaxKind.Constructor,
-  SyntaxKind.GetAccessor,
-  SyntaxKind.SetAccessor,
-]);
-
 /** Openings that hide what a docstring is about: it opens with a noun or a verb that names its subject. */
 const RIDDLE = /^(?:What|Who|Whose|Whom|How|Whether|So|As|Such)\b/;
 
@@ -195,7 +148,7 @@ function docstringsOf(file: string): string[] {
 }
 
 describe("the house", () => {
-  afterAll(() => api.close());
+  afterAll(closeSources);
 
   it("data flows one way: a lower floor never looks up", () => {
     for (const { from, to } of edges.filter((edge) => edge.to.startsWith("src/"))) {
@@ -255,12 +208,10 @@ describe("the house", () => {
     for (const file of all) {
       const { length } = read(file).trimEnd().split("\n");
       assert.ok(length <= MAX_FILE_LINES, `${file} has ${length} lines: is it still one subject?`);
-      const source = parse(file);
-      const tokens = countTokens(source);
+      const source = parseSource(file);
+      const tokens = tokenStarts(source).length;
       assert.ok(tokens <= MAX_FILE_TOKENS, `${file} has ${tokens} tokens: is it still one subject?`);
-      for (const node of nodesOf(source)) {
-        if (!FUNCTIONS.has(node.kind)) continue;
-        const text = source.text.slice(node.getStart(source), node.end);
+      for (const text of functionsOf(source)) {
         const lines = text.split("\n").length;
         assert.ok(
           lines <= MAX_FUNCTION_LINES,
@@ -268,6 +219,14 @@ describe("the house", () => {
         );
       }
     }
+  });
+
+  it("no more parameters destructure inside what they destructure", () => {
+    const nested = all.map((file) => ({ file, count: countNestedParameters(parseSource(file)) }))
+      .filter(({ count }) => count > 0);
+    const total = nested.reduce((sum, { count }) => sum + count, 0);
+    const list = nested.map(({ file, count }) => `${count} ${file}`).join("\n");
+    assert.ok(total <= MAX_NESTED_PARAMETERS, `${total} parameters do, at most ${MAX_NESTED_PARAMETERS} may:\n${list}`);
   });
 
   it("a call that has one home stands nowhere else", () => {
